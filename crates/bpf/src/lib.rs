@@ -1,0 +1,1 @@
+//! Congestion control as BPF struct_ops programs, prebuilt, with their loader.

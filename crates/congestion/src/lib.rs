@@ -1,0 +1,1 @@
+//! Congestion control as one trait, shared by simulator, tunnel and daemon.

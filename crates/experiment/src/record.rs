@@ -1,0 +1,201 @@
+//! What one run measured. The same shape comes out of the simulator and the testbed.
+
+use midhop_units::{Bytes, Duration, Rate, Seed};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the shape below; raised when a field changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// One run: what was asked, on what it ran, and what came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// The title of the scenario.
+    pub title: String,
+    /// Where this run stands on each `vary` axis: axis → label. Shape: one entry per axis.
+    pub cell: BTreeMap<String, String>,
+    /// The seed of every random draw in this run.
+    pub seed: Seed,
+    /// The resolved plan, every default visible.
+    pub plan: serde_json::Value,
+    /// What ran it.
+    pub environment: Environment,
+    /// Whether the figures may be believed, and if not, why.
+    pub validity: Validity,
+    /// What each transfer achieved, in the order of their names.
+    pub transfers: Vec<TransferResult>,
+    /// What each direction of each link did.
+    pub links: Vec<LinkResult>,
+    /// Samples over time.
+    pub series: Vec<Series>,
+}
+
+/// Software and machine under a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Environment {
+    /// `lab` or `sim`.
+    pub runner: String,
+    /// Version of each part: `midhop`, `midhopd`, `linux`, …
+    pub versions: BTreeMap<String, String>,
+    /// Processors that the run could use.
+    pub processors: u32,
+    /// The machine's one-minute load average when the run began.
+    pub load: f64,
+    /// Whether the run had root in the initial user namespace.
+    pub privileged: bool,
+    /// When the run began. Unit: seconds since 1970-01-01T00:00:00Z.
+    pub started_unix_s: u64,
+    /// How long the run took on the wall clock.
+    pub took: Duration,
+}
+
+/// Whether a run's figures may be believed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Validity {
+    /// One sentence for each thing that went wrong; empty in a valid run.
+    pub faults: Vec<String>,
+}
+
+impl Validity {
+    /// Whether nothing went wrong.
+    pub fn is_valid(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// One transfer of the scenario: all its flows together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferResult {
+    /// The transfer's name in the scenario.
+    pub name: String,
+    /// Whether everything asked for arrived before the run's end.
+    pub complete: bool,
+    /// From the first SYN to the last byte.
+    pub took: Duration,
+    /// Payload that arrived.
+    pub bytes: Bytes,
+    /// Payload that arrived over the time it took, all flows together.
+    pub goodput: Rate,
+    /// The physical limit of this transfer, and how near it came.
+    pub limit: Option<LimitResult>,
+    /// One per connection.
+    pub flows: Vec<FlowResult>,
+    /// One per object of a page; empty for other transfers.
+    pub objects: Vec<ObjectResult>,
+}
+
+/// A transfer beside what physics allows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LimitResult {
+    /// The largest goodput that the path allows, headers and loss taken off.
+    pub goodput: Rate,
+    /// The shortest time that the transfer can take without a handshake over the long leg.
+    pub time: Duration,
+    /// Ideal over measured. Range: 0 to 1 in a correct run.
+    pub efficiency: f64,
+}
+
+/// One TCP connection, as its ends saw it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowResult {
+    /// Number of the flow in its transfer, from 0.
+    pub id: u32,
+    /// The opening end's port.
+    pub client_port: u16,
+    /// The listening end's port.
+    pub server_port: u16,
+    /// When its SYN left, after the run's start.
+    pub start: Duration,
+    /// When its last byte arrived, after the run's start.
+    pub end: Duration,
+    /// Payload that arrived.
+    pub bytes: Bytes,
+    /// Payload over time.
+    pub goodput: Rate,
+    /// Hash (XXH3-128, hexadecimal) of the bytes as the sender wrote them; none in an incomplete flow.
+    pub hash_sent: Option<String>,
+    /// Hash of the bytes as the receiver read them.
+    pub hash_received: Option<String>,
+    /// Segments that the sending end sent again. Behind a PEP: on its own leg only.
+    pub retransmissions: u64,
+    /// Smallest round trip that the sending end saw.
+    pub rtt_min: Option<Duration>,
+    /// The sending end's congestion control, as the kernel names it.
+    pub congestion: String,
+    /// What ended the flow early, if something did.
+    pub error: Option<String>,
+}
+
+/// One object of a page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ObjectResult {
+    /// Number of the object in its page, from 0.
+    pub id: u32,
+    /// The flow that carried it.
+    pub flow: u32,
+    /// Its size.
+    pub bytes: Bytes,
+    /// When it was asked for, after the run's start.
+    pub start: Duration,
+    /// When its first byte arrived.
+    pub first_byte: Duration,
+    /// When its last byte arrived.
+    pub end: Duration,
+}
+
+/// One direction of a link over the whole run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LinkResult {
+    /// The link's name in the scenario.
+    pub name: String,
+    /// `down` (towards the first node of `between`) or `up`.
+    pub direction: String,
+    /// Packets handed to the link.
+    pub packets_in: u64,
+    /// Bytes handed to the link.
+    pub bytes_in: u64,
+    /// Packets that came out.
+    pub packets_out: u64,
+    /// Bytes that came out.
+    pub bytes_out: u64,
+    /// Packets that did not come out, by cause (`queue`, `loss`, `outage`, `aqm`, …).
+    pub drops: BTreeMap<String, u64>,
+    /// Largest queue seen.
+    pub queue_bytes_max: u64,
+    /// How late packets left the emulator; none in the simulator.
+    pub lateness: Option<Lateness>,
+    /// Processor time that emulating it cost; none in the simulator.
+    pub cpu: Option<Duration>,
+}
+
+/// By how much the emulator missed the moments it had promised.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Packets measured.
+    pub packets: u64,
+    /// Median.
+    pub p50: Duration,
+    /// 99th percentile.
+    pub p99: Duration,
+    /// Worst.
+    pub max: Duration,
+}
+
+/// One quantity over time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What was sampled: `goodput`, `cwnd`, `rtt`, `queue`, …
+    pub quantity: String,
+    /// Where: a transfer's name, a link's, or a proxy leg's.
+    pub place: String,
+    /// The flow it belongs to; none when it is of all flows together.
+    pub flow: Option<u32>,
+    /// Unit of the values, as printed on an axis.
+    pub unit: String,
+    /// When. Unit: seconds after the run's start. Shape: `[sample]`.
+    pub time_s: Vec<f64>,
+    /// What. Shape: `[sample]`.
+    pub value: Vec<f64>,
+}

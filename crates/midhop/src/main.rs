@@ -1,0 +1,3 @@
+//! The laboratory: run scenarios on real kernels, measure, report.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The transparent performance-enhancing proxy.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Namespaces, link emulator, load generator and runner.

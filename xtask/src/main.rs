@@ -1,0 +1,3 @@
+//! Chores of the repository: the layer check and the BPF rebuild.
+
+fn main() {}
