@@ -1,0 +1,53 @@
+# Recipes for people. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+RESULTS ?= results
+
+.PHONY: help prepare build demo test check format lint tidy deny docs bpf bench-relay clean
+
+help: ## List the recipes
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+prepare: ## Install what the system lacks (as root), or say what is missing
+	@scripts/prepare build
+
+build: prepare ## Build both programs, optimised
+	$(CARGO) build --release --locked --bin midhop --bin midhopd
+
+demo: build ## The main job: a page, a file and four flows over an emulated GEO satellite
+	@scripts/prepare run
+	@target/release/midhop demo --out $(RESULTS)/demo
+
+test: prepare ## Every test: units, properties, vectors, namespaces end to end
+	@scripts/prepare test
+	$(CARGO) test --workspace --all-features --locked --no-fail-fast
+
+check: format lint tidy deny test ## What CI runs
+
+format: ## Formatting as rustfmt.toml says
+	$(CARGO) fmt --all -- --check
+
+lint: prepare ## Clippy, warnings are errors
+	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+
+tidy: ## Layers, file sizes, links
+	$(CARGO) xtask tidy
+
+deny: ## Licences and advisories of what we depend on (needs cargo-deny)
+	@scripts/deny
+
+docs: ## Documentation of all crates, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked
+
+bpf: ## Rebuild the BPF programs and compare them with those committed (needs clang)
+	@crates/bpf/rebuild --check
+
+bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and midhopd, side by side
+	@scripts/prepare bench
+	@bench/relay/run --out $(RESULTS)/bench-relay
+
+clean: ## Remove what building and running left
+	$(CARGO) clean
+	rm -rf $(RESULTS)

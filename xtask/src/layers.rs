@@ -1,0 +1,188 @@
+//! The layer rules: who may depend on whom, and what a pure crate may never reach.
+
+use anyhow::Context;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The rules as written in `layers.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layers {
+    impure: BTreeSet<String>,
+    crates: BTreeMap<String, Layer>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Layer {
+    #[serde(default)]
+    pure: bool,
+    may: BTreeSet<String>,
+}
+
+/// Every package that a build draws in, with what each names outside of tests.
+#[derive(Debug)]
+pub struct Graph {
+    members: BTreeSet<String>,
+    /// Package → packages it depends on in a build (development dependencies left out).
+    edges: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Graph {
+    /// Reads what `cargo metadata` prints.
+    pub fn parse(metadata: &str) -> anyhow::Result<Self> {
+        let metadata: Metadata =
+            serde_json::from_str(metadata).context("reading the output of cargo metadata")?;
+        let names: BTreeMap<_, _> =
+            metadata.packages.iter().map(|package| (&package.id, &package.name)).collect();
+        let name = |id: &String| names.get(id).map_or_else(|| id.clone(), |name| (*name).clone());
+        let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in &metadata.resolve.nodes {
+            let built = node
+                .deps
+                .iter()
+                .filter(|dep| dep.dep_kinds.iter().any(|kind| kind.kind.is_none()))
+                .map(|dep| name(&dep.pkg));
+            edges.entry(name(&node.id)).or_default().extend(built);
+        }
+        let members = metadata.workspace_members.iter().map(name).collect();
+        Ok(Self { members, edges })
+    }
+
+    /// A shortest chain of dependencies from `from` to one of `targets`, both ends included.
+    fn chain(&self, from: &str, targets: &BTreeSet<String>) -> Option<Vec<String>> {
+        let mut queue = std::collections::VecDeque::from([vec![from.to_owned()]]);
+        let mut seen = BTreeSet::from([from.to_owned()]);
+        while let Some(chain) = queue.pop_front() {
+            let last = chain.last()?;
+            if targets.contains(last) {
+                return Some(chain);
+            }
+            for next in self.edges.get(last).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    queue.push_back(chain.iter().cloned().chain([next.clone()]).collect());
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Layers {
+    /// One sentence for each rule that `graph` breaks.
+    pub fn faults(&self, graph: &Graph) -> Vec<String> {
+        let mut faults = Vec::new();
+        for member in &graph.members {
+            let Some(layer) = self.crates.get(member) else {
+                faults.push(format!(
+                    "{member} has no line in xtask/layers.toml: say what it may depend on"
+                ));
+                continue;
+            };
+            let ours = graph.edges.get(member).into_iter().flatten();
+            for dependency in ours.filter(|name| graph.members.contains(*name)) {
+                if !layer.may.contains(dependency) {
+                    faults
+                        .push(format!("{member} depends on {dependency}, which its layer forbids"));
+                }
+            }
+            if layer.pure
+                && let Some(chain) = graph.chain(member, &self.impure)
+            {
+                faults.push(format!("{member} is pure but reaches {}", chain.join(" → ")));
+            }
+        }
+        for name in self.crates.keys().filter(|name| !graph.members.contains(*name)) {
+            faults.push(format!("xtask/layers.toml speaks of {name}, which does not exist"));
+        }
+        faults
+    }
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_members: Vec<String>,
+    resolve: Resolve,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    pkg: String,
+    dep_kinds: Vec<DependencyKind>,
+}
+
+#[derive(Deserialize)]
+struct DependencyKind {
+    kind: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(edges: &[(&str, &[&str])]) -> Graph {
+        Graph {
+            members: ["engine", "shop"].map(str::to_owned).into(),
+            edges: edges
+                .iter()
+                .map(|(from, to)| ((*from).to_owned(), to.iter().map(|&t| t.to_owned()).collect()))
+                .collect(),
+        }
+    }
+
+    fn layers() -> Layers {
+        toml::from_str(
+            "impure = [\"sockets\"]\n\
+             [crates]\n\
+             engine = { pure = true, may = [] }\n\
+             shop = { may = [\"engine\"] }\n",
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_the_table_allows_passes() {
+        let graph = graph(&[("engine", &["maths"]), ("shop", &["engine", "sockets"])]);
+        assert_eq!(layers().faults(&graph), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_forbidden_crate_is_named() {
+        let faults = layers().faults(&graph(&[("engine", &["shop"])]));
+        assert_eq!(faults, ["engine depends on shop, which its layer forbids"]);
+    }
+
+    #[test]
+    fn a_pure_crate_reaches_no_socket_through_others() {
+        let graph = graph(&[("engine", &["maths"]), ("maths", &["sockets"])]);
+        assert_eq!(
+            layers().faults(&graph),
+            ["engine is pure but reaches engine → maths → sockets"]
+        );
+    }
+
+    #[test]
+    fn a_crate_without_a_line_is_refused() {
+        let mut graph = graph(&[]);
+        graph.members.insert("stranger".to_owned());
+        assert!(layers().faults(&graph)[0].contains("stranger has no line"));
+    }
+}

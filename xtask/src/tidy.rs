@@ -1,0 +1,135 @@
+//! What the compiler cannot check: layers, file sizes, headers, links in the documents.
+
+use crate::layers::{Graph, Layers};
+use anyhow::{Context, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+/// A file of code longer than this has outgrown one subject.
+const LINES_MAX: usize = 700;
+
+/// Runs every check, prints each fault, fails when there is one.
+pub fn run() -> anyhow::Result<ExitCode> {
+    let root = root()?;
+    let files = tracked(&root)?;
+    let mut faults = layer_faults(&root)?;
+    for file in &files {
+        let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
+        faults.extend(code_faults(file, &text));
+        faults.extend(document_faults(&root, file, &text));
+        faults.extend(machine_path_faults(file, &text));
+    }
+    for fault in &faults {
+        println!("tidy: {fault}");
+    }
+    println!("tidy: {} files, {} faults", files.len(), faults.len());
+    Ok(ExitCode::from(u8::from(!faults.is_empty())))
+}
+
+fn root() -> anyhow::Result<PathBuf> {
+    let manifest = env::var("CARGO_MANIFEST_DIR").context("run this through cargo")?;
+    Ok(Path::new(&manifest).parent().context("xtask has a parent folder")?.to_owned())
+}
+
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Files under version control, as paths below the root.
+fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let list = output(Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]))?;
+    Ok(list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from).collect())
+}
+
+fn layer_faults(root: &Path) -> anyhow::Result<Vec<String>> {
+    let rules = fs::read_to_string(root.join("xtask/layers.toml"))?;
+    let layers: Layers = toml::from_str(&rules).context("xtask/layers.toml")?;
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let metadata = output(Command::new(cargo).current_dir(root).args([
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--filter-platform=x86_64-unknown-linux-gnu",
+    ]))?;
+    Ok(layers.faults(&Graph::parse(&metadata)?))
+}
+
+fn has_extension(file: &Path, extensions: &[&str]) -> bool {
+    file.extension().and_then(|e| e.to_str()).is_some_and(|e| extensions.contains(&e))
+}
+
+fn code_faults(file: &Path, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let shown = file.display();
+    let ours = has_extension(file, &["rs", "c", "h", "js", "css", "py"])
+        && !file.file_name().is_some_and(|name| name.to_string_lossy().contains(".min."));
+    let lines = text.lines().count();
+    if ours && lines > LINES_MAX {
+        faults.push(format!("{shown} has {lines} lines (at most {LINES_MAX}): find its seam"));
+    }
+    if has_extension(file, &["rs"]) && !text.starts_with("//!") {
+        faults.push(format!("{shown} does not begin by saying what it is (//!)"));
+    }
+    let manifest = file.file_name().is_some_and(|name| name == "Cargo.toml");
+    if manifest && text.contains("[package]") && !text.contains("[lints]\nworkspace = true") {
+        faults.push(format!("{shown} does not inherit the workspace's lints"));
+    }
+    faults
+}
+
+/// Relative links in Markdown must lead to a file.
+fn document_faults(root: &Path, file: &Path, text: &str) -> Vec<String> {
+    if !has_extension(file, &["md"]) {
+        return Vec::new();
+    }
+    let folder = root.join(file.parent().unwrap_or(Path::new("")));
+    text.match_indices("](")
+        .filter_map(|(at, _)| text[at + 2..].split_once(')'))
+        .map(|(target, _)| target.split('#').next().unwrap_or(target))
+        .filter(|target| !target.is_empty() && !target.contains("://"))
+        .filter(|target| !folder.join(target).exists())
+        .map(|target| format!("{} links to {target}, which does not exist", file.display()))
+        .collect()
+}
+
+/// A path that exists on one machine only has no place in the repository.
+fn machine_path_faults(file: &Path, text: &str) -> Vec<String> {
+    // Written in two pieces so that this file does not find itself.
+    let forbidden = [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/")];
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| forbidden.iter().any(|path| line.contains(path)))
+        .map(|(number, _)| format!("{}:{} names a path of one machine", file.display(), number + 1))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_and_missing_headers_are_found() {
+        let long = format!("//! A header.\n{}", "x\n".repeat(LINES_MAX));
+        assert_eq!(code_faults(Path::new("a.rs"), &long).len(), 1);
+        assert_eq!(code_faults(Path::new("a.rs"), "fn main() {}\n").len(), 1);
+        assert_eq!(code_faults(Path::new("chart.min.js"), &long).len(), 0);
+        assert_eq!(code_faults(Path::new("x/Cargo.toml"), "[package]\nname = \"x\"\n").len(), 1);
+    }
+
+    #[test]
+    fn dead_links_are_found() {
+        let root = root().unwrap();
+        let text = "[a](README.md) [b](https://example.org) [c](#part) [d](no-such-file.md)";
+        let faults = document_faults(&root, Path::new("x.md"), text);
+        assert!(faults.iter().any(|fault| fault.contains("no-such-file.md")), "{faults:?}");
+    }
+
+    #[test]
+    fn paths_of_a_machine_are_found() {
+        let line = format!("see /{}/somebody/notes", "home");
+        assert_eq!(machine_path_faults(Path::new("x.md"), &line).len(), 1);
+    }
+}
