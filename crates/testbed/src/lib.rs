@@ -1,1 +1,9 @@
 //! Namespaces, link emulator, load generator and runner.
+//!
+//! A plan of [`midhop_experiment`] becomes real kernels here: each node is a network
+//! [`namespace`], each link a pair of virtual Ethernet devices with an emulator between them.
+//!
+//! Invariant: nothing is named in the host. Namespaces are held by file descriptors and processes,
+//! so the kernel itself takes a lab down when its processes are gone, however they went.
+
+pub mod namespace;

@@ -1,0 +1,222 @@
+//! Anonymous network namespaces.
+//!
+//! A [`Namespace`] is held by a file descriptor and has no name in the host (nothing under
+//! `/run/netns`): when the last descriptor and the last process inside are gone, the kernel frees
+//! it with all its devices. That holds for a crash and for SIGKILL as well.
+//!
+//! Invariant: the calling thread never changes its own namespace. Work inside happens on threads
+//! made for it ([`Namespace::run`]) and in child processes ([`Namespace::command`]).
+
+mod link;
+mod offload;
+mod process;
+mod sysctl;
+
+pub use link::{Mac, VethEnd, veth};
+
+use nix::sched::{CloneFlags, setns, unshare};
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Why a namespace could not be made, entered or arranged.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamespaceError {
+    /// The kernel made no new namespace.
+    #[error(
+        "cannot make the network namespace {name}: {source}; \
+         run as root, or let unprivileged users make user namespaces"
+    )]
+    Create {
+        /// The namespace's name among its peers.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A thread could not enter the namespace.
+    #[error("cannot enter the network namespace {name}: {source}")]
+    Enter {
+        /// The namespace's name among its peers.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A kernel parameter could not be set.
+    #[error("cannot set {key} to {value:?} in {name}: {source}")]
+    Sysctl {
+        /// The namespace's name among its peers.
+        name: String,
+        /// The parameter, dotted.
+        key: String,
+        /// The value that was refused.
+        value: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A device, address, route or neighbour could not be set.
+    #[error("cannot {action} in {name}: {source}")]
+    Device {
+        /// The namespace's name among its peers.
+        name: String,
+        /// What was tried.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A network namespace that lives as long as this value, its clones and the processes inside.
+#[derive(Debug, Clone)]
+pub struct Namespace {
+    name: Arc<str>,
+    fd: Arc<OwnedFd>,
+}
+
+impl Namespace {
+    /// Makes a namespace with its loopback up and set as a node of an experiment: it forwards,
+    /// answers on any path, has no duplicate-address detection and room for large windows.
+    ///
+    /// `name` is for messages only; two namespaces may share it.
+    ///
+    /// # Errors
+    /// When the kernel refuses: this takes CAP_SYS_ADMIN in the current user namespace.
+    pub fn create(name: &str) -> Result<Self, NamespaceError> {
+        let fail = |source: io::Error| NamespaceError::Create { name: name.to_owned(), source };
+        let fd = on_own_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::open("/proc/thread-self/ns/net")
+        })
+        .map_err(fail)?;
+        let namespace = Self { name: name.into(), fd: Arc::new(fd.into()) };
+        sysctl::apply_defaults(&namespace)?;
+        namespace.set_up("lo")?;
+        Ok(namespace)
+    }
+
+    /// The namespace that the calling thread is in.
+    ///
+    /// # Errors
+    /// When `/proc` is not there.
+    pub fn current(name: &str) -> Result<Self, NamespaceError> {
+        let fd = File::open("/proc/thread-self/ns/net")
+            .map_err(|source| NamespaceError::Enter { name: name.to_owned(), source })?;
+        Ok(Self { name: name.into(), fd: Arc::new(fd.into()) })
+    }
+
+    /// The name that messages use.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `work` on a thread inside the namespace and waits for it. Sockets that it opens stay
+    /// inside wherever they are used later.
+    ///
+    /// # Errors
+    /// When the thread cannot enter.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
+        on_own_thread(|| {
+            setns(self.fd.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        })
+        .map_err(|source| NamespaceError::Enter { name: self.name.to_string(), source })
+    }
+
+    /// Moves the calling thread into the namespace for good; for a thread that serves it all its
+    /// life, such as an emulator's.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn enter(&self) -> Result<(), NamespaceError> {
+        setns(self.fd.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|errno| NamespaceError::Enter {
+            name: self.name.to_string(),
+            source: errno.into(),
+        })
+    }
+
+    /// Sets a kernel parameter such as `net.ipv4.ip_forward` inside.
+    ///
+    /// # Errors
+    /// When the parameter is not there or the value is refused.
+    pub fn set_sysctl(&self, key: &str, value: &str) -> Result<(), NamespaceError> {
+        sysctl::set(self, key, value)
+    }
+
+    /// Brings a device up.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn set_up(&self, interface: &str) -> Result<(), NamespaceError> {
+        link::set_up(self, interface)
+    }
+
+    /// Gives a device an address. An IPv6 address is usable at once.
+    ///
+    /// # Errors
+    /// When there is no such device or it has the address already.
+    pub fn add_address(
+        &self,
+        interface: &str,
+        address: IpAddr,
+        prefix: u8,
+    ) -> Result<(), NamespaceError> {
+        link::add_address(self, interface, address, prefix)
+    }
+
+    /// Routes a prefix over a next hop; prefix length 0 is the default route.
+    ///
+    /// # Errors
+    /// When the next hop is not reachable or the route is there already.
+    pub fn add_route(
+        &self,
+        destination: IpAddr,
+        prefix: u8,
+        via: IpAddr,
+    ) -> Result<(), NamespaceError> {
+        link::add_route(self, destination, prefix, via)
+    }
+
+    /// Tells a device the hardware address of a neighbour for good, so that it never asks.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn add_neighbour(
+        &self,
+        interface: &str,
+        address: IpAddr,
+        mac: Mac,
+    ) -> Result<(), NamespaceError> {
+        link::add_neighbour(self, interface, address, mac)
+    }
+
+    /// Makes a device send and receive packets as they are on the wire: no segmentation or
+    /// coalescing, no checksums left to hardware.
+    ///
+    /// # Errors
+    /// When there is no such device or it refuses.
+    pub fn disable_offloads(&self, interface: &str) -> Result<(), NamespaceError> {
+        offload::disable(self, interface)
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Runs `work` on a fresh thread, which alone may change its namespace.
+fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .name("namespace".to_owned())
+            .spawn_scoped(scope, work)?
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

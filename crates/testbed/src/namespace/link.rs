@@ -1,0 +1,190 @@
+//! Devices, addresses, routes and neighbours of a namespace, by rtnetlink.
+
+use super::{Namespace, NamespaceError};
+use midhop_units::Seed;
+use nix::net::if_::if_nametoindex;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// A hardware address.
+pub type Mac = [u8; 6];
+
+/// One end of a virtual Ethernet pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VethEnd {
+    /// The device's name in its namespace.
+    pub interface: String,
+    /// Its hardware address.
+    pub mac: Mac,
+}
+
+/// Connects two namespaces with a virtual Ethernet pair, both ends up, offloads off.
+///
+/// The pair is born in its two namespaces; it never shows in the caller's. The hardware addresses
+/// follow from the names, so that two runs of one experiment see the same frames.
+///
+/// # Errors
+/// When the kernel refuses, e.g. because a name is taken or longer than 15 characters.
+pub fn veth(
+    a: &Namespace,
+    name_a: &str,
+    b: &Namespace,
+    name_b: &str,
+    mtu: u32,
+) -> Result<[VethEnd; 2], NamespaceError> {
+    let ends = [(a, name_a, 0), (b, name_b, 1)].map(|(namespace, name, side)| VethEnd {
+        interface: name.to_owned(),
+        mac: mac_of(namespace.name(), name, side),
+    });
+    let peer = rtnetlink::LinkMessageBuilder::<LinkUnspec>::new()
+        .name(name_b)
+        .address(ends[1].mac.to_vec())
+        .mtu(mtu)
+        .setns_by_fd(b.as_fd().as_raw_fd())
+        .build();
+    let message = rtnetlink::LinkMessageBuilder::<LinkVeth>::new(name_a, name_b)
+        .address(ends[0].mac.to_vec())
+        .mtu(mtu)
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+        .build();
+    netlink(
+        a,
+        || format!("make the device pair {name_a} – {name_b}"),
+        async |handle| handle.link().add(message).execute().await,
+    )?;
+    // Neither end comes up while it has no peer, so this is no flag of the message above.
+    for (namespace, name) in [(a, name_a), (b, name_b)] {
+        namespace.disable_offloads(name)?;
+        set_up(namespace, name)?;
+    }
+    Ok(ends)
+}
+
+/// See [`Namespace::set_up`].
+pub(super) fn set_up(namespace: &Namespace, interface: &str) -> Result<(), NamespaceError> {
+    let index = index_of(namespace, interface)?;
+    let message = LinkUnspec::new_with_index(index).up().build();
+    netlink(
+        namespace,
+        || format!("bring {interface} up"),
+        async |handle| handle.link().set(message).execute().await,
+    )
+}
+
+/// See [`Namespace::add_address`].
+pub(super) fn add_address(
+    namespace: &Namespace,
+    interface: &str,
+    address: IpAddr,
+    prefix: u8,
+) -> Result<(), NamespaceError> {
+    let index = index_of(namespace, interface)?;
+    netlink(
+        namespace,
+        || format!("give {interface} the address {address}/{prefix}"),
+        async |handle| {
+            let mut request = handle.address().add(index, address, prefix);
+            if address.is_ipv6() {
+                let attributes = &mut request.message_mut().attributes;
+                attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+            }
+            request.execute().await
+        },
+    )
+}
+
+/// See [`Namespace::add_route`].
+pub(super) fn add_route(
+    namespace: &Namespace,
+    destination: IpAddr,
+    prefix: u8,
+    via: IpAddr,
+) -> Result<(), NamespaceError> {
+    let action = || format!("route {destination}/{prefix} over {via}");
+    let message = match (destination, via) {
+        (IpAddr::V4(destination), IpAddr::V4(via)) => RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(destination, prefix)
+            .gateway(via)
+            .build(),
+        (IpAddr::V6(destination), IpAddr::V6(via)) => RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(destination, prefix)
+            .gateway(via)
+            .build(),
+        _ => {
+            return Err(NamespaceError::Device {
+                name: namespace.name().to_owned(),
+                action: action(),
+                source: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the next hop is of another address family",
+                ),
+            });
+        }
+    };
+    netlink(namespace, action, async |handle| handle.route().add(message).execute().await)
+}
+
+/// See [`Namespace::add_neighbour`].
+pub(super) fn add_neighbour(
+    namespace: &Namespace,
+    interface: &str,
+    address: IpAddr,
+    mac: Mac,
+) -> Result<(), NamespaceError> {
+    let index = index_of(namespace, interface)?;
+    netlink(
+        namespace,
+        || format!("set the neighbour {address} of {interface}"),
+        async |handle| {
+            handle.neighbours().add(index, address).link_layer_address(&mac).execute().await
+        },
+    )
+}
+
+/// A locally administered unicast address that follows from the names; the last bit tells the two
+/// ends of a pair apart.
+fn mac_of(namespace: &str, interface: &str, side: u8) -> Mac {
+    let [a, b, c, d, e, ..] = Seed::default().derive(namespace).derive(interface).0.to_be_bytes();
+    [0x02, a, b, c, d, e & 0xfe | side]
+}
+
+fn index_of(namespace: &Namespace, interface: &str) -> Result<u32, NamespaceError> {
+    namespace.run(|| if_nametoindex(interface))?.map_err(|errno| NamespaceError::Device {
+        name: namespace.name().to_owned(),
+        action: format!("find the device {interface}"),
+        source: errno.into(),
+    })
+}
+
+/// Talks rtnetlink inside the namespace, on a thread and a runtime of its own.
+fn netlink(
+    namespace: &Namespace,
+    action: impl Fn() -> String,
+    talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
+) -> Result<(), NamespaceError> {
+    let exchange = || -> io::Result<Result<(), rtnetlink::Error>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let (connection, handle, _) = rtnetlink::new_connection()?;
+            let connection = tokio::spawn(connection);
+            let answer = talk(handle).await;
+            connection.abort();
+            Ok(answer)
+        })
+    };
+    let answer = namespace.run(exchange)?.and_then(|answer| {
+        answer.map_err(|error| match error {
+            rtnetlink::Error::NetlinkError(message) => message.to_io(),
+            other => io::Error::other(other),
+        })
+    });
+    answer.map_err(|source| NamespaceError::Device {
+        name: namespace.name().to_owned(),
+        action: action(),
+        source,
+    })
+}

@@ -1,0 +1,35 @@
+//! Child processes inside a namespace.
+#![expect(unsafe_code, reason = "a child must enter its namespace between fork and exec")]
+
+use super::Namespace;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+impl Namespace {
+    /// A command whose process runs inside the namespace and dies (SIGKILL) with the *thread* that
+    /// starts it: start it from a thread that lives as long as the child should.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let fd = self.fd.clone();
+        let parent = nix::unistd::getpid();
+        let mut command = Command::new(program);
+        let enter = move || {
+            set_pdeathsig(Signal::SIGKILL)?;
+            if nix::unistd::getppid() != parent {
+                // The parent went between fork and the line above: nobody would end this child.
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            setns(fd.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes three system calls; it allocates nothing
+        // and takes no lock (its error values are plain numbers), as is asked of code after fork.
+        unsafe { command.pre_exec(enter) };
+        command
+    }
+}

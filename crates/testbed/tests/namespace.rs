@@ -1,0 +1,102 @@
+//! Namespaces talk to each other and leave nothing behind.
+
+use midhop_testbed::namespace::{Namespace, NamespaceError, veth};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Two namespaces joined by a pair, with static neighbours.
+fn pair() -> Result<(Namespace, Namespace), NamespaceError> {
+    let (a, b) = (Namespace::create("a")?, Namespace::create("b")?);
+    let [end_a, end_b] = veth(&a, "to-b", &b, "to-a", 1500)?;
+    for (address_a, address_b, prefix) in
+        [("10.1.0.1", "10.1.0.2", 24), ("fd00:1::1", "fd00:1::2", 64)]
+    {
+        let (address_a, address_b) = (ip(address_a), ip(address_b));
+        a.add_address("to-b", address_a, prefix)?;
+        b.add_address("to-a", address_b, prefix)?;
+        a.add_neighbour("to-b", address_b, end_b.mac)?;
+        b.add_neighbour("to-a", address_a, end_a.mac)?;
+    }
+    Ok((a, b))
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// What the host shows of devices and named namespaces.
+fn host() -> String {
+    let links = Command::new("ip").args(["-o", "link"]).output().expect("ip runs").stdout;
+    let named: Vec<_> = std::fs::read_dir("/run/netns")
+        .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
+        .unwrap_or_default();
+    format!("{} {named:?}", String::from_utf8_lossy(&links))
+}
+
+#[test]
+fn two_namespaces_talk_tcp_over_ipv4_and_ipv6() {
+    let before = host();
+    let (a, b) = pair().expect("the pair is made");
+    for address in ["10.1.0.2", "fd00:1::2"] {
+        let listener = b
+            .run(|| TcpListener::bind(SocketAddr::new(ip(address), 0)))
+            .expect("b is entered")
+            .expect("b listens");
+        let target = listener.local_addr().expect("a port");
+        let client = std::thread::scope(|scope| {
+            let server = scope.spawn(move || {
+                let (mut stream, peer) = listener.accept().expect("a connection");
+                let mut word = [0; 5];
+                stream.read_exact(&mut word).expect("five bytes");
+                stream.write_all(&word).expect("five bytes back");
+                peer
+            });
+            let mut stream =
+                a.run(|| TcpStream::connect(target)).expect("a is entered").expect("connected");
+            stream.write_all(b"hello").expect("written");
+            let mut word = [0; 5];
+            stream.read_exact(&mut word).expect("read");
+            assert_eq!(&word, b"hello");
+            server.join().expect("no panic")
+        });
+        assert_eq!(client.ip(), ip(address.replace(":2", ":1").replace("0.2", "0.1").as_str()));
+    }
+    assert_eq!(host(), before, "the host shows something of the lab");
+}
+
+#[test]
+fn a_command_runs_inside() {
+    let (a, _b) = pair().expect("the pair is made");
+    let output = a.command("ip").args(["-o", "-br", "link"]).output().expect("ip runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names: Vec<_> = text.lines().filter_map(|line| line.split(['@', ' ']).next()).collect();
+    assert_eq!(names, ["lo", "to-b"]);
+    assert!(
+        text.lines().any(|line| line.starts_with("to-b") && line.contains("LOWER_UP")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_device_is_gone_with_its_namespace() {
+    let (a, b) = pair().expect("the pair is made");
+    drop(b);
+    // The kernel dismantles a namespace in the background: ask until its end of the pair is gone.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while a.set_up("to-b").is_ok() {
+        assert!(Instant::now() < deadline, "the device outlived the namespace of its peer");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_wrong_parameter_and_a_missing_device_say_what_failed() {
+    let a = Namespace::create("a").expect("made");
+    let error = a.set_sysctl("net.ipv4.no_such_thing", "1").expect_err("refused").to_string();
+    assert!(error.contains("net.ipv4.no_such_thing") && error.contains(" a:"), "{error}");
+    let error = a.set_up("eth7").expect_err("refused").to_string();
+    assert!(error.contains("eth7"), "{error}");
+    assert!(matches!(a.set_up("eth7"), Err(NamespaceError::Device { .. })));
+}
