@@ -3,6 +3,7 @@
 use crate::quantity::{self, ParseQuantityError, Unit};
 use std::{fmt, iter::Sum, ops, str::FromStr};
 
+const EXPECTED: &str = "an amount such as \"5 MB\" (B, kB, MB, GB, KiB, MiB, GiB)";
 const SHOWN: &[Unit] = &[("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
 const READ: &[Unit] = &[
     ("GB", 1_000_000_000),
@@ -96,12 +97,11 @@ impl FromStr for Bytes {
     type Err = ParseQuantityError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        quantity::parse(text, READ, "an amount such as \"5 MB\" (B, kB, MB, GB, KiB, MiB, GiB)")
-            .map(Self)
+        quantity::parse(text, READ, EXPECTED).map(Self)
     }
 }
 
-quantity::quantity_serde!(Bytes);
+quantity::quantity_serde!(Bytes, EXPECTED);
 
 #[cfg(test)]
 mod tests {

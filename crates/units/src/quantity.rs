@@ -75,9 +75,9 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> f
     f.pad(&format!("{text} {name}"))
 }
 
-/// Gives a quantity its serde form: the text that a person writes.
+/// Gives a quantity its serde form: the text that a person writes. `$expected` says what that is.
 macro_rules! quantity_serde {
-    ($quantity:ty) => {
+    ($quantity:ty, $expected:expr) => {
         #[cfg(feature = "serde")]
         impl serde::Serialize for $quantity {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -88,9 +88,19 @@ macro_rules! quantity_serde {
         #[cfg(feature = "serde")]
         impl<'de> serde::Deserialize<'de> for $quantity {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text =
-                    <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                struct Written;
+                impl serde::de::Visitor<'_> for Written {
+                    type Value = $quantity;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$quantity, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Written)
             }
         }
     };

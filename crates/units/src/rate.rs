@@ -4,6 +4,7 @@ use crate::quantity::{self, ParseQuantityError, Unit};
 use crate::{Bytes, Duration};
 use std::{fmt, str::FromStr};
 
+const EXPECTED: &str = "a rate such as \"20 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)";
 const SHOWN: &[Unit] =
     &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
 const READ: &[Unit] = &[
@@ -82,12 +83,11 @@ impl FromStr for Rate {
     type Err = ParseQuantityError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        quantity::parse(text, READ, "a rate such as \"20 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)")
-            .map(Self)
+        quantity::parse(text, READ, EXPECTED).map(Self)
     }
 }
 
-quantity::quantity_serde!(Rate);
+quantity::quantity_serde!(Rate, EXPECTED);
 
 #[cfg(test)]
 mod tests {

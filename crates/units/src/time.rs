@@ -3,6 +3,7 @@
 use crate::quantity::{self, ParseQuantityError, Unit};
 use std::{fmt, iter::Sum, ops, str::FromStr};
 
+const EXPECTED: &str = "a time such as \"600 ms\" (ns, us, ms, s, min, h)";
 const SHOWN: &[Unit] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 const READ: &[Unit] = &[
     ("s", 1_000_000_000),
@@ -149,11 +150,11 @@ impl FromStr for Duration {
     type Err = ParseQuantityError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        quantity::parse(text, READ, "a time such as \"600 ms\" (ns, us, ms, s, min, h)").map(Self)
+        quantity::parse(text, READ, EXPECTED).map(Self)
     }
 }
 
-quantity::quantity_serde!(Duration);
+quantity::quantity_serde!(Duration, EXPECTED);
 
 /// A moment on a monotonic clock of the caller's choosing.
 ///
