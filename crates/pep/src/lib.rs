@@ -1,1 +1,10 @@
 //! What a proxy decides: configuration, policy rules, admission and credit, without any I/O.
+//!
+//! A configuration file is read as a [`config::Config`], in which every default is visible, and
+//! resolved once into a [`config::Plan`], in which nothing is left to check. The plan's
+//! [`policy::Policy`] says what becomes of a flow, its legs say how each side of it is treated.
+//!
+//! Invariant: nothing here opens a socket, reads a clock or a file. The daemon hands in what it saw.
+
+pub mod config;
+pub mod policy;

@@ -1,0 +1,328 @@
+//! The daemon's configuration as written: one type per table of the file, every default visible.
+//!
+//! Invariant: [`Config::default`] is what an empty file means, and printing a [`Config`] as TOML and
+//! reading that again gives an equal one. Whether the numbers make sense is decided in
+//! [`Config::resolve`], and nowhere else.
+
+mod list;
+mod plan;
+mod resolve;
+
+pub use list::{Dscp, OneOrMany, Ports};
+pub use plan::{LegPlan, Plan};
+pub use resolve::{ReadError, ResolveError};
+
+use ipnet::IpNet;
+use midhop_units::{Bytes, Duration, Rate};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, net::SocketAddr};
+
+/// A whole configuration file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Which flows are taken from the wire.
+    pub intercept: Intercept,
+    /// Listeners for clients that ask for the proxy.
+    pub explicit: Explicit,
+    /// What the whole daemon may hold.
+    pub limits: Limits,
+    /// Metrics and the status page.
+    pub admin: Admin,
+    /// What is logged, and how.
+    pub log: Log,
+    /// The process itself.
+    pub daemon: Daemon,
+    /// The sides of a flow, by name.
+    pub legs: BTreeMap<String, Leg>,
+    /// What becomes of which flow; the first rule that matches decides.
+    pub rules: Vec<Rule>,
+}
+
+/// Transparent interception.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Intercept {
+    /// Interfaces on which flows arrive that are taken; none: nothing is intercepted.
+    pub interfaces: OneOrMany<String>,
+    /// When a client's SYN is answered, where no rule says otherwise.
+    pub accept: Accept,
+    /// Names this daemon among others on the host: its nftable is `midhop_<instance>`.
+    pub instance: String,
+    /// Firewall mark of intercepted packets; needs only to be unused on this host.
+    pub mark: u32,
+    /// Routing table and rule priority that deliver marked packets to this host.
+    pub table: u32,
+    /// NFQUEUE on which SYNs wait for the far side.
+    pub queue: u16,
+    /// Local port of the intercepting socket; no packet on the wire ever carries it.
+    pub port: u16,
+}
+
+impl Default for Intercept {
+    fn default() -> Self {
+        Self {
+            interfaces: OneOrMany::default(),
+            accept: Accept::default(),
+            instance: "main".to_owned(),
+            mark: 0x6d68,
+            table: 28008,
+            queue: 28008,
+            port: 28008,
+        }
+    }
+}
+
+/// When the client's SYN is answered.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accept {
+    /// Once the far side has accepted: refused stays refused.
+    #[default]
+    AfterConnect,
+    /// At once: one round trip less, and a refusal becomes a reset.
+    Early,
+}
+
+/// Listeners for clients that ask for the proxy by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Explicit {
+    /// Addresses that speak HTTP/1.1 CONNECT.
+    pub http_connect: OneOrMany<SocketAddr>,
+    /// Addresses that speak SOCKS5.
+    pub socks5: OneOrMany<SocketAddr>,
+    /// Who may ask.
+    pub clients: OneOrMany<IpNet>,
+    /// Whether targets may be named, and are then looked up here.
+    pub resolve: bool,
+    /// Whether this host's loopback and link-local addresses may be targets.
+    pub local_targets: bool,
+    /// How long a client may take to say what it wants.
+    pub request_timeout: Duration,
+}
+
+impl Default for Explicit {
+    fn default() -> Self {
+        Self {
+            http_connect: OneOrMany::default(),
+            socks5: OneOrMany::default(),
+            clients: OneOrMany(vec![
+                IpNet::V4(ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(127, 0, 0, 0), 8)),
+                IpNet::V6(ipnet::Ipv6Net::new_assert(std::net::Ipv6Addr::LOCALHOST, 128)),
+            ]),
+            resolve: true,
+            local_targets: false,
+            request_timeout: Duration::from_s(10),
+        }
+    }
+}
+
+/// One kind of side that a flow may have: the satellite, the lan, the internet.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Leg {
+    /// The interface that the leg's packets take; without `prefixes` it defaults to the leg's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// The far addresses of the leg; none: all behind the interface.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub prefixes: OneOrMany<IpNet>,
+    /// Congestion control by name; unset: the kernel's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// Taken where `congestion` is not to be had; unset: that is an error at start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+    /// Hybla's reference round-trip time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt0: Option<Duration>,
+    /// What the link carries; with `rtt` it gives the buffer of a flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Its round-trip time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Duration>,
+    /// The fastest that one flow may send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<Rate>,
+    /// What a flow may hold for this leg; unset: `rate` × `rtt`, or as measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Bytes>,
+    /// How a dead far end is found.
+    pub keepalive: Keepalive,
+}
+
+/// TCP keep-alive of a leg.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Between probes.
+    pub interval: Duration,
+    /// Unanswered probes after which the end is dead; 0: no keep-alive.
+    pub count: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { idle: Duration::from_s(600), interval: Duration::from_s(60), count: 5 }
+    }
+}
+
+/// What the whole daemon may hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Data held for all flows together; at the limit windows close.
+    pub memory: Bytes,
+    /// Flows at a time; beyond it new flows pass by.
+    pub flows: u32,
+    /// What every flow may hold at least, in each direction.
+    pub flow_buffer: Bytes,
+    /// Clients waiting for the far side to answer at a time; beyond it new flows pass by.
+    pub pending: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: Bytes::new(1 << 30),
+            flows: 20_000,
+            flow_buffer: Bytes::new(256 << 10),
+            pending: 4096,
+        }
+    }
+}
+
+/// Metrics and the status page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Where they are served over HTTP; none: nowhere.
+    pub listen: OneOrMany<SocketAddr>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: OneOrMany(vec![SocketAddr::from(([127, 0, 0, 1], 9310))]) }
+    }
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// For people or for machines.
+    pub format: LogFormat,
+    /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `midhopd::relay=debug`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::default(), level: "info".to_owned() }
+    }
+}
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// One line of text.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The process itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Daemon {
+    /// Threads that move bytes; 0: one per core.
+    pub workers: u16,
+    /// How long live flows may go on after the daemon was told to end.
+    pub drain: Duration,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Self { workers: 0, drain: Duration::from_s(30) }
+    }
+}
+
+/// What becomes of the flows that match.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rule {
+    /// Which flows; every key given must match.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// What becomes of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    /// The peer whose tunnel takes them: reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<String>,
+    /// When their SYNs are answered; unset: as in `[intercept]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accept: Option<Accept>,
+    /// What differs on which leg for these flows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub legs: BTreeMap<String, LegOverride>,
+}
+
+/// What a rule changes on a leg.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LegOverride {
+    /// Congestion control by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// The fastest that one flow may send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<Rate>,
+}
+
+/// Which flows a rule means: all of the keys given, any of the values of each.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// The client's address.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub source: OneOrMany<IpNet>,
+    /// The server's address.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub destination: OneOrMany<IpNet>,
+    /// The client's port.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub source_port: OneOrMany<Ports>,
+    /// The server's port.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub destination_port: OneOrMany<Ports>,
+    /// The interface on which the flow arrives.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub interface: OneOrMany<String>,
+    /// The client's DSCP.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub dscp: OneOrMany<Dscp>,
+}
+
+/// What becomes of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Two connections, one per leg.
+    Split,
+    /// It passes by untouched.
+    Bypass,
+    /// It is refused.
+    Reject,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,423 @@
+//! From what was written to what is meant: every number checked, every name looked up, once.
+
+use super::{Action, Config, Keepalive, Leg, LegPlan, Plan, Rule};
+use crate::policy::{Policy, PolicyRule};
+use ipnet::IpNet;
+use midhop_config::{ConfigError, Document, KeyPath};
+use midhop_units::{Bytes, Duration, Rate};
+use std::{collections::BTreeMap, fmt::Display, net::SocketAddr};
+
+/// The longest name that the kernel gives an interface.
+const INTERFACE_BYTES_MAX: usize = 15;
+/// The longest name that the kernel gives a congestion control.
+const CONGESTION_BYTES_MAX: usize = 15;
+/// A socket buffer below one page moves hardly more than a segment at a time.
+const BUFFER_MIN: Bytes = Bytes::new(4096);
+/// TCP's keep-alive times are whole seconds in 15 bits.
+const KEEPALIVE_MAX: Duration = Duration::from_s(32_767);
+
+/// A configuration cannot be read.
+pub type ReadError = Box<ConfigError>;
+
+/// A configuration that can be read but not meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+#[non_exhaustive]
+pub struct ResolveError {
+    /// The key at fault.
+    pub key: KeyPath,
+    /// What is wrong with it.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Plan {
+    /// Reads and resolves a configuration file. `file_name` is what errors call it.
+    ///
+    /// # Errors
+    /// When the text is not TOML, has an unknown key, a value of the wrong kind, or one that makes
+    /// no sense: the error names file, line and key.
+    pub fn read(file_name: &str, text: &str) -> Result<Self, ReadError> {
+        let document = Document::parse(file_name, text)?;
+        let config: Config = document.read()?;
+        config
+            .resolve()
+            .map_err(|fault| document.fault(&fault.key, fault.message, fault.hint).into())
+    }
+}
+
+impl Config {
+    /// Checks every value and makes the plan that the daemon works from.
+    ///
+    /// # Errors
+    /// The first value that makes no sense, by its key.
+    pub fn resolve(self) -> Result<Plan, ResolveError> {
+        self.check_intercept()?;
+        self.check_listeners()?;
+        self.check_limits()?;
+        let mut legs = Vec::with_capacity(self.legs.len() + 1);
+        for (name, leg) in self.legs {
+            let key = KeyPath::of(["legs", name.as_str()]);
+            legs.push(resolve_leg(&key, name, leg, self.limits.flow_buffer)?);
+        }
+        check_overlap(&legs)?;
+        legs.push(other_leg());
+        let mut rules = Vec::with_capacity(self.rules.len());
+        for (number, rule) in self.rules.into_iter().enumerate() {
+            let key = KeyPath::of(["rules".to_owned(), number.to_string()]);
+            rules.push(resolve_rule(&key, rule, &legs)?);
+        }
+        Ok(Plan {
+            policy: Policy::new(rules, self.intercept.accept),
+            intercept: self.intercept,
+            explicit: self.explicit,
+            limits: self.limits,
+            admin: self.admin,
+            log: self.log,
+            daemon: self.daemon,
+            legs,
+        })
+    }
+
+    fn check_intercept(&self) -> Result<(), ResolveError> {
+        let key = KeyPath::of(["intercept"]);
+        let intercept = &self.intercept;
+        check_interfaces(&key.join("interfaces"), &intercept.interfaces)?;
+        let instance = &intercept.instance;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if instance.is_empty() || instance.len() > 32 || !instance.chars().all(plain) {
+            return fault(
+                &key.join("instance"),
+                format!("\"{instance}\" cannot name an nftables table"),
+                "take 1 to 32 of the characters a-z, 0-9 and _",
+            );
+        }
+        if intercept.mark == 0 {
+            return fault(
+                &key.join("mark"),
+                "a mark of 0 is that of every unmarked packet",
+                "take any number that no other firewall rule of this host uses",
+            );
+        }
+        // 253 to 255 are the kernel's own tables, and a rule's priority must come before theirs.
+        if !(1..=32_765).contains(&intercept.table) || (253..=255).contains(&intercept.table) {
+            return fault(
+                &key.join("table"),
+                format!("{} cannot be a routing table of our own", intercept.table),
+                "take a number from 1 to 32765 but 253 to 255, unused on this host",
+            );
+        }
+        if intercept.port == 0 {
+            return fault(&key.join("port"), "port 0 cannot be listened on", "take a free port");
+        }
+        Ok(())
+    }
+
+    fn check_listeners(&self) -> Result<(), ResolveError> {
+        let mut taken: BTreeMap<SocketAddr, KeyPath> = BTreeMap::new();
+        for (key, addresses) in [
+            (KeyPath::of(["explicit", "http_connect"]), &self.explicit.http_connect),
+            (KeyPath::of(["explicit", "socks5"]), &self.explicit.socks5),
+            (KeyPath::of(["admin", "listen"]), &self.admin.listen),
+        ] {
+            for &address in addresses.iter().filter(|address| address.port() != 0) {
+                if let Some(other) = taken.insert(address, key.clone()) {
+                    return fault(
+                        &key,
+                        format!("{address} is listened on twice (also in {other})"),
+                        "give each listener a port of its own",
+                    );
+                }
+            }
+        }
+        let explicit = !self.explicit.http_connect.is_empty() || !self.explicit.socks5.is_empty();
+        if explicit && self.explicit.clients.is_empty() {
+            return fault(
+                &KeyPath::of(["explicit", "clients"]),
+                "nobody may use the explicit listeners",
+                "list the prefixes of those who may, or take the listeners out",
+            );
+        }
+        positive(
+            &KeyPath::of(["explicit", "request_timeout"]),
+            self.explicit.request_timeout,
+            Duration::ZERO,
+            "a client needs some time to ask",
+        )
+    }
+
+    fn check_limits(&self) -> Result<(), ResolveError> {
+        let key = KeyPath::of(["limits"]);
+        let limits = &self.limits;
+        positive(&key.join("flows"), limits.flows, 0, "to proxy nothing, stop the daemon")?;
+        positive(&key.join("pending"), limits.pending, 0, "every flow waits for its far side")?;
+        if limits.flow_buffer < BUFFER_MIN {
+            return too_small(&key.join("flow_buffer"), limits.flow_buffer);
+        }
+        if limits.memory < limits.flow_buffer + limits.flow_buffer {
+            return fault(
+                &key.join("memory"),
+                format!(
+                    "{} does not hold the two directions of one flow, {} each",
+                    limits.memory, limits.flow_buffer
+                ),
+                "raise limits.memory or lower limits.flow_buffer",
+            );
+        }
+        if self.daemon.workers > 1024 {
+            return fault(
+                &KeyPath::of(["daemon", "workers"]),
+                format!("{} threads are more than any machine uses", self.daemon.workers),
+                "0 means one per core",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn resolve_leg(
+    key: &KeyPath,
+    name: String,
+    leg: Leg,
+    buffer_min: Bytes,
+) -> Result<LegPlan, ResolveError> {
+    if name == LegPlan::OTHER {
+        return fault(
+            key,
+            format!("\"{name}\" is the name of all that no leg takes"),
+            "choose another name; prefixes = [\"0.0.0.0/0\", \"::/0\"] takes everything",
+        );
+    }
+    let interface = match (leg.interface, leg.prefixes.is_empty()) {
+        (None, true) => {
+            check_interface(key, &name).map_err(|error| ResolveError {
+                hint: Some(
+                    "a leg is an interface unless `interface` or `prefixes` is given".into(),
+                ),
+                ..error
+            })?;
+            Some(name.clone())
+        }
+        (given, _) => given,
+    };
+    if let Some(interface) = &interface {
+        check_interface(&key.join("interface"), interface)?;
+    }
+    for (field, congestion) in [("congestion", &leg.congestion), ("fallback", &leg.fallback)] {
+        if let Some(congestion) = congestion {
+            check_congestion(&key.join(field), congestion)?;
+        }
+    }
+    if leg.fallback.is_some() && leg.congestion.is_none() {
+        return fault(
+            &key.join("fallback"),
+            "a fallback from nothing",
+            "set `congestion` too, or instead",
+        );
+    }
+    for (field, rate) in [("rate", leg.rate), ("pacing", leg.pacing)] {
+        let hint = "leave it out where it is not known or not wanted";
+        rate.map_or(Ok(()), |rate| positive(&key.join(field), rate, Rate::ZERO, hint))?;
+    }
+    for (field, time) in [("rtt", leg.rtt), ("rtt0", leg.rtt0)] {
+        let hint = "leave it out where it is not known";
+        time.map_or(Ok(()), |time| positive(&key.join(field), time, Duration::ZERO, hint))?;
+        if time.is_some_and(|time| time > Duration::from_s(60)) {
+            return fault(
+                &key.join(field),
+                "no round trip takes longer than a minute",
+                "write 600 ms for a geostationary satellite",
+            );
+        }
+    }
+    if leg.buffer.is_some_and(|buffer| buffer < BUFFER_MIN) {
+        return too_small(&key.join("buffer"), leg.buffer.unwrap_or_default());
+    }
+    check_keepalive(&key.join("keepalive"), &leg.keepalive)?;
+    let in_flight = leg.rate.zip(leg.rtt).map(|(rate, rtt)| rate.bytes_in(rtt).max(buffer_min));
+    Ok(LegPlan {
+        name,
+        interface,
+        prefixes: leg.prefixes.0,
+        congestion: leg.congestion,
+        fallback: leg.fallback,
+        rtt0: leg.rtt0,
+        rate: leg.rate,
+        rtt: leg.rtt,
+        pacing: leg.pacing,
+        buffer: leg.buffer.or(in_flight),
+        keepalive: leg.keepalive,
+    })
+}
+
+fn other_leg() -> LegPlan {
+    LegPlan {
+        name: LegPlan::OTHER.to_owned(),
+        interface: None,
+        prefixes: Vec::new(),
+        congestion: None,
+        fallback: None,
+        rtt0: None,
+        rate: None,
+        rtt: None,
+        pacing: None,
+        buffer: None,
+        keepalive: Keepalive::default(),
+    }
+}
+
+fn check_overlap(legs: &[LegPlan]) -> Result<(), ResolveError> {
+    let mut seen: BTreeMap<(Option<&str>, Option<IpNet>), &str> = BTreeMap::new();
+    for leg in legs {
+        let interface = leg.interface.as_deref();
+        let prefixes: Vec<_> = if leg.prefixes.is_empty() {
+            vec![None]
+        } else {
+            leg.prefixes.iter().map(|prefix| Some(prefix.trunc())).collect()
+        };
+        for prefix in prefixes {
+            if let Some(other) = seen.insert((interface, prefix), &leg.name) {
+                let key = KeyPath::of(["legs", leg.name.as_str()]);
+                let (field, what) = match (prefix, interface) {
+                    (Some(prefix), _) => ("prefixes", prefix.to_string()),
+                    (None, interface) => ("interface", interface.unwrap_or("any").to_owned()),
+                };
+                let message = if other == leg.name {
+                    format!("{what} is listed twice")
+                } else {
+                    format!("{what} is taken by leg \"{other}\" already")
+                };
+                return fault(&key.join(field), message, "a flow's side must be one leg");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn resolve_rule(key: &KeyPath, rule: Rule, legs: &[LegPlan]) -> Result<PolicyRule, ResolveError> {
+    if rule.tunnel.is_some() {
+        return fault(
+            &key.join("tunnel"),
+            "tunnels between proxies are not in this version",
+            "use action = \"split\" here",
+        );
+    }
+    let Some(action) = rule.action else {
+        return fault(
+            key,
+            "the rule does not say what becomes of its flows",
+            "add action = \"split\", \"bypass\" or \"reject\"",
+        );
+    };
+    if action != Action::Split {
+        let given = [("accept", rule.accept.is_some()), ("legs", !rule.legs.is_empty())];
+        if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
+            return fault(
+                &key.join(field),
+                "only flows that are split have it",
+                "take it out, or set action = \"split\"",
+            );
+        }
+    }
+    check_interfaces(&key.join("match").join("interface"), &rule.matches.interface)?;
+    let mut overridden = Vec::new();
+    for (name, wanted) in rule.legs {
+        let key = key.join("legs").join(name.as_str());
+        let Some(leg) = legs.iter().find(|leg| leg.name == name) else {
+            let known: Vec<&str> = legs.iter().map(|leg| leg.name.as_str()).collect();
+            return fault(
+                &key,
+                format!("there is no leg \"{name}\""),
+                format!("the legs are: {}", known.join(", ")),
+            );
+        };
+        if let Some(congestion) = &wanted.congestion {
+            check_congestion(&key.join("congestion"), congestion)?;
+        }
+        if let Some(pacing) = wanted.pacing {
+            positive(&key.join("pacing"), pacing, Rate::ZERO, "leave it out for no cap")?;
+        }
+        overridden.push(LegPlan {
+            congestion: wanted.congestion.or_else(|| leg.congestion.clone()),
+            pacing: wanted.pacing.or(leg.pacing),
+            ..leg.clone()
+        });
+    }
+    Ok(PolicyRule { matches: rule.matches, action, accept: rule.accept, legs: overridden })
+}
+
+fn check_keepalive(key: &KeyPath, keepalive: &Keepalive) -> Result<(), ResolveError> {
+    for (field, time) in [("idle", keepalive.idle), ("interval", keepalive.interval)] {
+        if time < Duration::from_s(1) || time > KEEPALIVE_MAX {
+            return fault(
+                &key.join(field),
+                format!("{time} is not between 1 s and {KEEPALIVE_MAX}"),
+                "set keepalive.count = 0 for no keep-alive",
+            );
+        }
+    }
+    if keepalive.count > 127 {
+        return fault(
+            &key.join("count"),
+            format!("{} probes are more than the kernel's 127", keepalive.count),
+            "5 is usual",
+        );
+    }
+    Ok(())
+}
+
+fn check_interfaces(key: &KeyPath, names: &[String]) -> Result<(), ResolveError> {
+    names.iter().try_for_each(|name| check_interface(key, name))
+}
+
+/// A name that an interface may have and that an nftables statement may quote.
+fn check_interface(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '/' | '*' | ';');
+    let fits = !name.is_empty() && name.len() <= INTERFACE_BYTES_MAX && name.chars().all(plain);
+    if fits && name != "." && name != ".." {
+        return Ok(());
+    }
+    fault(
+        key,
+        format!("\"{name}\" cannot be the name of an interface"),
+        format!("names have 1 to {INTERFACE_BYTES_MAX} characters; see `ip link`"),
+    )
+}
+
+fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+');
+    if !name.is_empty() && name.len() <= CONGESTION_BYTES_MAX && name.chars().all(plain) {
+        return Ok(());
+    }
+    fault(
+        key,
+        format!("\"{name}\" cannot be the name of a congestion control"),
+        "`midhopd doctor` lists those of this host",
+    )
+}
+
+fn positive<T: PartialOrd + Display>(
+    key: &KeyPath,
+    value: T,
+    zero: T,
+    hint: &str,
+) -> Result<(), ResolveError> {
+    if value > zero { Ok(()) } else { fault(key, format!("{value} is not above zero"), hint) }
+}
+
+fn too_small<T>(key: &KeyPath, buffer: Bytes) -> Result<T, ResolveError> {
+    fault(
+        key,
+        format!("{buffer} is less than {} bytes", BUFFER_MIN.get()),
+        "a buffer below the bandwidth-delay product slows its flow down; write \"256 KiB\" or more",
+    )
+}
+
+fn fault<T>(
+    key: &KeyPath,
+    message: impl Into<String>,
+    hint: impl Into<String>,
+) -> Result<T, ResolveError> {
+    Err(ResolveError { key: key.clone(), message: message.into(), hint: Some(hint.into()) })
+}

@@ -1,0 +1,147 @@
+//! What becomes of a flow: rules from top to bottom, the first that matches decides.
+//!
+//! Invariant: [`Policy::decide`] allocates nothing and is a function of its arguments only, so that
+//! the same flow meets the same fate in the daemon, in `midhopd check` and in a simulation.
+
+mod nft;
+
+pub use nft::NftMatch;
+
+use crate::config::{Accept, Action, LegPlan, Match, OneOrMany};
+use serde::Serialize;
+use std::net::SocketAddr;
+
+/// What is known of a flow when its first packet is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowKey<'a> {
+    /// The client.
+    pub source: SocketAddr,
+    /// The server.
+    pub destination: SocketAddr,
+    /// The interface on which the SYN came; none for flows asked for through an explicit listener.
+    pub interface: Option<&'a str>,
+    /// The DSCP of the SYN.
+    pub dscp: u8,
+}
+
+/// What becomes of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Decision {
+    /// Split, bypass or reject.
+    pub action: Action,
+    /// When the client's SYN is answered.
+    pub accept: Accept,
+    /// The rule that decided, from 0; none: the default, which is to split.
+    pub rule: Option<usize>,
+}
+
+/// A rule, checked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct PolicyRule {
+    #[serde(rename = "match")]
+    pub(crate) matches: Match,
+    pub(crate) action: Action,
+    pub(crate) accept: Option<Accept>,
+    /// Whole legs as they are for the flows of this rule.
+    pub(crate) legs: Vec<LegPlan>,
+}
+
+/// The rules of a daemon.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Policy {
+    rules: Vec<PolicyRule>,
+    accept: Accept,
+}
+
+impl Policy {
+    pub(crate) fn new(rules: Vec<PolicyRule>, accept: Accept) -> Self {
+        Self { rules, accept }
+    }
+
+    /// Decides about one flow.
+    pub fn decide(&self, flow: &FlowKey<'_>) -> Decision {
+        let rule = self.rules.iter().position(|rule| rule.matches.covers(flow));
+        match rule.and_then(|number| self.rules.get(number)) {
+            Some(found) => {
+                Decision { action: found.action, accept: found.accept.unwrap_or(self.accept), rule }
+            }
+            None => Decision { action: Action::Split, accept: self.accept, rule: None },
+        }
+    }
+
+    /// Every way in which some flow's SYN may be answered: what the data plane must be ready for.
+    pub fn accept_modes(&self) -> impl Iterator<Item = Accept> + '_ {
+        let by_rule = self
+            .rules
+            .iter()
+            .filter(|rule| rule.action == Action::Split)
+            .filter_map(|rule| rule.accept);
+        by_rule.chain([self.accept])
+    }
+
+    /// What firewall rules may let pass before the daemon sees it: every flow that one of these
+    /// matches would be bypassed by [`Policy::decide`] as well. The reverse does not hold: a bypass
+    /// below a rule that may match the same flow is left to the daemon.
+    pub fn firewall_bypasses(&self) -> Vec<NftMatch> {
+        let mut passed_over: Vec<&Match> = Vec::new();
+        let mut bypasses = Vec::new();
+        for rule in &self.rules {
+            let first = passed_over.iter().all(|above| above.excludes(&rule.matches));
+            if rule.action == Action::Bypass && first {
+                bypasses.extend(NftMatch::of(&rule.matches));
+            } else if rule.action != Action::Bypass {
+                passed_over.push(&rule.matches);
+            }
+        }
+        bypasses
+    }
+
+    pub(crate) fn leg_override(&self, decision: &Decision, leg: &str) -> Option<&LegPlan> {
+        let rule = self.rules.get(decision.rule?)?;
+        rule.legs.iter().find(|own| own.name == leg)
+    }
+
+    pub(crate) fn overridden_legs(&self) -> impl Iterator<Item = &LegPlan> {
+        self.rules.iter().flat_map(|rule| &rule.legs)
+    }
+}
+
+impl Match {
+    /// Whether the flow is meant. IPv4 addresses mapped into IPv6 count as IPv4.
+    pub fn covers(&self, flow: &FlowKey<'_>) -> bool {
+        let source = flow.source.ip().to_canonical();
+        let destination = flow.destination.ip().to_canonical();
+        limits_to(&self.source, |prefix| prefix.contains(&source))
+            && limits_to(&self.destination, |prefix| prefix.contains(&destination))
+            && limits_to(&self.source_port, |ports| ports.contain(flow.source.port()))
+            && limits_to(&self.destination_port, |ports| ports.contain(flow.destination.port()))
+            && limits_to(&self.interface, |name| flow.interface == Some(name.as_str()))
+            && limits_to(&self.dscp, |dscp| dscp.value() == flow.dscp)
+    }
+
+    /// Whether surely no flow is meant by both.
+    fn excludes(&self, other: &Self) -> bool {
+        apart(&self.source, &other.source, |a, b| a.contains(b) || b.contains(a))
+            || apart(&self.destination, &other.destination, |a, b| a.contains(b) || b.contains(a))
+            || apart(&self.source_port, &other.source_port, |a, b| a.overlap(*b))
+            || apart(&self.destination_port, &other.destination_port, |a, b| a.overlap(*b))
+            || apart(&self.interface, &other.interface, |a, b| a == b)
+            || apart(&self.dscp, &other.dscp, |a, b| a == b)
+    }
+}
+
+/// An empty list means everything.
+fn limits_to<T>(list: &OneOrMany<T>, covers: impl Fn(&T) -> bool) -> bool {
+    list.is_empty() || list.iter().any(covers)
+}
+
+/// Whether two lists have nothing in common. Prefixes nest or are apart, so for them, too, it is
+/// enough to compare pairs.
+fn apart<T>(a: &OneOrMany<T>, b: &OneOrMany<T>, meet: impl Fn(&T, &T) -> bool) -> bool {
+    let both_limit = !a.is_empty() && !b.is_empty();
+    both_limit && !a.iter().any(|a| b.iter().any(|b| meet(a, b)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! A match in the words of nftables.
+
+use super::FlowKey;
+use crate::config::{Match, OneOrMany};
+use ipnet::IpNet;
+use std::fmt;
+
+/// One address family's part of a [`Match`]; displayed, it is the match half of an nft rule, such as
+/// `iifname { "lan0" } ip daddr { 10.0.0.0/8 } tcp dport { 22, 8000-8999 }`, and empty for a match of
+/// everything. Names come checked from the configuration, so none of them can end its quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NftMatch {
+    /// The family; none: both, as no address is named and no DSCP.
+    pub family: Option<Family>,
+    matches: Match,
+}
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl NftMatch {
+    /// The match as at most two: one per family where addresses or the DSCP tell families apart.
+    pub(super) fn of(rule: &Match) -> Vec<Self> {
+        if rule.source.is_empty() && rule.destination.is_empty() && rule.dscp.is_empty() {
+            return vec![Self { family: None, matches: rule.clone() }];
+        }
+        [Family::V4, Family::V6]
+            .into_iter()
+            .filter_map(|family| {
+                let own = |prefixes: &OneOrMany<IpNet>| -> Option<Vec<IpNet>> {
+                    let own: Vec<IpNet> =
+                        prefixes.iter().copied().filter(|prefix| family.has(prefix)).collect();
+                    (prefixes.is_empty() || !own.is_empty()).then_some(own)
+                };
+                let source = OneOrMany(own(&rule.source)?);
+                let destination = OneOrMany(own(&rule.destination)?);
+                let matches = Match { source, destination, ..rule.clone() };
+                Some(Self { family: Some(family), matches })
+            })
+            .collect()
+    }
+}
+
+impl NftMatch {
+    /// Whether nft would match the flow's packets.
+    pub fn covers(&self, flow: &FlowKey<'_>) -> bool {
+        let v4 = flow.source.ip().to_canonical().is_ipv4();
+        let own_family = self.family.is_none_or(|family| (family == Family::V4) == v4);
+        own_family && self.matches.covers(flow)
+    }
+}
+
+impl Family {
+    fn has(self, prefix: &IpNet) -> bool {
+        matches!((self, prefix), (Self::V4, IpNet::V4(_)) | (Self::V6, IpNet::V6(_)))
+    }
+
+    const fn protocol(self) -> &'static str {
+        match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        }
+    }
+}
+
+impl fmt::Display for NftMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        let mut part = |head: String, values: Vec<String>| {
+            if !values.is_empty() {
+                parts.push(format!("{head} {{ {} }}", values.join(", ")));
+            }
+        };
+        let matches = &self.matches;
+        part(
+            "iifname".into(),
+            matches.interface.iter().map(|name| format!("\"{name}\"")).collect(),
+        );
+        if let Some(family) = self.family {
+            let protocol = family.protocol();
+            part(format!("{protocol} saddr"), aggregated(&matches.source));
+            part(format!("{protocol} daddr"), aggregated(&matches.destination));
+            part(
+                format!("{protocol} dscp"),
+                matches.dscp.iter().map(|dscp| dscp.value().to_string()).collect(),
+            );
+        }
+        part("tcp sport".into(), merged(&matches.source_port));
+        part("tcp dport".into(), merged(&matches.destination_port));
+        f.write_str(&parts.join(" "))
+    }
+}
+
+/// Without prefixes that lie in others: nft refuses overlapping intervals in a set.
+fn aggregated(prefixes: &[IpNet]) -> Vec<String> {
+    let prefixes: Vec<IpNet> = prefixes.iter().map(IpNet::trunc).collect();
+    IpNet::aggregate(&prefixes).iter().map(ToString::to_string).collect()
+}
+
+/// Without ranges that overlap others.
+fn merged(ports: &[crate::config::Ports]) -> Vec<String> {
+    let mut ranges: Vec<(u16, u16)> = ports.iter().map(|p| (p.first(), p.last())).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    let show = |(first, last): (u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    merged.into_iter().map(show).collect()
+}
