@@ -1,3 +1,7 @@
-//! The transparent performance-enhancing proxy.
+//! The `midhopd` program: see the library for what it does.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    midhopd::cli::main()
+}

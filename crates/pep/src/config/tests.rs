@@ -1,3 +1,5 @@
+//! Configurations that make sense, and those that do not.
+
 use super::*;
 use proptest::prelude::*;
 use std::net::IpAddr;

@@ -1,3 +1,5 @@
+//! Rules from top to bottom, and what a firewall may decide.
+
 use super::*;
 use crate::config::{Dscp, Plan, Ports};
 use ipnet::IpNet;

@@ -1,0 +1,109 @@
+//! The command line.
+//!
+//! Standard output carries data only (a plan, a table, JSON); log lines and errors go to standard
+//! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
+
+use crate::{
+    failure::{Failure, USAGE},
+    logging,
+};
+use clap::{Args, Parser, Subcommand};
+use midhop_pep::config::Plan;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// The configuration that is read when none is named.
+const CONFIG_DEFAULT: &str = "/etc/midhop/midhopd.toml";
+
+/// Speeds up TCP over satellite links: splits connections in the middle, transparently.
+#[derive(Debug, Parser)]
+#[command(
+    name = "midhopd",
+    version,
+    propagate_version = true,
+    args_conflicts_with_subcommands = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run in the foreground until SIGTERM or SIGINT; SIGHUP reads the configuration again
+    Run(RunArguments),
+    /// Check a configuration and print what it means, every default included
+    Check(CheckArguments),
+}
+
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE", default_value = CONFIG_DEFAULT)]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct CheckArguments {
+    /// The configuration file
+    #[arg(value_name = "FILE", default_value = CONFIG_DEFAULT)]
+    file: PathBuf,
+    /// Print JSON instead of TOML
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what the command line asks.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, everything else is a usage error.
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
+        Command::Run(arguments) => read_plan(&arguments.config).map(drop),
+        Command::Check(arguments) => check(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn check(arguments: &CheckArguments) -> Result<(), Failure> {
+    let plan = read_plan(&arguments.file)?;
+    let printed = if arguments.json {
+        serde_json::to_string_pretty(&plan).map(|json| json + "\n").map_err(|e| e.to_string())
+    } else {
+        toml::to_string(&plan).map_err(|e| e.to_string())
+    };
+    let printed = printed.map_err(|e| Failure::run("the plan cannot be printed").because(e))?;
+    std::io::stdout()
+        .write_all(printed.as_bytes())
+        .map_err(|error| Failure::run("the plan could not be printed").because(error))
+}
+
+/// Reads and resolves the configuration in `file`.
+///
+/// # Errors
+/// When the file cannot be read, or does not make sense.
+pub fn read_plan(file: &Path) -> Result<Plan, Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::usage(format!("{name} cannot be read"))
+            .because(error)
+            .hint("name the configuration with --config FILE")
+    })?;
+    let plan = Plan::read(&name, &text)?;
+    logging::check(&plan.log)?;
+    Ok(plan)
+}

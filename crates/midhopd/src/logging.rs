@@ -1,0 +1,65 @@
+//! Where log lines go: standard error, as text or JSON.
+//!
+//! Levels: `error` and `warn` would wake someone, `info` tells of changes of the daemon's own state,
+//! `debug` of each flow, `trace` of each step of a flow.
+
+use crate::failure::Failure;
+use midhop_pep::config::{Log, LogFormat};
+use tracing_subscriber::{
+    EnvFilter, Registry, filter::ParseError, fmt, layer::SubscriberExt, reload,
+    util::SubscriberInitExt,
+};
+
+/// The environment variable that overrides `log.level`.
+pub const ENVIRONMENT: &str = "MIDHOPD_LOG";
+
+/// A way to change the level while the daemon runs.
+pub struct Logging(reload::Handle<EnvFilter, Registry>);
+
+impl Logging {
+    /// Starts logging for the whole process.
+    ///
+    /// # Errors
+    /// When the level is not one, or when the process logs already.
+    pub fn start(log: &Log) -> Result<Self, Failure> {
+        let (filter, handle) = reload::Layer::new(filter(log)?);
+        let lines = fmt::layer().with_writer(std::io::stderr);
+        let registry = tracing_subscriber::registry().with(filter);
+        match log.format {
+            LogFormat::Text => registry.with(lines.with_ansi(false)).try_init(),
+            LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+        }
+        .map_err(|error| Failure::run("logging could not be started").because(error))?;
+        Ok(Self(handle))
+    }
+
+    /// Changes what is logged from now on.
+    ///
+    /// # Errors
+    /// When the level is not one; the old one stays.
+    pub fn set(&self, log: &Log) -> Result<(), Failure> {
+        let filter = filter(log)?;
+        self.0.reload(filter).map_err(|error| Failure::run("the log level stays").because(error))
+    }
+}
+
+/// What `log` lets through, or the environment where it says otherwise.
+fn filter(log: &Log) -> Result<EnvFilter, Failure> {
+    let refused = |from: &str, directives: &str, error: ParseError| {
+        Failure::usage(format!("{from}: \"{directives}\" is not a log level"))
+            .because(error)
+            .hint("error, warn, info, debug or trace, or directives such as midhopd::relay=debug")
+    };
+    match std::env::var(ENVIRONMENT) {
+        Ok(directives) => directives.parse().map_err(|e| refused(ENVIRONMENT, &directives, e)),
+        Err(_) => log.level.parse().map_err(|e| refused("log.level", &log.level, e)),
+    }
+}
+
+/// Whether `log` would be accepted.
+///
+/// # Errors
+/// When the level is not one.
+pub fn check(log: &Log) -> Result<(), Failure> {
+    filter(log).map(drop)
+}
