@@ -46,7 +46,8 @@ bpf: ## Rebuild the BPF programs and compare them with those committed (needs cl
 
 bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and midhopd, side by side
 	@scripts/prepare bench
-	@bench/relay/run --out $(RESULTS)/bench-relay
+	MIDHOPD=$(CURDIR)/target/release/midhopd ENVOY=$(CURDIR)/target/peers/bin/envoy \
+	  $(CARGO) bench --locked -p midhop-testbed --bench relay -- --out $(CURDIR)/$(RESULTS)/bench-relay
 
 clean: ## Remove what building and running left
 	$(CARGO) clean

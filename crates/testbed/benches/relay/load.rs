@@ -1,0 +1,263 @@
+//! The loads: bulk, short connections, ping-pong, idle flows; and the server they all talk to.
+//!
+//! The first byte that a client sends says what it wants: `D` bytes without end, `U` to be read to
+//! the end, `E` an echo of each 100 bytes.
+
+use crate::path::{Path, SERVER};
+use crate::{Options, Result};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The server listens on several ports, so that short connections do not run out of client ports.
+const PORTS: std::ops::Range<u16> = 7000..7008;
+const CHUNK: usize = 256 * 1024;
+const MESSAGE: usize = 100;
+const CONNECTING_THREADS: u32 = 4;
+const CONNECTING_AT_ONCE: usize = 16;
+
+/// Which way the bulk goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    Down,
+    Up,
+}
+
+/// What a load got done.
+pub struct Work {
+    pub bytes: u64,
+    pub count: u64,
+    pub took: Duration,
+}
+
+impl Work {
+    pub fn gbit_per_s(&self) -> f64 {
+        self.bytes as f64 * 8e-9 / self.took.as_secs_f64()
+    }
+
+    pub fn count_per_s(&self) -> f64 {
+        self.count as f64 / self.took.as_secs_f64()
+    }
+}
+
+/// Serves until dropped.
+pub struct Server {
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Server {
+    pub fn start(path: &Path) -> Result<Self> {
+        let listeners: Vec<TcpListener> = path.server.run(|| {
+            PORTS
+                .map(|port| {
+                    let listener = socket2::Socket::new(
+                        socket2::Domain::IPV4,
+                        socket2::Type::STREAM.nonblocking(),
+                        None,
+                    )?;
+                    listener.set_reuse_address(true)?;
+                    listener.bind(&SocketAddr::from((SERVER, port)).into())?;
+                    listener.listen(16_384)?;
+                    Ok(listener.into())
+                })
+                .collect::<std::io::Result<_>>()
+        })??;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build()?;
+        for listener in listeners {
+            let _context = runtime.enter();
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            runtime.spawn(async move {
+                while let Ok((socket, _)) = listener.accept().await {
+                    tokio::spawn(async move {
+                        // A client that leaves is how every load ends.
+                        let _ = serve(socket).await;
+                    });
+                }
+            });
+        }
+        Ok(Self { runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn serve(mut socket: tokio::net::TcpStream) -> std::io::Result<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    socket.set_nodelay(true)?;
+    let mut buffer = [0; MESSAGE];
+    match socket.read_u8().await? {
+        b'D' => {
+            let chunk = vec![0x5a; CHUNK];
+            loop {
+                socket.write_all(&chunk).await?;
+            }
+        }
+        b'U' => {
+            let mut sink = vec![0; CHUNK];
+            while socket.read(&mut sink).await? > 0 {}
+            socket.write_all(b"K").await
+        }
+        _ => loop {
+            socket.read_exact(&mut buffer).await?;
+            socket.write_all(&buffer).await?;
+        },
+    }
+}
+
+/// Bytes without end over several flows, counted where they arrive.
+pub fn bulk(path: &Path, direction: Direction, options: &Options) -> Result<Work> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let bytes = Arc::new(AtomicU64::new(0));
+    let ready = Arc::new(Barrier::new(options.flows as usize + 1));
+    let flows: Vec<_> = (0..options.flows)
+        .map(|_| {
+            let (stop, bytes, ready) = (stop.clone(), bytes.clone(), ready.clone());
+            let socket = connect(path, 0);
+            thread::spawn(move || -> Result<()> {
+                let socket = socket;
+                ready.wait();
+                match direction {
+                    Direction::Down => pull(socket?, &stop, &bytes),
+                    Direction::Up => push(socket?, &stop, &bytes),
+                }
+            })
+        })
+        .collect();
+    ready.wait();
+    // The slow start of the first moments is nobody's throughput.
+    thread::sleep(Duration::from_millis(300));
+    let (begin, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
+    thread::sleep(options.seconds);
+    let (took, after) = (begin.elapsed(), bytes.load(Ordering::Relaxed));
+    stop.store(true, Ordering::Relaxed);
+    for flow in flows {
+        flow.join().map_err(|_| "a flow's thread panicked")??;
+    }
+    Ok(Work { bytes: after - before, count: 0, took })
+}
+
+fn pull(mut socket: TcpStream, stop: &AtomicBool, bytes: &AtomicU64) -> Result<()> {
+    socket.write_all(b"D")?;
+    let mut sink = vec![0; CHUNK];
+    while !stop.load(Ordering::Relaxed) {
+        let read = socket.read(&mut sink)?;
+        if read == 0 {
+            return Err("the stream ended by itself".into());
+        }
+        bytes.fetch_add(read as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// What waits in the sockets when it stops is a few megabytes at most, of many gigabytes.
+fn push(mut socket: TcpStream, stop: &AtomicBool, bytes: &AtomicU64) -> Result<()> {
+    socket.write_all(b"U")?;
+    let chunk = vec![0x5a; CHUNK];
+    while !stop.load(Ordering::Relaxed) {
+        socket.write_all(&chunk)?;
+        bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+    }
+    socket.shutdown(std::net::Shutdown::Write)?;
+    let mut answer = [0];
+    socket.read_exact(&mut answer)?;
+    Ok(())
+}
+
+fn connect(path: &Path, number: u16) -> Result<TcpStream> {
+    let address = SocketAddr::from((SERVER, PORTS.start + number % PORTS.len() as u16));
+    let socket = path.client.run(|| TcpStream::connect(address))??;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// Median time of 100 bytes there and back on one connection.
+pub fn ping_pong(path: &Path, times: usize) -> Result<Duration> {
+    let mut socket = connect(path, 0)?;
+    let mut buffer = [0x5a; MESSAGE];
+    socket.write_all(b"E")?;
+    let mut samples = Vec::with_capacity(times);
+    for _ in 0..times {
+        let begin = Instant::now();
+        socket.write_all(&buffer)?;
+        socket.read_exact(&mut buffer)?;
+        samples.push(begin.elapsed());
+    }
+    samples.sort_unstable();
+    Ok(samples[samples.len() / 2])
+}
+
+/// Connect, 100 bytes, 100 bytes back, close; as many as go.
+pub fn connections(path: &Path, seconds: Duration) -> Result<Work> {
+    let begin = Instant::now();
+    let threads: Vec<_> = (0..CONNECTING_THREADS)
+        .map(|number| {
+            let client = path.client.clone();
+            thread::spawn(move || -> Result<u64> {
+                client.enter()?;
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+                tokio::task::LocalSet::new().block_on(&runtime, async {
+                    let tasks: Vec<_> = (0..CONNECTING_AT_ONCE)
+                        .map(|task| {
+                            let first = number as usize * CONNECTING_AT_ONCE + task;
+                            tokio::task::spawn_local(connect_again(first as u16, begin + seconds))
+                        })
+                        .collect();
+                    let mut count = 0;
+                    for task in tasks {
+                        count += task.await??;
+                    }
+                    Ok(count)
+                })
+            })
+        })
+        .collect();
+    let mut count = 0;
+    for thread in threads {
+        count += thread.join().map_err(|_| "a connecting thread panicked")??;
+    }
+    Ok(Work { bytes: 0, count, took: begin.elapsed() })
+}
+
+async fn connect_again(first: u16, until: Instant) -> Result<u64> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut request = [0x5a; MESSAGE + 1];
+    request[0] = b'E';
+    let mut answer = [0; MESSAGE];
+    let mut count = 0;
+    while Instant::now() < until {
+        let port = PORTS.start + (first.wrapping_add(count as u16)) % PORTS.len() as u16;
+        let mut socket = tokio::net::TcpStream::connect((SERVER, port)).await?;
+        socket.write_all(&request).await?;
+        socket.read_exact(&mut answer).await?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Opens `count` flows, says one word on each, and gives them back held open.
+pub fn hold_idle(path: &Path, count: u32) -> Result<Vec<TcpStream>> {
+    let mut flows = Vec::with_capacity(count as usize);
+    path.client.run(|| -> Result<()> {
+        let mut buffer = [0x5a; MESSAGE];
+        for number in 0..count {
+            let port = PORTS.start + (number % PORTS.len() as u32) as u16;
+            let mut socket = TcpStream::connect((SERVER, port))?;
+            socket.write_all(b"E")?;
+            socket.write_all(&buffer)?;
+            socket.read_exact(&mut buffer)?;
+            flows.push(socket);
+        }
+        Ok(())
+    })??;
+    Ok(flows)
+}

@@ -1,0 +1,148 @@
+//! Relays side by side on one path: nothing, HAProxy, Envoy, midhopd.
+//!
+//! Four namespaces joined by plain veth pairs (client – terminal – gateway – server), the relay on the
+//! gateway, all of them intercepting transparently where they can. Every round takes the relays in
+//! turn, so that a busy minute of the machine hits all of them; the table shows each one's best round
+//! and midhopd's ratio to the best of the others. What a relay costs is the processor time of its own
+//! processes: work that the kernel books on soft interrupts is not in it, for none of them.
+//!
+//! `make bench-relay`, or `cargo bench -p midhop-testbed --bench relay -- --help`.
+
+mod cost;
+mod figures;
+mod load;
+mod path;
+mod relays;
+
+use figures::Figures;
+use relays::Relay;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const USAGE: &str = "\
+usage: relay [--seconds S] [--rounds N] [--flows N] [--idle N] [--relays a,b,…] [--out DIR]
+  relays: direct, haproxy, envoy, midhopd (those not installed are skipped, and it says so)
+  midhopd is taken from $MIDHOPD, else from PATH; Envoy from $ENVOY, else from PATH";
+
+struct Options {
+    seconds: Duration,
+    rounds: u32,
+    flows: u32,
+    idle: u32,
+    relays: Vec<Relay>,
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => {
+            eprintln!("error: {message}\n{USAGE}");
+            return ExitCode::from(64);
+        }
+    };
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(
+    arguments: impl Iterator<Item = String>,
+) -> std::result::Result<Option<Options>, String> {
+    let mut options = Options {
+        seconds: Duration::from_secs(4),
+        rounds: 3,
+        flows: 4,
+        idle: 10_000,
+        relays: Relay::ALL.to_vec(),
+        out: None,
+    };
+    let mut arguments = arguments;
+    while let Some(flag) = arguments.next() {
+        // Cargo hands `--bench` to every bench.
+        if flag == "--bench" {
+            continue;
+        }
+        if flag == "--help" || flag == "-h" {
+            return Ok(None);
+        }
+        let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
+        let number = || value.parse::<u32>().map_err(|_| format!("{flag}: {value} is no number"));
+        match flag.as_str() {
+            "--seconds" => options.seconds = Duration::from_secs(number()?.max(1).into()),
+            "--rounds" => options.rounds = number()?.max(1),
+            "--flows" => options.flows = number()?.max(1),
+            "--idle" => options.idle = number()?,
+            "--out" => options.out = Some(value.into()),
+            "--relays" => {
+                options.relays = value
+                    .split(',')
+                    .map(|name| Relay::named(name).ok_or_else(|| format!("no relay {name}")))
+                    .collect::<std::result::Result<_, _>>()?;
+            }
+            _ => return Err(format!("unknown option {flag}")),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn run(mut options: Options) -> Result<()> {
+    let flows_max = cost::raise_descriptor_limit()?;
+    if options.idle > flows_max {
+        eprintln!("open files are limited: {flows_max} idle flows instead of {}", options.idle);
+        options.idle = flows_max;
+    }
+    let load = cost::load_average();
+    let mut figures: Vec<(Relay, Figures)> = Vec::new();
+    for relay in &options.relays {
+        match relay.version() {
+            Some(version) => {
+                eprintln!("{}: {version}", relay.name());
+                figures.push((*relay, Figures::default()));
+            }
+            None => eprintln!("skipped: {} is not installed: {}", relay.name(), relay.hint()),
+        }
+    }
+    for round in 1..=options.rounds {
+        for (relay, best) in &mut figures {
+            eprintln!("round {round} of {}: {}", options.rounds, relay.name());
+            // Memory at rest does not vary from round to round; once is enough.
+            let idle = if round == 1 { options.idle } else { 0 };
+            best.keep_best(&measure(*relay, &options, idle)?);
+        }
+    }
+    println!("{}", figures::table(&figures, options.flows, options.idle));
+    println!("load average when it began: {load:.2}");
+    if let Some(folder) = &options.out {
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(folder.join("relay.json"), figures::json(&figures, load)?)?;
+    }
+    Ok(())
+}
+
+/// One relay on a fresh path: every load once.
+fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
+    let path = path::Path::build()?;
+    let process = relay.start(&path)?;
+    let server = load::Server::start(&path)?;
+    // The first connection pays for what is set up lazily; it is nobody's figure.
+    load::ping_pong(&path, 200)?;
+    let down = process.cost_of(|| load::bulk(&path, load::Direction::Down, options))?;
+    let up = process.cost_of(|| load::bulk(&path, load::Direction::Up, options))?;
+    let round_trip = load::ping_pong(&path, 20_000)?;
+    let connections = process.cost_of(|| load::connections(&path, options.seconds))?;
+    let memory = process.memory_of(|| load::hold_idle(&path, idle))?;
+    drop(server);
+    Ok(Figures::of(&down, &up, &connections, round_trip, memory, idle))
+}
