@@ -1,0 +1,115 @@
+//! Which packets are dropped before the queue is full.
+
+use crate::codel::CodelPlan;
+use crate::pie::PiePlan;
+use crate::resolve::{ResolveError, check_positive_time, check_time};
+use crate::written::written_as_table;
+use midhop_units::Duration;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+const EXPECTED: &str = "\"none\", \"codel\", \"pie\", or a table such as \
+                        { kind = \"codel\", target = \"5 ms\", interval = \"100 ms\" }";
+
+/// Which active queue management.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AqmKind {
+    /// Drop-tail alone.
+    None,
+    /// Controlled delay, RFC 8289.
+    Codel,
+    /// Proportional integral controller enhanced, RFC 8033.
+    Pie,
+}
+
+/// Active queue management as written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct AqmSpec {
+    /// Which one.
+    pub kind: AqmKind,
+    /// The waiting time aimed at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Duration>,
+    /// CoDel: how long the waiting time must stay above target before the first drop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Duration>,
+    /// PIE: how often the drop probability is reckoned anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<Duration>,
+    /// PIE: how long a burst passes without drops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Duration>,
+}
+written_as_table!(AqmSpec, EXPECTED);
+
+impl FromStr for AqmSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kind = match text {
+            "none" => AqmKind::None,
+            "codel" => AqmKind::Codel,
+            "pie" => AqmKind::Pie,
+            _ => return Err(format!("\"{text}\" is not {EXPECTED}")),
+        };
+        Ok(Self { kind, target: None, interval: None, update: None, burst: None })
+    }
+}
+
+/// Active queue management, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum AqmPlan {
+    /// Drop-tail alone.
+    None,
+    /// RFC 8289.
+    Codel(CodelPlan),
+    /// RFC 8033.
+    Pie(PiePlan),
+}
+
+impl AqmSpec {
+    pub(crate) fn resolve(&self) -> Result<AqmPlan, ResolveError> {
+        let foreign = |given: Option<Duration>, key: &'static str, hint: &str| match given {
+            Some(_) => Err(ResolveError::conflict(key, "aqm.kind", hint)),
+            None => Ok(()),
+        };
+        if self.kind != AqmKind::Codel {
+            foreign(self.interval, "aqm.interval", "only CoDel has an interval")?;
+        }
+        if self.kind != AqmKind::Pie {
+            foreign(self.update, "aqm.update", "only PIE has an update time")?;
+            foreign(self.burst, "aqm.burst", "only PIE has a burst allowance")?;
+        }
+        Ok(match self.kind {
+            AqmKind::None => {
+                foreign(self.target, "aqm.target", "drop-tail has no target")?;
+                AqmPlan::None
+            }
+            AqmKind::Codel => {
+                let default = CodelPlan::default();
+                let plan = CodelPlan {
+                    target: self.target.unwrap_or(default.target),
+                    interval: self.interval.unwrap_or(default.interval),
+                };
+                check_positive_time("aqm.target", plan.target)?;
+                check_positive_time("aqm.interval", plan.interval)?;
+                AqmPlan::Codel(plan)
+            }
+            AqmKind::Pie => {
+                let default = PiePlan::default();
+                let plan = PiePlan {
+                    target: self.target.unwrap_or(default.target),
+                    update: self.update.unwrap_or(default.update),
+                    burst: self.burst.unwrap_or(default.burst),
+                };
+                check_positive_time("aqm.target", plan.target)?;
+                check_positive_time("aqm.update", plan.update)?;
+                check_time("aqm.burst", plan.burst)?;
+                AqmPlan::Pie(plan)
+            }
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! How long a packet is under way: constant, or in steps over time.
+
+use crate::resolve::{ResolveError, check_time};
+use crate::trace::Trace;
+use crate::written::{self, Written};
+use midhop_units::Duration;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::str::FromStr;
+
+const EXPECTED: &str = "a time such as \"300 ms\", or a table such as \
+                        { trace = [[\"0 s\", \"20 ms\"], [\"15 s\", \"35 ms\"]] }";
+
+/// The one-way propagation delay of a link as written and as resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LinkDelay {
+    /// Always the same.
+    Constant(Duration),
+    /// In steps. Where the delay shrinks, packets sent later still arrive no earlier than those
+    /// before them.
+    Trace(Trace<Duration>),
+}
+
+impl LinkDelay {
+    /// The shortest delay the link ever has: what bounds a transfer from below.
+    pub fn shortest(&self) -> Duration {
+        match self {
+            Self::Constant(delay) => *delay,
+            Self::Trace(trace) => trace.values().min().unwrap_or(Duration::ZERO),
+        }
+    }
+
+    /// The longest delay the link ever has: what buffers must be laid out for.
+    pub fn longest(&self) -> Duration {
+        match self {
+            Self::Constant(delay) => *delay,
+            Self::Trace(trace) => trace.values().max().unwrap_or(Duration::ZERO),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ResolveError> {
+        if let Self::Trace(trace) = self {
+            trace.check("delay")?;
+        }
+        check_time("delay", self.longest())
+    }
+}
+
+impl FromStr for LinkDelay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self::Constant).map_err(|_| format!("\"{text}\" is not {EXPECTED}"))
+    }
+}
+
+impl Written for LinkDelay {
+    const EXPECTED: &'static str = EXPECTED;
+
+    fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        Trace::deserialize(table).map(Self::Trace)
+    }
+}
+
+impl<'de> Deserialize<'de> for LinkDelay {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        written::deserialize(from)
+    }
+}
+
+impl Serialize for LinkDelay {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Constant(delay) => delay.serialize(to),
+            Self::Trace(trace) => trace.serialize(to),
+        }
+    }
+}

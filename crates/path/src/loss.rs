@@ -1,0 +1,335 @@
+//! Packets that the channel loses: each on its own, in bursts counted in packets, or in bursts of time.
+
+use crate::resolve::{DELAY_MAX, ResolveError};
+use crate::written::written_as_table;
+use midhop_units::{Duration, Loss};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::{fmt, str::FromStr};
+
+const EXPECTED: &str = "a probability such as 0.01 or \"1 %\", or a table such as \
+                        { mean = \"1 %\", burst = \"5 packets\" }";
+
+/// The shortest mean sojourn: a chain that changes faster would be more work than the packets.
+const SOJOURN_MIN: Duration = Duration::from_us(100);
+
+/// One way of losing packets, as written.
+///
+/// A number or text is the loss probability of each packet by itself. A table is a Gilbert–Elliott
+/// channel, given either by its effect (`mean`, `burst`) or by its parts: `good_to_bad` and
+/// `bad_to_good` are probabilities per packet, `good` and `bad` mean sojourns in time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct LossSpec {
+    /// Each packet by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability: Option<Loss>,
+    /// Mean loss over both states.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Loss>,
+    /// Mean length of a stay in the bad state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Burst>,
+    /// Probability per packet of turning bad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good_to_bad: Option<Loss>,
+    /// Probability per packet of turning good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad_to_good: Option<Loss>,
+    /// Mean stay in the good state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good: Option<Duration>,
+    /// Mean stay in the bad state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad: Option<Duration>,
+    /// Loss in the good state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_good: Option<Loss>,
+    /// Loss in the bad state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_bad: Option<Loss>,
+}
+written_as_table!(LossSpec, EXPECTED);
+
+impl FromStr for LossSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let probability = text.parse().map_err(|_| format!("\"{text}\" is not {EXPECTED}"))?;
+        Ok(Self { probability: Some(probability), ..Self::default() })
+    }
+}
+
+/// How long a burst of losses lasts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Burst {
+    /// This many packets in the mean, whatever time they take.
+    Packets(f64),
+    /// This long in the mean, however many packets fall into it.
+    Time(Duration),
+}
+
+impl fmt::Display for Burst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packets(packets) => write!(f, "{packets} packets"),
+            Self::Time(time) => time.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Burst {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("\"{text}\" is not a burst such as \"5 packets\" or \"20 ms\"");
+        match text.strip_suffix("packets") {
+            Some(number) => number.trim().parse().map(Self::Packets).map_err(|_| refused()),
+            None => text.parse().map(Self::Time).map_err(|_| refused()),
+        }
+    }
+}
+
+impl Serialize for Burst {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Burst {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// The ways of losing packets on one direction, as written: one, or a list of which each acts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct LossSpecs(pub Vec<LossSpec>);
+
+impl<'de> Deserialize<'de> for LossSpecs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct LossVisitor;
+
+        impl<'de> de::Visitor<'de> for LossVisitor {
+            type Value = LossSpecs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{EXPECTED}, or a list of these")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<LossSpecs, E> {
+                text.parse().map(|one| LossSpecs(vec![one])).map_err(E::custom)
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<LossSpecs, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<LossSpecs, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<LossSpecs, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<LossSpecs, A::Error> {
+                let one = LossSpec::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(LossSpecs(vec![one]))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, seq: A) -> Result<LossSpecs, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(LossSpecs)
+            }
+        }
+
+        from.deserialize_any(LossVisitor)
+    }
+}
+
+/// One way of losing packets, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LossPlan {
+    /// Each packet by itself.
+    Bernoulli {
+        /// The probability that a packet is lost.
+        probability: Loss,
+    },
+    /// A two-state Markov chain that makes one step per packet (Gilbert 1960, Elliott 1963).
+    GilbertElliottByPackets {
+        /// Probability per packet of turning bad.
+        good_to_bad: Loss,
+        /// Probability per packet of turning good.
+        bad_to_good: Loss,
+        /// Loss in the good state.
+        loss_good: Loss,
+        /// Loss in the bad state.
+        loss_bad: Loss,
+    },
+    /// A two-state Markov chain in time: bursts last as long whatever the load.
+    GilbertElliottByTime {
+        /// Mean stay in the good state; stays are exponential.
+        good: Duration,
+        /// Mean stay in the bad state.
+        bad: Duration,
+        /// Loss in the good state.
+        loss_good: Loss,
+        /// Loss in the bad state.
+        loss_bad: Loss,
+    },
+}
+
+impl LossPlan {
+    /// The share of packets lost in the long run.
+    pub fn mean(&self) -> Loss {
+        let mix = |bad: f64, loss_good: Loss, loss_bad: Loss| {
+            let mean = (1.0 - bad) * loss_good.probability() + bad * loss_bad.probability();
+            Loss::new(mean).unwrap_or(Loss::ALL)
+        };
+        match *self {
+            Self::Bernoulli { probability } => probability,
+            Self::GilbertElliottByPackets { good_to_bad, bad_to_good, loss_good, loss_bad } => {
+                let (p, r) = (good_to_bad.probability(), bad_to_good.probability());
+                mix(p / (p + r), loss_good, loss_bad)
+            }
+            Self::GilbertElliottByTime { good, bad, loss_good, loss_bad } => {
+                let (good, bad) = (good.as_s_f64(), bad.as_s_f64());
+                mix(bad / (good + bad), loss_good, loss_bad)
+            }
+        }
+    }
+}
+
+impl LossSpec {
+    /// `None` where nothing is ever lost.
+    pub(crate) fn resolve(&self) -> Result<Option<LossPlan>, ResolveError> {
+        let by_packets = self.good_to_bad.is_some() || self.bad_to_good.is_some();
+        let by_time = self.good.is_some() || self.bad.is_some();
+        let by_effect = self.mean.is_some() || self.burst.is_some();
+        let states = self.loss_good.is_some() || self.loss_bad.is_some();
+        let one_form = "give either `probability`, or `mean` and `burst`, or `good_to_bad` and \
+                        `bad_to_good`, or `good` and `bad`";
+        let forms = [self.probability.is_some(), by_effect, by_packets, by_time];
+        match forms.iter().filter(|form| **form).count() {
+            0 => return Err(ResolveError::missing("loss.probability", one_form)),
+            1 => {}
+            _ if by_packets && by_time => {
+                return Err(ResolveError::conflict("loss.good_to_bad", "loss.good", one_form));
+            }
+            _ if by_effect => {
+                return Err(ResolveError::conflict("loss.mean", "loss.probability", one_form));
+            }
+            _ => return Err(ResolveError::conflict("loss.probability", "loss.good", one_form)),
+        }
+        let loss_good = self.loss_good.unwrap_or(Loss::NONE);
+        let loss_bad = self.loss_bad.unwrap_or(Loss::ALL);
+        if loss_bad < loss_good {
+            return Err(ResolveError::out_of_range(
+                "loss.loss_bad",
+                loss_bad,
+                format!("must be at least loss_good, {loss_good}"),
+            ));
+        }
+        if let Some(probability) = self.probability {
+            if states {
+                return Err(ResolveError::conflict(
+                    "loss.probability",
+                    "loss.loss_bad",
+                    "a loss of each packet by itself has no states",
+                ));
+            }
+            let never = probability == Loss::NONE;
+            return Ok((!never).then_some(LossPlan::Bernoulli { probability }));
+        }
+        let plan = if by_packets {
+            LossPlan::GilbertElliottByPackets {
+                good_to_bad: required(self.good_to_bad, "loss.good_to_bad", one_form)?,
+                bad_to_good: required(self.bad_to_good, "loss.bad_to_good", one_form)?,
+                loss_good,
+                loss_bad,
+            }
+        } else if by_time {
+            LossPlan::GilbertElliottByTime {
+                good: required(self.good, "loss.good", one_form)?,
+                bad: required(self.bad, "loss.bad", one_form)?,
+                loss_good,
+                loss_bad,
+            }
+        } else {
+            let mean = required(self.mean, "loss.mean", one_form)?;
+            let burst = required(self.burst, "loss.burst", one_form)?;
+            if mean == Loss::NONE && loss_good == Loss::NONE {
+                return Ok(None);
+            }
+            from_effect(mean, burst, loss_good, loss_bad)?
+        };
+        plan.check().map(|()| Some(plan))
+    }
+}
+
+impl LossPlan {
+    fn check(&self) -> Result<(), ResolveError> {
+        match *self {
+            Self::Bernoulli { .. } => Ok(()),
+            Self::GilbertElliottByPackets { good_to_bad, bad_to_good, .. } => {
+                for (key, probability) in
+                    [("loss.good_to_bad", good_to_bad), ("loss.bad_to_good", bad_to_good)]
+                {
+                    if probability == Loss::NONE {
+                        let hint = "must be above 0 %: the channel would never change its state";
+                        return Err(ResolveError::out_of_range(key, probability, hint));
+                    }
+                }
+                Ok(())
+            }
+            Self::GilbertElliottByTime { good, bad, .. } => {
+                for (key, sojourn) in [("loss.good", good), ("loss.bad", bad)] {
+                    if !(SOJOURN_MIN..=DELAY_MAX).contains(&sojourn) {
+                        let hint = format!("must be between {SOJOURN_MIN} and {DELAY_MAX}");
+                        return Err(ResolveError::out_of_range(key, sojourn, hint));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The chain that has this mean loss and this mean stay in the bad state.
+fn from_effect(
+    mean: Loss,
+    burst: Burst,
+    loss_good: Loss,
+    loss_bad: Loss,
+) -> Result<LossPlan, ResolveError> {
+    if !(loss_good < mean && mean < loss_bad) {
+        let hint = format!("must lie between loss_good, {loss_good}, and loss_bad, {loss_bad}");
+        return Err(ResolveError::out_of_range("loss.mean", mean, hint));
+    }
+    let bad_share = (mean.probability() - loss_good.probability())
+        / (loss_bad.probability() - loss_good.probability());
+    let bad_to_good_share = bad_share / (1.0 - bad_share);
+    match burst {
+        Burst::Packets(packets) => {
+            let leave = 1.0 / packets;
+            let refused = |hint: String| ResolveError::out_of_range("loss.burst", burst, hint);
+            let bad_to_good = Loss::new(leave)
+                .ok_or_else(|| refused("must be at least one packet".to_owned()))?;
+            let good_to_bad = Loss::new(leave * bad_to_good_share).ok_or_else(|| {
+                refused(format!("is too short for a mean loss of {mean}: lengthen it"))
+            })?;
+            Ok(LossPlan::GilbertElliottByPackets { good_to_bad, bad_to_good, loss_good, loss_bad })
+        }
+        Burst::Time(bad) => {
+            let good = bad.scale(1.0 / bad_to_good_share);
+            Ok(LossPlan::GilbertElliottByTime { good, bad, loss_good, loss_bad })
+        }
+    }
+}
+
+fn required<T>(value: Option<T>, key: &'static str, hint: &str) -> Result<T, ResolveError> {
+    value.ok_or_else(|| ResolveError::missing(key, hint))
+}

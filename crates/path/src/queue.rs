@@ -1,0 +1,158 @@
+//! The room before the bottleneck: how much may wait, and what is turned away.
+
+use crate::resolve::{QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, ResolveError, check_number};
+use midhop_units::{Bytes, Duration, Rate};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{fmt, str::FromStr};
+
+const EXPECTED_SPEC: &str =
+    "a queue such as \"1.5 MB\", \"100 packets\", \"1.5 BDP\" or \"200 ms\"";
+const EXPECTED_LIMIT: &str = "a queue limit such as \"1.5 MB\" or \"100 packets\"";
+
+/// Ten full-sized packets: an initial window of RFC 6928 must find room on any link.
+const DEFAULT_BYTES_MIN: Bytes = Bytes::new(15_000);
+/// Room on a link without a rate, where packets wait only while an outage holds them.
+const DEFAULT_BYTES_UNLIMITED: Bytes = Bytes::new(64 << 20);
+
+/// The queue limit of a link as written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QueueSpec {
+    /// At most this much waits.
+    Bytes(Bytes),
+    /// At most this many packets wait.
+    Packets(u64),
+    /// This many times rate × round-trip time of the path.
+    Bdp(f64),
+    /// As much as the link sends in this time.
+    Time(Duration),
+}
+
+impl QueueSpec {
+    /// Turns what is relative to rate and round-trip time into bytes.
+    ///
+    /// Without a queue given, the limit is one BDP of the path, the least with which one loss-based
+    /// flow that halves its window keeps the link busy, but no less than ten full packets.
+    pub(crate) fn resolve(
+        spec: Option<Self>,
+        rate: Option<Rate>,
+        path_rtt: Duration,
+    ) -> Result<QueueLimit, ResolveError> {
+        let limit = match (spec, rate) {
+            (None, None) => QueueLimit::Bytes(DEFAULT_BYTES_UNLIMITED),
+            (None, Some(rate)) => {
+                let bdp = rate.bytes_in(path_rtt).clamp(DEFAULT_BYTES_MIN, QUEUE_BYTES_MAX);
+                QueueLimit::Bytes(bdp)
+            }
+            (Some(Self::Bytes(bytes)), _) => QueueLimit::Bytes(bytes),
+            (Some(Self::Packets(packets)), _) => QueueLimit::Packets(packets),
+            (Some(relative @ (Self::Bdp(_) | Self::Time(_))), None) => {
+                return Err(ResolveError::missing(
+                    "rate",
+                    format!("a queue of {relative} has no size on an unlimited link"),
+                ));
+            }
+            (Some(Self::Bdp(factor)), Some(rate)) => {
+                check_number("queue", factor, 0.0..=1e6)?;
+                QueueLimit::Bytes(rate.bytes_in(path_rtt).scale(factor))
+            }
+            (Some(Self::Time(time)), Some(rate)) => QueueLimit::Bytes(rate.bytes_in(time)),
+        };
+        match limit {
+            QueueLimit::Bytes(bytes) if bytes > QUEUE_BYTES_MAX => Err(ResolveError::out_of_range(
+                "queue",
+                bytes,
+                format!("at most {QUEUE_BYTES_MAX}"),
+            )),
+            QueueLimit::Packets(packets) if packets > QUEUE_PACKETS_MAX => {
+                let hint = format!("at most {QUEUE_PACKETS_MAX} packets");
+                Err(ResolveError::out_of_range("queue", limit, hint))
+            }
+            _ => Ok(limit),
+        }
+    }
+}
+
+impl fmt::Display for QueueSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Packets(packets) => write!(f, "{packets} packets"),
+            Self::Bdp(factor) => write!(f, "{factor} BDP"),
+            Self::Time(time) => time.fmt(f),
+        }
+    }
+}
+
+impl FromStr for QueueSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("\"{text}\" is not {EXPECTED_SPEC}");
+        if let Some(number) = text.strip_suffix("BDP") {
+            let factor: f64 = number.trim().parse().map_err(|_| refused())?;
+            return if factor.is_finite() && factor >= 0.0 {
+                Ok(Self::Bdp(factor))
+            } else {
+                Err(refused())
+            };
+        }
+        if let Ok(time) = text.parse() {
+            return Ok(Self::Time(time));
+        }
+        match text.parse() {
+            Ok(QueueLimit::Bytes(bytes)) => Ok(Self::Bytes(bytes)),
+            Ok(QueueLimit::Packets(packets)) => Ok(Self::Packets(packets)),
+            Err(_) => Err(refused()),
+        }
+    }
+}
+
+/// How much may wait before the link. A packet being sent no longer waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// At most this much.
+    Bytes(Bytes),
+    /// At most this many packets.
+    Packets(u64),
+}
+
+impl fmt::Display for QueueLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Packets(packets) => write!(f, "{packets} packets"),
+        }
+    }
+}
+
+impl FromStr for QueueLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || format!("\"{text}\" is not {EXPECTED_LIMIT}");
+        let packets = text.strip_suffix("packets").or_else(|| text.strip_suffix("packet"));
+        match packets {
+            Some(number) => number.trim().parse().map(Self::Packets).map_err(|_| refused()),
+            None => text.parse().map(Self::Bytes).map_err(|_| refused()),
+        }
+    }
+}
+
+macro_rules! serde_as_text {
+    ($type:ty) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+serde_as_text!(QueueSpec);
+serde_as_text!(QueueLimit);

@@ -1,0 +1,87 @@
+//! How fast a link sends: without limit, constant, or in steps over time.
+
+use crate::resolve::{ResolveError, check_rate};
+use crate::trace::Trace;
+use crate::written::{self, Written};
+use midhop_units::Rate;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::str::FromStr;
+
+const EXPECTED: &str = "a rate such as \"20 Mbit/s\", \"unlimited\", or a table such as \
+                        { trace = [[\"0 s\", \"20 Mbit/s\"], [\"5 s\", \"5 Mbit/s\"]] }";
+
+/// The rate of a link as written and as resolved.
+///
+/// Rates count the bytes of a packet as it is handed to the link (IP header included, no link-layer
+/// overhead).
+#[derive(Debug, Clone, PartialEq)]
+pub enum LinkRate {
+    /// Sending takes no time.
+    Unlimited,
+    /// Always the same.
+    Constant(Rate),
+    /// In steps. A step at zero holds packets until the next.
+    Trace(Trace<Rate>),
+}
+
+impl LinkRate {
+    /// The highest rate the link ever has; `None` without a limit. The reckoning rate for queues
+    /// given in BDP or time.
+    pub fn highest(&self) -> Option<Rate> {
+        match self {
+            Self::Unlimited => None,
+            Self::Constant(rate) => Some(*rate),
+            Self::Trace(trace) => trace.values().max(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ResolveError> {
+        if let Self::Trace(trace) = self {
+            trace.check("rate")?;
+        }
+        match self.highest() {
+            Some(Rate::ZERO) => Err(ResolveError::out_of_range(
+                "rate",
+                Rate::ZERO,
+                "nothing would ever pass; for a link that is down for a while use `outages`",
+            )),
+            Some(rate) => check_rate("rate", rate),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for LinkRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unlimited" {
+            return Ok(Self::Unlimited);
+        }
+        text.parse().map(Self::Constant).map_err(|_| format!("\"{text}\" is not {EXPECTED}"))
+    }
+}
+
+impl Written for LinkRate {
+    const EXPECTED: &'static str = EXPECTED;
+
+    fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        Trace::deserialize(table).map(Self::Trace)
+    }
+}
+
+impl<'de> Deserialize<'de> for LinkRate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        written::deserialize(from)
+    }
+}
+
+impl Serialize for LinkRate {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Unlimited => to.serialize_str("unlimited"),
+            Self::Constant(rate) => rate.serialize(to),
+            Self::Trace(trace) => trace.serialize(to),
+        }
+    }
+}

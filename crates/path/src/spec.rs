@@ -1,0 +1,203 @@
+//! A link as a person writes it in a scenario.
+//!
+//! ```toml
+//! [links.satellite]
+//! between = ["terminal", "gateway"]
+//! preset = "geo"
+//! loss = "0.1 %"                                    # both directions
+//! down = { rate = "20 Mbit/s", queue = "1.5 BDP" }  # towards the first node
+//! up = { rate = "5 Mbit/s" }                        # towards the second
+//! ```
+//!
+//! What a direction says wins over what the link says for both, and that over the preset. A key
+//! replaces the whole value of the layer below; tables are not merged into each other.
+
+use crate::acm::AcmSpec;
+use crate::aqm::AqmSpec;
+use crate::dama::DamaSpec;
+use crate::delay::LinkDelay;
+use crate::jitter::{JitterSpec, ReorderSpec};
+use crate::loss::LossSpecs;
+use crate::outage::Outage;
+use crate::plan::{DirectionPlan, LinkPlan};
+use crate::presets::{self, UnknownPreset};
+use crate::queue::QueueSpec;
+use crate::rate::LinkRate;
+use crate::reconfiguration::ReconfigurationSpec;
+use crate::resolve::ResolveError;
+use crate::switch::Switch;
+use midhop_units::{Duration, Loss};
+use serde::{Deserialize, Serialize};
+
+/// Writes the keys of a direction once: a direction has them, and a link has them for both its
+/// directions. (`#[serde(flatten)]` would do so too, but then unknown keys pass unseen.)
+macro_rules! direction_keys {
+    ($($(#[doc = $doc:literal])* $key:ident: $type:ty,)*) => {
+        /// One direction of a link as written. Every key may be left out.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct DirectionSpec {
+            $(
+                $(#[doc = $doc])*
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                pub $key: Option<$type>,
+            )*
+        }
+
+        impl DirectionSpec {
+            /// This direction, with what it leaves out taken from `base`.
+            #[must_use]
+            pub fn merge_over(&self, base: &Self) -> Self {
+                Self { $($key: self.$key.as_ref().or(base.$key.as_ref()).cloned(),)* }
+            }
+        }
+
+        /// A link as written: `[links.NAME]` of a scenario.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct LinkSpec {
+            /// The two nodes that the link joins; `down` runs towards the first. Here only because the
+            /// keys of one table must be known in one place: this crate knows no nodes.
+            pub between: [String; 2],
+            /// The preset that fills in what is left out.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub preset: Option<String>,
+            $(
+                $(#[doc = $doc])*
+                ///
+                /// For both directions.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                pub $key: Option<$type>,
+            )*
+            /// The direction towards the first node.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub down: Option<DirectionSpec>,
+            /// The direction towards the second node.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub up: Option<DirectionSpec>,
+        }
+
+        impl LinkSpec {
+            /// The keys that hold for both directions.
+            pub fn both(&self) -> DirectionSpec {
+                DirectionSpec { $($key: self.$key.clone(),)* }
+            }
+        }
+    };
+}
+
+direction_keys! {
+    /// How fast the link sends. Default: without limit.
+    rate: LinkRate,
+    /// One-way propagation delay. Default: none.
+    delay: LinkDelay,
+    /// How much may wait. Default: 1 BDP of the path, at least 15 kB (64 MiB without a rate).
+    queue: QueueSpec,
+    /// Which packets are dropped before the queue is full. Default: none.
+    aqm: AqmSpec,
+    /// Packets that the channel loses. Default: none.
+    loss: LossSpecs,
+    /// Bits that the channel turns over; a packet with one is lost. Range 0 to 0.5, default 0.
+    bit_error_rate: f64,
+    /// Times at which the link is down. Default: none.
+    outages: Vec<Outage>,
+    /// Delay that differs from packet to packet; order is kept. Default: none.
+    jitter: JitterSpec,
+    /// Packets that others overtake. Default: none.
+    reorder: ReorderSpec,
+    /// How many packets arrive twice. Default: none.
+    duplicate: Loss,
+    /// DVB-S2 adaptive coding and modulation. Default: none.
+    acm: Switch<AcmSpec>,
+    /// DVB-RCS2 capacity on demand. Default: none.
+    dama: Switch<DamaSpec>,
+    /// Satellites assigned anew at fixed times. Default: none.
+    reconfiguration: Switch<ReconfigurationSpec>,
+}
+
+impl DirectionSpec {
+    /// Makes every default visible and refuses what cannot be run.
+    ///
+    /// `path_rtt` is the round-trip time of the whole path that the link is part of; queues given in
+    /// BDP, and the default queue, are reckoned from it.
+    ///
+    /// # Errors
+    /// When a value is impossible, lacks another one, or contradicts it.
+    pub fn resolve(&self, path_rtt: Duration) -> Result<DirectionPlan, ResolveError> {
+        DirectionPlan::new(self, path_rtt)
+    }
+
+    /// The delay below which no packet passes: the shortest propagation delay.
+    pub fn delay_min(&self) -> Duration {
+        self.delay.as_ref().map_or(Duration::ZERO, LinkDelay::shortest)
+    }
+}
+
+/// Why a link as written is refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// No preset has this name.
+    #[error(transparent)]
+    Preset(#[from] UnknownPreset),
+    /// A direction cannot be run. Its keys may stand in the link, the direction or the preset.
+    #[error("direction `{direction}`: {source}")]
+    Direction {
+        /// `down` or `up`.
+        direction: &'static str,
+        /// What is wrong there.
+        source: ResolveError,
+    },
+}
+
+impl LinkSpec {
+    /// Both directions, `down` first, with preset and common keys filled in but no defaults.
+    ///
+    /// # Errors
+    /// When the preset is unknown.
+    pub fn directions(&self) -> Result<[DirectionSpec; 2], UnknownPreset> {
+        let base = match &self.preset {
+            Some(name) => {
+                let preset = presets::find(name)?;
+                [preset.down, preset.up]
+            }
+            None => [DirectionSpec::default(), DirectionSpec::default()],
+        };
+        let both = self.both();
+        let [base_down, base_up] = base.map(|base| both.merge_over(&base));
+        let layer = |own: &Option<DirectionSpec>, base: DirectionSpec| match own {
+            Some(own) => own.merge_over(&base),
+            None => base,
+        };
+        Ok([layer(&self.down, base_down), layer(&self.up, base_up)])
+    }
+
+    /// The round-trip time that propagation over this link alone takes at least.
+    ///
+    /// # Errors
+    /// When the preset is unknown.
+    pub fn rtt_min(&self) -> Result<Duration, UnknownPreset> {
+        let [down, up] = self.directions()?;
+        Ok(down.delay_min().saturating_add(up.delay_min()))
+    }
+
+    /// Makes every default of both directions visible and refuses what cannot be run.
+    ///
+    /// # Errors
+    /// When the preset is unknown or a direction cannot be run.
+    pub fn resolve(&self, path_rtt: Duration) -> Result<LinkPlan, LinkError> {
+        let [down, up] = self.directions()?;
+        let resolve = |direction: &'static str, spec: DirectionSpec| {
+            spec.resolve(path_rtt).map_err(|source| LinkError::Direction { direction, source })
+        };
+        Ok(LinkPlan {
+            preset: self.preset.clone(),
+            down: resolve("down", down)?,
+            up: resolve("up", up)?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "spec/tests.rs"]
+mod tests;

@@ -1,0 +1,82 @@
+//! Values that a person may write as one text or number (`loss = "1 %"`) or as a table.
+//!
+//! Unlike an untagged enum, which says only that nothing matched, this keeps the message of the form
+//! that was actually written: the text's own complaint, or the unknown key with the known ones.
+
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserializer, de};
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+/// A value with a text form ([`FromStr`]) and a table form.
+pub(crate) trait Written: FromStr<Err: fmt::Display> {
+    /// What may stand here, with an example: completes "… is not".
+    const EXPECTED: &'static str;
+
+    /// Reads the table form.
+    fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error>;
+}
+
+/// Reads either form.
+pub(crate) fn deserialize<'de, W: Written, D: Deserializer<'de>>(from: D) -> Result<W, D::Error> {
+    struct WrittenVisitor<W>(PhantomData<W>);
+
+    impl<'de, W: Written> de::Visitor<'de> for WrittenVisitor<W> {
+        type Value = W;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(W::EXPECTED)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<W, E> {
+            text.parse().map_err(E::custom)
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<W, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<W, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<W, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<W, A::Error> {
+            W::from_table(MapAccessDeserializer::new(map))
+        }
+    }
+
+    from.deserialize_any(WrittenVisitor(PhantomData))
+}
+
+/// Gives a struct with `#[serde(remote = "Self")]` both forms: derived code reads and writes the
+/// table, its [`FromStr`] the text.
+macro_rules! written_as_table {
+    ($type:ty, $expected:expr) => {
+        impl crate::written::Written for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn from_table<'de, D: serde::Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+                // The inherent function that `remote` derives, not the trait's.
+                <$type>::deserialize(table)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                crate::written::deserialize(from)
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                <$type>::serialize(self, to)
+            }
+        }
+    };
+}
+pub(crate) use written_as_table;
