@@ -1,3 +1,5 @@
+//! Links as written: every form read, every mistake named.
+
 use super::*;
 use crate::aqm::AqmPlan;
 use crate::loss::LossPlan;
