@@ -1,0 +1,95 @@
+//! The algorithms that come as BPF programs.
+
+use std::fmt;
+
+/// A congestion control algorithm that this crate can register with the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Hybla's law counted per segment, with a bounded slow start.
+    Hybla,
+    /// Hybla as the kernel's own module computes it, bit for bit.
+    HyblaLinux,
+    /// Westwood+.
+    Westwood,
+    /// Vegas.
+    Vegas,
+}
+
+impl Algorithm {
+    /// Every algorithm, in the order of the documentation.
+    pub const ALL: [Self; 4] = [Self::Hybla, Self::HyblaLinux, Self::Westwood, Self::Vegas];
+
+    /// The name in configurations and scenarios.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hybla => "hybla",
+            Self::HyblaLinux => "hybla-linux",
+            Self::Westwood => "westwood",
+            Self::Vegas => "vegas",
+        }
+    }
+
+    /// The algorithm that configurations call `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// The name it is registered under with default parameters.
+    ///
+    /// Range: at most 15 characters (TCP_CA_NAME_MAX less the final zero).
+    pub const fn kernel_name(self) -> &'static str {
+        match self {
+            Self::Hybla => "midhop_hybla",
+            Self::HyblaLinux => "midhop_hyblalx",
+            Self::Westwood => "midhop_westwood",
+            Self::Vegas => "midhop_vegas",
+        }
+    }
+
+    /// The name under which some kernels carry the same law themselves. Ours is used where they do
+    /// not; [`Algorithm::Hybla`] differs from every kernel's and has none.
+    pub const fn kernel_equivalent(self) -> Option<&'static str> {
+        match self {
+            Self::Hybla => None,
+            Self::HyblaLinux => Some("hybla"),
+            Self::Westwood => Some("westwood"),
+            Self::Vegas => Some("vegas"),
+        }
+    }
+
+    /// The six letters that begin a name made from parameters.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Self::Hybla => "mhybla",
+            Self::HyblaLinux => "mhylnx",
+            Self::Westwood => "mhwest",
+            Self::Vegas => "mhvega",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_names_fit_and_differ() {
+        for algorithm in Algorithm::ALL {
+            assert!(algorithm.kernel_name().len() <= 15, "{}", algorithm.kernel_name());
+            assert_eq!(algorithm.prefix().len(), 6);
+            assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
+            let same = Algorithm::ALL.into_iter().filter(|other| {
+                other.kernel_name() == algorithm.kernel_name()
+                    || other.prefix() == algorithm.prefix()
+            });
+            assert_eq!(same.count(), 1, "{algorithm}");
+        }
+        assert_eq!(Algorithm::from_name("cubic"), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! Registering an algorithm, or holding the registration that is there.
+
+use crate::{
+    Algorithm, Missing, ParameterError, Parameters, SelectError, available, missing_to_load,
+    object, registered, select,
+};
+use libbpf_rs::{Link, MapCore, MapType, PrintLevel};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+const TYPE_INFORMATION: &str = "/sys/kernel/btf/vmlinux";
+/// How much of the verifier's log an error carries.
+const LOG_BYTES_MAX: usize = 4096;
+
+/// An algorithm that sockets may select while this value lives.
+#[derive(Debug)]
+pub struct Loaded {
+    algorithm: Algorithm,
+    name: String,
+    hold: Hold,
+}
+
+/// What keeps the algorithm registered.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Hold {
+    /// This process has registered it.
+    Own(Registration),
+    /// Another process has, and this one holds the same registration: either may exit first.
+    Shared(OwnedFd),
+    /// Another process has, and this one may not hold it: it goes when that process goes.
+    Borrowed,
+}
+
+/// A registration made by this process.
+#[derive(Debug)]
+pub struct Registration {
+    _link: Link,
+}
+
+/// Why an algorithm could not be registered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A parameter is outside its range.
+    #[error("{algorithm}: {source}")]
+    Parameter {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// Which parameter, and its range.
+        source: ParameterError,
+    },
+    /// The process lacks capabilities, or is not where they count.
+    #[error(
+        "{algorithm}: {missing}; run once as root, or grant CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN \
+         (systemd: AmbientCapabilities=), or choose an algorithm that the kernel has"
+    )]
+    NoPrivilege {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// What is missing.
+        missing: Missing,
+    },
+    /// The process is in a user namespace.
+    #[error(
+        "{algorithm}: {}; register it from outside first (it can then be selected from inside), or \
+         choose an algorithm that the kernel has",
+        Missing::InitialUserNamespace
+    )]
+    NotInitialUserNamespace {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// The kernel cannot do it at all.
+    #[error(
+        "{algorithm}: this kernel lacks {what}; Linux 6.4 or later with CONFIG_DEBUG_INFO_BTF and \
+         CONFIG_BPF_JIT is needed, or choose an algorithm that the kernel has"
+    )]
+    KernelLacks {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// What it lacks.
+        what: &'static str,
+        /// What the kernel and libbpf said.
+        log: String,
+    },
+    /// The kernel's verifier, or its registration, turned the program down.
+    #[error("{algorithm}: the kernel refused the program ({reason}); its log:\n{log}")]
+    Refused {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The kernel's answer.
+        reason: String,
+        /// What the verifier said.
+        log: String,
+    },
+    /// The embedded object is not what this release expects.
+    #[error("{algorithm}: the embedded object is unusable: {reason}; rebuild midhop")]
+    Object {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Makes `algorithm` with `parameters` selectable: uses the registration that is there, else makes one.
+///
+/// # Errors
+/// When it is not there and cannot be registered, see [`LoadError`].
+pub fn ensure(algorithm: Algorithm, parameters: &Parameters) -> Result<Loaded, LoadError> {
+    let wrong = |source| LoadError::Parameter { algorithm, source };
+    let name = parameters.kernel_name(algorithm).map_err(wrong)?;
+    let settings = parameters.settings(algorithm).map_err(wrong)?;
+    let mut said = Messages::listen();
+    if let Some(hold) = existing(&name) {
+        return Ok(Loaded { algorithm, name, hold });
+    }
+    match register(algorithm, &name, &settings, &mut said) {
+        Ok(link) => Ok(Loaded { algorithm, name, hold: Hold::Own(Registration { _link: link }) }),
+        // Another process may have been faster; then its registration serves as well.
+        Err(error) => match existing(&name) {
+            Some(hold) => Ok(Loaded { algorithm, name, hold }),
+            None => Err(error),
+        },
+    }
+}
+
+impl Loaded {
+    /// Which algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The name to select it by.
+    pub fn kernel_name(&self) -> &str {
+        &self.name
+    }
+
+    /// What keeps it registered.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// Makes `socket` use it.
+    ///
+    /// # Errors
+    /// When the kernel refuses, see [`SelectError`].
+    pub fn select(&self, socket: impl AsFd) -> Result<(), SelectError> {
+        select(socket, &self.name)
+    }
+}
+
+fn existing(name: &str) -> Option<Hold> {
+    match registered::open_link(name) {
+        Some(link) => Some(Hold::Shared(link)),
+        None => available(name).then_some(Hold::Borrowed),
+    }
+}
+
+fn register(
+    algorithm: Algorithm,
+    name: &str,
+    settings: &[u8],
+    said: &mut Messages,
+) -> Result<Link, LoadError> {
+    if !Path::new(TYPE_INFORMATION).exists() {
+        let what = "type information (/sys/kernel/btf/vmlinux)";
+        return Err(LoadError::KernelLacks { algorithm, what, log: String::new() });
+    }
+    match missing_to_load() {
+        Some(Missing::InitialUserNamespace) => {
+            return Err(LoadError::NotInitialUserNamespace { algorithm });
+        }
+        Some(missing) => return Err(LoadError::NoPrivilege { algorithm, missing }),
+        None => {}
+    }
+    let prepared = object::prepare(algorithm, name, settings)?;
+    let refused = |error: libbpf_rs::Error, log: String| {
+        if log.contains("struct_ops init_kern") || log.contains("is not found in kernel BTF") {
+            let what = "struct_ops for congestion control";
+            return LoadError::KernelLacks { algorithm, what, log };
+        }
+        LoadError::Refused { algorithm, reason: format!("{error:#}"), log }
+    };
+    let mut object = prepared.load().map_err(|error| refused(error, said.take()))?;
+    let mut operations =
+        object.maps_mut().find(|map| map.map_type() == MapType::StructOps).ok_or_else(|| {
+            LoadError::Object { algorithm, reason: "it holds no struct_ops map".to_owned() }
+        })?;
+    operations.attach_struct_ops().map_err(|error| refused(error, said.take()))
+}
+
+/// What libbpf says while a program is loaded. Its printing is one hook for the whole process, so one
+/// load happens at a time.
+struct Messages {
+    before: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+impl Messages {
+    fn listen() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        SAID.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let before = libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
+            SAID.lock().unwrap_or_else(PoisonError::into_inner).push_str(&message);
+        })));
+        Self { before, _turn: turn }
+    }
+
+    /// The end of what was said: a verifier that gives up may have said megabytes before.
+    fn take(&mut self) -> String {
+        let said = std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner));
+        let from = said.len().saturating_sub(LOG_BYTES_MAX);
+        match said.get(from..).filter(|_| from > 0).and_then(|end| end.split_once('\n')) {
+            Some((_, end)) => format!("[…]\n{end}"),
+            None => said,
+        }
+    }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        libbpf_rs::set_print(self.before);
+    }
+}

@@ -1,0 +1,119 @@
+//! From the name in a configuration to what a socket is given.
+
+use crate::{Algorithm, LoadError, Loaded, Parameters, SelectError, available, ensure, select};
+use std::os::fd::AsFd;
+
+/// What a configured name stands for on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resolution {
+    /// The kernel has it, under this name.
+    Kernel(String),
+    /// One of our programs, which is to be registered.
+    Program(Algorithm),
+}
+
+/// Why a name stands for nothing on this machine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// Neither the kernel nor this crate knows it.
+    #[error(
+        "congestion control \"{name}\" is neither in this kernel nor among ours \
+         (hybla, hybla-linux, westwood, vegas); the kernel's own are in \
+         /proc/sys/net/ipv4/tcp_available_congestion_control"
+    )]
+    Unknown {
+        /// The name as configured.
+        name: String,
+    },
+}
+
+/// Finds what `name` stands for.
+///
+/// "hybla" is always our program: the kernel's module of that name counts per acknowledgement and
+/// has no bound in slow start. "hybla-linux" is that module where the kernel has it, else our program
+/// that computes the same. "westwood" and "vegas" are the kernel's where it has them, else ours.
+/// Every other name is the kernel's.
+///
+/// # Errors
+/// When the name stands for nothing here.
+pub fn resolve(name: &str) -> Result<Resolution, ResolveError> {
+    resolve_with(name, available)
+}
+
+fn resolve_with(name: &str, available: impl Fn(&str) -> bool) -> Result<Resolution, ResolveError> {
+    match Algorithm::from_name(name) {
+        Some(algorithm) => Ok(match algorithm.kernel_equivalent() {
+            Some(own) if available(own) => Resolution::Kernel(own.to_owned()),
+            _ => Resolution::Program(algorithm),
+        }),
+        None if available(name) => Ok(Resolution::Kernel(name.to_owned())),
+        None => Err(ResolveError::Unknown { name: name.to_owned() }),
+    }
+}
+
+/// An algorithm ready to be selected, and kept so while this value lives.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Active {
+    /// The kernel's own, under this name.
+    Kernel(String),
+    /// Ours.
+    Program(Loaded),
+}
+
+impl Resolution {
+    /// Makes it selectable.
+    ///
+    /// # Errors
+    /// When one of our programs cannot be registered; the kernel's own never fail here.
+    pub fn activate(&self, parameters: &Parameters) -> Result<Active, LoadError> {
+        match self {
+            Self::Kernel(name) => Ok(Active::Kernel(name.clone())),
+            Self::Program(algorithm) => ensure(*algorithm, parameters).map(Active::Program),
+        }
+    }
+}
+
+impl Active {
+    /// The name to select it by.
+    pub fn kernel_name(&self) -> &str {
+        match self {
+            Self::Kernel(name) => name,
+            Self::Program(loaded) => loaded.kernel_name(),
+        }
+    }
+
+    /// Makes `socket` use it.
+    ///
+    /// # Errors
+    /// When the kernel refuses, see [`SelectError`].
+    pub fn select(&self, socket: impl AsFd) -> Result<(), SelectError> {
+        select(socket, self.kernel_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hybla_is_ours_and_the_rest_the_kernels_where_it_has_them() {
+        let program = |algorithm| Some(Resolution::Program(algorithm));
+        let kernel = |name: &str| Some(Resolution::Kernel(name.to_owned()));
+        for (name, bare, rich) in [
+            ("hybla", program(Algorithm::Hybla), program(Algorithm::Hybla)),
+            ("hybla-linux", program(Algorithm::HyblaLinux), kernel("hybla")),
+            ("westwood", program(Algorithm::Westwood), kernel("westwood")),
+            ("vegas", program(Algorithm::Vegas), kernel("vegas")),
+            ("cubic", kernel("cubic"), kernel("cubic")),
+            ("illinois", None, kernel("illinois")),
+        ] {
+            assert_eq!(resolve_with(name, |own| own == "cubic").ok(), bare, "{name}");
+            assert_eq!(resolve_with(name, |_| true).ok(), rich, "{name}");
+        }
+        let error = resolve("no-such-thing").expect_err("it stands for nothing");
+        assert!(error.to_string().contains("no-such-thing"));
+    }
+}

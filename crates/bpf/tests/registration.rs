@@ -1,0 +1,51 @@
+//! Registering with the real kernel. Without the privilege to, each test says that it is skipped.
+
+use midhop_bpf::{Algorithm, Hold, Parameters, available, ensure, missing_to_load};
+use std::time::Duration;
+
+/// Whether this test must be skipped; says so and why.
+fn skipped(test: &str) -> bool {
+    let missing = missing_to_load();
+    if let Some(missing) = &missing {
+        println!("skipped: {test}: {missing}");
+    }
+    missing.is_some()
+}
+
+/// Parameters that no other test and no daemon uses, so that the registration is this test's own.
+fn own_parameters(test: u64) -> Parameters {
+    let unlikely = u64::from(std::process::id()) * 16 + test;
+    Parameters { rtt0: Duration::from_micros(1_000_000 + unlikely), ..Parameters::default() }
+}
+
+#[test]
+fn a_registration_lives_as_long_as_its_last_holder() {
+    if skipped("a_registration_lives_as_long_as_its_last_holder") {
+        return;
+    }
+    let parameters = own_parameters(0);
+    let first = ensure(Algorithm::Hybla, &parameters).expect("the kernel takes the program");
+    let name = first.kernel_name().to_owned();
+    assert!(matches!(first.hold(), Hold::Own(_)), "{:?}", first.hold());
+    assert!(available(&name));
+    let second = ensure(Algorithm::Hybla, &parameters).expect("it is there already");
+    assert!(matches!(second.hold(), Hold::Shared(_)), "{:?}", second.hold());
+    assert_eq!(second.kernel_name(), name);
+    drop(first);
+    assert!(available(&name), "the second holder keeps it");
+    drop(second);
+    assert!(!available(&name), "nobody holds it");
+}
+
+#[test]
+fn the_kernel_takes_every_program() {
+    if skipped("the_kernel_takes_every_program") {
+        return;
+    }
+    for algorithm in Algorithm::ALL {
+        let loaded = ensure(algorithm, &Parameters::default())
+            .unwrap_or_else(|error| panic!("{algorithm}: {error}"));
+        assert_eq!(loaded.kernel_name(), algorithm.kernel_name());
+        assert!(available(algorithm.kernel_name()), "{algorithm}");
+    }
+}
