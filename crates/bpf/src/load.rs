@@ -55,7 +55,7 @@ pub enum LoadError {
     },
     /// The process lacks capabilities, or is not where they count.
     #[error(
-        "{algorithm}: {missing}; run once as root, or grant CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN \
+        "{algorithm}: {missing}; run as root, or grant CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN \
          (systemd: AmbientCapabilities=), or choose an algorithm that the kernel has"
     )]
     NoPrivilege {

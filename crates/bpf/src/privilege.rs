@@ -50,7 +50,10 @@ fn missing_capabilities(effective: u64) -> Vec<&'static str> {
     // CAP_SYS_ADMIN stands in for the two that were split from it.
     NEEDED
         .iter()
-        .filter(|(_, number)| !has(*number) && !(*number > CAP_SYS_ADMIN && has(CAP_SYS_ADMIN)))
+        .filter(|(_, number)| {
+            let stand_in = *number > CAP_SYS_ADMIN && has(CAP_SYS_ADMIN);
+            !has(*number) && !stand_in
+        })
         .map(|(name, _)| *name)
         .collect()
 }
