@@ -79,6 +79,18 @@ impl Document {
         self.error(span, path, message.into(), hint)
     }
 
+    /// An error in `text`, which came with the option `name` and not from the file.
+    pub fn option_fault(
+        &self,
+        name: &str,
+        text: &str,
+        message: impl Into<String>,
+        hint: Option<&str>,
+    ) -> ConfigError {
+        let hint = hint.map(str::to_owned);
+        ConfigError::at(name, text, 0, text.len(), None, message.into(), hint)
+    }
+
     /// Parses another text as TOML whose values are to be put into this document with
     /// [`Document::set`]; errors in it are reported under `name`.
     ///

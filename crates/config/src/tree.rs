@@ -136,6 +136,12 @@ impl Table {
         self.entry(key).map(|entry| &entry.node)
     }
 
+    /// The value at `path` below this table.
+    pub fn at(&self, path: &crate::KeyPath) -> Option<&Node> {
+        let (first, rest) = path.keys().split_first()?;
+        rest.iter().try_fold(self.get(first)?, |node, key| node.value.as_table()?.get(key))
+    }
+
     /// Takes `key` out.
     pub fn remove(&mut self, key: &str) -> Option<Node> {
         let position = self.0.iter().position(|entry| entry.key == key)?;

@@ -309,18 +309,7 @@ fn a_value_put_in_is_reported_where_it_came_from() {
     let mut document = Document::parse("lab.toml", text).expect("it is TOML");
     let path: KeyPath = "links.sat.rate".parse().expect("a dotted key");
     let table = document.add_text("--set", "links.sat.rate = \"fast\"").expect("it is TOML");
-    let node = ["links", "sat", "rate"]
-        .iter()
-        .try_fold(None::<&midhop_config::tree::Node>, |at, key| {
-            let table = match at {
-                None => Some(&table),
-                Some(node) => node.value.as_table(),
-            };
-            table.and_then(|table| table.get(key)).map(Some)
-        })
-        .flatten()
-        .expect("it was just written")
-        .clone();
+    let node = table.at(&path).expect("it was just written").clone();
     document.set(&path, node.clone()).expect("there is a table");
     let error = document.read::<File>().expect_err("fast is no rate");
     assert_eq!((error.file.as_str(), error.line, error.column), ("--set", 1, 18));

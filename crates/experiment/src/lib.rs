@@ -1,7 +1,27 @@
 //! Scenarios as written, plans as resolved, records as measured, and the arithmetic on them.
 //!
-//! A scenario file becomes a [`spec::Spec`]; crossing it with its `vary` axes and seeds gives one
+//! A scenario file becomes a [`Scenario`]; crossing it with its `vary` axes and seeds gives one
 //! [`plan::Plan`] per run, in which every default is visible; a run gives a [`record::Record`], which
 //! holds its plan. The simulator and the testbed take the same plan and give the same record.
+//!
+//! ```text
+//! text ─► Scenario ─► (set) ─► cells ─► Spec ─► check ─► resolve ─► Plan ─► a run ─► Record
+//! ```
+//!
+//! Invariant: a plan can be run: its transfers have routes, its links are possible, its names exist.
 
+mod check;
+pub mod limit;
+pub mod metrics;
+pub mod plan;
 pub mod record;
+mod resolve;
+pub mod route;
+mod scenario;
+pub mod spec;
+pub mod vary;
+
+pub use plan::Plan;
+pub use record::Record;
+pub use scenario::Scenario;
+pub use spec::Spec;

@@ -11,10 +11,7 @@
 //! This is a library only so that tests, fuzzers and benches can reach its parts; the program is
 //! `midhopd`.
 
-pub mod admin;
 pub mod cli;
-pub mod explicit;
 pub mod failure;
 pub mod logging;
-pub mod metrics;
 pub mod snapshot;

@@ -1,0 +1,254 @@
+//! What a scenario must keep to, beyond its shape: names that exist, amounts that make sense.
+
+use crate::spec::{NO_PEP, Spec, TransferSpec};
+use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use midhop_units::{Bytes, Duration};
+
+const SEEDS_MAX: u32 = 10_000;
+const LINKS_MAX: usize = 1_000;
+const FLOWS_MAX: u32 = 10_000;
+const OBJECTS_MAX: usize = 10_000;
+const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
+/// Names that the kernel keeps for itself where interfaces are named.
+const INTERFACES_TAKEN: [&str; 5] = ["lo", "all", "default", ".", ".."];
+/// The kernel's limit (IFNAMSIZ without its final zero).
+const INTERFACE_CHARS_MAX: usize = 15;
+/// The kernel's limit (TCP_CA_NAME_MAX without its final zero).
+const CONGESTION_CHARS_MAX: usize = 15;
+
+/// Refuses a spec that has the right shape and still cannot be run.
+///
+/// # Errors
+/// At the first thing that is wrong, with its place in `document`.
+pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError> {
+    let checker = Checker { spec, document };
+    checker.numbers()?;
+    checker.nodes()?;
+    checker.links()?;
+    for (name, transfer) in &spec.transfers {
+        checker.transfer(&KeyPath::of(["transfers", name.as_str()]), transfer)?;
+    }
+    checker.run()
+}
+
+struct Checker<'c> {
+    spec: &'c Spec,
+    document: &'c Document,
+}
+
+impl Checker<'_> {
+    fn refuse<T>(
+        &self,
+        path: &KeyPath,
+        message: impl Into<String>,
+        hint: impl Into<Option<String>>,
+    ) -> Result<T, ConfigError> {
+        Err(self.document.fault(path, message, hint.into()))
+    }
+
+    fn numbers(&self) -> Result<(), ConfigError> {
+        let Spec { duration, seeds, .. } = self.spec;
+        if duration.is_zero() || *duration > DURATION_MAX {
+            let path = KeyPath::of(["duration"]);
+            let message = format!("a run of {duration} is impossible");
+            return self.refuse(&path, message, format!("more than 0 s, at most {DURATION_MAX}"));
+        }
+        if !(1..=SEEDS_MAX).contains(seeds) {
+            let path = KeyPath::of(["seeds"]);
+            let message = format!("a cell cannot run {seeds} times");
+            return self.refuse(&path, message, format!("1 to {SEEDS_MAX}"));
+        }
+        Ok(())
+    }
+
+    fn nodes(&self) -> Result<(), ConfigError> {
+        for (name, node) in &self.spec.nodes {
+            let path = KeyPath::of(["nodes", name.as_str()]);
+            let usable = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || name.len() > 63 || !name.chars().all(usable) {
+                let message = format!("`{name}` is no name for a node");
+                let hint = "letters, digits, '-', '_' and '.', at most 63".to_owned();
+                return self.refuse(&path, message, hint);
+            }
+            let undefined = |pep: &&str| *pep != NO_PEP && !self.spec.peps.contains_key(*pep);
+            if let Some(pep) = node.pep.as_deref().filter(undefined) {
+                let hint = suggest::hint(pep, "defined", self.spec.peps.keys())
+                    .unwrap_or_else(|| format!("write a table [peps.{pep}]"));
+                let message = format!("no proxy `{pep}` is defined");
+                return self.refuse(&path.join("pep"), message, hint);
+            }
+        }
+        if self.spec.peps.contains_key(NO_PEP) {
+            let hint = "give it another name".to_owned();
+            let path = KeyPath::of(["peps", NO_PEP]);
+            return self.refuse(&path, format!("`{NO_PEP}` stands for no proxy at all"), hint);
+        }
+        Ok(())
+    }
+
+    fn links(&self) -> Result<(), ConfigError> {
+        if self.spec.links.len() > LINKS_MAX {
+            let message = format!("{} links are too many", self.spec.links.len());
+            return self.refuse(&KeyPath::of(["links"]), message, format!("at most {LINKS_MAX}"));
+        }
+        for (name, link) in &self.spec.links {
+            let path = KeyPath::of(["links", name.as_str()]);
+            if let Some(reason) = unfit_interface(name) {
+                let hint = format!(
+                    "a link's name is its interface's: at most {INTERFACE_CHARS_MAX} letters, digits, \
+                     '-', '_' and '.'"
+                );
+                return self.refuse(&path, format!("`{name}` {reason}"), hint);
+            }
+            let between = path.join("between");
+            for (end, node) in link.between.iter().enumerate() {
+                self.node_exists(&between.join(end.to_string()), node)?;
+            }
+            if link.between[0] == link.between[1] {
+                let hint = "a link joins two different nodes".to_owned();
+                return self.refuse(&between, "both ends are the same node", hint);
+            }
+        }
+        Ok(())
+    }
+
+    fn node_exists(&self, path: &KeyPath, node: &str) -> Result<(), ConfigError> {
+        if self.spec.nodes.contains_key(node) {
+            return Ok(());
+        }
+        let hint = suggest::hint(node, "nodes", self.spec.nodes.keys());
+        self.refuse(path, format!("no node is called `{node}`"), hint)
+    }
+
+    fn transfer(&self, path: &KeyPath, transfer: &TransferSpec) -> Result<(), ConfigError> {
+        self.node_exists(&path.join("from"), &transfer.from)?;
+        self.node_exists(&path.join("to"), &transfer.to)?;
+        if transfer.from == transfer.to {
+            let hint = "data goes from one node to another".to_owned();
+            return self.refuse(&path.join("to"), "a node cannot send to itself", hint);
+        }
+        self.amount(path, transfer)?;
+        self.shape(path, transfer)?;
+        if let Some(congestion) = &transfer.congestion {
+            let usable = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            let length = 1..=CONGESTION_CHARS_MAX;
+            if !length.contains(&congestion.len()) || !congestion.chars().all(usable) {
+                let message = format!("`{congestion}` is no name of a congestion control");
+                let hint = "a name as the kernel gives it, such as cubic or bbr".to_owned();
+                return self.refuse(&path.join("congestion"), message, hint);
+            }
+        }
+        let sending = Duration::from_s_f64(transfer.seconds.unwrap_or(0.0));
+        let end = transfer.start.saturating_add(sending);
+        if transfer.start >= self.spec.duration || end > self.spec.duration {
+            let key = if transfer.start >= self.spec.duration { "start" } else { "seconds" };
+            let message = format!("the run ends after {} already", self.spec.duration);
+            let hint = "raise `duration` or ask for less".to_owned();
+            return self.refuse(&path.join(key), message, hint);
+        }
+        Ok(())
+    }
+
+    /// How much is sent: said once, and not nothing.
+    fn amount(&self, path: &KeyPath, transfer: &TransferSpec) -> Result<(), ConfigError> {
+        let given: Vec<&str> = [
+            transfer.objects.as_ref().map(|_| "objects"),
+            transfer.bytes.map(|_| "bytes"),
+            transfer.seconds.map(|_| "seconds"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        match given[..] {
+            [_] => {}
+            [] => {
+                let hint = "add one of: objects = [\"50 kB\", …], bytes = \"5 MB\", seconds = 20";
+                return self.refuse(path, "nothing says how much is sent", hint.to_owned());
+            }
+            [first, second, ..] => {
+                let message = format!("`{first}` and `{second}` exclude each other");
+                return self.refuse(&path.join(second), message, "keep one of them".to_owned());
+            }
+        }
+        if let Some(objects) = &transfer.objects {
+            let path = path.join("objects");
+            if objects.is_empty() || objects.len() > OBJECTS_MAX {
+                let message = format!("a page of {} objects is impossible", objects.len());
+                return self.refuse(&path, message, format!("1 to {OBJECTS_MAX} objects"));
+            }
+            if let Some(empty) = objects.iter().position(|&size| size == Bytes::ZERO) {
+                let path = path.join(empty.to_string());
+                return self.refuse(&path, "an object without a byte", None);
+            }
+        }
+        if transfer.bytes == Some(Bytes::ZERO) {
+            return self.refuse(&path.join("bytes"), "nothing would be sent", None);
+        }
+        if transfer.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
+            let message = "a transfer lasts longer than nothing";
+            return self.refuse(&path.join("seconds"), message, "such as 20 or 0.5".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Keys that belong to one kind of transfer only, and their ranges.
+    fn shape(&self, path: &KeyPath, transfer: &TransferSpec) -> Result<(), ConfigError> {
+        let page = transfer.objects.is_some();
+        if page && transfer.flows.is_some() {
+            let hint = "a page loads `parallel` objects at once".to_owned();
+            return self.refuse(&path.join("flows"), "a page has no `flows`", hint);
+        }
+        for (key, given) in [
+            ("parallel", transfer.parallel.is_some()),
+            ("connections", transfer.connections.is_some()),
+        ] {
+            if !page && given {
+                let hint = "bytes and seconds go over `flows` connections at once".to_owned();
+                let message = format!("`{key}` is for pages of `objects`");
+                return self.refuse(&path.join(key), message, hint);
+            }
+        }
+        for (key, count) in [("flows", transfer.flows), ("parallel", transfer.parallel)] {
+            if count.is_some_and(|count| !(1..=FLOWS_MAX).contains(&count)) {
+                let message = format!("{} connections are impossible", count.unwrap_or_default());
+                return self.refuse(&path.join(key), message, format!("1 to {FLOWS_MAX}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self) -> Result<(), ConfigError> {
+        let path = KeyPath::of(["run"]);
+        let Some(run) = &self.spec.run else { return Ok(()) };
+        if run.is_empty() {
+            let hint = "name the transfers, or leave the key out to run them all".to_owned();
+            return self.refuse(&path, "nothing is left to run", hint);
+        }
+        for (number, name) in run.iter().enumerate() {
+            let path = path.join(number.to_string());
+            if !self.spec.transfers.contains_key(name) {
+                let hint = suggest::hint(name, "transfers", self.spec.transfers.keys());
+                return self.refuse(&path, format!("no transfer is called `{name}`"), hint);
+            }
+            if run[..number].contains(name) {
+                return self.refuse(&path, format!("`{name}` is there twice"), None);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unfit_interface(name: &str) -> Option<&'static str> {
+    let usable = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() {
+        Some("is empty")
+    } else if name.len() > INTERFACE_CHARS_MAX {
+        Some("is too long for the name of an interface")
+    } else if !name.chars().all(usable) || name.starts_with('-') {
+        Some("is no name for an interface")
+    } else if INTERFACES_TAKEN.contains(&name) {
+        Some("is a name that the kernel keeps for itself")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,404 @@
+//! One run, resolved: every default visible, every address given, nothing left to decide.
+
+use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
+use crate::record::LimitResult;
+use crate::spec::Connections;
+use midhop_path::DirectionPlan;
+use midhop_units::{Bytes, Duration, Loss, Rate, Seed};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Length of the network part of a link's IPv4 addresses.
+pub const IPV4_PREFIX: u8 = 24;
+/// Length of the network part of a link's IPv6 addresses.
+pub const IPV6_PREFIX: u8 = 64;
+/// The largest IP packet on any link. Unit: bytes.
+pub const MTU: u32 = 1500;
+
+/// One run. Made by [`crate::Scenario::plans`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Its number among the plans of its scenario, from 0.
+    pub number: u32,
+    /// The title of the scenario.
+    pub title: String,
+    /// Where it stands on each axis, in the order of the file.
+    pub axes: Vec<AxisPosition>,
+    /// The seed of every random draw.
+    pub seed: Seed,
+    /// How many seeds its cell runs with.
+    pub seeds: u32,
+    /// When it ends, whatever is still under way.
+    pub duration: Duration,
+    /// The hosts, in the order of their names.
+    pub nodes: Vec<PlannedNode>,
+    /// The links, in the order of their names.
+    pub links: Vec<PlannedLink>,
+    /// The proxy configurations that run on some node, as written.
+    pub peps: BTreeMap<String, toml::Table>,
+    /// What is sent, in the order of the names.
+    pub transfers: Vec<TransferPlan>,
+}
+
+/// A position on an axis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AxisPosition {
+    /// The name of the axis.
+    pub axis: String,
+    /// The label of the case.
+    pub label: String,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedNode {
+    /// Its name.
+    pub name: String,
+    /// The proxy that runs on it.
+    pub pep: Option<String>,
+    /// Commands, each for a shell, that run on it.
+    pub programs: Vec<String>,
+    /// Its ends of links, in the order of the links' names.
+    pub interfaces: Vec<Interface>,
+    /// The ways to addresses that are on none of its links.
+    pub routes: Vec<Route>,
+}
+
+/// A node's end of a link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Interface {
+    /// The link, and the name of the interface.
+    pub link: String,
+    /// Its IPv4 address, of a network of [`IPV4_PREFIX`] bits.
+    pub ipv4: Ipv4Addr,
+    /// Its IPv6 address, of a network of [`IPV6_PREFIX`] bits.
+    pub ipv6: Ipv6Addr,
+}
+
+/// The way to one address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Route {
+    /// Where to: a host, not a network.
+    pub to: IpAddr,
+    /// The neighbour that takes packets on.
+    pub via: IpAddr,
+    /// The link to it.
+    pub link: String,
+}
+
+/// A link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedLink {
+    /// Its name, and that of the interface on both nodes.
+    pub name: String,
+    /// Its nodes.
+    pub between: [String; 2],
+    /// The preset it was made from.
+    pub preset: Option<String>,
+    /// Largest IP packet. Unit: bytes.
+    pub mtu: u32,
+    /// The round trip that its queues were reckoned with: the longest of the transfers that cross
+    /// it, else its own.
+    pub path_rtt: Duration,
+    /// Towards the first node.
+    pub down: DirectionPlan,
+    /// Towards the second node.
+    pub up: DirectionPlan,
+}
+
+/// A direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Towards the first node of `between`.
+    Down,
+    /// Towards the second.
+    Up,
+}
+
+impl PlannedLink {
+    /// What the link does in `direction`.
+    pub fn direction(&self, direction: Direction) -> &DirectionPlan {
+        match direction {
+            Direction::Down => &self.down,
+            Direction::Up => &self.up,
+        }
+    }
+}
+
+/// A link as a route crosses it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crossing {
+    /// The link.
+    pub link: String,
+    /// Which way.
+    pub direction: Direction,
+}
+
+/// Something to send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferPlan {
+    /// Its name.
+    pub name: String,
+    /// The node that sends the data.
+    pub from: String,
+    /// The node that receives it.
+    pub to: String,
+    /// What is sent.
+    pub work: Work,
+    /// Congestion control at both ends, as the kernel names it.
+    pub congestion: String,
+    /// When it begins, after the run's start.
+    pub start: Duration,
+    /// Which end opens the connection.
+    pub opens: Opener,
+    /// The version of IP.
+    pub family: Family,
+    /// Where the other end listens.
+    pub listener: SocketAddr,
+    /// The way of the data.
+    pub route: Vec<Crossing>,
+    /// The way of the acknowledgements.
+    pub route_back: Vec<Crossing>,
+    /// What physics allows; none on a path without any limit.
+    pub limit: Option<TransferLimit>,
+}
+
+impl TransferPlan {
+    /// The node that opens the connection.
+    pub fn opener(&self) -> &str {
+        match self.opens {
+            Opener::To => &self.to,
+            Opener::From => &self.from,
+        }
+    }
+
+    /// The node that listens.
+    pub fn listening(&self) -> &str {
+        match self.opens {
+            Opener::To => &self.from,
+            Opener::From => &self.to,
+        }
+    }
+
+    /// Puts what was measured beside the limit: `bytes` of payload in `took`, from the first SYN to
+    /// the last byte. An incomplete page is judged by its bytes alone.
+    pub fn limit_result(
+        &self,
+        complete: bool,
+        bytes: Bytes,
+        took: Duration,
+    ) -> Option<LimitResult> {
+        let limit = self.limit.as_ref()?;
+        let time = limit.mean(self.opens).time(self.demand(complete, bytes), Handshake::Spared);
+        let efficiency = if bytes == Bytes::ZERO || took.is_zero() {
+            0.0
+        } else {
+            time.as_s_f64() / took.as_s_f64()
+        };
+        Some(LimitResult { goodput: limit.goodput, time, efficiency })
+    }
+
+    /// The shortest time in which `bytes` can arrive, whatever the link's rate does meanwhile.
+    pub(crate) fn time_min(&self, complete: bool, bytes: Bytes) -> Option<Duration> {
+        let limit = self.limit.as_ref()?.peak(self.opens);
+        Some(limit.time(self.demand(complete, bytes), Handshake::Spared))
+    }
+
+    fn demand(&self, complete: bool, bytes: Bytes) -> Demand<'_> {
+        match &self.work {
+            Work::Objects { sizes, connections, parallel } if complete => Demand::Page {
+                objects: sizes,
+                parallel: *parallel,
+                new_connections: *connections == Connections::New,
+            },
+            _ => Demand::Bulk(bytes),
+        }
+    }
+}
+
+/// What is sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Work {
+    /// A page: objects asked for in their order.
+    Objects {
+        /// Size of each.
+        sizes: Vec<Bytes>,
+        /// What carries them.
+        connections: Connections,
+        /// How many are under way at once.
+        parallel: u32,
+    },
+    /// A fixed amount on each flow.
+    Bytes {
+        /// On each flow.
+        each: Bytes,
+        /// Connections at once.
+        flows: u32,
+    },
+    /// As much as passes in a time.
+    Time {
+        /// How long the sender sends.
+        span: Duration,
+        /// Connections at once.
+        flows: u32,
+    },
+}
+
+impl Work {
+    /// All payload, where it is known beforehand.
+    pub fn bytes(&self) -> Option<Bytes> {
+        match self {
+            Self::Objects { sizes, .. } => {
+                Some(sizes.iter().fold(Bytes::ZERO, |sum, &size| sum.saturating_add(size)))
+            }
+            Self::Bytes { each, flows } => {
+                Some(Bytes::new(each.get().saturating_mul(u64::from(*flows))))
+            }
+            Self::Time { .. } => None,
+        }
+    }
+
+    /// Connections that carry data at once.
+    pub fn flows(&self) -> u32 {
+        match self {
+            Self::Objects { sizes, parallel, .. } => {
+                (*parallel).min(u32::try_from(sizes.len()).unwrap_or(u32::MAX))
+            }
+            Self::Bytes { flows, .. } | Self::Time { flows, .. } => *flows,
+        }
+    }
+}
+
+/// What physics allows a transfer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransferLimit {
+    /// Payload per time at the narrowest hop; where its rate changes, the mean over the run.
+    pub goodput: Rate,
+    /// The same with the highest rate that each hop ever has.
+    pub goodput_peak: Rate,
+    /// The narrowest hop.
+    pub bottleneck: Crossing,
+    /// Packets lost at or after it that its sender must repair.
+    pub loss: Loss,
+    /// Propagation there and back, the shortest that it ever is.
+    pub rtt: Duration,
+    /// How the stream is cut into packets.
+    pub framing: Framing,
+}
+
+impl TransferLimit {
+    /// The limit in the mean.
+    pub fn mean(&self, opens: Opener) -> Limit {
+        Limit { goodput: self.goodput, rtt: self.rtt, opens }
+    }
+
+    /// The limit that no moment exceeds.
+    pub fn peak(&self, opens: Opener) -> Limit {
+        Limit { goodput: self.goodput_peak, rtt: self.rtt, opens }
+    }
+}
+
+impl Plan {
+    /// What results call it: the labels of its cell, and its seed where there are several.
+    pub fn label(&self) -> String {
+        let mut parts: Vec<String> =
+            self.axes.iter().map(|at| format!("{}={}", at.axis, at.label)).collect();
+        if self.seeds > 1 || parts.is_empty() {
+            parts.push(format!("seed={}", self.seed));
+        }
+        parts.join(" ")
+    }
+
+    /// Its cell as a record holds it: axis → label.
+    pub fn cell(&self) -> BTreeMap<String, String> {
+        self.axes.iter().map(|at| (at.axis.clone(), at.label.clone())).collect()
+    }
+
+    /// The node called `name`.
+    pub fn node(&self, name: &str) -> Option<&PlannedNode> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The link called `name`.
+    pub fn link(&self, name: &str) -> Option<&PlannedLink> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The transfer called `name`.
+    pub fn transfer(&self, name: &str) -> Option<&TransferPlan> {
+        self.transfers.iter().find(|transfer| transfer.name == name)
+    }
+
+    /// The plan as a record holds it.
+    ///
+    /// # Errors
+    /// Never for a plan made by [`crate::Scenario::plans`]: all its keys are strings.
+    pub fn to_json(&self) -> serde_json::Result<serde_json::Value> {
+        serde_json::to_value(self)
+    }
+
+    /// The plan that a record holds.
+    ///
+    /// # Errors
+    /// When `json` is none, or that of a release with another shape.
+    pub fn from_json(json: &serde_json::Value) -> serde_json::Result<Self> {
+        Self::deserialize(json)
+    }
+
+    /// About how long the run takes, for putting the longest first. No more than
+    /// [`Plan::duration`].
+    pub fn expected_time(&self) -> Duration {
+        let longest = self
+            .transfers
+            .iter()
+            .map(|transfer| transfer.start.saturating_add(self.expected_transfer_time(transfer)));
+        longest.max().map_or(self.duration, |longest| longest.min(self.duration))
+    }
+
+    fn expected_transfer_time(&self, transfer: &TransferPlan) -> Duration {
+        let Some(limit) = &transfer.limit else { return Duration::from_s(1) };
+        let Some(bytes) = transfer.work.bytes() else {
+            let Work::Time { span, .. } = transfer.work else { return self.duration };
+            return span.saturating_add(limit.rtt * 2);
+        };
+        let split = transfer.route.iter().any(|crossing| self.splits_after(crossing));
+        let loss = transfer
+            .route
+            .iter()
+            .filter_map(|crossing| self.link(&crossing.link).map(|link| (link, crossing.direction)))
+            .map(|(link, direction)| link.direction(direction).loss_mean(u64::from(MTU)))
+            .fold(Loss::NONE, Loss::then)
+            .probability();
+        let goodput = limit.goodput.bits_per_s() as f64;
+        let rate = if split || transfer.congestion.starts_with("bbr") || loss == 0.0 {
+            goodput * 0.7
+        } else {
+            // RFC 9438 section 5.1, with RFC 5681's response as the floor.
+            let rtt = limit.rtt.as_s_f64().max(1e-4);
+            let cubic = 1.054 * (rtt / loss).powf(0.75);
+            let reno = 1.22 / loss.sqrt();
+            let segment_bits = f64::from(limit.framing.payload()) * 8.0;
+            let flow = cubic.max(reno) * segment_bits / rtt;
+            (flow * f64::from(transfer.work.flows())).min(goodput * 0.7)
+        };
+        let moving = Duration::from_s_f64(bytes.get() as f64 * 8.0 / rate.max(1.0));
+        let waiting =
+            transfer.limit_result(true, bytes, Duration::ZERO).map_or(Duration::ZERO, |ideal| {
+                ideal.time.saturating_sub(limit.goodput.time_for(bytes))
+            });
+        waiting.saturating_add(limit.rtt * 5).saturating_add(moving)
+    }
+
+    /// Whether a proxy stands where `crossing` ends.
+    pub(crate) fn splits_after(&self, crossing: &Crossing) -> bool {
+        let Some(link) = self.link(&crossing.link) else { return false };
+        let end = match crossing.direction {
+            Direction::Down => &link.between[0],
+            Direction::Up => &link.between[1],
+        };
+        self.node(end).is_some_and(|node| node.pep.is_some())
+    }
+}

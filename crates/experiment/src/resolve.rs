@@ -1,0 +1,345 @@
+//! From a spec that passed its checks to a plan.
+
+use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
+use crate::plan::{
+    AxisPosition, Crossing, Direction, Interface, MTU, Plan, PlannedLink, PlannedNode, Route,
+    TransferLimit, TransferPlan, Work,
+};
+use crate::route::{self, Edge};
+use crate::spec::{NO_PEP, Spec, TransferSpec};
+use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use midhop_path::presets::{self, UnknownPreset};
+use midhop_path::{DirectionPlan, LinkError, LinkSpec, ResolveError, rate::LinkRate};
+use midhop_units::{Duration, Rate};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The first port that a transfer listens on; the next transfer takes the next.
+const PORT_FIRST: u16 = 7000;
+const CONGESTION: &str = "cubic";
+
+/// Resolves `spec`, which [`crate::check::check`] has accepted, with its first seed.
+///
+/// # Errors
+/// When a link cannot be run, or a transfer's nodes are not connected.
+pub(crate) fn resolve(
+    spec: &Spec,
+    document: &Document,
+    axes: Vec<AxisPosition>,
+) -> Result<Plan, ConfigError> {
+    let edges = edges(spec, document)?;
+    let nodes = nodes(spec, &edges);
+    let mut transfers = Vec::new();
+    for (port, (name, written)) in (PORT_FIRST..).zip(&spec.transfers) {
+        if spec.run.as_ref().is_none_or(|run| run.contains(name)) {
+            transfers.push(transfer(name, written, port, &edges, &nodes, document)?);
+        }
+    }
+    let links = links(spec, document, &edges, &transfers)?;
+    let used: BTreeSet<&String> = nodes.iter().filter_map(|node| node.pep.as_ref()).collect();
+    let peps = spec.peps.iter().filter(|(name, _)| used.contains(name));
+    let mut plan = Plan {
+        number: 0,
+        title: spec.title.clone(),
+        axes,
+        seed: spec.seed,
+        seeds: spec.seeds,
+        duration: spec.duration,
+        peps: peps.map(|(name, table)| (name.clone(), table.clone())).collect(),
+        nodes,
+        links,
+        transfers: Vec::new(),
+    };
+    for transfer in &mut transfers {
+        transfer.limit = limit(&plan, transfer);
+    }
+    plan.transfers = transfers;
+    Ok(plan)
+}
+
+fn edges(spec: &Spec, document: &Document) -> Result<Vec<Edge>, ConfigError> {
+    spec.links
+        .iter()
+        .map(|(name, link)| {
+            let delay = link.rtt_min().map_err(|error| unknown_preset(document, name, &error))?;
+            Ok(Edge { name: name.clone(), ends: link.between.clone(), delay_ns: delay.as_ns() })
+        })
+        .collect()
+}
+
+fn nodes(spec: &Spec, edges: &[Edge]) -> Vec<PlannedNode> {
+    let mut nodes: Vec<PlannedNode> = spec
+        .nodes
+        .iter()
+        .map(|(name, node)| PlannedNode {
+            name: name.clone(),
+            pep: node.pep.clone().filter(|pep| pep != NO_PEP),
+            programs: node.programs.clone(),
+            interfaces: interfaces(name, edges),
+            routes: Vec::new(),
+        })
+        .collect();
+    let interfaces: BTreeMap<String, Vec<Interface>> =
+        nodes.iter().map(|node| (node.name.clone(), node.interfaces.clone())).collect();
+    for (destination, addresses) in &interfaces {
+        for (from, (edge, via)) in route::towards(edges, destination) {
+            let on_link = |node: &str| {
+                interfaces.get(node).and_then(|all| all.iter().find(|own| own.link == edge.name))
+            };
+            let Some(via) = on_link(&via) else { continue };
+            let Some(node) = nodes.iter_mut().find(|node| node.name == from) else { continue };
+            for address in addresses {
+                // What is on a link of its own the kernel finds by itself.
+                if node.interfaces.iter().any(|own| own.link == address.link) {
+                    continue;
+                }
+                let ways: [(IpAddr, IpAddr); 2] = [
+                    (address.ipv4.into(), via.ipv4.into()),
+                    (address.ipv6.into(), via.ipv6.into()),
+                ];
+                let link = &edge.name;
+                node.routes.extend(ways.map(|(to, via)| Route { to, via, link: link.clone() }));
+            }
+        }
+    }
+    nodes
+}
+
+/// Link number n is the networks 10.(n/256).(n mod 256).0/24 and fd6d:6964:686f:n::/64, of which the
+/// first node of `between` has host 1 and the second host 2.
+fn interfaces(node: &str, edges: &[Edge]) -> Vec<Interface> {
+    edges
+        .iter()
+        .enumerate()
+        .filter_map(|(number, edge)| {
+            let host = 1 + u8::from(edge.ends.iter().position(|end| end == node)? == 1);
+            let number = u16::try_from(number).unwrap_or(u16::MAX);
+            let [high, low] = number.to_be_bytes();
+            Some(Interface {
+                link: edge.name.clone(),
+                ipv4: Ipv4Addr::new(10, high, low, host),
+                ipv6: Ipv6Addr::new(0xfd6d, 0x6964, 0x686f, number, 0, 0, 0, host.into()),
+            })
+        })
+        .collect()
+}
+
+fn transfer(
+    name: &str,
+    spec: &TransferSpec,
+    port: u16,
+    edges: &[Edge],
+    nodes: &[PlannedNode],
+    document: &Document,
+) -> Result<TransferPlan, ConfigError> {
+    let path = KeyPath::of(["transfers", name]);
+    let connected = route::path(edges, &spec.from, &spec.to)
+        .zip(route::path(edges, &spec.to, &spec.from))
+        .filter(|(there, _)| !there.is_empty());
+    let Some((there, back)) = connected else {
+        let message = format!("no links lead from `{}` to `{}`", spec.from, spec.to);
+        let hint = "add a link, or see whether `between` names the right nodes".to_owned();
+        return Err(document.fault(&path.join("from"), message, Some(hint)));
+    };
+    let (to_listener, listening) = match spec.opens {
+        Opener::To => (&back, &spec.from),
+        Opener::From => (&there, &spec.to),
+    };
+    // The listener is called by the address at which packets from the opener arrive.
+    let last = to_listener.last().map(|(edge, _)| edge.name.as_str());
+    let address = nodes
+        .iter()
+        .find(|node| node.name == *listening)
+        .and_then(|node| node.interfaces.iter().find(|own| Some(own.link.as_str()) == last))
+        .map(|own| match spec.family {
+            Family::Ipv4 => IpAddr::from(own.ipv4),
+            Family::Ipv6 => IpAddr::from(own.ipv6),
+        });
+    let Some(address) = address else {
+        let message = format!("`{listening}` has no address");
+        return Err(document.fault(&path, message, None));
+    };
+    Ok(TransferPlan {
+        name: name.to_owned(),
+        from: spec.from.clone(),
+        to: spec.to.clone(),
+        work: work(spec),
+        congestion: spec.congestion.clone().unwrap_or_else(|| CONGESTION.to_owned()),
+        start: spec.start,
+        opens: spec.opens,
+        family: spec.family,
+        listener: SocketAddr::new(address, port),
+        route: crossings(&there),
+        route_back: crossings(&back),
+        limit: None,
+    })
+}
+
+fn work(spec: &TransferSpec) -> Work {
+    let flows = spec.flows.unwrap_or(1);
+    match (&spec.objects, spec.bytes) {
+        (Some(sizes), _) => Work::Objects {
+            sizes: sizes.clone(),
+            connections: spec.connections.unwrap_or_default(),
+            parallel: spec.parallel.unwrap_or(1),
+        },
+        (None, Some(each)) => Work::Bytes { each, flows },
+        (None, None) => {
+            Work::Time { span: Duration::from_s_f64(spec.seconds.unwrap_or(0.0)), flows }
+        }
+    }
+}
+
+fn crossings(hops: &[(&Edge, String)]) -> Vec<Crossing> {
+    hops.iter()
+        .map(|(edge, entered_from)| Crossing {
+            link: edge.name.clone(),
+            direction: if edge.ends[0] == *entered_from { Direction::Up } else { Direction::Down },
+        })
+        .collect()
+}
+
+fn links(
+    spec: &Spec,
+    document: &Document,
+    edges: &[Edge],
+    transfers: &[TransferPlan],
+) -> Result<Vec<PlannedLink>, ConfigError> {
+    let mut rtt: BTreeMap<&str, Duration> = BTreeMap::new();
+    let one_way = |crossings: &[Crossing]| {
+        crossings.iter().map(|crossing| delay_min(spec, crossing)).sum::<Duration>()
+    };
+    for transfer in transfers {
+        let both = one_way(&transfer.route).saturating_add(one_way(&transfer.route_back));
+        for crossing in transfer.route.iter().chain(&transfer.route_back) {
+            let known = rtt.entry(&crossing.link).or_default();
+            *known = both.max(*known);
+        }
+    }
+    edges
+        .iter()
+        .filter_map(|edge| spec.links.get_key_value(&edge.name).map(|link| (edge, link)))
+        .map(|(edge, (name, link))| {
+            let own = Duration::from_ns(edge.delay_ns);
+            let path_rtt = rtt.get(name.as_str()).copied().unwrap_or(own);
+            let plan =
+                link.resolve(path_rtt).map_err(|error| link_error(document, name, &error))?;
+            Ok(PlannedLink {
+                name: name.clone(),
+                between: link.between.clone(),
+                preset: plan.preset,
+                mtu: MTU,
+                path_rtt,
+                down: plan.down,
+                up: plan.up,
+            })
+        })
+        .collect()
+}
+
+fn delay_min(spec: &Spec, crossing: &Crossing) -> Duration {
+    let directions =
+        spec.links.get(&crossing.link).and_then(|link| LinkSpec::directions(link).ok());
+    directions.map_or(Duration::ZERO, |[down, up]| match crossing.direction {
+        Direction::Down => down.delay_min(),
+        Direction::Up => up.delay_min(),
+    })
+}
+
+fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
+    let framing = Framing { mtu: MTU, family: transfer.family, timestamps: true };
+    let hops = |rate: &dyn Fn(&DirectionPlan) -> Option<Rate>| -> Vec<(Hop, &Crossing)> {
+        transfer
+            .route
+            .iter()
+            .filter_map(|crossing| {
+                let direction = plan.link(&crossing.link)?.direction(crossing.direction);
+                let hop = Hop {
+                    rate: rate(direction).unwrap_or(Rate::from_bits_per_s(u64::MAX)),
+                    loss: direction.loss_mean(u64::from(MTU)),
+                    split: plan.splits_after(crossing),
+                };
+                Some((hop, crossing))
+            })
+            .collect()
+    };
+    let bottleneck = |hops: &[(Hop, &Crossing)]| {
+        Bottleneck::of(&hops.iter().map(|(hop, _)| *hop).collect::<Vec<_>>(), framing)
+    };
+    let mean = hops(&|direction| mean_rate(direction, plan.duration));
+    let peak = hops(&|direction| direction.rate_max());
+    let narrowest = bottleneck(&mean)?;
+    if narrowest.rate == Rate::from_bits_per_s(u64::MAX) {
+        return None;
+    }
+    let propagation = |crossings: &[Crossing]| {
+        crossings
+            .iter()
+            .filter_map(|crossing| {
+                Some(plan.link(&crossing.link)?.direction(crossing.direction).delay_min())
+            })
+            .sum::<Duration>()
+    };
+    Some(TransferLimit {
+        goodput: narrowest.goodput,
+        goodput_peak: bottleneck(&peak)?.goodput,
+        bottleneck: mean.get(narrowest.hop).map(|(_, crossing)| (*crossing).clone())?,
+        loss: narrowest.loss,
+        rtt: propagation(&transfer.route).saturating_add(propagation(&transfer.route_back)),
+        framing,
+    })
+}
+
+/// The mean over a run of the rate that a direction sends with, capped by its modulation at best.
+fn mean_rate(direction: &DirectionPlan, duration: Duration) -> Option<Rate> {
+    let highest = direction.rate_max();
+    let LinkRate::Trace(trace) = &direction.rate else { return highest };
+    // One period tells as much as many, and there may be very many.
+    let span = trace.repeat.map_or(duration, |period| period.min(duration));
+    let (mut bits, mut at) = (0u128, Duration::ZERO);
+    while at < span {
+        let (rate, change) = trace.at(at);
+        let until = change.unwrap_or(span).min(span);
+        let rate = highest.map_or(rate, |highest| rate.min(highest));
+        bits += u128::from(rate.bits_per_s()) * u128::from(until.saturating_sub(at).as_ns());
+        at = until;
+    }
+    let mean = bits / u128::from(span.as_ns().max(1));
+    Some(Rate::from_bits_per_s(u64::try_from(mean).unwrap_or(u64::MAX)))
+}
+
+fn unknown_preset(document: &Document, link: &str, error: &UnknownPreset) -> ConfigError {
+    let known: Vec<&str> = presets::all().iter().map(|preset| preset.name).collect();
+    let hint = suggest::hint(&error.name, "presets", known);
+    let path = KeyPath::of(["links", link, "preset"]);
+    document.fault(&path, format!("no preset is called `{}`", error.name), hint)
+}
+
+/// Points at the key where a link says what cannot be: in the direction, else for both directions.
+fn link_error(document: &Document, link: &str, error: &LinkError) -> ConfigError {
+    let (direction, source) = match error {
+        LinkError::Preset(unknown) => return unknown_preset(document, link, unknown),
+        LinkError::Direction { direction, source } => (*direction, source),
+        other => return document.fault(&KeyPath::of(["links", link]), other.to_string(), None),
+    };
+    let key = match source {
+        ResolveError::OutOfRange { key, .. }
+        | ResolveError::Missing { key, .. }
+        | ResolveError::Conflict { key, .. }
+        | ResolveError::Trace { key, .. } => *key,
+        _ => "",
+    };
+    let below = |above: &[&str]| {
+        let keys = above.iter().copied().chain(key.split('.').filter(|part| !part.is_empty()));
+        KeyPath::of(keys)
+    };
+    let own = below(&["links", link, direction]);
+    let both = below(&["links", link]);
+    // A key that neither says comes from the preset or is missing: then the nearest table it is in.
+    let written = |path: &KeyPath| {
+        let first = KeyPath::of(path.keys().iter().take(path.keys().len().min(4)).cloned());
+        document.get(path).is_some() || document.get(&first).is_some()
+    };
+    let path = if written(&own) || !written(&both) { own } else { both };
+    document.fault(&path, source.to_string(), None)
+}

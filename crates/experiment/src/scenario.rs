@@ -1,0 +1,154 @@
+//! A scenario file: from its text to the plans of all its runs.
+
+use crate::plan::{AxisPosition, Plan};
+use crate::spec::Spec;
+use crate::vary::{self, Axis, Case};
+use crate::{check, resolve};
+use midhop_config::{ConfigError, Document, KeyPath, suggest, tree::Value};
+use midhop_units::Seed;
+
+/// The most plans one scenario may give.
+const PLANS_MAX: usize = 100_000;
+
+/// A scenario file, parsed but not yet read: what it varies is still open.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    document: Document,
+    axes: Vec<Axis>,
+}
+
+impl Scenario {
+    /// Parses `text`; errors call it `file_name`.
+    ///
+    /// # Errors
+    /// When it is not TOML, or its `[vary]` table makes no sense.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
+        let mut document = Document::parse(file_name, text)?;
+        let path = KeyPath::of(["vary"]);
+        let axes = match document.get(&path).map(|node| &node.value) {
+            None => Vec::new(),
+            Some(Value::Table(axes)) => axes
+                .entries()
+                .iter()
+                .map(|entry| Axis::read(&document, entry))
+                .collect::<Result<_, _>>()?,
+            Some(_) => {
+                let hint = "begin it with a line [vary]".to_owned();
+                return Err(document.fault(&path, "what is varied is a table", Some(hint)));
+            }
+        };
+        document.take("vary");
+        Ok(Self { document, axes })
+    }
+
+    /// What is varied, in the order of the file.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Fixes something from outside, as the option `--set KEY=VALUE` does. The name of an axis with
+    /// one of its labels leaves only that case; any other dotted key gets the value, and an axis that
+    /// varies it is gone. A value that is not TOML is taken as a string, so that `duration=30 s` needs
+    /// no quotes.
+    ///
+    /// # Errors
+    /// When there is no `=`, the key is none, or leads to where nothing can be put.
+    pub fn set(&mut self, assignment: &str) -> Result<(), ConfigError> {
+        let (key, value) = assignment.split_once('=').unwrap_or((assignment, ""));
+        let (key, value) = (key.trim(), value.trim());
+        let text = format!("{key} = {value}");
+        let path: KeyPath = key.parse().map_err(|error: midhop_config::ParseKeyPathError| {
+            self.document.option_fault("--set", assignment, error.to_string(), Some(EXAMPLE))
+        })?;
+        if let Some(axis) = self.axes.iter_mut().find(|axis| axis.name == key) {
+            if let Some(only) = axis.only(value) {
+                *axis = only;
+                return Ok(());
+            }
+            if axis
+                .cases
+                .iter()
+                .all(|case| case.changes.iter().all(|(changed, _)| *changed != path))
+            {
+                let labels: Vec<&str> = axis.cases.iter().map(|case| case.label.as_str()).collect();
+                let hint = suggest::hint(value, "cases", labels);
+                let message = format!("axis `{key}` has no case `{value}`");
+                return Err(self.document.option_fault(
+                    "--set",
+                    assignment,
+                    message,
+                    hint.as_deref(),
+                ));
+            }
+        }
+        if !assignment.contains('=') || value.is_empty() {
+            let message = "no value is given";
+            return Err(self.document.option_fault("--set", assignment, message, Some(EXAMPLE)));
+        }
+        let name = "--set";
+        let table = match self.document.add_text(name, &text) {
+            Ok(table) => table,
+            Err(error) if value.starts_with(['"', '\'', '[', '{']) => return Err(error),
+            Err(_) => self.document.add_text(name, &format!("{key} = {value:?}"))?,
+        };
+        let Some(node) = table.at(&path) else {
+            let message = "the value reaches beyond its key";
+            return Err(self.document.option_fault("--set", assignment, message, Some(EXAMPLE)));
+        };
+        vary::apply(&mut self.document, &path, node)?;
+        self.axes.retain(|axis| axis.name != key);
+        Ok(())
+    }
+
+    /// The plans of all runs: cell after cell, the last axis fastest, and in each cell seed after seed.
+    ///
+    /// # Errors
+    /// When a cell is no scenario that can be run: the error names the line that is wrong, which may
+    /// be one under `[vary]`.
+    pub fn plans(&self) -> Result<Vec<Plan>, ConfigError> {
+        let mut plans = Vec::new();
+        for (document, cell) in self.cells() {
+            let document = document?;
+            let spec: Spec = document.read()?;
+            check::check(&spec, &document)?;
+            let axes: Vec<AxisPosition> = self
+                .axes
+                .iter()
+                .zip(&cell)
+                .map(|(axis, case)| AxisPosition {
+                    axis: axis.name.clone(),
+                    label: case.label.clone(),
+                })
+                .collect();
+            let first = resolve::resolve(&spec, &document, axes)?;
+            if plans.len() + spec.seeds as usize > PLANS_MAX {
+                return Err(document.fault(
+                    &KeyPath::of(["seeds"]),
+                    format!("cells times seeds make more than {PLANS_MAX} runs"),
+                    Some("vary less at once, or take fewer seeds".to_owned()),
+                ));
+            }
+            for repetition in 0..spec.seeds {
+                plans.push(Plan {
+                    number: u32::try_from(plans.len()).unwrap_or(u32::MAX),
+                    seed: Seed(spec.seed.0.wrapping_add(u64::from(repetition))),
+                    ..first.clone()
+                });
+            }
+        }
+        Ok(plans)
+    }
+
+    fn cells(&self) -> impl Iterator<Item = (Result<Document, ConfigError>, Vec<&Case>)> {
+        vary::cross(&self.axes).map(|cell| {
+            let mut document = self.document.clone();
+            let changed = cell
+                .iter()
+                .flat_map(|case| &case.changes)
+                .try_for_each(|(path, node)| vary::apply(&mut document, path, node));
+            (changed.map(|()| document), cell)
+        })
+    }
+}
+
+const EXAMPLE: &str = "write it as --set links.satellite.down.rate=\"20 Mbit/s\"";

@@ -1,0 +1,134 @@
+//! A scenario as a person writes it, one cell of it: what `vary` changes has been changed.
+//!
+//! ```toml
+//! title = "GEO: one proxy at the gateway against none"
+//! duration = "60 s"
+//! seeds = 5
+//!
+//! [nodes]
+//! client = {}
+//! terminal = {}
+//! gateway = { pep = "gw" }
+//! server = {}
+//!
+//! [links.lan]
+//! between = ["client", "terminal"]
+//!
+//! [links.satellite]
+//! between = ["terminal", "gateway"]
+//! preset = "geo"
+//! down = { rate = "20 Mbit/s", loss = 0.01 }
+//!
+//! [links.internet]
+//! between = ["gateway", "server"]
+//! delay = "10 ms"
+//!
+//! [peps.gw]
+//! legs.satellite = { congestion = "hybla" }
+//!
+//! [transfers.page]
+//! from = "server"
+//! to = "client"
+//! objects = ["50 kB", "817 kB"]
+//! ```
+
+use crate::limit::{Family, Opener};
+use midhop_path::LinkSpec;
+use midhop_units::{Bytes, Duration, Seed};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The name that stands for no proxy where a proxy's name may stand.
+pub const NO_PEP: &str = "none";
+
+/// A scenario without its `vary` table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// What it shows, in a line.
+    pub title: String,
+    /// When a run ends, whatever is still under way.
+    pub duration: Duration,
+    /// How often each cell runs, each time with the next seed. Range: 1 to 10,000.
+    #[serde(default = "one")]
+    pub seeds: u32,
+    /// The first seed.
+    #[serde(default = "first_seed")]
+    pub seed: Seed,
+    /// The hosts, by name.
+    pub nodes: BTreeMap<String, NodeSpec>,
+    /// The links, by name; the name is also that of the interface on both of its nodes.
+    #[serde(default)]
+    pub links: BTreeMap<String, LinkSpec>,
+    /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written.
+    #[serde(default)]
+    pub peps: BTreeMap<String, toml::Table>,
+    /// What is sent, by name.
+    #[serde(default)]
+    pub transfers: BTreeMap<String, TransferSpec>,
+    /// Which transfers run. Default: all.
+    pub run: Option<Vec<String>>,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSpec {
+    /// Which proxy of `peps` runs here. Default: none.
+    pub pep: Option<String>,
+    /// Commands, each for a shell, that run here from before the first transfer till after the last.
+    #[serde(default)]
+    pub programs: Vec<String>,
+}
+
+/// Something to send. Exactly one of `objects`, `bytes` and `seconds` says how much.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferSpec {
+    /// The node that sends the data.
+    pub from: String,
+    /// The node that receives it.
+    pub to: String,
+    /// A page: objects of these sizes, asked for one after another or `parallel` at once.
+    pub objects: Option<Vec<Bytes>>,
+    /// So much on each flow.
+    pub bytes: Option<Bytes>,
+    /// As much as passes in so many seconds.
+    pub seconds: Option<f64>,
+    /// Connections at once, for `bytes` and `seconds`. Default: 1.
+    pub flows: Option<u32>,
+    /// What carries the objects of a page. Default: persistent connections.
+    pub connections: Option<Connections>,
+    /// Objects of a page under way at once. Default: 1.
+    pub parallel: Option<u32>,
+    /// Congestion control at both ends, as the kernel names it. Default: `cubic`.
+    pub congestion: Option<String>,
+    /// When it begins, after the run's start. Default: at once.
+    #[serde(default)]
+    pub start: Duration,
+    /// Which end opens the connection. Default: the one that receives.
+    #[serde(default)]
+    pub opens: Opener,
+    /// The version of IP. Default: 4.
+    #[serde(default)]
+    pub family: Family,
+}
+
+/// What carries the objects of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Connections {
+    /// Connections that stay open from object to object.
+    #[default]
+    Persistent,
+    /// A connection for each object.
+    New,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn first_seed() -> Seed {
+    Seed(1)
+}

@@ -1,0 +1,231 @@
+//! What is varied, and all its combinations.
+//!
+//! An axis is one line under `[vary]`: a dotted key with an array of values, or a name with a table
+//! of cases, each a table of what it changes. Changes are made in the tree of the file before it is
+//! read, so whatever a file can say can be varied, and a wrong value is reported on the line of the
+//! axis that it came from.
+
+use midhop_config::{
+    ConfigError, Document, KeyPath, suggest,
+    tree::{Entry, Node, Value},
+};
+
+/// The tables whose keys are names of the scenario's own: what is varied in them must be there.
+const NAMED: [&str; 4] = ["nodes", "links", "peps", "transfers"];
+
+/// One thing that is varied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axis {
+    /// Its name: the dotted key that it changes, or the name given to its cases.
+    pub name: String,
+    /// Its positions in the order of the file. At least one.
+    pub cases: Vec<Case>,
+}
+
+/// One position on an axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// What results call it. Unique on its axis.
+    pub label: String,
+    /// What it puts where.
+    pub changes: Vec<(KeyPath, Node)>,
+}
+
+impl Axis {
+    /// Reads the line `entry` of the `[vary]` table.
+    ///
+    /// # Errors
+    /// When it is neither an array of values nor a table of cases, is empty, or names a case twice.
+    pub(crate) fn read(document: &Document, entry: &Entry) -> Result<Self, ConfigError> {
+        let here = KeyPath::of(["vary", entry.key.as_str()]);
+        let refuse = |span, message: String, hint: Option<&str>| {
+            document.fault_at(span, &here, message, hint.map(str::to_owned))
+        };
+        let cases = match &entry.node.value {
+            Value::Array(values) => {
+                let path: KeyPath =
+                    entry.key.parse().map_err(|error: midhop_config::ParseKeyPathError| {
+                        refuse(entry.key_span, error.to_string(), None)
+                    })?;
+                values
+                    .iter()
+                    .map(|node| Case {
+                        label: node.value.to_string(),
+                        changes: vec![(path.clone(), node.clone())],
+                    })
+                    .collect::<Vec<_>>()
+            }
+            Value::Table(cases) => cases
+                .entries()
+                .iter()
+                .map(|case| Case::read(document, &here, case))
+                .collect::<Result<_, _>>()?,
+            _ => {
+                return Err(refuse(
+                    entry.node.span,
+                    "an axis is an array of values, or a table of named cases".to_owned(),
+                    Some(
+                        "write \"links.sat.down.loss\" = [0, 0.01], or \
+                         proxy = { none = {}, gateway = { nodes.gateway.pep = \"gw\" } }",
+                    ),
+                ));
+            }
+        };
+        if cases.is_empty() {
+            let message = "an axis without a value leaves nothing to run".to_owned();
+            return Err(refuse(entry.key_span, message, Some("give it a value or take it out")));
+        }
+        for (number, case) in cases.iter().enumerate() {
+            if cases[..number].iter().any(|earlier| earlier.label == case.label) {
+                let span = case.changes.first().map_or(entry.key_span, |(_, node)| node.span);
+                return Err(refuse(span, format!("`{}` is there twice", case.label), None));
+            }
+        }
+        Ok(Self { name: entry.key.clone(), cases })
+    }
+
+    /// The same axis with only the case called `label` left.
+    pub(crate) fn only(&self, label: &str) -> Option<Self> {
+        let case = self.cases.iter().find(|case| case.label == label)?;
+        Some(Self { name: self.name.clone(), cases: vec![case.clone()] })
+    }
+}
+
+impl Case {
+    fn read(document: &Document, axis: &KeyPath, entry: &Entry) -> Result<Self, ConfigError> {
+        let here = axis.join(entry.key.as_str());
+        let Value::Table(table) = &entry.node.value else {
+            return Err(document.fault_at(
+                entry.node.span,
+                &here,
+                "a case is a table of what it changes",
+                Some("write it as { \"transfers.page.congestion\" = \"bbr\" }".to_owned()),
+            ));
+        };
+        let mut changes = Vec::new();
+        for change in table.entries() {
+            collect(document, &here, &KeyPath::ROOT, change, &mut changes)?;
+        }
+        Ok(Self { label: entry.key.clone(), changes })
+    }
+}
+
+/// Takes the changes out of one entry of a case. A quoted key with dots is a whole path, and what it
+/// holds replaces what is there; keys without quotes have come apart into tables, each leaf of which
+/// is a change of its own.
+fn collect(
+    document: &Document,
+    case: &KeyPath,
+    above: &KeyPath,
+    entry: &Entry,
+    changes: &mut Vec<(KeyPath, Node)>,
+) -> Result<(), ConfigError> {
+    let key: KeyPath = entry.key.parse().map_err(|error: midhop_config::ParseKeyPathError| {
+        document.fault_at(entry.key_span, case, error.to_string(), None)
+    })?;
+    let path = key.keys().iter().fold(above.clone(), |path, key| path.join(key.as_str()));
+    match &entry.node.value {
+        Value::Table(table) if key.keys().len() == 1 && !table.entries().is_empty() => table
+            .entries()
+            .iter()
+            .try_for_each(|inner| collect(document, case, &path, inner, changes)),
+        _ => {
+            changes.push((path, entry.node.clone()));
+            Ok(())
+        }
+    }
+}
+
+/// All combinations: the last axis changes fastest. One empty combination without axes.
+pub fn cross(axes: &[Axis]) -> impl Iterator<Item = Vec<&Case>> {
+    let total: usize = axes.iter().map(|axis| axis.cases.len()).product();
+    (0..total).map(move |number| {
+        let mut rest = number;
+        let mut cell: Vec<&Case> = axes
+            .iter()
+            .rev()
+            .map(|axis| {
+                let case = &axis.cases[rest % axis.cases.len()];
+                rest /= axis.cases.len();
+                case
+            })
+            .collect();
+        cell.reverse();
+        cell
+    })
+}
+
+/// Makes a change in `document`.
+///
+/// # Errors
+/// When the path leads through a name that the scenario does not have, or through something that
+/// holds no keys. Whether the last key is known and the value fits shows when the tree is read.
+pub(crate) fn apply(
+    document: &mut Document,
+    path: &KeyPath,
+    node: &Node,
+) -> Result<(), ConfigError> {
+    let keys = path.keys();
+    let named = keys.first().is_some_and(|first| NAMED.contains(&first.as_str()));
+    // A proxy's table is kept as written and read by nobody here: all but the last key must be there.
+    let known = match keys.first().map(String::as_str) {
+        Some("peps") => keys.len().saturating_sub(1).max(2),
+        _ => 2,
+    };
+    for depth in (1..known.min(keys.len())).filter(|_| named) {
+        let above = KeyPath::of(keys[..depth].iter().cloned());
+        let there = document.get(&above).and_then(|node| node.value.as_table());
+        let Some(table) = there else { continue };
+        if table.get(&keys[depth]).is_none() {
+            let hint = suggest::hint(&keys[depth], "known", table.keys().collect::<Vec<_>>());
+            let message = format!("`{above}` has no `{}` that could be changed", keys[depth]);
+            return Err(document.fault_at(node.span, path, message, hint));
+        }
+    }
+    document.set(path, node.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn axes(sizes: &[usize]) -> Vec<Axis> {
+        sizes
+            .iter()
+            .enumerate()
+            .map(|(axis, &size)| Axis {
+                name: format!("axis{axis}"),
+                cases: (0..size)
+                    .map(|case| Case { label: format!("{axis}:{case}"), changes: Vec::new() })
+                    .collect(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_last_axis_changes_fastest() {
+        let axes = axes(&[2, 3]);
+        let labels: Vec<String> = cross(&axes)
+            .map(|cell| cell.iter().map(|case| case.label.as_str()).collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(labels, ["0:0 1:0", "0:0 1:1", "0:0 1:2", "0:1 1:0", "0:1 1:1", "0:1 1:2"]);
+        assert_eq!(cross(&[]).count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn there_are_as_many_cells_as_the_product_and_no_two_alike(
+            sizes in proptest::collection::vec(1..5usize, 0..5),
+        ) {
+            let axes = axes(&sizes);
+            let mut cells: Vec<Vec<String>> = cross(&axes)
+                .map(|cell| cell.iter().map(|case| case.label.clone()).collect())
+                .collect();
+            prop_assert_eq!(cells.len(), sizes.iter().product::<usize>());
+            cells.sort();
+            cells.dedup();
+            prop_assert_eq!(cells.len(), sizes.iter().product::<usize>());
+        }
+    }
+}
