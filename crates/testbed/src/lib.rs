@@ -6,4 +6,5 @@
 //! Invariant: nothing is named in the host. Namespaces are held by file descriptors and processes,
 //! so the kernel itself takes a lab down when its processes are gone, however they went.
 
+pub mod meter;
 pub mod namespace;

@@ -1,0 +1,200 @@
+//! The asking end: opens the connections of a run, drives them side by side, makes the report.
+
+use super::clock;
+use super::connection::Connection;
+use super::error::{FlowError, RunError};
+use super::flow::{FlowOutcome, Item, Run};
+use super::message::{Amount, Direction, Fetch, Log};
+use super::options::{Connections, Progress, RunOptions, Workload};
+use super::report::{self, MeterReport};
+use super::socket;
+use super::wire::{Frame, PREFACE};
+use midhop_units::Bytes;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long the server's logs may take to come; without them a run is valid, but poorer.
+const FETCH: Duration = Duration::from_secs(15);
+/// Most logs that a fetch takes in: one per connection.
+const LOGS_MAX: usize = super::FLOWS_MAX as usize;
+
+/// Carries out `options` and gives what came of it. Flows that fail are part of the report.
+///
+/// All sockets belong to the network namespace in which the runtime's threads were made.
+///
+/// # Errors
+/// When nothing could be measured for want of an address, of a congestion control, or of the
+/// server's consent.
+///
+/// # Panics
+/// Outside a tokio runtime with I/O and time enabled.
+pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterReport, RunError> {
+    options.check()?;
+    socket::raise_file_limit();
+    let addresses = resolve(options).await?;
+    check_congestion(options, &addresses)?;
+    let epoch = options.epoch.unwrap_or_else(clock::now);
+    let begin = (epoch + options.start_delay).max(clock::now());
+    let run = Arc::new(Run {
+        session: random()?,
+        addresses,
+        bind: options.bind,
+        direction: options.direction,
+        congestion: options.congestion.clone(),
+        interval_ns: options.interval.map(|interval| interval.as_ns()).filter(|&ns| ns > 0),
+        seed: options.seed,
+        deadline: options.time_limit.map(|limit| begin + limit),
+        clock: clock::name(),
+        progress,
+    });
+    tokio::time::sleep_until(clock::on_tokio(begin)).await;
+    let mut outcomes = drive(&run, &options.workload).await?;
+    outcomes.sort_by_key(|outcome| outcome.flow);
+    let refusal = outcomes.iter().find_map(|outcome| match &outcome.error {
+        Some(FlowError::Refused(refusal)) => Some(refusal.clone()),
+        _ => None,
+    });
+    if let Some(refusal) = refusal {
+        return Err(RunError::Refused(refusal));
+    }
+    let mut warnings = Vec::new();
+    let met = outcomes.iter().any(|outcome| outcome.client_port != 0);
+    let logs = if met { fetch(&run).await } else { Ok(Vec::new()) };
+    let logs = logs.unwrap_or_else(|error| {
+        warnings.push(format!(
+            "the server's samples are missing, its retransmissions count as none: {error}"
+        ));
+        Vec::new()
+    });
+    Ok(report::assemble(options, epoch, outcomes, &logs, warnings))
+}
+
+async fn resolve(options: &RunOptions) -> Result<Vec<SocketAddr>, RunError> {
+    let found = tokio::net::lookup_host((options.host.as_str(), options.port))
+        .await
+        .map_err(|source| RunError::Resolve { host: options.host.clone(), source })?;
+    let addresses: Vec<SocketAddr> = found
+        .filter(|address| options.bind.is_none_or(|local| local.is_ipv4() == address.is_ipv4()))
+        .collect();
+    if addresses.is_empty() {
+        return Err(RunError::NoAddress { host: options.host.clone() });
+    }
+    Ok(addresses)
+}
+
+/// Asks the kernel for the congestion control before there is any traffic: one error, not one per
+/// flow.
+fn check_congestion(options: &RunOptions, addresses: &[SocketAddr]) -> Result<(), RunError> {
+    let (Direction::Up, Some(name), Some(address)) =
+        (options.direction, &options.congestion, addresses.first())
+    else {
+        return Ok(());
+    };
+    let domain = socket2::Domain::for_address(*address);
+    let probe = socket2::Socket::new(domain, socket2::Type::STREAM, None)
+        .map_err(|source| RunError::Local { doing: "make a socket", source })?;
+    socket::set_congestion(&probe, name).map_err(|source| RunError::Congestion {
+        name: name.clone(),
+        available: socket::available_congestion(),
+        source,
+    })
+}
+
+/// A number that nobody else's run has.
+fn random() -> Result<u64, RunError> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|source| RunError::Local { doing: "read /dev/urandom", source })?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The objects of a page, handed out in order.
+struct Queue {
+    objects: Vec<Bytes>,
+    next: AtomicUsize,
+}
+
+impl Queue {
+    fn next(&self) -> Option<(u32, Item)> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        let amount = Amount::Bytes(self.objects.get(index)?.get());
+        let id = u32::try_from(index).ok()?;
+        Some((id, Item { object: Some(id), amount }))
+    }
+}
+
+async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, RunError> {
+    let mut tasks: JoinSet<Vec<FlowOutcome>> = JoinSet::new();
+    match workload {
+        Workload::Flows { count, each } => {
+            for flow in 0..*count {
+                let run = Arc::clone(run);
+                let item = Item { object: None, amount: *each };
+                tasks.spawn(async move { vec![run.flow(flow, item, || None).await] });
+            }
+        }
+        Workload::Page { objects, parallel, connections } => {
+            let queue = Arc::new(Queue { objects: objects.clone(), next: AtomicUsize::new(0) });
+            let workers = (*parallel).min(u32::try_from(objects.len()).unwrap_or(*parallel));
+            for worker in 0..workers {
+                let (run, queue, connections) = (Arc::clone(run), Arc::clone(&queue), *connections);
+                tasks.spawn(async move { page(&run, &queue, worker, connections).await });
+            }
+        }
+    }
+    let mut outcomes = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended.map_err(|error| RunError::Local {
+            doing: "drive a flow",
+            source: io::Error::other(error),
+        })?;
+        outcomes.extend(ended);
+    }
+    Ok(outcomes)
+}
+
+/// One of the connections at once of a page.
+async fn page(run: &Run, queue: &Queue, worker: u32, connections: Connections) -> Vec<FlowOutcome> {
+    let mut outcomes = Vec::new();
+    while let Some((id, item)) = queue.next() {
+        let outcome = match connections {
+            Connections::New => run.flow(id, item, || None).await,
+            Connections::Persistent => {
+                run.flow(worker, item, || queue.next().map(|(_, item)| item)).await
+            }
+        };
+        let failed = outcome.error.is_some();
+        outcomes.push(outcome);
+        if failed || connections == Connections::Persistent {
+            break;
+        }
+    }
+    outcomes
+}
+
+/// Asks the server what it saw of this run.
+async fn fetch(run: &Run) -> Result<Vec<Log>, FlowError> {
+    let fetch = async {
+        let mut connection = Connection::of_client(run.connect().await?);
+        connection.queue_raw(PREFACE);
+        connection.queue(&Frame::Fetch(Fetch { session: run.session }));
+        connection.flush().await?;
+        let mut logs = Vec::new();
+        loop {
+            match connection.frame().await? {
+                Some(Frame::Log(log)) if logs.len() < LOGS_MAX => logs.push(*log),
+                Some(Frame::Done) => return Ok(logs),
+                Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
+                None => return Err(FlowError::Cut),
+            }
+        }
+    };
+    tokio::time::timeout(FETCH, fetch)
+        .await
+        .unwrap_or(Err(FlowError::Silent { seconds: FETCH.as_secs() }))
+}

@@ -1,0 +1,141 @@
+//! What the two ends of a meter say to each other besides payload.
+
+use super::series::{Arrivals, Samples};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which way the payload goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The server sends.
+    Down,
+    /// The client sends.
+    Up,
+}
+
+/// How much one flow sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Amount {
+    /// This much payload. Unit: bytes.
+    Bytes(u64),
+    /// As much as the sender can write in this time. Unit: nanoseconds.
+    TimeNs(u64),
+}
+
+/// Client to server: move payload over this connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Request {
+    /// Chosen by the client at random; all connections of one run share it.
+    pub(super) session: u64,
+    /// Number of the connection in its run.
+    pub(super) flow: u32,
+    pub(super) direction: Direction,
+    pub(super) amount: Amount,
+    /// Congestion control that the server is to use; its system's default when none.
+    pub(super) congestion: Option<String>,
+    /// Seed of the payload.
+    pub(super) seed: u64,
+    /// Time between samples; no samples when none. Unit: nanoseconds.
+    pub(super) interval_ns: Option<u64>,
+}
+
+/// Server to client, before the first byte of payload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Accept {
+    /// The server's congestion control on this connection, as its kernel names it.
+    pub(super) congestion: String,
+    /// See [`super::clock::name`].
+    pub(super) clock: Option<String>,
+}
+
+/// Server to client: no, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    /// What kind of no.
+    pub reason: RefusalReason,
+    /// One sentence for the user.
+    pub detail: String,
+}
+
+/// Why a server refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalReason {
+    /// The congestion control asked for is not to be had there.
+    Congestion,
+    /// More was asked for than the server gives.
+    Limit,
+    /// The request makes no sense to the server.
+    Request,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+/// Sender to receiver, behind the last byte of payload. Without it, the payload was cut short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct End {
+    /// Payload sent on this connection so far, all requests together.
+    pub(super) bytes: u64,
+    /// XXH3-128 of it, hexadecimal.
+    pub(super) hash: String,
+}
+
+/// Receiver to sender, once it has an [`End`]: what arrived. Only after an upload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Received {
+    /// Payload received on this connection so far, all requests together.
+    pub(super) bytes: u64,
+    /// XXH3-128 of it, hexadecimal.
+    pub(super) hash: String,
+    /// When the first byte of this request arrived, on the receiver's clock.
+    pub(super) first_byte_ns: u64,
+    /// When the last byte of this request arrived, on the receiver's clock.
+    pub(super) last_byte_ns: u64,
+}
+
+/// Client to server, on a connection of its own when all flows are done: what did you see?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fetch {
+    pub(super) session: u64,
+}
+
+/// What one end saw of one connection.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct Log {
+    /// Number of the connection in its run.
+    pub(super) flow: u32,
+    /// Whether the connection is over and nothing below will change.
+    pub(super) closed: bool,
+    /// This end's congestion control, as its kernel names it.
+    pub(super) congestion: String,
+    /// When this end's part of the connection began, on its clock.
+    pub(super) origin_ns: u64,
+    /// Payload sent from here.
+    pub(super) sent: u64,
+    /// Payload that arrived here.
+    pub(super) received: u64,
+    /// When the last of it arrived, on this end's clock.
+    pub(super) last_byte_ns: u64,
+    /// Segments that this end sent again.
+    pub(super) retransmissions: u64,
+    /// Smallest round trip that this end saw. Unit: microseconds.
+    pub(super) rtt_min_us: Option<u64>,
+    /// Samples of `TCP_INFO`; empty at a receiver.
+    pub(super) samples: Samples,
+    /// Payload received over time; empty at a sender.
+    pub(super) arrivals: Arrivals,
+    /// What ended the connection early.
+    pub(super) error: Option<String>,
+}

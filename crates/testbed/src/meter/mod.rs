@@ -1,0 +1,44 @@
+//! The load generator: TCP flows without disks, timed, sampled, and hashed byte for byte.
+//!
+//! It is the successor of the TCPMeter of the satellite-PEP literature: many flows at once, one line
+//! per flow. New are downloads as well as uploads, pages of objects, the sender's `TCP_INFO` over
+//! time, and proof that what arrived is what was sent. [`Server`] and [`run`] speak the protocol of
+//! [`wire`] over the very connections that they measure, so the meter works through transparent
+//! proxies and address translation, between two hosts as well as between two namespaces.
+//!
+//! What is measured: a flow starts before its `connect()`, and ends with its last byte of payload;
+//! its goodput is payload over that time. Frames are not counted.
+//!
+//! Invariants:
+//! - A transfer is complete only when the receiver has the sender's end mark and count and hash
+//!   agree. A connection that was cut is an error, however clean its FIN.
+//! - No bytes of a peer make either end panic, or take memory in proportion to what they announce.
+//! - The far end's samples travel after the run, on a connection of their own.
+
+mod client;
+pub mod clock;
+mod connection;
+mod error;
+mod flow;
+mod message;
+mod options;
+mod payload;
+mod report;
+mod sampler;
+mod series;
+mod server;
+mod sessions;
+mod socket;
+mod tcp_info;
+mod wire;
+
+pub use client::run;
+pub use error::{FlowError, RunError, ServeError};
+pub use message::{Amount, Direction, Refusal, RefusalReason};
+pub use options::{Connections, FLOWS_MAX, Progress, RunOptions, Workload};
+pub use report::MeterReport;
+pub use server::{Limits, OnFlow, Resolve, ServedFlow, Server, ServerOptions};
+pub use wire::WireError;
+
+/// The port that a server takes when it is not told another.
+pub const PORT: u16 = 5201;

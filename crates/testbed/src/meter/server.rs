@@ -1,0 +1,429 @@
+//! The serving end: any number of clients at once, until told to stop.
+//!
+//! A server gives nothing to a peer that has not spoken the meter's preface, and within its
+//! [`Limits`] only; it remembers what its sockets did until the client fetches it.
+
+use super::clock;
+use super::connection::Connection;
+use super::error::{FlowError, ServeError};
+use super::message::{Accept, Amount, Direction, Received, Refusal, RefusalReason, Request};
+use super::payload::Payload;
+use super::sampler::{INTERVAL_MIN, SharedLog};
+use super::sessions::Sessions;
+use super::socket;
+use super::wire::{Frame, PREFACE};
+use midhop_units::{Bytes, Duration, Seed};
+use serde::Serialize;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// How long a new connection may take to say what it wants.
+const HELLO: StdDuration = StdDuration::from_secs(10);
+/// How long a connection may lie idle between two requests.
+const IDLE: StdDuration = StdDuration::from_secs(600);
+/// How long `once` waits for a client that went without fetching its logs.
+const VANISHED: StdDuration = StdDuration::from_secs(30);
+/// How long to leave `accept` alone when there are no descriptors.
+const STARVED: StdDuration = StdDuration::from_millis(100);
+/// How long a server still reads of a connection that it has refused, so that the refusal arrives.
+const FAREWELL: StdDuration = StdDuration::from_secs(2);
+
+/// What a server gives to anybody who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once; more wait in the kernel.
+    pub connections: usize,
+    /// Payload per request.
+    pub bytes: Bytes,
+    /// Time per request.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 16_384, bytes: Bytes::new(1 << 40), time: Duration::from_s(3600) }
+    }
+}
+
+/// Makes the name of a congestion control, as a user writes it, into one that the kernel here knows.
+pub type Resolve = dyn Fn(&str) -> Result<String, String> + Send + Sync;
+
+/// What hears of each connection that carried payload, when it is over.
+pub type OnFlow = dyn Fn(&ServedFlow) + Send + Sync;
+
+/// How a server is to be.
+pub struct ServerOptions {
+    /// Where to listen; port 0 takes any.
+    pub listen: SocketAddr,
+    /// Whether to stop after the first client's run.
+    pub once: bool,
+    /// What to give at most.
+    pub limits: Limits,
+    /// How to find congestion controls; none takes names as they are.
+    pub resolve: Option<Box<Resolve>>,
+    /// Whom to tell of finished flows.
+    pub on_flow: Option<Box<OnFlow>>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0u16; 8], super::PORT)),
+            once: false,
+            limits: Limits::default(),
+            resolve: None,
+            on_flow: None,
+        }
+    }
+}
+
+/// One connection as the server saw it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ServedFlow {
+    /// Number of the flow in the client's run.
+    pub flow: u32,
+    /// The client, as the server sees it.
+    pub peer: SocketAddr,
+    /// Payload sent.
+    pub sent: Bytes,
+    /// Payload received.
+    pub received: Bytes,
+    /// From the connection's acceptance to its end.
+    pub took: Duration,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Congestion control, as the kernel names it.
+    pub congestion: String,
+    /// What ended the flow early.
+    pub error: Option<String>,
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    options: ServerOptions,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Listens; clients may connect from now on. The socket belongs to the calling thread's network
+    /// namespace.
+    ///
+    /// # Errors
+    /// When the address is taken or is not this host's.
+    pub fn bind(options: ServerOptions) -> Result<Self, ServeError> {
+        let (listener, address) = socket::listen(options.listen)
+            .map_err(|source| ServeError::Listen { address: options.listen, source })?;
+        socket::raise_file_limit();
+        Ok(Self { listener, address, options })
+    }
+
+    /// Where the server really listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves, until the future is dropped or, with `once`, the first client has its results.
+    ///
+    /// # Errors
+    /// When the listening socket cannot be used by the async runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub async fn run(self) -> Result<(), ServeError> {
+        let address = self.address;
+        let listener = TcpListener::from_std(self.listener)
+            .map_err(|source| ServeError::Listen { address, source })?;
+        let once = self.options.once;
+        let most = self.options.limits.connections.max(1);
+        let host = Arc::new(Host {
+            options: self.options,
+            sessions: Sessions::default(),
+            clock: clock::name(),
+        });
+        let mut running = JoinSet::new();
+        let mut seen = false;
+        // Set while `accept` has no descriptor to give: then another connection has to end first.
+        let mut starved = false;
+        loop {
+            tokio::select! {
+                accepted = listener.accept(), if running.len() < most && !starved => match accepted {
+                    Ok((stream, peer)) => {
+                        let host = Arc::clone(&host);
+                        running.spawn(async move { host.converse(stream, peer).await });
+                    }
+                    // Of the errors of accept(2), those of the connection itself concern nobody
+                    // else; a lack of descriptors passes when a connection ends.
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept");
+                        starved = socket::out_of_descriptors(&error);
+                    }
+                },
+                Some(ended) = running.join_next() => {
+                    starved = false;
+                    match ended {
+                        Ok(Ended::Fetched) if once => return Ok(()),
+                        Ok(Ended::Flow) => seen = true,
+                        Ok(_) => {}
+                        Err(error) => tracing::error!(%error, "a connection's task died"),
+                    }
+                }
+                () = tokio::time::sleep(STARVED), if starved => starved = false,
+                () = tokio::time::sleep(VANISHED), if once && seen && running.is_empty() => {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// How a conversation went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Flow,
+    Fetched,
+    Stranger,
+}
+
+struct Host {
+    options: ServerOptions,
+    sessions: Sessions,
+    clock: Option<String>,
+}
+
+impl Host {
+    async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Ended {
+        let origin_ns = clock::now().as_ns();
+        socket::prepare(&stream);
+        let mut connection = Connection::of_server(stream);
+        let hello = async {
+            if !connection.hears(PREFACE).await? {
+                return Err(FlowError::Unexpected { what: "no preface of a meter" });
+            }
+            connection.frame().await
+        };
+        let hello = tokio::time::timeout(HELLO, hello)
+            .await
+            .unwrap_or(Err(FlowError::Silent { seconds: HELLO.as_secs() }));
+        match hello {
+            Ok(Some(Frame::Request(request))) => {
+                self.flow(connection, request, origin_ns, peer).await;
+                Ended::Flow
+            }
+            Ok(Some(Frame::Fetch(fetch))) => {
+                for log in self.sessions.take(fetch.session).await {
+                    connection.queue(&Frame::Log(Box::new(log)));
+                    if connection.flush().await.is_err() {
+                        return Ended::Stranger;
+                    }
+                }
+                connection.queue(&Frame::Done);
+                match connection.flush().await {
+                    Ok(()) => Ended::Fetched,
+                    Err(_) => Ended::Stranger,
+                }
+            }
+            other => {
+                tracing::debug!(%peer, ?other, "a stranger");
+                Ended::Stranger
+            }
+        }
+    }
+
+    /// Serves the requests of one connection and keeps its log.
+    async fn flow(
+        &self,
+        mut connection: Connection,
+        first: Request,
+        origin_ns: u64,
+        peer: SocketAddr,
+    ) {
+        let interval_ns = first
+            .interval_ns
+            .map(|ns| ns.max(u64::try_from(INTERVAL_MIN.as_nanos()).unwrap_or(ns)));
+        let log = SharedLog::begin(first.flow, origin_ns, interval_ns);
+        self.sessions.add(first.session, log.clone());
+        let sampling = interval_ns.filter(|_| first.direction == Direction::Down);
+        let stream = connection.socket();
+        let result = tokio::select! {
+            result = self.requests(&mut connection, &log, first) => result,
+            never = log.watch(&stream, sampling) => match never {},
+        };
+        log.look(&stream, sampling);
+        if let Err(FlowError::Refused(refusal)) = &result {
+            connection.queue(&Frame::Refuse(refusal.clone()));
+            if connection.flush().await.is_ok() {
+                socket::farewell(&stream, FAREWELL).await;
+            }
+        }
+        let served = {
+            let mut log = log.lock();
+            log.closed = true;
+            log.error = result.err().map(|error| error.to_string());
+            ServedFlow {
+                flow: log.flow,
+                peer,
+                sent: Bytes::new(log.sent),
+                received: Bytes::new(log.received),
+                took: Duration::from_ns(clock::now().as_ns().saturating_sub(origin_ns)),
+                retransmissions: log.retransmissions,
+                congestion: log.congestion.clone(),
+                error: log.error.clone(),
+            }
+        };
+        self.sessions.note_closed();
+        if let Some(on_flow) = &self.options.on_flow {
+            on_flow(&served);
+        }
+    }
+
+    async fn requests(
+        &self,
+        connection: &mut Connection,
+        log: &SharedLog,
+        first: Request,
+    ) -> Result<(), FlowError> {
+        let (session, flow) = (first.session, first.flow);
+        let mut request = first;
+        loop {
+            self.admit(&request).map_err(FlowError::Refused)?;
+            if (request.session, request.flow) != (session, flow) {
+                return Err(refused(
+                    RefusalReason::Request,
+                    "a connection has one session and flow",
+                ));
+            }
+            match request.direction {
+                Direction::Down => self.push(connection, log, &request).await?,
+                Direction::Up => self.pull(connection, log, &request).await?,
+            }
+            let next = tokio::time::timeout(IDLE, connection.frame())
+                .await
+                .unwrap_or(Err(FlowError::Silent { seconds: IDLE.as_secs() }))?;
+            request = match next {
+                None => return Ok(()),
+                Some(Frame::Request(request)) => request,
+                Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
+            };
+        }
+    }
+
+    fn admit(&self, request: &Request) -> Result<(), Refusal> {
+        let limits = &self.options.limits;
+        let detail = match request.amount {
+            Amount::Bytes(bytes) if bytes > limits.bytes.get() => {
+                format!(
+                    "{} per request is more than the {} given here",
+                    Bytes::new(bytes),
+                    limits.bytes
+                )
+            }
+            Amount::TimeNs(ns) if ns > limits.time.as_ns() => {
+                let asked = Duration::from_ns(ns);
+                format!("{asked} per request is more than the {} given here", limits.time)
+            }
+            _ => return Ok(()),
+        };
+        Err(Refusal { reason: RefusalReason::Limit, detail })
+    }
+
+    /// Sends what was asked for.
+    async fn push(
+        &self,
+        connection: &mut Connection,
+        log: &SharedLog,
+        request: &Request,
+    ) -> Result<(), FlowError> {
+        if let Some(name) = &request.congestion {
+            let name = match &self.options.resolve {
+                Some(resolve) => {
+                    resolve(name).map_err(|why| refused(RefusalReason::Congestion, &why))?
+                }
+                None => name.clone(),
+            };
+            socket::set_congestion(&connection.socket(), &name).map_err(|error| {
+                refused(
+                    RefusalReason::Congestion,
+                    &format!(
+                        "congestion control {name:?} is not to be had on the server: {error} \
+                         (its kernel has: {})",
+                        socket::available_congestion()
+                    ),
+                )
+            })?;
+        }
+        self.accept(connection, log)?;
+        let payload = Payload::of_flow(Seed(request.seed), request.flow);
+        connection.send(payload, request.amount, |bytes| log.lock().sent += bytes).await
+    }
+
+    /// Receives what the client has announced, and tells it what arrived.
+    async fn pull(
+        &self,
+        connection: &mut Connection,
+        log: &SharedLog,
+        request: &Request,
+    ) -> Result<(), FlowError> {
+        self.accept(connection, log)?;
+        connection.flush().await?;
+        let before = connection.received.bytes;
+        let mut first_byte = None;
+        let mut last_byte = clock::now();
+        let arrived = |now: midhop_units::Instant, bytes: u64| {
+            first_byte.get_or_insert(now);
+            last_byte = now;
+            let mut log = log.lock();
+            log.received += bytes;
+            log.last_byte_ns = now.as_ns();
+            let at = now.as_ns().saturating_sub(log.origin_ns);
+            log.arrivals.add(at, bytes as f64);
+        };
+        let control = |frame: Frame| Err(FlowError::Unexpected { what: frame.name() });
+        let result = connection.receive(arrived, control).await;
+        // A difference in the bytes is for the client to report: it gets the figures to see it by.
+        let difference = match result {
+            Ok(_) => None,
+            Err(error @ (FlowError::Count { .. } | FlowError::Hash { .. })) => Some(error),
+            Err(error) => return Err(error),
+        };
+        let received = connection.received.bytes;
+        connection.queue(&Frame::Received(Received {
+            bytes: received,
+            hash: connection.received.hash(),
+            first_byte_ns: first_byte.unwrap_or(last_byte).as_ns(),
+            last_byte_ns: last_byte.as_ns(),
+        }));
+        connection.flush().await?;
+        if let Some(error) = difference {
+            return Err(error);
+        }
+        match request.amount {
+            Amount::Bytes(asked) if asked != received - before => {
+                Err(FlowError::Amount { asked, received: received - before })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn accept(&self, connection: &mut Connection, log: &SharedLog) -> Result<(), FlowError> {
+        let congestion = socket::congestion(&connection.socket())
+            .map_err(|source| FlowError::Socket { doing: "read the congestion control", source })?;
+        log.lock().congestion.clone_from(&congestion);
+        connection.queue(&Frame::Accept(Accept { congestion, clock: self.clock.clone() }));
+        Ok(())
+    }
+}
+
+fn refused(reason: RefusalReason, detail: &str) -> FlowError {
+    FlowError::Refused(Refusal { reason, detail: detail.to_owned() })
+}
