@@ -5,7 +5,8 @@ use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration};
 
 const SEEDS_MAX: u32 = 10_000;
-const LINKS_MAX: usize = 1_000;
+/// Nodes, links, transfers: so many of each.
+const NAMES_MAX: usize = 1_000;
 const FLOWS_MAX: u32 = 10_000;
 const OBJECTS_MAX: usize = 10_000;
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
@@ -58,6 +59,16 @@ impl Checker<'_> {
             let message = format!("a cell cannot run {seeds} times");
             return self.refuse(&path, message, format!("1 to {SEEDS_MAX}"));
         }
+        for (key, count) in [
+            ("nodes", self.spec.nodes.len()),
+            ("links", self.spec.links.len()),
+            ("transfers", self.spec.transfers.len()),
+        ] {
+            if count > NAMES_MAX {
+                let message = format!("{count} {key} are too many");
+                return self.refuse(&KeyPath::of([key]), message, format!("at most {NAMES_MAX}"));
+            }
+        }
         Ok(())
     }
 
@@ -87,10 +98,6 @@ impl Checker<'_> {
     }
 
     fn links(&self) -> Result<(), ConfigError> {
-        if self.spec.links.len() > LINKS_MAX {
-            let message = format!("{} links are too many", self.spec.links.len());
-            return self.refuse(&KeyPath::of(["links"]), message, format!("at most {LINKS_MAX}"));
-        }
         for (name, link) in &self.spec.links {
             let path = KeyPath::of(["links", name.as_str()]);
             if let Some(reason) = unfit_interface(name) {

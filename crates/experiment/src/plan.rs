@@ -6,7 +6,7 @@ use crate::spec::Connections;
 use midhop_path::DirectionPlan;
 use midhop_units::{Bytes, Duration, Loss, Rate, Seed};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Length of the network part of a link's IPv4 addresses.
@@ -330,6 +330,29 @@ impl Plan {
     /// The transfer called `name`.
     pub fn transfer(&self, name: &str) -> Option<&TransferPlan> {
         self.transfers.iter().find(|transfer| transfer.name == name)
+    }
+
+    /// Every congestion control that the run needs, as the kernel names them: what its transfers ask
+    /// for, and every `congestion` in the tables of its proxies.
+    pub fn congestion_controls(&self) -> BTreeSet<String> {
+        fn collect(value: &toml::Value, names: &mut BTreeSet<String>) {
+            match value {
+                toml::Value::Table(table) => {
+                    names.extend(
+                        table.get("congestion").and_then(|name| Some(name.as_str()?.into())),
+                    );
+                    table.values().for_each(|inner| collect(inner, names));
+                }
+                toml::Value::Array(items) => items.iter().for_each(|inner| collect(inner, names)),
+                _ => {}
+            }
+        }
+        let mut names: BTreeSet<String> =
+            self.transfers.iter().map(|transfer| transfer.congestion.clone()).collect();
+        for table in self.peps.values() {
+            collect(&toml::Value::Table(table.clone()), &mut names);
+        }
+        names
     }
 
     /// The plan as a record holds it.

@@ -206,8 +206,10 @@ fn links(
     transfers: &[TransferPlan],
 ) -> Result<Vec<PlannedLink>, ConfigError> {
     let mut rtt: BTreeMap<&str, Duration> = BTreeMap::new();
+    // Not yet checked, so perhaps absurd: a sum must not overflow.
     let one_way = |crossings: &[Crossing]| {
-        crossings.iter().map(|crossing| delay_min(spec, crossing)).sum::<Duration>()
+        let delays = crossings.iter().map(|crossing| delay_min(spec, crossing));
+        delays.fold(Duration::ZERO, Duration::saturating_add)
     };
     for transfer in transfers {
         let both = one_way(&transfer.route).saturating_add(one_way(&transfer.route_back));

@@ -106,6 +106,14 @@ impl Scenario {
     /// When a cell is no scenario that can be run: the error names the line that is wrong, which may
     /// be one under `[vary]`.
     pub fn plans(&self) -> Result<Vec<Plan>, ConfigError> {
+        let too_many = |document: &Document| {
+            let message = format!("cells times seeds make more than {PLANS_MAX} runs");
+            let hint = "vary less at once, or take fewer seeds".to_owned();
+            document.fault(&KeyPath::of(["seeds"]), message, Some(hint))
+        };
+        if vary::cells(&self.axes).is_none_or(|cells| cells > PLANS_MAX) {
+            return Err(too_many(&self.document));
+        }
         let mut plans = Vec::new();
         for (document, cell) in self.cells() {
             let document = document?;
@@ -122,11 +130,7 @@ impl Scenario {
                 .collect();
             let first = resolve::resolve(&spec, &document, axes)?;
             if plans.len() + spec.seeds as usize > PLANS_MAX {
-                return Err(document.fault(
-                    &KeyPath::of(["seeds"]),
-                    format!("cells times seeds make more than {PLANS_MAX} runs"),
-                    Some("vary less at once, or take fewer seeds".to_owned()),
-                ));
+                return Err(too_many(&document));
             }
             for repetition in 0..spec.seeds {
                 plans.push(Plan {

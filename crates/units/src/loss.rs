@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn bit_errors_follow_packet_size() {
-        // ALGORITHMS.md §5.2: BER 1e-7.
+        // At a bit error rate of 1e-7.
         for (bytes, expected) in [(128, 1.02e-4), (1024, 8.19e-4), (1500, 1.20e-3)] {
             let loss = Loss::from_bit_errors(1e-7, bytes).probability();
             assert!((loss / expected - 1.0).abs() < 0.005, "{bytes} B: {loss}");

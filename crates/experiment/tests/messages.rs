@@ -1,0 +1,367 @@
+//! What somebody who wrote a scenario wrongly gets to read.
+
+use midhop_experiment::Scenario;
+
+/// A scenario without a fault; the tests put one in.
+const GOOD: &str = r#"title = "a test"
+duration = "30 s"
+
+[nodes]
+client = {}
+gateway = { pep = "gw" }
+server = {}
+island = {}
+
+[links.sat]
+between = ["client", "gateway"]
+down = { rate = "20 Mbit/s", loss = 0.01 }
+delay = "300 ms"
+
+[links.net]
+between = ["gateway", "server"]
+delay = "10 ms"
+
+[peps.gw]
+legs.sat = { congestion = "hybla" }
+
+[transfers.page]
+from = "server"
+to = "client"
+objects = ["50 kB", "817 kB"]
+
+[transfers.bulk]
+from = "client"
+to = "server"
+seconds = 10
+"#;
+
+/// The error of [`GOOD`] with `old` replaced by `new` and `more` appended: where, which key, what,
+/// and the hint.
+fn error(old: &str, new: &str, more: &str, set: &[&str]) -> (String, String) {
+    assert!(GOOD.contains(old), "{old} is not in the text");
+    let text = GOOD.replacen(old, new, 1) + more;
+    let plans = Scenario::parse("lab.toml", &text).and_then(|mut scenario| {
+        set.iter().try_for_each(|assignment| scenario.set(assignment))?;
+        scenario.plans()
+    });
+    let error = plans.expect_err("it is wrong");
+    let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+    (first, error.hint.unwrap_or_default())
+}
+
+#[track_caller]
+fn check(old: &str, new: &str, message: &str, hint: &str) {
+    assert_eq!(error(old, new, "", &[]), (message.to_owned(), hint.to_owned()));
+}
+
+#[track_caller]
+fn check_vary(vary: &str, message: &str, hint: &str) {
+    assert_eq!(error("", "", vary, &[]), (message.to_owned(), hint.to_owned()));
+}
+
+#[track_caller]
+fn check_set(set: &str, message: &str, hint: &str) {
+    assert_eq!(error("", "", "", &[set]), (message.to_owned(), hint.to_owned()));
+}
+
+#[test]
+fn the_text_itself_is_without_fault() {
+    let plans = Scenario::parse("lab.toml", GOOD).and_then(|scenario| scenario.plans());
+    assert_eq!(plans.map(|plans| plans.len()), Ok(1));
+}
+
+#[test]
+fn unknown_keys() {
+    check(
+        "objects =",
+        "objekts =",
+        "lab.toml:25:1: transfers.page.objekts: unknown key",
+        "did you mean `objects`? (known keys: `from`, `to`, `objects`, `bytes`, `seconds`, `flows`, \
+         `connections`, `parallel`, `congestion`, `start`, `opens`, `family`)",
+    );
+    check(
+        "rate = \"20 Mbit/s\"",
+        "rat = \"20 Mbit/s\"",
+        "lab.toml:12:10: links.sat.down.rat: unknown key",
+        "did you mean `rate`?",
+    );
+    check(
+        "pep = \"gw\"",
+        "peps = \"gw\"",
+        "lab.toml:6:13: nodes.gateway.peps: unknown key",
+        "did you mean `pep`? (known keys: `pep`, `programs`)",
+    );
+}
+
+#[test]
+fn names_that_do_not_exist() {
+    check(
+        "\"client\", \"gateway\"",
+        "\"client\", \"gatway\"",
+        "lab.toml:11:22: links.sat.between.1: no node is called `gatway`",
+        "did you mean `gateway`? (nodes: `client`, `gateway`, `island`, `server`)",
+    );
+    check(
+        "from = \"server\"",
+        "from = \"servr\"",
+        "lab.toml:23:8: transfers.page.from: no node is called `servr`",
+        "did you mean `server`? (nodes: `client`, `gateway`, `island`, `server`)",
+    );
+    check(
+        "pep = \"gw\"",
+        "pep = \"qw\"",
+        "lab.toml:6:19: nodes.gateway.pep: no proxy `qw` is defined",
+        "did you mean `gw`?",
+    );
+    check(
+        "duration = \"30 s\"",
+        "duration = \"30 s\"\nrun = [\"page\", \"bulc\"]",
+        "lab.toml:3:16: run.1: no transfer is called `bulc`",
+        "did you mean `bulk`? (transfers: `bulk`, `page`)",
+    );
+    check(
+        "delay = \"300 ms\"",
+        "delay = \"300 ms\"\npreset = \"gio\"",
+        "lab.toml:14:10: links.sat.preset: no preset is called `gio`",
+        "did you mean `geo`? (presets: `geo`, `starlink`, `leo-bent-pipe`, `ntn-phone`)",
+    );
+}
+
+#[test]
+fn names_that_cannot_be() {
+    check(
+        "[links.sat]",
+        "[links.sat-of-the-north]",
+        "lab.toml:10:8: links.sat-of-the-north: `sat-of-the-north` is too long for the name of an \
+         interface",
+        "a link's name is its interface's: at most 15 letters, digits, '-', '_' and '.'",
+    );
+    for (name, reason) in [
+        ("\"a b\"", "is no name for an interface"),
+        ("\"a/b\"", "is no name for an interface"),
+        ("lo", "is a name that the kernel keeps for itself"),
+        ("\"..\"", "is a name that the kernel keeps for itself"),
+        ("\"\"", "is empty"),
+    ] {
+        let (message, _) = error("[links.sat]", &format!("[links.{name}]"), "", &[]);
+        assert!(message.ends_with(reason), "{message}");
+    }
+    check(
+        "[peps.gw]",
+        "[peps.none]\n[peps.gw]",
+        "lab.toml:19:7: peps.none: `none` stands for no proxy at all",
+        "give it another name",
+    );
+}
+
+#[test]
+fn amounts() {
+    let hint = "add one of: objects = [\"50 kB\", …], bytes = \"5 MB\", seconds = 20";
+    check(
+        "seconds = 10",
+        "",
+        "lab.toml:27:12: transfers.bulk: nothing says how much is sent",
+        hint,
+    );
+    check(
+        "seconds = 10",
+        "bytes = \"1 MB\"\nseconds = 10",
+        "lab.toml:31:11: transfers.bulk.seconds: `bytes` and `seconds` exclude each other",
+        "keep one of them",
+    );
+    check(
+        "seconds = 10",
+        "seconds = 31",
+        "lab.toml:30:11: transfers.bulk.seconds: the run ends after 30 s already",
+        "raise `duration` or ask for less",
+    );
+    check(
+        "seconds = 10",
+        "seconds = -1",
+        "lab.toml:30:11: transfers.bulk.seconds: a transfer lasts longer than nothing",
+        "such as 20 or 0.5",
+    );
+    check(
+        "seconds = 10",
+        "seconds = 10\nflows = 0",
+        "lab.toml:31:9: transfers.bulk.flows: 0 connections are impossible",
+        "1 to 10000",
+    );
+    check(
+        "seconds = 10",
+        "seconds = 10\nparallel = 2",
+        "lab.toml:31:12: transfers.bulk.parallel: `parallel` is for pages of `objects`",
+        "bytes and seconds go over `flows` connections at once",
+    );
+    check(
+        "[\"50 kB\", \"817 kB\"]",
+        "[\"50 kB\", \"0 B\"]",
+        "lab.toml:25:21: transfers.page.objects.1: an object without a byte",
+        "",
+    );
+    check(
+        "[\"50 kB\", \"817 kB\"]",
+        "[]",
+        "lab.toml:25:11: transfers.page.objects: a page of 0 objects is impossible",
+        "1 to 10000 objects",
+    );
+    check(
+        "duration = \"30 s\"",
+        "duration = \"30 s\"\nseeds = 0",
+        "lab.toml:3:9: seeds: a cell cannot run 0 times",
+        "1 to 10000",
+    );
+    check(
+        "seconds = 10",
+        "seconds = 10\ncongestion = \"cu bic\"",
+        "lab.toml:31:14: transfers.bulk.congestion: `cu bic` is no name of a congestion control",
+        "a name as the kernel gives it, such as cubic or bbr",
+    );
+}
+
+#[test]
+fn ways_and_links() {
+    check(
+        "from = \"server\"",
+        "from = \"island\"",
+        "lab.toml:23:8: transfers.page.from: no links lead from `island` to `client`",
+        "add a link, or see whether `between` names the right nodes",
+    );
+    check(
+        "to = \"client\"",
+        "to = \"server\"",
+        "lab.toml:24:6: transfers.page.to: a node cannot send to itself",
+        "data goes from one node to another",
+    );
+    check(
+        "\"client\", \"gateway\"",
+        "\"client\", \"client\"",
+        "lab.toml:11:11: links.sat.between: both ends are the same node",
+        "a link joins two different nodes",
+    );
+    // What is impossible only in the light of other keys, said for one direction and for both.
+    let (message, _) = error("20 Mbit/s", "0 bit/s", "", &[]);
+    assert!(message.starts_with("lab.toml:12:17: links.sat.down.rate: "), "{message}");
+    let (message, _) = error("300 ms", "3 h", "", &[]);
+    assert!(message.starts_with("lab.toml:13:9: links.sat.delay: "), "{message}");
+    let (message, _) = error("loss = 0.01", "queue = \"1e9 BDP\"", "", &[]);
+    assert!(message.starts_with("lab.toml:12:38: links.sat.down.queue: "), "{message}");
+    // Two links between the same nodes are no fault.
+    let text = GOOD.to_owned() + "[links.spare]\nbetween = [\"client\", \"gateway\"]\n";
+    assert!(Scenario::parse("lab.toml", &text).and_then(|scenario| scenario.plans()).is_ok());
+}
+
+#[test]
+fn what_is_varied() {
+    check_vary(
+        "[vary]\n\"links.sta.down.loss\" = [0, 1]",
+        "lab.toml:32:26: links.sta.down.loss: `links` has no `sta` that could be changed",
+        "did you mean `sat`? (known: `sat`, `net`)",
+    );
+    check_vary(
+        "[vary]\n\"links.sat.down.los\" = [0, 1]",
+        "lab.toml:32:25: links.sat.down.los: unknown key",
+        "did you mean `loss`?",
+    );
+    let (message, _) = error("", "", "[vary]\n\"links.sat.down.loss\" = [0, 1.5]", &[]);
+    assert!(message.starts_with("lab.toml:32:29: links.sat.down.loss: "), "{message}");
+    check_vary(
+        "[vary]\n\"peps.gw.legs.sta.congestion\" = [\"bbr\"]",
+        "lab.toml:32:34: peps.gw.legs.sta.congestion: `peps.gw.legs` has no `sta` that could be \
+         changed",
+        "did you mean `sat`?",
+    );
+    check_vary(
+        "[vary]\n\"title.x\" = [1]",
+        "lab.toml:32:14: title.x: `title` is a string, not a table",
+        "",
+    );
+    check_vary(
+        "[vary]\nseeds = []",
+        "lab.toml:32:1: vary.seeds: an axis without a value leaves nothing to run",
+        "give it a value or take it out",
+    );
+    check_vary("[vary]\nseeds = [1, 2, 1]", "lab.toml:32:16: vary.seeds: `1` is there twice", "");
+    check_vary(
+        "[vary]\nseeds = 1",
+        "lab.toml:32:9: vary.seeds: an axis is an array of values, or a table of named cases",
+        "write \"links.sat.down.loss\" = [0, 0.01], or proxy = { none = {}, gateway = { \
+         nodes.gateway.pep = \"gw\" } }",
+    );
+    check_vary(
+        "[vary.load]\nfew = 1",
+        "lab.toml:32:7: vary.load.few: a case is a table of what it changes",
+        "write it as { \"transfers.page.congestion\" = \"bbr\" }",
+    );
+    let axes: String = (0..9)
+        .map(|n| {
+            format!(
+                "a{n} = {{ {} }}\n",
+                (0..9).map(|c| format!("c{c} = {{}}")).collect::<Vec<_>>().join(", ")
+            )
+        })
+        .collect();
+    let (message, hint) = error("", "", &format!("[vary]\n{axes}"), &[]);
+    assert!(message.ends_with("cells times seeds make more than 100000 runs"), "{message}");
+    assert_eq!(hint, "vary less at once, or take fewer seeds");
+}
+
+#[test]
+fn what_is_set_from_outside() {
+    check_set(
+        "links.sat.delay=fast",
+        "--set:1:19: links.sat.delay: \"fast\" is not a time such as \"300 ms\", or a table such as { \
+         trace = [[\"0 s\", \"20 ms\"], [\"15 s\", \"35 ms\"]] }",
+        "",
+    );
+    check_set(
+        "links.sta.delay=1 ms",
+        "--set:1:19: links.sta.delay: `links` has no `sta` that could be changed",
+        "did you mean `sat`? (known: `sat`, `net`)",
+    );
+    let example = "write it as --set links.satellite.down.rate=\"20 Mbit/s\"";
+    check_set("duration", "--set:1:1: no value is given", example);
+    check_set("duration=", "--set:1:1: no value is given", example);
+    check_set("=1", "--set:1:1: `` is not a dotted key such as links.satellite.rate", example);
+    let (message, _) = error("", "", "", &["links.sat={ between = "]);
+    assert!(message.starts_with("--set:1:"), "{message}");
+    let (message, hint) = error("", "", "[vary.load]\na = {}\nb = {}", &["load=c"]);
+    assert_eq!(message, "--set:1:1: axis `load` has no case `c`");
+    assert_eq!(hint, "cases: `a`, `b`");
+}
+
+#[test]
+fn what_is_set_takes_effect() {
+    let vary = "[vary]\n\"links.sat.down.loss\" = [0, 0.01]\n[vary.load]\na = {}\n\
+                b = { transfers.page.congestion = \"bbr\" }\n";
+    let text = GOOD.to_owned() + vary;
+    let labels = |set: &[&str]| -> Vec<String> {
+        let mut scenario = Scenario::parse("lab.toml", &text).expect("it is right");
+        for assignment in set {
+            scenario.set(assignment).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let plans = scenario.plans().unwrap_or_else(|error| panic!("{error}"));
+        plans.iter().map(|plan| plan.label()).collect()
+    };
+    assert_eq!(labels(&[]).len(), 4);
+    assert_eq!(
+        labels(&["load=b"]),
+        ["links.sat.down.loss=0 load=b", "links.sat.down.loss=0.01 load=b"]
+    );
+    assert_eq!(
+        labels(&["links.sat.down.loss=0.01", "load=a"]),
+        ["links.sat.down.loss=0.01 load=a"]
+    );
+    assert_eq!(labels(&["links.sat.down.loss=0.5 %"]), ["load=a", "load=b"]);
+    assert_eq!(
+        labels(&["load=a", "links.sat.down.loss=0", "seeds=2", "seed=7"]),
+        ["links.sat.down.loss=0 load=a seed=7", "links.sat.down.loss=0 load=a seed=8"]
+    );
+    let mut scenario = Scenario::parse("lab.toml", GOOD).expect("it is right");
+    scenario.set("duration = 45 s").expect("a value without quotes");
+    scenario.set("nodes.gateway.pep=none").expect("no proxy");
+    let plans = scenario.plans().expect("it is right");
+    assert_eq!(plans[0].duration.to_string(), "45 s");
+    assert!(plans[0].peps.is_empty());
+    assert_eq!(plans[0].label(), "seed=1");
+}
