@@ -1,0 +1,46 @@
+//! Accepts what interception delivers to a worker's listeners.
+
+use crate::flow::{Ends, Flow};
+use crate::worker::Worker;
+use nix::errno::Errno;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long accepting rests, at most, when the process or the host has no descriptors left.
+const REST: Duration = Duration::from_millis(200);
+
+/// Accepts until the worker stops; each flow is then on its own.
+pub async fn accept(worker: Rc<Worker>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((client, peer)) => match ends(&client, peer) {
+                Ok(ends) => {
+                    let flow = Flow::taken(&worker, client, ends);
+                    tokio::task::spawn_local(flow.run());
+                }
+                Err(error) => tracing::debug!(%error, "a client was gone before it was served"),
+            },
+            Err(error) if is_exhaustion(&error) => {
+                // The connection stays in the backlog; nobody is reset, nothing spins.
+                tracing::warn!(%error, "accepting rests until a flow has ended");
+                let departed = worker.admission.departed.notified();
+                let _ = tokio::time::timeout(REST, departed).await;
+            }
+            // Errors of one connection that went away, or of the network before it.
+            Err(error) => tracing::debug!(%error, "a client was gone before it was accepted"),
+        }
+    }
+}
+
+/// The addresses of an intercepted flow: its socket is bound to the server's own.
+fn ends(client: &TcpStream, peer: SocketAddr) -> io::Result<Ends> {
+    Ok(Ends { client: peer, server: client.local_addr()? })
+}
+
+fn is_exhaustion(error: &io::Error) -> bool {
+    let exhausted = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+    error.raw_os_error().is_some_and(|number| exhausted.contains(&Errno::from_raw(number)))
+}

@@ -1,0 +1,89 @@
+//! How many flows there may be, and how much they may hold together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Notify;
+
+/// The limits on all flows together, and how far they are used.
+#[derive(Debug)]
+pub struct Admission {
+    flows: AtomicU64,
+    flows_max: AtomicU64,
+    /// Told whenever the number of flows reaches the limit or falls below it again.
+    pub edge: Notify,
+    /// Told whenever a flow leaves.
+    pub departed: Notify,
+}
+
+impl Admission {
+    /// Room for `flows_max` flows.
+    pub fn new(flows_max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            flows: AtomicU64::new(0),
+            flows_max: AtomicU64::new(flows_max),
+            edge: Notify::new(),
+            departed: Notify::new(),
+        })
+    }
+
+    /// Flows that are there now.
+    pub fn flows(&self) -> u64 {
+        self.flows.load(Relaxed)
+    }
+
+    /// Changes the limit; flows that are there stay.
+    pub fn set_limit(&self, flows_max: u64) {
+        self.flows_max.store(flows_max, Relaxed);
+        self.edge.notify_one();
+    }
+
+    /// Whether the next flow should pass by.
+    pub fn is_full(&self) -> bool {
+        self.flows() >= self.flows_max.load(Relaxed)
+    }
+
+    /// Enters a flow that the kernel has accepted already: refusing it would be a reset, so it goes
+    /// in even if that is one too many.
+    pub fn enter(self: &Arc<Self>) -> Ticket {
+        if self.flows.fetch_add(1, Relaxed) + 1 == self.flows_max.load(Relaxed) {
+            self.edge.notify_one();
+        }
+        Ticket(self.clone())
+    }
+
+    /// Enters a flow that may still pass by.
+    pub fn try_enter(self: &Arc<Self>) -> Option<Ticket> {
+        (!self.is_full()).then(|| self.enter())
+    }
+}
+
+/// A flow's place among the flows; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Ticket(Arc<Admission>);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.0.flows.fetch_sub(1, Relaxed) == self.0.flows_max.load(Relaxed) {
+            self.0.edge.notify_one();
+        }
+        self.0.departed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_back() {
+        let admission = Admission::new(1);
+        let first = admission.try_enter().expect("the first has a place");
+        assert!(admission.try_enter().is_none());
+        // One that cannot be sent away goes in all the same.
+        let second = admission.enter();
+        drop(first);
+        assert!(admission.is_full());
+        drop(second);
+        assert!(admission.try_enter().is_some());
+    }
+}

@@ -1,0 +1,157 @@
+//! Starts and stops the data plane: workers with their listeners, then interception.
+
+use crate::admission::Admission;
+use crate::intercept::{Entrance, InterceptError, Interception};
+use crate::ledger::Ledger;
+use crate::leg;
+use crate::worker::Worker;
+use midhop_pep::config::Plan;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::watch;
+
+/// Why the data plane did not start. Nothing is left behind then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A listener on the loopback was refused.
+    #[error(
+        "cannot listen on {address} for leg {leg}: {source}; \
+         choose another intercept.port if it is in use, or give CAP_NET_ADMIN if that is missing"
+    )]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// For which leg.
+        leg: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Interception was refused.
+    #[error(transparent)]
+    Intercept(#[from] InterceptError),
+    /// No thread could be started.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A running data plane. Dropping it ends interception at once and resets what is left.
+#[derive(Debug)]
+pub struct DataPlane {
+    // Order matters: interception goes before the workers do.
+    interception: Option<Interception>,
+    plan: watch::Sender<Arc<Plan>>,
+    stop: watch::Sender<bool>,
+    admission: Arc<Admission>,
+    ledgers: Vec<Arc<Ledger>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl DataPlane {
+    /// Starts workers and interception in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// One clear error for the first thing that the host refuses; nothing is left behind.
+    pub fn start(plan: Plan) -> Result<Self, StartError> {
+        let plan = Arc::new(plan);
+        let workers = match plan.daemon.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            workers => usize::from(workers),
+        };
+        let (plan_sender, plan_receiver) = watch::channel(plan.clone());
+        let (stop, stopped) = watch::channel(false);
+        let admission = Admission::new(u64::from(plan.limits.flows));
+        let intercepts = !plan.intercept.interfaces.is_empty();
+        let mut this = Self {
+            interception: None,
+            plan: plan_sender,
+            stop,
+            admission,
+            ledgers: Vec::new(),
+            threads: Vec::new(),
+        };
+        for number in 0..workers {
+            let listeners = if intercepts { listeners(&plan)? } else { Vec::new() };
+            let ledger = Arc::new(Ledger::default());
+            this.ledgers.push(ledger.clone());
+            let worker_plan = plan_receiver.clone();
+            let admission = this.admission.clone();
+            let stopped = stopped.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{number}"))
+                .spawn(move || Worker::new(worker_plan, admission, ledger).run(listeners, stopped))
+                .map_err(StartError::Thread)?;
+            this.threads.push(thread);
+        }
+        if intercepts {
+            let entrances: Vec<_> = plan
+                .legs
+                .iter()
+                .enumerate()
+                .map(|(number, leg)| Entrance { leg, listeners: addresses(&plan, number).into() })
+                .collect();
+            this.interception = Some(Interception::install(&plan, &entrances, false)?);
+        }
+        Ok(this)
+    }
+
+    /// The counters of each worker.
+    pub fn ledgers(&self) -> &[Arc<Ledger>] {
+        &self.ledgers
+    }
+
+    /// The places for flows, and how many are taken.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    /// Lets new flows follow another plan; live ones keep theirs.
+    pub fn reload(&self, plan: Plan) {
+        self.admission.set_limit(u64::from(plan.limits.flows));
+        self.plan.send_replace(Arc::new(plan));
+    }
+
+    /// Takes no new flows from now on; live ones go on.
+    pub fn end_interception(&mut self) {
+        self.interception = None;
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.end_interception();
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "a worker ended early"),
+                Err(_) => tracing::error!("a worker panicked"),
+            }
+        }
+    }
+}
+
+/// Loopback addresses of a leg's listeners. Each leg has a port of its own, counted from the
+/// configured one, so that an accepted socket tells which leg its client is on.
+fn addresses(plan: &Plan, leg: usize) -> [SocketAddr; 2] {
+    let port = plan.intercept.port.saturating_add(u16::try_from(leg).unwrap_or(u16::MAX));
+    [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+}
+
+/// One worker's listeners: two per leg.
+fn listeners(plan: &Plan) -> Result<Vec<TcpListener>, StartError> {
+    let mut listeners = Vec::new();
+    for (number, leg) in plan.legs.iter().enumerate() {
+        for address in addresses(plan, number) {
+            let listener = leg::listen(address, leg).map_err(|source| StartError::Listen {
+                address,
+                leg: leg.name.clone(),
+                source,
+            })?;
+            listeners.push(listener);
+        }
+    }
+    Ok(listeners)
+}

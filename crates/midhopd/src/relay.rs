@@ -1,0 +1,84 @@
+//! Moves a flow's bytes both ways until both ends have ended, or one of them broke.
+
+mod direction;
+mod pipe;
+
+use crate::flow::{Broken, Side};
+use crate::sockopt;
+use direction::Direction;
+pub use pipe::PipePool;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// What the flows of one worker share while they relay.
+#[derive(Debug)]
+pub struct Desk {
+    /// Where small reads stop for a moment; no flow keeps anything here.
+    pub scratch: RefCell<Box<[u8]>>,
+    /// Where bulk passes through.
+    pub pipes: PipePool,
+}
+
+impl Desk {
+    /// A desk for one worker, which lends at most `pipes` pipes.
+    pub fn new(pipes: usize) -> Self {
+        Self {
+            scratch: RefCell::new(vec![0; 64 << 10].into_boxed_slice()),
+            pipes: PipePool::new(pipes),
+        }
+    }
+}
+
+/// What a flow carried, and how it came to its end.
+#[derive(Debug)]
+pub struct Carried {
+    /// Bytes from client to server.
+    pub up: u64,
+    /// Bytes from server to client.
+    pub down: u64,
+    /// `Ok` when both ends have ended their streams; else who broke, and how.
+    pub outcome: Result<(), Broken>,
+}
+
+/// Relays until both directions have ended or one side breaks.
+pub async fn relay(client: &TcpStream, server: &TcpStream, desk: &Desk) -> Carried {
+    let mut up = Direction::new(Side::Client);
+    let mut down = Direction::new(Side::Server);
+    let moving = poll_fn(|cx| {
+        let upwards = up.poll_move(cx, client, server, desk)?;
+        let downwards = down.poll_move(cx, server, client, desk)?;
+        if upwards.is_ready() && downwards.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    });
+    // Moving goes first, so that what came before a reset is handed on before the reset is.
+    let outcome = tokio::select! {
+        biased;
+        outcome = moving => outcome,
+        error = broken(client) => Err(Broken { side: Side::Client, error }),
+        error = broken(server) => Err(Broken { side: Side::Server, error }),
+    };
+    up.abandon(desk);
+    down.abandon(desk);
+    Carried { up: up.bytes(), down: down.bytes(), outcome }
+}
+
+/// Waits until a connection breaks, even while nobody reads it because the other side is full.
+pub async fn broken(stream: &TcpStream) -> io::Error {
+    loop {
+        if let Err(error) = stream.ready(Interest::ERROR).await {
+            return error;
+        }
+        match sockopt::take_error(stream) {
+            Ok(Some(error)) | Err(error) => return error,
+            // A note in the socket's error queue, such as a passing ICMP message: no end.
+            Ok(None) => {
+                let _ = stream.try_io(Interest::ERROR, || -> io::Result<()> {
+                    Err(io::ErrorKind::WouldBlock.into())
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! One direction of a flow: bytes that one end sent, on their way to the other.
+//!
+//! A small read is handed on at once. What the far side cannot take yet waits here, and until it is
+//! gone nothing more is read: the sender's window closes by itself. Bulk goes through a pipe and is
+//! never copied.
+//!
+//! Invariants: bytes leave in the order in which they came; the end of the stream is passed on only
+//! after the last byte; at most one scratch buffer's or one pipe's content waits.
+
+use super::Desk;
+use super::pipe::Pipe;
+use crate::flow::{Broken, Side};
+use nix::errno::Errno;
+use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// After so many bytes in one turn a flow lets the others of its worker go first.
+const TURN_BYTES: usize = 4 << 20;
+/// A bulk flow that had less to splice than this goes back to copying.
+const BULK_BYTES: usize = 16 << 10;
+
+/// What has been read and not yet written.
+#[derive(Debug, Default)]
+enum Waiting {
+    #[default]
+    Nothing,
+    Copied {
+        bytes: Box<[u8]>,
+        written: usize,
+    },
+    Piped {
+        pipe: Pipe,
+        bytes: usize,
+    },
+}
+
+/// One direction of a flow, from the side that sends.
+#[derive(Debug)]
+pub struct Direction {
+    from: Side,
+    waiting: Waiting,
+    bulk: bool,
+    ended: bool,
+    done: bool,
+    bytes: u64,
+}
+
+impl Direction {
+    /// The direction of what `from` sends.
+    pub fn new(from: Side) -> Self {
+        Self { from, waiting: Waiting::Nothing, bulk: false, ended: false, done: false, bytes: 0 }
+    }
+
+    /// Bytes handed on so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Moves what can be moved now. Ready once the sender's end of stream has been passed on.
+    pub fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        desk: &Desk,
+    ) -> Poll<Result<(), Broken>> {
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        let mut turn = 0;
+        loop {
+            ready!(self.poll_write(cx, to, desk))?;
+            if self.ended {
+                shutdown(to.as_raw_fd(), Shutdown::Write)
+                    .map_err(|errno| self.broken_far(errno.into()))?;
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
+            if turn >= TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            turn += ready!(self.poll_read(cx, from, to, desk))?;
+        }
+    }
+
+    /// Reads once, and writes at once what the other side takes of it.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        desk: &Desk,
+    ) -> Poll<Result<usize, Broken>> {
+        loop {
+            match ready!(from.poll_read_ready(cx)) {
+                Ok(()) => {}
+                Err(error) => return Poll::Ready(Err(self.broken_near(error))),
+            }
+            let result =
+                if self.bulk { self.splice_in(from, desk) } else { self.copy(from, to, desk) };
+            match result {
+                Ok(moved) => return Poll::Ready(Ok(moved)),
+                Err(Fault::Near(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(Fault::Near(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Fault::Near(error)) => return Poll::Ready(Err(self.broken_near(error))),
+                Err(Fault::Far(error)) => return Poll::Ready(Err(self.broken_far(error))),
+            }
+        }
+    }
+
+    fn copy(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
+        let mut scratch = desk.scratch.borrow_mut();
+        let mut read = None;
+        let outcome = from.try_io(Interest::READABLE, || {
+            let count = recv(from.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
+            read = Some(count);
+            if count > 0 && count < scratch.len() {
+                // The queue is empty: saying so spares the call that would find that out. Whatever
+                // comes from now on raises a new event.
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(())
+        });
+        let Some(count) = read else {
+            return Err(Fault::Near(outcome.err().unwrap_or_else(|| io::ErrorKind::Other.into())));
+        };
+        if count == 0 {
+            self.ended = true;
+            return Ok(0);
+        }
+        self.bulk = count == scratch.len();
+        let bytes = &scratch[..count];
+        let written = loop {
+            match send(to.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
+                Ok(written) => break written,
+                Err(Errno::EAGAIN) => break 0,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Fault::Far(errno.into())),
+            }
+        };
+        self.bytes += written as u64;
+        if written < count {
+            self.waiting = Waiting::Copied { bytes: bytes[written..].into(), written: 0 };
+        }
+        Ok(count)
+    }
+
+    fn splice_in(&mut self, from: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
+        let Some(pipe) = desk.pipes.take() else {
+            self.bulk = false;
+            return Ok(0);
+        };
+        let outcome = from.try_io(Interest::READABLE, || {
+            let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+            Ok(splice(from.as_fd(), None, &pipe.sink, None, pipe.capacity, flags)?)
+        });
+        match outcome {
+            Ok(0) => {
+                desk.pipes.put(pipe);
+                self.ended = true;
+                Ok(0)
+            }
+            Ok(count) => {
+                self.bulk = count >= BULK_BYTES;
+                self.waiting = Waiting::Piped { pipe, bytes: count };
+                Ok(count)
+            }
+            Err(error) => {
+                desk.pipes.put(pipe);
+                Err(Fault::Near(error))
+            }
+        }
+    }
+
+    /// Writes what waits. Ready when nothing does.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &TcpStream,
+        desk: &Desk,
+    ) -> Poll<Result<(), Broken>> {
+        loop {
+            let outcome = match &mut self.waiting {
+                Waiting::Nothing => return Poll::Ready(Ok(())),
+                Waiting::Copied { bytes, written } => {
+                    let outcome = to.try_io(Interest::WRITABLE, || {
+                        Ok(send(to.as_raw_fd(), &bytes[*written..], MsgFlags::MSG_NOSIGNAL)?)
+                    });
+                    if let Ok(count) = outcome {
+                        *written += count;
+                        if *written == bytes.len() {
+                            self.waiting = Waiting::Nothing;
+                        }
+                    }
+                    outcome
+                }
+                Waiting::Piped { pipe, bytes } => {
+                    let outcome = to.try_io(Interest::WRITABLE, || {
+                        let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+                        Ok(splice(&pipe.source, None, to.as_fd(), None, *bytes, flags)?)
+                    });
+                    if let Ok(count) = outcome {
+                        *bytes -= count;
+                        if *bytes == 0
+                            && let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting)
+                        {
+                            desk.pipes.put(pipe);
+                        }
+                    }
+                    outcome
+                }
+            };
+            match outcome {
+                Ok(count) => self.bytes += count as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Err(error) = ready!(to.poll_write_ready(cx)) {
+                        return Poll::Ready(Err(self.broken_far(error)));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(self.broken_far(error))),
+            }
+        }
+    }
+
+    /// Gives up what waits, after a reset.
+    pub fn abandon(&mut self, desk: &Desk) {
+        if let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting) {
+            desk.pipes.discard(pipe);
+        }
+    }
+
+    fn broken_near(&self, error: io::Error) -> Broken {
+        Broken { side: self.from, error }
+    }
+
+    fn broken_far(&self, error: io::Error) -> Broken {
+        Broken { side: self.from.other(), error }
+    }
+}
+
+/// Which of the two sockets of a direction failed.
+enum Fault {
+    Near(io::Error),
+    Far(io::Error),
+}

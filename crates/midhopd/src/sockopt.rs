@@ -1,0 +1,111 @@
+//! Socket options and queries that the standard library and `socket2` do not offer.
+#![expect(unsafe_code, reason = "getsockopt, setsockopt and ioctl take raw pointers")]
+
+use nix::libc;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Sets an option whose value is an `int`.
+pub fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<i32>() as u32)
+    };
+    checked(result)
+}
+
+/// Sets an option whose value is a 64-bit number, such as `SO_MAX_PACING_RATE`.
+pub fn set_u64(socket: impl AsFd, level: i32, name: i32, value: u64) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<u64>() as u32)
+    };
+    checked(result)
+}
+
+/// Reads an option of up to `buffer.len()` bytes and returns what the kernel wrote of it.
+pub fn read(socket: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::Result<&[u8]> {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+    // SAFETY: the kernel writes at most `length` bytes, all inside `buffer`.
+    let result =
+        unsafe { libc::getsockopt(fd, level, name, buffer.as_mut_ptr().cast(), &raw mut length) };
+    checked(result)?;
+    buffer.get(..length as usize).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The error that the socket's state holds, which is cleared by asking.
+pub fn take_error(socket: impl AsFd) -> io::Result<Option<io::Error>> {
+    let mut buffer = [0; 4];
+    read(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut buffer)?;
+    let number = i32::from_ne_bytes(buffer);
+    Ok((number != 0).then(|| io::Error::from_raw_os_error(number)))
+}
+
+/// Bytes written to a TCP socket that have not been sent even once.
+pub fn unsent(socket: impl AsFd) -> io::Result<usize> {
+    const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+    query(socket, SIOCOUTQNSD)
+}
+
+/// Bytes written to a TCP socket that its far end has not acknowledged.
+#[cfg_attr(not(test), expect(dead_code, reason = "credit will ask"))]
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
+    query(socket, libc::TIOCOUTQ)
+}
+
+/// Bytes received that nobody has read.
+#[cfg_attr(not(test), expect(dead_code, reason = "credit will ask"))]
+pub fn unread(socket: impl AsFd) -> io::Result<usize> {
+    query(socket, libc::FIONREAD)
+}
+
+fn query(socket: impl AsFd, request: libc::c_ulong) -> io::Result<usize> {
+    let mut value = MaybeUninit::<libc::c_int>::zeroed();
+    // SAFETY: these three requests write one `int` to the address given.
+    let result =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request as _, value.as_mut_ptr()) };
+    checked(result)?;
+    // SAFETY: zeroed above, and written by the kernel since.
+    Ok(usize::try_from(unsafe { value.assume_init() }).unwrap_or(0))
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn queues_are_counted() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut near = TcpStream::connect(listener.local_addr()?)?;
+        let (far, _) = listener.accept()?;
+        near.write_all(b"abc")?;
+        far.peek(&mut [0; 3])?;
+        assert_eq!(unread(&far)?, 3);
+        assert_eq!(unsent(&near)?, 0);
+        assert_eq!(unacknowledged(&far)?, 0);
+        assert!(take_error(&near)?.is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn options_are_written_and_read() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        set_int(&listener, libc::IPPROTO_IP, libc::IP_TOS, 0xb8)?;
+        let mut buffer = [0; 4];
+        read(&listener, libc::IPPROTO_IP, libc::IP_TOS, &mut buffer)?;
+        assert_eq!(i32::from_ne_bytes(buffer), 0xb8);
+        set_u64(&listener, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, 1 << 40)?;
+        assert!(set_int(&listener, libc::IPPROTO_IP, 9999, 1).is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! The stage on which flows are tested: a client, a gateway with the proxy, and a server, each in a
+//! network namespace of its own, IPv4 and IPv6.
+//!
+//! `client lan0 – lan0 gateway wan0 – wan0 server`
+#![allow(dead_code, reason = "each test binary uses its own part of the stage")]
+
+use midhop_pep::config::Plan;
+use midhop_testbed::namespace::{Namespace, veth};
+use midhopd::daemon::DataPlane;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// An address family: tests run in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub fn client(self) -> IpAddr {
+        self.address(1, 2)
+    }
+
+    pub fn server(self) -> IpAddr {
+        self.address(2, 2)
+    }
+
+    fn address(self, net: u8, host: u8) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::from([10, 0, net, host]),
+            Self::V6 => IpAddr::from([0xfd00, 0, 0, u16::from(net), 0, 0, 0, u16::from(host)]),
+        }
+    }
+}
+
+/// The three namespaces.
+pub struct Stage {
+    pub client: Namespace,
+    pub gateway: Namespace,
+    pub server: Namespace,
+}
+
+impl Stage {
+    /// Sets the stage; `None`, said loudly, where the host lets this user make no namespaces.
+    pub fn set() -> Option<Self> {
+        let client = match Namespace::create("client") {
+            Ok(client) => client,
+            Err(error) => {
+                eprintln!("SKIPPED, this takes root: {error}");
+                return None;
+            }
+        };
+        let gateway = Namespace::create("gateway").expect("a second namespace");
+        let server = Namespace::create("server").expect("a third namespace");
+        let lan = veth(&client, "lan0", &gateway, "lan0", 1500).expect("the lan");
+        let wan = veth(&gateway, "wan0", &server, "wan0", 1500).expect("the internet");
+        for family in [Family::V4, Family::V6] {
+            let (prefix, all) = match family {
+                Family::V4 => (24, IpAddr::from([0, 0, 0, 0])),
+                Family::V6 => (64, IpAddr::from([0u16; 8])),
+            };
+            let at = |net, host| family.address(net, host);
+            client.add_address("lan0", at(1, 2), prefix).expect("the client's address");
+            gateway.add_address("lan0", at(1, 1), prefix).expect("the gateway's address");
+            gateway.add_address("wan0", at(2, 1), prefix).expect("the gateway's address");
+            server.add_address("wan0", at(2, 2), prefix).expect("the server's address");
+            client.add_route(all, 0, at(1, 1)).expect("the client's route");
+            server.add_route(all, 0, at(2, 1)).expect("the server's route");
+            // The devices have no link-local addresses to ask for neighbours from.
+            client.add_neighbour("lan0", at(1, 1), lan[1].mac).expect("a neighbour");
+            gateway.add_neighbour("lan0", at(1, 2), lan[0].mac).expect("a neighbour");
+            gateway.add_neighbour("wan0", at(2, 2), wan[1].mac).expect("a neighbour");
+            server.add_neighbour("wan0", at(2, 1), wan[0].mac).expect("a neighbour");
+        }
+        Some(Self { client, gateway, server })
+    }
+
+    /// Starts a proxy in this process, on the gateway. `config` adds to an interception of `lan0`.
+    pub fn proxy(&self, config: &str) -> DataPlane {
+        self.try_proxy(&format!("[intercept]\ninterfaces = \"lan0\"\n{config}"))
+            .unwrap_or_else(|error| panic!("the proxy does not start: {error}"))
+    }
+
+    /// Starts a proxy from a whole configuration.
+    pub fn try_proxy(&self, config: &str) -> Result<DataPlane, midhopd::daemon::StartError> {
+        let plan = Plan::read("test.toml", config).unwrap_or_else(|error| panic!("{error}"));
+        self.gateway.run(|| DataPlane::start(plan)).expect("entering the gateway")
+    }
+
+    /// Listens on the server.
+    pub fn listen(&self, family: Family) -> TcpListener {
+        let address = SocketAddr::new(family.server(), 0);
+        self.server
+            .run(|| TcpListener::bind(address))
+            .expect("entering the server")
+            .expect("a listener")
+    }
+
+    /// Connects from the client.
+    pub fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let stream = self
+            .client
+            .run(|| TcpStream::connect_timeout(&address, PATIENCE))
+            .expect("entering the client")?;
+        // A bound on a test that hangs, not a measure of anything.
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+
+    /// A flow from client to server.
+    pub fn flow(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let client =
+            self.connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (server, _) = listener.accept().expect("the connection's other end");
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        (client, server)
+    }
+}
+
+/// After this a test that waits for something has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until a condition holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Writes all and ends the stream.
+pub fn say(mut stream: &TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).expect("writing");
+    stream.shutdown(std::net::Shutdown::Write).expect("ending the stream");
+}
+
+/// Reads up to the end of the stream.
+pub fn hear(mut stream: &TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("reading to the end");
+    bytes
+}
+
+/// Bytes that look like nothing in particular and differ from seed to seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
