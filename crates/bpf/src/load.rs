@@ -4,7 +4,7 @@ use crate::{
     Algorithm, Missing, ParameterError, Parameters, SelectError, available, missing_to_load,
     object, registered, select,
 };
-use libbpf_rs::{Link, MapCore, MapType, PrintLevel};
+use libbpf_rs::{Link, MapCore, MapType, OpenObject, PrintLevel};
 use std::{
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -178,10 +178,17 @@ fn register(
         Some(missing) => return Err(LoadError::NoPrivilege { algorithm, missing }),
         None => {}
     }
-    let prepared = object::prepare(algorithm, name, settings)?;
+    attach(object::prepare(algorithm, name, settings)?, algorithm, said)
+}
+
+fn attach(
+    prepared: OpenObject,
+    algorithm: Algorithm,
+    said: &mut Messages,
+) -> Result<Link, LoadError> {
     let refused = |error: libbpf_rs::Error, log: String| {
-        if log.contains("struct_ops init_kern") || log.contains("is not found in kernel BTF") {
-            let what = "struct_ops for congestion control";
+        if log.contains("not found in kernel") {
+            let what = "a function or type that the program uses";
             return LoadError::KernelLacks { algorithm, what, log };
         }
         LoadError::Refused { algorithm, reason: format!("{error:#}"), log }
@@ -228,5 +235,90 @@ impl Messages {
 impl Drop for Messages {
     fn drop(&mut self) {
         libbpf_rs::set_print(self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says to registering Vegas under `name`; `None` where that takes more privilege.
+    fn refusal(test: &str, name: &str) -> Option<(String, String)> {
+        if let Some(missing) = missing_to_load() {
+            println!("skipped: {test}: {missing}");
+            return None;
+        }
+        let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
+        let mut said = Messages::listen();
+        match register(Algorithm::Vegas, name, &settings, &mut said).expect_err("refused") {
+            LoadError::Refused { reason, log, .. } => Some((reason, log)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_refused() {
+        let Some((reason, log)) = refusal("a_name_that_is_taken_is_refused", "cubic") else {
+            return;
+        };
+        assert!(reason.contains("File exists"), "{reason}; {log}");
+    }
+
+    /// Vegas' object with every `old` in it replaced.
+    fn altered(old: &[u8], new: &[u8]) -> Vec<u8> {
+        assert_eq!(old.len(), new.len());
+        let mut bytes = object::bytes(Algorithm::Vegas).to_vec();
+        let places: Vec<usize> =
+            (0..bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
+        assert!(!places.is_empty(), "the object has changed");
+        for at in places {
+            bytes[at..at + new.len()].copy_from_slice(new);
+        }
+        bytes
+    }
+
+    fn attach_altered(bytes: &[u8], name: &str) -> LoadError {
+        let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
+        let mut said = Messages::listen();
+        let prepared = object::prepare_bytes(bytes, Algorithm::Vegas, name, &settings);
+        attach(prepared.expect("an object"), Algorithm::Vegas, &mut said).expect_err("refused")
+    }
+
+    #[test]
+    fn a_kernel_without_a_function_is_told_from_a_refusal() {
+        if let Some(missing) = missing_to_load() {
+            println!("skipped: a_kernel_without_a_function_is_told_from_a_refusal: {missing}");
+            return;
+        }
+        let bytes = altered(b"tcp_reno_ssthresh\0", b"tcp_reno_nonsense\0");
+        match attach_altered(&bytes, "mhvega_test0001") {
+            LoadError::KernelLacks { log, .. } => assert!(log.contains("nonsense"), "{log}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_carries_the_verifiers_log() {
+        if let Some(missing) = missing_to_load() {
+            println!("skipped: a_refusal_carries_the_verifiers_log: {missing}");
+            return;
+        }
+        // A field no kernel has: libbpf leaves the access unresolved, and the verifier says so.
+        let bytes = altered(b"\0snd_cwnd\0", b"\0snd_cwnx\0");
+        match attach_altered(&bytes, "mhvega_test0002") {
+            LoadError::Refused { log, .. } => assert!(log.contains("PROG LOAD LOG"), "{log}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_long_log_keeps_its_end() {
+        let mut said = Messages::listen();
+        let line = "x".repeat(99) + "\n";
+        SAID.lock().expect("nobody panicked").push_str(&(line.repeat(100) + "the end\n"));
+        let log = said.take();
+        assert!(log.starts_with("[…]\nxxx"), "{log}");
+        assert!(log.ends_with("the end\n") && log.len() < LOG_BYTES_MAX + 10, "{}", log.len());
+        assert_eq!(said.take(), "");
     }
 }

@@ -8,19 +8,20 @@ use std::ffi::OsStr;
 pub(crate) const NAME_BYTES: usize = 16;
 
 /// Every prebuilt object by its file name in `prebuilt/`.
-pub const OBJECTS: [(&str, &[u8]); 4] = [
+pub const OBJECTS: [(&str, &[u8]); 5] = [
     ("hybla.bpf.o", include_bytes!("../prebuilt/hybla.bpf.o")),
     ("hybla_linux.bpf.o", include_bytes!("../prebuilt/hybla_linux.bpf.o")),
+    ("laws.bpf.o", include_bytes!("../prebuilt/laws.bpf.o")),
     ("vegas.bpf.o", include_bytes!("../prebuilt/vegas.bpf.o")),
     ("westwood.bpf.o", include_bytes!("../prebuilt/westwood.bpf.o")),
 ];
 
-fn bytes(algorithm: Algorithm) -> &'static [u8] {
+pub(crate) fn bytes(algorithm: Algorithm) -> &'static [u8] {
     match algorithm {
         Algorithm::Hybla => OBJECTS[0].1,
         Algorithm::HyblaLinux => OBJECTS[1].1,
-        Algorithm::Vegas => OBJECTS[2].1,
-        Algorithm::Westwood => OBJECTS[3].1,
+        Algorithm::Vegas => OBJECTS[3].1,
+        Algorithm::Westwood => OBJECTS[4].1,
     }
 }
 
@@ -30,10 +31,19 @@ pub(crate) fn prepare(
     name: &str,
     settings: &[u8],
 ) -> Result<OpenObject, LoadError> {
+    prepare_bytes(bytes(algorithm), algorithm, name, settings)
+}
+
+/// The same with an object that need not be the one in this release.
+pub(crate) fn prepare_bytes(
+    bytes: &[u8],
+    algorithm: Algorithm,
+    name: &str,
+    settings: &[u8],
+) -> Result<OpenObject, LoadError> {
     let refused = |reason: String| LoadError::Object { algorithm, reason };
-    let mut object = ObjectBuilder::default()
-        .open_memory(bytes(algorithm))
-        .map_err(|error| refused(error.to_string()))?;
+    let mut object =
+        ObjectBuilder::default().open_memory(bytes).map_err(|error| refused(error.to_string()))?;
     let mut named = false;
     let mut set = settings.is_empty();
     for mut map in object.maps_mut() {

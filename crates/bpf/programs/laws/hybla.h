@@ -59,7 +59,7 @@ LAW u32 hybla_rho_q10(u32 rtt_us, u32 rtt0_us)
 LAW u32 hybla_power_of_two_q16(u32 x_q10)
 {
 	u64 f = (u64)(x_q10 & 1023U) << 6;
-	u64 power = 65536 + ((f * (45552 + ((f * (14730 + ((f * 5254) >> 16))) >> 16))) >> 16);
+	u64 power = 65536 + ((f * (45584 + ((f * (14822 + ((f * 5130) >> 16))) >> 16))) >> 16);
 	u32 whole = x_q10 >> 10;
 
 	return whole > 15 ? 0xffffffffU : saturated(power << whole);
@@ -85,6 +85,7 @@ LAW void hybla_grow(struct hybla_window *w, u32 acked)
 {
 	u64 cwnd = most(w->cwnd, 1);
 	u64 fraction = w->fraction_q20;
+	u64 rho_q10 = least(w->rho_q10, HYBLA_RHO_MAX_Q10);
 	u64 step;
 	u32 steps, i;
 
@@ -107,7 +108,7 @@ LAW void hybla_grow(struct hybla_window *w, u32 acked)
 		}
 	}
 	steps = least(acked, HYBLA_STEPS_MAX);
-	step = (u64)w->rho_q10 * w->rho_q10 * acked / most(steps, 1);
+	step = rho_q10 * rho_q10 * acked / most(steps, 1);
 	for (i = 0; i < HYBLA_STEPS_MAX; i++) {
 		if (i >= steps)
 			break;

@@ -1,0 +1,82 @@
+//! The algorithms by the names that configurations and scenarios use.
+
+use std::fmt;
+
+/// A congestion control algorithm by name.
+///
+/// The list is closed where the meaning is ours to define; a kernel may know more names than these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Algorithm {
+    /// NewReno, every kernel's.
+    Reno,
+    /// CUBIC, most kernels' default.
+    Cubic,
+    /// BBR, the kernel's.
+    Bbr,
+    /// Hybla by its paper, counted per segment, with a bounded slow start: always ours.
+    Hybla,
+    /// Hybla as Linux computes it: the kernel's, else ours.
+    HyblaLinux,
+    /// Westwood+: the kernel's, else ours.
+    Westwood,
+    /// Vegas: the kernel's, else ours.
+    Vegas,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 7] = [
+        Self::Reno,
+        Self::Cubic,
+        Self::Bbr,
+        Self::Hybla,
+        Self::HyblaLinux,
+        Self::Westwood,
+        Self::Vegas,
+    ];
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::Hybla => "hybla",
+            Self::HyblaLinux => "hybla-linux",
+            Self::Westwood => "westwood",
+            Self::Vegas => "vegas",
+        }
+    }
+
+    /// The algorithm called `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Whether this release brings a program of its own for kernels that lack it.
+    pub const fn is_ours(self) -> bool {
+        match self {
+            Self::Reno | Self::Cubic | Self::Bbr => false,
+            Self::Hybla | Self::HyblaLinux | Self::Westwood | Self::Vegas => true,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::from_name(&algorithm.to_string()), Some(algorithm));
+        }
+        assert_eq!(Algorithm::from_name("Hybla"), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! The integer laws by name, and vectors that any implementation of them can be held against.
+//!
+//! A law here takes and gives plain 32-bit numbers, so that a program in another language (the BPF
+//! programs of midhop-bpf) can be run on the same inputs. A vector is one line of the files in
+//! `vectors/`: `law inputs… = outputs…`; what follows `#` is a remark.
+
+use crate::{hybla, hybla_linux, vegas, westwood};
+
+/// The files in `vectors/`, by name.
+pub const FILES: [(&str, &str); 4] = [
+    ("hybla.txt", include_str!("../vectors/hybla.txt")),
+    ("hybla_linux.txt", include_str!("../vectors/hybla_linux.txt")),
+    ("vegas.txt", include_str!("../vectors/vegas.txt")),
+    ("westwood.txt", include_str!("../vectors/westwood.txt")),
+];
+
+/// The most numbers a law takes or gives.
+pub const NUMBERS_MAX: usize = 8;
+
+/// One law: a function from numbers to numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Law {
+    /// Its name in the files, and of its BPF program.
+    pub name: &'static str,
+    /// How many numbers it takes.
+    pub takes: usize,
+    /// The law; reads the first [`takes`](Self::takes) numbers.
+    pub evaluate: fn(&[u32; NUMBERS_MAX]) -> Vec<u32>,
+}
+
+/// Every law.
+pub const LAWS: [Law; 19] = [
+    Law { name: "hybla_rho", takes: 2, evaluate: |i| vec![hybla::rho_q10(i[0], i[1])] },
+    Law { name: "hybla_power", takes: 1, evaluate: |i| vec![hybla::power_of_two_q16(i[0])] },
+    Law { name: "hybla_gain", takes: 2, evaluate: |i| vec![hybla::gain_q10(i[0], i[1])] },
+    Law { name: "hybla_grow", takes: 7, evaluate: hybla_grow },
+    Law { name: "hybla_after_loss", takes: 1, evaluate: |i| vec![crate::reno::halve(i[0])] },
+    Law { name: "hybla_bdp", takes: 3, evaluate: |i| vec![hybla::bdp(i[0].into(), i[1], i[2])] },
+    Law {
+        name: "hybla_queue_seen",
+        takes: 2,
+        evaluate: |i| vec![hybla::queue_seen(i[0], i[1]).into()],
+    },
+    Law { name: "hybla_min_rtt", takes: 6, evaluate: hybla_min_rtt },
+    Law { name: "hybla_linux_rho", takes: 2, evaluate: hybla_linux_rho },
+    Law {
+        name: "hybla_linux_slow_start",
+        takes: 2,
+        evaluate: |i| vec![hybla_linux::Rho::new(i[0], i[1]).slow_start_increment()],
+    },
+    Law {
+        name: "hybla_linux_avoidance",
+        takes: 3,
+        evaluate: |i| vec![hybla_linux::Rho::new(i[0], i[1]).avoidance_increment(i[2])],
+    },
+    Law { name: "hybla_linux_grow", takes: 6, evaluate: hybla_linux_grow },
+    Law { name: "vegas_queued", takes: 3, evaluate: |i| vec![vegas::queued(i[0], i[1], i[2])] },
+    Law { name: "vegas_decide", takes: 7, evaluate: vegas_decide },
+    Law { name: "vegas_threshold", takes: 2, evaluate: |i| vec![vegas::threshold(i[0], i[1])] },
+    Law { name: "westwood_filter", takes: 3, evaluate: westwood_filter },
+    Law {
+        name: "westwood_sample_due",
+        takes: 2,
+        evaluate: |i| vec![westwood::sample_due(i[0], i[1]).into()],
+    },
+    Law { name: "westwood_delivered", takes: 4, evaluate: westwood_delivered },
+    Law {
+        name: "westwood_window",
+        takes: 3,
+        evaluate: |i| vec![westwood::Filter { once: 0, twice: i[0] }.window(i[1], i[2])],
+    },
+];
+
+/// One line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vector {
+    /// Where it stands: file and line, for messages.
+    pub place: String,
+    /// The law.
+    pub law: String,
+    /// What it takes, zeros after.
+    pub inputs: [u32; NUMBERS_MAX],
+    /// What it gives.
+    pub outputs: Vec<u32>,
+}
+
+/// Reads the vectors of one file.
+///
+/// # Errors
+/// The place and the text of the first line that is not a vector of a known law.
+pub fn read(file: &str, text: &str) -> Result<Vec<Vector>, String> {
+    let mut vectors = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if !line.is_empty() {
+            let place = format!("{file}:{}", number + 1);
+            vectors.push(read_line(&place, line).ok_or_else(|| format!("{place}: {line}"))?);
+        }
+    }
+    Ok(vectors)
+}
+
+fn read_line(place: &str, line: &str) -> Option<Vector> {
+    let (left, right) = line.split_once('=')?;
+    let (law, taken) = left.trim().split_once(' ')?;
+    let numbers =
+        |text: &str| text.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>().ok();
+    let taken = numbers(taken)?;
+    let known = LAWS.iter().find(|known| known.name == law)?;
+    if taken.len() != known.takes {
+        return None;
+    }
+    let mut inputs = [0; NUMBERS_MAX];
+    inputs[..taken.len()].copy_from_slice(&taken);
+    let outputs = numbers(right)?;
+    Some(Vector { place: place.to_owned(), law: law.to_owned(), inputs, outputs })
+}
+
+fn hybla_grow(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let mut window = hybla::Window {
+        cwnd: i[0],
+        ssthresh: i[1],
+        cwnd_max: i[2],
+        fraction_q20: i[3],
+        rho_q10: i[4],
+        gain_q10: i[5],
+    };
+    window.grow(i[6]);
+    vec![window.cwnd, window.fraction_q20]
+}
+
+fn hybla_min_rtt(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let mut min = hybla::MinRtt { current_us: i[0], previous_us: i[1], started_ms: i[2] };
+    let smallest = min.update(i[3], i[4], i[5]);
+    vec![smallest, min.current_us, min.previous_us, min.started_ms]
+}
+
+fn hybla_linux_rho(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let rho = hybla_linux::Rho::new(i[0], i[1]);
+    vec![rho.rho_3ls, rho.rho, rho.rho2_7ls]
+}
+
+fn hybla_linux_grow(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let mut window =
+        hybla_linux::Window { cwnd: i[2], cwnd_cnt: i[3], ssthresh: i[4], cents: i[5] };
+    window.grow(hybla_linux::Rho::new(i[0], i[1]));
+    vec![window.cwnd, window.cwnd_cnt, window.cents]
+}
+
+fn vegas_decide(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let thresholds = vegas::Thresholds { alpha: i[2], beta: i[3], gamma: i[4] };
+    let decision = vegas::decide(i[0], i[1], thresholds, i[5], i[6]);
+    vec![decision.cwnd, decision.ssthresh, decision.slow_start.into()]
+}
+
+fn westwood_filter(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let mut filter = westwood::Filter { once: i[0], twice: i[1] };
+    filter.update(i[2]);
+    vec![filter.once, filter.twice]
+}
+
+fn westwood_delivered(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let mut count = westwood::Count { una: i[0], accounted: i[1] };
+    let delivered = count.delivered(i[2], i[3]);
+    vec![delivered, count.una, count.accounted]
+}
