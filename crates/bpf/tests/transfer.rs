@@ -146,7 +146,7 @@ mod tcp_info {
     pub fn window(socket: &TcpStream) -> u32 {
         // SAFETY: `tcp_info` is integers throughout, for which zeros are values.
         let mut info: libc::tcp_info = unsafe { mem::zeroed() };
-        let mut length = mem::size_of_val(&info) as libc::socklen_t;
+        let mut length = size_of_val(&info) as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes to `info`, which lives until it returns.
         let result = unsafe {
             libc::getsockopt(
