@@ -3,7 +3,7 @@
 use crate::resolve::{RATE_MAX, ResolveError, check_number, check_time};
 use crate::trace::Trace;
 use crate::written::{self, Written};
-use midhop_units::{Duration, Rate};
+use midhop_units::{Duration, Instant, Rate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -107,6 +107,177 @@ impl AcmSpec {
 impl AcmPlan {
     /// The highest rate that the best MODCOD gives.
     pub fn highest(&self) -> Rate {
-        Rate::from_bits_per_s((self.symbol_rate_baud * 4.453) as u64)
+        Rate::from_bits_per_s(
+            (self.symbol_rate_baud * MODCODS[MODCODS.len() - 1].efficiency) as u64,
+        )
+    }
+}
+
+/// One combination of modulation and code rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Modcod {
+    /// As the standard writes it.
+    pub name: &'static str,
+    /// Unit: information bits per symbol.
+    pub efficiency: f64,
+    /// Es/N0 from which frames are decoded almost without errors. Unit: dB.
+    pub threshold_db: f64,
+}
+
+const fn modcod(name: &'static str, efficiency: f64, threshold_db: f64) -> Modcod {
+    Modcod { name, efficiency, threshold_db }
+}
+
+/// The MODCODs of DVB-S2 for normal frames without pilots, by rising efficiency.
+///
+/// Source: ETSI EN 302 307-1, table 13 (quasi-error-free on a channel with white noise).
+pub const MODCODS: [Modcod; 28] = [
+    modcod("QPSK 1/4", 0.490, -2.35),
+    modcod("QPSK 1/3", 0.656, -1.24),
+    modcod("QPSK 2/5", 0.789, -0.30),
+    modcod("QPSK 1/2", 0.989, 1.00),
+    modcod("QPSK 3/5", 1.188, 2.23),
+    modcod("QPSK 2/3", 1.322, 3.10),
+    modcod("QPSK 3/4", 1.487, 4.03),
+    modcod("QPSK 4/5", 1.587, 4.68),
+    modcod("QPSK 5/6", 1.655, 5.18),
+    modcod("QPSK 8/9", 1.766, 6.20),
+    modcod("8PSK 3/5", 1.780, 5.50),
+    modcod("QPSK 9/10", 1.789, 6.42),
+    modcod("8PSK 2/3", 1.981, 6.62),
+    modcod("8PSK 3/4", 2.228, 7.91),
+    modcod("8PSK 5/6", 2.479, 9.35),
+    modcod("16APSK 2/3", 2.637, 8.97),
+    modcod("8PSK 8/9", 2.646, 10.69),
+    modcod("8PSK 9/10", 2.679, 10.98),
+    modcod("16APSK 3/4", 2.967, 10.21),
+    modcod("16APSK 4/5", 3.166, 11.03),
+    modcod("16APSK 5/6", 3.300, 11.61),
+    modcod("16APSK 8/9", 3.523, 12.89),
+    modcod("16APSK 9/10", 3.567, 13.13),
+    modcod("32APSK 3/4", 3.703, 12.73),
+    modcod("32APSK 4/5", 3.952, 13.64),
+    modcod("32APSK 5/6", 4.120, 14.28),
+    modcod("32APSK 8/9", 4.398, 15.69),
+    modcod("32APSK 9/10", 4.453, 16.05),
+];
+
+/// The loop: what the sender uses now, from what the receiver saw a loop delay ago.
+#[derive(Debug, Clone)]
+pub(crate) struct Acm {
+    plan: AcmPlan,
+    start: Instant,
+    /// Index into [`MODCODS`].
+    current: usize,
+    /// When the sender next hears of a change.
+    next_report: Instant,
+}
+
+impl Acm {
+    /// The link starts with the MODCOD that its first signal deserves.
+    pub(crate) fn new(plan: &AcmPlan, start: Instant) -> Self {
+        let (es_n0, change) = plan.es_n0_db.0.at_instant(start, start);
+        let current = best(es_n0 - plan.margin_db);
+        Self { plan: plan.clone(), start, current, next_report: change + plan.loop_delay }
+    }
+
+    /// What the sender uses at `now`, and when it next hears of a change.
+    pub(crate) fn at(&mut self, now: Instant) -> (Modcod, Instant) {
+        while now >= self.next_report {
+            let seen = self.next_report - self.plan.loop_delay;
+            let (es_n0, change) = self.plan.es_n0_db.0.at_instant(self.start, seen);
+            let allowed = best(es_n0 - self.plan.margin_db);
+            let surely_allowed = best(es_n0 - self.plan.margin_db - self.plan.hysteresis_db);
+            // Down at once, up only when it is worth it.
+            let holds = es_n0 - self.plan.margin_db >= MODCODS[self.current].threshold_db;
+            let kept = if holds { self.current.min(allowed) } else { allowed };
+            self.current = kept.max(surely_allowed);
+            self.next_report = change + self.plan.loop_delay;
+        }
+        (MODCODS[self.current], self.next_report)
+    }
+
+    /// The rate of a MODCOD.
+    pub(crate) fn rate(&self, modcod: Modcod) -> Rate {
+        Rate::from_bits_per_s((self.plan.symbol_rate_baud * modcod.efficiency) as u64)
+    }
+
+    /// Whether the receiver can decode what is sent at `now`.
+    pub(crate) fn decodable(&mut self, now: Instant) -> bool {
+        let (modcod, _) = self.at(now);
+        self.plan.es_n0_db.0.at_instant(self.start, now).0 >= modcod.threshold_db
+    }
+}
+
+/// Index of the most efficient MODCOD that this signal decodes; the most robust one if none.
+fn best(es_n0_db: f64) -> usize {
+    MODCODS.iter().rposition(|modcod| modcod.threshold_db <= es_n0_db).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(steps: &[(u64, f64)]) -> AcmPlan {
+        let steps = steps.iter().map(|(s, db)| (Duration::from_s(*s), *db)).collect();
+        AcmSpec {
+            symbol_rate_baud: 1e7,
+            es_n0_db: EsN0(Trace { steps, repeat: None }),
+            margin_db: None,
+            hysteresis_db: None,
+            loop_delay: None,
+        }
+        .resolve()
+        .expect("a plan")
+    }
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    #[test]
+    fn the_table_rises_and_spans_the_published_rates() {
+        assert!(MODCODS.is_sorted_by(|a, b| a.efficiency < b.efficiency));
+        let acm = Acm::new(&plan(&[(0, 0.0)]), Instant::START);
+        assert_eq!(acm.rate(MODCODS[0]), Rate::from_bits_per_s(4_900_000));
+        assert_eq!(acm.rate(MODCODS[27]), Rate::from_bits_per_s(44_530_000));
+        assert_eq!(plan(&[(0, 0.0)]).highest(), Rate::from_bits_per_s(44_530_000));
+    }
+
+    #[test]
+    fn the_best_decodable_is_chosen_even_where_thresholds_cross() {
+        for (es_n0, name) in [
+            (-9.0, "QPSK 1/4"),
+            (-2.35, "QPSK 1/4"),
+            (1.0, "QPSK 1/2"),
+            (5.6, "8PSK 3/5"),
+            (9.0, "16APSK 2/3"),
+            (12.8, "32APSK 3/4"),
+            (40.0, "32APSK 9/10"),
+        ] {
+            assert_eq!(MODCODS[best(es_n0)].name, name, "{es_n0} dB");
+        }
+    }
+
+    #[test]
+    fn a_fade_is_noticed_one_loop_late() {
+        let mut acm = Acm::new(&plan(&[(0, 10.0), (5, 4.0)]), Instant::START);
+        // 10 dB less the margin of 0.5: 16APSK 2/3 at 8.97 dB.
+        assert_eq!(acm.at(at_ms(4_999)), (MODCODS[15], at_ms(5_500)));
+        assert!(acm.decodable(at_ms(4_999)));
+        assert!(!acm.decodable(at_ms(5_000)));
+        assert!(!acm.decodable(at_ms(5_499)));
+        assert_eq!(acm.at(at_ms(5_500)).0.name, "QPSK 2/3");
+        assert!(acm.decodable(at_ms(5_500)));
+    }
+
+    #[test]
+    fn stepping_up_needs_more_than_staying() {
+        // QPSK 3/4 needs 4.03 dB: with margin 4.53, and 5.03 to step up to it.
+        let mut acm = Acm::new(&plan(&[(0, 4.0), (5, 4.9), (10, 5.1), (15, 4.6)]), Instant::START);
+        assert_eq!(acm.at(at_ms(0)).0.name, "QPSK 2/3");
+        assert_eq!(acm.at(at_ms(6_000)).0.name, "QPSK 2/3");
+        assert_eq!(acm.at(at_ms(11_000)).0.name, "QPSK 3/4");
+        assert_eq!(acm.at(at_ms(16_000)).0.name, "QPSK 3/4");
     }
 }

@@ -1,6 +1,7 @@
 //! Controlled delay: drops from the head when packets have waited too long for too long.
 
-use midhop_units::Duration;
+use crate::queue::{Fifo, Waiting};
+use midhop_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// CoDel's two times.
@@ -18,5 +19,89 @@ pub struct CodelPlan {
 impl Default for CodelPlan {
     fn default() -> Self {
         Self { target: Duration::from_ms(5), interval: Duration::from_ms(100) }
+    }
+}
+
+/// CoDel at work: it looks at each packet that leaves the queue.
+///
+/// Source: RFC 8289 §5; differs: nothing is marked, since a link does not look into packets.
+#[derive(Debug, Clone)]
+pub(crate) struct Codel {
+    plan: CodelPlan,
+    /// When the waiting time will have been above target for an interval.
+    first_above: Option<Instant>,
+    /// Whether it is in the state in which it drops.
+    dropping: bool,
+    /// When it drops next, in that state.
+    drop_next: Instant,
+    /// Drops since it entered that state.
+    count: u32,
+    /// `count` when it entered that state.
+    count_at_entry: u32,
+}
+
+impl Codel {
+    pub(crate) fn new(plan: CodelPlan) -> Self {
+        Self {
+            plan,
+            first_above: None,
+            dropping: false,
+            drop_next: Instant::START,
+            count: 0,
+            count_at_entry: 0,
+        }
+    }
+
+    /// Takes the next packet to send from `queue`, and tells `drop` of those it drops instead.
+    pub(crate) fn take<P>(
+        &mut self,
+        now: Instant,
+        queue: &mut Fifo<P>,
+        mut drop: impl FnMut(Waiting<P>),
+    ) -> Option<Waiting<P>> {
+        let (mut head, mut may_drop) = self.look(now, queue);
+        if self.dropping {
+            self.dropping &= may_drop;
+            while self.dropping && now >= self.drop_next {
+                head.into_iter().for_each(&mut drop);
+                self.count = self.count.saturating_add(1);
+                (head, may_drop) = self.look(now, queue);
+                if may_drop {
+                    self.drop_next = self.next_after(self.drop_next);
+                } else {
+                    self.dropping = false;
+                }
+            }
+        } else if may_drop {
+            head.into_iter().for_each(&mut drop);
+            (head, _) = self.look(now, queue);
+            self.dropping = true;
+            // Where it dropped a short while ago, it goes on at about the rate that worked.
+            let learnt = self.count.saturating_sub(self.count_at_entry);
+            let lately = now.saturating_since(self.drop_next) < self.plan.interval * 16;
+            self.count = if learnt > 1 && lately { learnt } else { 1 };
+            self.drop_next = self.next_after(now);
+            self.count_at_entry = self.count;
+        }
+        head
+    }
+
+    /// Takes the head, and says whether it has waited too long for too long.
+    fn look<P>(&mut self, now: Instant, queue: &mut Fifo<P>) -> (Option<Waiting<P>>, bool) {
+        let Some(head) = queue.pop() else {
+            self.first_above = None;
+            return (None, false);
+        };
+        let short = now.saturating_since(head.since) < self.plan.target;
+        if short || queue.bytes() <= queue.largest_packet() {
+            self.first_above = None;
+            return (Some(head), false);
+        }
+        let above_since = *self.first_above.get_or_insert(now + self.plan.interval);
+        (Some(head), now >= above_since)
+    }
+
+    fn next_after(&self, time: Instant) -> Instant {
+        time + self.plan.interval.scale(1.0 / f64::from(self.count).sqrt())
     }
 }

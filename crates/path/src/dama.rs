@@ -1,8 +1,9 @@
 //! Demand-assigned capacity of DVB-RCS2: a terminal asks for room on the return link and waits for it.
 
-use crate::resolve::{ResolveError, check_number, check_rate, check_time};
-use midhop_units::{Duration, Rate};
+use crate::resolve::{ResolveError, check_number, check_rate};
+use midhop_units::{Duration, Instant, Rate};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// DAMA as written; each key may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -70,7 +71,7 @@ impl DamaSpec {
             fca: self.fca.unwrap_or(Rate::ZERO),
         };
         check_number("dama.hop_delay (ms)", plan.hop_delay.as_ms_f64(), 0.0..=10_000.0)?;
-        check_time("dama.rbdc_timeout", plan.rbdc_timeout)?;
+        check_number("dama.rbdc_timeout (ms)", plan.rbdc_timeout.as_ms_f64(), 0.0..=60_000.0)?;
         for (key, value) in
             [("dama.cra", plan.cra), ("dama.rbdc_max", plan.rbdc_max), ("dama.fca", plan.fca)]
         {
@@ -82,5 +83,142 @@ impl DamaSpec {
             return Err(ResolveError::out_of_range("dama.vbdc", false, hint));
         }
         Ok(plan)
+    }
+}
+
+/// Measured rates are averaged over about this many superframes.
+const RATE_SMOOTHING: u64 = 8;
+
+/// The terminal's requests and what the network's control centre makes of them.
+///
+/// Time runs in superframes. At the beginning of each, the terminal says what it needs; the request
+/// crosses two hops, waits for the next plan, and the plan crosses two hops back. So whatever is asked
+/// for in superframe `k` may be sent in superframe `k + latency`, in slots at its beginning. Granted
+/// room that is not used is lost.
+///
+/// All work is counted in nanobits (bits × 10⁹): at `r` bit/s, one nanosecond moves `r` of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Dama {
+    plan: DamaPlan,
+    start: Instant,
+    /// The superframe that is running.
+    superframe: u64,
+    /// What may still be sent in it.
+    room: u64,
+    /// What the plans under way grant: the next superframe first.
+    granted: VecDeque<u64>,
+    granted_sum: u64,
+    /// Volume asked for that no plan has granted yet.
+    owed: u64,
+    /// What arrived in the running superframe.
+    arrived: u64,
+    /// Arrivals per superframe, averaged: the rate-based request.
+    arriving: u64,
+    last_arrival: u64,
+}
+
+impl Dama {
+    pub(crate) fn new(plan: &DamaPlan, start: Instant) -> Self {
+        let superframe_ns = plan.superframe.as_ns();
+        let latency = (plan.hop_delay * 4).as_ns().div_ceil(superframe_ns) + 1;
+        let mut own = Self {
+            plan: plan.clone(),
+            start,
+            superframe: 0,
+            room: 0,
+            granted: (0..latency).map(|_| 0).collect(),
+            granted_sum: 0,
+            owed: 0,
+            arrived: 0,
+            arriving: 0,
+            last_arrival: 0,
+        };
+        own.room = own.unasked();
+        own
+    }
+
+    /// Lets the superframes pass that began until `now`, at whose beginning `backlog` waited.
+    /// `carrier` is the rate at which slots are sent.
+    pub(crate) fn advance(&mut self, now: Instant, backlog: u64, carrier: u64) {
+        let target = now.saturating_since(self.start).as_ns() / self.plan.superframe.as_ns();
+        while self.superframe < target {
+            if backlog == 0 && self.quiet() {
+                self.superframe = target;
+                self.room = self.unasked();
+                break;
+            }
+            self.superframe += 1;
+            self.begin_superframe(backlog, carrier);
+        }
+    }
+
+    /// Notes a packet that the terminal was handed.
+    pub(crate) fn arrive(&mut self, work: u64) {
+        self.arrived = self.arrived.saturating_add(work);
+    }
+
+    /// Notes what was sent.
+    pub(crate) fn spend(&mut self, work: u64) {
+        self.room = self.room.saturating_sub(work);
+    }
+
+    /// At which rate one may send at `now`, and until when.
+    pub(crate) fn at(&self, now: Instant, carrier: u64) -> (u64, Instant) {
+        let next = Duration::from_ns(self.plan.superframe.as_ns() * (self.superframe + 1));
+        let end = self.start + next;
+        if self.room == 0 || carrier == 0 {
+            return (0, end);
+        }
+        (carrier, end.min(now + Duration::from_ns(self.room.div_ceil(carrier))))
+    }
+
+    fn begin_superframe(&mut self, backlog: u64, carrier: u64) {
+        let now_granted = self.granted.pop_front().unwrap_or(0);
+        self.granted_sum -= now_granted;
+        self.room = self.unasked().saturating_add(now_granted);
+
+        let arrived = std::mem::take(&mut self.arrived);
+        if arrived > 0 {
+            self.last_arrival = self.superframe;
+        }
+        self.arriving = self.arriving - self.arriving / RATE_SMOOTHING + arrived / RATE_SMOOTHING;
+        let silent = (self.superframe - self.last_arrival) * self.plan.superframe.as_ns();
+        if silent > self.plan.rbdc_timeout.as_ns() {
+            self.arriving = 0;
+        }
+
+        let superframe_room = self.in_superframe(carrier).saturating_sub(self.unasked());
+        let by_rate = self
+            .arriving
+            .min(self.in_superframe(self.plan.rbdc_max.bits_per_s()))
+            .min(superframe_room);
+        if self.plan.vbdc {
+            let unasked_till_then = self.unasked().saturating_mul(self.granted.len() as u64 + 1);
+            let coming = self.room.saturating_add(self.granted_sum).saturating_add(self.owed);
+            let coming = coming.saturating_add(unasked_till_then).saturating_add(by_rate);
+            self.owed = self.owed.saturating_add(backlog.saturating_sub(coming));
+        }
+        let by_volume = self.owed.min(superframe_room - by_rate);
+        self.owed -= by_volume;
+        self.granted.push_back(by_rate + by_volume);
+        self.granted_sum += by_rate + by_volume;
+    }
+
+    /// Whether nothing would change but the number of the superframe.
+    fn quiet(&self) -> bool {
+        self.granted_sum == 0
+            && self.owed == 0
+            && self.arrived == 0
+            && self.arriving < RATE_SMOOTHING * 8_000_000_000
+    }
+
+    /// Granted in each superframe without asking.
+    fn unasked(&self) -> u64 {
+        self.in_superframe(self.plan.cra.bits_per_s())
+            .saturating_add(self.in_superframe(self.plan.fca.bits_per_s()))
+    }
+
+    fn in_superframe(&self, bits_per_s: u64) -> u64 {
+        bits_per_s.saturating_mul(self.plan.superframe.as_ns())
     }
 }

@@ -1,8 +1,9 @@
 //! Packets that the channel loses: each on its own, in bursts counted in packets, or in bursts of time.
 
 use crate::resolve::{DELAY_MAX, ResolveError};
+use crate::stream::Stream;
 use crate::written::written_as_table;
-use midhop_units::{Duration, Loss};
+use midhop_units::{Duration, Instant, Loss, Seed};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::{fmt, str::FromStr};
@@ -333,3 +334,69 @@ fn from_effect(
 fn required<T>(value: Option<T>, key: &'static str, hint: &str) -> Result<T, ResolveError> {
     value.ok_or_else(|| ResolveError::missing(key, hint))
 }
+
+/// One way of losing packets at work.
+#[derive(Debug, Clone)]
+pub(crate) struct LossProcess {
+    plan: LossPlan,
+    /// Decides each packet.
+    packets: Stream,
+    /// Decides when the state changes; apart from `packets`, so that bursts by time come at the same
+    /// times whatever is sent.
+    states: Stream,
+    bad: bool,
+    /// By time: when the state changes next.
+    change: Instant,
+}
+
+impl LossProcess {
+    /// The chain starts in its steady state.
+    pub(crate) fn new(plan: &LossPlan, start: Instant, seed: Seed) -> Self {
+        let mut own = Self {
+            plan: plan.clone(),
+            packets: Stream::new(seed, "packets"),
+            states: Stream::new(seed, "states"),
+            bad: false,
+            change: Instant::NEVER,
+        };
+        match own.plan {
+            LossPlan::Bernoulli { .. } => {}
+            LossPlan::GilbertElliottByPackets { good_to_bad, bad_to_good, .. } => {
+                let (p, r) = (good_to_bad.probability(), bad_to_good.probability());
+                own.bad = own.states.uniform() < p / (p + r);
+            }
+            LossPlan::GilbertElliottByTime { good, bad, .. } => {
+                let (good_s, bad_s) = (good.as_s_f64(), bad.as_s_f64());
+                own.bad = own.states.uniform() < bad_s / (good_s + bad_s);
+                own.change = start + own.states.exponential(if own.bad { bad } else { good });
+            }
+        }
+        own
+    }
+
+    /// Whether the packet sent at `now` is lost. Times must not go backwards.
+    pub(crate) fn loses(&mut self, now: Instant) -> bool {
+        let probability = match self.plan {
+            LossPlan::Bernoulli { probability } => probability,
+            LossPlan::GilbertElliottByPackets { good_to_bad, bad_to_good, loss_good, loss_bad } => {
+                let here = if self.bad { loss_bad } else { loss_good };
+                let leave = if self.bad { bad_to_good } else { good_to_bad };
+                self.bad ^= self.states.strikes(leave);
+                here
+            }
+            LossPlan::GilbertElliottByTime { good, bad, loss_good, loss_bad } => {
+                while now >= self.change {
+                    self.bad = !self.bad;
+                    let stay = self.states.exponential(if self.bad { bad } else { good });
+                    self.change = self.change + stay;
+                }
+                if self.bad { loss_bad } else { loss_good }
+            }
+        };
+        self.packets.strikes(probability)
+    }
+}
+
+#[cfg(test)]
+#[path = "loss/tests.rs"]
+mod tests;

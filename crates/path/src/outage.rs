@@ -1,7 +1,7 @@
 //! Times at which the link is down.
 
 use crate::resolve::{ResolveError, check_positive_time, check_time};
-use midhop_units::Duration;
+use midhop_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// One outage, or one that comes again and again. Times count from the start of the link.
@@ -36,5 +36,119 @@ impl Outage {
             }
         }
         Ok(())
+    }
+}
+
+/// The outages of one kind, held or lossy, on the link's clock.
+#[derive(Debug, Clone)]
+pub(crate) struct Outages {
+    outages: Vec<Outage>,
+    start: Instant,
+}
+
+impl Outages {
+    /// Those of `outages` that hold packets, or those that lose them.
+    pub(crate) fn new(outages: &[Outage], hold: bool, start: Instant) -> Self {
+        let outages = outages.iter().filter(|outage| outage.hold == hold).copied().collect();
+        Self { outages, start }
+    }
+
+    /// Whether the link is down at `now`, and when that may change.
+    pub(crate) fn at(&self, now: Instant) -> (bool, Instant) {
+        let elapsed = now.saturating_since(self.start).as_ns();
+        let mut down = false;
+        let mut until = Instant::NEVER;
+        for outage in &self.outages {
+            let (begin, end) = outage.last_begun_or_first(elapsed);
+            let next = match outage.every {
+                _ if elapsed < begin => begin,
+                _ if elapsed < end => end,
+                Some(every) => begin.saturating_add(every.as_ns()),
+                None => continue,
+            };
+            down |= (begin..end).contains(&elapsed);
+            until = until.min(self.start + Duration::from_ns(next));
+        }
+        (down, until)
+    }
+
+    /// Whether an outage falls into the time from `began` to `finished`, its last moment left out.
+    pub(crate) fn overlap(&self, began: Instant, finished: Instant) -> bool {
+        let began = began.saturating_since(self.start).as_ns();
+        let finished = finished.saturating_since(self.start).as_ns().max(began + 1);
+        self.outages.iter().any(|outage| {
+            let (begin, end) = outage.last_begun_or_first(finished - 1);
+            begin < finished && end > began
+        })
+    }
+}
+
+impl Outage {
+    /// Beginning and end of the occurrence that began last before `elapsed`, or of the first.
+    fn last_begun_or_first(&self, elapsed: u64) -> (u64, u64) {
+        let first = self.start.as_ns();
+        let rounds = match self.every {
+            Some(every) => elapsed.saturating_sub(first) / every.as_ns(),
+            None => 0,
+        };
+        let begin = first + rounds * self.every.map_or(0, Duration::as_ns);
+        (begin, begin.saturating_add(self.length.as_ns()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    #[test]
+    fn comes_and_goes_at_its_times() {
+        let once = Outage {
+            start: Duration::from_ms(10),
+            length: Duration::from_ms(5),
+            every: None,
+            hold: true,
+        };
+        let again = Outage { every: Some(Duration::from_ms(20)), ..once };
+        let once = Outages::new(&[once], true, at(100));
+        let again = Outages::new(&[again], true, at(100));
+        for (ms, down, next_once, next_again) in [
+            (100, false, at(110), at(110)),
+            (110, true, at(115), at(115)),
+            (114, true, at(115), at(115)),
+            (115, false, Instant::NEVER, at(130)),
+            (129, false, Instant::NEVER, at(130)),
+        ] {
+            assert_eq!(once.at(at(ms)), (down, next_once), "{ms} ms");
+            assert_eq!(again.at(at(ms)), (down, next_again), "{ms} ms");
+        }
+        assert_eq!(again.at(at(131)), (true, at(135)));
+    }
+
+    #[test]
+    fn whatever_is_sent_during_an_outage_touches_it() {
+        let outage = Outage {
+            start: Duration::from_ms(10),
+            length: Duration::from_ms(5),
+            every: Some(Duration::from_ms(20)),
+            hold: false,
+        };
+        let outages = Outages::new(&[outage], false, at(0));
+        for (began, finished, touched) in [
+            (0, 10, false),
+            (0, 11, true),
+            (10, 10, true),
+            (12, 13, true),
+            (14, 20, true),
+            (15, 15, false),
+            (15, 30, false),
+            (15, 31, true),
+            (0, 50, true),
+        ] {
+            assert_eq!(outages.overlap(at(began), at(finished)), touched, "{began}–{finished}");
+        }
     }
 }

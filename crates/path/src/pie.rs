@@ -1,6 +1,7 @@
 //! PIE: turns arrivals away with a probability that steers the waiting time to its target.
 
-use midhop_units::Duration;
+use crate::stream::Stream;
+use midhop_units::{Bytes, Duration, Instant, Seed};
 use serde::{Deserialize, Serialize};
 
 /// PIE's times.
@@ -25,4 +26,119 @@ impl Default for PiePlan {
             burst: Duration::from_ms(150),
         }
     }
+}
+
+/// Two full packets: a queue so short is left alone.
+const SPARED: Bytes = Bytes::new(2 * 1500);
+/// Above this waiting time the probability rises faster (RFC 8033 §5.6).
+const ALARMING: Duration = Duration::from_ms(250);
+/// Below this probability nothing is ever dropped: it is as good as zero.
+const NEGLIGIBLE: f64 = 1e-9;
+
+/// PIE at work: it looks at each packet that wants to enter the queue.
+///
+/// Source: RFC 8033 §4 and §5.1–5.6; differs: the waiting time is that of the packet at the head (the
+/// RFC allows timestamps instead of reckoning it from the departure rate), and it is always active.
+#[derive(Debug, Clone)]
+pub(crate) struct Pie {
+    plan: PiePlan,
+    stream: Stream,
+    probability: f64,
+    wait_before: Duration,
+    burst_left: Duration,
+    /// Probability summed since the last drop: spreads drops evenly (§5.4).
+    summed: f64,
+    next_update: Instant,
+}
+
+impl Pie {
+    pub(crate) fn new(plan: PiePlan, start: Instant, seed: Seed) -> Self {
+        Self {
+            plan,
+            stream: Stream::new(seed, "pie"),
+            probability: 0.0,
+            wait_before: Duration::ZERO,
+            burst_left: plan.burst,
+            summed: 0.0,
+            next_update: start + plan.update,
+        }
+    }
+
+    /// Makes the updates that were due until `now`. To be called before the queue changes, with the
+    /// time since which its head waits.
+    pub(crate) fn catch_up(&mut self, now: Instant, head_since: Option<Instant>) {
+        while now >= self.next_update {
+            let wait =
+                head_since.map_or(Duration::ZERO, |since| self.next_update.saturating_since(since));
+            if self.at_rest(wait) {
+                // Nothing changes any more until a packet waits: on to the last update that was due.
+                let rounds = (now - self.next_update).as_ns() / self.plan.update.as_ns();
+                self.next_update = self.next_update + self.plan.update * rounds;
+            }
+            self.update(wait);
+            self.next_update = self.next_update + self.plan.update;
+        }
+    }
+
+    /// Whether a packet that wants to enter is turned away.
+    pub(crate) fn refuses(&mut self, queued: Bytes) -> bool {
+        let draw = self.stream.uniform();
+        if !self.burst_left.is_zero() {
+            return false;
+        }
+        let calm = self.wait_before < self.plan.target / 2 && self.probability < 0.2;
+        if calm || queued <= SPARED {
+            return false;
+        }
+        self.summed = if self.probability == 0.0 { 0.0 } else { self.summed + self.probability };
+        if self.summed < 0.85 {
+            return false;
+        }
+        let refused = self.summed >= 8.5 || draw < self.probability;
+        if refused {
+            self.summed = 0.0;
+        }
+        refused
+    }
+
+    fn at_rest(&self, wait: Duration) -> bool {
+        wait.is_zero()
+            && self.wait_before.is_zero()
+            && self.probability == 0.0
+            && self.burst_left == self.plan.burst
+    }
+
+    fn update(&mut self, wait: Duration) {
+        let (now_s, before_s) = (wait.as_s_f64(), self.wait_before.as_s_f64());
+        let target_s = self.plan.target.as_s_f64();
+        let mut step = 0.125 * (now_s - target_s) + 1.25 * (now_s - before_s);
+        step /= damping(self.probability);
+        if self.probability >= 0.1 {
+            step = step.min(0.02);
+        }
+        if wait > ALARMING {
+            step += 0.02;
+        }
+        self.probability += step;
+        if wait.is_zero() && self.wait_before.is_zero() {
+            self.probability *= 0.98;
+        }
+        self.probability = self.probability.clamp(0.0, 1.0);
+        if self.probability < NEGLIGIBLE {
+            self.probability = 0.0;
+        }
+        self.burst_left = self.burst_left.saturating_sub(self.plan.update);
+        let half = self.plan.target / 2;
+        if self.probability == 0.0 && wait < half && self.wait_before < half {
+            self.burst_left = self.plan.burst;
+        }
+        self.wait_before = wait;
+    }
+}
+
+/// By how much a step is made smaller where the probability is small (§4.2).
+fn damping(probability: f64) -> f64 {
+    const STEPS: [(f64, f64); 6] =
+        [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0), (1e-1, 2.0)];
+    STEPS.iter().find(|(below, _)| probability < *below).map_or(1.0, |(_, divisor)| *divisor)
 }

@@ -1,9 +1,13 @@
 //! The room before the bottleneck: how much may wait, and what is turned away.
 
+use crate::aqm::AqmPlan;
+use crate::codel::Codel;
+use crate::counters::Cause;
+use crate::pie::Pie;
 use crate::resolve::{QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, ResolveError, check_number};
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::{fmt, str::FromStr};
+use std::{collections::VecDeque, fmt, str::FromStr};
 
 const EXPECTED_SPEC: &str =
     "a queue such as \"1.5 MB\", \"100 packets\", \"1.5 BDP\" or \"200 ms\"";
@@ -156,3 +160,126 @@ macro_rules! serde_as_text {
 }
 serde_as_text!(QueueSpec);
 serde_as_text!(QueueLimit);
+
+/// A packet that waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting<P> {
+    pub(crate) packet: P,
+    pub(crate) size: Bytes,
+    /// Since when.
+    pub(crate) since: Instant,
+}
+
+/// The packets that wait, in order.
+#[derive(Debug, Clone)]
+pub(crate) struct Fifo<P> {
+    packets: VecDeque<Waiting<P>>,
+    bytes: Bytes,
+    largest_packet: Bytes,
+}
+
+impl<P> Fifo<P> {
+    fn new() -> Self {
+        Self { packets: VecDeque::new(), bytes: Bytes::ZERO, largest_packet: Bytes::ZERO }
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    pub(crate) fn largest_packet(&self) -> Bytes {
+        self.largest_packet
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waiting<P>> {
+        let head = self.packets.pop_front()?;
+        self.bytes -= head.size;
+        Some(head)
+    }
+
+    fn push(&mut self, waiting: Waiting<P>) {
+        self.bytes += waiting.size;
+        self.largest_packet = self.largest_packet.max(waiting.size);
+        self.packets.push_back(waiting);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Aqm {
+    None,
+    Codel(Codel),
+    Pie(Pie),
+}
+
+/// The queue at work: drop-tail, with AQM before it.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue<P> {
+    limit: QueueLimit,
+    aqm: Aqm,
+    fifo: Fifo<P>,
+}
+
+impl<P> Queue<P> {
+    pub(crate) fn new(limit: QueueLimit, aqm: &AqmPlan, start: Instant, seed: Seed) -> Self {
+        let aqm = match aqm {
+            AqmPlan::None => Aqm::None,
+            AqmPlan::Codel(plan) => Aqm::Codel(Codel::new(*plan)),
+            AqmPlan::Pie(plan) => Aqm::Pie(Pie::new(*plan, start, seed)),
+        };
+        Self { limit, aqm, fifo: Fifo::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.fifo.packets.len()
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.fifo.bytes
+    }
+
+    /// Lets a packet in, or says why not.
+    pub(crate) fn enter(&mut self, waiting: Waiting<P>) -> Result<(), Cause> {
+        let fits = match self.limit {
+            QueueLimit::Bytes(limit) => self.fifo.bytes.saturating_add(waiting.size) <= limit,
+            QueueLimit::Packets(limit) => (self.fifo.packets.len() as u64) < limit,
+        };
+        if !fits {
+            return Err(Cause::Queue);
+        }
+        if let Aqm::Pie(pie) = &mut self.aqm {
+            pie.catch_up(waiting.since, self.fifo.packets.front().map(|head| head.since));
+            if pie.refuses(self.fifo.bytes) {
+                return Err(Cause::Aqm);
+            }
+        }
+        self.fifo.push(waiting);
+        Ok(())
+    }
+
+    /// Takes the next packet to send, and tells `drop` of those that AQM drops instead.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        drop: impl FnMut(Waiting<P>),
+    ) -> Option<Waiting<P>> {
+        match &mut self.aqm {
+            Aqm::None => self.fifo.pop(),
+            Aqm::Codel(codel) => codel.take(now, &mut self.fifo, drop),
+            Aqm::Pie(pie) => {
+                pie.catch_up(now, self.fifo.packets.front().map(|head| head.since));
+                self.fifo.pop()
+            }
+        }
+    }
+
+    /// # Panics
+    /// When the books do not balance or the limit is passed.
+    pub(crate) fn check_invariants(&self) {
+        let bytes: Bytes = self.fifo.packets.iter().map(|waiting| waiting.size).sum();
+        assert_eq!(bytes, self.fifo.bytes, "bytes waiting");
+        match self.limit {
+            QueueLimit::Bytes(limit) => assert!(bytes <= limit, "{bytes} wait, limit {limit}"),
+            QueueLimit::Packets(limit) => assert!(self.len() as u64 <= limit, "{}", self.len()),
+        }
+    }
+}

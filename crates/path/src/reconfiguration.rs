@@ -1,7 +1,8 @@
 //! A constellation that assigns satellites anew at fixed times: delay and rate step, the link breaks.
 
 use crate::resolve::{ResolveError, check_number, check_positive_time, check_time};
-use midhop_units::{Duration, Loss};
+use crate::stream::Stream;
+use midhop_units::{Duration, Instant, Loss, Seed};
 use serde::{Deserialize, Serialize};
 
 /// Periodic reconfiguration as written; each key may be left out.
@@ -107,5 +108,155 @@ impl ReconfigurationPlan {
     /// The largest factor that a slot may put on the rate.
     pub fn rate_factor_highest(&self) -> f64 {
         if self.rate_sigma > 0.0 { self.rate_factor_max } else { 1.0 }
+    }
+}
+
+/// What holds between two boundaries.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Slot {
+    /// When it begins.
+    pub(crate) begin: Instant,
+    /// When the next begins.
+    pub(crate) end: Instant,
+    /// The interruption at its beginning lasts until here.
+    pub(crate) interrupted_until: Instant,
+    /// Whether the interruption loses what is sent rather than holding it.
+    pub(crate) lossy: bool,
+    /// Added to the propagation delay.
+    pub(crate) added_delay: Duration,
+    /// Multiplies the rate.
+    pub(crate) rate_factor: f64,
+}
+
+/// The slots of one direction. Each is drawn from the seeds and its number alone, so that any stage
+/// may look at any time and sees the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Reconfiguration {
+    plan: ReconfigurationPlan,
+    start: Instant,
+    /// Shared by both directions of the link: satellites change for both at once.
+    link_seed: Seed,
+    /// The direction's own.
+    seed: Seed,
+    current: Slot,
+}
+
+impl Reconfiguration {
+    pub(crate) fn new(
+        plan: &ReconfigurationPlan,
+        start: Instant,
+        link_seed: Seed,
+        seed: Seed,
+    ) -> Self {
+        let mut own = Self {
+            plan: plan.clone(),
+            start,
+            link_seed,
+            seed,
+            current: Slot {
+                begin: start,
+                end: start,
+                interrupted_until: start,
+                lossy: false,
+                added_delay: Duration::ZERO,
+                rate_factor: 1.0,
+            },
+        };
+        own.current = own.draw(0);
+        own
+    }
+
+    /// The slot at `now`.
+    pub(crate) fn at(&mut self, now: Instant) -> Slot {
+        if now >= self.current.end || now < self.current.begin {
+            let elapsed = now.saturating_since(self.start);
+            let index = match elapsed.as_ns().checked_sub(self.plan.first.as_ns()) {
+                None => 0,
+                Some(since_first) => 1 + since_first / self.plan.every.as_ns(),
+            };
+            self.current = self.draw(index);
+        }
+        self.current
+    }
+
+    fn draw(&self, index: u64) -> Slot {
+        let plan = &self.plan;
+        let numbered = |seed: Seed| Seed(seed.0.wrapping_add(index)).derive("slot");
+        let mut shared = Stream::new(numbered(self.link_seed), "shared");
+        let mut own = Stream::new(numbered(self.seed), "own");
+        let added_delay = shared.between(Duration::ZERO, plan.added_delay_max);
+        let interruption = shared.between(plan.interruption_min, plan.interruption_max);
+        let lossy = shared.strikes(plan.lossy_share);
+        let rate_factor = f64::exp(plan.rate_sigma * own.normal())
+            .clamp(plan.rate_factor_min, plan.rate_factor_max);
+        // The run begins inside a slot: its first boundary is the first interruption.
+        let (begin, interruption) = match index.checked_sub(1) {
+            None => (self.start, Duration::ZERO),
+            Some(before) => {
+                let since_first = Duration::from_ns(plan.every.as_ns().saturating_mul(before));
+                (self.start + plan.first + since_first, interruption)
+            }
+        };
+        let end = match index {
+            0 => self.start + plan.first,
+            _ => begin + plan.every,
+        };
+        Slot {
+            begin,
+            end,
+            interrupted_until: begin + interruption,
+            lossy,
+            added_delay,
+            rate_factor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starlink() -> ReconfigurationPlan {
+        let preset = crate::presets::find("starlink").expect("a preset");
+        let plan = preset.down.resolve(Duration::from_ms(50)).expect("a plan");
+        plan.reconfiguration.expect("reconfiguration")
+    }
+
+    #[test]
+    fn slots_are_drawn_from_the_published_ranges() {
+        let mut slots = Reconfiguration::new(&starlink(), Instant::START, Seed(1), Seed(2));
+        assert_eq!(slots.at(Instant::START).interrupted_until, Instant::START);
+        let (mut factors, mut lossy, count) = (Vec::new(), 0, 4000);
+        for index in 0..count {
+            let begin = Instant::START + Duration::from_s(12 + 15 * index);
+            let slot = slots.at(begin + Duration::from_s(7));
+            assert_eq!((slot.begin, slot.end), (begin, begin + Duration::from_s(15)));
+            let interruption = (slot.interrupted_until - slot.begin).as_ms_f64();
+            assert!((20.0..=150.0).contains(&interruption), "{interruption}");
+            assert!(slot.added_delay <= Duration::from_ms(15));
+            factors.push(slot.rate_factor);
+            lossy += u32::from(slot.lossy);
+        }
+        factors.sort_by(f64::total_cmp);
+        let median = factors[factors.len() / 2];
+        assert!((median - 1.0).abs() < 0.02, "{median}");
+        let share = f64::from(lossy) / count as f64;
+        assert!((share - 0.5).abs() < 0.03, "{share}");
+    }
+
+    #[test]
+    fn both_directions_break_together_and_any_order_sees_the_same() {
+        let plan = starlink();
+        let mut down = Reconfiguration::new(&plan, Instant::START, Seed(1), Seed(2));
+        let mut up = Reconfiguration::new(&plan, Instant::START, Seed(1), Seed(3));
+        let times: Vec<_> = (0..40).map(|s| Instant::START + Duration::from_s(s * 5)).collect();
+        let seen: Vec<_> = times.iter().map(|time| down.at(*time)).collect();
+        for (time, slot) in times.iter().zip(&seen).rev() {
+            let other = up.at(*time);
+            assert_eq!(other.interrupted_until, slot.interrupted_until);
+            assert_eq!(other.added_delay, slot.added_delay);
+            assert_ne!(other.rate_factor, slot.rate_factor);
+            assert_eq!(down.at(*time), *slot);
+        }
     }
 }

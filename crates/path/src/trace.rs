@@ -1,7 +1,7 @@
 //! A value that changes in steps over time.
 
 use crate::resolve::ResolveError;
-use midhop_units::Duration;
+use midhop_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// The most steps a trace may have: two hours at ten steps a second, with room to spare.
@@ -44,6 +44,13 @@ impl<T: Copy> Trace<T> {
         let change = self.steps.get(next).map(|step| step.0).or(self.repeat);
         let change = change.map(|at| Duration::from_ns(round_start).saturating_add(at));
         (self.steps[next - 1].1, change)
+    }
+
+    /// [`Trace::at`] on a clock on which the link started at `start`; [`Instant::NEVER`] when the
+    /// value stays.
+    pub(crate) fn at_instant(&self, start: Instant, now: Instant) -> (T, Instant) {
+        let (value, change) = self.at(now.saturating_since(start));
+        (value, change.map_or(Instant::NEVER, |after| start + after))
     }
 
     /// The values, in order.

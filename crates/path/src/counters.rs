@@ -1,0 +1,88 @@
+//! What became of the packets of one direction.
+
+use midhop_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Why a packet did not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The queue was full.
+    Queue,
+    /// Active queue management chose it.
+    Aqm,
+    /// The channel lost it.
+    Loss,
+    /// The channel turned over one of its bits.
+    BitErrors,
+    /// It was sent while the link was down.
+    Outage,
+    /// It was sent with a MODCOD that the signal was too weak for.
+    Acm,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: [Self; 6] =
+        [Self::Queue, Self::Aqm, Self::Loss, Self::BitErrors, Self::Outage, Self::Acm];
+
+    /// The name in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Aqm => "aqm",
+            Self::Loss => "loss",
+            Self::BitErrors => "bit-errors",
+            Self::Outage => "outage",
+            Self::Acm => "acm",
+        }
+    }
+}
+
+/// What became of the packets of one direction since it began.
+///
+/// Invariant: packets in + duplicates = packets out + drops + packets inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Packets handed to the link.
+    pub packets_in: u64,
+    /// Bytes handed to the link.
+    pub bytes_in: Bytes,
+    /// Packets that the sender has put onto the channel, lost there or not.
+    pub packets_sent: u64,
+    /// Bytes that the sender has put onto the channel: what cost capacity.
+    pub bytes_sent: Bytes,
+    /// Packets that came out, duplicates among them.
+    pub packets_out: u64,
+    /// Bytes that came out, those of duplicates among them.
+    pub bytes_out: Bytes,
+    /// Copies that the channel made.
+    pub duplicates: u64,
+    /// Packets dropped, by [`Cause`] in the order of [`Cause::ALL`].
+    drops: [u64; 6],
+    /// The most that ever waited.
+    pub queue_bytes_max: Bytes,
+    /// The most packets that ever waited.
+    pub queue_packets_max: u64,
+}
+
+impl Counters {
+    /// Packets dropped for this cause.
+    pub fn dropped(&self, cause: Cause) -> u64 {
+        self.drops[cause as usize]
+    }
+
+    /// Packets dropped for any cause.
+    pub fn dropped_in_all(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+
+    /// Each cause's name and its drops.
+    pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Cause::ALL.into_iter().map(|cause| (cause.name(), self.dropped(cause)))
+    }
+
+    pub(crate) fn drop(&mut self, cause: Cause) {
+        self.drops[cause as usize] += 1;
+    }
+}
