@@ -4,8 +4,9 @@
 //! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
 
 use crate::{
+    doctor,
     failure::{Failure, USAGE},
-    logging,
+    logging, run,
 };
 use clap::{Args, Parser, Subcommand};
 use midhop_pep::config::Plan;
@@ -39,6 +40,8 @@ enum Command {
     Run(RunArguments),
     /// Check a configuration and print what it means, every default included
     Check(CheckArguments),
+    /// Tell what this host supports, and prove interception with a real connection
+    Doctor(DoctorArguments),
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +61,16 @@ struct CheckArguments {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct DoctorArguments {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Be the child process that tries things
+    #[arg(long, hide = true)]
+    try_in_namespace: bool,
+}
+
 /// Does what the command line asks.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -70,13 +83,12 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
-        Command::Run(arguments) => read_plan(&arguments.config).map(drop),
-        Command::Check(arguments) => check(&arguments),
+        Command::Run(arguments) => run::run(&arguments.config).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
+        Command::Doctor(arguments) => doctor::examine(arguments.json),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    done.unwrap_or_else(|failure| failure.report())
 }
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {

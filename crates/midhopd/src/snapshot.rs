@@ -2,9 +2,47 @@
 //!
 //! Invariant: a counter (`…_total`) never falls while the daemon lives; everything else is a gauge.
 
+use crate::{
+    admission::Admission,
+    daemon::DataPlane,
+    ledger::{Count, Ledger},
+};
 use midhop_units::{Bytes, Duration};
 use serde::Serialize;
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+
+/// Where snapshots are taken from: what the threads of a data plane keep about themselves.
+#[derive(Debug, Clone)]
+pub struct Source {
+    ledgers: Vec<Arc<Ledger>>,
+    admission: Arc<Admission>,
+}
+
+impl Source {
+    /// The given data plane's; it may outlive it, and then shows the last that was.
+    pub fn of(data_plane: &DataPlane) -> Self {
+        Self { ledgers: data_plane.ledgers().to_vec(), admission: data_plane.admission().clone() }
+    }
+
+    /// Adds up what there is now.
+    pub fn take(&self) -> Snapshot {
+        let sum = |count: fn(&Ledger) -> &Count| -> u64 {
+            self.ledgers.iter().map(|ledger| count(ledger).value()).sum()
+        };
+        Snapshot {
+            flows: self.admission.flows(),
+            held_syns: sum(|ledger| &ledger.held),
+            buffered: Bytes::new(sum(|ledger| &ledger.buffered)),
+            split_total: sum(|ledger| &ledger.flows),
+            bypassed_by_rule_total: sum(|ledger| &ledger.bypassed_by_rule),
+            bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),
+            rejected_total: sum(|ledger| &ledger.rejected),
+            up_total: Bytes::new(sum(|ledger| &ledger.bytes_up)),
+            down_total: Bytes::new(sum(|ledger| &ledger.bytes_down)),
+            ..Snapshot::default()
+        }
+    }
+}
 
 /// The data plane at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -49,13 +49,14 @@ pub struct Intercept {
     pub accept: Accept,
     /// Names this daemon among others on the host: its nftable is `midhop_<instance>`.
     pub instance: String,
-    /// Firewall mark of intercepted packets; needs only to be unused on this host.
+    /// Firewall mark of intercepted packets; it and the next 16 need only be unused on this host.
     pub mark: u32,
     /// Routing table and rule priority that deliver marked packets to this host.
     pub table: u32,
     /// NFQUEUE on which SYNs wait for the far side.
     pub queue: u16,
-    /// Local port of the intercepting socket; no packet on the wire ever carries it.
+    /// Loopback port of the first leg's listener, the next legs take those above it; no packet on the
+    /// wire ever carries them.
     pub port: u16,
 }
 

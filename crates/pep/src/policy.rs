@@ -102,8 +102,8 @@ impl Policy {
         rule.legs.iter().find(|own| own.name == leg)
     }
 
-    pub(crate) fn overridden_legs(&self) -> impl Iterator<Item = &LegPlan> {
-        self.rules.iter().flat_map(|rule| &rule.legs)
+    pub(crate) fn overridden_legs_mut(&mut self) -> impl Iterator<Item = &mut LegPlan> {
+        self.rules.iter_mut().flat_map(|rule| &mut rule.legs)
     }
 }
 

@@ -101,34 +101,57 @@ impl Plan {
             .map_or(&self.legs[self.legs.len() - 1], |(_, leg)| leg)
     }
 
-    /// Every congestion control that some leg or rule names, each once, with its fallback.
-    pub fn congestion_controls(&self) -> Vec<(&str, Option<&str>)> {
-        let mut named: Vec<_> = self
-            .legs
-            .iter()
-            .chain(self.policy.overridden_legs())
-            .filter_map(|leg| Some((leg.congestion.as_deref()?, leg.fallback.as_deref())))
-            .collect();
-        named.sort_unstable();
-        named.dedup();
-        named
+    /// Puts another congestion control in the place of each that some leg or rule names.
+    ///
+    /// # Errors
+    /// The first that `replace` gives; some may have been replaced by then.
+    pub fn replace_congestion<E>(
+        &mut self,
+        mut replace: impl FnMut(&LegPlan) -> Result<Option<String>, E>,
+    ) -> Result<(), E> {
+        for leg in self.legs.iter_mut().chain(self.policy.overridden_legs_mut()) {
+            if leg.congestion.is_some() {
+                leg.congestion = replace(leg)?;
+            }
+        }
+        Ok(())
     }
 
-    /// What differs in `next` that a running daemon cannot take over, by key.
-    pub fn restart_needed(&self, next: &Self) -> Vec<&'static str> {
-        let differs = [
-            ("intercept.interfaces", self.intercept.interfaces != next.intercept.interfaces),
-            ("intercept.instance", self.intercept.instance != next.intercept.instance),
-            ("intercept.mark", self.intercept.mark != next.intercept.mark),
-            ("intercept.table", self.intercept.table != next.intercept.table),
-            ("intercept.queue", self.intercept.queue != next.intercept.queue),
-            ("intercept.port", self.intercept.port != next.intercept.port),
-            ("explicit.http_connect", self.explicit.http_connect != next.explicit.http_connect),
-            ("explicit.socks5", self.explicit.socks5 != next.explicit.socks5),
-            ("admin.listen", self.admin.listen != next.admin.listen),
-            ("log.format", self.log.format != next.log.format),
-            ("daemon.workers", self.daemon.workers != next.daemon.workers),
-        ];
-        differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
+    /// The plan that a running daemon goes on with when `next` is what it is asked for: the new one,
+    /// but for what cannot change while it runs. That is named by key.
+    #[must_use]
+    pub fn reloaded(&self, mut next: Self) -> (Self, Vec<String>) {
+        let mut kept = Vec::new();
+        let mut keep = |key: &str, differs: bool| {
+            if differs {
+                kept.push(key.to_owned());
+            }
+            differs
+        };
+        macro_rules! keep {
+            ($($table:ident . $field:ident),* $(,)?) => {$(
+                let key = concat!(stringify!($table), ".", stringify!($field));
+                if keep(key, self.$table.$field != next.$table.$field) {
+                    next.$table.$field = self.$table.$field.clone();
+                }
+            )*};
+        }
+        keep!(
+            intercept.interfaces,
+            intercept.instance,
+            intercept.mark,
+            intercept.table,
+            intercept.queue,
+            intercept.port,
+            explicit.http_connect,
+            explicit.socks5,
+            admin.listen,
+            log.format,
+            daemon.workers,
+        );
+        if keep("legs", self.legs != next.legs) {
+            next.legs = self.legs.clone();
+        }
+        (next, kept)
     }
 }

@@ -16,6 +16,9 @@ const BUFFER_MIN: Bytes = Bytes::new(4096);
 /// TCP's keep-alive times are whole seconds in 15 bits.
 const KEEPALIVE_MAX: Duration = Duration::from_s(32_767);
 
+/// How many firewall marks above the configured one the data plane uses.
+const MARKS: u32 = 16;
+
 /// A configuration cannot be read.
 pub type ReadError = Box<ConfigError>;
 
@@ -100,6 +103,13 @@ impl Config {
                 "take any number that no other firewall rule of this host uses",
             );
         }
+        if intercept.mark > u32::MAX - MARKS {
+            return fault(
+                &key.join("mark"),
+                format!("{} leaves no room for the {MARKS} marks above it", intercept.mark),
+                "take a smaller number",
+            );
+        }
         // 253 to 255 are the kernel's own tables, and a rule's priority must come before theirs.
         if !(1..=32_765).contains(&intercept.table) || (253..=255).contains(&intercept.table) {
             return fault(
@@ -110,6 +120,13 @@ impl Config {
         }
         if intercept.port == 0 {
             return fault(&key.join("port"), "port 0 cannot be listened on", "take a free port");
+        }
+        if usize::from(u16::MAX - intercept.port) < self.legs.len() {
+            return fault(
+                &key.join("port"),
+                format!("{} leaves no room above it for one port per leg", intercept.port),
+                "take a smaller number",
+            );
         }
         Ok(())
     }

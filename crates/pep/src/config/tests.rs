@@ -115,7 +115,9 @@ fn impossible_values_are_refused_by_key() {
         ("[intercept]\ninstance = \"A b\"", "intercept.instance", "table"),
         ("[intercept]\nmark = 0", "intercept.mark", "unmarked"),
         ("[intercept]\ntable = 254", "intercept.table", "of our own"),
+        ("[intercept]\nmark = 4294967290", "intercept.mark", "above it"),
         ("[intercept]\nport = 0", "intercept.port", "port 0"),
+        ("[intercept]\nport = 65535\n[legs.s]", "intercept.port", "one port per leg"),
         ("[explicit]\nsocks5 = \"[::]:1080\"\nclients = []", "explicit.clients", "nobody"),
         ("[explicit]\nsocks5 = \"127.0.0.1:9310\"", "admin.listen", "twice"),
         ("[explicit]\nrequest_timeout = \"0 s\"", "explicit.request_timeout", "zero"),
@@ -161,22 +163,27 @@ fn an_unknown_key_is_refused_with_its_place_and_the_nearest_known_one() {
 }
 
 #[test]
-fn a_reload_names_what_needs_a_restart() {
-    let old = plan("");
-    let new = plan("[intercept]\nqueue = 9\n[limits]\nflows = 7\n[admin]\nlisten = []");
-    assert_eq!(old.restart_needed(&new), ["intercept.queue", "admin.listen"]);
-    assert!(old.restart_needed(&old).is_empty());
+fn a_reload_takes_what_it_can_and_names_the_rest() {
+    let old = plan("[legs.sat0]");
+    let asked = plan(
+        "[intercept]\nqueue = 9\naccept = \"early\"\n[limits]\nflows = 7\n[admin]\nlisten = []\n\
+         [legs.sat1]\n[[rules]]\naction = \"reject\"",
+    );
+    let (new, kept) = old.reloaded(asked.clone());
+    assert_eq!(kept, ["intercept.queue", "admin.listen", "legs"]);
+    assert_eq!((new.intercept.queue, new.limits.flows), (old.intercept.queue, 7));
+    assert_eq!((&new.legs, &new.policy), (&old.legs, &asked.policy));
+    assert_eq!(old.reloaded(old.clone()), (old.clone(), Vec::new()));
 }
 
 #[test]
-fn congestion_controls_are_collected_from_legs_and_rules() {
-    let plan = plan(
+fn congestion_controls_are_replaced_in_legs_and_rules() {
+    let mut plan = plan(
         r#"
         [legs.sat0]
         congestion = "hybla"
         fallback = "cubic"
         [legs.eth0]
-        congestion = "bbr"
         [[rules]]
         match.destination_port = 5001
         action = "split"
@@ -184,10 +191,16 @@ fn congestion_controls_are_collected_from_legs_and_rules() {
         legs.sat0.pacing = "2 Mbit/s"
     "#,
     );
-    assert_eq!(
-        plan.congestion_controls(),
-        [("bbr", None), ("hybla", Some("cubic")), ("vegas", None)]
-    );
+    let mut asked = Vec::new();
+    let replaced: Result<(), String> = plan.replace_congestion(|leg| {
+        asked.push((leg.name.clone(), leg.congestion.clone().unwrap_or_default()));
+        Ok(Some("cubic".to_owned()))
+    });
+    assert_eq!(replaced, Ok(()));
+    let asked: Vec<_> = asked.iter().map(|(leg, name)| (leg.as_str(), name.as_str())).collect();
+    assert_eq!(asked, [("sat0", "hybla"), ("eth0", "vegas"), ("sat0", "hybla")]);
+    let named: Vec<_> = plan.legs.iter().map(|leg| leg.congestion.as_deref()).collect();
+    assert_eq!(named, [None, Some("cubic"), None]);
 }
 
 proptest! {

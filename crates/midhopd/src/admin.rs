@@ -1,0 +1,151 @@
+//! The admin server: metrics, a live status page and a health check over HTTP.
+//!
+//! Invariant: whatever a client does, it holds at most one of [`CONNECTIONS_MAX`] places, for at most
+//! [`CONNECTION_TIME`], with at most [`HEAD_BYTES_MAX`] of what it sent; nothing it does reaches the
+//! data plane, from which this server only takes snapshots.
+
+use crate::{metrics, snapshot::Snapshot};
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{self, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use midhop_units::Duration;
+use serde::Serialize;
+use std::{convert::Infallible, sync::Arc};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time,
+};
+
+/// Connections served at a time; others wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a connection may live, however its client dawdles.
+const CONNECTION_TIME: time::Duration = time::Duration::from_secs(60);
+/// How long a client may take to send a request's head.
+const HEAD_TIME: time::Duration = time::Duration::from_secs(5);
+/// How long a client's head may be.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+const PAGE: &str = include_str!("admin/page.html");
+/// The page holds all that it needs and talks to nobody else.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
+    script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
+
+/// The daemon as its status page shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// The version of the program.
+    pub version: &'static str,
+    /// The daemon's name among others on this host.
+    pub instance: String,
+    /// Since its start.
+    pub uptime_s: f64,
+    /// Whether it takes no new flows any more.
+    pub draining: bool,
+    /// The data plane now.
+    pub data_plane: Snapshot,
+}
+
+/// Whatever can tell the status.
+pub type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
+
+/// Serves until it is dropped.
+pub async fn serve(listener: TcpListener, source: StatusSource) -> Infallible {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // The semaphore is never closed; were it, refusing to serve would be the safe side.
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return std::future::pending().await;
+        };
+        let Some(stream) = accept(&listener).await else { continue };
+        let source = source.clone();
+        tokio::spawn(async move {
+            if time::timeout(CONNECTION_TIME, serve_connection(stream, source)).await.is_err() {
+                tracing::debug!("admin client took too long");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    match listener.accept().await {
+        Ok((stream, _)) => Some(stream),
+        Err(error) => {
+            // Out of descriptors, most likely: trying again at once would only burn the processor.
+            tracing::warn!(%error, "admin connection not accepted");
+            time::sleep(time::Duration::from_millis(100)).await;
+            None
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, source: StatusSource) {
+    let service = service_fn(|request| {
+        let response = respond(&request, &source);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "admin client went wrong");
+    }
+}
+
+fn respond(request: &Request<Incoming>, source: &StatusSource) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri().path() {
+        "/" => {
+            let mut page = typed("text/html; charset=utf-8", PAGE);
+            let policy = HeaderValue::from_static(PAGE_POLICY);
+            page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+            page
+        }
+        "/metrics" => {
+            let status = source();
+            match metrics::render(status.data_plane, Duration::from_s_f64(status.uptime_s)) {
+                Ok(text) => typed(metrics::MEDIA_TYPE, text),
+                Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered\n"),
+            }
+        }
+        "/status.json" => match serde_json::to_vec(&source()) {
+            Ok(json) => typed("application/json", json),
+            Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "status not rendered\n"),
+        },
+        "/healthz" if source().draining => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        "/healthz" => plain(StatusCode::OK, "ok\n"),
+        _ => plain(StatusCode::NOT_FOUND, "see /, /metrics, /status.json, /healthz\n"),
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = typed("text/plain; charset=utf-8", text);
+    *response.status_mut() = status;
+    response
+}
+
+fn typed(media_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Tells what this host supports, and proves interception with a real connection.
+//!
+//! What concerns the host is looked at here. What has to be tried is tried by a child process in
+//! network namespaces of its own, in a user namespace of its own where privileges are missing, so
+//! that nothing that goes wrong there can touch the host.
+
+mod host;
+mod probe;
+mod proof;
+mod room;
+
+use crate::failure::Failure;
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt,
+    io::Write,
+    process::{Command, ExitCode, Stdio},
+};
+
+/// What was found about one thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The thing.
+    pub name: String,
+    /// How it stands.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub detail: String,
+    /// What would do, where something is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// How a thing stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is there.
+    Yes,
+    /// It is missing, and interception needs it.
+    No,
+    /// It is missing or set unfavourably; the daemon runs, but not at its best.
+    Could,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl Verdict {
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Yes => "✓",
+            Self::No => "✗",
+            Self::Could => "!",
+            Self::Unknown => "?",
+        }
+    }
+}
+
+impl Finding {
+    fn yes(name: &str, detail: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), verdict: Verdict::Yes, detail: detail.into(), hint: None }
+    }
+
+    fn of(name: &str, verdict: Verdict, detail: impl Into<String>, hint: &str) -> Self {
+        let hint = (verdict != Verdict::Yes).then(|| hint.to_owned());
+        Self { name: name.to_owned(), verdict, detail: detail.into(), hint }
+    }
+}
+
+/// All findings, as a table.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Whether interception works here.
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.findings.iter().map(|found| found.name.chars().count()).max();
+        let width = width.unwrap_or_default();
+        for found in &self.findings {
+            writeln!(f, "{} {:width$}  {}", found.verdict.sign(), found.name, found.detail)?;
+            if let Some(hint) = &found.hint {
+                writeln!(f, "  {:width$}  → {hint}", "")?;
+            }
+        }
+        let sum = if self.ok {
+            "Interception works on this host."
+        } else {
+            "Interception does not work as things are: see ✗ above."
+        };
+        writeln!(f, "\n{sum}")
+    }
+}
+
+/// Examines the host and prints what was found. The exit code says whether interception works.
+///
+/// # Errors
+/// When the findings cannot be printed.
+pub fn examine(json: bool) -> Result<ExitCode, Failure> {
+    let mut findings = host::examine();
+    match ask_child() {
+        Ok(proven) => findings.extend(proven),
+        Err(reason) => findings.push(Finding::of(
+            "interception proven",
+            Verdict::No,
+            reason,
+            "run as root, or allow unprivileged user namespaces (user.max_user_namespaces)",
+        )),
+    }
+    let ok = findings.iter().all(|found| found.verdict != Verdict::No);
+    let report = Report { ok, findings };
+    let printed = if json {
+        let json = serde_json::to_string_pretty(&report);
+        json.map_err(|error| Failure::run("the findings cannot be printed").because(error))? + "\n"
+    } else {
+        report.to_string()
+    };
+    std::io::stdout()
+        .write_all(printed.as_bytes())
+        .map_err(|error| Failure::run("the findings cannot be printed").because(error))?;
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(crate::failure::RUN) })
+}
+
+/// The option by which the child that tries things is told apart.
+pub const CHILD_OPTION: &str = "--try-in-namespace";
+
+/// Lets a child process try what has to be tried.
+fn ask_child() -> Result<Vec<Finding>, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(program)
+        .args(["doctor", CHILD_OPTION])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|error| error.to_string())?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let last = errors.lines().rfind(|line| !line.trim().is_empty());
+        format!("the trial ended early ({}): {}", output.status, last.unwrap_or("it said nothing"))
+    })
+}
+
+/// The child's part: tries things and prints the findings as JSON.
+///
+/// # Errors
+/// When there is no namespace to be had to try things in.
+pub fn try_in_namespace() -> Result<ExitCode, Failure> {
+    room::isolate_process()
+        .map_err(|error| Failure::run("no namespace can be made").because(error))?;
+    let mut findings = probe::examine();
+    findings.extend(proof::examine());
+    serde_json::to_writer(std::io::stdout(), &findings)
+        .map_err(|error| Failure::run("the findings cannot be printed").because(error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_aligned_and_says_what_to_do() {
+        let findings = vec![
+            Finding::yes("nft", "nftables v1.0.6"),
+            Finding::of("forwarding", Verdict::Could, "off", "turn it on"),
+        ];
+        let report = Report { ok: true, findings };
+        assert_eq!(
+            report.to_string(),
+            "✓ nft         nftables v1.0.6\n! forwarding  off\n              → turn it on\n\n\
+             Interception works on this host.\n"
+        );
+    }
+
+    #[test]
+    fn findings_survive_the_way_from_child_to_parent() {
+        let found = Finding::of("a", Verdict::No, "b", "c");
+        let json = serde_json::to_string(&found).expect("json");
+        assert_eq!(serde_json::from_str::<Finding>(&json).expect("finding"), found);
+    }
+}

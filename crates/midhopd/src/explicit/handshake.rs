@@ -1,0 +1,246 @@
+//! What a client says before its bytes flow, as a sans-IO machine, whichever protocol it speaks.
+//!
+//! The caller hands in what it read ([`Handshake::handle_input`]), writes what there is to write
+//! ([`Handshake::poll_output`]) and looks at [`Handshake::state`]; it does so after each input. Once
+//! the client has asked, the caller tries to connect and tells the outcome ([`Handshake::answer`]).
+//!
+//! Invariant: bytes that follow the request are kept in order and given back by
+//! [`Handshake::into_rest`]; none is lost. They are never more than came in one piece with the
+//! request's end, as nothing is wanted after that.
+
+use super::{http, socks};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+/// Where a client wants to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// An address.
+    Address(SocketAddr),
+    /// A name that is to be looked up, and a port.
+    Name(String, u16),
+}
+
+impl Target {
+    /// The target `host`, a name or an address, if it can be one.
+    pub(super) fn of(host: &str, port: u16) -> Option<Self> {
+        if port == 0 {
+            return None;
+        }
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Some(Self::Address(SocketAddr::new(address.to_canonical(), port)));
+        }
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let is_name = !host.is_empty() && host.len() <= 253 && host.bytes().all(plain);
+        is_name.then(|| Self::Name(host.to_owned(), port))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name, port) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+/// What came of a client's wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Connected, from this address.
+    Connected(SocketAddr),
+    /// The client may not, or not there.
+    NotAllowed,
+    /// The far side refused.
+    Refused,
+    /// The far host does not answer for its network.
+    HostUnreachable,
+    /// There is no way to its network.
+    NetworkUnreachable,
+    /// The far side never answered.
+    TimedOut,
+    /// The name is not known.
+    NameUnknown,
+    /// Names are not looked up here.
+    NamesOff,
+    /// The proxy takes no more flows.
+    Full,
+    /// The proxy failed.
+    Failed,
+}
+
+/// How far a handshake is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// The client has more to say.
+    Reading,
+    /// The client wants to go there; it waits for [`Handshake::answer`].
+    Asked(Target),
+    /// The client was told that it is connected: its bytes flow.
+    Connected,
+    /// The client was told no, or talked nonsense: to be closed once the output is written.
+    Refused,
+}
+
+/// Which protocol a listener speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 CONNECT.
+    HttpConnect,
+    /// SOCKS5.
+    Socks5,
+}
+
+/// One client's handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    protocol: Protocol,
+    stage: Stage,
+    input: Vec<u8>,
+    /// How much of `input` has been looked at for the end of an HTTP head.
+    scanned: usize,
+    output: Vec<u8>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Greeting,
+    Request,
+}
+
+/// What a parser made of the input so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed<T> {
+    /// It is not all there.
+    More,
+    /// It is there and took so many bytes.
+    Done(T, usize),
+    /// It is wrong: say this and close.
+    Wrong(Vec<u8>),
+}
+
+impl Handshake {
+    /// A client that has just connected.
+    pub const fn new(protocol: Protocol) -> Self {
+        let stage = match protocol {
+            Protocol::HttpConnect => Stage::Request,
+            Protocol::Socks5 => Stage::Greeting,
+        };
+        Self {
+            protocol,
+            stage,
+            input: Vec::new(),
+            scanned: 0,
+            output: Vec::new(),
+            state: State::Reading,
+        }
+    }
+
+    /// How far it is.
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Takes what the client sent.
+    pub fn handle_input(&mut self, bytes: &[u8]) {
+        if self.state == State::Refused {
+            return;
+        }
+        self.input.extend_from_slice(bytes);
+        while self.state == State::Reading && self.advance() {}
+    }
+
+    /// Whether the caller is to read more from the client.
+    pub fn wants_input(&self) -> bool {
+        self.state == State::Reading
+    }
+
+    /// What is to be written to the client, if anything.
+    pub fn poll_output(&mut self) -> Option<Vec<u8>> {
+        (!self.output.is_empty()).then(|| std::mem::take(&mut self.output))
+    }
+
+    /// Tells the client what came of its wish. Without a wish nothing happens.
+    pub fn answer(&mut self, outcome: Outcome) {
+        if !matches!(self.state, State::Asked(_)) {
+            return;
+        }
+        self.output.extend(match self.protocol {
+            Protocol::HttpConnect => http::answer(outcome),
+            Protocol::Socks5 => socks::answer(outcome),
+        });
+        self.state = match outcome {
+            Outcome::Connected(_) => State::Connected,
+            _ => State::Refused,
+        };
+    }
+
+    /// The client took too long.
+    pub fn handle_timeout(&mut self) {
+        if self.state == State::Reading {
+            self.output.extend(match self.protocol {
+                Protocol::HttpConnect => http::too_late(),
+                Protocol::Socks5 => Vec::new(),
+            });
+            self.state = State::Refused;
+        }
+    }
+
+    /// The bytes that followed the request.
+    pub fn into_rest(self) -> Vec<u8> {
+        self.input
+    }
+
+    /// One step; whether another may follow without further input.
+    fn advance(&mut self) -> bool {
+        match (self.protocol, self.stage) {
+            (Protocol::Socks5, Stage::Greeting) => {
+                let parsed = socks::parse_greeting(&self.input);
+                if let Some(reply) = self.take(parsed) {
+                    self.output.extend(reply);
+                    self.stage = Stage::Request;
+                    return true;
+                }
+            }
+            (Protocol::Socks5, Stage::Request) => {
+                let parsed = socks::parse_request(&self.input);
+                self.ask(parsed);
+            }
+            (Protocol::HttpConnect, _) => {
+                let parsed = http::parse(&self.input, self.scanned);
+                self.scanned = self.input.len();
+                self.ask(parsed);
+            }
+        }
+        false
+    }
+
+    fn ask(&mut self, parsed: Parsed<Target>) {
+        if let Some(target) = self.take(parsed) {
+            self.state = State::Asked(target);
+        }
+    }
+
+    fn take<T>(&mut self, parsed: Parsed<T>) -> Option<T> {
+        match parsed {
+            Parsed::More => None,
+            Parsed::Done(value, length) => {
+                self.input.drain(..length.min(self.input.len()));
+                Some(value)
+            }
+            Parsed::Wrong(reply) => {
+                self.output.extend(reply);
+                self.input.clear();
+                self.state = State::Refused;
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! HTTP/1.1 CONNECT.
+//!
+//! Source: RFC 9110 §9.3.6 (the method), RFC 9112 §3.2.3 (authority-form), RFC 9209 (Proxy-Status).
+
+use super::handshake::{Outcome, Parsed, Target};
+
+/// The longest request head that is read.
+pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+
+/// Parses a request head at the start of `input`, of which `scanned` bytes were there at the last
+/// call, so that a client that sends byte by byte costs no more than another.
+pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
+    let fresh = scanned.saturating_sub(3).min(input.len());
+    if !ends_head(&input[fresh..]) {
+        return if input.len() > HEAD_BYTES_MAX { too_long() } else { Parsed::More };
+    }
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(input) {
+        Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
+        Ok(httparse::Status::Partial) if input.len() <= HEAD_BYTES_MAX => return Parsed::More,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return too_long(),
+        Err(_) => return wrong("400 Bad Request", "http_request_error", ""),
+    };
+    if request.method != Some("CONNECT") {
+        return wrong("405 Method Not Allowed", "http_request_denied", "Allow: CONNECT\r\n");
+    }
+    let has_body = request.headers.iter().any(|header| {
+        header.name.eq_ignore_ascii_case("transfer-encoding")
+            || (header.name.eq_ignore_ascii_case("content-length")
+                && header.value.trim_ascii() != b"0")
+    });
+    let host_missing = request.version == Some(1)
+        && !request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("host"));
+    let target = request.path.and_then(parse_authority);
+    match target {
+        Some(target) if !has_body && !host_missing => Parsed::Done(target, length),
+        _ => wrong("400 Bad Request", "http_request_error", ""),
+    }
+}
+
+/// The response head for `outcome`.
+pub(super) fn answer(outcome: Outcome) -> Vec<u8> {
+    let (status, error) = match outcome {
+        Outcome::Connected(_) => return b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
+        Outcome::NotAllowed => ("403 Forbidden", "destination_ip_prohibited"),
+        Outcome::NamesOff => ("403 Forbidden", "http_request_denied"),
+        Outcome::Refused => ("502 Bad Gateway", "connection_refused"),
+        Outcome::HostUnreachable => ("502 Bad Gateway", "destination_unavailable"),
+        Outcome::NetworkUnreachable => ("502 Bad Gateway", "destination_ip_unroutable"),
+        Outcome::NameUnknown => ("502 Bad Gateway", "dns_error"),
+        Outcome::TimedOut => ("504 Gateway Timeout", "connection_timeout"),
+        Outcome::Full => ("503 Service Unavailable", "connection_limit_reached"),
+        Outcome::Failed => ("500 Internal Server Error", "proxy_internal_error"),
+    };
+    refusal(status, error, "")
+}
+
+/// The response to a client that did not finish its request.
+pub(super) fn too_late() -> Vec<u8> {
+    refusal("408 Request Timeout", "http_request_error", "")
+}
+
+/// Whether an empty line ends in `bytes`: bare line feeds count, as httparse takes them.
+fn ends_head(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
+}
+
+/// `host:port`, with IPv6 addresses in brackets.
+fn parse_authority(text: &str) -> Option<Target> {
+    let (host, port) = text.rsplit_once(':')?;
+    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let port = port.parse().ok()?;
+    match host.strip_prefix('[') {
+        Some(bracketed) => {
+            let address: std::net::Ipv6Addr = bracketed.strip_suffix(']')?.parse().ok()?;
+            Target::of(&address.to_string(), port)
+        }
+        None => Target::of(host, port),
+    }
+}
+
+fn too_long() -> Parsed<Target> {
+    wrong("431 Request Header Fields Too Large", "http_request_error", "")
+}
+
+fn wrong(status: &str, error: &str, headers: &str) -> Parsed<Target> {
+    Parsed::Wrong(refusal(status, error, headers))
+}
+
+fn refusal(status: &str, error: &str, headers: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status}\r\nProxy-Status: midhopd; error={error}\r\n{headers}\
+         Content-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .into_bytes()
+}

@@ -1,0 +1,202 @@
+//! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
+
+use crate::snapshot::{LegSnapshot, Snapshot};
+use midhop_units::Duration;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
+    metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
+    registry::{Registry, Unit},
+};
+use std::{collections::BTreeMap, fmt};
+
+/// The media type of what [`render`] gives.
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Renders a snapshot.
+///
+/// # Errors
+/// Only where text cannot be put together at all.
+pub fn render(snapshot: Snapshot, uptime: Duration) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("midhop");
+    let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The program that runs", build);
+    registry.register_collector(Box::new(Source { snapshot, uptime }));
+    let mut rendered = String::new();
+    text::encode(&mut rendered, &registry)?;
+    Ok(rendered)
+}
+
+#[derive(Debug)]
+struct Source {
+    snapshot: Snapshot,
+    uptime: Duration,
+}
+
+impl Collector for Source {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let at = &self.snapshot;
+        let mut gauge = |name, help, unit: Option<Unit>, value: f64| {
+            let gauge = ConstGauge::new(value);
+            let encoder =
+                encoder.encode_descriptor(name, help, unit.as_ref(), gauge.metric_type())?;
+            gauge.encode(encoder)
+        };
+        gauge("uptime", "Since the start", Some(Unit::Seconds), self.uptime.as_s_f64())?;
+        gauge("flows", "Live flows", None, at.flows as f64)?;
+        gauge("flows_max", "Flows that may live at a time", None, at.flows_max as f64)?;
+        gauge("held_syns", "Clients waiting for the far side", None, at.held_syns as f64)?;
+        let bytes = Some(Unit::Bytes);
+        gauge("buffer", "Data held for all flows", bytes.clone(), at.buffered.get() as f64)?;
+        gauge("buffer_max", "Data that may be held", bytes, at.buffered_max.get() as f64)?;
+
+        let actions = [
+            ("split", at.split_total),
+            ("bypass_rule", at.bypassed_by_rule_total),
+            ("bypass_limit", at.bypassed_by_limit_total),
+            ("reject", at.rejected_total),
+        ];
+        family(
+            &mut encoder,
+            ("flows_started", "New flows by what became of them", None),
+            actions.map(|(action, count)| ([("action", action)], ConstCounter::new(count))),
+        )?;
+        family(
+            &mut encoder,
+            ("flows_refused", "Flows whose far side did not accept, by why", None),
+            labelled("reason", &at.refused_total),
+        )?;
+        family(
+            &mut encoder,
+            ("flows_ended", "Flows that ended, by how", None),
+            labelled("end", &at.ended_total),
+        )?;
+        family(
+            &mut encoder,
+            ("relayed", "Bytes relayed, by direction", Some(Unit::Bytes)),
+            [("up", at.up_total), ("down", at.down_total)]
+                .map(|(way, bytes)| ([("direction", way)], ConstCounter::new(bytes.get()))),
+        )?;
+        self.encode_legs(&mut encoder)
+    }
+}
+
+impl Source {
+    fn encode_legs(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.leg_family(encoder, ("leg_connections", "Live connections of a leg", None), |leg| {
+            Some(ConstGauge::new(leg.connections))
+        })?;
+        let bytes = Some(Unit::Bytes);
+        self.leg_family(encoder, ("leg_sent", "Bytes sent into a leg", bytes.clone()), |leg| {
+            Some(ConstCounter::new(leg.sent_total.get()))
+        })?;
+        self.leg_family(encoder, ("leg_received", "Bytes received from a leg", bytes), |leg| {
+            Some(ConstCounter::new(leg.received_total.get()))
+        })?;
+        self.leg_family(
+            encoder,
+            ("leg_retransmissions", "Segments sent again into a leg", None),
+            |leg| Some(ConstCounter::new(leg.retransmissions_total)),
+        )?;
+        self.leg_family(
+            encoder,
+            ("leg_rtt_samples", "Round-trip times sampled on a leg", None),
+            |leg| Some(ConstCounter::new(leg.rtt_samples_total)),
+        )?;
+        let seconds = Some(Unit::Seconds);
+        self.leg_family(
+            encoder,
+            ("leg_rtt", "Smoothed round-trip time of a leg's connections", seconds.clone()),
+            |leg| Some(ConstGauge::new(leg.rtt?.as_s_f64())),
+        )?;
+        self.leg_family(
+            encoder,
+            ("leg_rtt_min", "Shortest round-trip time seen on a leg", seconds),
+            |leg| Some(ConstGauge::new(leg.rtt_min?.as_s_f64())),
+        )
+    }
+
+    fn leg_family<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family_is: FamilyIs,
+        value: impl Fn(&LegSnapshot) -> Option<M>,
+    ) -> Result<(), fmt::Error> {
+        let values = self
+            .snapshot
+            .legs
+            .iter()
+            .filter_map(|(name, leg)| Some(([("leg", name.as_str())], value(leg)?)));
+        family(encoder, family_is, values)
+    }
+}
+
+/// Name, help and unit of a family.
+type FamilyIs = (&'static str, &'static str, Option<Unit>);
+
+fn labelled<'a>(
+    label: &'static str,
+    counts: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = ([(&'static str, &'a str); 1], ConstCounter<u64>)> {
+    counts.iter().map(move |(value, count)| ([(label, value.as_str())], ConstCounter::new(*count)))
+}
+
+/// Encodes a family; one without members is left out.
+fn family<L: EncodeLabelSet, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): FamilyIs,
+    members: impl IntoIterator<Item = (L, M)>,
+) -> Result<(), fmt::Error> {
+    let mut members = members.into_iter().peekable();
+    let Some((_, first)) = members.peek() else { return Ok(()) };
+    let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), first.metric_type())?;
+    for (labels, member) in members {
+        member.encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_units::Bytes;
+
+    #[test]
+    fn a_snapshot_is_rendered_whole() {
+        let leg = LegSnapshot {
+            connections: 3,
+            sent_total: Bytes::new(5),
+            retransmissions_total: 2,
+            rtt: Some(Duration::from_ms(600)),
+            ..LegSnapshot::default()
+        };
+        let snapshot = Snapshot {
+            flows: 7,
+            split_total: 9,
+            bypassed_by_limit_total: 1,
+            ended_total: BTreeMap::from([("fin".to_owned(), 2)]),
+            down_total: Bytes::new(1 << 40),
+            legs: BTreeMap::from([("sat\"0".to_owned(), leg)]),
+            ..Snapshot::default()
+        };
+        let rendered = render(snapshot, Duration::from_ms(1500)).expect("rendered");
+        for line in [
+            "midhop_flows 7.0",
+            "midhop_uptime_seconds 1.5",
+            "midhop_flows_started_total{action=\"split\"} 9",
+            "midhop_flows_started_total{action=\"bypass_limit\"} 1",
+            "midhop_flows_ended_total{end=\"fin\"} 2",
+            "midhop_relayed_bytes_total{direction=\"down\"} 1099511627776",
+            "midhop_leg_connections{leg=\"sat\\\"0\"} 3",
+            "midhop_leg_sent_bytes_total{leg=\"sat\\\"0\"} 5",
+            "midhop_leg_retransmissions_total{leg=\"sat\\\"0\"} 2",
+            "midhop_leg_rtt_seconds{leg=\"sat\\\"0\"} 0.6",
+            "# TYPE midhop_leg_retransmissions counter",
+            "# UNIT midhop_relayed_bytes bytes",
+        ] {
+            assert!(rendered.lines().any(|own| own == line), "no \"{line}\" in:\n{rendered}");
+        }
+        assert!(rendered.ends_with("# EOF\n"));
+        assert!(!rendered.contains("leg_rtt_min") && !rendered.contains("flows_refused"));
+    }
+}

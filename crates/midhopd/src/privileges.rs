@@ -1,0 +1,80 @@
+//! Which privileges the daemon keeps while it serves, and how many files it may open.
+//!
+//! Invariant: called before any other thread exists, as capabilities belong to threads and are
+//! inherited by new ones.
+
+use crate::failure::Failure;
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// What is needed for as long as the daemon serves: own nftables and routes, transparent sockets, and
+/// clients' source ports below 1024.
+const KEPT: [Capability; 3] =
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+
+/// Gives up every capability that serving does not need, for good.
+///
+/// # Errors
+/// When the kernel refuses to lower privileges.
+pub fn drop_unneeded() -> Result<(), Failure> {
+    let failure = |error| Failure::run("privileges cannot be dropped").because(error);
+    let kept: CapsHashSet = KEPT.into_iter().collect();
+    let bounded = caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP);
+    if bounded.map_err(failure)? {
+        for capability in caps::read(None, CapSet::Bounding).map_err(failure)? {
+            if !kept.contains(&capability) {
+                caps::drop(None, CapSet::Bounding, capability).map_err(failure)?;
+            }
+        }
+    }
+    // From the outside in: what is lowered first must not be a condition of what follows.
+    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+        let lowered: CapsHashSet =
+            caps::read(None, set).map_err(failure)?.intersection(&kept).copied().collect();
+        caps::set(None, set, &lowered).map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// Whether this process may intercept.
+///
+/// # Errors
+/// When it lacks the capability, with what would give it.
+pub fn check_interception() -> Result<(), Failure> {
+    let missing: Vec<String> = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
+        .into_iter()
+        .filter(|capability| !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
+        .map(|capability| capability.to_string())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::run(format!("interception needs {}", missing.join(" and "))).hint(
+        "run as root, or under systemd with AmbientCapabilities=; \
+         without privileges only [explicit] listeners work (leave intercept.interfaces empty)",
+    ))
+}
+
+/// Raises the limit on open files as far as it may be raised and is of use; says so where that is
+/// less than `wanted`.
+pub fn raise_file_limit(wanted: u64) {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if soft >= wanted {
+        return;
+    }
+    // Beyond the hard limit takes CAP_SYS_RESOURCE, which we may or may not have.
+    if wanted > hard && setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
+        return;
+    }
+    let reached = wanted.min(hard);
+    let raised = setrlimit(Resource::RLIMIT_NOFILE, reached, hard).is_ok();
+    let reached = if raised { reached } else { soft };
+    if reached < wanted {
+        tracing::warn!(
+            reached,
+            wanted,
+            "fewer open files than limits.flows may need: flows beyond pass by; \
+             raise LimitNOFILE= or ulimit -n"
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! The daemon's life: start, serve, reload, drain, end.
+//!
+//! Invariant: whatever fails at the start, nothing of it is left: sockets are opened before anything
+//! is put into the system, and what was put there goes with the value that stands for it.
+
+use crate::{
+    admin::{self, Status, StatusSource},
+    cli,
+    congestion::Congestion,
+    daemon::DataPlane,
+    failure::Failure,
+    logging::Logging,
+    notify::{self, Notice},
+    privileges, snapshot,
+};
+use midhop_pep::config::Plan;
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    time,
+};
+
+/// How often a draining daemon looks whether its last flow has ended.
+const DRAIN_TICK: Duration = Duration::from_millis(50);
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// When the configuration is wrong or the host refuses something; nothing is left behind then.
+pub fn run(config: &Path) -> Result<(), Failure> {
+    let plan = cli::read_plan(config)?;
+    let logging = Logging::start(&plan.log)?;
+    check_host(&plan)?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::run("no event loop can be had").because(error))?;
+    // Starting and ending block, as does a reload: the loop only waits and serves the admin page.
+    let entered = runtime.enter();
+    let mut signals = Signals::new()?;
+    let mut daemon = Daemon::start(plan, logging)?;
+    drop(entered);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        interfaces = ?daemon.plan.intercept.interfaces.0,
+        admin = ?daemon.plan.admin.listen.0,
+        "serving"
+    );
+    notify::send(Notice::Ready);
+    while let Order::Reload = runtime.block_on(signals.next()) {
+        daemon.reload(config);
+    }
+    notify::send(Notice::Stopping);
+    daemon.take_no_more();
+    runtime.block_on(daemon.drain(&mut signals));
+    Ok(())
+}
+
+/// Checks what the plan takes for granted of this host.
+fn check_host(plan: &Plan) -> Result<(), Failure> {
+    let intercepts = !plan.intercept.interfaces.is_empty();
+    if !intercepts && plan.explicit.http_connect.is_empty() && plan.explicit.socks5.is_empty() {
+        return Err(Failure::usage("the configuration proxies nothing").hint(
+            "list interfaces in [intercept], or addresses in explicit.http_connect or explicit.socks5",
+        ));
+    }
+    for interface in plan.intercept.interfaces.iter() {
+        if !exists(interface) {
+            return Err(Failure::run(format!("there is no interface \"{interface}\""))
+                .hint("intercept.interfaces names it; `ip link` lists those of this host"));
+        }
+    }
+    for leg in &plan.legs {
+        if let Some(interface) = leg.interface.as_deref().filter(|name| !exists(name)) {
+            tracing::warn!(leg = leg.name, interface, "there is no such interface yet");
+        }
+    }
+    if intercepts { privileges::check_interception() } else { Ok(()) }
+}
+
+fn exists(interface: &str) -> bool {
+    nix::net::if_::if_nametoindex(interface).is_ok()
+}
+
+struct Signals {
+    reload: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::run("signals cannot be heard").because(error))
+        };
+        Ok(Self {
+            reload: listen(SignalKind::hangup())?,
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Order {
+        tokio::select! {
+            _ = self.reload.recv() => Order::Reload,
+            _ = self.terminate.recv() => Order::End,
+            _ = self.interrupt.recv() => Order::End,
+        }
+    }
+}
+
+/// What a signal asks for.
+enum Order {
+    Reload,
+    End,
+}
+
+/// A running daemon.
+struct Daemon {
+    // Declared in the order in which things go: the data plane first, with its interception.
+    data_plane: DataPlane,
+    congestion: Congestion,
+    plan: Plan,
+    logging: Logging,
+    draining: Arc<AtomicBool>,
+}
+
+impl Daemon {
+    fn start(mut plan: Plan, logging: Logging) -> Result<Self, Failure> {
+        let admin = plan
+            .admin
+            .listen
+            .iter()
+            .map(|address| listen(*address, "admin.listen"))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut congestion = Congestion::default();
+        congestion.activate(&mut plan)?;
+        // Two sockets a flow, pipes, and some for ourselves.
+        privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
+        privileges::drop_unneeded()?;
+        let data_plane = DataPlane::start(plan.clone())
+            .map_err(|error| Failure::run("the data plane did not start").because(error))?;
+        let draining = Arc::new(AtomicBool::new(false));
+        let daemon = Self { data_plane, congestion, plan, logging, draining };
+        let source = daemon.status_source();
+        for listener in admin {
+            tokio::spawn(admin::serve(listener, source.clone()));
+        }
+        Ok(daemon)
+    }
+
+    fn status_source(&self) -> StatusSource {
+        let started = Instant::now();
+        let source = snapshot::Source::of(&self.data_plane);
+        let draining = self.draining.clone();
+        let instance = self.plan.intercept.instance.clone();
+        Arc::new(move || Status {
+            version: env!("CARGO_PKG_VERSION"),
+            instance: instance.clone(),
+            uptime_s: started.elapsed().as_secs_f64(),
+            draining: draining.load(Relaxed),
+            data_plane: source.take(),
+        })
+    }
+
+    /// Reads the configuration again; what is wrong is told, and changes nothing.
+    fn reload(&mut self, config: &Path) {
+        let next = cli::read_plan(config).and_then(|mut next| {
+            self.congestion.activate(&mut next)?;
+            self.logging.set(&next.log)?;
+            Ok(next)
+        });
+        match next {
+            Ok(next) => {
+                let (next, kept) = self.plan.reloaded(next);
+                for key in kept {
+                    tracing::warn!(key, "changed, but stays as it was until a restart");
+                }
+                self.plan = next;
+                self.data_plane.reload(self.plan.clone());
+                tracing::info!("configuration reloaded; live flows keep what they began with");
+            }
+            Err(failure) => {
+                let hint = failure.hint_text();
+                tracing::error!(error = %failure, hint, "configuration not reloaded, the old one stays");
+            }
+        }
+    }
+
+    /// From here on new flows pass directly.
+    fn take_no_more(&mut self) {
+        self.draining.store(true, Relaxed);
+        self.data_plane.end_interception();
+    }
+
+    /// Waits for the live flows: to their end, or to the end of patience.
+    async fn drain(&self, signals: &mut Signals) {
+        let patience = self.plan.daemon.drain;
+        tracing::info!(flows = self.flows(), %patience, "draining: new flows pass directly");
+        let ended = async {
+            let mut tick = time::interval(DRAIN_TICK);
+            while self.flows() > 0 {
+                tick.tick().await;
+            }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = time::sleep(patience.into()) => {}
+            () = ended_by(signals) => {}
+        }
+        match self.flows() {
+            0 => tracing::info!("drained"),
+            flows => tracing::warn!(flows, "flows that had not ended are reset"),
+        }
+    }
+
+    fn flows(&self) -> u64 {
+        self.data_plane.admission().flows()
+    }
+}
+
+/// Waits for the second order to end; there is nothing to reload any more.
+async fn ended_by(signals: &mut Signals) {
+    while let Order::Reload = signals.next().await {}
+}
+
+/// Listens on `address`, for which `key` asks.
+fn listen(address: SocketAddr, key: &str) -> Result<tokio::net::TcpListener, Failure> {
+    let listening = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        tokio::net::TcpListener::from_std(listener)
+    });
+    listening.map_err(|error| {
+        Failure::run(format!("{key}: cannot listen on {address}"))
+            .because(error)
+            .hint("choose another port, or end what listens there (`ss -ltnp` names it)")
+    })
+}
