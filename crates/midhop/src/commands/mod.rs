@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod presets;
+pub mod report;
 
 use std::process::ExitCode;
 
@@ -9,6 +10,8 @@ use std::process::ExitCode;
 pub enum Command {
     /// List the link presets, each with its source.
     Presets(presets::Presets),
+    /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
+    Report(report::Report),
 }
 
 impl Command {
@@ -16,6 +19,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Presets(command) => command.run(),
+            Self::Report(command) => command.run(),
         }
     }
 }

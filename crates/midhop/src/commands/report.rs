@@ -1,0 +1,161 @@
+//! `midhop report`: records from files as a table, a page, or figures for programs.
+
+use crate::failure::Failure;
+use anyhow::Context;
+use midhop_experiment::record::{Record, SCHEMA};
+use midhop_report::Options;
+use serde::Deserialize;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// How deep below a named directory records are looked for.
+const DEPTH_MAX: usize = 4;
+
+/// Arguments of `midhop report`.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Report {
+    /// Records (JSON), or directories that hold them
+    #[arg(required = true, value_name = "DIR|FILE")]
+    from: Vec<PathBuf>,
+    /// Write one HTML file with pictures, which opens without a network
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Heading of the HTML file; the records' title where none is given
+    #[arg(long, value_name = "TEXT", requires = "out")]
+    title: Option<String>,
+    /// The scenario's file, for the commands in the HTML file that repeat a run
+    #[arg(long, value_name = "FILE", requires = "out")]
+    scenario: Option<String>,
+    /// Print JSON: means per cell, and each run
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV: one line per run and transfer
+    #[arg(long)]
+    csv: bool,
+}
+
+impl Report {
+    /// Reads the records, writes the page if asked, prints the rest.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let records = read_all(&self.from)?;
+        if let Some(out) = &self.out {
+            let mut options = Options::default();
+            if let Some(title) = &self.title {
+                options = options.titled(title);
+            }
+            if let Some(scenario) = &self.scenario {
+                options = options.from_scenario(scenario);
+            }
+            let page = midhop_report::html(&records, &options)?;
+            std::fs::write(out, page).with_context(|| format!("cannot write {}", out.display()))?;
+            eprintln!("wrote {}", out.display());
+        }
+        let text = if self.json {
+            midhop_report::json(&records)?
+        } else if self.csv {
+            midhop_report::csv(&records)?
+        } else {
+            midhop_report::table(&records)
+        };
+        print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Writes to standard output; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+/// The records in and below `places`, in the order in which they were planned.
+fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for place in places {
+        if place.is_dir() {
+            for file in json_files(place)? {
+                records.extend(read(&file, true)?);
+            }
+        } else {
+            records.extend(read(place, false)?);
+        }
+    }
+    if records.is_empty() {
+        return Err(Failure::usage("no records found")
+            .hint("name a directory that `midhop lab run --out DIR` has filled, or a record's file")
+            .into());
+    }
+    records.sort_by_cached_key(|record| {
+        (record.title.clone(), record.plan.get("number").and_then(serde_json::Value::as_u64))
+    });
+    Ok(records)
+}
+
+/// Every `.json` below `directory`, in the order of their names.
+fn json_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut directories = vec![(directory.to_owned(), 0)];
+    while let Some((directory, depth)) = directories.pop() {
+        let listed = std::fs::read_dir(&directory)
+            .with_context(|| format!("cannot list {}", directory.display()))?;
+        for entry in listed {
+            let entry = entry.with_context(|| format!("cannot list {}", directory.display()))?;
+            let kind = entry.file_type()?;
+            let path = entry.path();
+            if kind.is_dir() && depth < DEPTH_MAX {
+                directories.push((path, depth + 1));
+            } else if !kind.is_dir()
+                && path.extension().is_some_and(|extension| extension == "json")
+            {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What tells a record from other JSON files, whatever its version.
+#[derive(Deserialize)]
+struct Marks {
+    schema: u32,
+    #[serde(rename = "transfers")]
+    _transfers: serde::de::IgnoredAny,
+    #[serde(rename = "validity")]
+    _validity: serde::de::IgnoredAny,
+}
+
+/// The record in `file`. In a directory, files of other kinds are passed over.
+fn read(file: &Path, among_others: bool) -> anyhow::Result<Option<Record>> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::usage(format!("cannot read {name}: {error}"))
+            .hint("name a record's file or a directory that holds some")
+    })?;
+    let marks = match serde_json::from_str::<Marks>(&text) {
+        Ok(marks) => marks,
+        Err(_) if among_others => return Ok(None),
+        Err(error) => {
+            return Err(Failure::usage(format!("{name} is not a record: {error}"))
+                .hint("records are the JSON files that `midhop lab run --out DIR` writes")
+                .into());
+        }
+    };
+    if marks.schema != SCHEMA {
+        return Err(Failure::usage(format!(
+            "{name} is a record of version {}, this midhop reads version {SCHEMA}",
+            marks.schema
+        ))
+        .hint("make the report with the midhop that made the record")
+        .into());
+    }
+    let record = serde_json::from_str(&text).map_err(|error| {
+        Failure::usage(format!("{name} is a damaged record: {error}"))
+            .hint("run that cell again, or move the file away")
+    })?;
+    Ok(Some(record))
+}

@@ -1,0 +1,194 @@
+//! What varied between runs, and which part each axis plays in a picture.
+//!
+//! A *condition* is a number that the world sets (loss, rate, delay); a *configuration* is a choice
+//! (which proxy, which congestion control). Pictures put conditions along the axis and
+//! configurations side by side, since the choice is what a reader compares.
+
+use midhop_experiment::record::Record;
+use midhop_units::{Bytes, Duration, Loss, Rate};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The part an axis plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Every label is a number: along the horizontal axis.
+    Condition,
+    /// A choice: side by side.
+    Configuration,
+    /// It says which transfers run, so the transfer's name already tells it.
+    Workload,
+    /// The same in every run.
+    Constant,
+}
+
+/// One `vary` axis over all records.
+#[derive(Debug, Clone)]
+pub(crate) struct Axis {
+    /// The key as the scenario has it.
+    pub(crate) key: String,
+    /// Its shortest ending that no other axis shares.
+    pub(crate) name: String,
+    /// Its labels in the order in which they are shown.
+    pub(crate) labels: Vec<String>,
+    /// See [`Role`].
+    pub(crate) role: Role,
+}
+
+impl Axis {
+    /// How `label` is printed: a bare fraction on an axis of losses becomes a percentage.
+    pub(crate) fn shown(&self, label: &str) -> String {
+        let is_loss = self.key.rsplit('.').next() == Some("loss");
+        match label.parse::<Loss>() {
+            Ok(loss) if is_loss => loss.to_string(),
+            _ => label.to_owned(),
+        }
+    }
+
+    /// The place of `label` among the labels.
+    pub(crate) fn place(&self, label: Option<&String>) -> usize {
+        self.labels.iter().position(|known| Some(known) == label).unwrap_or(usize::MAX)
+    }
+}
+
+/// All axes of a set of records.
+#[derive(Debug, Clone)]
+pub(crate) struct Axes(pub(crate) Vec<Axis>);
+
+impl Axes {
+    /// Reads the axes off the records. Labels that are numbers are sorted, others keep the order in
+    /// which they first come.
+    pub(crate) fn of(records: &[Record]) -> Self {
+        let mut labels: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (key, label) in records.iter().flat_map(|record| &record.cell) {
+            let known = labels.entry(key).or_default();
+            if !known.contains(label) {
+                known.push(label.clone());
+            }
+        }
+        let keys: Vec<&str> = labels.keys().copied().collect();
+        let mut axes: Vec<Axis> = labels
+            .iter()
+            .map(|(&key, found)| {
+                let mut found = found.clone();
+                let numeric = found.iter().all(|label| magnitude(label).is_some());
+                if numeric {
+                    found.sort_by(|a, b| {
+                        magnitude(a).partial_cmp(&magnitude(b)).unwrap_or(std::cmp::Ordering::Equal)
+                    });
+                }
+                let role = match (found.len(), numeric) {
+                    (1, _) => Role::Constant,
+                    (_, true) => Role::Condition,
+                    (_, false) if decides_transfers(records, key, &found) => Role::Workload,
+                    (_, false) => Role::Configuration,
+                };
+                Axis { key: key.to_owned(), name: short_name(key, &keys), labels: found, role }
+            })
+            .collect();
+        let chosen = axes.iter().any(|axis| axis.role == Role::Configuration);
+        let conditions: Vec<usize> =
+            (0..axes.len()).filter(|&i| axes[i].role == Role::Condition).collect();
+        if !chosen && conditions.len() > 1 {
+            // Only numbers vary: the axis with the fewest values is the easiest to tell apart.
+            if let Some(&fewest) = conditions.iter().min_by_key(|&&i| axes[i].labels.len()) {
+                axes[fewest].role = Role::Configuration;
+            }
+        }
+        Self(axes)
+    }
+
+    /// The axes of one role.
+    pub(crate) fn of_role(&self, role: Role) -> impl Iterator<Item = &Axis> {
+        self.0.iter().filter(move |axis| axis.role == role)
+    }
+
+    /// `cell` along the axes of `role`, in words; empty when there are none.
+    pub(crate) fn words(&self, cell: &BTreeMap<String, String>, role: Role) -> String {
+        let several = self.of_role(role).count() > 1;
+        let parts: Vec<String> = self
+            .of_role(role)
+            .map(|axis| {
+                let label = cell.get(&axis.key).map_or("–", String::as_str);
+                let shown = axis.shown(label);
+                // A number, a switch or "none" says nothing without the name of its axis.
+                let bare =
+                    magnitude(label).is_some() || matches!(label, "none" | "true" | "false" | "–");
+                if bare && (several || role == Role::Condition || magnitude(label).is_some()) {
+                    format!("{} {shown}", axis.name)
+                } else {
+                    shown
+                }
+            })
+            .collect();
+        parts.join(" · ")
+    }
+
+    /// A key that sorts cells as a reader wants them: by the axes of `role`, each in its order.
+    pub(crate) fn order(&self, cell: &BTreeMap<String, String>, role: Role) -> Vec<usize> {
+        self.of_role(role).map(|axis| axis.place(cell.get(&axis.key))).collect()
+    }
+}
+
+/// The number that a label begins with, in base units; none if it is not a quantity.
+fn magnitude(label: &str) -> Option<f64> {
+    let plain = label.parse::<f64>().ok().filter(|number| number.is_finite());
+    plain
+        .or_else(|| label.parse::<Loss>().ok().map(Loss::probability))
+        .or_else(|| label.parse::<Rate>().ok().map(|rate| rate.bits_per_s() as f64))
+        .or_else(|| label.parse::<Duration>().ok().map(Duration::as_s_f64))
+        .or_else(|| label.parse::<Bytes>().ok().map(|bytes| bytes.get() as f64))
+}
+
+/// Whether no transfer runs under two labels of the axis.
+fn decides_transfers(records: &[Record], key: &str, labels: &[String]) -> bool {
+    let runs_under = |label: &String| -> BTreeSet<&str> {
+        records
+            .iter()
+            .filter(|record| record.cell.get(key) == Some(label))
+            .flat_map(|record| record.transfers.iter().map(|transfer| transfer.name.as_str()))
+            .collect()
+    };
+    let mut seen = BTreeSet::new();
+    labels.iter().all(|label| {
+        let here = runs_under(label);
+        !here.is_empty() && here.into_iter().all(|name| seen.insert(name))
+    })
+}
+
+/// The shortest ending of the dotted `key` that no other key shares.
+fn short_name(key: &str, all: &[&str]) -> String {
+    let parts: Vec<&str> = key.split('.').collect();
+    for take in 1..parts.len() {
+        let ending = parts[parts.len() - take..].join(".");
+        let shared = all
+            .iter()
+            .filter(|other| **other == ending || other.ends_with(&format!(".{ending}")))
+            .count();
+        if shared == 1 {
+            return ending;
+        }
+    }
+    key.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_but_unique() {
+        let keys = ["links.satellite.down.loss", "links.satellite.up.loss", "nodes.gateway.pep"];
+        let names: Vec<String> = keys.iter().map(|key| short_name(key, &keys)).collect();
+        assert_eq!(names, ["down.loss", "up.loss", "pep"]);
+        assert_eq!(short_name("loss", &["loss", "up.loss"]), "loss");
+    }
+
+    #[test]
+    fn quantities_have_magnitudes_and_words_do_not() {
+        assert_eq!(magnitude("1 %"), Some(0.01));
+        assert_eq!(magnitude("20 Mbit/s"), Some(2e7));
+        assert!(magnitude("600 ms") < magnitude("2 s"));
+        assert_eq!(magnitude("cubic"), None);
+        assert_eq!(magnitude("NaN"), None);
+    }
+}

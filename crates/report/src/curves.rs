@@ -1,0 +1,341 @@
+//! Samples of records as curves: which are drawn, where, in which unit, with how many points.
+
+use crate::axes::{Axes, Role};
+use crate::downsample::largest_triangles;
+use crate::figures::{Curve, Lines, condition, configuration, distinct, rounded, three_digits};
+use crate::summary::Row;
+use midhop_experiment::record::{Record, Series};
+use std::collections::BTreeMap;
+
+/// Points on a whole page, so that it stays a few megabytes whatever the experiment's size.
+const POINTS_MAX: usize = 120_000;
+/// Points of one curve: more than a panel has pixels.
+const POINTS_PER_CURVE_MAX: usize = 400;
+/// Fewer would not draw a curve.
+const POINTS_PER_CURVE_MIN: usize = 24;
+/// A queue that never held more than this tells nothing. Unit: bytes.
+const QUEUE_BYTES_MIN: f64 = 6_000.0;
+
+/// One figure per section, place and quantity; sections are the sets of transfers that ran together.
+pub(crate) fn lines(
+    records: &[Record],
+    rows: &[Row],
+    axes: &Axes,
+    configurations: &[String],
+) -> Vec<Lines> {
+    let drawn = representatives(records, axes);
+    let count: usize = drawn.iter().map(|record| record.series.len()).sum();
+    let keep = (POINTS_MAX / count.max(1)).clamp(POINTS_PER_CURVE_MIN, POINTS_PER_CURVE_MAX);
+    let several_seeds = rows.iter().any(|row| row.seeds.len() > 1);
+    let sections = distinct(drawn.iter().map(|record| section(record)));
+    let mut figures = Vec::new();
+    for name in &sections {
+        let here: Vec<&Record> =
+            drawn.iter().copied().filter(|record| &section(record) == name).collect();
+        let panels = distinct(here.iter().map(|record| condition(axes, &record.cell)));
+        for key in keys(&here) {
+            let Some(mut figure) = one_figure(&here, &key, &panels, axes, configurations, keep)
+            else {
+                continue;
+            };
+            figure.id = format!("lines-{}", figures.len());
+            figure.section.clone_from(name);
+            if key.quantity == "goodput" {
+                figure.limits = panels
+                    .iter()
+                    .map(|panel| {
+                        rows.iter()
+                            .filter(|row| row.transfer == key.place)
+                            .filter(|row| &condition(axes, &row.cell) == panel)
+                            .find_map(|row| row.limit_goodput_mbit_per_s)
+                            .map(rounded)
+                    })
+                    .collect();
+            }
+            figure.caption = caption(&key, &figure, several_seeds);
+            figures.push(figure);
+        }
+    }
+    fold_quiet_queues(&mut figures);
+    figures
+}
+
+/// What one figure shows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    /// Sorts transfers before links, and what a reader asks first to the front.
+    rank: (usize, usize),
+    place: String,
+    quantity: String,
+    of_transfer: bool,
+}
+
+const ORDER: [&str; 8] = [
+    "goodput",
+    "cwnd",
+    "rtt",
+    "queue",
+    "retransmissions",
+    "in_flight",
+    "delivery_rate",
+    "pacing_rate",
+];
+
+fn keys(records: &[&Record]) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    for record in records {
+        for series in &record.series {
+            let of_transfer = record.transfers.iter().any(|transfer| transfer.name == series.place);
+            let order = ORDER.iter().position(|known| *known == series.quantity);
+            let key = Key {
+                rank: (usize::from(!of_transfer), order.unwrap_or(ORDER.len())),
+                place: series.place.clone(),
+                quantity: series.quantity.clone(),
+                of_transfer,
+            };
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    keys.sort();
+    keys
+}
+
+/// One run per cell: the first valid one, else the first.
+fn representatives<'a>(records: &'a [Record], axes: &Axes) -> Vec<&'a Record> {
+    let mut cells: Vec<(&BTreeMap<String, String>, &Record)> = Vec::new();
+    for record in records {
+        match cells.iter_mut().find(|(cell, _)| *cell == &record.cell) {
+            Some((_, known)) if !known.validity.is_valid() && record.validity.is_valid() => {
+                *known = record;
+            }
+            Some(_) => {}
+            None => cells.push((&record.cell, record)),
+        }
+    }
+    cells.sort_by_cached_key(|(cell, _)| {
+        let order = |role| axes.order(cell, role);
+        (order(Role::Workload), order(Role::Condition), order(Role::Configuration))
+    });
+    cells.into_iter().map(|(_, record)| record).collect()
+}
+
+fn section(record: &Record) -> String {
+    let names: Vec<&str> = record.transfers.iter().map(|transfer| transfer.name.as_str()).collect();
+    names.join(", ")
+}
+
+fn one_figure(
+    records: &[&Record],
+    key: &Key,
+    panels: &[String],
+    axes: &Axes,
+    configurations: &[String],
+    keep: usize,
+) -> Option<Lines> {
+    let belongs = |series: &&Series| series.place == key.place && series.quantity == key.quantity;
+    let largest = records
+        .iter()
+        .flat_map(|record| record.series.iter().filter(belongs))
+        .flat_map(|series| series.value.iter().copied())
+        .filter(|value| value.is_finite())
+        .fold(0.0, f64::max);
+    let written = records.iter().flat_map(|record| record.series.iter()).find(belongs)?;
+    let (unit, scale) = shown_unit(&written.unit, largest);
+    let mut curves = Vec::new();
+    for record in records {
+        let panel = panels.iter().position(|panel| *panel == condition(axes, &record.cell))?;
+        let configuration_name = configuration(axes, &record.cell);
+        let place = configurations.iter().position(|name| *name == configuration_name)?;
+        let all: Vec<&Series> = record.series.iter().filter(belongs).collect();
+        let whole: Vec<&Series> =
+            all.iter().copied().filter(|series| series.flow.is_none()).collect();
+        let mut push = |flow: Option<u32>, time: &[f64], value: &[f64]| {
+            let points: Vec<[f64; 2]> = largest_triangles(time, value, keep)
+                .into_iter()
+                .map(|[time, value]| [(time * 1e4).round() / 1e4, rounded(value * scale)])
+                .collect();
+            if !points.is_empty() {
+                curves.push(Curve { configuration: place, panel, flow, points });
+            }
+        };
+        if !whole.is_empty() {
+            whole.iter().for_each(|series| push(None, &series.time_s, &series.value));
+        } else if matches!(key.quantity.as_str(), "goodput" | "retransmissions") {
+            let (time, value) = total(&all, key.quantity == "retransmissions");
+            push(None, &time, &value);
+        } else {
+            all.iter().for_each(|series| push(series.flow, &series.time_s, &series.value));
+        }
+    }
+    if curves.is_empty() {
+        return None;
+    }
+    let name = quantity_name(&key.quantity);
+    Some(Lines {
+        id: String::new(),
+        section: String::new(),
+        title: format!("{}: {name}", key.place),
+        caption: String::new(),
+        axis: if unit.is_empty() { name } else { format!("{name}, {unit}") },
+        unit,
+        extra: ORDER.iter().take(4).all(|known| *known != key.quantity),
+        panels: panels.to_vec(),
+        limits: Vec::new(),
+        curves,
+    })
+}
+
+/// The sum of the flows at each moment when one of them was sampled. A flow counts nothing before
+/// its first sample, and after its last either nothing or, where `lasting`, its last value.
+fn total(flows: &[&Series], lasting: bool) -> (Vec<f64>, Vec<f64>) {
+    let mut times: Vec<f64> = flows
+        .iter()
+        .flat_map(|flow| flow.time_s.iter().copied())
+        .filter(|t| t.is_finite())
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times.dedup_by(|a, b| (*a - *b).abs() < 1e-3);
+    let values = times
+        .iter()
+        .map(|&now| {
+            flows
+                .iter()
+                .map(|flow| {
+                    let next = flow.time_s.partition_point(|&time| time < now - 1e-3);
+                    let ended = next >= flow.time_s.len().min(flow.value.len());
+                    let begun =
+                        next > 0 || flow.time_s.first().is_some_and(|&first| first <= now + 1e-3);
+                    match (begun, ended) {
+                        (false, _) => 0.0,
+                        (true, true) if lasting => flow.value.last().copied().unwrap_or(0.0),
+                        (true, true) => 0.0,
+                        (true, false) => flow.value[next],
+                    }
+                })
+                .sum()
+        })
+        .collect();
+    (times, values)
+}
+
+/// Queues that never filled say nothing: they move behind the fold, the busiest stays.
+fn fold_quiet_queues(figures: &mut [Lines]) {
+    let peaks: Vec<Option<(String, f64)>> = figures
+        .iter()
+        .map(|figure| {
+            let queue = figure.title.ends_with(": queue");
+            let scale = match figure.unit.as_str() {
+                "MB" => 1e6,
+                "kB" => 1e3,
+                _ => 1.0,
+            };
+            queue.then(|| {
+                let points = figure.curves.iter().flat_map(|curve| &curve.points);
+                (figure.section.clone(), points.map(|point| point[1] * scale).fold(0.0, f64::max))
+            })
+        })
+        .collect();
+    for (figure, peak) in figures.iter_mut().zip(&peaks) {
+        let Some((section, peak)) = peak else { continue };
+        let busiest = peaks
+            .iter()
+            .flatten()
+            .filter(|(other, _)| other == section)
+            .all(|(_, other)| other <= peak);
+        figure.extra = !busiest || *peak < QUEUE_BYTES_MIN;
+    }
+}
+
+fn quantity_name(quantity: &str) -> String {
+    match quantity {
+        "goodput" => "goodput",
+        "cwnd" => "congestion window of the sender",
+        "rtt" => "round-trip time at the sender",
+        "queue" => "queue",
+        "retransmissions" => "segments sent again so far",
+        "in_flight" => "data in flight",
+        "delivery_rate" => "delivery rate",
+        "pacing_rate" => "pacing rate",
+        other => other,
+    }
+    .to_owned()
+}
+
+/// The unit on the axis and the factor from the written one.
+fn shown_unit(written: &str, largest: f64) -> (String, f64) {
+    let (unit, scale) = match written {
+        "B" | "bytes" if largest >= 3e6 => ("MB", 1e-6),
+        "B" | "bytes" => ("kB", 1e-3),
+        "bit/s" => ("Mbit/s", 1e-6),
+        "us" | "µs" => ("ms", 1e-3),
+        other => (other, 1.0),
+    };
+    (unit.to_owned(), scale)
+}
+
+fn caption(key: &Key, figure: &Lines, several_seeds: bool) -> String {
+    let mut text = match key.quantity.as_str() {
+        "goodput" => "Payload that arrived per second. Higher is better; a curve that ends early \
+                      finished early."
+            .to_owned(),
+        "cwnd" => "How much the sender allows itself to have under way. Behind a proxy the sender \
+                   sees only its own leg."
+            .to_owned(),
+        "rtt" => "What the sender measures from a segment to its acknowledgement. Behind a proxy: \
+                  to the proxy and back. The rise above the shortest is waiting in queues."
+            .to_owned(),
+        "queue" => "Data waiting in front of this direction of the link. A full queue delays \
+                    everybody; an empty one wastes the link."
+            .to_owned(),
+        _ => String::new(),
+    };
+    if let Some(limit) = figure.limits.iter().flatten().next() {
+        let same = figure.limits.iter().flatten().all(|other| (other - limit).abs() < 0.05);
+        text.push_str(" Dashed: the physical limit");
+        if same {
+            text.push_str(&format!(", {} Mbit/s", three_digits(*limit)));
+        }
+        text.push('.');
+    }
+    if figure.curves.iter().any(|curve| curve.flow.is_some_and(|flow| flow > 0)) {
+        text.push_str(" One curve per connection.");
+    }
+    if several_seeds {
+        text.push_str(" Drawn is one run per configuration, that of the first valid seed.");
+    }
+    text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(id: u32, time_s: &[f64], value: &[f64]) -> Series {
+        Series {
+            quantity: "goodput".into(),
+            place: "page".into(),
+            flow: Some(id),
+            unit: "Mbit/s".into(),
+            time_s: time_s.to_vec(),
+            value: value.to_vec(),
+        }
+    }
+
+    #[test]
+    fn flows_add_up_only_while_they_live() {
+        let (early, late) =
+            (flow(0, &[0.1, 0.2], &[1.0, 2.0]), flow(1, &[0.2, 0.3], &[10.0, 20.0]));
+        let (time, value) = total(&[&early, &late], false);
+        assert_eq!(time, [0.1, 0.2, 0.3]);
+        assert_eq!(value, [1.0, 12.0, 20.0]);
+        assert_eq!(total(&[&early, &late], true).1, [1.0, 12.0, 22.0]);
+    }
+
+    #[test]
+    fn a_series_with_more_times_than_values_does_not_panic() {
+        let broken = flow(0, &[0.1, 0.2, 0.3], &[1.0]);
+        assert_eq!(total(&[&broken], false).1, [1.0, 0.0, 0.0]);
+    }
+}

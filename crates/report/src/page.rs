@@ -1,0 +1,241 @@
+//! The report as one HTML file that needs nothing but a browser.
+//!
+//! Words and tables are HTML, so they read without scripts; pictures are drawn by `report.js` from
+//! the JSON in the page. A content security policy forbids every request, so the page cannot reach
+//! out even if a record tried to make it.
+
+use crate::axes::{Axes, Role};
+use crate::date::utc;
+use crate::escape::{html as text, script_json};
+use crate::figures::{Bars, Figures, Lines, distinct};
+use crate::machine::WriteError;
+use crate::runs;
+use midhop_experiment::record::Record;
+use std::fmt::Write as _;
+
+const STYLE: &str = include_str!("../assets/report.css");
+const SCRIPT: &str = include_str!("../assets/report.js");
+const CHARTS: &str = include_str!("../assets/echarts/echarts.min.js");
+
+/// How a page is made.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// The heading; the records' own titles where none.
+    pub title: Option<String>,
+    /// The scenario's file, as the command to run a cell again names it.
+    pub scenario: Option<String>,
+}
+
+impl Options {
+    /// The options with `title` for a heading.
+    #[must_use]
+    pub fn titled(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// The options with the scenario's file for commands.
+    #[must_use]
+    pub fn from_scenario(mut self, file: impl Into<String>) -> Self {
+        self.scenario = Some(file.into());
+        self
+    }
+}
+
+/// The page.
+///
+/// # Errors
+/// When the figures cannot be written as JSON, which finite numbers always can.
+pub fn html(records: &[Record], options: &Options) -> Result<String, WriteError> {
+    let figures = Figures::of(records);
+    let titles = distinct(records.iter().map(|record| record.title.clone()));
+    let title = options.title.clone().unwrap_or_else(|| titles.join(" / "));
+    let title = if title.is_empty() { "Midhop report".to_owned() } else { title };
+    let mut page = String::with_capacity(CHARTS.len() + 512 * 1024);
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+        text(&title)
+    );
+    header(&mut page, &title, records);
+    comparisons(&mut page, &figures.bars);
+    over_time(&mut page, &figures.lines);
+    runs::table(&mut page, records);
+    runs::details(&mut page, records, options);
+    page.push_str(
+        "<footer><p>Made by midhop. Pictures: Apache ECharts 6.1.0 (Apache-2.0).</p></footer>\n",
+    );
+    let _ = write!(
+        page,
+        "<script type=\"application/json\" id=\"figures\">{}</script>\n\
+         <script>{CHARTS}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        script_json(&figures)?
+    );
+    Ok(page)
+}
+
+fn header(page: &mut String, title: &str, records: &[Record]) {
+    let _ = write!(page, "<header>\n<h1>{}</h1>\n", text(title));
+    let axes = Axes::of(records);
+    let mut facts: Vec<(&str, String)> = Vec::new();
+    let cells = distinct(records.iter().map(|record| format!("{:?}", record.cell))).len();
+    let seeds = distinct(records.iter().map(|record| record.seed.to_string()));
+    facts.push((
+        "Runs",
+        format!(
+            "{}, {}, {}",
+            count(records.len(), "run"),
+            count(cells, "cell"),
+            if seeds.len() == 1 {
+                format!("seed {}", seeds[0])
+            } else {
+                format!("seeds {}", seeds.join(", "))
+            }
+        ),
+    ));
+    for axis in &axes.0 {
+        let labels: Vec<String> = axis.labels.iter().map(|label| axis.shown(label)).collect();
+        let what = match axis.role {
+            Role::Constant => "fixed",
+            _ => "varied",
+        };
+        facts.push((what, format!("{}: {}", axis.name, labels.join(" | "))));
+    }
+    if let (Some(first), Some(last)) = (
+        records.iter().map(|record| record.environment.started_unix_s).min(),
+        records
+            .iter()
+            .map(|record| {
+                let environment = &record.environment;
+                environment.started_unix_s.saturating_add(environment.took.as_s_f64() as u64)
+            })
+            .max(),
+    ) {
+        facts.push(("When", format!("{}, {} s altogether", utc(first), last - first)));
+    }
+    let environments = || records.iter().map(|record| &record.environment);
+    let versions = distinct(environments().map(|environment| {
+        let parts: Vec<String> = environment
+            .versions
+            .iter()
+            .map(|(part, version)| format!("{part} {version}"))
+            .collect();
+        parts.join(", ")
+    }));
+    facts.push(("Versions", versions.join(" / ")));
+    let processors = distinct(environments().map(|environment| environment.processors.to_string()));
+    let loads = || environments().map(|environment| environment.load);
+    let runners = distinct(environments().map(|environment| {
+        let privilege = if environment.privileged { "as root" } else { "without root" };
+        format!("{} {privilege}", environment.runner)
+    }));
+    facts.push((
+        "Machine",
+        format!(
+            "{}, {} processors, load {:.1} to {:.1}",
+            runners.join(" / "),
+            processors.join(" / "),
+            loads().fold(f64::INFINITY, f64::min).min(1e6),
+            loads().fold(0.0, f64::max)
+        ),
+    ));
+    page.push_str("<dl class=\"facts\">\n");
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = writeln!(page, "<div><dt>{}</dt><dd>{}</dd></div>", text(name), text(value));
+    }
+    page.push_str("</dl>\n");
+    verdict(page, records);
+    page.push_str(
+        "<nav><a href=\"#comparison\">Comparison</a> <a href=\"#time\">Over time</a> \
+         <a href=\"#table\">All figures</a> <a href=\"#runs\">Each run</a></nav>\n\
+         <noscript><p class=\"warning\">The pictures need JavaScript; the tables below do \
+         not.</p></noscript>\n</header>\n",
+    );
+}
+
+fn verdict(page: &mut String, records: &[Record]) {
+    let bad = records.iter().filter(|record| {
+        !record.validity.is_valid()
+            || record
+                .transfers
+                .iter()
+                .any(|transfer| !crate::summary::faults(record, transfer).is_empty())
+    });
+    let bad = bad.count();
+    if bad > 0 {
+        let _ = writeln!(
+            page,
+            "<p class=\"warning\"><strong>{} of {} invalid:</strong> their figures are marked \
+             and must not be used; the reasons stand below the table.</p>",
+            bad,
+            count(records.len(), "run")
+        );
+    } else if !records.is_empty() {
+        page.push_str(
+            "<p class=\"verdict\">All runs are valid: the emulated links kept their time, every \
+             byte that was compared arrived as sent, and nothing was faster than physics \
+             allows.</p>\n",
+        );
+    }
+}
+
+fn comparisons(page: &mut String, bars: &[Bars]) {
+    page.push_str("<section id=\"comparison\">\n<h2>Comparison</h2>\n");
+    for figure in bars {
+        picture(page, &figure.id, &figure.title, &figure.caption, "bars");
+    }
+    page.push_str("</section>\n");
+}
+
+fn over_time(page: &mut String, lines: &[Lines]) {
+    page.push_str("<section id=\"time\">\n<h2>Over time</h2>\n");
+    if lines.is_empty() {
+        page.push_str("<p>These records hold no samples over time.</p>\n");
+    }
+    for section in distinct(lines.iter().map(|figure| figure.section.clone())) {
+        let here = || lines.iter().filter(|figure| figure.section == section);
+        let _ = writeln!(page, "<h3>{}</h3>", text(&section));
+        for figure in here().filter(|figure| !figure.extra) {
+            picture(page, &figure.id, &figure.title, &figure.caption, "lines");
+        }
+        let more = here().filter(|figure| figure.extra).count();
+        if more > 0 {
+            let _ = writeln!(
+                page,
+                "<details class=\"more\"><summary>{} of {}</summary>",
+                count(more, "more picture"),
+                text(&section)
+            );
+            for figure in here().filter(|figure| figure.extra) {
+                picture(page, &figure.id, &figure.title, &figure.caption, "lines");
+            }
+            page.push_str("</details>\n");
+        }
+    }
+    page.push_str("</section>\n");
+}
+
+fn picture(page: &mut String, id: &str, title: &str, caption: &str, kind: &str) {
+    let _ = write!(
+        page,
+        "<figure id=\"{id}\" class=\"{kind}\">\n<h4>{title}</h4>\n\
+         <div class=\"plot\" role=\"img\" aria-label=\"{title}\"></div>\n\
+         <figcaption>{caption} <span class=\"save\">Save: <button type=\"button\" \
+         data-save=\"svg\">SVG</button> <button type=\"button\" data-save=\"png\">PNG</button>\
+         </span></figcaption>\n</figure>\n",
+        id = text(id),
+        title = text(title),
+        caption = text(caption),
+    );
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,152 @@
+//! Runs of the same cell gathered into one row per transfer.
+
+use crate::axes::{Axes, Role};
+use crate::stats::Estimate;
+use midhop_experiment::record::{Record, TransferResult};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One transfer in one cell of the experiment, over all its seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Where the cell stands: axis → label, as the scenario has them.
+    pub cell: BTreeMap<String, String>,
+    /// The transfer's name.
+    pub transfer: String,
+    /// The seeds that ran.
+    pub seeds: Vec<u64>,
+    /// How many of them count: valid ones, or all where none is valid.
+    pub counted: usize,
+    /// How many are valid.
+    pub valid: usize,
+    /// How many of those that count delivered everything.
+    pub complete: usize,
+    /// Payload that arrived over the time it took. Unit: Mbit/s.
+    pub goodput_mbit_per_s: Option<Estimate>,
+    /// From the first SYN to the last byte. Unit: seconds. A lower bound where `complete < counted`.
+    pub time_s: Option<Estimate>,
+    /// Ideal over measured, for the bytes that arrived. Range: 0 to 1 in a correct run.
+    pub efficiency: Option<Estimate>,
+    /// Segments that the transfer's own sender sent again, all flows together.
+    pub retransmissions: Option<Estimate>,
+    /// Payload that arrived in the first run that counts. Unit: bytes.
+    pub bytes: u64,
+    /// The shortest time that the path allows for it. Unit: seconds.
+    pub limit_time_s: Option<f64>,
+    /// The largest goodput that the path allows over a long transfer. Unit: Mbit/s.
+    pub limit_goodput_mbit_per_s: Option<f64>,
+    /// Whether the transfer is a page of objects.
+    pub page: bool,
+    /// What is wrong with the runs: one sentence each, with its seed.
+    pub faults: Vec<String>,
+}
+
+impl Row {
+    /// Whether every run that counts delivered everything.
+    pub fn is_complete(&self) -> bool {
+        self.complete == self.counted
+    }
+}
+
+/// One row per cell and transfer, in the order in which a reader compares: transfer, conditions,
+/// configurations.
+pub fn rows(records: &[Record]) -> Vec<Row> {
+    let axes = Axes::of(records);
+    // Cells keep the order of the records, so that the author's order of cases survives.
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for record in records {
+        for transfer in &record.transfers {
+            let found = groups
+                .iter_mut()
+                .find(|(cell, name, _)| *cell == &record.cell && *name == transfer.name);
+            match found {
+                Some((_, _, runs)) => runs.push((record, transfer)),
+                None => groups.push((&record.cell, &transfer.name, vec![(record, transfer)])),
+            }
+        }
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (_, name, _) in &groups {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    groups.sort_by_cached_key(|(cell, name, _)| {
+        let place = names.iter().position(|known| known == name);
+        let order = |role| axes.order(cell, role);
+        (order(Role::Workload), place, order(Role::Condition), order(Role::Configuration))
+    });
+    groups.into_iter().map(|(cell, name, runs)| row(cell, name, &runs)).collect()
+}
+
+/// Cell, transfer, and the runs of both.
+type Group<'a> = (&'a BTreeMap<String, String>, &'a str, Vec<(&'a Record, &'a TransferResult)>);
+
+/// What is wrong with one transfer of one run, beyond being incomplete: the run's own faults, and
+/// what the figures themselves give away.
+pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> {
+    let mut faults = record.validity.faults.clone();
+    for flow in &transfer.flows {
+        if let (Some(sent), Some(received)) = (&flow.hash_sent, &flow.hash_received)
+            && sent != received
+        {
+            faults.push(format!("flow {}: the bytes received are not the bytes sent", flow.id));
+        }
+    }
+    if let Some(limit) = transfer
+        .limit
+        .as_ref()
+        .filter(|limit| limit.efficiency > 1.0 || !limit.efficiency.is_finite())
+    {
+        faults.push(format!(
+            "efficiency {:.1} %: faster than physics allows, so the measurement is wrong",
+            limit.efficiency * 100.0
+        ));
+    }
+    faults
+}
+
+fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferResult)]) -> Row {
+    let judged: Vec<(&Record, &TransferResult, Vec<String>)> = runs
+        .iter()
+        .map(|&(record, transfer)| (record, transfer, faults(record, transfer)))
+        .collect();
+    let valid = judged.iter().filter(|(_, _, faults)| faults.is_empty()).count();
+    let counted: Vec<&TransferResult> = judged
+        .iter()
+        .filter(|(_, _, faults)| valid == 0 || faults.is_empty())
+        .map(|&(_, transfer, _)| transfer)
+        .collect();
+    let over = |figure: &dyn Fn(&TransferResult) -> Option<f64>| {
+        let samples: Option<Vec<f64>> = counted.iter().map(|transfer| figure(transfer)).collect();
+        samples.and_then(|samples| Estimate::of(&samples))
+    };
+    let limits = || counted.iter().filter_map(|transfer| transfer.limit.as_ref());
+    Row {
+        cell: cell.clone(),
+        transfer: name.to_owned(),
+        seeds: runs.iter().map(|(record, _)| record.seed.0).collect(),
+        counted: counted.len(),
+        valid,
+        complete: counted.iter().filter(|transfer| transfer.complete).count(),
+        goodput_mbit_per_s: over(&|transfer| Some(transfer.goodput.mbit_per_s())),
+        time_s: over(&|transfer| Some(transfer.took.as_s_f64())),
+        efficiency: over(&|transfer| transfer.limit.as_ref().map(|limit| limit.efficiency)),
+        retransmissions: over(&|transfer| Some(retransmissions(transfer) as f64)),
+        bytes: counted.first().map_or(0, |transfer| transfer.bytes.get()),
+        limit_time_s: limits().map(|limit| limit.time.as_s_f64()).next(),
+        limit_goodput_mbit_per_s: limits().map(|limit| limit.goodput.mbit_per_s()).next(),
+        page: counted.iter().any(|transfer| !transfer.objects.is_empty()),
+        faults: judged
+            .iter()
+            .flat_map(|(record, _, faults)| {
+                faults.iter().map(|fault| format!("seed {}: {fault}", record.seed))
+            })
+            .collect(),
+    }
+}
+
+/// Segments sent again by the sender of the transfer, all its flows together.
+pub(crate) fn retransmissions(transfer: &TransferResult) -> u64 {
+    transfer.flows.iter().map(|flow| flow.retransmissions).sum()
+}

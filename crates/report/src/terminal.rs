@@ -1,0 +1,190 @@
+//! The table for a terminal. Bare text: it reads the same without colour and in a pipe.
+
+use crate::axes::{Axes, Role};
+use crate::number;
+use crate::summary::{Row, rows};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use midhop_experiment::record::Record;
+use std::fmt::Write as _;
+
+/// The table at 100 columns: one row per cell and transfer, notes below it.
+pub fn table(records: &[Record]) -> String {
+    table_in(records, 100)
+}
+
+/// The table wrapped to `columns` characters.
+///
+/// Times are in seconds, rates in Mbit/s, both as mean ± 95 % interval when several seeds ran. A
+/// transfer that did not finish shows a bound. Each run whose figures may not be believed is marked,
+/// and the reason stands below.
+pub fn table_in(records: &[Record], columns: u16) -> String {
+    let rows = rows(records);
+    if rows.is_empty() {
+        return "no transfers in these records\n".to_owned();
+    }
+    let axes = Axes::of(records);
+    let mut text = titles(records);
+    let fixed: Vec<String> = axes
+        .of_role(Role::Constant)
+        .flat_map(|axis| {
+            axis.labels.iter().map(|label| format!("{} {}", axis.name, axis.shown(label)))
+        })
+        .collect();
+    if !fixed.is_empty() {
+        let _ = writeln!(text, "throughout: {}", plain(&fixed.join(", ")));
+    }
+    let mut notes = Notes::default();
+    let shown: Vec<_> = [Role::Condition, Role::Configuration]
+        .into_iter()
+        .flat_map(|role| axes.of_role(role))
+        .collect();
+    let mut table = Table::new();
+    frame(&mut table, columns);
+    let mut header = vec!["transfer".to_owned()];
+    header.extend(shown.iter().map(|axis| plain(&axis.name)));
+    header.extend(
+        ["goodput\nMbit/s", "time\ns", "of limit\n%", "resent\nsegments", "state"]
+            .map(str::to_owned),
+    );
+    table.set_header(header);
+    let digits = Digits::of(&rows);
+    let mut above: Vec<String> = Vec::new();
+    for row in &rows {
+        let mut place = vec![plain(&row.transfer)];
+        place.extend(shown.iter().map(|axis| {
+            row.cell
+                .get(&axis.key)
+                .map_or_else(|| "–".to_owned(), |label| plain(&axis.shown(label)))
+        }));
+        // What the row above already says is left blank, up to the first difference.
+        let same = place.iter().zip(&above).take_while(|(here, there)| here == there).count();
+        let same = same.min(place.len() - 1);
+        let mut cells: Vec<String> = place
+            .iter()
+            .enumerate()
+            .map(|(column, label)| if column < same { String::new() } else { label.clone() })
+            .collect();
+        cells.extend(digits.figures(row));
+        cells.push(notes.state(row));
+        table.add_row(cells);
+        above = place;
+    }
+    let first_figure = 1 + shown.len();
+    for column in table.column_iter_mut().skip(first_figure).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let drawn = table.trim_fmt();
+    text.push_str(&drawn);
+    text.push('\n');
+    text.push_str(&notes.text(&rows));
+    text
+}
+
+/// Decimals of each column.
+struct Digits {
+    goodput: usize,
+    time: usize,
+}
+
+impl Digits {
+    fn of(rows: &[Row]) -> Self {
+        let mean = |estimate: Option<crate::Estimate>| estimate.map_or(0.0, |found| found.mean);
+        Self {
+            goodput: number::decimals(rows.iter().map(|row| mean(row.goodput_mbit_per_s))),
+            time: number::decimals(rows.iter().map(|row| mean(row.time_s))),
+        }
+    }
+
+    fn figures(&self, row: &Row) -> [String; 4] {
+        let at_least = if row.is_complete() { "" } else { ">" };
+        [
+            number::estimate(row.goodput_mbit_per_s, 1.0, self.goodput, ""),
+            number::estimate(row.time_s, 1.0, self.time, at_least),
+            number::estimate(row.efficiency, 100.0, 1, ""),
+            number::estimate(row.retransmissions, 1.0, 0, ""),
+        ]
+    }
+}
+
+/// The numbered remarks under the table.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Notes {
+    /// The mark of `row`, with the numbers of the remarks that explain it.
+    fn state(&mut self, row: &Row) -> String {
+        let mut words = Vec::new();
+        let runs = row.seeds.len();
+        match runs - row.valid {
+            0 => {}
+            _ if runs == 1 => words.push("INVALID".to_owned()),
+            invalid => words.push(format!("{invalid}/{runs} INVALID")),
+        }
+        match row.counted - row.complete {
+            0 => {}
+            _ if row.counted == 1 => words.push("incomplete".to_owned()),
+            missing => words.push(format!("{missing}/{} incomplete", row.counted)),
+        }
+        if words.is_empty() {
+            words.push("ok".to_owned());
+        }
+        for fault in &row.faults {
+            let place = self.0.iter().position(|known| known == fault).unwrap_or_else(|| {
+                self.0.push(fault.clone());
+                self.0.len() - 1
+            });
+            words.push(format!("[{}]", place + 1));
+        }
+        words.join(" ")
+    }
+
+    fn text(&self, rows: &[Row]) -> String {
+        let mut text = String::new();
+        for (place, fault) in self.0.iter().enumerate() {
+            let _ = writeln!(text, "[{}] {}", place + 1, plain(fault));
+        }
+        if rows.iter().any(|row| row.valid > 0 && row.valid < row.seeds.len()) {
+            text.push_str("Invalid runs are left out of the means of their row.\n");
+        }
+        if rows.iter().any(|row| !row.is_complete()) {
+            text.push_str(
+                "incomplete: not everything had arrived when the run ended; the time is a lower bound, \
+                 the other\nfigures are those of what did arrive.\n",
+            );
+        }
+        let seeds = rows.iter().map(|row| row.counted).max().unwrap_or(0);
+        if seeds > 1 {
+            let _ =
+                writeln!(text, "±: 95 % confidence interval of the mean over up to {seeds} seeds.");
+        }
+        text.push_str(
+            "of limit: the shortest time that physics allows for these bytes / the time measured.\n\
+             resent: by the transfer's own sender; what a proxy resends on its own leg is not in it.\n",
+        );
+        text
+    }
+}
+
+fn titles(records: &[Record]) -> String {
+    let mut titles: Vec<&str> = Vec::new();
+    for record in records {
+        if !titles.contains(&record.title.as_str()) {
+            titles.push(&record.title);
+        }
+    }
+    titles.iter().fold(String::new(), |text, title| text + &plain(title) + "\n")
+}
+
+/// `text` without control characters, so that a title cannot drive the terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Rules above and below the header and under the last row, nothing else.
+fn frame(table: &mut Table, columns: u16) {
+    let rule = LineStyle::none().fill('─').junction('─');
+    let style = TableStyle::new().top_border(rule).header_separator(rule).bottom_border(rule);
+    table.load_style(style);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(columns);
+}
