@@ -277,7 +277,7 @@ impl Work {
 pub struct TransferLimit {
     /// Payload per time at the narrowest hop; where its rate changes, the mean over the run.
     pub goodput: Rate,
-    /// The same with the highest rate that each hop ever has.
+    /// The same with the highest rate that each hop ever has, and without a burst of losses.
     pub goodput_peak: Rate,
     /// The narrowest hop.
     pub bottleneck: Crossing,

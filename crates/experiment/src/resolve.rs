@@ -9,8 +9,10 @@ use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::presets::{self, UnknownPreset};
-use midhop_path::{DirectionPlan, LinkError, LinkSpec, ResolveError, rate::LinkRate};
-use midhop_units::{Duration, Rate};
+use midhop_path::{
+    DirectionPlan, LinkError, LinkSpec, ResolveError, loss::LossPlan, rate::LinkRate,
+};
+use midhop_units::{Duration, Loss, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -250,17 +252,15 @@ fn delay_min(spec: &Spec, crossing: &Crossing) -> Duration {
 
 fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
     let framing = Framing { mtu: MTU, family: transfer.family, timestamps: true };
-    let hops = |rate: &dyn Fn(&DirectionPlan) -> Option<Rate>| -> Vec<(Hop, &Crossing)> {
+    let hops = |read: &dyn Fn(&DirectionPlan) -> (Option<Rate>, Loss)| -> Vec<(Hop, &Crossing)> {
         transfer
             .route
             .iter()
             .filter_map(|crossing| {
                 let direction = plan.link(&crossing.link)?.direction(crossing.direction);
-                let hop = Hop {
-                    rate: rate(direction).unwrap_or(Rate::from_bits_per_s(u64::MAX)),
-                    loss: direction.loss_mean(u64::from(MTU)),
-                    split: plan.splits_after(crossing),
-                };
+                let (rate, loss) = read(direction);
+                let rate = rate.unwrap_or(Rate::from_bits_per_s(u64::MAX));
+                let hop = Hop { rate, loss, split: plan.splits_after(crossing) };
                 Some((hop, crossing))
             })
             .collect()
@@ -268,8 +268,10 @@ fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
     let bottleneck = |hops: &[(Hop, &Crossing)]| {
         Bottleneck::of(&hops.iter().map(|(hop, _)| *hop).collect::<Vec<_>>(), framing)
     };
-    let mean = hops(&|direction| mean_rate(direction, plan.duration));
-    let peak = hops(&|direction| direction.rate_max());
+    let mean = hops(&|direction| {
+        (mean_rate(direction, plan.duration), direction.loss_mean(u64::from(MTU)))
+    });
+    let peak = hops(&|direction| (direction.rate_max(), loss_min(direction)));
     let narrowest = bottleneck(&mean)?;
     if narrowest.rate == Rate::from_bits_per_s(u64::MAX) {
         return None;
@@ -290,6 +292,21 @@ fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
         rtt: propagation(&transfer.route).saturating_add(propagation(&transfer.route_back)),
         framing,
     })
+}
+
+/// The loss that even a lucky run meets: that of each packet by itself, and that between bursts. A
+/// channel that loses in bursts may have none in a whole run.
+fn loss_min(direction: &DirectionPlan) -> Loss {
+    let by_bits = Loss::from_bit_errors(direction.bit_error_rate, u64::from(MTU));
+    direction
+        .loss
+        .iter()
+        .map(|way| match way {
+            LossPlan::Bernoulli { probability } => *probability,
+            LossPlan::GilbertElliottByPackets { loss_good, .. }
+            | LossPlan::GilbertElliottByTime { loss_good, .. } => *loss_good,
+        })
+        .fold(by_bits, Loss::then)
 }
 
 /// The mean over a run of the rate that a direction sends with, capped by its modulation at best.

@@ -161,6 +161,19 @@ fn a_changing_rate_counts_with_its_mean_and_is_checked_by_its_peak() {
 }
 
 #[test]
+fn losses_in_bursts_count_in_the_mean_and_may_stay_away() {
+    let bursts = "{ mean = \"10 %\", burst = \"5 packets\" }";
+    let text = LINE.replacen("\"10 %\"", bursts, 1)
+        + "[transfers.t]\nfrom = \"d\"\nto = \"a\"\nbytes = \"1 MB\"\n";
+    let plans = Scenario::parse("line.toml", &text).and_then(|scenario| scenario.plans());
+    let limit = plans.expect("it is right")[0].transfers[0].limit.clone();
+    let limit = limit.expect("the line is narrow");
+    let free = 2_000_000 * 1448 / 1500;
+    assert_eq!(limit.goodput_peak.bits_per_s(), free);
+    assert!(limit.goodput.bits_per_s().abs_diff(free * 9 / 10) < 10, "{}", limit.goodput);
+}
+
+#[test]
 fn a_path_without_any_rate_has_no_limit() {
     let text = LINE.replace("rate = \"2 Mbit/s\"", "").replace("rate = \"1 Gbit/s\"", "")
         + "[transfers.t]\nfrom = \"d\"\nto = \"a\"\nbytes = \"1 MB\"\n";

@@ -196,3 +196,17 @@ fn a_record_reads_back_and_another_shape_is_refused() {
     );
     assert!(Record::from_json("{}").is_err());
 }
+
+#[test]
+fn the_example_in_the_guide_is_a_scenario() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scenarios.md");
+    let guide = std::fs::read_to_string(path).expect("the guide is there");
+    let example = guide
+        .split_once("```toml\n")
+        .and_then(|(_, rest)| rest.split_once("```"))
+        .map(|(example, _)| example)
+        .expect("the guide has an example");
+    let scenario = Scenario::parse("scenarios.md", example).expect("it is TOML");
+    let plans = scenario.plans().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plans.len(), 3 * 2 * 2 * 5);
+}
