@@ -193,15 +193,28 @@ async fn pages_over_new_and_persistent_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flow_limited_in_time_ends_properly() {
-    let server = serve();
+    let (tell, told) = std::sync::mpsc::channel();
+    let server = serve_with(ServerOptions {
+        listen: "127.0.0.1:0".parse().expect("address"),
+        on_flow: Some(Box::new(move |flow| tell.send(flow.clone()).expect("the test waits"))),
+        ..Default::default()
+    });
     for direction in BOTH {
         let each = Amount::TimeNs(300_000_000);
-        let report =
-            measure(&options(server.address, direction, Workload::Flows { count: 2, each })).await;
+        let workload = Workload::Flows { count: 2, each };
+        let report = measure(&options(server.address, direction, workload)).await;
         check(&report);
-        assert!(report.transfer.took >= Duration::from_ms(300), "{}", report.transfer.took);
         let cwnd = report.series.iter().filter(|series| series.quantity == "cwnd");
         assert!(cwnd.clone().count() == 2 && cwnd.clone().all(|series| series.value.len() >= 2));
+        // The report was fetched, so both connections are over.
+        let served: Vec<_> = told.try_iter().collect();
+        assert_eq!(served.len(), 2);
+        for flow in served {
+            assert_eq!(flow.error, None);
+            assert!(flow.sent + flow.received > Bytes::ZERO);
+            // Only the sender's clock is bound to the time; the last byte may have come before.
+            assert!(direction == Direction::Up || flow.took >= Duration::from_ms(300), "{flow:?}");
+        }
     }
 }
 
@@ -347,10 +360,10 @@ async fn the_limits_of_a_server_hold_in_both_directions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_there_is_an_error_of_the_flow() {
-    let address = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-        listener.local_addr().expect("bound")
-    };
+    // Bound, so that nobody else gets the port, but not listening.
+    let taken = tokio::net::TcpSocket::new_v4().expect("socket");
+    taken.bind("127.0.0.1:0".parse().expect("address")).expect("loopback");
+    let address = taken.local_addr().expect("bound");
     let report = measure(&options(address, Direction::Down, flows(1, 1))).await;
     assert!(the_error(&report).contains("refused"), "{report:#?}");
 }

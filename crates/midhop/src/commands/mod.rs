@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod meter;
 pub mod presets;
 pub mod report;
 
@@ -8,6 +9,8 @@ use std::process::ExitCode;
 /// What `midhop` can do. Each command is one module, which holds its arguments and its `run`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// Generate load between two hosts and measure it.
+    Meter(meter::Meter),
     /// List the link presets, each with its source.
     Presets(presets::Presets),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
@@ -18,6 +21,7 @@ impl Command {
     /// Runs the command; the exit code says how it went.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Meter(command) => command.run(),
             Self::Presets(command) => command.run(),
             Self::Report(command) => command.run(),
         }

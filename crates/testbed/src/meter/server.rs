@@ -268,11 +268,10 @@ impl Host {
         }
         let served = {
             let mut log = log.lock();
-            log.closed = true;
             log.error = result.err().map(|error| error.to_string());
             ServedFlow {
                 flow: log.flow,
-                peer,
+                peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
                 sent: Bytes::new(log.sent),
                 received: Bytes::new(log.received),
                 took: Duration::from_ns(clock::now().as_ns().saturating_sub(origin_ns)),
@@ -281,10 +280,12 @@ impl Host {
                 error: log.error.clone(),
             }
         };
-        self.sessions.note_closed();
+        // First told, then closed: who has fetched a run knows that all its flows were told.
         if let Some(on_flow) = &self.options.on_flow {
             on_flow(&served);
         }
+        log.lock().closed = true;
+        self.sessions.note_closed();
     }
 
     async fn requests(

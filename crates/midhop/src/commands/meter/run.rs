@@ -1,0 +1,269 @@
+//! `midhop meter run`.
+
+use super::{activate, runtime, table};
+use crate::failure::{self, Failure};
+use indicatif::{ProgressBar, ProgressStyle};
+use midhop_testbed::meter::{
+    self, Amount, Connections, Direction, MeterReport, Progress, RunError, RunOptions, Workload,
+};
+use midhop_units::{Bytes, Duration, Instant, Seed};
+use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv6Addr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+/// A run shorter than this shows no progress bar.
+const BAR_AFTER: StdDuration = StdDuration::from_secs(2);
+const BAR_STEP: StdDuration = StdDuration::from_millis(100);
+
+/// Arguments of `midhop meter run`.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("workload").required(true).args(["bytes", "seconds", "page"]))]
+pub struct Run {
+    /// The host that serves; IPv6 addresses with a port in brackets.
+    #[arg(value_name = "HOST[:PORT]", value_parser = parse_host)]
+    host: (String, u16),
+    /// Payload per flow, such as 5MB.
+    #[arg(long, value_name = "BYTES")]
+    bytes: Option<Bytes>,
+    /// Seconds for which each flow sends.
+    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
+    /// Objects of a page, in the order in which they are asked for, such as 50kB,817kB.
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',')]
+    page: Option<Vec<Bytes>>,
+    /// Flows at once.
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "page")]
+    flows: u32,
+    /// Connections at once for the objects of a page.
+    #[arg(long, value_name = "K", default_value_t = 1, conflicts_with_all = ["bytes", "seconds"])]
+    parallel: u32,
+    /// Whether a page takes a new connection for each object.
+    #[arg(long, value_enum, default_value = "persistent", conflicts_with_all = ["bytes", "seconds"])]
+    connections: ConnectionsArgument,
+    /// The server sends (the default).
+    #[arg(long, conflicts_with = "up")]
+    down: bool,
+    /// The client sends.
+    #[arg(long)]
+    up: bool,
+    /// Congestion control of the sending end: one of its kernel's, or hybla, hybla-linux, westwood,
+    /// vegas.
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Local address to use.
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// Time between samples.
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    interval: Duration,
+    /// Flows that get series of their own in the JSON report.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    series_flows: u32,
+    /// Wait so long before the first connection.
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    start_delay: Duration,
+    /// Stop after so long; what is unfinished then is reported as incomplete.
+    #[arg(long, value_name = "TIME")]
+    time_limit: Option<Duration>,
+    /// Decides every byte of the payload.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// What the transfer is called in the report.
+    #[arg(long, value_name = "NAME", default_value = "meter")]
+    name: String,
+    /// Moment from which the report's times count, in nanoseconds of CLOCK_MONOTONIC; the start of
+    /// the command if not given.
+    #[arg(long, value_name = "NS")]
+    epoch: Option<u64>,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ConnectionsArgument {
+    /// A new connection for each object.
+    New,
+    /// One object after another on the same connections.
+    Persistent,
+}
+
+impl Run {
+    /// Measures, prints, and fails when anything asked for did not arrive as it was sent.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let json = self.json;
+        let mut options = self.options();
+        // Of an upload this is the sending end; the server resolves names for a download.
+        let active = match (&options.congestion, options.direction) {
+            (Some(name), Direction::Up) => Some(activate(name)?),
+            _ => None,
+        };
+        if let Some(active) = &active {
+            options.congestion = Some(active.kernel_name().to_owned());
+        }
+        let report = runtime()?.block_on(drive(options)).map_err(explain)?;
+        drop(active);
+        for warning in &report.warnings {
+            eprintln!("warning: {warning}");
+        }
+        let text = if json { serde_json::to_string(&report)? } else { table::render(&report) };
+        writeln!(io::stdout().lock(), "{text}")?;
+        if report.is_complete() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut failed = report.transfer.flows.iter().filter_map(|flow| {
+            flow.error.as_ref().map(|error| format!("flow {}: {error}", flow.id))
+        });
+        let first = failed.next().unwrap_or_else(|| "not every object arrived".to_owned());
+        let more = failed.count();
+        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        eprintln!("error: the transfer is incomplete: {first}{more}");
+        Ok(ExitCode::from(failure::RUN))
+    }
+
+    fn options(self) -> RunOptions {
+        let workload = match (self.bytes, self.seconds, self.page) {
+            (_, _, Some(objects)) => Workload::Page {
+                objects,
+                parallel: self.parallel,
+                connections: match self.connections {
+                    ConnectionsArgument::New => Connections::New,
+                    ConnectionsArgument::Persistent => Connections::Persistent,
+                },
+            },
+            (_, Some(time), None) => {
+                Workload::Flows { count: self.flows, each: Amount::TimeNs(time.as_ns()) }
+            }
+            (bytes, None, None) => Workload::Flows {
+                count: self.flows,
+                each: Amount::Bytes(bytes.unwrap_or_default().get()),
+            },
+        };
+        let (host, port) = self.host;
+        RunOptions {
+            name: self.name,
+            host,
+            port,
+            bind: self.bind,
+            direction: if self.up { Direction::Up } else { Direction::Down },
+            workload,
+            congestion: self.congestion,
+            interval: Some(self.interval).filter(|interval| !interval.is_zero()),
+            series_flows: self.series_flows,
+            start_delay: self.start_delay,
+            time_limit: self.time_limit,
+            seed: Seed(self.seed),
+            epoch: self.epoch.map(Instant::from_ns),
+        }
+    }
+}
+
+async fn drive(options: RunOptions) -> Result<MeterReport, RunError> {
+    let progress = Arc::new(Progress::default());
+    let run = meter::run(&options, Arc::clone(&progress));
+    if !io::stderr().is_terminal() {
+        return run.await;
+    }
+    tokio::pin!(run);
+    if let Ok(report) = tokio::time::timeout(BAR_AFTER, &mut run).await {
+        return report;
+    }
+    let bar = match options.expected() {
+        Some(bytes) => ProgressBar::new(bytes.get()).with_style(style(
+            "{elapsed_precise} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+        )),
+        None => ProgressBar::no_length()
+            .with_style(style("{elapsed_precise} {spinner} {bytes}, {bytes_per_sec}")),
+    };
+    let report = loop {
+        bar.set_position(progress.bytes().get());
+        if let Ok(report) = tokio::time::timeout(BAR_STEP, &mut run).await {
+            break report;
+        }
+    };
+    bar.finish_and_clear();
+    report
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn explain(error: RunError) -> Failure {
+    let failure = match &error {
+        RunError::Options(_) => Failure::usage(&error),
+        _ => Failure::run(&error),
+    };
+    match &error {
+        RunError::Resolve { .. } => failure.hint("is the host's name spelled right?"),
+        RunError::NoAddress { .. } => failure.hint("choose a local address of the same family"),
+        RunError::Refused(_) | RunError::Congestion { .. } => failure,
+        _ => failure,
+    }
+}
+
+/// Reads "host", "host:port", "address", "[address]:port".
+fn parse_host(text: &str) -> Result<(String, u16), String> {
+    let port = |port: &str| {
+        port.parse::<u16>().map_err(|_| format!("{port:?} is no port number (1 to 65535)"))
+    };
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Ok((text.to_owned(), meter::PORT));
+    }
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, meter::PORT),
+        Some((host, rest)) => {
+            let digits = rest.strip_prefix(':').ok_or("a port follows \"]\" with a colon")?;
+            (host, port(digits)?)
+        }
+        None => match text.rsplit_once(':') {
+            Some((host, digits)) => (host, port(digits)?),
+            None => (text, meter::PORT),
+        },
+    };
+    if host.is_empty() {
+        return Err("the host is missing".to_owned());
+    }
+    Ok((host.to_owned(), port))
+}
+
+/// Reads a number of seconds, with or without a unit.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let bare = text.parse::<f64>().is_ok();
+    let read = if bare { format!("{text} s").parse() } else { text.parse::<Duration>() };
+    read.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_as_people_write_them() {
+        for (text, host, port) in [
+            ("server", "server", 5201),
+            ("server:80", "server", 80),
+            ("10.0.0.1:7", "10.0.0.1", 7),
+            ("fd00::1", "fd00::1", 5201),
+            ("[fd00::1]", "fd00::1", 5201),
+            ("[fd00::1]:9", "fd00::1", 9),
+        ] {
+            assert_eq!(parse_host(text), Ok((host.to_owned(), port)), "{text}");
+        }
+        for text in ["", ":80", "server:", "server:http", "server:65536", "[::1]80"] {
+            assert!(parse_host(text).is_err(), "{text} was accepted");
+        }
+    }
+
+    #[test]
+    fn seconds_need_no_unit() {
+        assert_eq!(parse_seconds("10"), Ok(Duration::from_s(10)));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_ms(500)));
+        assert_eq!(parse_seconds("2 min"), Ok(Duration::from_s(120)));
+        for text in ["", "-1", "inf", "NaN", "1e9999", "ten"] {
+            assert!(parse_seconds(text).is_err(), "{text} was accepted");
+        }
+    }
+}

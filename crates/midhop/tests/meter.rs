@@ -1,0 +1,135 @@
+//! `midhop meter` as its users meet it: two processes, their output, their exit codes.
+
+use midhop_testbed::meter::MeterReport;
+use midhop_units::Bytes;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+fn midhop(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_midhop"));
+    command.arg("meter").args(arguments);
+    command
+}
+
+/// A serving process, killed with the value.
+struct Serving {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    port: u16,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(more: &[&str]) -> Serving {
+    let mut child = midhop(&["serve", "--listen", "127.0.0.1:0", "--json"])
+        .args(more)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("midhop starts");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("a line when ready");
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let address = ready["ready"].as_str().expect("the bound address");
+    let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    Serving { child, out, port }
+}
+
+impl Serving {
+    fn measure(&self, arguments: &[&str]) -> Output {
+        let host = format!("127.0.0.1:{}", self.port);
+        midhop(&["run", &host]).args(arguments).output().expect("midhop runs")
+    }
+}
+
+fn report(output: &Output) -> MeterReport {
+    serde_json::from_slice(&output.stdout).expect("the report is all of standard output")
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_download_gives_a_report_and_ends_a_server_that_serves_once() {
+    let mut server = serve(&["--once"]);
+    let output =
+        server.measure(&["--bytes", "300kB", "--flows", "3", "--congestion", "reno", "--json"]);
+    assert!(output.status.success(), "{}", error(&output));
+    let report = report(&output);
+    assert!(report.transfer.complete && report.clock_shared);
+    assert_eq!(report.transfer.bytes, Bytes::new(900_000));
+    assert_eq!(report.transfer.flows.len(), 3);
+    for flow in &report.transfer.flows {
+        assert_eq!((flow.congestion.as_str(), flow.server_port), ("reno", server.port));
+        assert!(flow.hash_sent.is_some() && flow.hash_sent == flow.hash_received);
+    }
+    let status = server.child.wait().expect("the server ends");
+    assert!(status.success());
+    let mut rest = String::new();
+    server.out.read_to_string(&mut rest).expect("the server's lines");
+    assert_eq!(rest.lines().count(), 3, "{rest}");
+    assert!(rest.lines().all(|line| line.contains("\"congestion\":\"reno\"")), "{rest}");
+}
+
+#[test]
+fn a_page_is_shown_as_a_table() {
+    let server = serve(&[]);
+    let output = server.measure(&["--up", "--page", "1kB,20kB", "--connections", "new"]);
+    assert!(output.status.success(), "{}", error(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["bytes agree", "first byte s", "20000", "meter: 21000 bytes", "complete"] {
+        assert!(text.contains(part), "{part:?} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn what_is_unfinished_is_reported_and_fails() {
+    let server = serve(&[]);
+    let output = server.measure(&["--bytes", "900GB", "--time-limit", "300ms", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    assert!(!report(&output).transfer.complete);
+    assert!(error(&output).contains("time limit"), "{}", error(&output));
+}
+
+#[test]
+fn an_unknown_congestion_control_is_named() {
+    let server = serve(&[]);
+    for direction in ["--down", "--up"] {
+        let output = server.measure(&["--bytes", "1kB", direction, "--congestion", "nonesuch"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(error(&output).contains("nonesuch") && output.stdout.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_a_usage_error() {
+    for arguments in [
+        &["run", "host"][..],
+        &["run", "host", "--bytes", "5"],
+        &["run", "host", "--bytes", "5MB", "--seconds", "3"],
+        &["run", "host", "--bytes", "5MB", "--parallel", "3"],
+        &["run", "host", "--page", "5MB", "--flows", "3"],
+        &["run", "host:port", "--bytes", "5MB"],
+        &["run", "127.0.0.1", "--bytes", "5MB", "--flows", "0"],
+        &["serve", "--listen", "5201"],
+    ] {
+        let output = midhop(arguments).output().expect("midhop runs");
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {}", error(&output));
+    }
+}
+
+#[test]
+fn a_port_in_use_is_one_clear_error() {
+    let server = serve(&[]);
+    let listen = format!("127.0.0.1:{}", server.port);
+    let output = midhop(&["serve", "--listen", &listen]).output().expect("midhop runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains(&listen), "{}", error(&output));
+}
