@@ -1,13 +1,14 @@
 //! Starts and stops the data plane: workers with their listeners, then interception.
 
 use crate::admission::Admission;
-use crate::intercept::{Entrance, InterceptError, Interception};
+use crate::hold::Held;
+use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight};
 use crate::ledger::Ledger;
 use crate::leg;
-use crate::worker::Worker;
-use midhop_pep::config::Plan;
+use crate::worker::{Doors, Worker};
+use midhop_pep::config::{Accept, Plan};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::watch;
@@ -60,6 +61,7 @@ impl DataPlane {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             workers => usize::from(workers),
         };
+        let workers = u16::try_from(workers).unwrap_or(u16::MAX);
         let (plan_sender, plan_receiver) = watch::channel(plan.clone());
         let (stop, stopped) = watch::channel(false);
         let admission = Admission::new(u64::from(plan.limits.flows));
@@ -72,16 +74,21 @@ impl DataPlane {
             ledgers: Vec::new(),
             threads: Vec::new(),
         };
+        let sight = sight(&plan);
+        let held = Arc::new(Held::default());
         for number in 0..workers {
-            let listeners = if intercepts { listeners(&plan)? } else { Vec::new() };
+            let doors = if intercepts { doors(&plan, sight, number)? } else { Doors::default() };
             let ledger = Arc::new(Ledger::default());
             this.ledgers.push(ledger.clone());
             let worker_plan = plan_receiver.clone();
             let admission = this.admission.clone();
+            let held = held.clone();
             let stopped = stopped.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{number}"))
-                .spawn(move || Worker::new(worker_plan, admission, ledger).run(listeners, stopped))
+                .spawn(move || {
+                    Worker::new(worker_plan, admission, held, ledger)?.run(doors, stopped)
+                })
                 .map_err(StartError::Thread)?;
             this.threads.push(thread);
         }
@@ -92,7 +99,7 @@ impl DataPlane {
                 .enumerate()
                 .map(|(number, leg)| Entrance { leg, listeners: addresses(&plan, number).into() })
                 .collect();
-            this.interception = Some(Interception::install(&plan, &entrances, false)?);
+            this.interception = Some(Interception::install(&plan, &entrances, sight, workers)?);
         }
         Ok(this)
     }
@@ -140,9 +147,15 @@ fn addresses(plan: &Plan, leg: usize) -> [SocketAddr; 2] {
     [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
 }
 
-/// One worker's listeners: two per leg.
-fn listeners(plan: &Plan) -> Result<Vec<TcpListener>, StartError> {
-    let mut listeners = Vec::new();
+/// What the daemon has to see of flows before it accepts them.
+fn sight(plan: &Plan) -> Sight {
+    let waits = plan.policy.accept_modes().any(|mode| mode == Accept::AfterConnect);
+    if waits || plan.policy.decides_beyond_firewall() { Sight::Openings } else { Sight::Answers }
+}
+
+/// One worker's listeners, two per leg, and its queue.
+fn doors(plan: &Plan, sight: Sight, worker: u16) -> Result<Doors, StartError> {
+    let mut doors = Doors::default();
     for (number, leg) in plan.legs.iter().enumerate() {
         for address in addresses(plan, number) {
             let listener = leg::listen(address, leg).map_err(|source| StartError::Listen {
@@ -150,8 +163,17 @@ fn listeners(plan: &Plan) -> Result<Vec<TcpListener>, StartError> {
                 leg: leg.name.clone(),
                 source,
             })?;
-            listeners.push(listener);
+            doors.listeners.push(listener);
         }
     }
-    Ok(listeners)
+    // One more than may wait: the daemon decides who passes by, not the queue's length.
+    let number = plan.intercept.queue.saturating_add(worker);
+    match Queue::bind(number, plan.limits.pending.saturating_add(1)) {
+        Ok(queue) => doors.queue = Some(queue),
+        Err(source) if sight == Sight::Openings => {
+            return Err(InterceptError::Queue { source }.into());
+        }
+        Err(error) => tracing::info!(%error, "there are no netfilter queues"),
+    }
+    Ok(doors)
 }

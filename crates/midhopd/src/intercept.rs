@@ -4,14 +4,20 @@
 //! Invariants: nobody else's table, rule or route is touched; what is installed is removed when the
 //! value is dropped; what a dead predecessor of the same name left is replaced, and only that.
 
+mod queue;
 mod route;
+mod ruleset;
+mod segment;
 mod table;
 
 use midhop_pep::config::Plan;
+pub use queue::{Packet, Queue};
 use route::Delivery;
+pub use ruleset::Ruleset;
+pub use segment::Segment;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
-pub use table::Entrance;
+pub use table::{Entrance, Sight};
 
 /// Why flows cannot be taken.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +36,16 @@ pub enum InterceptError {
         table: String,
         /// What nft said.
         reason: String,
+    },
+    /// The kernel hands no SYNs over.
+    #[error(
+        "SYNs cannot wait for the far side: {source}; this takes CAP_NET_ADMIN and a kernel with \
+         NETFILTER_NETLINK_QUEUE and NFT_QUEUE, or NFT_COMPAT and NETFILTER_XT_TARGET_NFQUEUE; \
+         accept = \"early\" without rules does without"
+    )]
+    Queue {
+        /// What the kernel said.
+        source: io::Error,
     },
     /// The routing rule or table was refused.
     #[error("cannot route marked packets to this host over table {table}: {source}")]
@@ -98,7 +114,8 @@ impl Interception {
     pub fn install(
         plan: &Plan,
         entrances: &[Entrance<'_>],
-        queued: bool,
+        sight: Sight,
+        queues: u16,
     ) -> Result<Self, InterceptError> {
         let marks = Marks::new(plan.intercept.mark);
         let delivery = Delivery { mark: marks.here, table: plan.intercept.table };
@@ -107,8 +124,37 @@ impl Interception {
             .map_err(|source| InterceptError::Route { table: delivery.table, source })?;
         // From here on dropping `this` cleans up.
         let this = Self { instance: plan.intercept.instance.clone(), delivery };
-        nft(&this.instance, &table::transaction(plan, marks, entrances, queued))?;
+        this.replace(plan, entrances, sight, queues)?;
         Ok(this)
+    }
+
+    /// Puts another table in the place of this one, in one step as far as flows can tell: between
+    /// the table and its rule for the queues, SYNs pass by.
+    ///
+    /// # Errors
+    /// When the kernel or `nft` refuses.
+    pub fn replace(
+        &self,
+        plan: &Plan,
+        entrances: &[Entrance<'_>],
+        sight: Sight,
+        queues: u16,
+    ) -> Result<(), InterceptError> {
+        let marks = Marks::new(plan.intercept.mark);
+        nft(&self.instance, &table::transaction(plan, marks, entrances, sight))?;
+        if sight == Sight::Nothing {
+            return Ok(());
+        }
+        let queued = Ruleset::open(&self.instance)
+            .and_then(|ruleset| ruleset.queue(plan.intercept.queue, queues));
+        match queued {
+            Err(source) if sight == Sight::Openings => Err(InterceptError::Queue { source }),
+            Err(error) => {
+                tracing::info!(%error, "the class in which servers answer is not passed on");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,13 @@
 //! One side of a flow: which settings its socket gets, and how the far side is opened.
 
+mod egress;
+mod refusal;
+
+pub use egress::{Egress, name_of};
+pub use refusal::{Failure, Refusal};
+
 use crate::flow::Ends;
+use crate::intercept::Segment;
 use crate::sockopt;
 use midhop_pep::config::LegPlan;
 use midhop_units::Duration;
@@ -35,32 +42,39 @@ pub fn listen(address: SocketAddr, leg: &LegPlan) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Starts to connect to the server with the client's own address and port.
+/// Starts to connect to the server with the client's own address and port. With `explain`, what the
+/// network says is asked for in its own words, see [`Refusal`].
 ///
 /// # Errors
 /// When a local resource is missing; what the far side says comes with [`Opening::finish`].
-pub fn dial(ends: Ends, leg: &LegPlan, class: u8) -> io::Result<Opening> {
+pub fn dial(ends: Ends, leg: &LegPlan, class: u8, explain: bool) -> io::Result<Opening> {
     let socket = open(ends.server)?;
     socket.set_reuse_address(true)?;
     apply(&socket, leg)?;
     set_class(&socket, ends.server, class)?;
+    if explain {
+        refusal::explain(&socket, ends.server, true)?;
+    }
     socket.bind(&ends.client.into())?;
-    start(socket, ends.server)
-}
-
-fn start(socket: Socket, server: SocketAddr) -> io::Result<Opening> {
-    match socket.connect(&server.into()) {
+    match socket.connect(&ends.server.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        // Said at once by this host's own routes: an answer like any other.
+        Err(error) if refusal::of(&error, None, ends.server).is_some() => {
+            return Ok(Opening { answer: Err(error), server: ends.server, explain });
+        }
         Err(error) => return Err(error),
     }
-    Ok(Opening { stream: TcpStream::from_std(socket.into())? })
+    let answer = Ok(TcpStream::from_std(socket.into())?);
+    Ok(Opening { answer, server: ends.server, explain })
 }
 
 /// A connection that the far side has not answered yet.
 #[derive(Debug)]
 pub struct Opening {
-    stream: TcpStream,
+    answer: io::Result<TcpStream>,
+    server: SocketAddr,
+    explain: bool,
 }
 
 impl Opening {
@@ -68,11 +82,26 @@ impl Opening {
     ///
     /// # Errors
     /// The far side's own: refused, unreachable, silent.
-    pub async fn finish(self) -> io::Result<TcpStream> {
-        self.stream.writable().await?;
-        match sockopt::take_error(&self.stream)? {
-            Some(error) => Err(error),
-            None => Ok(self.stream),
+    pub async fn finish(self) -> Result<TcpStream, Failure> {
+        let server = self.server;
+        let failed = |error: io::Error, code| {
+            let refusal = refusal::of(&error, code, server);
+            Failure { error, refusal }
+        };
+        let stream = self.answer.map_err(|error| failed(error, None))?;
+        stream.writable().await?;
+        match sockopt::take_error(&stream)? {
+            Some(error) => {
+                let code = if self.explain { refusal::code(&stream) } else { None };
+                Err(failed(error, code))
+            }
+            None => {
+                if self.explain {
+                    // From now on a passing ICMP message is no reason to end.
+                    refusal::explain(&stream, server, false)?;
+                }
+                Ok(stream)
+            }
         }
     }
 }
@@ -99,6 +128,15 @@ fn open(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// The class of service of the SYN that opened an accepted connection; 0 if the kernel kept none.
+pub fn saved_class(accepted: impl AsFd) -> u8 {
+    let mut headers = [0; 256];
+    sockopt::read(accepted, libc::IPPROTO_TCP, libc::TCP_SAVED_SYN, &mut headers)
+        .ok()
+        .and_then(Segment::parse)
+        .map_or(0, |syn| syn.class)
+}
+
 /// What every socket of a leg has.
 fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
@@ -110,7 +148,11 @@ fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     settings(socket, leg)
 }
 
-fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
+/// What a leg asks of its sockets.
+///
+/// # Errors
+/// When the kernel refuses a setting.
+pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     if leg.keepalive.count > 0 {
         let keepalive = TcpKeepalive::new()
             .with_time(time(leg.keepalive.idle))

@@ -15,27 +15,28 @@
 //! This is a library only so that tests, fuzzers and benches can reach its parts; the program is
 //! `midhopd`.
 
+pub mod accept;
 pub mod admin;
+pub mod admission;
 pub mod cli;
+pub mod close;
 pub mod congestion;
+pub mod daemon;
 pub mod doctor;
 pub mod explicit;
 pub mod failure;
-pub mod logging;
-pub mod metrics;
-pub mod notify;
-pub mod privileges;
-pub mod run;
-pub mod snapshot;
-
-pub mod accept;
-pub mod admission;
-pub mod close;
-pub mod daemon;
 pub mod flow;
+pub mod hold;
 pub mod intercept;
 pub mod ledger;
 pub mod leg;
+pub mod logging;
+pub mod metrics;
+mod netlink;
+pub mod notify;
+pub mod privileges;
 pub mod relay;
+pub mod run;
+pub mod snapshot;
 mod sockopt;
 pub mod worker;

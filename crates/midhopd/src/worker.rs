@@ -2,7 +2,11 @@
 
 use crate::accept::accept;
 use crate::admission::Admission;
+use crate::flow::Ends;
+use crate::hold::{Held, hold};
+use crate::intercept::Queue;
 use crate::ledger::Ledger;
+use crate::leg::Egress;
 use crate::relay::Desk;
 use midhop_pep::config::Plan;
 use std::io;
@@ -21,20 +25,28 @@ pub struct Worker {
     plan: watch::Receiver<Arc<Plan>>,
     /// Places for flows.
     pub admission: Arc<Admission>,
+    /// Flows whose clients are still to be accepted.
+    pub held: Arc<Held>,
     /// Where flows are booked.
     pub ledger: Arc<Ledger>,
     /// What they share while they relay.
     pub desk: Desk,
+    egress: Egress,
 }
 
 impl Worker {
     /// A worker that follows `plan`.
+    ///
+    /// # Errors
+    /// When it may not ask for routes.
     pub fn new(
         plan: watch::Receiver<Arc<Plan>>,
         admission: Arc<Admission>,
+        held: Arc<Held>,
         ledger: Arc<Ledger>,
-    ) -> Self {
-        Self { plan, admission, ledger, desk: Desk::new(PIPES) }
+    ) -> io::Result<Self> {
+        let desk = Desk::new(PIPES);
+        Ok(Self { plan, admission, held, ledger, desk, egress: Egress::open()? })
     }
 
     /// The plan as it is now. A flow keeps the one it began with.
@@ -42,26 +54,40 @@ impl Worker {
         self.plan.borrow().clone()
     }
 
+    /// The interface towards a flow's server, if any leg wants to know.
+    pub fn egress(&self, plan: &Plan, ends: Ends) -> Option<Rc<str>> {
+        let matters = plan.legs.iter().any(|leg| leg.interface.is_some());
+        if matters { self.egress.towards(ends.server.ip()) } else { None }
+    }
+
     /// Serves on the calling thread until `stop` turns true.
     ///
     /// # Errors
     /// When the thread can have no runtime.
-    pub fn run(
-        self,
-        listeners: Vec<TcpListener>,
-        mut stop: watch::Receiver<bool>,
-    ) -> io::Result<()> {
+    pub fn run(self, doors: Doors, mut stop: watch::Receiver<bool>) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let local = LocalSet::new();
         let worker = Rc::new(self);
         local.block_on(&runtime, async {
-            for listener in listeners {
+            for listener in doors.listeners {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 tokio::task::spawn_local(accept(worker.clone(), listener));
+            }
+            if let Some(queue) = doors.queue {
+                tokio::task::spawn_local(hold(worker.clone(), queue));
             }
             // A closed channel means that the daemon is gone: an end as well.
             let _ = stop.wait_for(|stop| *stop).await;
             Ok(())
         })
     }
+}
+
+/// Where flows come in to one worker.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// One listener per leg and address family.
+    pub listeners: Vec<TcpListener>,
+    /// Where SYNs wait for the far side.
+    pub queue: Option<Queue>,
 }

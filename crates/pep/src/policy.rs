@@ -97,6 +97,11 @@ impl Policy {
         bypasses
     }
 
+    /// Whether some rule does more than let flows pass, so that the firewall alone cannot follow it.
+    pub fn decides_beyond_firewall(&self) -> bool {
+        self.rules.iter().any(|rule| rule.action != Action::Bypass)
+    }
+
     pub(crate) fn leg_override(&self, decision: &Decision, leg: &str) -> Option<&LegPlan> {
         let rule = self.rules.get(decision.rule?)?;
         rule.legs.iter().find(|own| own.name == leg)

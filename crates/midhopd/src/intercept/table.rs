@@ -18,6 +18,17 @@ pub struct Entrance<'a> {
     pub listeners: Vec<SocketAddr>,
 }
 
+/// What the daemon sees of flows before their clients are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing: SYNs are taken at once.
+    Nothing,
+    /// Of servers that answer in a class of service of their own, the answer.
+    Answers,
+    /// Every SYN as well: only those are taken that the daemon marked.
+    Openings,
+}
+
 /// A flag pattern: the packet opens a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 
@@ -34,9 +45,9 @@ pub fn removal(instance: &str) -> String {
 
 /// The transaction that puts the table in place, instead of one that a dead predecessor left.
 ///
-/// With `queued`, new SYNs go to the chain `waiting`, and only those come back to be taken that the
-/// daemon marked; without, they are taken at once.
-pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], queued: bool) -> String {
+/// How much goes to the chain `waiting`, and so to the daemon's queues, is said by `sight`.
+pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight: Sight) -> String {
+    let queued = sight == Sight::Openings;
     let mut text = removal(&plan.intercept.instance);
     let table = name(&plan.intercept.instance);
     let here = marks.here;
@@ -45,10 +56,18 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], queued
     text.push_str("  chain waiting { }\n");
     chain(&mut text, "take", &take(marks, entrances));
     chain(&mut text, "offered", &offered(plan, queued));
-    let mut rules = vec!["meta l4proto != tcp accept".to_owned()];
-    if queued {
-        let mut hold = rules.clone();
-        hold.push(format!("{SYN} goto offered"));
+    // What the network says about a packet of an own socket is addressed to whom the socket stands
+    // for, but meant for the socket: without it neither "unreachable" nor a path's MTU gets through.
+    let tcp_only = "meta l4proto != tcp accept".to_owned();
+    let mut rules = vec![
+        format!("meta l4proto {{ icmp, icmpv6 }} socket transparent 1 meta mark set {here} accept"),
+        tcp_only.clone(),
+    ];
+    if sight != Sight::Nothing {
+        let mut hold = vec![tcp_only];
+        if queued {
+            hold.push(format!("{SYN} goto offered"));
+        }
         // The class in which the server answers is learned from its SYN-ACK, where there is one.
         for family in ["ip", "ip6"] {
             hold.push(format!(
@@ -57,6 +76,8 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], queued
             ));
         }
         base_chain(&mut text, "hold", "mangle - 1", &hold);
+    }
+    if queued {
         rules.push(format!("{SYN} meta mark {} goto take", marks.approved));
         rules.extend(refusals(marks));
     } else {
@@ -185,8 +206,8 @@ mod tests {
     #[test]
     fn only_a_queued_table_asks_for_the_mark() {
         let plan = plan("[intercept]\ninterfaces = \"lan0\"\n");
-        let queued = transaction(&plan, Marks::new(100), &entrances(&plan), true);
-        let direct = transaction(&plan, Marks::new(100), &entrances(&plan), false);
+        let queued = transaction(&plan, Marks::new(100), &entrances(&plan), Sight::Openings);
+        let direct = transaction(&plan, Marks::new(100), &entrances(&plan), Sight::Answers);
         assert!(queued.contains("meta mark 101 goto take"));
         assert!(!direct.contains("meta mark 101"));
         assert!(!queued.contains("@gate") && direct.contains("@gate"));
