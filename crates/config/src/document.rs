@@ -34,7 +34,18 @@ impl Document {
     /// # Errors
     /// When it is not a `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        T::deserialize(NodeReader(&self.root)).map_err(|fault| self.read_error(fault))
+        self.read_at(&KeyPath::ROOT)
+    }
+
+    /// Reads what is at `path` as a `T`.
+    ///
+    /// # Errors
+    /// When nothing is there, or it is not a `T`.
+    pub fn read_at<T: DeserializeOwned>(&self, path: &KeyPath) -> Result<T, ConfigError> {
+        let Some(node) = self.get(path) else {
+            return Err(self.fault(path, "nothing is written here", None));
+        };
+        T::deserialize(NodeReader(node)).map_err(|fault| self.read_error(path, fault))
     }
 
     /// The table at the root.
@@ -150,8 +161,9 @@ impl Document {
         Some((place, path.keys().len()))
     }
 
-    fn read_error(&self, fault: ReadFault) -> ConfigError {
-        let path = fault.path();
+    fn read_error(&self, above: &KeyPath, fault: ReadFault) -> ConfigError {
+        let below = fault.path();
+        let path = KeyPath::of(above.keys().iter().chain(below.keys()).cloned());
         // A fault about a whole table points at its header, not at all its lines.
         let whole = self.get(&path).is_some_and(|node| Some(node.span) == fault.span);
         let span = match (fault.span, self.follow(&path)) {

@@ -29,7 +29,7 @@ struct General {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "only reading is tested")]
+#[expect(dead_code, reason = "mostly reading is tested")]
 struct Link {
     between: [String; 2],
     rate: Option<Rate>,
@@ -301,6 +301,21 @@ fn a_check_made_later_points_at_its_key() {
     assert_eq!(document.locate(&path("links.sat.between")), Some(3));
     assert_eq!(document.locate(&path("links.sat.delay")), Some(2));
     assert_eq!(document.locate(&path("links")), Some(2));
+}
+
+#[test]
+fn a_part_is_read_with_the_keys_of_the_whole() {
+    let text = "a = 1\n[links.sat]\nbetween = [\"a\", \"b\"]\n[links.net]\nbetwen = 1\n";
+    let document = Document::parse("lab.toml", text).expect("it is TOML");
+    let read = |path: &str| document.read_at::<Link>(&path.parse().expect("a dotted key"));
+    assert_eq!(read("links.sat").expect("it is a link").between, ["a", "b"]);
+    let error = read("links.net").expect_err("it is none");
+    assert_eq!((error.line, error.key.as_deref()), (5, Some("links.net.betwen")));
+    let error = read("links.lan").expect_err("it is not there");
+    assert_eq!(
+        error.to_string().lines().next(),
+        Some("lab.toml:2:2: links.lan: nothing is written here")
+    );
 }
 
 #[test]

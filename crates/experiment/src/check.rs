@@ -26,6 +26,11 @@ pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError>
     checker.numbers()?;
     checker.nodes()?;
     checker.links()?;
+    for (name, node) in &spec.nodes {
+        if let Some(pep) = node.pep.as_deref().filter(|pep| *pep != NO_PEP) {
+            checker.interfaces(name, pep)?;
+        }
+    }
     for (name, transfer) in &spec.transfers {
         checker.transfer(&KeyPath::of(["transfers", name.as_str()]), transfer)?;
     }
@@ -93,6 +98,44 @@ impl Checker<'_> {
             let hint = "give it another name".to_owned();
             let path = KeyPath::of(["peps", NO_PEP]);
             return self.refuse(&path, format!("`{NO_PEP}` stands for no proxy at all"), hint);
+        }
+        Ok(())
+    }
+
+    /// The interfaces that the table of `pep` names are links of the node that it runs on. All else in
+    /// it is the proxy's own business.
+    fn interfaces(&self, node: &str, pep: &str) -> Result<(), ConfigError> {
+        let at = |name: &str| {
+            self.spec.links.get(name).is_some_and(|link| link.between.iter().any(|end| end == node))
+        };
+        let refuse = |path: &KeyPath, name: &str| {
+            let links = self.spec.links.keys().filter(|link| at(link)).collect::<Vec<_>>();
+            let hint = suggest::hint(name, "its links", links);
+            self.refuse(path, format!("no link of `{node}` is called `{name}`"), hint)
+        };
+        let Some(table) = self.spec.peps.get(pep) else { return Ok(()) };
+        let path = KeyPath::of(["peps", pep]);
+        let interfaces = table.get("intercept").and_then(|intercept| intercept.get("interfaces"));
+        if let Some(interfaces) = interfaces {
+            let path = path.join("intercept").join("interfaces");
+            let one = interfaces.as_str().map(|name| (path.clone(), name));
+            let many = interfaces.as_array().into_iter().flatten().enumerate();
+            let many =
+                many.filter_map(|(n, name)| Some((path.join(n.to_string()), name.as_str()?)));
+            if let Some((path, name)) = one.into_iter().chain(many).find(|(_, name)| !at(name)) {
+                return refuse(&path, name);
+            }
+        }
+        for (leg, keys) in table.get("legs").and_then(|legs| legs.as_table()).into_iter().flatten()
+        {
+            let path = path.join("legs").join(leg.as_str());
+            let named = keys.get("interface").and_then(|interface| interface.as_str());
+            if let Some(name) = named.filter(|name| !at(name)) {
+                return refuse(&path.join("interface"), name);
+            }
+            if named.is_none() && keys.get("prefixes").is_none() && !at(leg) {
+                return refuse(&path, leg);
+            }
         }
         Ok(())
     }

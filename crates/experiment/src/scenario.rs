@@ -6,6 +6,8 @@ use crate::vary::{self, Axis, Case};
 use crate::{check, resolve};
 use midhop_config::{ConfigError, Document, KeyPath, suggest, tree::Value};
 use midhop_units::Seed;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 
 /// The most plans one scenario may give.
 const PLANS_MAX: usize = 100_000;
@@ -141,6 +143,25 @@ impl Scenario {
             }
         }
         Ok(plans)
+    }
+
+    /// Reads each proxy's table that runs in some cell as a `P`, the type of the proxy's own
+    /// configuration, which this crate does not know: so that a key that the proxy would refuse is
+    /// reported on its line in the scenario, before anything runs.
+    ///
+    /// # Errors
+    /// At the first table that is no `P`; and as [`Scenario::plans`].
+    pub fn check_peps<P: DeserializeOwned>(&self) -> Result<(), ConfigError> {
+        for (document, _) in self.cells() {
+            let document = document?;
+            let spec: Spec = document.read()?;
+            let used: BTreeSet<&str> =
+                spec.nodes.values().filter_map(|node| node.pep.as_deref()).collect();
+            for name in spec.peps.keys().filter(|name| used.contains(name.as_str())) {
+                document.read_at::<P>(&KeyPath::of(["peps", name.as_str()]))?;
+            }
+        }
+        Ok(())
     }
 
     fn cells(&self) -> impl Iterator<Item = (Result<Document, ConfigError>, Vec<&Case>)> {

@@ -128,6 +128,61 @@ fn names_that_do_not_exist() {
 }
 
 #[test]
+fn interfaces_of_a_proxy() {
+    check(
+        "legs.sat =",
+        "legs.satt =",
+        "lab.toml:20:6: peps.gw.legs.satt: no link of `gateway` is called `satt`",
+        "did you mean `sat`? (its links: `net`, `sat`)",
+    );
+    check(
+        "{ congestion = \"hybla\" }",
+        "{ interface = \"nett\" }",
+        "lab.toml:20:26: peps.gw.legs.sat.interface: no link of `gateway` is called `nett`",
+        "did you mean `net`? (its links: `net`, `sat`)",
+    );
+    check(
+        "[peps.gw]",
+        "[peps.gw]\nintercept.interfaces = [\"net\", \"lan\"]",
+        "lab.toml:20:32: peps.gw.intercept.interfaces.1: no link of `gateway` is called `lan`",
+        "its links: `net`, `sat`",
+    );
+    let with_prefix = GOOD.replacen("legs.sat = {", "legs.far = { prefixes = \"10.0.0.0/8\",", 1);
+    let plans = Scenario::parse("lab.toml", &with_prefix).and_then(|scenario| scenario.plans());
+    assert_eq!(plans.map(|plans| plans.len()), Ok(1));
+}
+
+#[test]
+fn keys_that_the_proxy_would_refuse() {
+    /// A proxy's configuration, as far as this test needs one.
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only reading is tested")]
+    struct Proxy {
+        legs: std::collections::BTreeMap<String, Leg>,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only reading is tested")]
+    struct Leg {
+        congestion: String,
+    }
+    let scenario = |text: &str| Scenario::parse("lab.toml", text).expect("it is TOML");
+    assert_eq!(scenario(GOOD).check_peps::<Proxy>(), Ok(()));
+    let wrong = GOOD.replacen("{ congestion =", "{ conjestion =", 1);
+    let error = scenario(&wrong).check_peps::<Proxy>().expect_err("no such key");
+    assert_eq!((error.line, error.key.as_deref()), (20, Some("peps.gw.legs.sat.conjestion")));
+    assert_eq!(error.hint.as_deref(), Some("did you mean `congestion`?"));
+    // Where it does not run, nobody minds.
+    let unused = wrong.replacen("pep = \"gw\"", "pep = \"none\"", 1);
+    assert_eq!(scenario(&unused).check_peps::<Proxy>(), Ok(()));
+    // A case of an axis may be wrong where the file is not.
+    let varied = GOOD.to_owned() + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"bbr\", 7]";
+    let error = scenario(&varied).check_peps::<Proxy>().expect_err("a number is no name");
+    assert_eq!(error.line, 32);
+}
+
+#[test]
 fn names_that_cannot_be() {
     check(
         "[links.sat]",
