@@ -8,6 +8,7 @@ use midhop_experiment::{
     record::{Environment, Record, SCHEMA, TransferResult, Validity},
 };
 use midhop_units::{Bytes, Duration, Rate};
+use serde::Deserialize;
 use std::{collections::BTreeSet, path::Path};
 
 fn load(name: &str) -> Scenario {
@@ -31,6 +32,13 @@ fn every_scenario_resolves_and_can_be_read_back() {
         }
         seen += 1;
         let plans = plans(&name);
+        // The proxy's own checks, as far as they need no host.
+        let keys = load(&name).check_peps::<midhop_pep::config::Config>();
+        assert_eq!(keys, Ok(()), "{name}");
+        for table in plans.iter().flat_map(|plan| plan.peps.values()) {
+            let config = midhop_pep::config::Config::deserialize(table.clone()).expect("just read");
+            config.resolve().unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
         let labels: BTreeSet<String> = plans.iter().map(Plan::label).collect();
         assert_eq!(labels.len(), plans.len(), "{name}: two plans have one label");
         for (number, plan) in plans.iter().enumerate() {
