@@ -6,7 +6,7 @@ use midhop_units::{Bytes, Duration};
 
 const SEEDS_MAX: u32 = 10_000;
 /// Nodes, links, transfers: so many of each.
-const NAMES_MAX: usize = 1_000;
+const NAMES_MAX: usize = 250;
 const FLOWS_MAX: u32 = 10_000;
 const OBJECTS_MAX: usize = 10_000;
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);

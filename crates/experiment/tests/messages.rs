@@ -357,7 +357,7 @@ fn what_is_varied() {
         })
         .collect();
     let (message, hint) = error("", "", &format!("[vary]\n{axes}"), &[]);
-    assert!(message.ends_with("cells times seeds make more than 100000 runs"), "{message}");
+    assert!(message.ends_with("cells times seeds make more than 20000 runs"), "{message}");
     assert_eq!(hint, "vary less at once, or take fewer seeds");
 }
 
@@ -419,4 +419,16 @@ fn what_is_set_takes_effect() {
     assert_eq!(plans[0].duration.to_string(), "45 s");
     assert!(plans[0].peps.is_empty());
     assert_eq!(plans[0].label(), "seed=1");
+}
+
+#[test]
+fn more_than_a_machine_could_hold() {
+    let nodes: String = (0..251).map(|n| format!("n{n} = {{}}\n")).collect();
+    let text = format!("title = \"x\"\nduration = \"1 s\"\n[nodes]\n{nodes}");
+    let plans = Scenario::parse("lab.toml", &text).and_then(|scenario| scenario.plans());
+    assert_eq!(plans.expect_err("too many").message, "251 nodes are too many");
+    let many =
+        text.replacen("n250 = {}\n", "", 1).replacen("duration", "seeds = 10001\nduration", 1);
+    let plans = Scenario::parse("lab.toml", &many).and_then(|scenario| scenario.plans());
+    assert_eq!(plans.expect_err("too many").message, "a cell cannot run 10001 times");
 }
