@@ -1,7 +1,7 @@
 //! How many flows there may be, and how much they may hold together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
 /// The limits on all flows together, and how far they are used.
@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 pub struct Admission {
     flows: AtomicU64,
     flows_max: AtomicU64,
+    gate_shut: AtomicBool,
     /// Told whenever the number of flows reaches the limit or falls below it again.
     pub edge: Notify,
     /// Told whenever a flow leaves.
@@ -21,6 +22,7 @@ impl Admission {
         Arc::new(Self {
             flows: AtomicU64::new(0),
             flows_max: AtomicU64::new(flows_max),
+            gate_shut: AtomicBool::new(false),
             edge: Notify::new(),
             departed: Notify::new(),
         })
@@ -40,6 +42,20 @@ impl Admission {
     /// Whether the next flow should pass by.
     pub fn is_full(&self) -> bool {
         self.flows() >= self.flows_max.load(Relaxed)
+    }
+
+    /// Flows that there may be.
+    pub fn limit(&self) -> u64 {
+        self.flows_max.load(Relaxed)
+    }
+
+    /// Whether the firewall lets new flows pass by, for want of places.
+    pub fn is_gate_shut(&self) -> bool {
+        self.gate_shut.load(Relaxed)
+    }
+
+    pub(crate) fn gate_moved(&self, shut: bool) {
+        self.gate_shut.store(shut, Relaxed);
     }
 
     /// Enters a flow that the kernel has accepted already: refusing it would be a reset, so it goes

@@ -1,8 +1,9 @@
 //! Starts and stops the data plane: workers with their listeners, then interception.
 
 use crate::admission::Admission;
+use crate::handover::Handover;
 use crate::hold::Held;
-use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight};
+use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight, gate};
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::worker::{Doors, Worker};
@@ -11,7 +12,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// Why the data plane did not start. Nothing is left behind then.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,7 @@ pub struct DataPlane {
     stop: watch::Sender<bool>,
     admission: Arc<Admission>,
     ledgers: Vec<Arc<Ledger>>,
+    handover: Handover,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -68,6 +70,7 @@ impl DataPlane {
         let intercepts = !plan.intercept.interfaces.is_empty();
         let mut this = Self {
             interception: None,
+            handover: Handover::new(Vec::new(), admission.clone()),
             plan: plan_sender,
             stop,
             admission,
@@ -76,8 +79,13 @@ impl DataPlane {
         };
         let sight = sight(&plan);
         let held = Arc::new(Held::default());
+        let mut handed = Vec::new();
         for number in 0..workers {
-            let doors = if intercepts { doors(&plan, sight, number)? } else { Doors::default() };
+            let mut doors =
+                if intercepts { doors(&plan, sight, number)? } else { Doors::default() };
+            let (sender, receiver) = mpsc::unbounded_channel();
+            doors.handed = Some(receiver);
+            handed.push(sender);
             let ledger = Arc::new(Ledger::default());
             this.ledgers.push(ledger.clone());
             let worker_plan = plan_receiver.clone();
@@ -92,6 +100,7 @@ impl DataPlane {
                 .map_err(StartError::Thread)?;
             this.threads.push(thread);
         }
+        this.handover = Handover::new(handed, this.admission.clone());
         if intercepts {
             let entrances: Vec<_> = plan
                 .legs
@@ -100,6 +109,12 @@ impl DataPlane {
                 .map(|(number, leg)| Entrance { leg, listeners: addresses(&plan, number).into() })
                 .collect();
             this.interception = Some(Interception::install(&plan, &entrances, sight, workers)?);
+            if sight != Sight::Openings {
+                let instance = &plan.intercept.instance;
+                let gate = gate::follow(instance, this.admission.clone(), stopped)
+                    .map_err(StartError::Thread)?;
+                this.threads.push(gate);
+            }
         }
         Ok(this)
     }
@@ -107,6 +122,16 @@ impl DataPlane {
     /// The counters of each worker.
     pub fn ledgers(&self) -> &[Arc<Ledger>] {
         &self.ledgers
+    }
+
+    /// For flows that clients asked for.
+    pub fn handover(&self) -> Handover {
+        self.handover.clone()
+    }
+
+    /// The plan that new flows follow.
+    pub fn plan(&self) -> watch::Receiver<Arc<Plan>> {
+        self.plan.subscribe()
     }
 
     /// The places for flows, and how many are taken.

@@ -4,6 +4,7 @@
 //! Invariants: nobody else's table, rule or route is touched; what is installed is removed when the
 //! value is dropped; what a dead predecessor of the same name left is replaced, and only that.
 
+pub mod gate;
 mod queue;
 mod route;
 mod ruleset;

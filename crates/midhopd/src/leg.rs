@@ -12,7 +12,7 @@ use crate::sockopt;
 use midhop_pep::config::LegPlan;
 use midhop_units::Duration;
 use nix::libc;
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -56,17 +56,48 @@ pub fn dial(ends: Ends, leg: &LegPlan, class: u8, explain: bool) -> io::Result<O
         refusal::explain(&socket, ends.server, true)?;
     }
     socket.bind(&ends.client.into())?;
-    match socket.connect(&ends.server.into()) {
+    connect(socket, ends.server, explain)
+}
+
+fn connect(socket: Socket, server: SocketAddr, explain: bool) -> io::Result<Opening> {
+    match socket.connect(&server.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
         // Said at once by this host's own routes: an answer like any other.
-        Err(error) if refusal::of(&error, None, ends.server).is_some() => {
-            return Ok(Opening { answer: Err(error), server: ends.server, explain });
+        Err(error) if refusal::of(&error, None, server).is_some() => {
+            return Ok(Opening { answer: Err(error), server, explain });
         }
         Err(error) => return Err(error),
     }
     let answer = Ok(TcpStream::from_std(socket.into())?);
-    Ok(Opening { answer, server: ends.server, explain })
+    Ok(Opening { answer, server, explain })
+}
+
+/// Starts to connect to a server with this host's own address, for a client that asked to.
+///
+/// # Errors
+/// When a local resource is missing; what the far side says comes with [`Opening::finish`].
+pub fn dial_as_self(server: SocketAddr, leg: &LegPlan) -> io::Result<Opening> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new_raw(Domain::for_address(server), kind, Some(Protocol::TCP))?;
+    apply(&socket, leg)?;
+    refusal::explain(&socket, server, true)?;
+    connect(socket, server, true)
+}
+
+/// Makes losing a socket a reset, as [`listen`] and [`dial`] do for theirs, and lets small writes go
+/// at once.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn guard(socket: impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(&socket);
+    socket.set_tcp_nodelay(true)?;
+    // Urgent data stays in the stream: a byte out of its place would be a byte lost.
+    socket.set_out_of_band_inline(true)?;
+    // Until a flow has ended in order, losing its socket is a reset: should this process die, nobody
+    // takes half a stream for a whole one.
+    socket.set_linger(Some(time::Duration::ZERO))
 }
 
 /// A connection that the far side has not answered yet.
@@ -139,12 +170,7 @@ pub fn saved_class(accepted: impl AsFd) -> u8 {
 
 /// What every socket of a leg has.
 fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
-    socket.set_tcp_nodelay(true)?;
-    // Urgent data stays in the stream: a byte out of its place would be a byte lost.
-    socket.set_out_of_band_inline(true)?;
-    // Until a flow has ended in order, losing its socket is a reset: should this process die, nobody
-    // takes half a stream for a whole one.
-    socket.set_linger(Some(time::Duration::ZERO))?;
+    guard(socket)?;
     settings(socket, leg)
 }
 

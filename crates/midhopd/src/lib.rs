@@ -26,6 +26,7 @@ pub mod doctor;
 pub mod explicit;
 pub mod failure;
 pub mod flow;
+pub mod handover;
 pub mod hold;
 pub mod intercept;
 pub mod ledger;

@@ -3,6 +3,7 @@
 use crate::accept::accept;
 use crate::admission::Admission;
 use crate::flow::Ends;
+use crate::handover::{self, Asked};
 use crate::hold::{Held, hold};
 use crate::intercept::Queue;
 use crate::ledger::Ledger;
@@ -13,6 +14,7 @@ use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
@@ -76,6 +78,9 @@ impl Worker {
             if let Some(queue) = doors.queue {
                 tokio::task::spawn_local(hold(worker.clone(), queue));
             }
+            if let Some(handed) = doors.handed {
+                tokio::task::spawn_local(handover::receive(worker.clone(), handed));
+            }
             // A closed channel means that the daemon is gone: an end as well.
             let _ = stop.wait_for(|stop| *stop).await;
             Ok(())
@@ -90,4 +95,6 @@ pub struct Doors {
     pub listeners: Vec<TcpListener>,
     /// Where SYNs wait for the far side.
     pub queue: Option<Queue>,
+    /// Where flows come from that clients asked for.
+    pub handed: Option<UnboundedReceiver<Asked>>,
 }

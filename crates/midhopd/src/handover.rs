@@ -1,0 +1,75 @@
+//! Flows that did not come from the wire: a client asked for the proxy, and whoever spoke with it
+//! hands both open sides to a worker.
+
+use crate::admission::{Admission, Ticket};
+use crate::flow::carry;
+use crate::leg;
+use crate::worker::Worker;
+use std::io;
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+/// A flow whose two sides are open. Bounded by its ticket, as every flow is.
+#[derive(Debug)]
+pub struct Asked {
+    /// The side that asked; nothing of what belongs to the server may have been read from it.
+    pub client: TcpStream,
+    /// The side that it asked for, opened with [`leg::dial_as_self`].
+    pub server: TcpStream,
+    /// The flow's place, see [`Handover::admit`].
+    pub ticket: Ticket,
+}
+
+/// Hands flows to the workers, each in turn.
+#[derive(Debug, Clone)]
+pub struct Handover {
+    workers: Vec<UnboundedSender<Asked>>,
+    next: Arc<AtomicUsize>,
+    admission: Arc<Admission>,
+}
+
+impl Handover {
+    pub(crate) fn new(workers: Vec<UnboundedSender<Asked>>, admission: Arc<Admission>) -> Self {
+        Self { workers, next: Arc::default(), admission }
+    }
+
+    /// A place for one more flow; `None` beyond the limit, where a client that asked is to be told
+    /// so, as it cannot pass by.
+    pub fn admit(&self) -> Option<Ticket> {
+        self.admission.try_enter()
+    }
+
+    /// Gives a flow to a worker. Both sockets have to be non-blocking.
+    ///
+    /// # Errors
+    /// When the data plane has ended.
+    pub fn carry(&self, asked: Asked) -> io::Result<()> {
+        let turn = self.next.fetch_add(1, Relaxed) % self.workers.len().max(1);
+        let ended = || io::Error::new(io::ErrorKind::BrokenPipe, "the data plane has ended");
+        self.workers.get(turn).ok_or_else(ended)?.send(asked).map_err(|_| ended())
+    }
+}
+
+/// Serves what is handed over until nobody can hand over any more.
+pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Asked>) {
+    while let Some(Asked { client, server, ticket }) = flows.recv().await {
+        let worker = worker.clone();
+        tokio::task::spawn_local(async move {
+            let sides = leg::guard(&client)
+                .and_then(|()| leg::guard(&server))
+                .and_then(|()| tokio::net::TcpStream::from_std(client))
+                .and_then(|client| Ok((client, tokio::net::TcpStream::from_std(server)?)));
+            match sides {
+                Ok((client, server)) => {
+                    worker.ledger.flows.add(1);
+                    carry(&worker, client, server).await;
+                }
+                Err(error) => tracing::warn!(%error, "a flow was handed over in vain"),
+            }
+            drop(ticket);
+        });
+    }
+}

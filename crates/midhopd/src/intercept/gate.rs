@@ -1,0 +1,43 @@
+//! Keeps the gate of the table as the number of flows wants it.
+//!
+//! A client that is accepted at once can no longer pass by, so beyond the limit SYNs must not be
+//! taken at all. Those that were on their way when the gate shut are served all the same.
+
+use super::Ruleset;
+use crate::admission::Admission;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::watch;
+
+/// Follows the admission on a thread of its own until `stop` turns true.
+///
+/// # Errors
+/// When there can be no thread or no channel to the table.
+pub fn follow(
+    instance: &str,
+    admission: Arc<Admission>,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let ruleset = Ruleset::open(instance)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let follow = async move {
+        let mut shut = false;
+        loop {
+            let full = admission.is_full();
+            if full != shut {
+                match ruleset.set_gate(full) {
+                    Ok(()) => tracing::info!(shut = full, flows = admission.flows(), "gate"),
+                    Err(error) => tracing::warn!(%error, "the gate does not move"),
+                }
+                shut = full;
+                admission.gate_moved(shut);
+            }
+            tokio::select! {
+                () = admission.edge.notified() => {}
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            }
+        }
+    };
+    std::thread::Builder::new().name("gate".to_owned()).spawn(move || runtime.block_on(follow))
+}
