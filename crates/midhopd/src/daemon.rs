@@ -147,13 +147,18 @@ impl DataPlane {
 
     /// Takes no new flows from now on; live ones go on.
     pub fn end_interception(&mut self) {
-        self.interception = None;
+        if let Some(interception) = &self.interception
+            && let Err(error) = interception.close()
+        {
+            tracing::warn!(%error, "new flows cannot be told from live ones: all are let go");
+            self.interception = None;
+        }
     }
 }
 
 impl Drop for DataPlane {
     fn drop(&mut self) {
-        self.end_interception();
+        self.interception = None;
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
             match thread.join() {

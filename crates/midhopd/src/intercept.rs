@@ -159,6 +159,17 @@ impl Interception {
     }
 }
 
+impl Interception {
+    /// Takes no new flows from now on. Live ones need the table still: their packets carry addresses
+    /// that are not this host's.
+    ///
+    /// # Errors
+    /// When `nft` refuses; then new flows are still taken.
+    pub fn close(&self) -> Result<(), InterceptError> {
+        nft(&self.instance, &table::closing(&self.instance))
+    }
+}
+
 impl Drop for Interception {
     fn drop(&mut self) {
         if let Err(error) = nft(&self.instance, &table::removal(&self.instance)) {

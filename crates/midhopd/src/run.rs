@@ -15,7 +15,7 @@ use crate::{
 };
 use midhop_pep::config::Plan;
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::Path,
     sync::{
         Arc,
@@ -84,7 +84,26 @@ fn check_host(plan: &Plan) -> Result<(), Failure> {
             tracing::warn!(leg = leg.name, interface, "there is no such interface yet");
         }
     }
-    if intercepts { privileges::check_interception() } else { Ok(()) }
+    if !intercepts {
+        return Ok(());
+    }
+    privileges::check_interception()?;
+    check_ports(plan)
+}
+
+/// Whether the ports of interception are free. Workers share them, and so would another daemon of
+/// this user: asking for them alone, for a moment, tells.
+fn check_ports(plan: &Plan) -> Result<(), Failure> {
+    for offset in (0..).take(plan.legs.len()) {
+        let port = plan.intercept.port.saturating_add(offset);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        TcpListener::bind(address).map_err(|error| {
+            Failure::run(format!("intercept.port: cannot listen on {address}")).because(error).hint(
+                "a second daemon on one host needs an instance, mark, table, queue and port of its own",
+            )
+        })?;
+    }
+    Ok(())
 }
 
 fn exists(interface: &str) -> bool {

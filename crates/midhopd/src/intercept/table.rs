@@ -43,6 +43,16 @@ pub fn removal(instance: &str) -> String {
     format!("add table inet {table}\ndelete table inet {table}\n")
 }
 
+/// Lets every new flow pass by from now on; packets of live flows are still delivered.
+pub fn closing(instance: &str) -> String {
+    let table = name(instance);
+    format!(
+        "flush chain inet {table} offered\n\
+         add rule inet {table} offered socket transparent 1 goto take\n\
+         add rule inet {table} offered accept\n"
+    )
+}
+
 /// The transaction that puts the table in place, instead of one that a dead predecessor left.
 ///
 /// How much goes to the chain `waiting`, and so to the daemon's queues, is said by `sight`.

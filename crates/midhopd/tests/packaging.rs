@@ -1,0 +1,134 @@
+//! What is shipped beside the program says what the program means.
+
+use midhop_pep::config::{
+    Accept, Action, Config, Dscp, Keepalive, Leg, LegOverride, Match, OneOrMany, Plan, Ports, Rule,
+};
+use midhop_units::{Bytes, Duration, Rate};
+use std::collections::{BTreeMap, BTreeSet};
+
+const EXAMPLE: &str = include_str!("../../../packaging/midhopd.toml");
+const UNIT: &str = include_str!("../../../packaging/midhopd.service");
+
+fn read(text: &str) -> Config {
+    midhop_config::read_str("packaging/midhopd.toml", text)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The example with its examples in force: where one stands below a default, it takes its place.
+fn with_examples() -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    for line in EXAMPLE.lines() {
+        match line.strip_prefix('#') {
+            Some(example) if !example.is_empty() && !example.starts_with(' ') => {
+                let key = example.split_once(" = ").map(|(key, _)| format!("{key} = "));
+                if key.is_some_and(|key| lines.last().is_some_and(|last| last.starts_with(&key))) {
+                    lines.pop();
+                }
+                lines.push(example);
+            }
+            Some(_) => {}
+            None => lines.push(line),
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn the_example_as_it_stands_is_the_default() {
+    assert_eq!(read(EXAMPLE), Config::default());
+}
+
+#[test]
+fn the_examples_in_it_make_sense() {
+    let text = with_examples();
+    let plan =
+        Plan::read("packaging/midhopd.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(plan.legs.len(), 2);
+    assert_eq!(&plan.intercept.interfaces[..], ["lan0", "sat0"]);
+}
+
+/// Every field written out: a new one does not compile here until it is given, and then it must be
+/// in the example.
+#[test]
+fn every_key_is_in_the_example() {
+    let rate = Some(Rate::from_mbit_per_s(1));
+    let time = Some(Duration::from_s(1));
+    let name = Some("x".to_owned());
+    let one_of = |text: &str| OneOrMany(vec![text.to_owned()]);
+    let prefix = OneOrMany(vec!["10.0.0.0/8".parse().expect("a prefix")]);
+    let ports = OneOrMany(vec![Ports::new(1, 2).expect("ports")]);
+    let leg = Leg {
+        interface: name.clone(),
+        prefixes: prefix.clone(),
+        congestion: name.clone(),
+        fallback: name.clone(),
+        rtt0: time,
+        rate,
+        rtt: time,
+        pacing: rate,
+        buffer: Some(Bytes::new(1)),
+        keepalive: Keepalive::default(),
+    };
+    let rule = Rule {
+        matches: Match {
+            source: prefix.clone(),
+            destination: prefix,
+            source_port: ports.clone(),
+            destination_port: ports,
+            interface: one_of("x"),
+            dscp: OneOrMany(vec![Dscp::new(1).expect("a DSCP")]),
+        },
+        action: Some(Action::Split),
+        // Reserved: not for users yet.
+        tunnel: None,
+        accept: Some(Accept::Early),
+        legs: BTreeMap::from([("x".to_owned(), LegOverride { congestion: name, pacing: rate })]),
+    };
+    let whole = Config {
+        legs: BTreeMap::from([("x".to_owned(), leg)]),
+        rules: vec![rule],
+        ..Config::default()
+    };
+    let keys = |config: &Config| -> BTreeSet<String> {
+        let value = toml::Value::try_from(config).expect("a table");
+        let mut keys = BTreeSet::new();
+        collect("", &value, &mut keys);
+        keys
+    };
+    let missing: Vec<_> =
+        keys(&whole).difference(&keys(&read(&with_examples()))).cloned().collect();
+    assert!(missing.is_empty(), "not in packaging/midhopd.toml: {missing:?}");
+}
+
+/// The dotted keys below a value; legs are all called the same.
+fn collect(prefix: &str, value: &toml::Value, keys: &mut BTreeSet<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let key = if prefix.ends_with("legs.") { "*" } else { key.as_str() };
+                collect(&format!("{prefix}{key}."), value, keys);
+            }
+        }
+        toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
+            items.iter().for_each(|item| collect(prefix, item, keys));
+        }
+        _ => {
+            keys.insert(prefix.trim_end_matches('.').to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_unit_grants_what_the_daemon_keeps() {
+    let sets: Vec<&str> = UNIT
+        .lines()
+        .filter(|line| line.contains("Capabilit") && line.contains('='))
+        .filter_map(|line| Some(line.split_once('=')?.1))
+        .collect();
+    assert_eq!(sets.len(), 2);
+    for set in sets {
+        for capability in midhopd::privileges::KEPT {
+            assert!(set.contains(&capability.to_string()), "{capability} is not in {set}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The daemon as a program on the stage's gateway, and what it leaves there.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use crate::stage::{PATIENCE, Stage, until};
+use midhop_testbed::namespace::Namespace;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::Read;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A directory with a configuration in it.
+pub struct Desk {
+    directory: TempDir,
+}
+
+impl Desk {
+    pub fn new(config: &str) -> Self {
+        let desk = Self { directory: TempDir::new().expect("a directory") };
+        desk.rewrite(config);
+        desk
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.path().join("midhopd.toml")
+    }
+
+    pub fn rewrite(&self, config: &str) {
+        std::fs::write(self.config(), config).expect("a configuration");
+    }
+
+    /// The program, told to run with the configuration.
+    pub fn command(&self) -> Command {
+        let mut command = midhopd();
+        command.arg("run").arg("--config").arg(self.config());
+        command
+    }
+}
+
+/// The program.
+pub fn midhopd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_midhopd"));
+    command.stdin(Stdio::null()).env_remove("MIDHOPD_LOG").env_remove("NOTIFY_SOCKET");
+    command
+}
+
+/// Runs a program inside a namespace to its end.
+pub fn output_in(namespace: &Namespace, command: &mut Command) -> Output {
+    namespace.run(|| command.output()).expect("entering").expect("starting the program")
+}
+
+/// What it said to standard error.
+pub fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A daemon that serves.
+pub struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts it on the gateway and waits until it says that it serves.
+    pub fn start(stage: &Stage, desk: &Desk) -> Self {
+        let path = desk.path().join("notify");
+        let _ = std::fs::remove_file(&path);
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let log = std::fs::File::create(desk.path().join("log")).expect("a log");
+        let mut command = desk.command();
+        command.env("NOTIFY_SOCKET", &path).stderr(log);
+        let child =
+            stage.gateway.run(|| command.spawn()).expect("entering").expect("starting midhopd");
+        let running = Self { child };
+        let mut notice = [0; 64];
+        let length = socket.recv(&mut notice).unwrap_or_else(|error| {
+            panic!("midhopd did not get ready: {error}\n{}", log_of(desk));
+        });
+        assert_eq!(&notice[..length], b"READY=1");
+        running
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
+        kill(pid, signal).expect("a signal");
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("waiting").is_some()
+    }
+
+    /// Waits for its end; gives the exit code.
+    pub fn end(mut self) -> Option<i32> {
+        until("midhopd ends", || self.has_ended());
+        self.child.wait().expect("waiting").code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed leaves no daemon behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the daemon has logged so far.
+pub fn log_of(desk: &Desk) -> String {
+    let mut text = String::new();
+    if let Ok(mut file) = std::fs::File::open(desk.path().join("log")) {
+        let _ = file.read_to_string(&mut text);
+    }
+    text
+}
+
+/// What of a daemon's is in the system: its tables, routing rules and routes.
+pub fn traces(namespace: &Namespace) -> Vec<String> {
+    let mut traces = Vec::new();
+    for command in [
+        &["nft", "list", "tables"][..],
+        &["ip", "-4", "rule", "list", "table", "28008"],
+        &["ip", "-6", "rule", "list", "table", "28008"],
+        &["ip", "-4", "route", "list", "table", "28008"],
+        &["ip", "-6", "route", "list", "table", "28008"],
+    ] {
+        let output = output_in(namespace, Command::new(command[0]).args(&command[1..]));
+        // A table of routes that was never there is an error to `ip`, and nothing to us.
+        let said = String::from_utf8_lossy(&output.stdout);
+        traces.extend(said.lines().map(|line| format!("{}: {line}", command.join(" "))));
+    }
+    traces
+}
