@@ -89,6 +89,9 @@ fn header(page: &mut String, title: &str, records: &[Record]) {
     }
     page.push_str("</dl>\n");
     verdict(page, records);
+    if let Some(gaps) = crate::summary::gaps(records) {
+        let _ = writeln!(page, "<p class=\"warning\">{}</p>", text(&gaps));
+    }
     page.push_str(
         "<nav><a href=\"#comparison\">Comparison</a> <a href=\"#time\">Over time</a> \
          <a href=\"#table\">All figures</a> <a href=\"#runs\">Each run</a></nav>\n\
