@@ -73,8 +73,6 @@ pub(crate) struct Lines {
     pub(crate) panels: Vec<String>,
     /// The physical limit in each panel.
     pub(crate) limits: Vec<Option<f64>>,
-    /// Where the time axis ends. Unit: seconds.
-    pub(crate) until: f64,
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -189,7 +187,7 @@ fn one_comparison(
     } else {
         ("goodput", "goodput, Mbit/s", "Mbit/s", "Longer bars are better.")
     };
-    let mut caption = format!("{better} The line across each group is the physical limit.");
+    let mut caption = format!("{better} The dark line across each group is the physical limit.");
     if rows.iter().any(|row| row.counted > 1) {
         caption.push_str(" Whiskers: 95 % confidence interval of the mean over the seeds.");
     }

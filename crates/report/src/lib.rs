@@ -13,7 +13,6 @@ mod curves;
 mod date;
 mod downsample;
 mod escape;
-mod facts;
 mod figures;
 mod machine;
 mod number;

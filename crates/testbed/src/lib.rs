@@ -6,5 +6,12 @@
 //! Invariant: nothing is named in the host. Namespaces are held by file descriptors and processes,
 //! so the kernel itself takes a lab down when its processes are gone, however they went.
 
+pub mod detach;
+pub mod emulator;
+pub mod isolation;
+pub mod lab;
 pub mod meter;
 pub mod namespace;
+pub mod runner;
+pub mod signals;
+pub mod state;

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod lab;
 pub mod meter;
 pub mod presets;
 pub mod report;
@@ -11,6 +12,8 @@ use std::process::ExitCode;
 pub enum Command {
     /// Generate load between two hosts and measure it.
     Meter(meter::Meter),
+    /// Run scenarios on real kernels, or hold a lab for any program
+    Lab(lab::Lab),
     /// List the link presets, each with its source.
     Presets(presets::Presets),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
@@ -22,6 +25,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Meter(command) => command.run(),
+            Self::Lab(command) => command.run(),
             Self::Presets(command) => command.run(),
             Self::Report(command) => command.run(),
         }

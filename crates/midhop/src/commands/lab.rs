@@ -1,0 +1,101 @@
+//! `midhop lab`: scenarios on real kernels.
+//!
+//! Standard output carries data only: records with `--json`, else the final table. Progress goes to
+//! standard error.
+
+mod held;
+mod list;
+mod progress;
+mod run;
+
+use crate::failure::Failure;
+use anyhow::Context;
+use midhop_experiment::Scenario;
+use midhop_experiment::plan::Plan;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Arguments of `midhop lab`.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Lab {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Run every cell of a scenario and print what came out
+    Run(run::Run),
+    /// Build a scenario's network and hold it in the background
+    Up(held::Up),
+    /// Run any program on a node of a held lab, with this terminal
+    Exec(held::Exec),
+    /// Take a held lab down
+    Down(held::Down),
+    /// List link presets, scenarios and held labs
+    List(list::List),
+}
+
+impl Lab {
+    /// Runs the command; the exit code says how it went.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.action {
+            Action::Run(command) => command.run(),
+            Action::Up(command) => command.run(),
+            Action::Exec(command) => command.run(),
+            Action::Down(command) => command.run(),
+            Action::List(command) => command.run(),
+        }
+    }
+}
+
+/// A scenario and what is changed in it.
+#[derive(Debug, clap::Args)]
+struct ScenarioArguments {
+    /// The scenario (TOML)
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Change a key (links.satellite.down.loss=0.01) or keep one case of an axis; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ScenarioArguments {
+    /// Reads the scenario and resolves it into the plans of all its runs.
+    fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
+        let name = self.file.display().to_string();
+        let text = std::fs::read_to_string(&self.file).map_err(|error| {
+            Failure::usage(format!("cannot read {name}: {error}"))
+                .hint("name a scenario file; `midhop lab list` shows those nearby")
+        })?;
+        let mut scenario = Scenario::parse(&name, &text).map_err(Failure::usage)?;
+        for assignment in self.set.iter().chain(more) {
+            scenario.set(assignment).map_err(Failure::usage)?;
+        }
+        let plans = scenario.plans().map_err(Failure::usage)?;
+        if plans.is_empty() {
+            return Err(Failure::usage(format!("{name} gives nothing to run")).into());
+        }
+        Ok(plans)
+    }
+}
+
+/// The name that a lab gets from its scenario's file.
+fn name_of(file: &Path) -> String {
+    file.file_stem().map_or_else(|| "lab".to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// This program, for starting its own meter.
+fn own_program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
+}
+
+/// Refuses at once, before anything is built, when a plan needs a daemon that is not there.
+fn check_daemon(plans: &[Plan]) -> anyhow::Result<()> {
+    let wanted = plans.iter().any(|plan| plan.nodes.iter().any(|node| node.pep.is_some()));
+    if wanted {
+        midhop_testbed::lab::find_daemon()?;
+    }
+    Ok(())
+}

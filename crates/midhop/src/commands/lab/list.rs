@@ -1,0 +1,77 @@
+//! `midhop lab list`.
+
+use midhop_experiment::Scenario;
+use midhop_path::presets;
+use midhop_testbed::state;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{fs, io};
+
+/// Arguments of `midhop lab list`.
+#[derive(Debug, clap::Args)]
+pub struct List {
+    /// Where to look for scenarios
+    #[arg(long, value_name = "DIR", default_value = "scenarios")]
+    scenarios: PathBuf,
+}
+
+impl List {
+    /// Prints what a scenario can name, which scenarios there are, and which labs are up.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        println!("link presets (preset = \"NAME\"):");
+        for preset in presets::all() {
+            println!("  {:<14} {}", preset.name, preset.description);
+            println!("  {:<14} source: {}", "", preset.source);
+        }
+        println!("scenarios in {}:", self.scenarios.display());
+        match scenario_files(&self.scenarios) {
+            Ok(files) if files.is_empty() => println!("  none"),
+            Ok(files) => {
+                for file in files {
+                    println!("  {:<30} {}", file.display().to_string(), summary(&file));
+                }
+            }
+            Err(error) => println!("  none ({error})"),
+        }
+        println!("labs that are up:");
+        let labs = state::living()?;
+        if labs.is_empty() {
+            println!("  none");
+        }
+        for lab in labs {
+            let nodes: Vec<_> =
+                lab.description.nodes.iter().map(|(node, at)| format!("{node} {at}")).collect();
+            println!("  {:<14} {}", lab.description.name, nodes.join(", "));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn scenario_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// A scenario's title and size, or why it cannot be read.
+fn summary(file: &Path) -> String {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => return format!("cannot be read: {error}"),
+    };
+    let plans = Scenario::parse(&file.display().to_string(), &text).and_then(|it| it.plans());
+    match plans {
+        Ok(plans) => {
+            let title = plans.first().map_or("", |plan| plan.title.as_str());
+            format!("{title} ({} runs)", plans.len())
+        }
+        Err(error) => {
+            let error = error.to_string();
+            format!("cannot be read: {}", error.lines().next().unwrap_or_default())
+        }
+    }
+}

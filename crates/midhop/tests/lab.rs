@@ -1,0 +1,344 @@
+//! `midhop lab` from outside: what a user types, on real kernels, as root and as nobody.
+//!
+//! Figures are held to what physics allows and to each other, never to how fast this machine is.
+
+use midhop_experiment::record::Record;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Two nodes over one link of 20 Mbit/s and 2 × 10 ms; `more` goes into the link.
+fn scenario(more: &str, transfer: &str) -> String {
+    format!(
+        "title = \"a test\"\nduration = \"60 s\"\n\
+         [nodes]\nclient = {{}}\nserver = {{}}\n\
+         [links.link]\nbetween = [\"client\", \"server\"]\nrate = \"20 Mbit/s\"\n\
+         delay = \"10 ms\"\n{more}\n\
+         [transfers.file]\nfrom = \"server\"\nto = \"client\"\n{transfer}\n"
+    )
+}
+
+/// A directory of a test's own: its scenario, and the state of its labs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(scenario: &str) -> Self {
+        let place = Self(tempfile::tempdir().expect("a directory"));
+        fs::write(place.scenario(), scenario).expect("written");
+        place
+    }
+
+    fn scenario(&self) -> PathBuf {
+        self.0.path().join("test.toml")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn midhop(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_midhop"));
+        command.arg("lab").args(arguments).env("MIDHOP_STATE_DIR", self.state());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Output {
+        self.midhop(arguments).output().expect("midhop runs")
+    }
+
+    fn run(&self, more: &[&str]) -> Vec<Record> {
+        let file = self.scenario();
+        let arguments = [&["run", file.to_str().expect("a path"), "--json"], more].concat();
+        // A busy machine is late; what is tested here holds for late packets too.
+        let output = self.lab(&[&arguments[..], &["--lateness", "10 s"]].concat());
+        records(&output)
+    }
+
+    /// Directories of labs in the state directory.
+    fn labs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.state()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    }
+}
+
+fn records(output: &Output) -> Vec<Record> {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
+}
+
+/// Waits for a condition; the deadline only ends a test that has failed anyway.
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What every run must keep to, however late its packets were.
+fn check(record: &Record, bytes: u64) {
+    assert_eq!(record.validity.faults, Vec::<String>::new());
+    let transfer = &record.transfers[0];
+    assert!(transfer.complete, "{:?}", transfer.flows);
+    assert_eq!(transfer.bytes.get(), bytes);
+    for flow in &transfer.flows {
+        assert!(flow.hash_sent.is_some() && flow.hash_sent == flow.hash_received, "{flow:?}");
+        let rtt = flow.rtt_min.expect("a round trip was measured");
+        assert!(rtt >= midhop_units::Duration::from_ms(20), "{rtt} is faster than light");
+    }
+    let limit = transfer.limit.as_ref().expect("this path has a limit");
+    assert!(limit.efficiency > 0.0 && limit.efficiency <= 1.0, "{limit:?}");
+    for link in &record.links {
+        let dropped: u64 = link.drops.values().sum();
+        // What was still under way at the end is neither.
+        assert!(link.packets_out + dropped <= link.packets_in, "{link:?}");
+        assert!(link.packets_out > 0 && link.lateness.is_some(), "{link:?}");
+    }
+}
+
+fn host() -> String {
+    let links = Command::new("ip").args(["-o", "link"]).output().expect("ip runs").stdout;
+    String::from_utf8_lossy(&links).into_owned()
+}
+
+#[test]
+fn a_run_gives_a_valid_record_and_leaves_nothing_behind() {
+    let place = Place::new(&scenario("", "bytes = \"500 kB\""));
+    let before = host();
+    let records = place.run(&[]);
+    assert_eq!(records.len(), 1);
+    check(&records[0], 500_000);
+    assert_eq!(host(), before);
+    assert_eq!(place.labs(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn ipv6_runs_as_well() {
+    let place = Place::new(&scenario("", "bytes = \"200 kB\"\nfamily = \"ipv6\""));
+    check(&place.run(&[])[0], 200_000);
+}
+
+#[test]
+fn every_lost_packet_is_in_the_books_and_is_sent_again() {
+    let place = Place::new(&scenario("down = { loss = 0.05 }", "bytes = \"500 kB\""));
+    let record = &place.run(&[])[0];
+    check(record, 500_000);
+    let down = record.links.iter().find(|link| link.direction == "down").expect("two directions");
+    let lost = down.drops.get("loss").copied().unwrap_or(0);
+    assert!(lost > 0, "5 % of {} packets and none lost", down.packets_in);
+    assert!(record.transfers[0].flows[0].retransmissions >= lost, "{down:?}");
+}
+
+#[test]
+fn cells_and_seeds_run_side_by_side_in_their_own_order() {
+    let text = scenario("", "bytes = \"100 kB\"")
+        + "[vary]\n\"transfers.file.bytes\" = [\"100 kB\", \"50 kB\", \"150 kB\"]\n";
+    let place = Place::new(&text);
+    let out = place.0.path().join("out");
+    let out = out.to_str().expect("a path");
+    let records = place.run(&["--jobs", "3", "--seeds", "2", "--out", out]);
+    let sizes: Vec<_> = records.iter().map(|record| record.transfers[0].bytes.get()).collect();
+    assert_eq!(sizes, [100_000, 100_000, 50_000, 50_000, 150_000, 150_000]);
+    for record in &records {
+        check(record, record.transfers[0].bytes.get());
+    }
+    assert_ne!(records[0].seed, records[1].seed);
+    assert_eq!(fs::read_dir(out).expect("a directory").count(), 6);
+}
+
+#[test]
+fn a_killed_runner_takes_everything_with_it_and_the_next_start_sweeps() {
+    let place = Place::new(&scenario("", "seconds = 50"));
+    let file = place.scenario();
+    let mut runner: Child = place
+        .midhop(&["run", file.to_str().expect("a path")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("midhop runs");
+    let directory = || place.labs().pop();
+    let init = || -> Option<u32> {
+        fs::read_to_string(directory()?.join("init")).ok()?.trim().parse().ok()
+    };
+    // The client's log is there once all parts run.
+    wait_for("a running transfer", || {
+        directory().is_some_and(|lab| lab.join("run-0/run-file.log").exists())
+    });
+    let init = init().expect("process 1 is noted");
+    let inside = processes_below(init);
+    assert!(inside.len() >= 3, "runner and two meters, but only {inside:?}");
+    runner.kill().expect("killed");
+    runner.wait().expect("gone");
+    for process in inside.into_iter().chain([init]) {
+        wait_for("the end of a process of the lab", || !is_alive(process));
+    }
+    assert_eq!(place.labs().len(), 1, "killed, it could not clear up itself");
+    assert!(place.lab(&["list"]).status.success());
+    assert_eq!(place.labs(), Vec::<PathBuf>::new());
+}
+
+/// All descendants of a process.
+fn processes_below(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let children: Vec<u32> = if children.is_empty() {
+        children_by_status(parent)
+    } else {
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    };
+    children.iter().flat_map(|&child| [vec![child], processes_below(child)].concat()).collect()
+}
+
+/// For kernels that list no children: whoever names `parent` as theirs.
+fn children_by_status(parent: u32) -> Vec<u32> {
+    let wanted = format!("PPid:\t{parent}");
+    let processes = fs::read_dir("/proc").expect("a list of processes").flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line == wanted)
+        })
+        .collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn an_interrupted_run_ends_and_clears_up() {
+    let place = Place::new(&scenario("", "seconds = 50"));
+    let file = place.scenario();
+    let runner = place
+        .midhop(&["run", file.to_str().expect("a path")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("midhop runs");
+    wait_for("a running transfer", || {
+        place.labs().pop().is_some_and(|lab| lab.join("run-0/run-file.log").exists())
+    });
+    let pid = nix::unistd::Pid::from_raw(runner.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("sent");
+    let output = runner.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("interrupted"), "{errors}");
+    assert_eq!(place.labs(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn two_labs_are_held_at_once_and_run_any_program() {
+    let place = Place::new(&scenario("", "bytes = \"1 kB\""));
+    let file = place.scenario();
+    let file = file.to_str().expect("a path");
+    for name in ["one", "two"] {
+        let output = place.lab(&["up", file, "--name", name]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let exec = |lab: &str, node: &str, script: &str| {
+        let output = place.lab(&["exec", "--lab", lab, node, "--", "sh", "-c", script]);
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // Files of the host are there, other labs and the host's network are not.
+    assert_eq!(exec("one", "client", "exit 7"), (Some(7), String::new()));
+    let devices = "ip -o link | cut -d: -f2 | cut -d@ -f1 | tr -d ' \\n'";
+    assert_eq!(exec("one", "client", devices), (Some(0), "lolink".to_owned()));
+    let (code, hosts) = exec("two", "client", "grep -c server /etc/hosts");
+    assert_eq!((code, hosts.as_str()), (Some(0), "2"));
+    // A program of one lab serves on a port that the other's uses too.
+    let servers: Vec<Child> = ["one", "two"]
+        .map(|lab| {
+            let mut server = Command::new(env!("CARGO_BIN_EXE_midhop"));
+            server.args(["lab", "exec", "--lab", lab, "server", "--"]);
+            server.args([env!("CARGO_BIN_EXE_midhop"), "meter", "serve", "--json", "--once"]);
+            server.env("MIDHOP_STATE_DIR", place.state()).stdout(Stdio::piped());
+            server.spawn().expect("started")
+        })
+        .into();
+    for (lab, mut server) in ["one", "two"].into_iter().zip(servers) {
+        use std::io::{BufRead, BufReader};
+        let mut lines = BufReader::new(server.stdout.take().expect("piped"));
+        let mut ready = String::new();
+        lines.read_line(&mut ready).expect("a line");
+        assert!(ready.contains("ready"), "{ready}");
+        let client = place.lab(&[
+            "exec",
+            "--lab",
+            lab,
+            "client",
+            "--",
+            env!("CARGO_BIN_EXE_midhop"),
+            "meter",
+            "run",
+            "--bytes",
+            "10kB",
+            "server",
+        ]);
+        assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+        std::io::copy(&mut lines, &mut std::io::sink()).expect("read to its end");
+        assert!(server.wait().expect("it ends").success());
+    }
+    assert_eq!(place.lab(&["exec", "client", "--", "true"]).status.code(), Some(64), "which lab?");
+    for name in ["one", "two"] {
+        assert!(place.lab(&["down", name]).status.success());
+    }
+    assert_eq!(place.labs(), Vec::<PathBuf>::new());
+    let nothing = place.lab(&["down"]);
+    assert_eq!(nothing.status.code(), Some(64));
+}
+
+#[test]
+fn nobody_runs_a_lab_without_root() {
+    if !nix::unistd::geteuid().is_root() {
+        // Then every other test of this file is the arm without root.
+        eprintln!("skipped: only root can become nobody");
+        return;
+    }
+    let place = Place::new(&scenario("", "bytes = \"200 kB\""));
+    fs::set_permissions(place.0.path(), fs::Permissions::from_mode(0o755)).expect("opened");
+    fs::create_dir(place.state()).expect("made");
+    let nobody = Some(65534);
+    std::os::unix::fs::chown(place.state(), nobody, nobody).expect("given away");
+    // The build directory may be closed to nobody.
+    let program = place.0.path().join("midhop");
+    fs::copy(env!("CARGO_BIN_EXE_midhop"), &program).expect("copied");
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
+        .arg(&program)
+        .args(["lab", "run", "--json", "--lateness", "10 s"])
+        .arg(place.scenario())
+        .env("MIDHOP_STATE_DIR", place.state())
+        .current_dir("/")
+        .output()
+        .expect("setpriv runs");
+    let records = records(&output);
+    check(&records[0], 200_000);
+    assert!(!records[0].environment.privileged);
+    assert_eq!(place.labs(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn mistakes_are_usage_errors_that_name_the_place() {
+    let place = Place::new(&scenario("colour = \"red\"", "bytes = \"1 kB\""));
+    let file = place.scenario();
+    let file = file.to_str().expect("a path");
+    let code_and_text = |arguments: &[&str]| {
+        let output = place.lab(arguments);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, text) = code_and_text(&["run", file]);
+    assert_eq!(code, Some(64), "{text}");
+    assert!(text.contains("test.toml") && text.contains("colour"), "{text}");
+    let missing = Path::new("/nonexistent.toml").to_str().expect("a path");
+    assert_eq!(code_and_text(&["run", missing]).0, Some(64));
+    assert_eq!(code_and_text(&["exec", "client", "--", "true"]).0, Some(64));
+    assert_eq!(code_and_text(&["run"]).0, Some(64));
+}

@@ -1,0 +1,164 @@
+//! Links of a plan between real kernels.
+//!
+//! A link is two virtual Ethernet pairs that meet in a hub namespace, where one thread carries
+//! frames between them as two [`midhop_path`] links, one per direction, say:
+//!
+//! ```text
+//! node A ══ veth ══ hub [ AF_PACKET → Link "up"   → AF_PACKET ] hub ══ veth ══ node B
+//!                       [ AF_PACKET ← Link "down" ← AF_PACKET ]
+//! ```
+//! Sizes count from the IP header. Frames are what the nodes sent, byte for byte; offloads are off,
+//! so that each is one packet.
+//!
+//! Invariant: the emulator never guesses about its own quality. Each packet's departure is compared
+//! with the moment its link promised, and packets that the kernel dropped before the emulator saw
+//! them are counted; both are in every record.
+
+mod carrier;
+mod frame;
+mod lateness;
+mod packet_socket;
+pub(crate) mod scheduling;
+
+pub use scheduling::Policy;
+
+use crate::namespace::Namespace;
+use carrier::Carrier;
+use midhop_experiment::record::{LinkResult, Series};
+use midhop_path::DirectionPlan;
+use midhop_units::{Instant, Seed};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+/// Why an emulator did not start or did not finish.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmulatorError {
+    /// Opening sockets or threads failed.
+    #[error("cannot emulate link {link}: {source}")]
+    Start {
+        /// The link's name.
+        link: String,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The thread ended before it was told to.
+    #[error("the emulator of link {link} stopped: {source}")]
+    Stopped {
+        /// The link's name.
+        link: String,
+        /// What failed.
+        source: io::Error,
+    },
+}
+
+/// One link to emulate.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    /// The link's name.
+    pub name: String,
+    /// Hub-side device of the pair to the first node.
+    pub first: String,
+    /// Hub-side device of the pair to the second node.
+    pub second: String,
+    /// Largest packet at the network layer. Unit: bytes.
+    pub mtu: u32,
+    /// Towards the first node.
+    pub down: DirectionPlan,
+    /// Towards the second node.
+    pub up: DirectionPlan,
+}
+
+/// What one link did.
+#[derive(Debug, Clone)]
+pub struct WireReport {
+    /// Down, then up.
+    pub directions: [LinkResult; 2],
+    /// Queue and rate over time, per direction.
+    pub series: Vec<Series>,
+    /// Frames that the kernel dropped before the emulator saw them: the run is not to be believed.
+    pub missed: u64,
+    /// How the emulator's thread was scheduled.
+    pub policy: Policy,
+}
+
+/// A running link. Dropping it stops the thread; [`Emulator::finish`] also tells what the link did.
+#[derive(Debug)]
+pub struct Emulator {
+    name: String,
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<io::Result<WireReport>>>,
+}
+
+impl Emulator {
+    /// Starts carrying frames between two devices of `hub`.
+    ///
+    /// `epoch` is the moment from which the link's traces and series count; each direction draws
+    /// its randomness from `seed` under the link's name and its own.
+    ///
+    /// # Errors
+    /// When the devices are not there or sockets are refused.
+    pub fn start(
+        hub: &Namespace,
+        wire: Wire,
+        seed: Seed,
+        epoch: Instant,
+    ) -> Result<Self, EmulatorError> {
+        let name = wire.name.clone();
+        let fail = |source| EmulatorError::Start { link: name.clone(), source };
+        let stop = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)
+            .map_err(|errno| fail(errno.into()))?;
+        let stop = Arc::new(stop);
+        let (ready, started) = channel();
+        let (hub, stopped) = (hub.clone(), stop.clone());
+        let work = move || {
+            let carrier = hub
+                .enter()
+                .map_err(io::Error::other)
+                .and_then(|()| Carrier::open(wire, seed, epoch));
+            match carrier {
+                Ok(carrier) => {
+                    let _ = ready.send(Ok(()));
+                    carrier.run(&stopped)
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    Err(io::Error::other("not started"))
+                }
+            }
+        };
+        let thread =
+            std::thread::Builder::new().name(format!("link {name}")).spawn(work).map_err(fail)?;
+        started
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("its thread ended")))
+            .map_err(fail)?;
+        Ok(Self { name, stop, thread: Some(thread) })
+    }
+
+    /// Stops and tells what the link did.
+    ///
+    /// # Errors
+    /// When the thread had ended by itself.
+    pub fn finish(mut self) -> Result<WireReport, EmulatorError> {
+        self.halt().map_err(|source| EmulatorError::Stopped { link: self.name.clone(), source })
+    }
+
+    fn halt(&mut self) -> io::Result<WireReport> {
+        let gone = || io::Error::other("its thread was gone already");
+        let thread = self.thread.take().ok_or_else(gone)?;
+        self.stop.write(1)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            let _ = self.halt();
+        }
+    }
+}

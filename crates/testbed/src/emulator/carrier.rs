@@ -1,0 +1,250 @@
+//! The loop of one emulated link: take what arrived, send what is due, sleep until the next.
+
+use super::frame::{Frame, Frames};
+use super::lateness::Histogram;
+use super::packet_socket::{Arrival, PacketSocket};
+use super::{Policy, Wire, WireReport, scheduling};
+use midhop_experiment::record::{LinkResult, Series};
+use midhop_path::DirectionPlan;
+use midhop_path::link::{Direction as Way, Link};
+use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
+use nix::sys::eventfd::EventFd;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Between two samples of queue and rate.
+const SAMPLE_EVERY: Duration = Duration::from_ms(100);
+
+/// Two sockets and the two links between them.
+pub(super) struct Carrier {
+    name: String,
+    /// Towards the first node, then towards the second.
+    directions: [Direction; 2],
+    frames: Frames,
+    epoch: Instant,
+    next_sample: Instant,
+    policy: Policy,
+}
+
+/// One direction: where frames come from, what happens to them, how late they left.
+struct Direction {
+    way: Way,
+    /// Where this direction's frames arrive. The other direction's leave there.
+    socket: PacketSocket,
+    link: Link<Frame>,
+    lateness: Histogram,
+    arrivals: Vec<Arrival>,
+    due: Vec<Frame>,
+    promised: Vec<Instant>,
+    sampled_bytes: Bytes,
+    queue: Samples,
+    rate: Samples,
+}
+
+/// A series in the making.
+#[derive(Default)]
+struct Samples {
+    time_s: Vec<f64>,
+    value: Vec<f64>,
+}
+
+impl Samples {
+    fn push(&mut self, time_s: f64, value: f64) {
+        self.time_s.push(time_s);
+        self.value.push(value);
+    }
+
+    fn into_series(self, quantity: &str, place: String, unit: &str) -> Series {
+        Series {
+            quantity: quantity.to_owned(),
+            place,
+            flow: None,
+            unit: unit.to_owned(),
+            time_s: self.time_s,
+            value: self.value,
+        }
+    }
+}
+
+impl Carrier {
+    /// Opens both sockets in the namespace that this thread is in.
+    pub(super) fn open(wire: Wire, seed: Seed, epoch: Instant) -> io::Result<Self> {
+        let policy = scheduling::be_punctual();
+        let seed = seed.derive(&wire.name);
+        // A direction's frames arrive where its sender is: down comes from the second node.
+        let down = Direction::open(Way::Down, &wire.second, &wire.down, seed, epoch)?;
+        let up = Direction::open(Way::Up, &wire.first, &wire.up, seed, epoch)?;
+        Ok(Self {
+            name: wire.name,
+            directions: [down, up],
+            frames: Frames::new(wire.mtu as usize),
+            epoch,
+            next_sample: epoch,
+            policy,
+        })
+    }
+
+    /// Carries frames until told to stop.
+    pub(super) fn run(mut self, stop: &EventFd) -> io::Result<WireReport> {
+        let cpu_at_start = scheduling::thread_cpu();
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut descriptors = [
+            watch(stop.as_fd().as_raw_fd()),
+            watch(self.directions[0].socket.as_fd().as_raw_fd()),
+            watch(self.directions[1].socket.as_fd().as_raw_fd()),
+        ];
+        while descriptors[0].revents == 0 {
+            for (index, descriptor) in descriptors[1..].iter().enumerate() {
+                if descriptor.revents != 0 {
+                    self.directions[index].take_arrivals(&self.frames)?;
+                }
+            }
+            let now = scheduling::now();
+            for index in 0..2 {
+                self.send_due(index, now)?;
+            }
+            self.sample(now);
+            let next = self.directions.iter().filter_map(|direction| direction.link.poll_timeout());
+            let wake = next.min().unwrap_or(Instant::NEVER).min(self.next_sample);
+            let pause = wake.saturating_since(scheduling::now());
+            scheduling::wait(&mut descriptors, Some(pause))?;
+        }
+        self.report(cpu_at_start)
+    }
+
+    /// Sends what one direction owes at `now`.
+    fn send_due(&mut self, index: usize, now: Instant) -> io::Result<()> {
+        let [down, up] = &mut self.directions;
+        let (direction, out) = if index == 0 { (down, up) } else { (up, down) };
+        direction.collect_due(now);
+        let mut sent = 0;
+        while sent < direction.due.len() {
+            match out.socket.send(&mut direction.due[sent..]) {
+                Ok(count) => {
+                    let left = scheduling::now();
+                    for promised in &direction.promised[sent..sent + count] {
+                        direction.lateness.record(left.saturating_since(*promised));
+                    }
+                    sent += count;
+                }
+                // The far device's queue is full, which for a virtual pair passes at once. The
+                // packet has crossed the link already: dropping it now would be an invented loss.
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR)
+                    ) =>
+                {
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        direction.promised.clear();
+        direction.due.clear();
+        Ok(())
+    }
+
+    fn sample(&mut self, now: Instant) {
+        if now < self.next_sample {
+            return;
+        }
+        let since = now.saturating_since(self.next_sample) + SAMPLE_EVERY;
+        let time_s = now.saturating_since(self.epoch).as_s_f64();
+        for direction in &mut self.directions {
+            direction.sample(time_s, since);
+        }
+        self.next_sample = now + SAMPLE_EVERY;
+    }
+
+    fn report(self, cpu_at_start: Duration) -> io::Result<WireReport> {
+        let cpu = scheduling::thread_cpu().saturating_sub(cpu_at_start);
+        let mut missed = 0;
+        let mut series = Vec::new();
+        let mut results = Vec::new();
+        for mut direction in self.directions {
+            missed += direction.socket.dropped()?;
+            let place = format!("{}.{}", self.name, direction.way.name());
+            results.push(direction.result(&self.name, cpu / 2));
+            series.push(direction.queue.into_series("queue", place.clone(), "bytes"));
+            series.push(direction.rate.into_series("rate", place, "Mbit/s"));
+        }
+        let directions = <[LinkResult; 2]>::try_from(results)
+            .map_err(|_| io::Error::other("a link has two directions"))?;
+        Ok(WireReport { directions, series, missed, policy: self.policy })
+    }
+}
+
+impl Direction {
+    fn open(
+        way: Way,
+        interface: &str,
+        plan: &DirectionPlan,
+        seed: Seed,
+        epoch: Instant,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            way,
+            socket: PacketSocket::open(interface)?,
+            link: Link::new(plan, way, seed, epoch),
+            lateness: Histogram::new(),
+            arrivals: Vec::new(),
+            due: Vec::new(),
+            promised: Vec::new(),
+            sampled_bytes: Bytes::ZERO,
+            queue: Samples::default(),
+            rate: Samples::default(),
+        })
+    }
+
+    /// Hands one batch of arrived packets to the link, each with the moment that the kernel got it:
+    /// the emulator's own delay in taking it is thereby counted as lateness, not as the link's.
+    fn take_arrivals(&mut self, frames: &Frames) -> io::Result<()> {
+        let now = scheduling::now();
+        let real_ahead_ns = scheduling::real_ahead_ns();
+        self.socket.receive(now, real_ahead_ns, frames, &mut self.arrivals)?;
+        for Arrival { at, frame } in self.arrivals.drain(..) {
+            if frame.is_unicast_ip() {
+                self.link.handle_input(at, Bytes::new(frame.packet_len() as u64), frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what leaves the link by `now`.
+    fn collect_due(&mut self, now: Instant) {
+        self.link.handle_timeout(now);
+        while let Some(arrival) = self.link.poll_output(now) {
+            self.promised.push(arrival.due);
+            self.due.push(arrival.packet);
+        }
+    }
+
+    fn sample(&mut self, time_s: f64, since: Duration) {
+        let bytes_out = self.link.counters().bytes_out;
+        let passed = bytes_out - self.sampled_bytes;
+        self.sampled_bytes = bytes_out;
+        self.queue.push(time_s, self.link.queue_bytes().get() as f64);
+        self.rate.push(time_s, Rate::of(passed, since).mbit_per_s());
+    }
+
+    fn result(&self, name: &str, cpu: Duration) -> LinkResult {
+        let counters = self.link.counters();
+        LinkResult {
+            name: name.to_owned(),
+            direction: self.way.name().to_owned(),
+            packets_in: counters.packets_in,
+            bytes_in: counters.bytes_in.get(),
+            packets_out: counters.packets_out,
+            bytes_out: counters.bytes_out.get(),
+            drops: counters
+                .drops()
+                .filter(|(_, count)| *count > 0)
+                .map(|(cause, count)| (cause.to_owned(), count))
+                .collect(),
+            queue_bytes_max: counters.queue_bytes_max.get(),
+            lateness: Some(self.lateness.summary()),
+            cpu: Some(cpu),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Ethernet frames in reused memory.
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+
+/// Bytes of an Ethernet header.
+pub(super) const HEADER: usize = 14;
+
+/// Memory of frames not in use.
+type Free = Rc<RefCell<Vec<Box<[u8]>>>>;
+
+/// One frame: memory for the longest, of which a part is in use. Dropped, wherever that happens, its
+/// memory goes back to the pool.
+#[derive(Debug)]
+pub(super) struct Frame {
+    memory: Box<[u8]>,
+    length: usize,
+    home: Free,
+}
+
+impl Frame {
+    /// All the memory, to receive into.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
+    /// Says how much of the memory a received frame fills.
+    ///
+    /// # Panics
+    /// When `length` is more than there is.
+    pub(super) fn set_len(&mut self, length: usize) {
+        assert!(length <= self.memory.len(), "a frame longer than its memory");
+        self.length = length;
+    }
+
+    /// The frame's bytes.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.length]
+    }
+
+    /// What the link carries: the packet's length at the network layer.
+    pub(super) fn packet_len(&self) -> usize {
+        self.length.saturating_sub(HEADER)
+    }
+
+    /// Whether this is an IP packet to one station. Links carry nothing else: neighbours are set by
+    /// hand, so whatever else shows up is chatter of the kernel's own, which would draw from the
+    /// link's randomness and make runs differ.
+    pub(super) fn is_unicast_ip(&self) -> bool {
+        let bytes = &self.memory[..self.length];
+        let ip = matches!(bytes.get(12..HEADER), Some([0x08, 0x00] | [0x86, 0xdd]));
+        ip && bytes[0] & 1 == 0
+    }
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Self {
+        let mut copy = take(&self.home, self.memory.len());
+        copy.memory[..self.length].copy_from_slice(&self.memory[..self.length]);
+        copy.length = self.length;
+        copy
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        self.home.borrow_mut().push(mem::take(&mut self.memory));
+    }
+}
+
+/// Where frames come from. Grows to the most that were ever in flight and allocates no more after
+/// that.
+pub(super) struct Frames {
+    free: Free,
+    size: usize,
+}
+
+impl Frames {
+    /// A pool for packets of up to `mtu` bytes.
+    pub(super) fn new(mtu: usize) -> Self {
+        Self { free: Free::default(), size: mtu + HEADER }
+    }
+
+    /// An empty frame.
+    pub(super) fn take(&self) -> Frame {
+        take(&self.free, self.size)
+    }
+}
+
+fn take(free: &Free, size: usize) -> Frame {
+    let memory = free.borrow_mut().pop().unwrap_or_else(|| vec![0; size].into_boxed_slice());
+    Frame { memory, length: 0, home: free.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(bytes: &[u8]) -> Frame {
+        let mut frame = Frames::new(1500).take();
+        frame.room()[..bytes.len()].copy_from_slice(bytes);
+        frame.set_len(bytes.len());
+        frame
+    }
+
+    #[test]
+    fn only_ip_to_one_station_is_carried() {
+        let to = |first: u8, kind: [u8; 2]| {
+            let mut bytes = vec![first, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+            bytes.extend(kind);
+            bytes.extend([0; 20]);
+            frame(&bytes).is_unicast_ip()
+        };
+        assert!(to(0x02, [0x08, 0x00]));
+        assert!(to(0x02, [0x86, 0xdd]));
+        assert!(!to(0x02, [0x08, 0x06]), "ARP");
+        assert!(!to(0x33, [0x86, 0xdd]), "multicast");
+        assert!(!to(0xff, [0x08, 0x00]), "broadcast");
+        assert!(!frame(&[2; 13]).is_unicast_ip(), "shorter than a header");
+        assert!(!frame(&[]).is_unicast_ip());
+    }
+
+    #[test]
+    fn memory_is_used_again_and_copies_are_equal() {
+        let frames = Frames::new(1500);
+        let mut first = frames.take();
+        let address = first.room().as_ptr();
+        drop(first);
+        let mut again = frames.take();
+        assert_eq!(again.room().as_ptr(), address);
+        again.room()[..3].copy_from_slice(&[1, 2, 3]);
+        again.set_len(3);
+        let mut copy = again.clone();
+        assert_eq!(copy.bytes_mut(), [1, 2, 3]);
+        assert_ne!(copy.room().as_ptr(), again.room().as_ptr());
+    }
+}

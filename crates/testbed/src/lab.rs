@@ -1,0 +1,16 @@
+//! A whole plan on real kernels: nodes, links, routes, proxies and programs.
+//!
+//! ```text
+//! Network::build   namespaces, devices, addresses, routes; nothing moves yet
+//! Network::start   emulators carry frames; the clock of the plan begins
+//! Network::finish  what each link did
+//! ```
+//! Dropping a [`Network`] at any stage takes it down.
+
+mod network;
+mod proxy;
+mod visit;
+
+pub use network::{LabError, Network, NetworkReport};
+pub use proxy::{Proxy, ProxyError, find_daemon};
+pub use visit::{VisitError, publish, visit};

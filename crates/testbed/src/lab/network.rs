@@ -1,0 +1,189 @@
+//! Namespaces, devices, addresses and routes of a plan.
+
+use crate::emulator::{Emulator, EmulatorError, Policy, Wire, scheduling};
+use crate::namespace::{Namespace, NamespaceError, VethEnd, veth};
+use midhop_experiment::plan::{IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink};
+use midhop_experiment::record::{LinkResult, Series};
+use midhop_units::{Instant, Seed};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Why a network could not be built or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// The kernel refused a namespace, a device, an address or a route.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A link could not be emulated.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    /// The plan contradicts itself.
+    #[error("the plan names {what}, which it does not describe")]
+    Plan {
+        /// What is named and missing.
+        what: String,
+    },
+}
+
+/// What all links did.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkReport {
+    /// Down, then up, of each link in the plan's order.
+    pub links: Vec<LinkResult>,
+    /// Queue and rate of each direction.
+    pub series: Vec<Series>,
+    /// Links whose emulator missed frames, and how many.
+    pub missed: Vec<(String, u64)>,
+    /// The weakest scheduling that an emulator got.
+    pub policy: Option<Policy>,
+}
+
+/// Nodes and links of one plan.
+#[derive(Debug)]
+pub struct Network {
+    nodes: BTreeMap<String, Namespace>,
+    hub: Namespace,
+    homes: BTreeMap<String, [IpAddr; 2]>,
+    waiting: Vec<Wire>,
+    emulators: Vec<Emulator>,
+    epoch: Instant,
+}
+
+impl Network {
+    /// Makes the nodes and wires them up; no frame is carried yet.
+    ///
+    /// Neighbours are set by hand, so that no ARP or neighbour discovery crosses a link.
+    ///
+    /// # Errors
+    /// When the kernel refuses a part.
+    pub fn build(plan: &Plan) -> Result<Self, LabError> {
+        let namespaces = plan.nodes.iter().map(|node| {
+            let namespace = Namespace::create(&node.name)?;
+            Ok((node.name.clone(), namespace))
+        });
+        let mut network = Self {
+            nodes: namespaces.collect::<Result<_, NamespaceError>>()?,
+            hub: Namespace::create("hub")?,
+            homes: BTreeMap::new(),
+            waiting: Vec::new(),
+            emulators: Vec::new(),
+            epoch: Instant::START,
+        };
+        for (number, link) in plan.links.iter().enumerate() {
+            let wire = network.wire(plan, number, link)?;
+            network.waiting.push(wire);
+        }
+        for node in &plan.nodes {
+            let namespace = network.named(&node.name)?;
+            for route in &node.routes {
+                namespace.add_route(route.to, host_prefix(route.to), route.via)?;
+            }
+            if let Some(interface) = node.interfaces.first() {
+                network.homes.insert(node.name.clone(), addresses(interface).map(|(ip, _)| ip));
+            }
+        }
+        Ok(network)
+    }
+
+    /// Joins the two nodes of a link to the hub.
+    fn wire(&self, plan: &Plan, number: usize, link: &PlannedLink) -> Result<Wire, LabError> {
+        let mut ends = Vec::new();
+        for (end, node) in link.between.iter().enumerate() {
+            let namespace = self.named(node)?;
+            let hub_device = format!("link{number}.{end}");
+            let [VethEnd { mac, .. }, _] =
+                veth(namespace, &link.name, &self.hub, &hub_device, link.mtu)?;
+            let addresses = plan
+                .node(node)
+                .and_then(|node| node.interfaces.iter().find(|own| own.link == link.name))
+                .map(addresses)
+                .ok_or_else(|| LabError::Plan { what: format!("{} on {node}", link.name) })?;
+            for (address, prefix) in addresses {
+                namespace.add_address(&link.name, address, prefix)?;
+            }
+            ends.push((namespace, hub_device, addresses, mac));
+        }
+        let [(first, first_device, first_addresses, first_mac), second] =
+            <[_; 2]>::try_from(ends).map_err(|_| LabError::Plan { what: link.name.clone() })?;
+        let (second, second_device, second_addresses, second_mac) = second;
+        for (address, _) in second_addresses {
+            first.add_neighbour(&link.name, address, second_mac)?;
+        }
+        for (address, _) in first_addresses {
+            second.add_neighbour(&link.name, address, first_mac)?;
+        }
+        Ok(Wire {
+            name: link.name.clone(),
+            first: first_device,
+            second: second_device,
+            mtu: link.mtu,
+            down: link.down.clone(),
+            up: link.up.clone(),
+        })
+    }
+
+    fn named(&self, node: &str) -> Result<&Namespace, LabError> {
+        self.nodes.get(node).ok_or_else(|| LabError::Plan { what: format!("the node {node}") })
+    }
+
+    /// Starts the emulators: the clock of traces and outages begins now.
+    ///
+    /// # Errors
+    /// When sockets or threads are refused.
+    pub fn start(&mut self, seed: Seed) -> Result<(), LabError> {
+        self.epoch = scheduling::now();
+        for wire in self.waiting.drain(..) {
+            self.emulators.push(Emulator::start(&self.hub, wire, seed, self.epoch)?);
+        }
+        Ok(())
+    }
+
+    /// When [`Self::start`] was, on the machine's monotonic clock.
+    pub fn epoch(&self) -> Instant {
+        self.epoch
+    }
+
+    /// A node's namespace.
+    pub fn node(&self, name: &str) -> Option<&Namespace> {
+        self.nodes.get(name)
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, &Namespace)> {
+        self.nodes.iter().map(|(name, namespace)| (name.as_str(), namespace))
+    }
+
+    /// The addresses that a node is known by: IPv4, then IPv6. None for a node without links.
+    pub fn home(&self, node: &str) -> Option<[IpAddr; 2]> {
+        self.homes.get(node).copied()
+    }
+
+    /// Stops the emulators and tells what the links did.
+    ///
+    /// # Errors
+    /// When an emulator had stopped by itself.
+    pub fn finish(mut self) -> Result<NetworkReport, LabError> {
+        let mut report = NetworkReport::default();
+        for emulator in self.emulators.drain(..) {
+            let wire = emulator.finish()?;
+            if wire.missed > 0 {
+                report.missed.push((wire.directions[0].name.clone(), wire.missed));
+            }
+            report.policy = report.policy.max(Some(wire.policy));
+            report.links.extend(wire.directions);
+            report.series.extend(wire.series);
+        }
+        Ok(report)
+    }
+}
+
+/// Both addresses of an interface with the lengths of their networks.
+fn addresses(interface: &Interface) -> [(IpAddr, u8); 2] {
+    [(interface.ipv4.into(), IPV4_PREFIX), (interface.ipv6.into(), IPV6_PREFIX)]
+}
+
+/// The prefix length of a single host.
+fn host_prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}

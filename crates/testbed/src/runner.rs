@@ -1,0 +1,145 @@
+//! Plans in, records out: runs whole experiments, several at a time where asked.
+//!
+//! ```text
+//! run_all ─ workers take plans, longest first
+//!   └ one run: build the network → proxies, servers, programs → carry frames → clients
+//!              → wait → take down → record
+//! ```
+//! Invariant: one run's failure is its own; what has finished is kept, whatever happens later.
+
+mod assemble;
+mod execute;
+mod meters;
+
+pub use execute::{Programs, start_programs, start_proxies};
+
+use crate::lab::{LabError, ProxyError};
+use midhop_experiment::plan::Plan;
+use midhop_experiment::record::Record;
+use midhop_units::Duration;
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Why a run gave no record.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The network could not be built, or a link stopped.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A proxy did not start, or ended.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// A meter did not start, or gave no report.
+    #[error("the meter on {node} {what}")]
+    Meter {
+        /// Its node.
+        node: String,
+        /// What went wrong, with what it said.
+        what: String,
+    },
+    /// A file or process could not be made.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// A directory for files of the runs; theirs are removed when they end.
+    pub scratch: PathBuf,
+    /// The program that has the `meter` command; usually this one.
+    pub program: PathBuf,
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Whether root's rights over the machine are there, for the record.
+    pub privileged: bool,
+    /// The smallest lateness that makes a run invalid, see [`lateness_bound`].
+    pub lateness: Duration,
+}
+
+/// Lateness (99th percentile) above which a link's run is invalid where the plan's round trip is
+/// short.
+pub const LATENESS: Duration = Duration::from_ms(1);
+
+/// The largest 99th percentile of lateness on a link with which a run is valid: `least`, but where
+/// the path's round trip is long, 1 % of that. A packet late by less shifts no ACK clock that a
+/// seed would not shift further.
+pub fn lateness_bound(least: Duration, path_rtt: Duration) -> Duration {
+    least.max(path_rtt / 100)
+}
+
+/// What happens while plans run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A run has begun.
+    Started(&'a Plan),
+    /// A run is over.
+    Finished(&'a Plan, &'a Result<Record, RunError>),
+}
+
+/// Runs all plans, at most `options.jobs` at a time, longest first. The results are in the order of
+/// `plans`; those never begun because of `interrupted` are [`RunError::Interrupted`].
+///
+/// The caller must be isolated ([`crate::isolation::enter`]), or see to its orphans itself.
+pub fn run_all(
+    plans: &[Plan],
+    options: &RunOptions,
+    interrupted: &AtomicBool,
+    observe: impl Fn(Event<'_>) + Sync,
+) -> Vec<Result<Record, RunError>> {
+    let mut order: Vec<usize> = (0..plans.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(plans[index].expected_time()));
+    let waiting = Mutex::new(VecDeque::from(order));
+    let results: Vec<Mutex<Option<Result<Record, RunError>>>> =
+        plans.iter().map(|_| Mutex::new(None)).collect();
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    // Children die with the thread that started them, so each worker sees its runs to their end.
+    let work = || {
+        while !interrupted.load(Ordering::Relaxed) {
+            let Some(index) = next() else { break };
+            let plan = &plans[index];
+            observe(Event::Started(plan));
+            let result = execute::execute(plan, options, interrupted);
+            observe(Event::Finished(plan, &result));
+            *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..options.jobs.clamp(1, plans.len().max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    results
+        .into_iter()
+        .map(|slot| {
+            slot.into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .unwrap_or(Err(RunError::Interrupted))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_a_hundredth_of_a_long_path() {
+        assert_eq!(lateness_bound(LATENESS, Duration::from_ms(600)), Duration::from_ms(6));
+        assert_eq!(lateness_bound(LATENESS, Duration::from_ms(20)), LATENESS);
+    }
+}

@@ -1,0 +1,139 @@
+//! From what all parts of a run measured to its record, and whether it may be believed.
+
+use super::execute::io_error;
+use super::{RunError, RunOptions, lateness_bound};
+use crate::lab::{NetworkReport, find_daemon};
+use crate::meter::MeterReport;
+use midhop_experiment::plan::Plan;
+use midhop_experiment::record::{Environment, Record, SCHEMA, TransferResult, Validity};
+use midhop_units::Duration;
+use std::collections::BTreeMap;
+use std::io;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Everything that one run measured.
+pub(super) struct Measured {
+    /// One report per transfer, in the plan's order.
+    pub(super) reports: Vec<MeterReport>,
+    pub(super) network: NetworkReport,
+    pub(super) load: f64,
+    pub(super) started_unix_s: u64,
+    pub(super) took: Duration,
+}
+
+/// Puts the record together.
+pub(super) fn assemble(
+    plan: &Plan,
+    options: &RunOptions,
+    measured: Measured,
+) -> Result<Record, RunError> {
+    let Measured { reports, network, load, started_unix_s, took } = measured;
+    let mut faults = network_faults(plan, options, &network);
+    let mut transfers = Vec::new();
+    let mut series = network.series;
+    for report in reports {
+        let mut transfer = report.transfer;
+        transfer.limit = plan.transfer(&transfer.name).and_then(|planned| {
+            planned.limit_result(transfer.complete, transfer.bytes, transfer.took)
+        });
+        faults.extend(transfer_faults(&transfer));
+        faults.extend(report.warnings.into_iter().map(|said| format!("{}: {said}", transfer.name)));
+        transfers.push(transfer);
+        series.extend(report.series);
+    }
+    let mut versions = versions(plan);
+    if let Some(policy) = network.policy {
+        versions.insert("emulator scheduling".to_owned(), policy.name().to_owned());
+    }
+    let plan_json = plan
+        .to_json()
+        .map_err(|error| io_error("write the plan into the record")(io::Error::other(error)))?;
+    Ok(Record {
+        schema: SCHEMA,
+        title: plan.title.clone(),
+        cell: plan.cell(),
+        seed: plan.seed,
+        plan: plan_json,
+        environment: Environment {
+            runner: "lab".to_owned(),
+            versions,
+            processors: std::thread::available_parallelism()
+                .map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX)),
+            load,
+            privileged: options.privileged,
+            started_unix_s,
+            took,
+        },
+        validity: Validity { faults },
+        transfers,
+        links: network.links,
+        series,
+    })
+}
+
+/// What makes the emulation itself doubtful.
+fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) -> Vec<String> {
+    let mut faults: Vec<String> = network
+        .missed
+        .iter()
+        .map(|(link, frames)| {
+            format!("the kernel dropped {frames} frames before the emulator of {link} saw them")
+        })
+        .collect();
+    for result in &network.links {
+        let path_rtt = plan.link(&result.name).map_or(Duration::ZERO, |link| link.path_rtt);
+        let bound = lateness_bound(options.lateness, path_rtt);
+        let late = result.lateness.as_ref().filter(|lateness| lateness.p99 > bound);
+        faults.extend(late.map(|lateness| {
+            format!(
+                "1 % of packets left {} ({}) more than {:.3} ms late; {:.3} ms are allowed",
+                result.name,
+                result.direction,
+                lateness.p99.as_ms_f64(),
+                bound.as_ms_f64(),
+            )
+        }));
+    }
+    faults
+}
+
+/// What makes a transfer's figures impossible or its data wrong.
+fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
+    let name = &transfer.name;
+    let mut faults = Vec::new();
+    for flow in &transfer.flows {
+        // An unfinished flow lacks a hash; only two that are there can contradict each other.
+        if flow.hash_sent.as_ref().zip(flow.hash_received.as_ref()).is_some_and(|(a, b)| a != b) {
+            faults.push(format!("{name}, flow {}: other bytes arrived than were sent", flow.id));
+        }
+    }
+    if let Some(limit) = transfer.limit.as_ref().filter(|limit| limit.efficiency > 1.0) {
+        faults.push(format!(
+            "{name} was faster than physics allows: {} took {:.4} s, the limit is {:.4} s",
+            transfer.bytes,
+            transfer.took.as_s_f64(),
+            limit.time.as_s_f64(),
+        ));
+    }
+    faults
+}
+
+/// The versions of the parts that took part.
+fn versions(plan: &Plan) -> BTreeMap<String, String> {
+    static DAEMON: OnceLock<Option<String>> = OnceLock::new();
+    let mut versions =
+        BTreeMap::from([("midhop".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+    if let Ok(system) = nix::sys::utsname::uname() {
+        versions.insert("linux".to_owned(), system.release().to_string_lossy().into_owned());
+    }
+    if plan.nodes.iter().any(|node| node.pep.is_some()) {
+        let daemon = DAEMON.get_or_init(|| {
+            let output = Command::new(find_daemon().ok()?).arg("--version").output().ok()?;
+            let text = String::from_utf8(output.stdout).ok()?;
+            text.split_whitespace().nth(1).map(str::to_owned)
+        });
+        versions.extend(daemon.clone().map(|version| ("midhopd".to_owned(), version)));
+    }
+    versions
+}

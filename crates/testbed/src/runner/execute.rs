@@ -1,0 +1,195 @@
+//! One run, from its plan to its record.
+
+use super::assemble::{Measured, assemble};
+use super::meters::{Client, Server};
+use super::{RunError, RunOptions};
+use crate::lab::{Network, Proxy};
+use midhop_experiment::plan::Plan;
+use midhop_experiment::record::Record;
+use midhop_units::Duration;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
+
+/// How long after the plan's end clients may take to fetch the far ends' logs over slow links.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Runs one plan.
+pub(super) fn execute(
+    plan: &Plan,
+    options: &RunOptions,
+    interrupted: &AtomicBool,
+) -> Result<Record, RunError> {
+    let began = Instant::now();
+    let started = SystemTime::now();
+    let load = load_average();
+    let scratch = Scratch::create(&options.scratch, plan.number)?;
+    let mut network = Network::build(plan)?;
+    let mut proxies = start_proxies(plan, &network, &scratch.0)?;
+    let servers = start_servers(plan, &network, options, &scratch.0)?;
+    let programs = start_programs(plan, &network, &scratch.0)?;
+    network.start(plan.seed)?;
+    let clients: Vec<Client> = plan
+        .transfers
+        .iter()
+        .map(|transfer| Client::start(plan, transfer, &network, options, &scratch.0))
+        .collect::<Result<_, _>>()?;
+    let deadline = Instant::now() + std::time::Duration::from(plan.duration) + GRACE;
+    let mut reports = Vec::new();
+    for client in clients {
+        reports.push(client.wait(deadline, || interrupted.load(Ordering::Relaxed))?);
+    }
+    if plan.transfers.is_empty() {
+        wait_out(plan.duration, interrupted)?;
+    }
+    // The far ends have told all by now; what a proxy says of its end is part of the run's result.
+    for proxy in &mut proxies {
+        proxy.check()?;
+    }
+    drop(programs);
+    drop(servers);
+    drop(proxies);
+    let network = network.finish()?;
+    let measured = Measured {
+        reports,
+        network,
+        load,
+        started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        took: Duration::from(began.elapsed()),
+    };
+    assemble(plan, options, measured)
+}
+
+/// A run's directory, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create(place: &Path, number: u32) -> Result<Self, RunError> {
+        let path = place.join(format!("run-{number}"));
+        fs::create_dir_all(&path).map_err(io_error(format!("make {}", path.display())))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts the proxies of a plan, each with the scenario's table as its configuration. A table that
+/// does not say which interfaces to intercept on means all of its node's.
+///
+/// # Errors
+/// When one does not start.
+pub fn start_proxies(
+    plan: &Plan,
+    network: &Network,
+    directory: &Path,
+) -> Result<Vec<Proxy>, RunError> {
+    let mut proxies = Vec::new();
+    for node in &plan.nodes {
+        let Some(mut table) = node.pep.as_ref().and_then(|pep| plan.peps.get(pep)).cloned() else {
+            continue;
+        };
+        let Some(namespace) = network.node(&node.name) else { continue };
+        let intercept =
+            table.entry("intercept").or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        if let toml::Value::Table(intercept) = intercept {
+            let interfaces = node.interfaces.iter().map(|own| own.link.clone().into()).collect();
+            intercept.entry("interfaces").or_insert(toml::Value::Array(interfaces));
+        }
+        let text = toml::to_string(&table)
+            .map_err(|error| io_error("write a proxy's configuration")(io::Error::other(error)))?;
+        proxies.push(Proxy::start(namespace, &node.name, &text, directory)?);
+    }
+    Ok(proxies)
+}
+
+/// One server for each place that a transfer connects to.
+fn start_servers(
+    plan: &Plan,
+    network: &Network,
+    options: &RunOptions,
+    directory: &Path,
+) -> Result<Vec<Server>, RunError> {
+    let places: BTreeMap<_, _> =
+        plan.transfers.iter().map(|transfer| (transfer.listener, transfer.listening())).collect();
+    places
+        .into_iter()
+        .map(|(address, node)| Server::start(network, node, address, options, directory))
+        .collect()
+}
+
+/// The programs of a plan's nodes; they end with this value.
+#[derive(Debug)]
+pub struct Programs(Vec<Child>);
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts the programs that a plan wants on its nodes, each in a shell.
+///
+/// # Errors
+/// When one does not start.
+pub fn start_programs(
+    plan: &Plan,
+    network: &Network,
+    directory: &Path,
+) -> Result<Programs, RunError> {
+    let mut programs = Programs(Vec::new());
+    for node in &plan.nodes {
+        let Some(namespace) = network.node(&node.name) else { continue };
+        for (number, program) in node.programs.iter().enumerate() {
+            let action = || format!("run {program:?} on {}", node.name);
+            let log = fs::File::create(directory.join(format!("{}-{number}.log", node.name)))
+                .map_err(io_error(action()))?;
+            let error_log = log.try_clone().map_err(io_error(action()))?;
+            let child = namespace
+                .command("sh")
+                .args(["-c", program])
+                .stdin(Stdio::null())
+                .stdout(log)
+                .stderr(error_log)
+                .spawn()
+                .map_err(io_error(action()))?;
+            programs.0.push(child);
+        }
+    }
+    Ok(programs)
+}
+
+/// A plan without transfers runs its programs for its whole duration.
+fn wait_out(duration: Duration, interrupted: &AtomicBool) -> Result<(), RunError> {
+    let end = Instant::now() + std::time::Duration::from(duration);
+    while Instant::now() < end {
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.min(std::time::Duration::from_millis(100)));
+    }
+    Ok(())
+}
+
+/// The machine's one-minute load average.
+fn load_average() -> f64 {
+    fs::read_to_string("/proc/loadavg")
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0.0)
+}
+
+pub(super) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+    let action = action.into();
+    move |source| RunError::Io { action, source }
+}

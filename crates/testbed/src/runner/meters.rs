@@ -1,0 +1,206 @@
+//! The meter's two ends as processes on their nodes.
+
+use super::execute::io_error;
+use super::{RunError, RunOptions};
+use crate::lab::Network;
+use crate::meter::MeterReport;
+use midhop_experiment::limit::Opener;
+use midhop_experiment::plan::{Plan, TransferPlan, Work};
+use midhop_experiment::spec::Connections;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether somebody asked to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A process of the meter. Dropping it kills it.
+struct Meter {
+    node: String,
+    child: Child,
+    errors: PathBuf,
+}
+
+impl Meter {
+    fn start(
+        mut command: Command,
+        node: &str,
+        name: &str,
+        directory: &Path,
+    ) -> Result<Self, RunError> {
+        let action = || format!("start the meter on {node}");
+        let errors = directory.join(format!("{name}.log"));
+        let log = File::create(&errors).map_err(io_error(action()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(io_error(action()))?;
+        Ok(Self { node: node.to_owned(), child, errors })
+    }
+
+    fn failed(&self, what: &str) -> RunError {
+        let said = fs::read_to_string(&self.errors).unwrap_or_default();
+        RunError::Meter { node: self.node.clone(), what: format!("{what}: {}", said.trim()) }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(network: &Network, node: &str, options: &RunOptions) -> Result<Command, RunError> {
+    let namespace = network.node(node).ok_or_else(|| RunError::Meter {
+        node: node.to_owned(),
+        what: "has no node to run on".to_owned(),
+    })?;
+    let mut command = namespace.command(&options.program);
+    command.arg("meter");
+    Ok(command)
+}
+
+/// The listening end.
+pub(super) struct Server {
+    _meter: Meter,
+}
+
+impl Server {
+    /// Starts a server and waits until it listens.
+    pub(super) fn start(
+        network: &Network,
+        node: &str,
+        address: SocketAddr,
+        options: &RunOptions,
+        directory: &Path,
+    ) -> Result<Self, RunError> {
+        let mut command = command(network, node, options)?;
+        command.args(["serve", "--json", "--listen", &address.to_string()]);
+        let name = format!("serve-{node}-{}", address.port());
+        let mut meter = Meter::start(command, node, &name, directory)?;
+        // Its first line says that it is ready; what it says of flows, the clients report too.
+        let Some(stdout) = meter.child.stdout.take() else {
+            return Err(meter.failed("has no output"));
+        };
+        let mut lines = BufReader::new(stdout);
+        let mut line = String::new();
+        if !matches!(lines.read_line(&mut line), Ok(length) if length > 0) {
+            return Err(meter.failed("ended before it listened"));
+        }
+        // Nobody reads on, so the pipe must not fill up and stop it.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Ok(Self { _meter: meter })
+    }
+}
+
+/// The opening end of one transfer.
+pub(super) struct Client {
+    meter: Meter,
+    output: Receiver<String>,
+    transfer: String,
+}
+
+impl Client {
+    /// Starts a transfer, which begins at its own time.
+    pub(super) fn start(
+        plan: &Plan,
+        transfer: &TransferPlan,
+        network: &Network,
+        options: &RunOptions,
+        directory: &Path,
+    ) -> Result<Self, RunError> {
+        let node = transfer.opener();
+        let mut command = command(network, node, options)?;
+        command.args(["run", "--json", "--name", &transfer.name]);
+        command.args(["--congestion", &transfer.congestion]);
+        command.args(["--epoch", &network.epoch().as_ns().to_string()]);
+        command.args(["--start-delay", &transfer.start.to_string()]);
+        let limit = plan.duration.saturating_sub(transfer.start);
+        command.args(["--time-limit", &limit.to_string()]);
+        command.args(["--seed", &plan.seed.derive(&transfer.name).to_string()]);
+        command.arg(match transfer.opens {
+            Opener::To => "--down",
+            Opener::From => "--up",
+        });
+        command.args(workload(&transfer.work));
+        command.arg(transfer.listener.to_string());
+        let mut meter = Meter::start(command, node, &format!("run-{}", transfer.name), directory)?;
+        let (told, output) = channel();
+        let stdout = meter.child.stdout.take();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            if let Some(mut stdout) = stdout {
+                let _ = stdout.read_to_string(&mut text);
+            }
+            let _ = told.send(text);
+        });
+        Ok(Self { meter, output, transfer: transfer.name.clone() })
+    }
+
+    /// Waits for the report.
+    pub(super) fn wait(
+        self,
+        deadline: Instant,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<MeterReport, RunError> {
+        let text = loop {
+            match self.output.recv_timeout(LOOK_EVERY) {
+                Ok(text) => break text,
+                Err(RecvTimeoutError::Disconnected) => break String::new(),
+                Err(RecvTimeoutError::Timeout) if interrupted() => {
+                    return Err(RunError::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
+                    let what = format!("did not end transfer {}", self.transfer);
+                    return Err(self.meter.failed(&what));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        if interrupted() {
+            return Err(RunError::Interrupted);
+        }
+        // An incomplete transfer gives a report as well, and exit code 1.
+        serde_json::from_str(&text).map_err(|_| {
+            self.meter.failed(&format!("gave no report of transfer {}", self.transfer))
+        })
+    }
+}
+
+/// The arguments that say how much is sent.
+fn workload(work: &Work) -> Vec<String> {
+    let texts = match work {
+        Work::Objects { sizes, connections, parallel } => {
+            let sizes: Vec<_> = sizes.iter().map(|size| format!("{}B", size.get())).collect();
+            let connections = match connections {
+                Connections::Persistent => "persistent",
+                Connections::New => "new",
+            };
+            return [
+                "--page",
+                &sizes.join(","),
+                "--parallel",
+                &parallel.to_string(),
+                "--connections",
+                connections,
+            ]
+            .map(str::to_owned)
+            .to_vec();
+        }
+        Work::Bytes { each, flows } => {
+            ["--bytes", &format!("{}B", each.get()), "--flows", &flows.to_string()]
+                .map(str::to_owned)
+        }
+        Work::Time { span, flows } => {
+            ["--seconds", &span.to_string(), "--flows", &flows.to_string()].map(str::to_owned)
+        }
+    };
+    texts.to_vec()
+}

@@ -1,0 +1,54 @@
+//! Ctrl-C and its kin, as a flag that long work looks at.
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Signals that ask to stop: SIGINT, SIGTERM, SIGHUP.
+#[derive(Debug)]
+pub struct Interrupts {
+    flag: Arc<AtomicBool>,
+}
+
+impl Interrupts {
+    /// From now on these signals do not end the program; they set the flag. A second one ends it.
+    ///
+    /// Call it while the program has one thread, so that every later one leaves the signals alone.
+    ///
+    /// # Errors
+    /// When no thread can be made.
+    pub fn watch() -> io::Result<Self> {
+        let signals = blocked()?;
+        let flag = Arc::new(AtomicBool::new(false));
+        let shared = flag.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while let Ok(signal) = signals.wait() {
+                if shared.swap(true, Ordering::Relaxed) {
+                    std::process::exit(128 + signal as i32);
+                }
+            }
+        })?;
+        Ok(Self { flag })
+    }
+
+    /// Whether somebody asked.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.flag
+    }
+}
+
+/// Waits until somebody asks to stop.
+///
+/// # Errors
+/// When signals cannot be waited for.
+pub fn wait() -> io::Result<()> {
+    blocked()?.wait()?;
+    Ok(())
+}
+
+fn blocked() -> io::Result<SigSet> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
+    Ok(signals)
+}
