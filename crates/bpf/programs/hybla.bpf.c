@@ -2,6 +2,7 @@
 /* midhop_hybla: the law of laws/hybla.h as a congestion control of the kernel. */
 #include "kernel.h"
 #include "laws/hybla.h"
+#include "laws/prr.h"
 
 /* Written by the loader before the program is loaded; `Parameters` in Rust has the same layout. */
 struct hybla_parameters {
@@ -18,6 +19,8 @@ struct hybla_parameters {
 	u32 min_rtt_window_ms;
 	/* Whether a queue seen by its delay ends slow start. */
 	u32 exit_on_delay;
+	/* The share of segments that may be lost without the window being halved. */
+	u32 loss_tolerance_q16;
 };
 
 SEC(".rodata.settings") const volatile struct hybla_parameters settings = {
@@ -28,18 +31,41 @@ SEC(".rodata.settings") const volatile struct hybla_parameters settings = {
 	.window_bdp_max_q10 = 2 * HYBLA_ONE_Q10,
 	.min_rtt_window_ms = 60000,
 	.exit_on_delay = 1,
+	.loss_tolerance_q16 = 1311,
 };
 
 struct flow {
 	struct hybla_min_rtt min_rtt;
+	struct hybla_carried carried;
+	u32 carried_max;
 	u32 rtt_us;
 	u32 rho_q10;
 	u32 gain_q10;
 	u32 fraction_q20;
 	u32 window_max;
+	u32 round;
 	u32 round_end;
-	u32 round_min_us;
-	u32 round_samples;
+	u32 delivered;
+	/* RTT samples in a row, and the smallest of them. */
+	u32 samples;
+	u32 samples_min_us;
+	/* When the recovery began: the window, and the kernel's counts of lost and delivered. */
+	u32 loss_window;
+	u32 loss_lost;
+	u32 loss_delivered;
+	/* The last cumulative acknowledgement and count of losses. */
+	u32 una;
+	u32 lost;
+	u32 recovery;
+};
+
+/* What a loss has come to, by `flow.recovery`. */
+enum {
+	NO_RECOVERY,
+	/* So far no more is lost than the path may lose: the window is kept, and grows. */
+	TOLERATED,
+	/* The window is on its way to half. */
+	REDUCING,
 };
 
 LAW u32 now_ms(const struct tcp_sock *tp)
@@ -70,6 +96,21 @@ LAW void take_rtt(struct sock *sk, struct flow *flow, u32 rtt_us)
 	}
 }
 
+/* Leaves the rate alone while no RTT is known. */
+LAW void pace(struct sock *sk, const struct flow *flow)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+	u32 srtt_us = tp->srtt_us >> 3;
+	u64 bytes = (u64)most(tp->snd_cwnd, tp->packets_out) * tp->mss_cache;
+	u64 rate;
+
+	if (srtt_us == 0)
+		return;
+	bytes = bytes * hybla_pacing_q10(tp->snd_cwnd, tp->snd_ssthresh, flow->rho_q10) >> 10;
+	rate = bytes * 1000000 / srtt_us;
+	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
+}
+
 void MEMBER(hybla_init)(u64 *ctx)
 {
 	struct sock *sk = sock_of(ctx);
@@ -79,9 +120,18 @@ void MEMBER(hybla_init)(u64 *ctx)
 
 	hybla_min_rtt_clear(&flow->min_rtt, now_ms(tp));
 	flow->fraction_q20 = 0;
+	flow->carried.current = 0;
+	flow->carried.previous = 0;
+	flow->carried.started_round = 0;
+	flow->carried_max = 0;
+	flow->round = 0;
 	flow->round_end = tp->snd_nxt;
-	flow->round_min_us = HYBLA_RTT_NONE;
-	flow->round_samples = 0;
+	flow->delivered = tp->delivered;
+	flow->samples = 0;
+	flow->samples_min_us = HYBLA_RTT_NONE;
+	flow->una = tp->snd_una;
+	flow->lost = tp->lost;
+	flow->recovery = NO_RECOVERY;
 	flow->rho_q10 = HYBLA_ONE_Q10;
 	flow->gain_q10 = HYBLA_ONE_Q10;
 	flow->rtt_us = HYBLA_RTT_NONE;
@@ -96,12 +146,112 @@ void MEMBER(hybla_init)(u64 *ctx)
 				  flow->window_max));
 	if (sk->sk_pacing_status == PACING_NONE)
 		sk->sk_pacing_status = PACING_NEEDED;
-	if (rtt_us) {
-		u64 rate = 2ULL * tp->snd_cwnd * tp->mss_cache * 1000000 / rtt_us;
+	pace(sk, flow);
+}
 
-		if (rate < sk->sk_pacing_rate)
-			sk->sk_pacing_rate = rate;
+/* Counts `acked` segments into a window, which is the congestion window or, in recovery, its goal. */
+LAW u32 grown(struct flow *flow, u32 cwnd, u32 ssthresh, u32 acked)
+{
+	struct hybla_window window;
+
+	window.cwnd = cwnd;
+	window.ssthresh = ssthresh;
+	window.cwnd_max = flow->window_max;
+	window.fraction_q20 = flow->fraction_q20;
+	window.rho_q10 = flow->rho_q10;
+	window.gain_q10 = flow->gain_q10;
+	hybla_grow(&window, acked);
+	flow->fraction_q20 = window.fraction_q20;
+	return window.cwnd;
+}
+
+/*
+ * A recovery whose losses are tolerable so far: what arrives counts as it would without them, because
+ * on a path that loses one segment in a hundred there is hardly a round trip without a recovery.
+ */
+LAW void tolerate(struct tcp_sock *tp, struct flow *flow, u32 acked)
+{
+	u32 judged = flow->loss_window + (tp->delivered - flow->loss_delivered);
+
+	if (!hybla_tolerated(tp->lost - flow->loss_lost, judged, settings.loss_tolerance_q16)) {
+		flow->recovery = REDUCING;
+		tp->snd_ssthresh = hybla_after_loss(flow->loss_window);
+		return;
 	}
+	if (acked && tcp_sock_is_cwnd_limited(tp))
+		tp->snd_ssthresh = grown(flow, tp->snd_ssthresh, 0, acked);
+	tp->snd_cwnd = tp->snd_ssthresh;
+}
+
+LAW void reduce(struct tcp_sock *tp, struct flow *flow, u32 acked)
+{
+	int safe = tp->snd_una != flow->una && tp->lost == flow->lost;
+	struct prr prr;
+
+	if (!acked && tp->lost == flow->lost)
+		return;
+	prr.from = flow->loss_window;
+	prr.to = tp->snd_ssthresh;
+	prr.delivered = tp->delivered - flow->loss_delivered;
+	prr.sent = tp->prr_out;
+	tp->snd_cwnd = most(prr_window(&prr, acked, in_flight(tp), safe), 1);
+}
+
+/* The kernel calls this after every acknowledgement, its own window control being off. */
+void MEMBER(hybla_cong_control)(u64 *ctx)
+{
+	struct sock *sk = sock_of(ctx);
+	struct tcp_sock *tp = tcp_of(sk);
+	struct flow *flow = state_of(sk, struct flow);
+	u32 state = (u32)inet_connection_sock_icsk_ca_state(&tp->inet_conn);
+	u32 acked = tp->delivered - flow->delivered;
+
+	flow->delivered = tp->delivered;
+	if (sequence_after(tp->snd_una, flow->round_end)) {
+		flow->round_end = tp->snd_nxt;
+		flow->round++;
+	}
+	if (tp->rate_interval_us && flow->rtt_us != HYBLA_RTT_NONE) {
+		struct hybla_carried carried = flow->carried;
+
+		flow->carried_max = hybla_carried_update(
+			&carried,
+			hybla_carried(tp->rate_delivered, tp->rate_interval_us, flow->rtt_us),
+			flow->round);
+		flow->carried = carried;
+	}
+	if (state == CA_RECOVERY || state == CA_CWR) {
+		if (flow->recovery == TOLERATED)
+			tolerate(tp, flow, acked);
+		if (flow->recovery == REDUCING)
+			reduce(tp, flow, acked);
+	} else {
+		if (flow->recovery != NO_RECOVERY) {
+			tp->snd_cwnd = least(tp->snd_ssthresh,
+					     most(tp->snd_cwnd, flow->loss_window));
+			flow->recovery = NO_RECOVERY;
+		}
+		if (acked && cwnd_limited(tp))
+			tp->snd_cwnd = grown(flow, tp->snd_cwnd, tp->snd_ssthresh, acked);
+	}
+	flow->una = tp->snd_una;
+	flow->lost = tp->lost;
+	pace(sk, flow);
+}
+
+/* Slow start ends where a queue begins, at what the path has been seen to carry. */
+LAW void look_for_a_queue(struct tcp_sock *tp, struct flow *flow, u32 rtt_us)
+{
+	flow->samples_min_us = least(flow->samples_min_us, rtt_us);
+	flow->samples++;
+	if (flow->samples < HYBLA_QUEUE_SAMPLES)
+		return;
+	if (hybla_queue_seen(flow->rtt_us, flow->samples_min_us)) {
+		tp->snd_cwnd = hybla_kept(tp->snd_cwnd, flow->carried_max);
+		tp->snd_ssthresh = tp->snd_cwnd;
+	}
+	flow->samples = 0;
+	flow->samples_min_us = HYBLA_RTT_NONE;
 }
 
 void MEMBER(hybla_pkts_acked)(u64 *ctx)
@@ -118,61 +268,61 @@ void MEMBER(hybla_pkts_acked)(u64 *ctx)
 					   settings.min_rtt_window_ms);
 	if (smallest_us != flow->rtt_us)
 		take_rtt(sk, flow, smallest_us);
-
-	if (!settings.exit_on_delay || !in_slow_start(tp))
-		return;
-	if (sequence_after(tp->snd_una, flow->round_end)) {
-		flow->round_end = tp->snd_nxt;
-		flow->round_min_us = HYBLA_RTT_NONE;
-		flow->round_samples = 0;
-	}
-	flow->round_min_us = least(flow->round_min_us, (u32)sample->rtt_us);
-	flow->round_samples++;
-	if (flow->round_samples >= HYBLA_ROUND_SAMPLES_MIN &&
-	    hybla_queue_seen(flow->rtt_us, flow->round_min_us))
-		tp->snd_ssthresh = tp->snd_cwnd;
+	if (settings.exit_on_delay && in_slow_start(tp) &&
+	    inet_connection_sock_icsk_ca_state(&tp->inet_conn) < CA_CWR)
+		look_for_a_queue(tp, flow, (u32)sample->rtt_us);
 }
 
-void MEMBER(hybla_cong_avoid)(u64 *ctx)
-{
-	struct sock *sk = sock_of(ctx);
-	struct tcp_sock *tp = tcp_of(sk);
-	struct flow *flow = state_of(sk, struct flow);
-	struct hybla_window window;
-
-	if (!cwnd_limited(tp))
-		return;
-	window.cwnd = tp->snd_cwnd;
-	window.ssthresh = tp->snd_ssthresh;
-	window.cwnd_max = flow->window_max;
-	window.fraction_q20 = flow->fraction_q20;
-	window.rho_q10 = flow->rho_q10;
-	window.gain_q10 = flow->gain_q10;
-	hybla_grow(&window, (u32)ctx[2]);
-	tp->snd_cwnd = window.cwnd;
-	flow->fraction_q20 = window.fraction_q20;
-}
-
+/* A recovery begins; the kernel asks where it is to end. */
 u32 MEMBER(hybla_ssthresh)(u64 *ctx)
 {
-	return hybla_after_loss(tcp_of(sock_of(ctx))->snd_cwnd);
+	struct tcp_sock *tp = tcp_of(sock_of(ctx));
+	struct flow *flow = state_of(sock_of(ctx), struct flow);
+
+	flow->fraction_q20 = 0;
+	flow->loss_window = tp->snd_cwnd;
+	flow->loss_lost = tp->lost - tp->lost_out;
+	flow->loss_delivered = flow->delivered;
+	if (settings.loss_tolerance_q16) {
+		flow->recovery = TOLERATED;
+		return hybla_kept(tp->snd_cwnd, flow->carried_max);
+	}
+	flow->recovery = REDUCING;
+	return hybla_after_loss(tp->snd_cwnd);
 }
 
+/* Marked packets are no radio's doing: half. */
+void MEMBER(hybla_set_state)(u64 *ctx)
+{
+	struct flow *flow = state_of(sock_of(ctx), struct flow);
+
+	if ((u8)ctx[1] != CA_CWR)
+		return;
+	flow->recovery = REDUCING;
+	tcp_of(sock_of(ctx))->snd_ssthresh = hybla_after_loss(flow->loss_window);
+}
+
+/* The timer has fired, and the kernel has asked for the threshold as for any loss. */
 void MEMBER(hybla_cwnd_event)(u64 *ctx)
 {
-	struct sock *sk = sock_of(ctx);
-	struct flow *flow = state_of(sk, struct flow);
+	struct tcp_sock *tp = tcp_of(sock_of(ctx));
+	struct flow *flow = state_of(sock_of(ctx), struct flow);
 
 	if ((u32)ctx[1] != EVENT_LOSS)
 		return;
-	/* After a timeout the path may be another one: the next samples decide afresh. */
-	hybla_min_rtt_clear(&flow->min_rtt, now_ms(tcp_of(sk)));
-	flow->fraction_q20 = 0;
+	flow->recovery = NO_RECOVERY;
+	tp->snd_ssthresh = hybla_after_loss(flow->loss_window);
+	/* The path may be another one now: the next samples decide afresh. */
+	hybla_min_rtt_clear(&flow->min_rtt, now_ms(tp));
 }
 
 u32 MEMBER(hybla_undo_cwnd)(u64 *ctx)
 {
-	return tcp_reno_undo_cwnd(sock_of(ctx));
+	struct tcp_sock *tp = tcp_of(sock_of(ctx));
+	struct flow *flow = state_of(sock_of(ctx), struct flow);
+
+	flow->recovery = NO_RECOVERY;
+	return most(tp->snd_cwnd, flow->loss_window);
 }
 
 /* The send buffer must hold what the next round may ask for, and the round in flight. */
@@ -185,7 +335,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops midhop_hybla = {
 	.init = (void *)hybla_init,
 	.ssthresh = (void *)hybla_ssthresh,
-	.cong_avoid = (void *)hybla_cong_avoid,
+	.cong_control = (void *)hybla_cong_control,
+	.set_state = (void *)hybla_set_state,
 	.pkts_acked = (void *)hybla_pkts_acked,
 	.cwnd_event = (void *)hybla_cwnd_event,
 	.undo_cwnd = (void *)hybla_undo_cwnd,

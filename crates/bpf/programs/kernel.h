@@ -45,7 +45,15 @@ struct tcp_sock {
 	u32 srtt_us;
 	u32 mss_cache;
 	u32 max_packets_out;
-	u32 prior_cwnd;
+	u32 lost;
+	u32 lost_out;
+	u32 sacked_out;
+	u32 retrans_out;
+	u32 packets_out;
+	u32 prr_out;
+	u32 delivered;
+	u32 rate_delivered;
+	u32 rate_interval_us;
 	u64 tcp_mstamp;
 	u8 is_cwnd_limited : 1;
 } RELOCATED;
@@ -68,6 +76,8 @@ struct tcp_congestion_ops {
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
 	void (*in_ack_event)(struct sock *sk, u32 flags);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	/* Its further arguments differ between kernels; only the first may be used. */
+	void (*cong_control)(struct sock *sk);
 	u32 (*undo_cwnd)(struct sock *sk);
 	u32 (*sndbuf_expand)(struct sock *sk);
 	void (*init)(struct sock *sk);
@@ -100,6 +110,12 @@ struct tcp_congestion_ops {
 	}
 
 BITS_FIELD(tcp_sock, is_cwnd_limited)
+BITS_FIELD(inet_connection_sock, icsk_ca_state)
+
+LAW u32 in_flight(const struct tcp_sock *tp)
+{
+	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+}
 
 LAW int in_slow_start(const struct tcp_sock *tp)
 {

@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "laws/hybla.h"
 #include "laws/hybla_linux.h"
+#include "laws/prr.h"
 #include "laws/vegas.h"
 #include "laws/westwood.h"
 
@@ -80,6 +81,49 @@ LAW_PROGRAM(hybla_min_rtt)
 	OUT(2) = m.previous_us;
 	OUT(3) = m.started_ms;
 	return 4;
+}
+
+LAW_PROGRAM(hybla_carried)
+{
+	OUT(0) = hybla_carried(IN(0), IN(1), IN(2));
+	return 1;
+}
+
+LAW_PROGRAM(hybla_carried_update)
+{
+	struct hybla_carried c = { .current = IN(0), .previous = IN(1), .started_round = IN(2) };
+
+	OUT(0) = hybla_carried_update(&c, IN(3), IN(4));
+	OUT(1) = c.current;
+	OUT(2) = c.previous;
+	OUT(3) = c.started_round;
+	return 4;
+}
+
+LAW_PROGRAM(hybla_kept)
+{
+	OUT(0) = hybla_kept(IN(0), IN(1));
+	return 1;
+}
+
+LAW_PROGRAM(hybla_tolerated)
+{
+	OUT(0) = hybla_tolerated(IN(0), IN(1), IN(2));
+	return 1;
+}
+
+LAW_PROGRAM(hybla_pacing)
+{
+	OUT(0) = hybla_pacing_q10(IN(0), IN(1), IN(2));
+	return 1;
+}
+
+LAW_PROGRAM(prr_window)
+{
+	struct prr p = { .from = IN(0), .to = IN(1), .delivered = IN(2), .sent = IN(3) };
+
+	OUT(0) = prr_window(&p, IN(4), IN(5), IN(6) != 0);
+	return 1;
 }
 
 LAW_PROGRAM(hybla_linux_rho)

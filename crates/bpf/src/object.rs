@@ -88,6 +88,7 @@ pub(crate) fn padded(name: &str) -> [u8; NAME_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Parameters;
 
     #[test]
     fn only_a_whole_name_is_replaced() {
@@ -97,5 +98,19 @@ mod tests {
         assert!(rename(&mut value, "midhop_hybla", "mhybla_00000001"));
         assert_eq!(&value[8..24], b"mhybla_00000001\0");
         assert_eq!((value[7], value[24]), (7, 7));
+    }
+
+    #[test]
+    fn objects_are_built_with_the_default_parameters() {
+        for algorithm in Algorithm::ALL {
+            let settings = Parameters::default().settings(algorithm).expect("defaults");
+            let mut object =
+                ObjectBuilder::default().open_memory(bytes(algorithm)).expect("an object");
+            let built = object
+                .maps_mut()
+                .find(|map| map.name() == OsStr::new(".rodata.settings"))
+                .and_then(|mut map| map.initial_value_mut().map(|value| value.to_vec()));
+            assert_eq!(built.unwrap_or_default(), settings, "{algorithm}");
+        }
     }
 }

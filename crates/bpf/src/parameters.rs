@@ -48,8 +48,13 @@ pub struct HyblaBounds {
     ///
     /// It is rho's RTT: a short memory takes a standing queue for a longer path and grows faster for it.
     pub min_rtt_window: Duration,
-    /// Whether slow start ends when a round's RTTs show a queue (RFC 9406's thresholds).
+    /// Whether slow start ends when RTTs show a queue (RFC 9406's thresholds).
     pub exit_on_delay: bool,
+    /// The share of segments that may be lost without the window being halved. Up to it a loss cuts
+    /// the window to what the path has been seen to carry, and growth goes on through the recovery.
+    ///
+    /// Range: 0 (the paper's halving at every loss) to 0.1.
+    pub loss_tolerance: f64,
 }
 
 /// How many segments Vegas wants in the bottleneck's queue.
@@ -85,6 +90,7 @@ impl Default for HyblaBounds {
             window_bdp_max: 2.0,
             min_rtt_window: Duration::from_secs(60),
             exit_on_delay: true,
+            loss_tolerance: 0.02,
         }
     }
 }
@@ -133,6 +139,7 @@ impl Parameters {
                     .u32(q10("window_bdp_max", bounds.window_bdp_max, 1.0, "1 to 64")?)
                     .u32(self.min_rtt_window_ms()?)
                     .u32(u32::from(bounds.exit_on_delay))
+                    .u32(self.loss_tolerance_q16()?)
                     .finish())
             }
             Algorithm::HyblaLinux => Ok(Layout::default().u32(self.rtt0_us()?).finish()),
@@ -155,6 +162,18 @@ impl Parameters {
                 range: "1 µs to 60 s",
             },
         )
+    }
+
+    fn loss_tolerance_q16(&self) -> Result<u32, ParameterError> {
+        let tolerance = self.hybla.loss_tolerance;
+        if (0.0..=0.1).contains(&tolerance) {
+            return Ok((tolerance * 65_536.0).round() as u32);
+        }
+        Err(ParameterError {
+            parameter: "loss_tolerance",
+            value: tolerance.to_string(),
+            range: "0 to 0.1",
+        })
     }
 
     fn min_rtt_window_ms(&self) -> Result<u32, ParameterError> {
@@ -264,6 +283,7 @@ mod tests {
         refused(|p| p.hybla.window_max = 0, Algorithm::Hybla, "window_max");
         refused(|p| p.hybla.window_bdp_max = 0.5, Algorithm::Hybla, "window_bdp_max");
         refused(|p| p.hybla.initial_window = 0, Algorithm::Hybla, "initial_window");
+        refused(|p| p.hybla.loss_tolerance = 0.2, Algorithm::Hybla, "loss_tolerance is 0.2,");
         refused(|p| p.hybla.min_rtt_window = Duration::MAX, Algorithm::Hybla, "min_rtt_window");
         refused(|p| p.vegas.alpha = 9, Algorithm::Vegas, "vegas alpha");
     }

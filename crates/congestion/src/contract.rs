@@ -30,6 +30,9 @@ pub struct Ack {
     pub now: Instant,
     /// What it newly covers, cumulatively or selectively.
     pub acked: Bytes,
+    /// What it shows to be lost that was not known to be; counted in [`Loss::lost`] where it begins a
+    /// recovery.
+    pub lost: Bytes,
     /// The round-trip time it measures; `None` where only retransmitted data was covered.
     pub rtt: Option<Duration>,
     /// The rate at which data was delivered lately, where it could be measured.

@@ -195,6 +195,7 @@ mod tests {
         let ack = Ack {
             now: Instant::START,
             acked: Bytes::new(10 * 1448),
+            lost: Bytes::ZERO,
             rtt: Some(rtt),
             delivery_rate: None,
             in_flight: Bytes::ZERO,

@@ -18,6 +18,7 @@ mod segments;
 
 pub mod hybla;
 pub mod hybla_linux;
+pub mod prr;
 pub mod reno;
 pub mod vectors;
 pub mod vegas;

@@ -4,12 +4,13 @@
 //! programs of midhop-bpf) can be run on the same inputs. A vector is one line of the files in
 //! `vectors/`: `law inputs… = outputs…`; what follows `#` is a remark.
 
-use crate::{hybla, hybla_linux, vegas, westwood};
+use crate::{hybla, hybla_linux, prr, vegas, westwood};
 
 /// The files in `vectors/`, by name.
-pub const FILES: [(&str, &str); 4] = [
+pub const FILES: [(&str, &str); 5] = [
     ("hybla.txt", include_str!("../vectors/hybla.txt")),
     ("hybla_linux.txt", include_str!("../vectors/hybla_linux.txt")),
+    ("prr.txt", include_str!("../vectors/prr.txt")),
     ("vegas.txt", include_str!("../vectors/vegas.txt")),
     ("westwood.txt", include_str!("../vectors/westwood.txt")),
 ];
@@ -29,7 +30,7 @@ pub struct Law {
 }
 
 /// Every law.
-pub const LAWS: [Law; 19] = [
+pub const LAWS: [Law; 25] = [
     Law { name: "hybla_rho", takes: 2, evaluate: |i| vec![hybla::rho_q10(i[0], i[1])] },
     Law { name: "hybla_power", takes: 1, evaluate: |i| vec![hybla::power_of_two_q16(i[0])] },
     Law { name: "hybla_gain", takes: 2, evaluate: |i| vec![hybla::gain_q10(i[0], i[1])] },
@@ -42,6 +43,16 @@ pub const LAWS: [Law; 19] = [
         evaluate: |i| vec![hybla::queue_seen(i[0], i[1]).into()],
     },
     Law { name: "hybla_min_rtt", takes: 6, evaluate: hybla_min_rtt },
+    Law { name: "hybla_carried", takes: 3, evaluate: |i| vec![hybla::carried(i[0], i[1], i[2])] },
+    Law { name: "hybla_carried_update", takes: 5, evaluate: hybla_carried_update },
+    Law { name: "hybla_kept", takes: 2, evaluate: |i| vec![hybla::kept(i[0], i[1])] },
+    Law {
+        name: "hybla_tolerated",
+        takes: 3,
+        evaluate: |i| vec![hybla::tolerated(i[0], i[1], i[2]).into()],
+    },
+    Law { name: "hybla_pacing", takes: 3, evaluate: |i| vec![hybla::pacing_q10(i[0], i[1], i[2])] },
+    Law { name: "prr_window", takes: 7, evaluate: prr_window },
     Law { name: "hybla_linux_rho", takes: 2, evaluate: hybla_linux_rho },
     Law {
         name: "hybla_linux_slow_start",
@@ -133,6 +144,17 @@ fn hybla_min_rtt(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
     let mut min = hybla::MinRtt { current_us: i[0], previous_us: i[1], started_ms: i[2] };
     let smallest = min.update(i[3], i[4], i[5]);
     vec![smallest, min.current_us, min.previous_us, min.started_ms]
+}
+
+fn hybla_carried_update(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let mut carried = hybla::Carried { current: i[0], previous: i[1], started_round: i[2] };
+    let largest = carried.update(i[3], i[4]);
+    vec![largest, carried.current, carried.previous, carried.started_round]
+}
+
+fn prr_window(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
+    let prr = prr::Prr { from: i[0], to: i[1], delivered: i[2], sent: i[3] };
+    vec![prr.window(i[4], i[5], i[6] != 0)]
 }
 
 fn hybla_linux_rho(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {

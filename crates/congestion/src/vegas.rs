@@ -219,6 +219,7 @@ mod tests {
             vegas.on_ack(&Ack {
                 now: Instant::START,
                 acked: Bytes::new(1000),
+                lost: Bytes::ZERO,
                 rtt: Some(Duration::from_ms(rtt_ms)),
                 delivery_rate: None,
                 in_flight: Bytes::ZERO,

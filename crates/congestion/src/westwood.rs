@@ -200,6 +200,7 @@ mod tests {
             westwood.on_ack(&Ack {
                 now: Instant::from_ns(n * 1_000_000),
                 acked: Bytes::new(MSS),
+                lost: Bytes::ZERO,
                 rtt: Some(Duration::from_ms(100)),
                 delivery_rate: None,
                 in_flight: Bytes::new(100 * MSS),

@@ -9,7 +9,8 @@
  *
  * Differs: slow start multiplies the window by no more than a bound per round trip, because 2^24 - 1
  * segments per acknowledgement (600 ms against 25 ms) is not a start but a burst as large as the
- * peer's receive window.
+ * peer's receive window. And losses as rare as a radio's own (a tolerance, 0 for the paper's halving)
+ * cut the window to what the path has been seen to carry, as Westwood does, not to half.
  *
  * Numbers named _q10, _q16, _q20 carry that many binary places. The same law in Rust is the module
  * `hybla` of midhop-congestion; both give the same bits.
@@ -29,8 +30,10 @@
 #define HYBLA_ACKED_MAX (1U << 20)
 #define HYBLA_WINDOW_MIN 2U
 #define HYBLA_RTT_NONE 0xffffffffU
-/* A round needs this many RTT samples before its minimum says anything (RFC 9406). */
-#define HYBLA_ROUND_SAMPLES_MIN 8U
+/* The smallest of this many RTT samples in a row shows whether there is a queue (RFC 9406). */
+#define HYBLA_QUEUE_SAMPLES 8U
+/* For how many round trips what the path has carried is remembered. */
+#define HYBLA_CARRIED_ROUNDS 10U
 
 struct hybla_window {
 	u32 cwnd;
@@ -46,6 +49,13 @@ struct hybla_min_rtt {
 	u32 current_us;
 	u32 previous_us;
 	u32 started_ms;
+};
+
+/* The largest value over the current and the previous five round trips. */
+struct hybla_carried {
+	u32 current;
+	u32 previous;
+	u32 started_round;
 };
 
 LAW u32 hybla_rho_q10(u32 rtt_us, u32 rtt0_us)
@@ -144,10 +154,53 @@ LAW u32 hybla_bdp(u64 rate, u32 rtt_us, u32 mss)
 	return saturated((bytes + mss - 1) / mss);
 }
 
-/* Whether a round whose smallest RTT is `round_us` shows a queue over `base_us` (RFC 9406 §4.2). */
-LAW int hybla_queue_seen(u32 base_us, u32 round_us)
+/*
+ * Pacing in windows per round trip: twice in slow start; later as much over one as lets the window
+ * grow by the law.
+ */
+LAW u32 hybla_pacing_q10(u32 cwnd, u32 ssthresh, u32 rho_q10)
 {
-	return round_us >= base_us && round_us - base_us >= most(least(base_us >> 3, 16000), 4000);
+	u32 growth_q10 = saturated((((u64)rho_q10 * rho_q10) >> 10) / most(cwnd, 1));
+
+	if (cwnd < ssthresh)
+		return 2 * HYBLA_ONE_Q10;
+	return least(HYBLA_ONE_Q10 + HYBLA_ONE_Q10 / 5 + least(growth_q10, HYBLA_ONE_Q10),
+		     2 * HYBLA_ONE_Q10);
+}
+
+/* Segments that a path carries in `rtt_us` which has delivered `delivered` in `interval_us`. */
+LAW u32 hybla_carried(u32 delivered, u32 interval_us, u32 rtt_us)
+{
+	return saturated((u64)delivered * rtt_us / most(interval_us, 1));
+}
+
+LAW u32 hybla_carried_update(struct hybla_carried *c, u32 segments, u32 round)
+{
+	if (round - c->started_round >= HYBLA_CARRIED_ROUNDS / 2) {
+		c->previous = c->current;
+		c->current = 0;
+		c->started_round = round;
+	}
+	c->current = most(c->current, segments);
+	return most(c->current, c->previous);
+}
+
+/* The window when only what the path carries is kept: between half and all of it. */
+LAW u32 hybla_kept(u32 cwnd, u32 carried)
+{
+	return most(least(cwnd, carried), hybla_after_loss(cwnd));
+}
+
+/* Whether `lost` among `segments` is no more than chance and the tolerance explain. */
+LAW int hybla_tolerated(u32 lost, u32 segments, u32 tolerance_q16)
+{
+	return lost <= 1 + (((u64)segments * tolerance_q16) >> 16);
+}
+
+/* Whether samples whose smallest RTT is `smallest_us` show a queue over `base_us` (RFC 9406 §4.2). */
+LAW int hybla_queue_seen(u32 base_us, u32 smallest_us)
+{
+	return smallest_us >= base_us && smallest_us - base_us >= most(least(base_us >> 3, 16000), 4000);
 }
 
 LAW void hybla_min_rtt_clear(struct hybla_min_rtt *m, u32 now_ms)

@@ -7,6 +7,7 @@ fn ack(now_ms: u64, segments: u64, rtt_ms: u64, round: u64) -> Ack {
     Ack {
         now: Instant::from_ns(now_ms * 1_000_000),
         acked: Bytes::new(segments * MSS.get()),
+        lost: Bytes::ZERO,
         rtt: Some(Duration::from_ms(rtt_ms)),
         delivery_rate: None,
         in_flight: Bytes::ZERO,
@@ -83,6 +84,16 @@ fn stretched_acknowledgements_count_what_they_cover() {
 }
 
 #[test]
+fn pacing_leaves_room_for_the_growth() {
+    let mut hybla = Hybla::new(MSS, Settings { rate: None, ..Settings::default() });
+    assert_eq!(hybla.pacing_rate(), None);
+    hybla.on_ack(&ack(0, 0, 600, 0));
+    assert_eq!(hybla.window(), Bytes::new(24 * MSS.get()));
+    let window = Rate::of(hybla.window(), Duration::from_ms(600));
+    assert_eq!(hybla.pacing_rate().map(Rate::bits_per_s), Some(2 * window.bits_per_s()));
+}
+
+#[test]
 fn slow_start_grows_fourfold_per_round_at_most_and_ends_at_the_known_product() {
     let rate = Rate::from_mbit_per_s(20);
     let mut hybla = Hybla::new(MSS, Settings { rate: Some(rate), ..Settings::default() });
@@ -107,16 +118,47 @@ fn slow_start_grows_fourfold_per_round_at_most_and_ends_at_the_known_product() {
 }
 
 #[test]
-fn the_rtt_of_a_queue_does_not_raise_rho_and_ends_slow_start() {
+fn a_queue_ends_slow_start_at_what_the_path_carries_and_does_not_raise_rho() {
     let mut hybla = Hybla::new(MSS, Settings::default());
-    hybla.on_ack(&ack(0, 1, 100, 0));
+    let rate = Rate::of(Bytes::new(30 * MSS.get()), Duration::from_ms(100));
+    hybla.on_ack(&Ack { delivery_rate: Some(rate), ..ack(0, 9, 100, 0) });
     assert_eq!(hybla.rho_q10, 4 << 10);
-    for n in 0..ROUND_SAMPLES_MIN {
-        assert!(hybla.window.in_slow_start(), "after {n} samples");
-        hybla.on_ack(&ack(100, 1, 300, 1));
+    for _ in 1..QUEUE_SAMPLES {
+        hybla.on_ack(&ack(100, 1, 100, 1));
+    }
+    for n in 1..=QUEUE_SAMPLES {
+        assert!(hybla.window.in_slow_start(), "before sample {n}");
+        hybla.on_ack(&ack(200, 0, 300, 2));
     }
     assert!(!hybla.window.in_slow_start());
+    // 58 segments, of which the path carries 30; never less than half are kept.
+    assert_eq!(hybla.window(), Bytes::new(30 * MSS.get()));
     assert_eq!(hybla.rho_q10, 4 << 10);
+}
+
+#[test]
+fn rare_losses_keep_the_window_and_let_it_grow_others_halve_it() {
+    let mut hybla = Hybla::new(MSS, Settings { growth_max_q10: 64 << 10, ..Settings::default() });
+    let rate = Rate::of(Bytes::new(200 * MSS.get()), Duration::from_ms(100));
+    hybla.on_ack(&Ack { delivery_rate: Some(rate), ..ack(0, 26, 100, 0) });
+    let before = hybla.window();
+    assert_eq!(before, Bytes::new((10 + 26 * 15) * MSS.get()));
+    let now = Instant::from_ns(1);
+    hybla.on_loss(&Loss { now, lost: MSS, in_flight: before });
+    assert_eq!(hybla.window(), Bytes::new(200 * MSS.get()), "what the path carries");
+    // Nine of 400 and the delivered are tolerable; 16 / 200 for each of 100 segments are eight more.
+    let recovering = |segments, lost| Ack {
+        phase: Phase::Recovery,
+        lost: Bytes::new(lost * MSS.get()),
+        ..ack(1, segments, 100, 1)
+    };
+    hybla.on_ack(&recovering(100, 8));
+    let grown = hybla.window().get() / MSS.get();
+    assert!((207..=208).contains(&grown), "{grown}");
+    hybla.on_ack(&recovering(1, 10));
+    assert_eq!(hybla.window(), before.scale(0.5), "too many");
+    hybla.on_ack(&recovering(100, 0));
+    assert_eq!(hybla.window(), before.scale(0.5));
 }
 
 #[test]
@@ -144,8 +186,8 @@ fn rho_follows_the_path_after_a_handover_a_timeout_or_long_enough() {
 }
 
 #[test]
-fn a_loss_halves_a_timeout_restarts_and_either_is_undone() {
-    let mut hybla = Hybla::new(MSS, Settings::default());
+fn without_tolerance_a_loss_halves_a_timeout_restarts_and_either_is_undone() {
+    let mut hybla = Hybla::new(MSS, Settings { loss_tolerance_q16: 0, ..Settings::default() });
     hybla.on_ack(&ack(0, 30, 25, 0));
     let before = hybla.window();
     assert_eq!(before, Bytes::new(40 * 1448));
