@@ -1,17 +1,24 @@
 //! Each algorithm carries real bytes between sockets in a network namespace of the test's own.
 
-use midhop_bpf::{Active, Algorithm, Parameters, Resolution, missing_to_load, select};
+use midhop_bpf::{
+    Active, Algorithm, Parameters, Resolution, available, ensure, missing_to_load, select,
+};
 use nix::sched::{CloneFlags, unshare};
 use socket2::SockRef;
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     process::Command,
     thread,
     time::Duration,
 };
 
 const BYTES: usize = 8 << 20;
+/// In a namespace of one's own every port is free.
+const ADDRESSES: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5000),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 5000),
+];
 
 /// Runs `body` on a thread of its own in a new network namespace with loopback up at Ethernet's MTU.
 fn in_own_namespace<T: Send>(body: impl FnOnce() -> T + Send) -> T {
@@ -44,20 +51,31 @@ fn name_of(socket: &TcpStream) -> String {
     String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()
 }
 
+/// Drops every hundredth segment that the sender sends, at random, where it arrives.
+fn lose_one_in_a_hundred() {
+    for rule in [
+        "add table inet loss",
+        "add chain inet loss arriving { type filter hook input priority 0; }",
+        "add rule inet loss arriving tcp sport 5000 numgen random mod 100 == 0 drop",
+    ] {
+        let status = Command::new("nft").args(rule.split(' ')).status();
+        assert!(status.expect("nftables is installed").success(), "{rule}");
+    }
+}
+
 /// Sends the payload from an accepted socket, which inherits its listener's algorithm, as a proxy's
-/// does; returns the sender's window before and after, in segments.
-fn transfer(active: &Active, address: SocketAddr) -> (u32, u32) {
+/// does; returns what the kernel says of the sender before and after.
+fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_info) {
     let listener = TcpListener::bind(address).expect("bind");
     active.select(&listener).expect("select on the listener");
-    let address = listener.local_addr().expect("an address");
     let sent = payload();
     thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let (mut socket, _) = listener.accept().expect("accept");
             assert_eq!(name_of(&socket), active.kernel_name(), "the accepted socket inherits it");
-            let before = tcp_info::window(&socket);
+            let before = tcp_info::read(&socket);
             socket.write_all(&sent).expect("write");
-            let after = tcp_info::window(&socket);
+            let after = tcp_info::read(&socket);
             (before, after)
         });
         let mut client = TcpStream::connect(address).expect("connect");
@@ -70,7 +88,7 @@ fn transfer(active: &Active, address: SocketAddr) -> (u32, u32) {
     })
 }
 
-/// Over IPv4 and IPv6, in a namespace of its own; `None` where the algorithm cannot be registered.
+/// The sender's window before and after a transfer over IPv4 and over IPv6, in segments; `None` where the algorithm cannot be registered.
 fn windows(test: &str, algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32); 2]> {
     if let Some(missing) = missing_to_load() {
         println!("skipped: {test}: {missing}");
@@ -80,8 +98,9 @@ fn windows(test: &str, algorithm: Algorithm, parameters: &Parameters) -> Option<
         .activate(parameters)
         .unwrap_or_else(|error| panic!("{algorithm}: {error}"));
     Some(in_own_namespace(|| {
-        [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))]
+        ADDRESSES
             .map(|address| transfer(&active, address))
+            .map(|(before, after)| (before.tcpi_snd_cwnd, after.tcpi_snd_cwnd))
     }))
 }
 
@@ -137,13 +156,63 @@ fn vegas_moves_bytes() {
     }
 }
 
+#[test]
+fn every_byte_arrives_where_one_segment_in_a_hundred_does_not() {
+    let test = "every_byte_arrives_where_one_segment_in_a_hundred_does_not";
+    if let Some(missing) = missing_to_load() {
+        println!("skipped: {test}: {missing}");
+        return;
+    }
+    for algorithm in Algorithm::ALL {
+        let active = Resolution::Program(algorithm)
+            .activate(&Parameters::default())
+            .unwrap_or_else(|error| panic!("{algorithm}: {error}"));
+        in_own_namespace(|| {
+            lose_one_in_a_hundred();
+            let (_, after) = transfer(&active, ADDRESSES[0]);
+            assert!(after.tcpi_total_retrans > 0, "{algorithm}: nothing was lost");
+        });
+    }
+}
+
+#[test]
+fn a_connection_keeps_an_algorithm_that_is_gone() {
+    let test = "a_connection_keeps_an_algorithm_that_is_gone";
+    if let Some(missing) = missing_to_load() {
+        println!("skipped: {test}: {missing}");
+        return;
+    }
+    let parameters = Parameters { rtt0: Duration::from_micros(31_415), ..Parameters::default() };
+    let loaded = ensure(Algorithm::Hybla, &parameters).expect("the kernel takes the program");
+    let name = loaded.kernel_name().to_owned();
+    in_own_namespace(|| {
+        let listener = TcpListener::bind(ADDRESSES[0]).expect("bind");
+        let mut near = TcpStream::connect(ADDRESSES[0]).expect("connect");
+        let (mut far, _) = listener.accept().expect("accept");
+        loaded.select(&near).expect("select");
+        drop(loaded);
+        assert!(!available(&name));
+        assert_eq!(name_of(&near), name);
+        let sent = payload();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                near.write_all(&sent).expect("write");
+                near.shutdown(Shutdown::Write).expect("shutdown");
+            });
+            let mut received = Vec::with_capacity(BYTES);
+            far.read_to_end(&mut received).expect("read");
+            assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
+        });
+    });
+}
+
 mod tcp_info {
     #![expect(unsafe_code, reason = "no crate at hand reads TCP_INFO")]
 
     use std::{mem, net::TcpStream, os::fd::AsRawFd};
 
-    /// The congestion window. Unit: segments.
-    pub fn window(socket: &TcpStream) -> u32 {
+    /// What the kernel says of a connection.
+    pub fn read(socket: &TcpStream) -> libc::tcp_info {
         // SAFETY: `tcp_info` is integers throughout, for which zeros are values.
         let mut info: libc::tcp_info = unsafe { mem::zeroed() };
         let mut length = size_of_val(&info) as libc::socklen_t;
@@ -158,6 +227,6 @@ mod tcp_info {
             )
         };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-        info.tcpi_snd_cwnd
+        info
     }
 }
