@@ -17,7 +17,7 @@ use std::{
 };
 
 /// The configuration that is read when none is named.
-const CONFIG_DEFAULT: &str = "/etc/midhop/midhopd.toml";
+const CONFIG_DEFAULT: &str = "/etc/midhopd.toml";
 
 /// Speeds up TCP over satellite links: splits connections in the middle, transparently.
 #[derive(Debug, Parser)]

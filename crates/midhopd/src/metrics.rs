@@ -161,6 +161,31 @@ mod tests {
     use super::*;
     use midhop_units::Bytes;
 
+    /// A table row per metric, no more and no fewer.
+    #[test]
+    fn the_documentation_lists_every_metric() {
+        let documented: std::collections::BTreeSet<&str> = include_str!("../../../docs/midhopd.md")
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `midhop_")?.split_once('`'))
+            .map(|(name, _)| name)
+            .collect();
+        let millisecond = Some(Duration::from_ms(1));
+        let leg = LegSnapshot { rtt: millisecond, rtt_min: millisecond, ..LegSnapshot::default() };
+        let once = BTreeMap::from([("x".to_owned(), 1)]);
+        let snapshot = Snapshot {
+            refused_total: once.clone(),
+            ended_total: once,
+            legs: BTreeMap::from([("x".to_owned(), leg)]),
+            ..Snapshot::default()
+        };
+        let rendered = render(snapshot, Duration::ZERO).expect("rendered");
+        let names: std::collections::BTreeSet<&str> = rendered
+            .lines()
+            .filter_map(|line| line.strip_prefix("midhop_")?.split([' ', '{']).next())
+            .collect();
+        assert_eq!(names, documented);
+    }
+
     #[test]
     fn a_snapshot_is_rendered_whole() {
         let leg = LegSnapshot {

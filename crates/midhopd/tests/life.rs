@@ -97,8 +97,15 @@ fn a_reload_touches_no_live_flow() {
 
 #[test]
 fn a_drain_lets_live_flows_end_and_new_ones_pass_directly() {
+    for accept in ["early", "after-connect"] {
+        drain(accept);
+    }
+}
+
+fn drain(accept: &str) {
     let Some(stage) = Stage::set() else { return };
-    let desk = Desk::new(&format!("{CONFIG}[daemon]\ndrain = \"1 h\"\n"));
+    let config = CONFIG.replace("early", accept);
+    let desk = Desk::new(&format!("{config}[daemon]\ndrain = \"1 h\"\n"));
     let mut running = Running::start(&stage, &desk);
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);

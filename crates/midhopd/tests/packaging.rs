@@ -39,6 +39,19 @@ fn the_example_as_it_stands_is_the_default() {
 }
 
 #[test]
+fn the_readme_shows_a_configuration_that_works() {
+    let readme = include_str!("../../../README.md");
+    let block = readme
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|after| after.split("```").next())
+        .find(|block| block.contains("[intercept]"))
+        .expect("a configuration in the README");
+    let plan = Plan::read("README.md", block).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!plan.intercept.interfaces.is_empty());
+}
+
+#[test]
 fn the_examples_in_it_make_sense() {
     let text = with_examples();
     let plan =
