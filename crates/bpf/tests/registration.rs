@@ -1,7 +1,11 @@
 //! Registering with the real kernel. Without the privilege to, each test says that it is skipped.
 
 use midhop_bpf::{Algorithm, Hold, Parameters, available, ensure, missing_to_load};
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    time::Duration,
+};
 
 /// Whether this test must be skipped; says so and why.
 fn skipped(test: &str) -> bool {
@@ -14,8 +18,8 @@ fn skipped(test: &str) -> bool {
 
 /// Parameters that no other test and no daemon uses, so that the registration is this test's own.
 fn own_parameters(test: u64) -> Parameters {
-    let unlikely = u64::from(std::process::id()) * 16 + test;
-    Parameters { rtt0: Duration::from_micros(1_000_000 + unlikely), ..Parameters::default() }
+    let rtt0 = Duration::from_micros(10_000_000 * (test + 1) + u64::from(std::process::id()));
+    Parameters { rtt0, ..Parameters::default() }
 }
 
 #[test]
@@ -48,4 +52,28 @@ fn the_kernel_takes_every_program() {
         assert_eq!(loaded.kernel_name(), algorithm.kernel_name());
         assert!(available(algorithm.kernel_name()), "{algorithm}");
     }
+}
+
+#[test]
+fn a_connection_keeps_an_algorithm_that_is_gone() {
+    if skipped("a_connection_keeps_an_algorithm_that_is_gone") {
+        return;
+    }
+    let loaded = ensure(Algorithm::Hybla, &own_parameters(1)).expect("the kernel takes it");
+    let name = loaded.kernel_name().to_owned();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+    let (mut far, _) = listener.accept().expect("accept");
+    loaded.select(&near).expect("select");
+    drop(loaded);
+    assert!(!available(&name));
+    let used = socket2::SockRef::from(&near).tcp_congestion().expect("TCP_CONGESTION");
+    assert!(used.starts_with(name.as_bytes()), "{used:?}");
+    let sent: Vec<u8> = (0..1_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+    let expected = sent.clone();
+    let sender = std::thread::spawn(move || near.write_all(&sent));
+    let mut received = Vec::new();
+    far.read_to_end(&mut received).expect("read");
+    sender.join().expect("the sender is done").expect("write");
+    assert!(received == expected, "{} bytes of {}", received.len(), expected.len());
 }
