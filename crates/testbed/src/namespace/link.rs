@@ -1,14 +1,19 @@
 //! Devices, addresses, routes and neighbours of a namespace, by rtnetlink.
 
 use super::{Namespace, NamespaceError};
+use futures_util::TryStreamExt;
 use midhop_units::Seed;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
-use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+/// A device that passes nothing on after this long never will; then the run shows it.
+const SENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A hardware address.
 pub type Mac = [u8; 6];
@@ -61,6 +66,9 @@ pub fn veth(
         namespace.disable_offloads(name)?;
         set_up(namespace, name)?;
     }
+    for (namespace, name) in [(a, name_a), (b, name_b)] {
+        wait_until_it_sends(namespace, name)?;
+    }
     Ok(ends)
 }
 
@@ -72,6 +80,32 @@ pub(super) fn set_up(namespace: &Namespace, interface: &str) -> Result<(), Names
         namespace,
         || format!("bring {interface} up"),
         async |handle| handle.link().set(message).execute().await,
+    )
+}
+
+/// Waits until a device passes packets on.
+///
+/// The kernel learns of a carrier in the background; until then the device is up and yet has the
+/// `noop` queue, which drops everything without a word.
+fn wait_until_it_sends(namespace: &Namespace, interface: &str) -> Result<(), NamespaceError> {
+    let index = index_of(namespace, interface)?;
+    let deadline = Instant::now() + SENDS_WITHIN;
+    netlink(
+        namespace,
+        || format!("wait until {interface} sends"),
+        async |handle| loop {
+            let mut answer = handle.link().get().match_index(index).execute();
+            let link = answer.try_next().await?;
+            let attributes = link.map(|link| link.attributes).unwrap_or_default();
+            let asleep = |attribute: &LinkAttribute| match attribute {
+                LinkAttribute::Qdisc(name) => name == "noop",
+                _ => false,
+            };
+            if !attributes.iter().any(asleep) || Instant::now() > deadline {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        },
     )
 }
 
@@ -167,7 +201,7 @@ fn netlink(
     talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
 ) -> Result<(), NamespaceError> {
     let exchange = || -> io::Result<Result<(), rtnetlink::Error>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (connection, handle, _) = rtnetlink::new_connection()?;
             let connection = tokio::spawn(connection);

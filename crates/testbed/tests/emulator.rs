@@ -1,0 +1,226 @@
+//! Emulated links between real kernels: delay, rate, order, loss and queues of UDP packets.
+//!
+//! Physics bounds from below (no packet is early), the emulator's own books from both sides. Nothing
+//! here depends on how late a busy machine is.
+
+use midhop_experiment::Scenario;
+use midhop_testbed::lab::{Network, NetworkReport};
+use midhop_testbed::namespace::Namespace;
+use midhop_units::Seed;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A marker's number: above that of any packet.
+const MARKER: u32 = u32::MAX;
+/// UDP and IPv4 headers.
+const HEADERS: usize = 28;
+const PACKET: usize = 1000;
+
+/// One packet as it was received.
+struct Received {
+    number: u32,
+    flight: Duration,
+    since_start: Duration,
+}
+
+/// What came of sending a burst of `count` packets from server to client.
+struct Burst {
+    received: Vec<Received>,
+    markers: u64,
+    report: NetworkReport,
+}
+
+fn network(link: &str) -> Network {
+    let text = format!(
+        "title = \"a test\"\nduration = \"60 s\"\n\
+         [nodes]\nclient = {{}}\nserver = {{}}\n\
+         [links.link]\nbetween = [\"client\", \"server\"]\n{link}\n"
+    );
+    let scenario = Scenario::parse("test.toml", &text).expect("a scenario");
+    let plans = scenario.plans().expect("a plan");
+    let mut network = Network::build(&plans[0]).expect("built");
+    network.start(Seed(7)).expect("started");
+    network
+}
+
+fn socket(namespace: &Namespace, address: IpAddr) -> UdpSocket {
+    let bound = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
+    let socket = bound.expect("entered").expect("bound");
+    // A busy machine may not let the receiver read for long: no burst may overflow its socket.
+    let room = 4 << 20;
+    setsockopt(&socket, RcvBufForce, &room)
+        .or_else(|_| setsockopt(&socket, RcvBuf, &room))
+        .expect("room to receive");
+    socket
+}
+
+/// Sends `count` packets at once over a link, then markers until one has arrived: as order is kept,
+/// all packets that survived have arrived by then.
+fn burst(link: &str, family: usize, count: u32) -> Burst {
+    let network = network(link);
+    let node = |name: &str| network.node(name).expect("a node").clone();
+    let home = |name: &str| network.home(name).expect("an address")[family];
+    let (client, server) = (node("client"), node("server"));
+    let (from, to) = (socket(&server, home("server")), socket(&client, home("client")));
+    from.connect(to.local_addr().expect("an address")).expect("connected");
+    let done = AtomicBool::new(false);
+    let start = Instant::now();
+    let (mut received, mut markers) = (Vec::new(), 0);
+    let mut buffer = [0; 2000];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..count).chain(std::iter::repeat(MARKER)) {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                from.send(&packet(number, start.elapsed())).expect("sent");
+                if number == MARKER {
+                    // Not to measure anything: only so that markers do not fill the queue.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        while markers == 0 {
+            let length = to.recv(&mut buffer).expect("received");
+            let (number, sent) = read(&buffer[..length]);
+            if number == MARKER {
+                markers += 1;
+                continue;
+            }
+            let since_start = start.elapsed();
+            received.push(Received { number, flight: since_start - sent, since_start });
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let report = network.finish().expect("finished");
+    to.set_nonblocking(true).expect("set");
+    while to.recv(&mut buffer).is_ok() {
+        markers += 1;
+    }
+    Burst { received, markers, report }
+}
+
+/// A packet that says its number and when it was sent; the rest follows from the number.
+fn packet(number: u32, sent: Duration) -> [u8; PACKET - HEADERS] {
+    let mut bytes = [number.to_le_bytes()[0] ^ 0x5a; PACKET - HEADERS];
+    bytes[..4].copy_from_slice(&number.to_le_bytes());
+    bytes[4..12].copy_from_slice(&(sent.as_nanos() as u64).to_le_bytes());
+    bytes
+}
+
+fn read(bytes: &[u8]) -> (u32, Duration) {
+    assert_eq!(bytes.len(), PACKET - HEADERS);
+    let number = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+    let sent = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
+    let sent = Duration::from_nanos(sent);
+    assert_eq!(bytes[12..], packet(number, sent)[12..], "other bytes than were sent");
+    (number, sent)
+}
+
+impl Burst {
+    /// The books of the direction that the packets took.
+    fn down(&self) -> &midhop_experiment::record::LinkResult {
+        let down = self.report.links.iter().find(|link| link.direction == "down");
+        down.expect("a link has two directions")
+    }
+
+    fn dropped(&self, cause: &str) -> u64 {
+        self.down().drops.get(cause).copied().unwrap_or(0)
+    }
+
+    /// What holds on every link.
+    fn check_books(&self) {
+        let down = self.down();
+        assert_eq!(down.packets_out, self.received.len() as u64 + self.markers, "out, received");
+        assert!(down.packets_out + down.drops.values().sum::<u64>() <= down.packets_in);
+        assert_eq!(self.report.missed, Vec::new(), "the kernel dropped frames");
+        let lateness = down.lateness.as_ref().expect("measured");
+        assert_eq!(lateness.packets, down.packets_out);
+        assert!(lateness.p50 <= lateness.p99 && lateness.p99 <= lateness.max, "{lateness:?}");
+        assert!(down.cpu.is_some_and(|cpu| !cpu.is_zero()));
+    }
+
+    fn assert_ordered(&self) {
+        let ordered = self.received.windows(2).all(|pair| pair[0].number < pair[1].number);
+        assert!(ordered, "packets have overtaken each other");
+    }
+}
+
+#[test]
+fn no_packet_is_early_and_none_overtakes() {
+    let link = "rate = \"10 Mbit/s\"\ndelay = \"30 ms\"\nqueue = \"1 MB\"";
+    for family in [0, 1] {
+        let burst = burst(link, family, 200);
+        burst.check_books();
+        burst.assert_ordered();
+        assert_eq!(burst.received.len(), 200);
+        // A packet of 1,000 bytes takes 0.8 ms at 10 Mbit/s; over IPv6 20 bytes more.
+        let each = Duration::from_micros(800);
+        for (place, packet) in burst.received.iter().enumerate() {
+            assert!(packet.flight >= Duration::from_millis(30) + each, "{:?}", packet.flight);
+            let earliest = Duration::from_millis(30) + each * (place as u32 + 1);
+            assert!(
+                packet.since_start >= earliest,
+                "packet {place} after {:?}",
+                packet.since_start
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_is_counted_and_the_same_seed_loses_the_same() {
+    let link = "rate = \"100 Mbit/s\"\nqueue = \"4 MB\"\ndown = { loss = 0.2 }";
+    let runs = [burst(link, 0, 300), burst(link, 0, 300)];
+    let numbers = runs.each_ref().map(|run| {
+        run.check_books();
+        run.assert_ordered();
+        let lost = 300 - run.received.len() as u64;
+        // 60 on average; 5 standard deviations are 35.
+        assert!((25..=95).contains(&lost), "{lost} of 300 lost at 20 %");
+        assert!(run.dropped("loss") >= lost, "lost more than was dropped");
+        assert_eq!(run.down().drops.len(), 1, "{:?}", run.down().drops);
+        run.received.iter().map(|packet| packet.number).collect::<Vec<_>>()
+    });
+    assert_eq!(numbers[0], numbers[1], "one seed, two fates");
+}
+
+#[test]
+fn a_full_queue_drops_its_tail() {
+    let link = "rate = \"1 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"10 packets\"";
+    let burst = burst(link, 0, 100);
+    burst.check_books();
+    burst.assert_ordered();
+    let dropped = burst.dropped("queue");
+    assert!(dropped >= 100 - burst.received.len() as u64, "lost more than was dropped");
+    assert!(dropped > 0, "100 packets at once found room in a queue of 10");
+    // What waits at once is ten packets of 1,000 bytes.
+    assert!(burst.down().queue_bytes_max <= 10 * PACKET as u64, "{:?}", burst.down());
+    assert!(burst.received.len() >= 11, "one in service and ten waiting must have passed");
+}
+
+#[test]
+fn a_stopped_emulator_says_so_and_devices_that_are_missing_are_named() {
+    use midhop_testbed::emulator::{Emulator, Wire};
+    let scenario = Scenario::parse(
+        "test.toml",
+        "title = \"a test\"\nduration = \"1 s\"\n[nodes]\na = {}\nb = {}\n\
+         [links.link]\nbetween = [\"a\", \"b\"]\n",
+    );
+    let plan = scenario.expect("a scenario").plans().expect("a plan").remove(0);
+    let wire = Wire {
+        name: "link".to_owned(),
+        first: "nowhere".to_owned(),
+        second: "nowhere".to_owned(),
+        mtu: 1500,
+        down: plan.links[0].down.clone(),
+        up: plan.links[0].up.clone(),
+    };
+    let hub = Namespace::create("hub").expect("made");
+    let error = Emulator::start(&hub, wire, Seed(1), midhop_units::Instant::START);
+    let error = error.expect_err("there is no such device").to_string();
+    assert!(error.contains("link"), "{error}");
+}
