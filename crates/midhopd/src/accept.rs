@@ -2,23 +2,25 @@
 
 use crate::flow::{Ends, Flow};
 use crate::worker::Worker;
+use midhop_pep::config::LegPlan;
 use nix::errno::Errno;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long accepting rests, at most, when the process or the host has no descriptors left.
 const REST: Duration = Duration::from_millis(200);
 
-/// Accepts until the worker stops; each flow is then on its own.
-pub async fn accept(worker: Rc<Worker>, listener: TcpListener) {
+/// Accepts clients on the leg of `door` until the worker stops; each flow is then on its own.
+pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((client, peer)) => match ends(&client, peer) {
                 Ok(ends) => {
-                    let flow = Flow::taken(&worker, client, ends);
+                    let flow = Flow::taken(&worker, client, ends, &door);
                     tokio::task::spawn_local(flow.run());
                 }
                 Err(error) => tracing::debug!(%error, "a client was gone before it was served"),

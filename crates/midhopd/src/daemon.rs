@@ -6,6 +6,7 @@ use crate::hold::Held;
 use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight, gate};
 use crate::ledger::Ledger;
 use crate::leg;
+use crate::relay::Budget;
 use crate::worker::{Doors, Worker};
 use midhop_pep::config::{Accept, Plan};
 use std::io;
@@ -47,6 +48,7 @@ pub struct DataPlane {
     plan: watch::Sender<Arc<Plan>>,
     stop: watch::Sender<bool>,
     admission: Arc<Admission>,
+    budget: Arc<Budget>,
     ledgers: Vec<Arc<Ledger>>,
     handover: Handover,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -74,6 +76,7 @@ impl DataPlane {
             plan: plan_sender,
             stop,
             admission,
+            budget: Arc::new(Budget::new(plan.limits.memory.get())),
             ledgers: Vec::new(),
             threads: Vec::new(),
         };
@@ -91,11 +94,12 @@ impl DataPlane {
             let worker_plan = plan_receiver.clone();
             let admission = this.admission.clone();
             let held = held.clone();
+            let budget = this.budget.clone();
             let stopped = stopped.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || {
-                    Worker::new(worker_plan, admission, held, ledger)?.run(doors, stopped)
+                    Worker::new(worker_plan, admission, held, budget, ledger)?.run(doors, stopped)
                 })
                 .map_err(StartError::Thread)?;
             this.threads.push(thread);
@@ -139,9 +143,15 @@ impl DataPlane {
         &self.admission
     }
 
+    /// What all flows may hold, and what they do.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     /// Lets new flows follow another plan; live ones keep theirs.
     pub fn reload(&self, plan: Plan) {
         self.admission.set_limit(u64::from(plan.limits.flows));
+        self.budget.set_limit(plan.limits.memory.get());
         self.plan.send_replace(Arc::new(plan));
     }
 
@@ -187,13 +197,14 @@ fn sight(plan: &Plan) -> Sight {
 fn doors(plan: &Plan, sight: Sight, worker: u16) -> Result<Doors, StartError> {
     let mut doors = Doors::default();
     for (number, leg) in plan.legs.iter().enumerate() {
+        let door = Arc::new(leg.clone());
         for address in addresses(plan, number) {
             let listener = leg::listen(address, leg).map_err(|source| StartError::Listen {
                 address,
                 leg: leg.name.clone(),
                 source,
             })?;
-            doors.listeners.push(listener);
+            doors.listeners.push((door.clone(), listener));
         }
     }
     // One more than may wait: the daemon decides who passes by, not the queue's length.

@@ -2,10 +2,12 @@
 //! booked.
 
 use crate::hold::Known;
+use crate::ledger::FlowBook;
 use crate::leg::Failure;
+use crate::relay::Stages;
 use crate::worker::Worker;
 use crate::{close, leg, relay};
-use midhop_pep::config::Plan;
+use midhop_pep::config::{LegPlan, Plan};
 use socket2::SockRef;
 use std::io;
 use std::net::SocketAddr;
@@ -58,98 +60,100 @@ pub struct Flow {
     client: TcpStream,
     ends: Ends,
     known: Known,
+    door: Arc<LegPlan>,
 }
 
 impl Flow {
-    /// A flow that interception delivered.
-    pub fn taken(worker: &Rc<Worker>, client: TcpStream, ends: Ends) -> Self {
+    /// A flow that interception delivered to a listener with the settings of `door`.
+    pub fn taken(worker: &Rc<Worker>, client: TcpStream, ends: Ends, door: &Arc<LegPlan>) -> Self {
         worker.ledger.flows.add(1);
         let plan = worker.plan();
-        let known = worker.held.take(&ends).unwrap_or_else(|| {
+        let mut known = worker.held.take(&ends).unwrap_or_else(|| {
             // Without a queue nobody saw the SYN but the kernel, which kept it.
             Known::unseen(&plan, ends, leg::saved_class(&client))
         });
-        Self { worker: worker.clone(), plan, client, ends, known }
+        if known.interface.is_none() {
+            known.interface.clone_from(&door.interface);
+        }
+        Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() }
     }
 
     /// Lives the flow.
-    pub async fn run(self) {
-        let Self { worker, plan, client, ends, mut known } = self;
-        let (server, ticket) = match known.far.take() {
+    pub async fn run(mut self) {
+        let (server, class, ticket) = match self.known.far.take() {
             Some(far) => match TcpStream::from_std(far.stream) {
-                Ok(server) => {
-                    treat_client(&plan, &client, ends, &known, far.class);
-                    (server, far.ticket)
-                }
+                Ok(server) => (server, far.class, far.ticket),
                 Err(error) => {
-                    tracing::warn!(?ends, %error, "a flow is reset: its far side is lost");
+                    tracing::warn!(ends = ?self.ends, %error, "a flow is reset: its far side is lost");
                     return;
                 }
             },
             None => {
-                let ticket = worker.admission.enter();
-                match open(&worker, &plan, &client, ends, &known).await {
-                    Ok(server) => {
-                        let class = worker.held.take_class(&ends);
-                        treat_client(&plan, &client, ends, &known, class);
-                        (server, ticket)
-                    }
+                let ticket = self.worker.admission.enter();
+                match self.open().await {
+                    Ok(server) => (server, self.worker.held.take_class(&self.ends), ticket),
                     Err(failure) => {
-                        tracing::debug!(?ends, error = %failure.error, "the far side did not accept");
-                        worker.ledger.book_failure(&failure);
+                        tracing::debug!(ends = ?self.ends, error = %failure.error, "no far side");
+                        self.worker.ledger.book_failure(&failure);
                         // The client's socket resets as it goes.
                         return;
                     }
                 }
             }
         };
-        drop(plan);
-        carry(&worker, client, server).await;
+        if let Err(error) = self.treat_client(class) {
+            tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
+        }
+        let book = FlowBook::new(self.ends, self.client_leg(), self.server_leg());
+        let stages = Stages::of(self.client_leg(), self.server_leg());
+        let Self { worker, client, .. } = self;
+        carry(&worker, client, server, book, stages).await;
         drop(ticket);
+    }
+
+    /// Opens the far side of a client that has been accepted already.
+    async fn open(&self) -> Result<TcpStream, Failure> {
+        let opening = leg::dial(self.ends, self.server_leg(), self.known.class, false)?;
+        tokio::select! {
+            answer = opening.finish() => answer,
+            // A client that goes away takes its request with it.
+            error = relay::broken(&self.client) => Err(error.into()),
+        }
+    }
+
+    fn client_leg(&self) -> &LegPlan {
+        let interface = self.known.interface.as_deref();
+        self.plan.leg(&self.known.decision, self.ends.client.ip(), interface)
+    }
+
+    fn server_leg(&self) -> &LegPlan {
+        let egress = self.worker.egress(&self.plan, self.ends);
+        self.plan.leg(&self.known.decision, self.ends.server.ip(), egress.as_deref())
+    }
+
+    /// Gives the client's socket the class in which the server answered, and what its leg asks where
+    /// that is not what its listener had: for a rule's sake, or since the plan has changed.
+    fn treat_client(&self, class: u8) -> io::Result<()> {
+        leg::set_class(&self.client, self.ends.client, class)?;
+        let wanted = self.client_leg();
+        if *wanted == *self.door {
+            return Ok(());
+        }
+        leg::settings(&SockRef::from(&self.client), wanted)
     }
 }
 
 /// Moves the bytes of a flow whose two sides are open, to its very end.
-pub async fn carry(worker: &Worker, client: TcpStream, server: TcpStream) {
-    worker.ledger.flows_live.add(1);
-    let carried = relay::relay(&client, &server, &worker.desk).await;
-    close::close(client, server, &carried).await;
-    worker.ledger.book_end(&carried);
-}
-
-/// Gives the client's socket what a rule wants beyond its leg, and the class in which the server
-/// answered.
-fn treat_client(plan: &Plan, client: &TcpStream, ends: Ends, known: &Known, class: u8) {
-    let outcome = leg::set_class(client, ends.client, class).and_then(|()| {
-        if known.decision.rule.is_none() {
-            return Ok(());
-        }
-        let interface = known.interface.as_deref();
-        let wanted = plan.leg(&known.decision, ends.client.ip(), interface);
-        if std::ptr::eq(wanted, plan.leg_of(ends.client.ip(), interface)) {
-            return Ok(());
-        }
-        leg::settings(&SockRef::from(client), wanted)
-    });
-    if let Err(error) = outcome {
-        tracing::warn!(?ends, %error, "a client's socket is not set as its leg asks");
-    }
-}
-
-/// Opens the far side of a client that has been accepted already.
-async fn open(
+pub async fn carry(
     worker: &Worker,
-    plan: &Plan,
-    client: &TcpStream,
-    ends: Ends,
-    known: &Known,
-) -> Result<TcpStream, Failure> {
-    let egress = worker.egress(plan, ends);
-    let leg = plan.leg(&known.decision, ends.server.ip(), egress.as_deref());
-    let opening = leg::dial(ends, leg, known.class, false)?;
-    tokio::select! {
-        answer = opening.finish() => answer,
-        // A client that goes away takes its request with it.
-        error = relay::broken(client) => Err(error.into()),
-    }
+    client: TcpStream,
+    server: TcpStream,
+    book: FlowBook,
+    stages: Stages,
+) {
+    let book = worker.ledger.open(book);
+    let carried = relay::relay(&client, &server, stages, &book, &worker.desk).await;
+    worker.ledger.sample(&book, &client, &server);
+    close::close(client, server, &carried).await;
+    worker.ledger.close(&book, &carried);
 }

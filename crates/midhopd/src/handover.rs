@@ -2,9 +2,12 @@
 //! hands both open sides to a worker.
 
 use crate::admission::{Admission, Ticket};
-use crate::flow::carry;
+use crate::flow::{Ends, carry};
+use crate::ledger::FlowBook;
 use crate::leg;
+use crate::relay::Stages;
 use crate::worker::Worker;
+use midhop_pep::config::LegPlan;
 use std::io;
 use std::net::TcpStream;
 use std::rc::Rc;
@@ -19,6 +22,10 @@ pub struct Asked {
     pub client: TcpStream,
     /// The side that it asked for, opened with [`leg::dial_as_self`].
     pub server: TcpStream,
+    /// The leg that the client is on.
+    pub client_leg: LegPlan,
+    /// The leg that the server is on.
+    pub server_leg: LegPlan,
     /// The flow's place, see [`Handover::admit`].
     pub ticket: Ticket,
 }
@@ -55,19 +62,25 @@ impl Handover {
 
 /// Serves what is handed over until nobody can hand over any more.
 pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Asked>) {
-    while let Some(Asked { client, server, ticket }) = flows.recv().await {
+    while let Some(Asked { client, server, client_leg, server_leg, ticket }) = flows.recv().await {
         let worker = worker.clone();
         tokio::task::spawn_local(async move {
+            let ends = (client.peer_addr(), server.peer_addr());
             let sides = leg::guard(&client)
                 .and_then(|()| leg::guard(&server))
                 .and_then(|()| tokio::net::TcpStream::from_std(client))
                 .and_then(|client| Ok((client, tokio::net::TcpStream::from_std(server)?)));
-            match sides {
-                Ok((client, server)) => {
+            match (sides, ends) {
+                (Ok((client, server)), (Ok(from), Ok(to))) => {
                     worker.ledger.flows.add(1);
-                    carry(&worker, client, server).await;
+                    let ends = Ends { client: from, server: to };
+                    let book = FlowBook::new(ends, &client_leg, &server_leg);
+                    let stages = Stages::of(&client_leg, &server_leg);
+                    carry(&worker, client, server, book, stages).await;
                 }
-                Err(error) => tracing::warn!(%error, "a flow was handed over in vain"),
+                (Err(error), _) | (_, (Err(error), _) | (_, Err(error))) => {
+                    tracing::warn!(%error, "a flow was handed over in vain")
+                }
             }
             drop(ticket);
         });

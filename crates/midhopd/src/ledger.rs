@@ -1,8 +1,15 @@
-//! What flows cost and carried: plain counters, one ledger per worker, summed by whoever asks.
+//! What flows cost and carried: counters, one ledger per worker, summed by whoever asks.
 
-use crate::leg::{Failure, Refusal};
+use crate::flow::{Ends, Side};
+use crate::leg::{Failure, Refusal, Sample};
 use crate::relay::Carried;
+use midhop_pep::config::LegPlan;
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::net::TcpStream;
 
 /// A number that only its own worker changes and anybody may read.
 #[derive(Debug, Default)]
@@ -30,12 +37,14 @@ impl Count {
 pub struct Ledger {
     /// Flows taken from the wire or asked for.
     pub flows: Count,
-    /// Flows that are split now.
-    pub flows_live: Count,
     /// Flows both of whose ends ended their streams.
-    pub flows_ended: Count,
-    /// Flows that one end reset or that lost one end.
-    pub flows_reset: Count,
+    pub ended: Count,
+    /// Flows that the client reset.
+    pub reset_by_client: Count,
+    /// Flows that the server reset.
+    pub reset_by_server: Count,
+    /// Flows of which one end answered no more.
+    pub dead: Count,
     /// Flows that the far side refused.
     pub refused: Count,
     /// Flows whose far side could not be reached.
@@ -56,10 +65,10 @@ pub struct Ledger {
     pub bytes_down: Count,
     /// Clients whose SYN waits for the far side now.
     pub held: Count,
-    /// Unit: bytes. Read and not yet acknowledged by the other end, as last seen.
-    pub buffered: Count,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Count,
+    legs: Mutex<BTreeMap<String, LegBook>>,
+    live: Mutex<HashMap<usize, Arc<FlowBook>>>,
 }
 
 impl Ledger {
@@ -73,14 +82,125 @@ impl Ledger {
         }
     }
 
-    /// Books a flow that has ended.
-    pub fn book_end(&self, carried: &Carried) {
-        self.flows_live.sub(1);
-        self.bytes_up.add(carried.up);
-        self.bytes_down.add(carried.down);
-        match carried.outcome {
-            Ok(()) => self.flows_ended.add(1),
-            Err(_) => self.flows_reset.add(1),
+    /// Books a flow whose two sides are open.
+    pub fn open(&self, book: FlowBook) -> Arc<FlowBook> {
+        let book = Arc::new(book);
+        for leg in [&book.client_leg, &book.server_leg] {
+            self.with_leg(leg, |leg| leg.connections += 1);
+        }
+        lock(&self.live).insert(Arc::as_ptr(&book).addr(), book.clone());
+        book
+    }
+
+    /// Books what the kernel says of both sockets of a flow at its end.
+    pub fn sample(&self, book: &FlowBook, client: &TcpStream, server: &TcpStream) {
+        for (leg, stream) in [(&book.client_leg, client), (&book.server_leg, server)] {
+            if let Some(sample) = Sample::of(stream) {
+                self.with_leg(leg, |leg| leg.add(&sample));
+            }
         }
     }
+
+    /// Books a flow that has ended.
+    pub fn close(&self, book: &Arc<FlowBook>, carried: &Carried) {
+        lock(&self.live).remove(&Arc::as_ptr(book).addr());
+        for leg in [&book.client_leg, &book.server_leg] {
+            self.with_leg(leg, |leg| leg.connections -= 1);
+        }
+        let how = match &carried.outcome {
+            Ok(()) => &self.ended,
+            Err(broken) => match (broken.error.kind(), broken.side) {
+                (ErrorKind::TimedOut | ErrorKind::HostUnreachable, _) => &self.dead,
+                (_, Side::Client) => &self.reset_by_client,
+                (_, Side::Server) => &self.reset_by_server,
+            },
+        };
+        how.add(1);
+    }
+
+    /// The flows that live now.
+    pub fn live(&self) -> Vec<Arc<FlowBook>> {
+        lock(&self.live).values().cloned().collect()
+    }
+
+    /// Each leg that a flow has used, by name.
+    pub fn legs(&self) -> BTreeMap<String, LegBook> {
+        lock(&self.legs).clone()
+    }
+
+    fn with_leg(&self, name: &str, book: impl FnOnce(&mut LegBook)) {
+        let mut legs = lock(&self.legs);
+        match legs.get_mut(name) {
+            Some(leg) => book(leg),
+            None => book(legs.entry(name.to_owned()).or_default()),
+        }
+    }
+}
+
+/// One live flow.
+#[derive(Debug)]
+pub struct FlowBook {
+    /// Its addresses.
+    pub ends: Ends,
+    /// The name of the leg towards the client.
+    pub client_leg: Box<str>,
+    /// The name of the leg towards the server.
+    pub server_leg: Box<str>,
+    /// Since when both sides are open.
+    pub since: Instant,
+    /// Unit: bytes. From client to server.
+    pub up: Count,
+    /// Unit: bytes. From server to client.
+    pub down: Count,
+}
+
+impl FlowBook {
+    /// A flow that begins.
+    pub fn new(ends: Ends, client_leg: &LegPlan, server_leg: &LegPlan) -> Self {
+        Self {
+            ends,
+            client_leg: client_leg.name.as_str().into(),
+            server_leg: server_leg.name.as_str().into(),
+            since: Instant::now(),
+            up: Count::default(),
+            down: Count::default(),
+        }
+    }
+}
+
+/// What one leg carried.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LegBook {
+    /// Live connections.
+    pub connections: u64,
+    /// Unit: bytes. Sent and acknowledged, of connections that ended.
+    pub sent: u64,
+    /// Unit: bytes. Received, of connections that ended.
+    pub received: u64,
+    /// Unit: segments. Sent again.
+    pub retransmissions: u64,
+    /// Unit: microseconds. Smoothed over the last connections, newest weighing an eighth.
+    pub rtt_us: Option<u64>,
+    /// Unit: microseconds. The shortest seen.
+    pub rtt_min_us: Option<u64>,
+    /// Connections that were asked for their round-trip time.
+    pub samples: u64,
+}
+
+impl LegBook {
+    fn add(&mut self, sample: &Sample) {
+        let rtt = u64::from(sample.rtt_us);
+        let least = u64::from(sample.rtt_min_us);
+        self.sent += sample.sent;
+        self.received += sample.received;
+        self.retransmissions += u64::from(sample.retransmissions);
+        self.rtt_us = Some(self.rtt_us.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
+        self.rtt_min_us = Some(self.rtt_min_us.map_or(least, |min| min.min(least)));
+        self.samples += 1;
+    }
+}
+
+/// A panic elsewhere leaves counters as right as they were.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

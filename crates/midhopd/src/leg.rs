@@ -1,15 +1,19 @@
 //! One side of a flow: which settings its socket gets, and how the far side is opened.
 
+mod buffers;
 mod egress;
 mod refusal;
+mod sample;
 
 pub use egress::{Egress, name_of};
 pub use refusal::{Failure, Refusal};
+pub use sample::Sample;
 
 use crate::flow::Ends;
 use crate::intercept::Segment;
 use crate::sockopt;
 use midhop_pep::config::LegPlan;
+use midhop_pep::credit::Shares;
 use midhop_units::Duration;
 use nix::libc;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -194,6 +198,7 @@ pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
             (Err(error), None) => return Err(error),
         }
     }
+    buffers::bound(socket, &Shares::of(leg.buffer))?;
     if let Some(rate) = leg.pacing {
         let bytes = rate.bits_per_s() / 8;
         sockopt::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;

@@ -1,15 +1,22 @@
 //! Moves a flow's bytes both ways until both ends have ended, or one of them broke.
 
+mod budget;
+mod count;
 mod direction;
 mod pipe;
 
 use crate::flow::{Broken, Side};
+use crate::ledger::{FlowBook, Ledger};
 use crate::sockopt;
+pub use budget::Budget;
 use direction::Direction;
+use midhop_pep::config::LegPlan;
+use midhop_pep::credit::Shares;
 pub use pipe::PipePool;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -21,36 +28,63 @@ pub struct Desk {
     pub scratch: RefCell<Box<[u8]>>,
     /// Where bulk passes through.
     pub pipes: PipePool,
+    /// What all flows of all workers may hold.
+    pub budget: Arc<Budget>,
+    /// Where waits are booked.
+    pub ledger: Arc<Ledger>,
+}
+
+/// The most bytes that may wait between the two sockets of a flow, by the leg that they feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stages {
+    /// On their way to the client.
+    pub client: usize,
+    /// On their way to the server.
+    pub server: usize,
 }
 
 impl Desk {
     /// A desk for one worker, which lends at most `pipes` pipes.
-    pub fn new(pipes: usize) -> Self {
+    pub fn new(pipes: usize, budget: Arc<Budget>, ledger: Arc<Ledger>) -> Self {
         Self {
             scratch: RefCell::new(vec![0; 64 << 10].into_boxed_slice()),
             pipes: PipePool::new(pipes),
+            budget,
+            ledger,
         }
     }
 }
 
-/// What a flow carried, and how it came to its end.
+impl Stages {
+    /// The stages of a flow between two legs.
+    pub fn of(client: &LegPlan, server: &LegPlan) -> Self {
+        let stage = |leg: &LegPlan| {
+            usize::try_from(Shares::of(leg.buffer).stage.get()).unwrap_or(usize::MAX)
+        };
+        Self { client: stage(client), server: stage(server) }
+    }
+}
+
+/// How a flow came to its end.
 #[derive(Debug)]
 pub struct Carried {
-    /// Bytes from client to server.
-    pub up: u64,
-    /// Bytes from server to client.
-    pub down: u64,
     /// `Ok` when both ends have ended their streams; else who broke, and how.
     pub outcome: Result<(), Broken>,
 }
 
 /// Relays until both directions have ended or one side breaks.
-pub async fn relay(client: &TcpStream, server: &TcpStream, desk: &Desk) -> Carried {
-    let mut up = Direction::new(Side::Client);
-    let mut down = Direction::new(Side::Server);
+pub async fn relay(
+    client: &TcpStream,
+    server: &TcpStream,
+    stages: Stages,
+    book: &FlowBook,
+    desk: &Desk,
+) -> Carried {
+    let mut up = Direction::new(Side::Client, stages.server);
+    let mut down = Direction::new(Side::Server, stages.client);
     let moving = poll_fn(|cx| {
-        let upwards = up.poll_move(cx, client, server, desk)?;
-        let downwards = down.poll_move(cx, server, client, desk)?;
+        let upwards = up.poll_move(cx, client, server, &book.up, desk)?;
+        let downwards = down.poll_move(cx, server, client, &book.down, desk)?;
         if upwards.is_ready() && downwards.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     });
     // Moving goes first, so that what came before a reset is handed on before the reset is.
@@ -60,9 +94,9 @@ pub async fn relay(client: &TcpStream, server: &TcpStream, desk: &Desk) -> Carri
         error = broken(client) => Err(Broken { side: Side::Client, error }),
         error = broken(server) => Err(Broken { side: Side::Server, error }),
     };
-    up.abandon(desk);
-    down.abandon(desk);
-    Carried { up: up.bytes(), down: down.bytes(), outcome }
+    up.leave(desk);
+    down.leave(desk);
+    Carried { outcome }
 }
 
 /// Waits until a connection breaks, even while nobody reads it because the other side is full.

@@ -6,6 +6,7 @@ use crate::{
     admission::Admission,
     daemon::DataPlane,
     ledger::{Count, Ledger},
+    relay::Budget,
 };
 use midhop_units::{Bytes, Duration};
 use serde::Serialize;
@@ -16,12 +17,17 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 pub struct Source {
     ledgers: Vec<Arc<Ledger>>,
     admission: Arc<Admission>,
+    budget: Arc<Budget>,
 }
 
 impl Source {
     /// The given data plane's; it may outlive it, and then shows the last that was.
     pub fn of(data_plane: &DataPlane) -> Self {
-        Self { ledgers: data_plane.ledgers().to_vec(), admission: data_plane.admission().clone() }
+        Self {
+            ledgers: data_plane.ledgers().to_vec(),
+            admission: data_plane.admission().clone(),
+            budget: data_plane.budget().clone(),
+        }
     }
 
     /// Adds up what there is now.
@@ -32,7 +38,9 @@ impl Source {
         Snapshot {
             flows: self.admission.flows(),
             held_syns: sum(|ledger| &ledger.held),
-            buffered: Bytes::new(sum(|ledger| &ledger.buffered)),
+            buffered: Bytes::new(self.budget.held()),
+            buffered_max: Bytes::new(self.budget.limit()),
+            flows_max: self.admission.limit(),
             split_total: sum(|ledger| &ledger.flows),
             bypassed_by_rule_total: sum(|ledger| &ledger.bypassed_by_rule),
             bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),

@@ -52,13 +52,11 @@ pub fn unsent(socket: impl AsFd) -> io::Result<usize> {
 }
 
 /// Bytes written to a TCP socket that its far end has not acknowledged.
-#[cfg_attr(not(test), expect(dead_code, reason = "credit will ask"))]
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::TIOCOUTQ)
 }
 
 /// Bytes received that nobody has read.
-#[cfg_attr(not(test), expect(dead_code, reason = "credit will ask"))]
 pub fn unread(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::FIONREAD)
 }

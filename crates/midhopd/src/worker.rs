@@ -8,8 +8,8 @@ use crate::hold::{Held, hold};
 use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
-use crate::relay::Desk;
-use midhop_pep::config::Plan;
+use crate::relay::{Budget, Desk};
+use midhop_pep::config::{LegPlan, Plan};
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -45,9 +45,10 @@ impl Worker {
         plan: watch::Receiver<Arc<Plan>>,
         admission: Arc<Admission>,
         held: Arc<Held>,
+        budget: Arc<Budget>,
         ledger: Arc<Ledger>,
     ) -> io::Result<Self> {
-        let desk = Desk::new(PIPES);
+        let desk = Desk::new(PIPES, budget, ledger.clone());
         Ok(Self { plan, admission, held, ledger, desk, egress: Egress::open()? })
     }
 
@@ -71,9 +72,9 @@ impl Worker {
         let local = LocalSet::new();
         let worker = Rc::new(self);
         local.block_on(&runtime, async {
-            for listener in doors.listeners {
+            for (door, listener) in doors.listeners {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                tokio::task::spawn_local(accept(worker.clone(), listener));
+                tokio::task::spawn_local(accept(worker.clone(), door, listener));
             }
             if let Some(queue) = doors.queue {
                 tokio::task::spawn_local(hold(worker.clone(), queue));
@@ -91,8 +92,8 @@ impl Worker {
 /// Where flows come in to one worker.
 #[derive(Debug, Default)]
 pub struct Doors {
-    /// One listener per leg and address family.
-    pub listeners: Vec<TcpListener>,
+    /// One listener per leg and address family, with the leg as it was when it began to listen.
+    pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
     /// Where SYNs wait for the far side.
     pub queue: Option<Queue>,
     /// Where flows come from that clients asked for.

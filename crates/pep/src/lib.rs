@@ -7,4 +7,5 @@
 //! Invariant: nothing here opens a socket, reads a clock or a file. The daemon hands in what it saw.
 
 pub mod config;
+pub mod credit;
 pub mod policy;

@@ -5,11 +5,13 @@
 //! never copied.
 //!
 //! Invariants: bytes leave in the order in which they came; the end of the stream is passed on only
-//! after the last byte; at most one scratch buffer's or one pipe's content waits.
+//! after the last byte; at most the direction's stage waits.
 
 use super::Desk;
+use super::count::Count;
 use super::pipe::Pipe;
 use crate::flow::{Broken, Side};
+use crate::ledger::Count as Tally;
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
@@ -39,40 +41,77 @@ enum Waiting {
     },
 }
 
+impl Waiting {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Copied { bytes, written } => bytes.len() - written,
+            Self::Piped { bytes, .. } => *bytes,
+        }
+    }
+}
+
 /// One direction of a flow, from the side that sends.
 #[derive(Debug)]
 pub struct Direction {
     from: Side,
     waiting: Waiting,
+    /// Unit: bytes. The most that waits here.
+    stage: usize,
     bulk: bool,
     ended: bool,
     done: bool,
     bytes: u64,
+    count: Count,
 }
 
 impl Direction {
-    /// The direction of what `from` sends.
-    pub fn new(from: Side) -> Self {
-        Self { from, waiting: Waiting::Nothing, bulk: false, ended: false, done: false, bytes: 0 }
+    /// The direction of what `from` sends, of which at most `stage` bytes wait here.
+    pub fn new(from: Side, stage: usize) -> Self {
+        Self {
+            from,
+            waiting: Waiting::Nothing,
+            stage,
+            bulk: false,
+            ended: false,
+            done: false,
+            bytes: 0,
+            count: Count::default(),
+        }
     }
 
-    /// Bytes handed on so far.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Moves what can be moved now. Ready once the sender's end of stream has been passed on.
+    /// Moves what can be moved now, and books it. Ready once the sender's end of stream has been passed on.
     pub fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        book: &Tally,
+        desk: &Desk,
+    ) -> Poll<Result<(), Broken>> {
+        let before = self.bytes;
+        let outcome = if self.done { Poll::Ready(Ok(())) } else { self.turn(cx, from, to, desk) };
+        if self.bytes > before {
+            book.add(self.bytes - before);
+            let total = match self.from {
+                Side::Client => &desk.ledger.bytes_up,
+                Side::Server => &desk.ledger.bytes_down,
+            };
+            total.add(self.bytes - before);
+        }
+        let waits = self.waiting.bytes();
+        self.count.follow(cx, waits, self.bytes, from, to, &desk.budget);
+        outcome
+    }
+
+    fn turn(
         &mut self,
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
-        if self.done {
-            return Poll::Ready(Ok(()));
-        }
-        let mut turn = 0;
+        let mut moved = 0;
         loop {
             ready!(self.poll_write(cx, to, desk))?;
             if self.ended {
@@ -81,11 +120,19 @@ impl Direction {
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
-            if turn >= TURN_BYTES {
+            if moved >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            turn += ready!(self.poll_read(cx, from, to, desk))?;
+            if !desk.budget.has_plenty() {
+                if !desk.budget.has_room() && self.count.must_wait(to) {
+                    desk.ledger.memory_waits.add(1);
+                    return Poll::Pending;
+                }
+                // With nothing on its way a little may always move.
+                self.bulk = false;
+            }
+            moved += ready!(self.poll_read(cx, from, to, desk))?;
         }
     }
 
@@ -116,9 +163,11 @@ impl Direction {
 
     fn copy(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
         let mut scratch = desk.scratch.borrow_mut();
+        let room = self.stage.min(scratch.len());
+        let scratch = &mut scratch[..room];
         let mut read = None;
         let outcome = from.try_io(Interest::READABLE, || {
-            let count = recv(from.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
+            let count = recv(from.as_raw_fd(), scratch, MsgFlags::empty())?;
             read = Some(count);
             if count > 0 && count < scratch.len() {
                 // The queue is empty: saying so spares the call that would find that out. Whatever
@@ -158,7 +207,8 @@ impl Direction {
         };
         let outcome = from.try_io(Interest::READABLE, || {
             let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
-            Ok(splice(from.as_fd(), None, &pipe.sink, None, pipe.capacity, flags)?)
+            let room = self.stage.min(pipe.capacity);
+            Ok(splice(from.as_fd(), None, &pipe.sink, None, room, flags)?)
         });
         match outcome {
             Ok(0) => {
@@ -229,8 +279,9 @@ impl Direction {
         }
     }
 
-    /// Gives up what waits, after a reset.
-    pub fn abandon(&mut self, desk: &Desk) {
+    /// Gives up what waits, if anything does, and gives back what was counted.
+    pub fn leave(&mut self, desk: &Desk) {
+        self.count.clear(&desk.budget);
         if let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting) {
             desk.pipes.discard(pipe);
         }

@@ -158,3 +158,29 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
         })
         .collect()
 }
+
+/// What the kernel holds for a socket.
+pub mod queued {
+    #![allow(unsafe_code, reason = "ioctl takes a raw pointer")]
+    #![allow(unused_qualifications, reason = "the macros write them")]
+
+    use std::net::TcpStream;
+    use std::os::fd::AsRawFd;
+
+    nix::ioctl_read_bad!(outq, nix::libc::TIOCOUTQ, nix::libc::c_int);
+    nix::ioctl_read_bad!(inq, nix::libc::FIONREAD, nix::libc::c_int);
+
+    pub fn unacknowledged(stream: &TcpStream) -> usize {
+        let mut bytes = 0;
+        // SAFETY: the request writes one int to the address given.
+        unsafe { outq(stream.as_raw_fd(), &raw mut bytes) }.expect("a queue");
+        usize::try_from(bytes).expect("a length")
+    }
+
+    pub fn unread(stream: &TcpStream) -> usize {
+        let mut bytes = 0;
+        // SAFETY: the request writes one int to the address given.
+        unsafe { inq(stream.as_raw_fd(), &raw mut bytes) }.expect("a queue");
+        usize::try_from(bytes).expect("a length")
+    }
+}

@@ -1,6 +1,7 @@
 //! From what was written to what is meant: every number checked, every name looked up, once.
 
 use super::{Action, Config, Keepalive, Leg, LegPlan, Plan, Rule};
+use crate::credit;
 use crate::policy::{Policy, PolicyRule};
 use ipnet::IpNet;
 use midhop_config::{ConfigError, Document, KeyPath};
@@ -252,7 +253,8 @@ fn resolve_leg(
         return too_small(&key.join("buffer"), leg.buffer.unwrap_or_default());
     }
     check_keepalive(&key.join("keepalive"), &leg.keepalive)?;
-    let in_flight = leg.rate.zip(leg.rtt).map(|(rate, rtt)| rate.bytes_in(rtt).max(buffer_min));
+    let in_flight =
+        leg.rate.zip(leg.rtt).map(|(rate, rtt)| credit::buffer_for(rate, rtt, buffer_min));
     Ok(LegPlan {
         name,
         interface,

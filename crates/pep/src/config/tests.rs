@@ -76,7 +76,7 @@ fn a_leg_is_the_interface_of_its_name_unless_told() {
     assert_eq!(leg("10.1.7.3", Some("sat0")), "atoll");
     assert_eq!(leg("10.1.7.3", Some("eth0")), "islands");
     let buffers: Vec<_> = plan.legs.iter().map(|leg| leg.buffer.map(Bytes::get)).collect();
-    assert_eq!(buffers, [Some(8 << 20), None, Some(1_500_000), None]);
+    assert_eq!(buffers, [Some(8 << 20), None, Some(4_500_000), None]);
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! What all flows together may hold.
+//!
+//! Invariant: no flow is ever reset for want of budget. A direction that holds nothing may always
+//! move a little, so every flow goes on, however slowly.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The bytes that flows hold, as last counted, and the most that they may.
+#[derive(Debug)]
+pub struct Budget {
+    held: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Budget {
+    /// A budget of `most` bytes.
+    pub fn new(most: u64) -> Self {
+        Self { held: AtomicU64::new(0), most: AtomicU64::new(most) }
+    }
+
+    /// Changes the limit. What is held stays.
+    pub fn set_limit(&self, most: u64) {
+        self.most.store(most, Relaxed);
+    }
+
+    /// Unit: bytes. What flows hold.
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// Unit: bytes. What they may hold.
+    pub fn limit(&self) -> u64 {
+        self.most.load(Relaxed)
+    }
+
+    /// Whether more may be read.
+    pub fn has_room(&self) -> bool {
+        self.held() < self.limit()
+    }
+
+    /// Whether there is so much room that bulk may be read.
+    pub fn has_plenty(&self) -> bool {
+        self.held() < self.limit() / 4 * 3
+    }
+
+    /// Replaces what a direction counted before by what it counts now.
+    pub(super) fn recount(&self, before: u64, now: u64) {
+        if now >= before {
+            self.held.fetch_add(now - before, Relaxed);
+        } else {
+            self.held.fetch_sub(before - now, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_can_be_had_again() {
+        let budget = Budget::new(10);
+        budget.recount(0, 12);
+        assert!(!budget.has_room());
+        budget.recount(12, 3);
+        assert!(budget.has_room());
+        assert_eq!(budget.held(), 3);
+    }
+}

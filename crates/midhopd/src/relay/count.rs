@@ -1,0 +1,80 @@
+//! Counts what one direction holds, often enough for a budget and seldom enough to cost nothing.
+
+use super::budget::Budget;
+use crate::sockopt;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// A direction that moved less than this since it was last counted is not counted again, unless it
+/// waits.
+const STEP_BYTES: u64 = 256 << 10;
+/// How often a direction is looked at that held something when it was last counted.
+const LOOK: Duration = Duration::from_millis(250);
+/// The same, while it waits for the budget.
+const LOOK_WAITING: Duration = Duration::from_millis(10);
+
+/// What a direction holds, as last counted.
+#[derive(Debug, Default)]
+pub struct Count {
+    /// Unit: bytes. In the receive queue, between the sockets and in the send queue.
+    held: u64,
+    /// Unit: bytes. What the direction had moved when it was last counted.
+    moved: u64,
+    /// Whether it waits for the budget.
+    waits: bool,
+    look: Option<Pin<Box<Sleep>>>,
+}
+
+impl Count {
+    /// Whether the direction, with the budget spent, has to wait: it has bytes on their way.
+    pub fn must_wait(&mut self, to: &TcpStream) -> bool {
+        self.waits = sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
+        self.waits
+    }
+
+    /// Counts if it is time to. `staged` bytes wait between the sockets, `moved` went through.
+    pub fn follow(
+        &mut self,
+        cx: &mut Context<'_>,
+        staged: usize,
+        moved: u64,
+        from: &TcpStream,
+        to: &TcpStream,
+        budget: &Budget,
+    ) {
+        let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
+        let begins = self.held == 0 && (staged > 0 || self.waits);
+        if !due && !begins && moved - self.moved < STEP_BYTES {
+            return;
+        }
+        let queues = sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0);
+        let held = (queues + staged) as u64;
+        budget.recount(self.held, held);
+        (self.held, self.moved) = (held, moved);
+        if held == 0 && !self.waits {
+            self.look = None;
+            return;
+        }
+        let pause = if self.waits { LOOK_WAITING } else { LOOK };
+        let look = match &mut self.look {
+            Some(look) => {
+                look.as_mut().reset(Instant::now() + pause);
+                look
+            }
+            None => self.look.insert(Box::pin(sleep(pause))),
+        };
+        // Polled once, so that it wakes this flow; a pause that is over already is seen next time.
+        if look.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Gives back what was counted: the flow is over.
+    pub fn clear(&mut self, budget: &Budget) {
+        budget.recount(self.held, 0);
+        self.held = 0;
+    }
+}

@@ -1,0 +1,76 @@
+//! Who may hold how many bytes of a flow, and where.
+//!
+//! Bytes on their way from one leg to the other are held in three places: the receive queue of the
+//! leg they came from, a stage between the two sockets, and the send queue of the leg they feed.
+//! A leg's `buffer` bounds its receive queue for one direction and, for the other, its stage and
+//! send queue together.
+//!
+//! Invariant: [`Shares::of`] never hands out more than the buffer it divides.
+
+use midhop_units::{Bytes, Duration, Rate};
+
+/// The largest stage: what one pipe holds.
+const STAGE_MAX: Bytes = Bytes::new(1 << 20);
+/// The kernel takes one more segment, as large as they get, once a send queue has any room.
+const OVERSHOOT: Bytes = Bytes::new(64 << 10);
+/// The stage of a leg whose buffer is left to the kernel.
+const STAGE_UNMEASURED: Bytes = STAGE_MAX;
+
+/// A leg's buffer, divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// What may wait between the sockets for the leg.
+    pub stage: Bytes,
+    /// What the leg's socket may hold that its far end has not acknowledged; none: as the kernel
+    /// measures.
+    pub send: Option<Bytes>,
+    /// The largest window that the leg's socket may offer; none: as the kernel measures.
+    pub receive: Option<Bytes>,
+}
+
+impl Shares {
+    /// Divides a leg's buffer; none stands for what the kernel finds by measuring rate and
+    /// round-trip time.
+    pub fn of(buffer: Option<Bytes>) -> Self {
+        let Some(buffer) = buffer else {
+            return Self { stage: STAGE_UNMEASURED, send: None, receive: None };
+        };
+        let stage = Bytes::new(buffer.get() / 4).min(STAGE_MAX);
+        let overshoot = Bytes::new(buffer.get() / 8).min(OVERSHOOT);
+        let send = buffer.saturating_sub(stage).saturating_sub(overshoot);
+        Self { stage, send: Some(send), receive: Some(buffer) }
+    }
+}
+
+/// The buffer that keeps a leg of this rate and round-trip time full: what is in flight, as much
+/// again that waits behind a lost segment until that has arrived, and a third part for the stage and
+/// the kernel's own bookkeeping.
+///
+/// Unit: bytes. Range: ≥ `least`.
+pub fn buffer_for(rate: Rate, rtt: Duration, least: Bytes) -> Bytes {
+    rate.bytes_in(rtt).scale(3.0).max(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_more_is_handed_out_than_there_is(bytes in 0u64..=1 << 40) {
+            let shares = Shares::of(Some(Bytes::new(bytes)));
+            let send = shares.send.expect("a bound");
+            prop_assert!(shares.stage + send <= Bytes::new(bytes));
+            prop_assert!(send.get() >= bytes / 8 * 5);
+            prop_assert!(shares.receive <= Some(Bytes::new(bytes)));
+        }
+
+        #[test]
+        fn a_leg_is_kept_full(mbit in 1u64..10_000, ms in 1u64..2_000) {
+            let (rate, rtt) = (Rate::from_mbit_per_s(mbit), Duration::from_ms(ms));
+            let shares = Shares::of(Some(buffer_for(rate, rtt, Bytes::new(256 << 10))));
+            prop_assert!(shares.send.expect("a bound") >= rate.bytes_in(rtt).scale(1.8));
+        }
+    }
+}
