@@ -63,7 +63,7 @@ fn check_prints_the_plan_with_every_default() {
     let output = check("[legs.sat0]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"");
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let plan = String::from_utf8(output.stdout).expect("text");
-    for part in ["accept = \"after-connect\"", "buffer = \"1.5 MB\"", "flows = 20000", "\"other\""]
+    for part in ["accept = \"after-connect\"", "buffer = \"4.5 MB\"", "flows = 20000", "\"other\""]
     {
         assert!(plan.contains(part), "\"{part}\" is not in:\n{plan}");
     }
