@@ -43,8 +43,9 @@
     };
   };
 
-  const digits = (value) => {
-    const size = Math.abs(value);
+  // Three digits; another number of the same sentence takes the decimals of the first.
+  const digits = (value, like = value) => {
+    const size = Math.abs(like);
     return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
   };
 
@@ -82,11 +83,11 @@
     }
     return lines;
   };
-  const base = (style, figure, width, exported) => ({
+  const base = (style, figure, exported, patterned) => ({
     animation: false,
     backgroundColor: exported ? "#ffffff" : "transparent",
     textStyle: { fontFamily: SANS, color: style.ink },
-    aria: { enabled: true, decal: { show: true }, label: { enabled: false } },
+    aria: { enabled: true, decal: { show: patterned }, label: { enabled: false } },
     title: exported ? [{ text: figure.title, left: 8, top: 6, textStyle: { fontSize: 14, fontWeight: 600, color: style.ink } }] : [],
   });
   const valueAxis = (style, name) => ({
@@ -166,20 +167,20 @@
     const tops = figure.series.flatMap((one) => one.values.flatMap((bar) => bar === null ? [] : [bar.value + (bar.half_width || 0)]));
     const largest = Math.max(...tops, ...figure.limits.filter((limit) => limit !== null), 0);
     const option = {
-      ...base(style, figure, width, exported),
+      ...base(style, figure, exported, true),
       legend: {
         top: exported ? 30 : 0, left: 0, itemWidth: 20, itemHeight: 11, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 },
         data: legend.map((name) => name === LIMIT ? { name, icon: "path://M0 4h20v2H0z", itemStyle: { color: style.limit } } : { name }),
       },
       grid: { left: 46, right: 10, top, height: plotHeight - 30 },
       tooltip: {
-        ...tooltip(style), trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: style.rule, opacity: 0.45 } },
+        ...tooltip(style), trigger: "axis", axisPointer: { type: "shadow", z: 0, shadowStyle: { color: style.rule, opacity: 0.45 } },
         formatter: (points) => {
           const group = points[0].dataIndex;
           const lines = figure.series.flatMap((one, place) => {
             const bar = one.values[group];
             if (bar === null) return [];
-            const spread = bar.half_width ? ` ± ${digits(bar.half_width)}` : "";
+            const spread = bar.half_width ? ` ± ${digits(bar.half_width, bar.value)}` : "";
             const bound = bar.at_least && figure.unit === "s" ? "> " : "";
             return [{ colour: style.colour(one.configuration), name: names[place] + (bar.note ? ` (${bar.note})` : ""), value: `${bound}${digits(bar.value)}${spread} ${figure.unit}` }];
           });
@@ -192,17 +193,36 @@
         type: "category", data: figure.conditions, axisTick: { show: false }, axisLine: { lineStyle: { color: style.ink } },
         axisLabel: { color: style.ink, fontSize: 12, interval: 0, overflow: "break", width: (width - 60) / figure.conditions.length },
       },
-      yAxis: { ...valueAxis(style, figure.axis), max: largest > 0 ? nice(largest * 1.06) : null },
+      yAxis: { ...valueAxis(style, figure.axis), ...scale(largest * 1.06) },
       series,
     };
     return { option, height: top + plotHeight };
   }
 
-  // The next round number above, with few enough steps to read.
-  function nice(value) {
-    const power = 10 ** Math.floor(Math.log10(value));
-    const step = [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((factor) => factor * power >= value * (1 - 1e-9));
-    return step * power;
+  // An axis from zero to a round number, in three to six round steps.
+  function scale(largest) {
+    if (!(largest > 0)) return { max: 1, interval: 0.5 };
+    const power = 10 ** Math.floor(Math.log10(largest));
+    const interval = [0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5].map((step) => step * power).find((step) => largest / step <= 5.001);
+    return { max: interval * Math.ceil(largest / interval - 1e-9), interval };
+  }
+
+  // A dash as in the plot with the curve's marker on it, 34 by 10.
+  function sample(rank, style) {
+    const dash = style.dash(rank);
+    const steps = dash === "solid" ? [34] : dash;
+    let path = "";
+    for (let x = 0, i = 0; x < 34; x += steps[i % steps.length], i += 1) {
+      const length = Math.min(steps[i % steps.length], 34 - x);
+      if (i % 2 === 0) path += `M${x} 4.1h${length}v1.8h${-length}z`;
+    }
+    const marks = {
+      circle: "M13.5 5a3.5 3.5 0 1 1 7 0a3.5 3.5 0 1 1 -7 0z", rect: "M13.7 1.7h6.6v6.6h-6.6z",
+      triangle: "M17 1l4 7.4h-8z", diamond: "M17 .8l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
+    };
+    const mark = style.marker(rank).replace(/^empty(.)/, (_, first) => first.toLowerCase());
+    // Two points at the corners keep every icon the same size.
+    return `path://M0 0h.01v.01h-.01zM33.99 9.99h.01v.01h-.01z${path}${marks[mark]}`;
   }
 
   function lines(figure, width, style, exported) {
@@ -220,13 +240,13 @@
       left: left + (index % columns) * (panelWidth + gap),
       top: head + panelTitle + Math.floor(index / columns) * (panelTitle + panelHeight + panelFoot),
     });
-    const times = figure.curves.flatMap((curve) => curve.points.map((point) => point[0]));
-    const values = figure.curves.flatMap((curve) => curve.points.map((point) => point[1]));
+    const values = figure.curves.flatMap((curve) => curve.points.filter((point) => point[0] <= figure.until).map((point) => point[1]));
     const largest = values.concat(figure.limits.filter((limit) => limit !== null)).reduce((a, b) => Math.max(a, b), 0);
-    const last = times.reduce((a, b) => Math.max(a, b), 0);
+    const last = figure.until > 0 ? figure.until : 1;
     const series = figure.curves.map((curve) => {
       const rank = shown.indexOf(curve.configuration);
-      const every = Math.max(6, Math.round(curve.points.length / 7));
+      const seen = curve.points.filter((point) => point[0] <= last).length;
+      const every = Math.max(6, Math.round(seen / 7));
       const phase = Math.round((every * (rank + 0.5)) / shown.length);
       return {
         type: "line", name: data.configurations[curve.configuration], xAxisIndex: curve.panel, yAxisIndex: curve.panel,
@@ -247,12 +267,12 @@
       });
     });
     const option = {
-      ...base(style, figure, width, exported),
+      ...base(style, figure, exported, false),
       legend: {
-        top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 9, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 },
+        top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 },
         data: legend.map((name) => name === LIMIT
-          ? { name, icon: "path://M0 4h8v2h-8zM12 4h8v2h-8zM24 4h8v2h-8z", itemStyle: { color: style.limit } }
-          : { name, icon: style.marker(data.configurations.indexOf(name)).replace(/^empty(.)/, (_, first) => first.toLowerCase()) }),
+          ? { name, icon: "path://M0 0h.01v.01h-.01zM33.99 9.99h.01v.01h-.01zM0 4.3h7v1.4h-7zM11 4.3h7v1.4h-7zM22 4.3h7v1.4h-7z", itemStyle: { color: style.limit } }
+          : { name, icon: sample(data.configurations.indexOf(name), style), lineStyle: { width: 0 }, itemStyle: { borderWidth: 0 } }),
       },
       axisPointer: { link: [{ xAxisIndex: "all" }], lineStyle: { color: style.soft } },
       tooltip: {
@@ -270,12 +290,12 @@
       },
       grid: figure.panels.map((_, index) => ({ ...place(index), width: panelWidth, height: panelHeight })),
       xAxis: figure.panels.map((_, index) => ({
-        type: "value", gridIndex: index, min: 0, max: last > 0 ? Math.ceil(last * 1.01 * 10) / 10 : 1, name: "seconds", nameLocation: "middle", nameGap: 22,
+        type: "value", gridIndex: index, min: 0, max: last, name: "seconds", nameLocation: "middle", nameGap: 22,
         nameTextStyle: { color: style.soft, fontSize: 11 }, axisLabel: { color: style.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false },
         axisLine: { lineStyle: { color: style.ink } }, axisTick: { lineStyle: { color: style.ink } }, splitLine: { show: false }, splitNumber: 5,
       })),
       yAxis: figure.panels.map((_, index) => ({
-        ...valueAxis(style, index === 0 ? figure.axis : ""), gridIndex: index, max: largest > 0 ? nice(largest) : 1, splitNumber: 4,
+        ...valueAxis(style, index === 0 ? figure.axis : ""), gridIndex: index, ...scale(largest),
         nameGap: titled ? 26 : 10,
       })),
       series,
@@ -313,27 +333,31 @@
     charts.set(holder.id, { chart, width, dark: darkness.matches, selected });
   }
 
-  function save(holder, kind) {
+  // The picture as a file's address: SVG as a blob, PNG as data. Always dark on white, for paper.
+  function picture(holder, kind) {
     const [figure, maker] = makers.get(holder.id);
     const width = 960;
     const { option, height } = maker(figure, width, look(false), true);
     const known = charts.get(holder.id);
     if (known) option.legend.selected = known.selected();
-    const link = document.createElement("a");
-    link.download = `${figure.title.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").toLowerCase() || "figure"}.${kind}`;
     const away = kind === "svg"
       ? echarts.init(null, null, { renderer: "svg", ssr: true, width, height })
       : echarts.init(element("div", undefined, { width: `${width}px`, height: `${height}px` }), null, { renderer: "canvas", width, height, devicePixelRatio: 3 });
     away.setOption(option);
-    if (kind === "svg") {
-      link.href = URL.createObjectURL(new Blob([away.renderToSVGString()], { type: "image/svg+xml" }));
-    } else {
-      link.href = away.getDataURL({ type: "png", pixelRatio: 3, backgroundColor: "#ffffff" });
-    }
+    const address = kind === "svg"
+      ? URL.createObjectURL(new Blob([away.renderToSVGString()], { type: "image/svg+xml" }))
+      : away.getDataURL({ type: "png", pixelRatio: 3, backgroundColor: "#ffffff" });
     away.dispose();
+    return { address, name: `${figure.title.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").toLowerCase() || "figure"}.${kind}` };
+  }
+
+  function save(holder, kind) {
+    const link = document.createElement("a");
+    const { address, name } = picture(holder, kind);
+    link.href = address;
+    link.download = name;
     link.click();
-    if (kind === "svg") setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-    return link.href;
+    if (kind === "svg") setTimeout(() => URL.revokeObjectURL(address), 10000);
   }
 
   const holders = () => [...document.querySelectorAll("figure[id]")];
@@ -344,7 +368,11 @@
   const queue = holders().filter(open);
   const next = () => {
     const holder = queue.shift();
-    if (!holder) { document.documentElement.dataset.drawn = String(charts.size); return; }
+    if (!holder) {
+      document.documentElement.dataset.drawn = String(charts.size);
+      document.dispatchEvent(new Event("drawn"));
+      return;
+    }
     draw(holder);
     setTimeout(next, 0);
   };
@@ -358,5 +386,6 @@
     const kind = event.target.dataset?.save;
     if (kind) save(event.target.closest("figure"), kind);
   });
-  window.midhopReport = { save: (id, kind) => save(document.getElementById(id), kind) };
+  // For scripts that want every picture as a file.
+  window.midhopReport = { picture: (id, kind) => picture(document.getElementById(id), kind) };
 })();

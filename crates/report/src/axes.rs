@@ -8,6 +8,9 @@ use midhop_experiment::record::Record;
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The most cells that are looked through for missing ones.
+const CELLS_MAX: usize = 100_000;
+
 /// The part an axis plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -121,6 +124,42 @@ impl Axes {
             })
             .collect();
         parts.join(" · ")
+    }
+
+    /// The cells that the axes span but of which there is no record, in words.
+    pub(crate) fn missing(&self, records: &[Record]) -> Vec<String> {
+        let axes: Vec<&Axis> = self.0.iter().filter(|axis| axis.role != Role::Constant).collect();
+        let known: BTreeSet<Vec<Option<&String>>> = records
+            .iter()
+            .map(|record| axes.iter().map(|axis| record.cell.get(&axis.key)).collect())
+            .collect();
+        let mut cells: Vec<Vec<Option<&String>>> = vec![Vec::new()];
+        for axis in &axes {
+            cells = cells
+                .iter()
+                .flat_map(|cell| {
+                    axis.labels.iter().map(|label| {
+                        let mut longer = cell.clone();
+                        longer.push(Some(label));
+                        longer
+                    })
+                })
+                .collect();
+            if cells.len() > CELLS_MAX {
+                // Records that share no axes: what they would span together is no experiment.
+                return Vec::new();
+            }
+        }
+        cells
+            .into_iter()
+            .filter(|cell| !known.contains(cell))
+            .map(|cell| {
+                let parts = cell.iter().zip(&axes).map(|(label, axis)| {
+                    format!("{} {}", axis.name, label.map_or_else(String::new, |l| axis.shown(l)))
+                });
+                parts.collect::<Vec<_>>().join(", ")
+            })
+            .collect()
     }
 
     /// A key that sorts cells as a reader wants them: by the axes of `role`, each in its order.

@@ -4,6 +4,7 @@ use crate::axes::{Axes, Role};
 use crate::downsample::largest_triangles;
 use crate::figures::{Curve, Lines, condition, configuration, distinct, rounded, three_digits};
 use crate::summary::Row;
+use midhop_experiment::metrics::median;
 use midhop_experiment::record::{Record, Series};
 use std::collections::BTreeMap;
 
@@ -52,7 +53,8 @@ pub(crate) fn lines(
                     })
                     .collect();
             }
-            figure.caption = caption(&key, &figure, several_seeds);
+            figure.until = until(&figure.curves);
+            figure.caption = caption(&key, &figure, configurations, several_seeds);
             figures.push(figure);
         }
     }
@@ -178,11 +180,12 @@ fn one_figure(
         section: String::new(),
         title: format!("{}: {name}", key.place),
         caption: String::new(),
-        axis: if unit.is_empty() { name } else { format!("{name}, {unit}") },
+        axis: if unit.is_empty() { name } else { unit.clone() },
         unit,
         extra: ORDER.iter().take(4).all(|known| *known != key.quantity),
         panels: panels.to_vec(),
         limits: Vec::new(),
+        until: 0.0,
         curves,
     })
 }
@@ -218,6 +221,39 @@ fn total(flows: &[&Series], lasting: bool) -> (Vec<f64>, Vec<f64>) {
         })
         .collect();
     (times, values)
+}
+
+/// When `curve` ends. Unit: seconds.
+fn end(curve: &Curve) -> f64 {
+    curve.points.last().map_or(0.0, |point| point[0])
+}
+
+/// Where the time axis ends: at the last sample, unless a straggler would squeeze all others into a
+/// corner.
+fn until(curves: &[Curve]) -> f64 {
+    let ends: Vec<f64> = curves.iter().map(end).collect();
+    let last = ends.iter().copied().fold(0.0, f64::max);
+    match median(&ends) {
+        Some(typical) if typical > 0.0 && last > 3.0 * typical => (2.5 * typical).ceil(),
+        _ => (last * 10.0).ceil() / 10.0,
+    }
+}
+
+/// Names those whose curves go on beyond the axis, and until when; empty if none do.
+fn beyond(figure: &Lines, configurations: &[String]) -> String {
+    let mut late: BTreeMap<usize, f64> = BTreeMap::new();
+    for curve in figure.curves.iter().filter(|curve| end(curve) > figure.until) {
+        let known = late.entry(curve.configuration).or_default();
+        *known = known.max(end(curve));
+    }
+    let names: Vec<String> = late
+        .iter()
+        .map(|(&place, &end)| format!("{} until {} s", configurations[place], three_digits(end)))
+        .collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(" The time axis stops at {} s; beyond it goes on: {}.", figure.until, names.join(", "))
 }
 
 /// Queues that never filled say nothing: they move behind the fold, the busiest stays.
@@ -275,7 +311,7 @@ fn shown_unit(written: &str, largest: f64) -> (String, f64) {
     (unit.to_owned(), scale)
 }
 
-fn caption(key: &Key, figure: &Lines, several_seeds: bool) -> String {
+fn caption(key: &Key, figure: &Lines, configurations: &[String], several_seeds: bool) -> String {
     let mut text = match key.quantity.as_str() {
         "goodput" => "Payload that arrived per second. Higher is better; a curve that ends early \
                       finished early."
@@ -299,6 +335,7 @@ fn caption(key: &Key, figure: &Lines, several_seeds: bool) -> String {
         }
         text.push('.');
     }
+    text.push_str(&beyond(figure, configurations));
     if figure.curves.iter().any(|curve| curve.flow.is_some_and(|flow| flow > 0)) {
         text.push_str(" One curve per connection.");
     }
@@ -331,6 +368,19 @@ mod tests {
         assert_eq!(time, [0.1, 0.2, 0.3]);
         assert_eq!(value, [1.0, 12.0, 20.0]);
         assert_eq!(total(&[&early, &late], true).1, [1.0, 12.0, 22.0]);
+    }
+
+    #[test]
+    fn a_straggler_does_not_squeeze_the_others() {
+        let curve = |end: f64| Curve {
+            configuration: 0,
+            panel: 0,
+            flow: None,
+            points: vec![[0.0, 1.0], [end, 1.0]],
+        };
+        assert_eq!(until(&[curve(8.0), curve(9.0), curve(10.0)]), 10.0);
+        assert_eq!(until(&[curve(8.0), curve(10.0), curve(75.0)]), 25.0);
+        assert_eq!(until(&[]), 0.0);
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub(crate) struct Lines {
     pub(crate) panels: Vec<String>,
     /// The physical limit in each panel.
     pub(crate) limits: Vec<Option<f64>>,
+    /// Where the time axis ends. Unit: seconds.
+    pub(crate) until: f64,
     pub(crate) curves: Vec<Curve>,
 }
 
@@ -185,9 +187,9 @@ fn one_comparison(
     let (title, axis, unit, better) = if page {
         ("time to load the whole page", "time, seconds", "s", "Shorter is better.")
     } else {
-        ("goodput", "goodput, Mbit/s", "Mbit/s", "Longer bars are better.")
+        ("goodput", "goodput, Mbit/s", "Mbit/s", "Taller is better.")
     };
-    let mut caption = format!("{better} The dark line across each group is the physical limit.");
+    let mut caption = format!("{better} The line across each group is the physical limit.");
     if rows.iter().any(|row| row.counted > 1) {
         caption.push_str(" Whiskers: 95 % confidence interval of the mean over the seeds.");
     }

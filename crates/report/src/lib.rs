@@ -13,6 +13,7 @@ mod curves;
 mod date;
 mod downsample;
 mod escape;
+mod facts;
 mod figures;
 mod machine;
 mod number;

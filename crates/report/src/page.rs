@@ -4,9 +4,8 @@
 //! the JSON in the page. A content security policy forbids every request, so the page cannot reach
 //! out even if a record tried to make it.
 
-use crate::axes::{Axes, Role};
-use crate::date::utc;
 use crate::escape::{html as text, script_json};
+use crate::facts;
 use crate::figures::{Bars, Figures, Lines, distinct};
 use crate::machine::WriteError;
 use crate::runs;
@@ -83,75 +82,16 @@ pub fn html(records: &[Record], options: &Options) -> Result<String, WriteError>
 
 fn header(page: &mut String, title: &str, records: &[Record]) {
     let _ = write!(page, "<header>\n<h1>{}</h1>\n", text(title));
-    let axes = Axes::of(records);
-    let mut facts: Vec<(&str, String)> = Vec::new();
-    let cells = distinct(records.iter().map(|record| format!("{:?}", record.cell))).len();
-    let seeds = distinct(records.iter().map(|record| record.seed.to_string()));
-    facts.push((
-        "Runs",
-        format!(
-            "{}, {}, {}",
-            count(records.len(), "run"),
-            count(cells, "cell"),
-            if seeds.len() == 1 {
-                format!("seed {}", seeds[0])
-            } else {
-                format!("seeds {}", seeds.join(", "))
-            }
-        ),
-    ));
-    for axis in &axes.0 {
-        let labels: Vec<String> = axis.labels.iter().map(|label| axis.shown(label)).collect();
-        let what = match axis.role {
-            Role::Constant => "fixed",
-            _ => "varied",
-        };
-        facts.push((what, format!("{}: {}", axis.name, labels.join(" | "))));
-    }
-    if let (Some(first), Some(last)) = (
-        records.iter().map(|record| record.environment.started_unix_s).min(),
-        records
-            .iter()
-            .map(|record| {
-                let environment = &record.environment;
-                environment.started_unix_s.saturating_add(environment.took.as_s_f64() as u64)
-            })
-            .max(),
-    ) {
-        facts.push(("When", format!("{}, {} s altogether", utc(first), last - first)));
-    }
-    let environments = || records.iter().map(|record| &record.environment);
-    let versions = distinct(environments().map(|environment| {
-        let parts: Vec<String> = environment
-            .versions
-            .iter()
-            .map(|(part, version)| format!("{part} {version}"))
-            .collect();
-        parts.join(", ")
-    }));
-    facts.push(("Versions", versions.join(" / ")));
-    let processors = distinct(environments().map(|environment| environment.processors.to_string()));
-    let loads = || environments().map(|environment| environment.load);
-    let runners = distinct(environments().map(|environment| {
-        let privilege = if environment.privileged { "as root" } else { "without root" };
-        format!("{} {privilege}", environment.runner)
-    }));
-    facts.push((
-        "Machine",
-        format!(
-            "{}, {} processors, load {:.1} to {:.1}",
-            runners.join(" / "),
-            processors.join(" / "),
-            loads().fold(f64::INFINITY, f64::min).min(1e6),
-            loads().fold(0.0, f64::max)
-        ),
-    ));
+    let facts = facts::of(records);
     page.push_str("<dl class=\"facts\">\n");
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
         let _ = writeln!(page, "<div><dt>{}</dt><dd>{}</dd></div>", text(name), text(value));
     }
     page.push_str("</dl>\n");
     verdict(page, records);
+    if let Some(gaps) = crate::summary::gaps(records) {
+        let _ = writeln!(page, "<p class=\"warning\">{}</p>", text(&gaps));
+    }
     page.push_str(
         "<nav><a href=\"#comparison\">Comparison</a> <a href=\"#time\">Over time</a> \
          <a href=\"#table\">All figures</a> <a href=\"#runs\">Each run</a></nav>\n\
@@ -187,7 +127,10 @@ fn verdict(page: &mut String, records: &[Record]) {
 }
 
 fn comparisons(page: &mut String, bars: &[Bars]) {
-    page.push_str("<section id=\"comparison\">\n<h2>Comparison</h2>\n");
+    page.push_str(
+        "<section id=\"comparison\">\n<h2>Comparison</h2>\n<p class=\"note\">Touch or point at a \
+         picture for its numbers; a click on a name in a legend hides or shows it.</p>\n",
+    );
     for figure in bars {
         picture(page, &figure.id, &figure.title, &figure.caption, "bars");
     }
@@ -223,19 +166,20 @@ fn over_time(page: &mut String, lines: &[Lines]) {
 }
 
 fn picture(page: &mut String, id: &str, title: &str, caption: &str, kind: &str) {
+    // A number and its unit stay on one line.
+    let caption = text(caption).replace(" %", "&nbsp;%").replace(" s;", "&nbsp;s;");
     let _ = write!(
         page,
-        "<figure id=\"{id}\" class=\"{kind}\">\n<h4>{title}</h4>\n\
+        "<figure id=\"{id}\" class=\"{kind}\">\n<div class=\"head\"><h4>{title}</h4>\
+         <span class=\"save\">Save as <button type=\"button\" data-save=\"svg\">SVG</button>\
+         <button type=\"button\" data-save=\"png\">PNG</button></span></div>\n\
          <div class=\"plot\" role=\"img\" aria-label=\"{title}\"></div>\n\
-         <figcaption>{caption} <span class=\"save\">Save: <button type=\"button\" \
-         data-save=\"svg\">SVG</button> <button type=\"button\" data-save=\"png\">PNG</button>\
-         </span></figcaption>\n</figure>\n",
+         <figcaption>{caption}</figcaption>\n</figure>\n",
         id = text(id),
         title = text(title),
-        caption = text(caption),
     );
 }
 
-fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -48,6 +48,27 @@ impl Row {
     }
 }
 
+/// What the records leave open: cells of which there is none, and cells with fewer runs than others.
+/// One sentence, or nothing.
+pub(crate) fn gaps(records: &[Record]) -> Option<String> {
+    const NAMED: usize = 3;
+    let missing = Axes::of(records).missing(records);
+    let rows = rows(records);
+    let most = rows.iter().map(|row| row.seeds.len()).max().unwrap_or(0);
+    let fewer = rows.iter().filter(|row| row.seeds.len() < most).count();
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        let more = missing.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let named: Vec<&str> = missing.iter().take(NAMED).map(String::as_str).collect();
+        parts.push(format!("there is no record of: {}{more}", named.join("; ")));
+    }
+    if fewer > 0 {
+        parts.push(format!("{fewer} of {} rows have fewer than {most} runs", rows.len()));
+    }
+    (!parts.is_empty()).then(|| format!("Not the whole experiment: {}.", parts.join("; ")))
+}
+
 /// One row per cell and transfer, in the order in which a reader compares: transfer, conditions,
 /// configurations.
 pub fn rows(records: &[Record]) -> Vec<Row> {

@@ -2,7 +2,7 @@
 
 use crate::axes::{Axes, Role};
 use crate::number;
-use crate::summary::{Row, rows};
+use crate::summary::{Row, gaps, rows};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use midhop_experiment::record::Record;
 use std::fmt::Write as _;
@@ -77,6 +77,10 @@ pub fn table_in(records: &[Record], columns: u16) -> String {
     text.push_str(&drawn);
     text.push('\n');
     text.push_str(&notes.text(&rows));
+    if let Some(gaps) = gaps(records) {
+        text.push_str(&plain(&gaps));
+        text.push('\n');
+    }
     text
 }
 

@@ -13,6 +13,9 @@ use std::process::Command;
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
+/// Three comparisons, and for each of three loads goodput, window, round trip and busiest queue.
+const PICTURES: usize = 15;
+
 /// What the browser made of a page.
 struct Seen {
     /// The document after its scripts have run.
@@ -51,7 +54,7 @@ fn write_page(name: &str, seeds: u64) -> PathBuf {
     path
 }
 
-/// Opens `page` in a window of `width` × `height`, `dark` or light.
+/// Opens `page` in a window of `width` × `height` pixels.
 fn open(browser: &str, page: &Path, width: u32, height: u32, more: &[&str]) -> Seen {
     let profile = tempfile::tempdir().expect("a directory for the profile");
     let output = Command::new(browser)
@@ -91,18 +94,26 @@ fn png_size(path: &Path) -> (u32, u32) {
     (number(16), number(20))
 }
 
-fn draws_everything(name: &str, seeds: u64, width: u32, height: u32, dark: bool) {
+/// How a test changes the page before it is opened.
+fn append(page: &Path, name: &str, more: &str) -> PathBuf {
+    let text = std::fs::read_to_string(page).expect("the page") + more;
+    let path = folder().join(name);
+    std::fs::write(&path, text).expect("writable build directory");
+    path
+}
+
+fn draws_everything(name: &str, seeds: u64, dark: bool) {
     let Some(browser) = browser(name) else { return };
+    let (width, height) = (1200, 6400);
     let page = write_page(&format!("{name}.html"), seeds);
     let scheme: &[&str] = if dark { &["--blink-settings=preferredColorScheme=0"] } else { &[] };
     let seen = open(browser, &page, width, height, &[scheme, &["--dump-dom"]].concat());
-    assert!(seen.console.is_empty(), "the console says:\n{}", seen.console.join("\n"));
-    // 3 comparisons, and per load goodput, window, round trip and the busiest queue.
-    assert!(seen.dom.contains("data-drawn=\"15\""), "not every picture was drawn");
+    assert_eq!(seen.console, Vec::<String>::new());
+    assert!(seen.dom.contains(&format!("data-drawn=\"{PICTURES}\"")), "some were not drawn");
     let plots: Vec<&str> = seen.dom.split("<figure ").skip(1).collect();
-    let drawn = plots.iter().filter(|plot| plot.contains("<svg")).count();
-    assert_eq!(drawn, 15, "of {} pictures", plots.len());
-    for plot in plots.iter().filter(|plot| plot.contains("<svg")) {
+    let drawn: Vec<&&str> = plots.iter().filter(|plot| plot.contains("<svg")).collect();
+    assert_eq!(drawn.len(), PICTURES, "of {} pictures", plots.len());
+    for plot in drawn {
         let plot = plot.split("</figure>").next().unwrap_or_default();
         assert!(plot.matches("<path").count() >= 8, "an empty picture: {:?}", plot.get(..80));
         assert!(!plot.contains("NaN"), "a picture with coordinates that are no numbers");
@@ -114,16 +125,97 @@ fn draws_everything(name: &str, seeds: u64, width: u32, height: u32, dark: bool)
 }
 
 #[test]
-fn desktop() {
-    draws_everything("desktop", 5, 1200, 6400, false);
+fn desktop_light_five_seeds() {
+    draws_everything("desktop", 5, false);
 }
 
 #[test]
-fn desktop_dark_single_seed() {
-    draws_everything("desktop-dark", 1, 1200, 6400, true);
+fn desktop_dark_one_seed() {
+    draws_everything("desktop-dark", 1, true);
+}
+
+/// Headless windows are never narrower than 500 pixels, so the page sits in a frame of a telephone's
+/// width and tells its parent what it looks like.
+#[test]
+fn a_telephone_shows_everything_without_scrolling_sideways() {
+    let name = "telephone";
+    let Some(browser) = browser(name) else { return };
+    let page = append(
+        &write_page("telephone-plain.html", 1),
+        "telephone-page.html",
+        "<script>document.addEventListener('drawn', () => parent.postMessage([\
+         document.querySelectorAll('figure svg').length, innerWidth, \
+         document.documentElement.scrollWidth].join(' '), '*'))</script>",
+    );
+    let file = page.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let frame = folder().join("telephone.html");
+    std::fs::write(
+        &frame,
+        format!(
+            "<!DOCTYPE html><body style=\"margin:0\"><script>addEventListener('message', \
+             (event) => document.body.dataset.seen = event.data)</script>\
+             <iframe src=\"{file}\" width=\"390\" height=\"9000\" style=\"border:0\"></iframe>"
+        ),
+    )
+    .expect("writable build directory");
+    let seen = open(browser, &frame, 500, 9000, &["--dump-dom"]);
+    assert_eq!(seen.console, Vec::<String>::new());
+    let expected = format!("data-seen=\"{PICTURES} 390 390\"");
+    let found = seen.dom.split("data-seen=").nth(1).and_then(|rest| rest.get(..20));
+    assert!(seen.dom.contains(&expected), "pictures, width, width of content: {found:?}");
+    let picture = folder().join("telephone.png");
+    open(browser, &frame, 500, 9000, &[&format!("--screenshot={}", picture.display())]);
+    assert_eq!(png_size(&picture), (500, 9000));
 }
 
 #[test]
-fn telephone() {
-    draws_everything("telephone", 1, 500, 9000, false);
+fn every_picture_can_be_saved_as_svg_and_png() {
+    let Some(browser) = browser("every_picture_can_be_saved_as_svg_and_png") else { return };
+    let page = append(
+        &write_page("save-plain.html", 1),
+        "save.html",
+        "<script>document.addEventListener('drawn', () => {\
+         const all = [...document.querySelectorAll('figure[id]')].map((figure) => figure.id);\
+         const png = all.map((id) => midhopReport.picture(id, 'png'));\
+         const svg = all.map((id) => midhopReport.picture(id, 'svg'));\
+         const good = png.filter((file) => file.address.startsWith('data:image/png;base64,iVBORw0KGgo') \
+         && file.address.length > 20000 && file.name.endsWith('.png')).length;\
+         const addresses = svg.filter((file) => file.address.startsWith('blob:')).length;\
+         document.body.dataset.saved = [all.length, good, addresses].join(' ');\
+         })</script>",
+    );
+    let seen = open(browser, &page, 1200, 2000, &["--dump-dom"]);
+    assert_eq!(seen.console, Vec::<String>::new());
+    let found = seen.dom.split("data-saved=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let found: Vec<usize> =
+        found.expect("an answer").split(' ').map(|n| n.parse().expect("a number")).collect();
+    assert!(found[0] > PICTURES, "folded pictures can be saved too");
+    assert_eq!(found, [found[0]; 3], "pictures, good PNGs, SVGs");
+}
+
+#[test]
+fn a_record_that_tries_to_run_scripts_or_to_load_something_does_neither() {
+    let name = "a_record_that_tries_to_run_scripts_or_to_load_something_does_neither";
+    let Some(browser) = browser(name) else { return };
+    let hostile = "</script><img src=https://example.invalid/x onerror=\"document.title='owned'\">";
+    let mut record = synthetic::one();
+    record.title = hostile.to_owned();
+    record.cell.insert("setup".to_owned(), hostile.to_owned());
+    record.transfers[0].name = hostile.to_owned();
+    for series in &mut record.series {
+        series.place = hostile.to_owned();
+    }
+    let plain = folder().join("hostile-plain.html");
+    let text = html(&[record], &Options::default()).expect("a page");
+    std::fs::write(&plain, text).expect("writable build directory");
+    let page = append(
+        &plain,
+        "hostile.html",
+        "<script>document.addEventListener('drawn', () => \
+         document.body.dataset.images = document.images.length)</script>",
+    );
+    let seen = open(browser, &page, 1200, 3000, &["--dump-dom"]);
+    assert_eq!(seen.console, Vec::<String>::new(), "a refused request is told on the console");
+    assert!(!seen.dom.contains("<title>owned"));
+    assert!(seen.dom.contains("data-images=\"0\""), "an image came in, or nothing was drawn");
 }

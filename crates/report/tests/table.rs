@@ -93,6 +93,20 @@ fn a_run_faster_than_physics_or_with_changed_bytes_is_invalid_whatever_it_says()
 }
 
 #[test]
+fn cells_without_a_record_and_missing_runs_are_told() {
+    let whole = synthetic::records(2);
+    assert!(!table(&whole).contains("Not the whole experiment"));
+    let mut part = whole;
+    // Both runs of the first cell, one of the second.
+    part.drain(..3);
+    let shown = table(&part);
+    assert!(
+        shown.contains("there is no record of: loss 0 %, load page, setup cubic; 1 of 35 rows"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn csv_has_one_line_per_run_and_quotes_what_must_be() {
     let mut records = few("page", "0.1 %", 2);
     records[0].title = "a, \"b\"\nc".to_owned();

@@ -5,19 +5,25 @@ use anyhow::Context;
 use midhop_experiment::record::{Record, SCHEMA};
 use midhop_report::Options;
 use serde::Deserialize;
-use std::io::{ErrorKind, Write};
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// How deep below a named directory records are looked for.
 const DEPTH_MAX: usize = 4;
 
+const WHERE_RECORDS_ARE: &str =
+    "records are what `midhop lab run --out DIR` writes and `midhop lab run --json` prints";
+
 /// Arguments of `midhop report`.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Report {
-    /// Records (JSON), or directories that hold them
-    #[arg(required = true, value_name = "DIR|FILE")]
+    /// Records (JSON, one or one a line), directories that hold them, or - for standard input
+    #[arg(required = true, value_name = "DIR|FILE|-")]
     from: Vec<PathBuf>,
     /// Write one HTML file with pictures, which opens without a network
     #[arg(long, value_name = "FILE")]
@@ -66,7 +72,7 @@ impl Report {
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.
 fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
     }
@@ -76,18 +82,19 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for place in places {
-        if place.is_dir() {
-            for file in json_files(place)? {
-                records.extend(read(&file, true)?);
+        if place.as_os_str() == "-" {
+            let text = io::read_to_string(io::stdin()).context("cannot read standard input")?;
+            records.extend(read("standard input", &text, false)?);
+        } else if place.is_dir() {
+            for file in files_of_records(place)? {
+                records.extend(read_file(&file, true)?);
             }
         } else {
-            records.extend(read(place, false)?);
+            records.extend(read_file(place, false)?);
         }
     }
     if records.is_empty() {
-        return Err(Failure::usage("no records found")
-            .hint("name a directory that `midhop lab run --out DIR` has filled, or a record's file")
-            .into());
+        return Err(Failure::usage("no records found").hint(WHERE_RECORDS_ARE).into());
     }
     records.sort_by_cached_key(|record| {
         (record.title.clone(), record.plan.get("number").and_then(serde_json::Value::as_u64))
@@ -95,8 +102,8 @@ fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Every `.json` below `directory`, in the order of their names.
-fn json_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Every `.json` and `.jsonl` below `directory`, in the order of their names.
+fn files_of_records(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut directories = vec![(directory.to_owned(), 0)];
     while let Some((directory, depth)) = directories.pop() {
@@ -106,11 +113,10 @@ fn json_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
             let entry = entry.with_context(|| format!("cannot list {}", directory.display()))?;
             let kind = entry.file_type()?;
             let path = entry.path();
+            let json = |extension: &OsStr| extension == "json" || extension == "jsonl";
             if kind.is_dir() && depth < DEPTH_MAX {
                 directories.push((path, depth + 1));
-            } else if !kind.is_dir()
-                && path.extension().is_some_and(|extension| extension == "json")
-            {
+            } else if !kind.is_dir() && path.extension().is_some_and(json) {
                 files.push(path);
             }
         }
@@ -119,43 +125,49 @@ fn json_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What tells a record from other JSON files, whatever its version.
+fn read_file(file: &Path, among_others: bool) -> anyhow::Result<Vec<Record>> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::usage(format!("cannot read {}: {error}", file.display())).hint(WHERE_RECORDS_ARE)
+    })?;
+    read(&file.display().to_string(), &text, among_others)
+}
+
+/// What tells a record from other JSON, whatever its version.
 #[derive(Deserialize)]
 struct Marks {
     schema: u32,
     #[serde(rename = "transfers")]
-    _transfers: serde::de::IgnoredAny,
+    _transfers: IgnoredAny,
     #[serde(rename = "validity")]
-    _validity: serde::de::IgnoredAny,
+    _validity: IgnoredAny,
 }
 
-/// The record in `file`. In a directory, files of other kinds are passed over.
-fn read(file: &Path, among_others: bool) -> anyhow::Result<Option<Record>> {
-    let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::usage(format!("cannot read {name}: {error}"))
-            .hint("name a record's file or a directory that holds some")
-    })?;
-    let marks = match serde_json::from_str::<Marks>(&text) {
-        Ok(marks) => marks,
-        Err(_) if among_others => return Ok(None),
-        Err(error) => {
-            return Err(Failure::usage(format!("{name} is not a record: {error}"))
-                .hint("records are the JSON files that `midhop lab run --out DIR` writes")
-                .into());
+/// The records in `text`, one after another. `among_others`: JSON of other kinds is passed over.
+fn read(name: &str, text: &str, among_others: bool) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<&RawValue>() {
+        let parsed = value.and_then(|raw| Ok((raw, serde_json::from_str::<Marks>(raw.get())?)));
+        let (raw, marks) = match parsed {
+            Ok(parsed) => parsed,
+            Err(_) if among_others => return Ok(records),
+            Err(error) => {
+                return Err(Failure::usage(format!("{name} is not a record: {error}"))
+                    .hint(WHERE_RECORDS_ARE)
+                    .into());
+            }
+        };
+        if marks.schema != SCHEMA {
+            return Err(Failure::usage(format!(
+                "{name} is a record of version {}, this midhop reads version {SCHEMA}",
+                marks.schema
+            ))
+            .hint("make the report with the midhop that made the record")
+            .into());
         }
-    };
-    if marks.schema != SCHEMA {
-        return Err(Failure::usage(format!(
-            "{name} is a record of version {}, this midhop reads version {SCHEMA}",
-            marks.schema
-        ))
-        .hint("make the report with the midhop that made the record")
-        .into());
+        records.push(serde_json::from_str(raw.get()).map_err(|error| {
+            Failure::usage(format!("{name} is a damaged record: {error}"))
+                .hint("run that cell again, or move the file away")
+        })?);
     }
-    let record = serde_json::from_str(&text).map_err(|error| {
-        Failure::usage(format!("{name} is a damaged record: {error}"))
-            .hint("run that cell again, or move the file away")
-    })?;
-    Ok(Some(record))
+    Ok(records)
 }

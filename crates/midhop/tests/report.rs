@@ -1,0 +1,114 @@
+//! `midhop report` as a user meets it.
+
+use midhop_experiment::record::{Environment, Record, SCHEMA, TransferResult, Validity};
+use midhop_units::{Bytes, Duration, Rate, Seed};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn record(number: u64, setup: &str, took_s: u64) -> Record {
+    Record {
+        schema: SCHEMA,
+        title: "Two setups".to_owned(),
+        cell: BTreeMap::from([("setup".to_owned(), setup.to_owned())]),
+        seed: Seed(1),
+        plan: serde_json::json!({ "number": number }),
+        environment: Environment::default(),
+        validity: Validity::default(),
+        transfers: vec![TransferResult {
+            name: "file".to_owned(),
+            complete: true,
+            took: Duration::from_s(took_s),
+            bytes: Bytes::new(5_000_000),
+            goodput: Rate::of(Bytes::new(5_000_000), Duration::from_s(took_s)),
+            limit: None,
+            flows: Vec::new(),
+            objects: Vec::new(),
+        }],
+        links: Vec::new(),
+        series: Vec::new(),
+    }
+}
+
+fn write(directory: &Path, name: &str, record: &Record) {
+    let text = serde_json::to_vec(record).expect("a record is JSON");
+    std::fs::write(directory.join(name), text).expect("writable");
+}
+
+fn midhop(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .arg("report")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // A program that refuses its arguments does not read; that is not this test's failure.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("the program ends")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_directory_becomes_a_table_in_the_order_of_the_plan_and_a_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), "a.json", &record(1, "slow", 10));
+    write(directory.path(), "b.json", &record(0, "fast", 4));
+    std::fs::write(directory.path().join("other.json"), "{\"a\": 1}").expect("writable");
+    let page = directory.path().join("report.html");
+    let out = midhop(
+        &[&directory.path().display().to_string(), "--out", &page.display().to_string()],
+        "",
+    );
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let table = text(&out.stdout);
+    let (fast, slow) = (table.find("fast").expect("fast"), table.find("slow").expect("slow"));
+    assert!(fast < slow, "{table}");
+    assert!(table.contains("4.00") && table.contains("10.00"), "{table}");
+    assert!(std::fs::read_to_string(page).expect("a page").contains("<h1>Two setups</h1>"));
+}
+
+#[test]
+fn lines_on_standard_input_become_csv_and_json() {
+    let lines: String = [record(0, "fast", 4), record(1, "slow", 10)]
+        .iter()
+        .map(|record| serde_json::to_string(record).expect("JSON") + "\n")
+        .collect();
+    let csv = midhop(&["-", "--csv"], &lines);
+    assert!(csv.status.success(), "{}", text(&csv.stderr));
+    assert_eq!(text(&csv.stdout).lines().count(), 3);
+    let json = midhop(&["-", "--json"], &lines);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(value["runs"][1]["time_s"], 10.0);
+}
+
+#[test]
+fn what_is_no_record_is_refused_with_a_hint() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    let file = directory.path().join("x.json").display().to_string();
+    let refused = |what: &str, expected: &str| {
+        let out = midhop(&[what], "");
+        assert_eq!(out.status.code(), Some(64), "{}", text(&out.stderr));
+        let said = text(&out.stderr);
+        assert!(said.contains(expected) && said.contains("hint: "), "{said}");
+        assert_eq!(text(&out.stdout), "");
+    };
+    refused(&place, "no records found");
+    refused(&file, "cannot read");
+    std::fs::write(&file, "{").expect("writable");
+    refused(&file, "is not a record");
+    let newer = Record { schema: SCHEMA + 1, ..record(0, "fast", 4) };
+    write(directory.path(), "x.json", &newer);
+    refused(&file, "is a record of version");
+    refused(&place, "is a record of version");
+    let mut damaged = serde_json::to_value(record(0, "fast", 4)).expect("JSON");
+    damaged["seed"] = "one".into();
+    std::fs::write(&file, damaged.to_string()).expect("writable");
+    refused(&file, "is a damaged record");
+}

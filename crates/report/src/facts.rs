@@ -1,0 +1,201 @@
+//! What was run, in a few lines at the head of the page.
+
+use crate::axes::{Axes, Role};
+use crate::date::utc;
+use crate::figures::distinct;
+use crate::page::count;
+use midhop_experiment::record::Record;
+use serde_json::Value;
+
+/// Name and value of each fact; facts that the records do not give are left out.
+pub(crate) fn of(records: &[Record]) -> Vec<(&'static str, String)> {
+    if records.is_empty() {
+        return vec![("Runs", "none".to_owned())];
+    }
+    let mut facts = vec![("Runs", runs(records))];
+    let axes = Axes::of(records);
+    for axis in &axes.0 {
+        let labels: Vec<String> = axis.labels.iter().map(|label| axis.shown(label)).collect();
+        let what = if axis.role == Role::Constant { "Fixed" } else { "Varied" };
+        facts.push((what, format!("{}: {}", axis.name, labels.join(", "))));
+    }
+    let links = distinct(records.iter().flat_map(|record| links(&record.plan)));
+    facts.extend(links.into_iter().map(|link| ("Link", link)));
+    let transfers = distinct(records.iter().flat_map(|record| transfers(&record.plan)));
+    facts.extend(transfers.into_iter().map(|transfer| ("Transfer", transfer)));
+    facts.push(("When", when(records)));
+    facts.push(("Versions", versions(records)));
+    facts.push(("Machine", machine(records)));
+    facts.retain(|(_, value)| !value.is_empty());
+    facts
+}
+
+fn runs(records: &[Record]) -> String {
+    let cells = distinct(records.iter().map(|record| format!("{:?}", record.cell))).len();
+    let seeds = distinct(records.iter().map(|record| record.seed.to_string()));
+    let seeds = if seeds.len() == 1 {
+        format!("seed {}", seeds[0])
+    } else {
+        format!("seeds {}", seeds.join(", "))
+    };
+    let runs = count(records.len(), "run");
+    if cells == records.len() {
+        format!("{runs}, one for each cell of the experiment, {seeds}")
+    } else {
+        format!("{runs} in {}, {seeds}", count(cells, "cell"))
+    }
+}
+
+/// One line per link that limits anything, from a resolved plan; none from a plan of another shape.
+fn links(plan: &Value) -> Vec<String> {
+    let links = plan.get("links").and_then(Value::as_array);
+    links
+        .into_iter()
+        .flatten()
+        .filter_map(|link| {
+            let name = link.get("name")?.as_str()?;
+            let [first, second] = &link.get("between")?.as_array()?[..] else { return None };
+            let (down, up) = (direction(link.get("down")?), direction(link.get("up")?));
+            let ways = if down == up {
+                format!("{down} each way")
+            } else {
+                format!("{down} down, {up} up")
+            };
+            Some(format!("{name}, {} – {}: {ways}", first.as_str()?, second.as_str()?))
+        })
+        .collect()
+}
+
+/// Rate, delay and queue of one direction, as far as they are one value each.
+fn direction(plan: &Value) -> String {
+    let one = |key: &str| match plan.get(key) {
+        Some(Value::String(value)) => Some(value.clone()),
+        Some(Value::Object(_) | Value::Array(_)) => Some(format!("{key} that varies")),
+        _ => None,
+    };
+    let queue = one("queue").map(|queue| format!("queue {queue}"));
+    let parts: Vec<String> = [one("rate"), one("delay"), queue].into_iter().flatten().collect();
+    parts.join(", ")
+}
+
+/// One line per transfer of a resolved plan.
+fn transfers(plan: &Value) -> Vec<String> {
+    let transfers = plan.get("transfers").and_then(Value::as_array);
+    transfers
+        .into_iter()
+        .flatten()
+        .filter_map(|transfer| {
+            let name = transfer.get("name")?.as_str()?;
+            let (from, to) = (transfer.get("from")?.as_str()?, transfer.get("to")?.as_str()?);
+            let work = transfer.get("work")?;
+            let text = |key: &str| work.get(key).and_then(Value::as_str);
+            let flows = work.get("flows").and_then(Value::as_u64).unwrap_or(1);
+            let what = match work.get("kind")?.as_str()? {
+                "objects" => {
+                    let sizes = work.get("sizes")?.as_array()?;
+                    let bytes: u64 = sizes
+                        .iter()
+                        .filter_map(|size| size.as_str()?.parse::<midhop_units::Bytes>().ok())
+                        .map(midhop_units::Bytes::get)
+                        .sum();
+                    let bytes = midhop_units::Bytes::new(bytes);
+                    format!("a page of {} with {bytes} together", count(sizes.len(), "object"))
+                }
+                "bytes" if flows > 1 => format!("{} on each of {flows} connections", text("each")?),
+                "bytes" => text("each")?.to_owned(),
+                "time" if flows > 1 => {
+                    format!("{flows} connections at once for {}", text("span")?)
+                }
+                "time" => format!("one connection for {}", text("span")?),
+                _ => return None,
+            };
+            Some(format!("{name}: {what}, from {from} to {to}"))
+        })
+        .collect()
+}
+
+fn when(records: &[Record]) -> String {
+    let environments = || records.iter().map(|record| &record.environment);
+    let first = environments().map(|environment| environment.started_unix_s).min().unwrap_or(0);
+    let last = environments()
+        .map(|environment| {
+            environment.started_unix_s.saturating_add(environment.took.as_s_f64().ceil() as u64)
+        })
+        .max()
+        .unwrap_or(0);
+    format!("{}, {} s from the first run's start to the last one's end", utc(first), last - first)
+}
+
+fn versions(records: &[Record]) -> String {
+    let versions = distinct(records.iter().map(|record| {
+        let parts = record.environment.versions.iter();
+        parts.map(|(part, version)| format!("{part} {version}")).collect::<Vec<_>>().join(", ")
+    }));
+    versions.join(" / ")
+}
+
+fn machine(records: &[Record]) -> String {
+    let environments = || records.iter().map(|record| &record.environment);
+    let processors = distinct(
+        environments().map(|environment| count(environment.processors as usize, "processor")),
+    );
+    let runners = distinct(environments().map(|environment| {
+        let privilege = if environment.privileged { "as root" } else { "without root" };
+        match environment.runner.as_str() {
+            "lab" => format!("real kernels on emulated links, {privilege}"),
+            "sim" => "simulated".to_owned(),
+            other => format!("{other}, {privilege}"),
+        }
+    }));
+    let loads: Vec<f64> = environments().map(|environment| environment.load).collect();
+    let low = loads.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = loads.iter().copied().fold(0.0, f64::max);
+    format!(
+        "{}; {}, load average {low:.1} to {high:.1}",
+        runners.join(" / "),
+        processors.join(" / ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::Scenario;
+
+    #[test]
+    fn the_plan_of_the_demo_is_told_in_words() {
+        let text = include_str!("../../../scenarios/geo-demo.toml");
+        let plans = Scenario::parse("geo-demo.toml", text).and_then(|scenario| scenario.plans());
+        let plans = plans.expect("the demo is a scenario");
+        let plans: Vec<Value> =
+            plans.iter().map(|plan| serde_json::to_value(plan).expect("JSON")).collect();
+        let links = distinct(plans.iter().flat_map(links));
+        let satellite: Vec<&String> =
+            links.iter().filter(|link| link.starts_with("satellite, ")).collect();
+        assert_eq!(satellite.len(), 1, "{links:?}");
+        assert!(
+            satellite[0].contains("terminal – gateway: 20 Mbit/s, 295 ms, queue "),
+            "{links:?}"
+        );
+        let transfers = distinct(plans.iter().flat_map(transfers));
+        assert_eq!(
+            transfers,
+            [
+                "page: a page of 7 objects with 4.955 MB together, from server to client",
+                "file: 5 MB, from server to client",
+                "flows: 4 connections at once for 20 s, from server to client",
+            ]
+        );
+    }
+
+    #[test]
+    fn plans_of_other_shapes_are_passed_over() {
+        for plan in [
+            Value::Null,
+            serde_json::json!({ "links": 3, "transfers": "none" }),
+            serde_json::json!({ "links": [{ "name": "x", "between": ["a"] }], "transfers": [[]] }),
+        ] {
+            assert_eq!((links(&plan), transfers(&plan)), (Vec::new(), Vec::new()));
+        }
+    }
+}
