@@ -30,6 +30,7 @@ pub(crate) fn lines(
     let several_seeds = rows.iter().any(|row| row.seeds.len() > 1);
     let sections = distinct(drawn.iter().map(|record| section(record)));
     let mut figures = Vec::new();
+    let mut shown: Vec<Key> = Vec::new();
     for name in &sections {
         let here: Vec<&Record> =
             drawn.iter().copied().filter(|record| &section(record) == name).collect();
@@ -53,10 +54,13 @@ pub(crate) fn lines(
                     })
                     .collect();
             }
-            figure.until = until(&figure.curves);
-            figure.caption = caption(&key, &figure, configurations, several_seeds);
             figures.push(figure);
+            shown.push(key);
         }
+    }
+    align_time(&mut figures);
+    for (figure, key) in figures.iter_mut().zip(&shown) {
+        figure.caption = caption(key, figure, configurations, several_seeds);
     }
     fold_quiet_queues(&mut figures);
     figures
@@ -239,6 +243,25 @@ fn until(curves: &[Curve]) -> f64 {
     }
 }
 
+/// Gives all figures of a section one time axis, that of what the section is about: the transfers.
+fn align_time(figures: &mut [Lines]) {
+    let sections = distinct(figures.iter().map(|figure| figure.section.clone()));
+    for section in sections {
+        let here = || figures.iter().filter(|figure| figure.section == section);
+        let about = |goodput: bool| {
+            here()
+                .filter(|figure| !goodput || figure.title.ends_with(": goodput"))
+                .map(|figure| until(&figure.curves))
+                .fold(0.0, f64::max)
+        };
+        let end = if about(true) > 0.0 { about(true) } else { about(false) };
+        figures
+            .iter_mut()
+            .filter(|figure| figure.section == section)
+            .for_each(|figure| figure.until = end);
+    }
+}
+
 /// Names those whose curves go on beyond the axis, and until when; empty if none do.
 fn beyond(figure: &Lines, configurations: &[String]) -> String {
     let mut late: BTreeMap<usize, f64> = BTreeMap::new();
@@ -334,6 +357,15 @@ fn caption(key: &Key, figure: &Lines, configurations: &[String], several_seeds: 
             text.push_str(&format!(", {} Mbit/s", three_digits(*limit)));
         }
         text.push('.');
+    }
+    let above = |curve: &Curve| {
+        let limit = figure.limits.get(curve.panel).copied().flatten();
+        limit.is_some_and(|limit| curve.points.iter().any(|point| point[1] > limit * 1.02))
+    };
+    if figure.curves.iter().any(above) {
+        text.push_str(
+            " Short peaks above it are data that had arrived before and waited for a lost segment.",
+        );
     }
     text.push_str(&beyond(figure, configurations));
     if figure.curves.iter().any(|curve| curve.flow.is_some_and(|flow| flow > 0)) {

@@ -57,9 +57,9 @@ fn links(plan: &Value) -> Vec<String> {
             let [first, second] = &link.get("between")?.as_array()?[..] else { return None };
             let (down, up) = (direction(link.get("down")?), direction(link.get("up")?));
             let ways = if down == up {
-                format!("{down} each way")
+                format!("each way {down}")
             } else {
-                format!("{down} down, {up} up")
+                format!("down {down}; up {up}")
             };
             Some(format!("{name}, {} – {}: {ways}", first.as_str()?, second.as_str()?))
         })
@@ -126,12 +126,15 @@ fn when(records: &[Record]) -> String {
     format!("{}, {} s from the first run's start to the last one's end", utc(first), last - first)
 }
 
+/// Each part with its version; several where runs differ.
 fn versions(records: &[Record]) -> String {
-    let versions = distinct(records.iter().map(|record| {
-        let parts = record.environment.versions.iter();
-        parts.map(|(part, version)| format!("{part} {version}")).collect::<Vec<_>>().join(", ")
-    }));
-    versions.join(" / ")
+    let parts =
+        distinct(records.iter().flat_map(|record| record.environment.versions.keys().cloned()));
+    let versions = parts.iter().map(|part| {
+        let found = records.iter().filter_map(|record| record.environment.versions.get(part));
+        format!("{part} {}", distinct(found.cloned()).join(" and "))
+    });
+    versions.collect::<Vec<_>>().join(", ")
 }
 
 fn machine(records: &[Record]) -> String {
@@ -174,7 +177,7 @@ mod tests {
             links.iter().filter(|link| link.starts_with("satellite, ")).collect();
         assert_eq!(satellite.len(), 1, "{links:?}");
         assert!(
-            satellite[0].contains("terminal – gateway: 20 Mbit/s, 295 ms, queue "),
+            satellite[0].contains("terminal – gateway: down 20 Mbit/s, 295 ms, queue "),
             "{links:?}"
         );
         let transfers = distinct(plans.iter().flat_map(transfers));
