@@ -1,5 +1,258 @@
 //! Listeners for clients that ask for the proxy: HTTP CONNECT and SOCKS5.
+//!
+//! A thread of its own accepts, listens to what each client wants ([`handshake`]), opens the far side
+//! and hands both to the data plane, where such a flow is like any other but for one thing: the
+//! server sees this host's address.
+//!
+//! Invariant: a client that is not heard out, not allowed or not connected never reaches the data
+//! plane; those on their way are at most `limits.pending`, and each has at most
+//! `explicit.request_timeout` to say what it wants.
 
+mod dial;
 pub mod handshake;
 mod http;
 mod socks;
+
+use crate::{
+    failure::Failure,
+    handover::{Asked, Handover},
+    leg::Egress,
+};
+use dial::Dialled;
+use handshake::{Handshake, Outcome, Protocol, State, Target};
+use midhop_pep::config::Plan;
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    rc::Rc,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::{Semaphore, watch},
+    task::{LocalSet, spawn_local},
+    time,
+};
+
+/// The most that is read of a client at once; what follows its request is never more than this, and
+/// an empty socket towards the server always takes as much.
+const PIECE: usize = 4096;
+/// How long a refused client may take to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long accepting rests when there are no descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+/// Opened listeners, before anything is served.
+#[derive(Debug, Default)]
+pub struct Listeners(Vec<(Protocol, TcpListener)>);
+
+impl Listeners {
+    /// Listens where the plan says.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on.
+    pub fn open(plan: &Plan) -> Result<Self, Failure> {
+        let mut opened = Vec::new();
+        for (protocol, key, addresses) in [
+            (Protocol::HttpConnect, "explicit.http_connect", &plan.explicit.http_connect),
+            (Protocol::Socks5, "explicit.socks5", &plan.explicit.socks5),
+        ] {
+            for &address in addresses.iter() {
+                let listener = crate::run::listen(address, key)?;
+                opened.push((protocol, listener));
+            }
+        }
+        Ok(Self(opened))
+    }
+
+    /// Serves them on a thread of its own.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn serve(
+        self,
+        plan: watch::Receiver<Arc<Plan>>,
+        handover: Handover,
+    ) -> Result<Explicit, Failure> {
+        let (stage, staged) = watch::channel(Stage::Open);
+        if self.0.is_empty() {
+            return Ok(Explicit { stage, thread: None });
+        }
+        let failure =
+            |error: io::Error| Failure::run("explicit listeners cannot be served").because(error);
+        let thread = thread::Builder::new()
+            .name("explicit".to_owned())
+            .spawn(move || {
+                let egress = Egress::open()?;
+                let places = Semaphore::new(places(&plan.borrow()));
+                let desk = Rc::new(Desk { plan, handover, egress, places: Arc::new(places) });
+                run(self.0, &desk, staged)
+            })
+            .map_err(failure)?;
+        Ok(Explicit { stage, thread: Some(thread) })
+    }
+}
+
+fn places(plan: &Plan) -> usize {
+    usize::try_from(plan.limits.pending).unwrap_or(Semaphore::MAX_PERMITS)
+}
+
+/// Served listeners; dropping this ends them and every handshake on its way.
+#[derive(Debug)]
+pub struct Explicit {
+    stage: watch::Sender<Stage>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Closing,
+    Ended,
+}
+
+impl Explicit {
+    /// Accepts no new clients from now on; those on their way go on.
+    pub fn close(&self) {
+        self.stage.send_replace(Stage::Closing);
+    }
+}
+
+impl Drop for Explicit {
+    fn drop(&mut self) {
+        self.stage.send_replace(Stage::Ended);
+        match self.thread.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(error))) => tracing::error!(%error, "explicit listeners ended early"),
+            Some(Err(_)) => tracing::error!("explicit listeners panicked"),
+        }
+    }
+}
+
+/// What the clients of one daemon share.
+#[derive(Debug)]
+struct Desk {
+    plan: watch::Receiver<Arc<Plan>>,
+    handover: Handover,
+    egress: Egress,
+    places: Arc<Semaphore>,
+}
+
+fn run(
+    listeners: Vec<(Protocol, TcpListener)>,
+    desk: &Rc<Desk>,
+    mut stage: watch::Receiver<Stage>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut accepting = Vec::new();
+        for (protocol, listener) in listeners {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            accepting.push(spawn_local(accept(desk.clone(), protocol, listener)));
+        }
+        // A closed channel means that the daemon is gone: an end as well.
+        let _ = stage.wait_for(|stage| *stage != Stage::Open).await;
+        accepting.iter().for_each(tokio::task::JoinHandle::abort);
+        let _ = stage.wait_for(|stage| *stage == Stage::Ended).await;
+        Ok(())
+    })
+}
+
+async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpListener) {
+    loop {
+        // Never closed: the desk holds it.
+        let Ok(place) = desk.places.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, peer)) => {
+                let desk = desk.clone();
+                spawn_local(async move {
+                    if let Err(error) = serve(&desk, protocol, client, peer).await {
+                        tracing::debug!(%peer, %error, "a client left before it was served");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "explicit listeners rest: a client was not accepted");
+                time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+/// Hears one client out, opens the far side, and hands both to the data plane.
+async fn serve(
+    desk: &Desk,
+    protocol: Protocol,
+    mut client: TcpStream,
+    peer: SocketAddr,
+) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let plan = desk.plan.borrow().clone();
+    let mut handshake = Handshake::new(protocol);
+    let patience = plan.explicit.request_timeout.into();
+    let heard = time::timeout(patience, hear(&mut client, &mut handshake)).await;
+    let Some(target) = heard.unwrap_or_else(|_| {
+        handshake.handle_timeout();
+        Ok(None)
+    })?
+    else {
+        return part(client, &mut handshake).await;
+    };
+    let dialled = dial::dial(&plan, desk, &client, peer, &target).await;
+    let outcome = match &dialled {
+        Ok(dialled) => dialled.server.local_addr().map_or(Outcome::Failed, Outcome::Connected),
+        Err(outcome) => *outcome,
+    };
+    tracing::debug!(%peer, %target, ?outcome, "a client asked");
+    handshake.answer(outcome);
+    let (Ok(dialled), State::Connected) = (dialled, handshake.state()) else {
+        return part(client, &mut handshake).await;
+    };
+    let Dialled { mut server, legs: [client_leg, server_leg], ticket } = dialled;
+    if let Some(output) = handshake.poll_output() {
+        client.write_all(&output).await?;
+    }
+    server.write_all(&handshake.into_rest()).await?;
+    let (client, server) = (client.into_std()?, server.into_std()?);
+    desk.handover.carry(Asked { client, server, client_leg, server_leg, ticket })
+}
+
+/// Reads until the client has said where it wants to go; none if it talks nonsense or leaves.
+async fn hear(client: &mut TcpStream, handshake: &mut Handshake) -> io::Result<Option<Target>> {
+    let mut piece = [0; PIECE];
+    while handshake.wants_input() {
+        let length = client.read(&mut piece).await?;
+        if length == 0 {
+            return Ok(None);
+        }
+        handshake.handle_input(piece.get(..length).unwrap_or_default());
+        if *handshake.state() == State::Refused {
+            break;
+        }
+        if let Some(output) = handshake.poll_output() {
+            client.write_all(&output).await?;
+        }
+    }
+    Ok(match handshake.state() {
+        State::Asked(target) => Some(target.clone()),
+        _ => None,
+    })
+}
+
+/// Says why, and lets the client read it: a socket closed on unread bytes would reset instead.
+async fn part(mut client: TcpStream, handshake: &mut Handshake) -> io::Result<()> {
+    let farewell = async {
+        if let Some(output) = handshake.poll_output() {
+            client.write_all(&output).await?;
+        }
+        client.shutdown().await?;
+        let mut rest = [0; PIECE];
+        while client.read(&mut rest).await? > 0 {}
+        Ok(())
+    };
+    time::timeout(FAREWELL, farewell).await.unwrap_or(Ok(()))
+}

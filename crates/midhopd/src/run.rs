@@ -8,6 +8,7 @@ use crate::{
     cli,
     congestion::Congestion,
     daemon::DataPlane,
+    explicit::{self, Explicit},
     failure::Failure,
     logging::Logging,
     notify::{self, Notice},
@@ -145,7 +146,9 @@ enum Order {
 
 /// A running daemon.
 struct Daemon {
-    // Declared in the order in which things go: the data plane first, with its interception.
+    // Declared in the order in which things go: first whoever hands flows to the data plane, then
+    // the data plane with its interception.
+    explicit: Explicit,
     data_plane: DataPlane,
     congestion: Congestion,
     plan: Plan,
@@ -161,6 +164,7 @@ impl Daemon {
             .iter()
             .map(|address| listen(*address, "admin.listen"))
             .collect::<Result<Vec<_>, _>>()?;
+        let explicit = explicit::Listeners::open(&plan)?;
         let mut congestion = Congestion::default();
         congestion.activate(&mut plan)?;
         // Two sockets a flow, pipes, and some for ourselves.
@@ -168,11 +172,15 @@ impl Daemon {
         privileges::drop_unneeded()?;
         let data_plane = DataPlane::start(plan.clone())
             .map_err(|error| Failure::run("the data plane did not start").because(error))?;
+        let explicit = explicit.serve(data_plane.plan(), data_plane.handover())?;
         let draining = Arc::new(AtomicBool::new(false));
-        let daemon = Self { data_plane, congestion, plan, logging, draining };
+        let daemon = Self { explicit, data_plane, congestion, plan, logging, draining };
         let source = daemon.status_source();
         for listener in admin {
-            tokio::spawn(admin::serve(listener, source.clone()));
+            let served = tokio::net::TcpListener::from_std(listener).map_err(|error| {
+                Failure::run("the admin server cannot be served").because(error)
+            })?;
+            tokio::spawn(admin::serve(served, source.clone()));
         }
         Ok(daemon)
     }
@@ -219,6 +227,7 @@ impl Daemon {
     fn take_no_more(&mut self) {
         self.draining.store(true, Relaxed);
         self.data_plane.end_interception();
+        self.explicit.close();
     }
 
     /// Waits for the live flows: to their end, or to the end of patience.
@@ -253,10 +262,10 @@ async fn ended_by(signals: &mut Signals) {
 }
 
 /// Listens on `address`, for which `key` asks.
-fn listen(address: SocketAddr, key: &str) -> Result<tokio::net::TcpListener, Failure> {
+pub(crate) fn listen(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
     let listening = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
-        tokio::net::TcpListener::from_std(listener)
+        Ok(listener)
     });
     listening.map_err(|error| {
         Failure::run(format!("{key}: cannot listen on {address}"))
