@@ -12,11 +12,11 @@ use crate::reconfiguration::Reconfiguration;
 use midhop_units::{Bytes, Instant, Rate};
 
 /// Packets are taken to be no larger than this, so that their work fits 64 bits.
-const PACKET_MAX: u64 = 1 << 30;
+pub(crate) const PACKET_MAX: Bytes = Bytes::new(1 << 30);
 
-/// The work that a packet of this size is.
+/// The work that this many bytes are.
 pub(crate) fn work(size: Bytes) -> u64 {
-    size.get().min(PACKET_MAX) * 8_000_000_000
+    size.get().saturating_mul(8_000_000_000)
 }
 
 /// A rate that holds for a while.

@@ -89,6 +89,13 @@ impl DamaSpec {
 /// Measured rates are averaged over about this many superframes.
 const RATE_SMOOTHING: u64 = 8;
 
+/// What one plan grants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Grant {
+    by_rate: u64,
+    by_volume: u64,
+}
+
 /// The terminal's requests and what the network's control centre makes of them.
 ///
 /// Time runs in superframes. At the beginning of each, the terminal says what it needs; the request
@@ -106,9 +113,10 @@ pub(crate) struct Dama {
     /// What may still be sent in it.
     room: u64,
     /// What the plans under way grant: the next superframe first.
-    granted: VecDeque<u64>,
-    granted_sum: u64,
-    /// Volume asked for that no plan has granted yet.
+    granted: VecDeque<Grant>,
+    /// Volume asked for and not yet come.
+    asked: u64,
+    /// The part of it that no plan has granted yet.
     owed: u64,
     /// What arrived in the running superframe.
     arrived: u64,
@@ -126,8 +134,8 @@ impl Dama {
             start,
             superframe: 0,
             room: 0,
-            granted: (0..latency).map(|_| 0).collect(),
-            granted_sum: 0,
+            granted: (0..latency).map(|_| Grant::default()).collect(),
+            asked: 0,
             owed: 0,
             arrived: 0,
             arriving: 0,
@@ -164,7 +172,8 @@ impl Dama {
 
     /// At which rate one may send at `now`, and until when.
     pub(crate) fn at(&self, now: Instant, carrier: u64) -> (u64, Instant) {
-        let next = Duration::from_ns(self.plan.superframe.as_ns() * (self.superframe + 1));
+        let next =
+            Duration::from_ns(self.plan.superframe.as_ns().saturating_mul(self.superframe + 1));
         let end = self.start + next;
         if self.room == 0 || carrier == 0 {
             return (0, end);
@@ -173,9 +182,9 @@ impl Dama {
     }
 
     fn begin_superframe(&mut self, backlog: u64, carrier: u64) {
-        let now_granted = self.granted.pop_front().unwrap_or(0);
-        self.granted_sum -= now_granted;
-        self.room = self.unasked().saturating_add(now_granted);
+        let grant = self.granted.pop_front().unwrap_or_default();
+        self.asked -= grant.by_volume;
+        self.room = self.unasked() + grant.by_rate + grant.by_volume;
 
         let arrived = std::mem::take(&mut self.arrived);
         if arrived > 0 {
@@ -194,20 +203,21 @@ impl Dama {
             .min(superframe_room);
         if self.plan.vbdc {
             let unasked_till_then = self.unasked().saturating_mul(self.granted.len() as u64 + 1);
-            let coming = self.room.saturating_add(self.granted_sum).saturating_add(self.owed);
-            let coming = coming.saturating_add(unasked_till_then).saturating_add(by_rate);
-            self.owed = self.owed.saturating_add(backlog.saturating_sub(coming));
+            // Capacity by rate is for what arrives meanwhile: it does not make the backlog smaller.
+            let coming = self.room.saturating_add(self.asked).saturating_add(unasked_till_then);
+            let request = backlog.saturating_sub(coming);
+            self.asked += request;
+            self.owed += request;
         }
         let by_volume = self.owed.min(superframe_room - by_rate);
         self.owed -= by_volume;
-        self.granted.push_back(by_rate + by_volume);
-        self.granted_sum += by_rate + by_volume;
+        self.granted.push_back(Grant { by_rate, by_volume });
     }
 
     /// Whether nothing would change but the number of the superframe.
     fn quiet(&self) -> bool {
-        self.granted_sum == 0
-            && self.owed == 0
+        self.asked == 0
+            && self.granted.iter().all(|grant| *grant == Grant::default())
             && self.arrived == 0
             && self.arriving < RATE_SMOOTHING * 8_000_000_000
     }
@@ -215,10 +225,11 @@ impl Dama {
     /// Granted in each superframe without asking.
     fn unasked(&self) -> u64 {
         self.in_superframe(self.plan.cra.bits_per_s())
-            .saturating_add(self.in_superframe(self.plan.fca.bits_per_s()))
+            + self.in_superframe(self.plan.fca.bits_per_s())
     }
 
     fn in_superframe(&self, bits_per_s: u64) -> u64 {
-        bits_per_s.saturating_mul(self.plan.superframe.as_ns())
+        // An eighth of all numbers: sums of several stay in range, and no queue is that long.
+        bits_per_s.saturating_mul(self.plan.superframe.as_ns()).min(u64::MAX / 8)
     }
 }

@@ -1,7 +1,7 @@
 //! One direction of a link at work.
 
 use crate::acm::Acm;
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, PACKET_MAX};
 use crate::channel::Channel;
 use crate::counters::{Cause, Counters};
 use crate::flight::Flight;
@@ -10,6 +10,9 @@ use crate::queue::{Queue, Waiting};
 use crate::reconfiguration::Reconfiguration;
 use crate::sender::Sender;
 use midhop_units::{Bytes, Instant, Seed};
+
+/// The last moment of any run: after it comes only [`Instant::NEVER`].
+const LAST: Instant = Instant::from_ns(u64::MAX - 1);
 
 /// Which way packets go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +69,9 @@ impl<P: Clone> Link<P> {
     ///
     /// `seed` is the link's own, the same for both directions: each direction draws from streams of
     /// its own, but reconfigurations hit both together.
+    ///
+    /// # Panics
+    /// Here or later, when `plan` is one that [`crate::DirectionSpec::resolve`] would not have given.
     pub fn new(plan: &DirectionPlan, direction: Direction, seed: Seed, start: Instant) -> Self {
         let own_seed = seed.derive(direction.name());
         let acm = plan.acm.as_ref().map(|plan| Acm::new(plan, start));
@@ -84,8 +90,10 @@ impl<P: Clone> Link<P> {
         }
     }
 
-    /// Takes a packet of `size` bytes that reaches the link at `now`.
+    /// Takes a packet of `size` bytes that reaches the link at `now`. One larger than 1 GiB counts as
+    /// 1 GiB.
     pub fn handle_input(&mut self, now: Instant, size: Bytes, packet: P) {
+        let size = size.min(PACKET_MAX);
         self.handle_timeout(now);
         self.counters.packets_in += 1;
         self.counters.bytes_in += size;
@@ -109,7 +117,7 @@ impl<P: Clone> Link<P> {
 
     /// Does everything that was due by `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.min(LAST));
         while self.sender.wake() <= self.now {
             let Some(sent) = self.sender.step(self.queue.bytes()) else { continue };
             self.counters.packets_sent += 1;
@@ -132,7 +140,7 @@ impl<P: Clone> Link<P> {
 
     /// The next packet that has come out by `now`.
     pub fn poll_output(&mut self, now: Instant) -> Option<Arrival<P>> {
-        let arrived = self.flight.arrive(now)?;
+        let arrived = self.flight.arrive(now.min(LAST))?;
         self.counters.packets_out += 1;
         self.counters.bytes_out += arrived.size;
         Some(Arrival { packet: arrived.packet, size: arrived.size, due: arrived.due })

@@ -1,6 +1,6 @@
 //! Times at which the link is down.
 
-use crate::resolve::{ResolveError, check_positive_time, check_time};
+use crate::resolve::{DELAY_MAX, ResolveError, check_number, check_positive_time, check_time};
 use midhop_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl Outage {
         check_positive_time("outages.length", self.length)?;
         check_time("outages.start", self.start)?;
         if let Some(every) = self.every {
-            check_time("outages.every", every)?;
+            check_number("outages.every (ms)", every.as_ms_f64(), 1.0..=DELAY_MAX.as_ms_f64())?;
             if every <= self.length {
                 return Err(ResolveError::out_of_range(
                     "outages.every",

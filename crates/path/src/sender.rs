@@ -112,7 +112,7 @@ impl<P> Sender<P> {
     fn plan_ahead(&mut self, now: Instant, queued: Bytes) {
         let Some(sending) = &mut self.sending else { return };
         let left = sending.left;
-        let segment = self.capacity.at(now, || left.saturating_add(work_of_many(queued)));
+        let segment = self.capacity.at(now, || left.saturating_add(work(queued)));
         sending.rate = segment.rate;
         let finished = match segment.rate {
             _ if left == 0 => now,
@@ -132,9 +132,4 @@ impl<P> Sender<P> {
             assert!(sending.left <= work(sending.size), "more left than there was");
         }
     }
-}
-
-/// The work that all that waits will be.
-fn work_of_many(bytes: Bytes) -> u64 {
-    bytes.get().saturating_mul(8_000_000_000)
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// The most steps a trace may have: two hours at ten steps a second, with room to spare.
 const STEPS_MAX: usize = 100_000;
+/// The shortest mean time between changes: a link that changes faster than it sends packets would
+/// cost more than the packets.
+const STEP_MIN: Duration = Duration::from_us(10);
 
 /// A step function of time: `steps[i].1` holds from `steps[i].0` until the next step.
 ///
@@ -79,6 +82,9 @@ impl<T: Copy> Trace<T> {
             Some(period) if period <= last => {
                 refused("repeats before its last step: make `repeat` longer than the last time")
             }
+            Some(period) if period / (self.steps.len() as u64) < STEP_MIN => {
+                refused("changes more often than every 10 us: make `repeat` longer")
+            }
             _ => Ok(()),
         }
     }
@@ -113,6 +119,7 @@ mod tests {
             (vec![(ms(0), 0), (ms(5), 1), (ms(5), 2)], None),
             (vec![(ms(0), 0), (ms(5), 1)], Some(ms(5))),
             (vec![(ms(0), 0)], Some(ms(0))),
+            (vec![(ms(0), 0)], Some(Duration::from_us(9))),
         ] {
             let trace = Trace { steps, repeat };
             assert!(trace.check("rate").is_err(), "{trace:?} was accepted");

@@ -39,15 +39,29 @@ impl Driven {
 
     /// Lets time pass till `until`, waking the link exactly when it asks.
     pub fn run_until(&mut self, until: Instant) {
+        self.run_at_most(until, u64::MAX);
+    }
+
+    /// Lets time pass till `until`, but after so many wakes only in one leap. Tells how many there
+    /// were.
+    pub fn run_at_most(&mut self, until: Instant, wakes_max: u64) -> u64 {
+        let mut wakes = 0;
         while let Some(wake) = self.link.poll_timeout().filter(|wake| *wake <= until) {
+            if wakes == wakes_max {
+                break;
+            }
+            wakes += 1;
             assert!(wake > self.now, "asked to be woken at {wake:?}, which is now or past");
             self.now = wake;
             self.link.handle_timeout(wake);
             self.drain();
         }
-        self.now = self.now.max(until);
-        self.link.handle_timeout(self.now);
-        self.drain();
+        if until != Instant::NEVER {
+            self.now = self.now.max(until);
+            self.link.handle_timeout(self.now);
+            self.drain();
+        }
+        wakes
     }
 
     /// Lets time pass till `at` and wakes the link only then, however often it asked in between.
