@@ -183,6 +183,11 @@ impl Acm {
 
     /// What the sender uses at `now`, and when it next hears of a change.
     pub(crate) fn at(&mut self, now: Instant) -> (Modcod, Instant) {
+        if let Some(period) = self.plan.es_n0_db.0.repeat {
+            // Whole periods leave the choice as it was after the one before.
+            let periods = now.saturating_since(self.next_report).as_ns() / period.as_ns();
+            self.next_report = self.next_report + period * periods.saturating_sub(2);
+        }
         while now >= self.next_report {
             let seen = self.next_report - self.plan.loop_delay;
             let (es_n0, change) = self.plan.es_n0_db.0.at_instant(self.start, seen);

@@ -14,6 +14,9 @@ const EXPECTED: &str = "a probability such as 0.01 or \"1 %\", or a table such a
 /// The shortest mean sojourn: a chain that changes faster would be more work than the packets.
 const SOJOURN_MIN: Duration = Duration::from_us(100);
 
+/// After a silence of so many mean cycles the chain is drawn anew instead of followed.
+const CYCLES_MAX: u64 = 1_000_000;
+
 /// One way of losing packets, as written.
 ///
 /// A number or text is the loss probability of each packet by itself. A table is a Gilbert–Elliott
@@ -385,6 +388,13 @@ impl LossProcess {
                 here
             }
             LossPlan::GilbertElliottByTime { good, bad, loss_good, loss_bad } => {
+                let cycle = good.saturating_add(bad);
+                if now.saturating_since(self.change) / CYCLES_MAX > cycle {
+                    // Nothing was sent for so long that where the chain was no longer matters.
+                    let bad_share = bad.as_s_f64() / cycle.as_s_f64();
+                    self.bad = self.states.uniform() < bad_share;
+                    self.change = now;
+                }
                 while now >= self.change {
                     self.bad = !self.bad;
                     let stay = self.states.exponential(if self.bad { bad } else { good });

@@ -32,6 +32,8 @@ impl Default for PiePlan {
 const SPARED: Bytes = Bytes::new(2 * 1500);
 /// Above this waiting time the probability rises faster (RFC 8033 §5.6).
 const ALARMING: Duration = Duration::from_ms(250);
+/// More updates than this are never made at once.
+const ROUNDS_MAX: u64 = 100_000;
 /// Below this probability nothing is ever dropped: it is as good as zero.
 const NEGLIGIBLE: f64 = 1e-9;
 
@@ -70,11 +72,14 @@ impl Pie {
         while now >= self.next_update {
             let wait =
                 head_since.map_or(Duration::ZERO, |since| self.next_update.saturating_since(since));
-            if self.at_rest(wait) {
-                // Nothing changes any more until a packet waits: on to the last update that was due.
-                let rounds = (now - self.next_update).as_ns() / self.plan.update.as_ns();
-                self.next_update = self.next_update + self.plan.update * rounds;
-            }
+            let rounds = (now - self.next_update).as_ns() / self.plan.update.as_ns();
+            // At rest nothing changes until a packet waits, and after a long time with the same head
+            // the probability is at its bound: on to the last updates that were due.
+            let skipped =
+                if self.at_rest(wait) { rounds } else { rounds.saturating_sub(ROUNDS_MAX) };
+            self.next_update = self.next_update + self.plan.update * skipped;
+            let wait =
+                head_since.map_or(Duration::ZERO, |since| self.next_update.saturating_since(since));
             self.update(wait);
             self.next_update = self.next_update + self.plan.update;
         }

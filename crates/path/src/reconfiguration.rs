@@ -82,7 +82,7 @@ impl ReconfigurationSpec {
             lossy_share: self.lossy_share.unwrap_or(Loss::new(0.5).unwrap_or(Loss::NONE)),
         };
         let every_ms = plan.every.as_ms_f64();
-        check_number("reconfiguration.every (ms)", every_ms, 1.0..=DELAY_MAX.as_ms_f64())?;
+        check_number("reconfiguration.every (ms)", every_ms, 100.0..=DELAY_MAX.as_ms_f64())?;
         check_time("reconfiguration.added_delay_max", plan.added_delay_max)?;
         check_number("reconfiguration.rate_sigma", plan.rate_sigma, 0.0..=3.0)?;
         check_number("reconfiguration.rate_factor_min", plan.rate_factor_min, 0.01..=1.0)?;
