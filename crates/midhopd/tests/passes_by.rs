@@ -1,0 +1,245 @@
+//! What the proxy does not understand passes untouched; what it splits keeps its class of service.
+
+#![allow(unsafe_code, reason = "two socket options have no safe face")]
+
+mod stage;
+
+use midhop_testbed::namespace::Namespace;
+use midhopd::daemon::DataPlane;
+use nix::libc;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use stage::{Family, PATIENCE, Stage, hear, say};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::process::Stdio;
+
+fn split(proxy: &DataPlane) -> u64 {
+    proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
+}
+
+fn socket(inside: &Namespace, address: SocketAddr, protocol: Protocol) -> Socket {
+    inside
+        .run(|| Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol)))
+        .expect("entering")
+        .expect("a socket")
+}
+
+/// A connection whose sockets `prepare` has set.
+fn connected(
+    stage: &Stage,
+    family: Family,
+    protocol: Protocol,
+    prepare: impl Fn(&Socket, SockAddr),
+) -> (TcpStream, TcpStream) {
+    let address = SocketAddr::new(family.server(), 0);
+    let listener = socket(&stage.server, address, protocol);
+    prepare(&listener, SocketAddr::new(family.client(), 0).into());
+    listener.bind(&address.into()).expect("an address");
+    listener.listen(1).expect("a backlog");
+    let listener: TcpListener = listener.into();
+    let address = listener.local_addr().expect("an address");
+    let client = socket(&stage.client, address, protocol);
+    prepare(&client, address.into());
+    client.connect_timeout(&address.into(), PATIENCE).expect("a connection");
+    let (server, _) = listener.accept().expect("its other end");
+    (client.into(), server)
+}
+
+fn talk((client, server): &(TcpStream, TcpStream)) {
+    say(client, b"question");
+    assert_eq!(hear(server), b"question");
+    say(server, b"answer");
+    assert_eq!(hear(client), b"answer");
+}
+
+fn mptcp(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    for accept in ["early", "after-connect"] {
+        let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+        let sides = connected(&stage, family, Protocol::MPTCP, |_, _| {});
+        talk(&sides);
+        assert_eq!(split(&proxy), 0, "Multipath TCP passed by");
+        // MPTCP_INFO fails on a connection that fell back to plain TCP: nobody took its options.
+        let mut info = [0u8; 256];
+        let mut info_length = u32::try_from(info.len()).expect("a length");
+        // SAFETY: the kernel writes at most `info_length` bytes, all inside `info`.
+        let result = unsafe {
+            libc::getsockopt(
+                sides.0.as_raw_fd(),
+                284,
+                1,
+                info.as_mut_ptr().cast(),
+                &raw mut info_length,
+            )
+        };
+        assert_eq!(result, 0, "still Multipath TCP");
+    }
+}
+
+#[test]
+fn mptcp_passes_untouched_ipv4() {
+    mptcp(Family::V4);
+}
+
+#[test]
+fn mptcp_passes_untouched_ipv6() {
+    mptcp(Family::V6);
+}
+
+/// Signs every segment of a connection with `far` (RFC 2385).
+fn sign(socket: &Socket, far: &SockAddr) {
+    const KEY: &[u8] = b"a shared secret";
+    let mut option = [0u8; 216];
+    // SAFETY: an address is plain bytes, of the length that it says.
+    let address =
+        unsafe { std::slice::from_raw_parts(far.as_ptr().cast::<u8>(), far.len() as usize) };
+    option[..address.len()].copy_from_slice(address);
+    option[130..132].copy_from_slice(&u16::try_from(KEY.len()).expect("short").to_ne_bytes());
+    option[136..136 + KEY.len()].copy_from_slice(KEY);
+    // SAFETY: the pointer and the length describe `option`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, 14, option.as_ptr().cast(), 216)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn md5(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    for accept in ["early", "after-connect"] {
+        let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+        talk(&connected(&stage, family, Protocol::TCP, |socket, far| sign(socket, &far)));
+        assert_eq!(split(&proxy), 0, "signed segments passed by");
+    }
+}
+
+#[test]
+fn md5_signed_passes_untouched_ipv4() {
+    md5(Family::V4);
+}
+
+#[test]
+fn md5_signed_passes_untouched_ipv6() {
+    md5(Family::V6);
+}
+
+fn udp(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let _proxy = stage.proxy("");
+    let bind = |inside: &Namespace, address| {
+        let socket = inside
+            .run(|| UdpSocket::bind(SocketAddr::new(address, 0)))
+            .expect("entering")
+            .expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket
+    };
+    let server = bind(&stage.server, family.server());
+    let client = bind(&stage.client, family.client());
+    client.send_to(b"ping", server.local_addr().expect("an address")).expect("sending");
+    let mut buffer = [0; 4];
+    let (_, from) = server.recv_from(&mut buffer).expect("a datagram");
+    assert_eq!(from, client.local_addr().expect("an address"));
+    server.send_to(b"pong", from).expect("sending");
+    client.recv_from(&mut buffer).expect("an answer");
+    assert_eq!(&buffer, b"pong");
+}
+
+#[test]
+fn udp_passes_untouched_ipv4() {
+    udp(Family::V4);
+}
+
+#[test]
+fn udp_passes_untouched_ipv6() {
+    udp(Family::V6);
+}
+
+#[test]
+fn icmp_passes_untouched() {
+    let Some(stage) = Stage::set() else { return };
+    let _proxy = stage.proxy("");
+    let mut socket = stage
+        .client
+        .run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)))
+        .expect("entering")
+        .expect("a raw socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // An echo request with identifier 1, number 1, and its checksum.
+    let request = [8, 0, 0xf7, 0xfd, 0, 1, 0, 1];
+    let server: SockAddr = SocketAddr::new(Family::V4.server(), 0).into();
+    socket.send_to(&request, &server).expect("sending");
+    let mut reply = [0; 64];
+    let count = socket.read(&mut reply).expect("a reply");
+    assert_eq!(reply[count - 8..count], [0, 0, 0xff, 0xfd, 0, 1, 0, 1]);
+}
+
+/// Counts packets with data that have a class and that have another.
+fn count_classes(inside: &Namespace, family: Family, from: &str, class: u8) {
+    let protocol = if family == Family::V4 { "ip" } else { "ip6" };
+    let rules = format!(
+        "add table inet classes
+         add chain inet classes input {{ type filter hook input priority 0; }}
+         add rule inet classes input {protocol} saddr {from} tcp flags & psh == psh {protocol} dscp {class} counter comment \"kept\"
+         add rule inet classes input {protocol} saddr {from} tcp flags & psh == psh {protocol} dscp != {class} counter comment \"lost\""
+    );
+    let mut nft =
+        inside.command("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft starts");
+    nft.stdin.take().expect("its input").write_all(rules.as_bytes()).expect("writing");
+    assert!(nft.wait().expect("an end").success());
+}
+
+fn counted(inside: &Namespace, comment: &str) -> u64 {
+    let output = inside
+        .command("nft")
+        .args(["list", "chain", "inet", "classes", "input"])
+        .output()
+        .expect("nft starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let line = text.lines().find(|line| line.contains(comment)).expect("the rule");
+    let after = line.split("packets ").nth(1).expect("a counter");
+    after.split(' ').next().expect("a number").parse().expect("a number")
+}
+
+fn dscp(family: Family, accept: &str) {
+    const FORWARD: u8 = 46;
+    const BACK: u8 = 26;
+    let Some(stage) = Stage::set() else { return };
+    let _proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+    count_classes(&stage.server, family, &family.client().to_string(), FORWARD);
+    count_classes(&stage.client, family, &family.server().to_string(), BACK);
+    let sides = connected(&stage, family, Protocol::TCP, |socket, far| {
+        let to_client = far.as_socket().is_some_and(|far| far.ip() == family.client());
+        let class = u32::from(if to_client { BACK } else { FORWARD }) << 2;
+        match family {
+            Family::V4 => socket.set_tos_v4(class),
+            Family::V6 => socket.set_tclass_v6(class),
+        }
+        .expect("a class");
+    });
+    talk(&sides);
+    for inside in [&stage.server, &stage.client] {
+        assert!(counted(inside, "kept") > 0, "packets kept their class");
+        assert_eq!(counted(inside, "lost"), 0, "packets lost their class");
+    }
+}
+
+#[test]
+fn dscp_is_kept_early_ipv4() {
+    dscp(Family::V4, "early");
+}
+
+#[test]
+fn dscp_is_kept_early_ipv6() {
+    dscp(Family::V6, "early");
+}
+
+#[test]
+fn dscp_is_kept_after_connect_ipv4() {
+    dscp(Family::V4, "after-connect");
+}
+
+#[test]
+fn dscp_is_kept_after_connect_ipv6() {
+    dscp(Family::V6, "after-connect");
+}
