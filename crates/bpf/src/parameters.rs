@@ -39,7 +39,8 @@ pub struct HyblaBounds {
     ///
     /// Unit: bytes per second. 0: not known.
     pub rate: u64,
-    /// With a known rate: the window's bound in bandwidth-delay products.
+    /// With a known rate: the window's bound in bandwidth-delay products. The part above one is the
+    /// queue a flow may build, and the room for a path that has become longer.
     ///
     /// Range: 1 to 64.
     pub window_bdp_max: f64,
@@ -87,7 +88,7 @@ impl Default for HyblaBounds {
             initial_window: 10,
             window_max: 65_535,
             rate: 0,
-            window_bdp_max: 2.0,
+            window_bdp_max: 1.5,
             min_rtt_window: Duration::from_secs(60),
             exit_on_delay: true,
             loss_tolerance: 0.02,

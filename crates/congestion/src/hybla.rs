@@ -52,7 +52,7 @@ impl Default for Settings {
             growth_max_q10: 4 * ONE_Q10,
             window_max: 65_535,
             rate: None,
-            window_bdp_max_q10: 2 * ONE_Q10,
+            window_bdp_max_q10: 3 * ONE_Q10 / 2,
             min_rtt_window: Duration::from_s(60),
             loss_tolerance_q16: 1311,
         }
