@@ -7,6 +7,7 @@ use super::flow::{FlowOutcome, Item, Run};
 use super::message::{Amount, Direction, Fetch, Log};
 use super::options::{Connections, Progress, RunOptions, Workload};
 use super::report::{self, MeterReport};
+use super::series::Capacity;
 use super::socket;
 use super::wire::{Frame, PREFACE};
 use midhop_units::Bytes;
@@ -46,6 +47,7 @@ pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterR
         direction: options.direction,
         congestion: options.congestion.clone(),
         interval_ns: options.interval.map(|interval| interval.as_ns()).filter(|&ns| ns > 0),
+        capacity: Capacity::among(options.connections()),
         seed: options.seed,
         deadline: options.time_limit.map(|limit| begin + limit),
         clock: clock::name(),

@@ -7,6 +7,7 @@ use super::message::{Amount, Direction, Received, Request};
 use super::options::Progress;
 use super::payload::Payload;
 use super::sampler::SharedLog;
+use super::series::Capacity;
 use super::socket;
 use super::wire::{Frame, PREFACE};
 use midhop_units::{Instant, Seed};
@@ -24,6 +25,7 @@ pub(super) struct Run {
     pub(super) direction: Direction,
     pub(super) congestion: Option<String>,
     pub(super) interval_ns: Option<u64>,
+    pub(super) capacity: Capacity,
     pub(super) seed: Seed,
     pub(super) deadline: Option<Instant>,
     pub(super) clock: Option<String>,
@@ -91,7 +93,7 @@ impl Run {
             hash_received: None,
             congestion: None,
             clock_shared: false,
-            log: SharedLog::begin(flow, start.as_ns(), self.interval_ns),
+            log: SharedLog::begin(flow, start.as_ns(), self.interval_ns, self.capacity),
             objects: Vec::new(),
             error: None,
         };

@@ -103,6 +103,14 @@ impl RunOptions {
         }
     }
 
+    /// Most connections that the run opens.
+    pub(super) fn connections(&self) -> usize {
+        match &self.workload {
+            Workload::Flows { count, .. } => *count as usize,
+            Workload::Page { objects, .. } => objects.len(),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), RunError> {
         let refuse = |why: String| Err(RunError::Options(why));
         match &self.workload {

@@ -173,3 +173,98 @@ fn series(
     all.extend(sampled);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::message::Amount;
+    use crate::meter::sampler::SharedLog;
+    use crate::meter::series::Capacity;
+    use crate::meter::tcp_info::TcpInfo;
+
+    const MS: u64 = 1_000_000;
+    const EPOCH: Instant = Instant::from_ns(5_000 * MS);
+
+    /// A flow that began 1 s after the epoch, and its server's log: sampled 50 ms after an origin
+    /// that reads 77 s on the server's clock.
+    fn download(clock_shared: bool) -> (FlowOutcome, Log) {
+        let start = Instant::from_ns(6_000 * MS);
+        let log = SharedLog::begin(0, start.as_ns(), Some(100 * MS), Capacity::default());
+        log.lock().arrivals.add(250 * MS, 1_000.0);
+        let outcome = FlowOutcome {
+            flow: 0,
+            client_port: 40_000,
+            server_port: 5201,
+            start,
+            end: Instant::from_ns(6_250 * MS),
+            bytes: 1_000,
+            hash_sent: Some("1".to_owned()),
+            hash_received: Some("1".to_owned()),
+            congestion: Some("cubic".to_owned()),
+            clock_shared,
+            log,
+            objects: Vec::new(),
+            error: None,
+        };
+        let mut far = Log { origin_ns: 77_000 * MS, retransmissions: 3, ..Log::default() };
+        far.samples.push(50 * MS, 100 * MS, TcpInfo { rtt_us: 600_000, ..TcpInfo::default() });
+        (outcome, far)
+    }
+
+    fn report(outcome: FlowOutcome, far: &[Log]) -> MeterReport {
+        let options = RunOptions::new("host", 5201, Amount::Bytes(1_000));
+        assemble(&options, EPOCH, vec![outcome], far, Vec::new())
+    }
+
+    fn sampled_at(report: &MeterReport) -> f64 {
+        let rtt = report.series.iter().find(|series| series.quantity == "rtt").expect("sampled");
+        assert_eq!(rtt.value, [600.0]);
+        rtt.time_s[0]
+    }
+
+    #[test]
+    fn times_count_from_the_epoch_and_retransmissions_are_the_senders() {
+        let (outcome, far) = download(true);
+        let report = report(outcome, &[far]);
+        let flow = &report.transfer.flows[0];
+        assert_eq!((flow.start, flow.end), (Duration::from_ms(1_000), Duration::from_ms(1_250)));
+        assert_eq!((flow.retransmissions, flow.goodput), (3, Rate::from_bits_per_s(32_000)));
+        assert!(report.is_complete() && report.clock_shared);
+        let goodput = report.series.iter().find(|s| s.quantity == "goodput" && s.flow == Some(0));
+        assert_eq!(goodput.map(|series| series.time_s.as_slice()), Some(&[1.1, 1.2, 1.3][..]));
+    }
+
+    #[test]
+    fn a_shared_clock_places_samples_exactly_and_a_foreign_one_by_the_flows_start() {
+        let (outcome, far) = download(true);
+        assert!((sampled_at(&report(outcome, &[far])) - 72.05).abs() < 1e-9);
+        let (outcome, far) = download(false);
+        let report = report(outcome, &[far]);
+        assert!((sampled_at(&report) - 1.05).abs() < 1e-9);
+        assert!(!report.clock_shared);
+    }
+
+    #[test]
+    fn of_a_broken_upload_the_server_knows_how_far_it_came() {
+        let (mut outcome, mut far) = download(true);
+        outcome.bytes = 0;
+        outcome.error = Some(crate::meter::FlowError::TimeLimit);
+        (far.received, far.last_byte_ns) = (600, 6_100 * MS);
+        let options = RunOptions {
+            direction: Direction::Up,
+            ..RunOptions::new("host", 5201, Amount::Bytes(1_000))
+        };
+        let report = assemble(&options, EPOCH, vec![outcome], &[far], Vec::new());
+        let flow = &report.transfer.flows[0];
+        assert!(!report.is_complete());
+        assert_eq!((flow.bytes, flow.end), (Bytes::new(600), Duration::from_ms(1_100)));
+    }
+
+    #[test]
+    fn without_the_servers_log_there_is_still_a_report() {
+        let (outcome, _) = download(true);
+        let report = report(outcome, &[]);
+        assert!(report.is_complete());
+        assert!(report.series.iter().all(|series| series.quantity == "goodput"));
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::clock;
 use super::message::Log;
-use super::series::Arrivals;
+use super::series::{Arrivals, Capacity, Samples};
 use super::tcp_info;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +19,15 @@ pub(super) struct SharedLog(Arc<Mutex<Log>>);
 
 impl SharedLog {
     /// The log of a connection that begins now.
-    pub(super) fn begin(flow: u32, origin_ns: u64, interval_ns: Option<u64>) -> Self {
-        let arrivals = Arrivals::new(interval_ns.unwrap_or(0));
-        Self(Arc::new(Mutex::new(Log { flow, origin_ns, arrivals, ..Log::default() })))
+    pub(super) fn begin(
+        flow: u32,
+        origin_ns: u64,
+        interval_ns: Option<u64>,
+        capacity: Capacity,
+    ) -> Self {
+        let arrivals = Arrivals::new(interval_ns.unwrap_or(0), capacity);
+        let samples = Samples::new(capacity);
+        Self(Arc::new(Mutex::new(Log { flow, origin_ns, arrivals, samples, ..Log::default() })))
     }
 
     /// The log, to read or change. Never held across an await.

@@ -7,10 +7,29 @@ use super::tcp_info::TcpInfo;
 use midhop_experiment::record::Series;
 use serde::{Deserialize, Serialize};
 
-/// Most samples kept of one connection.
-const SAMPLES_MAX: usize = 4096;
-/// Most bins kept of one connection.
-const BINS_MAX: usize = 8192;
+/// How much is kept of one connection, so that all connections together stay bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Capacity {
+    /// Most samples.
+    samples: usize,
+    /// Most bins.
+    bins: usize,
+}
+
+impl Capacity {
+    /// What one connection may keep where there are `connections` of them: seven minutes in steps of
+    /// 100 ms for up to 128 connections, less beyond.
+    pub(super) fn among(connections: usize) -> Self {
+        let samples = ((1 << 19) / connections.max(1)).clamp(64, 4096);
+        Self { samples, bins: samples * 2 }
+    }
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self::among(1)
+    }
+}
 
 /// `TCP_INFO` of one connection over time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -19,6 +38,8 @@ pub(super) struct Samples {
     /// Least time between two samples that are kept. Unit: nanoseconds.
     #[serde(skip)]
     spacing_ns: u64,
+    #[serde(skip)]
+    capacity: Capacity,
 }
 
 /// One look at a connection.
@@ -65,6 +86,11 @@ impl From<Sample> for Row {
 }
 
 impl Samples {
+    /// Nothing yet.
+    pub(super) fn new(capacity: Capacity) -> Self {
+        Self { capacity, ..Self::default() }
+    }
+
     /// Adds a sample taken `at_ns` after the connection's origin; samples come every `interval_ns`.
     pub(super) fn push(&mut self, at_ns: u64, interval_ns: u64, info: TcpInfo) {
         // Half an interval of grace: a timer may be late once and in time the next time.
@@ -73,7 +99,7 @@ impl Samples {
             return;
         }
         self.rows.push(Sample { at_ns, info });
-        if self.rows.len() >= SAMPLES_MAX {
+        if self.rows.len() >= self.capacity.samples {
             let mut index = 0;
             self.rows.retain(|_| {
                 index += 1;
@@ -122,12 +148,14 @@ pub(super) struct Arrivals {
     interval_ns: u64,
     /// Unit: bytes. Shape: one per interval, up to the last in which something arrived.
     bins: Vec<f64>,
+    #[serde(skip)]
+    capacity: Capacity,
 }
 
 impl Arrivals {
     /// Nothing yet; counts in intervals of `interval_ns`, or not at all when that is zero.
-    pub(super) fn new(interval_ns: u64) -> Self {
-        Self { interval_ns, bins: Vec::new() }
+    pub(super) fn new(interval_ns: u64, capacity: Capacity) -> Self {
+        Self { interval_ns, bins: Vec::new(), capacity }
     }
 
     /// Counts `bytes` that arrived `at_ns` after the origin.
@@ -136,7 +164,7 @@ impl Arrivals {
             return;
         }
         let mut index = at_ns / self.interval_ns;
-        while index >= BINS_MAX as u64 {
+        while index >= self.capacity.bins as u64 {
             self.bins = self.bins.chunks(2).map(|pair| pair.iter().sum()).collect();
             self.interval_ns = self.interval_ns.saturating_mul(2);
             index = at_ns / self.interval_ns;
@@ -153,7 +181,7 @@ impl Arrivals {
     /// A bin that straddles two bins of the sum is shared out in proportion: no byte is lost.
     pub(super) fn sum<'a>(parts: impl Iterator<Item = (u64, &'a Self)> + Clone) -> Self {
         let interval = parts.clone().map(|(_, part)| part.interval_ns).max().unwrap_or(0);
-        let mut sum = Self::new(interval);
+        let mut sum = Self::new(interval, Capacity::default());
         for (offset, part) in parts.filter(|(_, part)| part.interval_ns > 0) {
             for (index, &bytes) in part.bins.iter().enumerate() {
                 let from = offset.saturating_add(part.interval_ns.saturating_mul(index as u64));
@@ -207,7 +235,7 @@ mod tests {
                 TcpInfo { cwnd_bytes: tick, ..TcpInfo::default() },
             );
         }
-        assert!(samples.rows.len() < SAMPLES_MAX);
+        assert!(samples.rows.len() < 4096);
         let gaps: Vec<u64> = samples
             .rows
             .windows(2)
@@ -215,6 +243,21 @@ mod tests {
             .collect();
         assert_eq!((gaps.iter().min(), gaps.iter().max()), (Some(&8), Some(&8)));
         assert!(samples.rows.last().is_some_and(|last| last.info.cwnd_bytes > 19_980));
+    }
+
+    #[test]
+    fn ten_thousand_connections_keep_little_of_each() {
+        let bytes = |connections: usize| {
+            let capacity = Capacity::among(connections);
+            connections
+                * (capacity.samples * size_of::<Sample>() + capacity.bins * size_of::<f64>())
+        };
+        for connections in [1, 100, 1_000, 8_192] {
+            assert!(bytes(connections) < 80 << 20, "{connections}: {}", bytes(connections));
+        }
+        let mut samples = Samples::new(Capacity::among(8_192));
+        (0..10_000).for_each(|tick| samples.push(tick * TICK, TICK, TcpInfo::default()));
+        assert!(samples.rows.len() <= 64);
     }
 
     #[test]
@@ -230,13 +273,13 @@ mod tests {
 
     #[test]
     fn arrivals_become_a_rate() {
-        let mut arrivals = Arrivals::new(TICK);
+        let mut arrivals = Arrivals::new(TICK, Capacity::default());
         arrivals.add(0, 1_000.0);
         arrivals.add(250_000_000, 125_000.0);
         let series = arrivals.series("file", Some(0), 1.0).expect("counted");
         assert_eq!(series.value, [0.08, 0.0, 10.0]);
         assert!((series.time_s[2] - 1.3).abs() < 1e-9);
-        assert_eq!(Arrivals::new(0).series("file", None, 0.0), None);
+        assert_eq!(Arrivals::new(0, Capacity::default()).series("file", None, 0.0), None);
     }
 
     proptest! {
@@ -248,7 +291,7 @@ mod tests {
             let counts: Vec<(u64, Arrivals)> = parts
                 .iter()
                 .map(|&(offset, at, doublings)| {
-                    let mut count = Arrivals::new(TICK << doublings);
+                    let mut count = Arrivals::new(TICK << doublings, Capacity::among(1000));
                     count.add(0, 10.0);
                     count.add(at, 1_000.0);
                     (offset, count)
@@ -257,7 +300,7 @@ mod tests {
             let sum = Arrivals::sum(counts.iter().map(|(offset, count)| (*offset, count)));
             let total: f64 = sum.bins.iter().sum();
             prop_assert!((total - 1_010.0 * counts.len() as f64).abs() < 1e-6, "{}", total);
-            prop_assert!(sum.bins.len() <= BINS_MAX);
+            prop_assert!(sum.bins.len() <= Capacity::default().bins);
         }
     }
 }

@@ -9,6 +9,7 @@ use super::error::{FlowError, ServeError};
 use super::message::{Accept, Amount, Direction, Received, Refusal, RefusalReason, Request};
 use super::payload::Payload;
 use super::sampler::{INTERVAL_MIN, SharedLog};
+use super::series::Capacity;
 use super::sessions::Sessions;
 use super::socket;
 use super::wire::{Frame, PREFACE};
@@ -251,7 +252,8 @@ impl Host {
         let interval_ns = first
             .interval_ns
             .map(|ns| ns.max(u64::try_from(INTERVAL_MIN.as_nanos()).unwrap_or(ns)));
-        let log = SharedLog::begin(first.flow, origin_ns, interval_ns);
+        let capacity = Capacity::among(self.sessions.len() + 1);
+        let log = SharedLog::begin(first.flow, origin_ns, interval_ns, capacity);
         self.sessions.add(first.session, log.clone());
         let sampling = interval_ns.filter(|_| first.direction == Direction::Down);
         let stream = connection.socket();

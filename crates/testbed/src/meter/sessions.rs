@@ -28,6 +28,12 @@ struct Kept {
     touches: u64,
 }
 
+impl Kept {
+    fn len(&self) -> usize {
+        self.sessions.values().map(|session| session.logs.len()).sum()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Session {
     logs: Vec<SharedLog>,
@@ -35,6 +41,11 @@ struct Session {
 }
 
 impl Sessions {
+    /// How many logs are kept.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Adds a connection's log to its run.
     pub(super) fn add(&self, session: u64, log: SharedLog) {
         let mut kept = self.lock();
@@ -43,7 +54,7 @@ impl Sessions {
         let entry = kept.sessions.entry(session).or_default();
         entry.touched = touched;
         entry.logs.push(log);
-        while kept.sessions.values().map(|session| session.logs.len()).sum::<usize>() > LOGS_MAX {
+        while kept.len() > LOGS_MAX {
             let quietest = kept.sessions.iter().min_by_key(|(_, session)| session.touched);
             let Some((&quietest, _)) = quietest else { break };
             kept.sessions.remove(&quietest);
@@ -84,11 +95,12 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::series::Capacity;
 
     #[tokio::test]
     async fn a_fetch_waits_for_the_last_connection() {
         let sessions = std::sync::Arc::new(Sessions::default());
-        let log = SharedLog::begin(4, 0, None);
+        let log = SharedLog::begin(4, 0, None, Capacity::default());
         sessions.add(1, log.clone());
         let fetch = tokio::spawn({
             let sessions = std::sync::Arc::clone(&sessions);
@@ -105,9 +117,9 @@ mod tests {
     #[test]
     fn the_quietest_run_is_forgotten_first() {
         let sessions = Sessions::default();
-        sessions.add(1, SharedLog::begin(0, 0, None));
+        sessions.add(1, SharedLog::begin(0, 0, None, Capacity::default()));
         for flow in 0..LOGS_MAX as u32 {
-            sessions.add(2, SharedLog::begin(flow, 0, None));
+            sessions.add(2, SharedLog::begin(flow, 0, None, Capacity::default()));
         }
         assert_eq!(sessions.lock().sessions.keys().copied().collect::<Vec<_>>(), [2]);
     }
