@@ -193,7 +193,7 @@ async fn pages_over_new_and_persistent_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flow_limited_in_time_ends_properly() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let server = serve_with(ServerOptions {
         listen: "127.0.0.1:0".parse().expect("address"),
         on_flow: Some(Box::new(move |flow| tell.send(flow.clone()).expect("the test waits"))),
@@ -205,11 +205,9 @@ async fn a_flow_limited_in_time_ends_properly() {
         let report = measure(&options(server.address, direction, workload)).await;
         check(&report);
         let cwnd = report.series.iter().filter(|series| series.quantity == "cwnd");
-        assert!(cwnd.clone().count() == 2 && cwnd.clone().all(|series| series.value.len() >= 2));
-        // The report was fetched, so both connections are over.
-        let served: Vec<_> = told.try_iter().collect();
-        assert_eq!(served.len(), 2);
-        for flow in served {
+        assert!(cwnd.clone().count() == 2 && cwnd.clone().all(|series| !series.value.is_empty()));
+        for _ in 0..2 {
+            let flow = told.recv().await.expect("the server tells of each flow");
             assert_eq!(flow.error, None);
             assert!(flow.sent + flow.received > Bytes::ZERO);
             // Only the sender's clock is bound to the time; the last byte may have come before.
@@ -231,8 +229,9 @@ async fn what_the_time_limit_cuts_is_incomplete_and_not_lost() {
                 flow.error.as_ref().is_some_and(|error| error.contains("time limit")),
                 "{flow:?}"
             );
-            assert!(flow.bytes > Bytes::ZERO && flow.bytes < Bytes::new(1 << 39), "{flow:?}");
-            assert!(flow.hash_sent.is_none() && flow.end > flow.start, "{flow:?}");
+            // How much came through in the time is no business of this test.
+            assert!(flow.bytes < Bytes::new(1 << 39) && flow.hash_sent.is_none(), "{flow:?}");
+            assert!(flow.end > flow.start, "{flow:?}");
         }
     }
 }
@@ -286,6 +285,9 @@ async fn a_server_that_dies_is_an_error_of_the_flow() {
         drop(server);
         let report = client.await.expect("no panic").expect("a report");
         assert!(!the_error(&report).is_empty());
+        // What had come before the end is not lost; of an upload, only the server knew it.
+        let bytes = report.transfer.flows[0].bytes;
+        assert!(direction == Direction::Up || bytes >= Bytes::new(1_000_000), "{bytes}");
         assert_eq!(report.warnings.len(), 1, "the server's samples are missed");
     }
 }
