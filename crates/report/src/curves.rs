@@ -262,10 +262,10 @@ fn align_time(figures: &mut [Lines]) {
     }
 }
 
-/// Names those whose curves go on beyond the axis, and until when; empty if none do.
+/// Names those whose curves go on well beyond the axis, and until when; empty if none do.
 fn beyond(figure: &Lines, configurations: &[String]) -> String {
     let mut late: BTreeMap<usize, f64> = BTreeMap::new();
-    for curve in figure.curves.iter().filter(|curve| end(curve) > figure.until) {
+    for curve in figure.curves.iter().filter(|curve| end(curve) > figure.until * 1.1) {
         let known = late.entry(curve.configuration).or_default();
         *known = known.max(end(curve));
     }
