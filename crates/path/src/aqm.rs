@@ -2,7 +2,7 @@
 
 use crate::codel::CodelPlan;
 use crate::pie::PiePlan;
-use crate::resolve::{ResolveError, check_number, check_positive_time, check_time};
+use crate::resolve::{ResolveError, check_positive_time, check_time, check_time_in};
 use crate::written::written_as_table;
 use midhop_units::Duration;
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,11 @@ impl AqmSpec {
                     burst: self.burst.unwrap_or(default.burst),
                 };
                 check_positive_time("aqm.target", plan.target)?;
-                check_number("aqm.update (ms)", plan.update.as_ms_f64(), 0.1..=10_000.0)?;
+                check_time_in(
+                    "aqm.update",
+                    plan.update,
+                    Duration::from_us(100)..=Duration::from_s(10),
+                )?;
                 check_time("aqm.burst", plan.burst)?;
                 AqmPlan::Pie(plan)
             }

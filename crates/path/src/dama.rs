@@ -1,6 +1,6 @@
 //! Demand-assigned capacity of DVB-RCS2: a terminal asks for room on the return link and waits for it.
 
-use crate::resolve::{ResolveError, check_number, check_rate};
+use crate::resolve::{ResolveError, check_rate, check_time_in};
 use midhop_units::{Duration, Instant, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -60,7 +60,8 @@ impl DamaSpec {
             return Err(ResolveError::missing("rate", hint));
         };
         let superframe = self.superframe.unwrap_or(Duration::from_us(26_500));
-        check_number("dama.superframe (ms)", superframe.as_ms_f64(), 1.0..=10_000.0)?;
+        let superframes = Duration::from_ms(1)..=Duration::from_s(10);
+        check_time_in("dama.superframe", superframe, superframes)?;
         let plan = DamaPlan {
             superframe,
             hop_delay: self.hop_delay.unwrap_or(Duration::from_ms(125)),
@@ -70,8 +71,10 @@ impl DamaSpec {
             vbdc: self.vbdc.unwrap_or(true),
             fca: self.fca.unwrap_or(Rate::ZERO),
         };
-        check_number("dama.hop_delay (ms)", plan.hop_delay.as_ms_f64(), 0.0..=10_000.0)?;
-        check_number("dama.rbdc_timeout (ms)", plan.rbdc_timeout.as_ms_f64(), 0.0..=60_000.0)?;
+        let hops = Duration::ZERO..=Duration::from_s(10);
+        check_time_in("dama.hop_delay", plan.hop_delay, hops)?;
+        let timeouts = Duration::ZERO..=Duration::from_s(60);
+        check_time_in("dama.rbdc_timeout", plan.rbdc_timeout, timeouts)?;
         for (key, value) in
             [("dama.cra", plan.cra), ("dama.rbdc_max", plan.rbdc_max), ("dama.fca", plan.fca)]
         {

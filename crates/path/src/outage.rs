@@ -1,6 +1,6 @@
 //! Times at which the link is down.
 
-use crate::resolve::{DELAY_MAX, ResolveError, check_number, check_positive_time, check_time};
+use crate::resolve::{DELAY_MAX, ResolveError, check_positive_time, check_time, check_time_in};
 use midhop_units::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ impl Outage {
         check_positive_time("outages.length", self.length)?;
         check_time("outages.start", self.start)?;
         if let Some(every) = self.every {
-            check_number("outages.every (ms)", every.as_ms_f64(), 1.0..=DELAY_MAX.as_ms_f64())?;
+            check_time_in("outages.every", every, Duration::from_ms(1)..=DELAY_MAX)?;
             if every <= self.length {
                 return Err(ResolveError::out_of_range(
                     "outages.every",

@@ -1,6 +1,6 @@
 //! A constellation that assigns satellites anew at fixed times: delay and rate step, the link breaks.
 
-use crate::resolve::{DELAY_MAX, ResolveError, check_number, check_time};
+use crate::resolve::{DELAY_MAX, ResolveError, check_number, check_time, check_time_in};
 use crate::stream::Stream;
 use midhop_units::{Duration, Instant, Loss, Seed};
 use serde::{Deserialize, Serialize};
@@ -81,8 +81,8 @@ impl ReconfigurationSpec {
             interruption_max: self.interruption_max.unwrap_or(interruption_min),
             lossy_share: self.lossy_share.unwrap_or(Loss::new(0.5).unwrap_or(Loss::NONE)),
         };
-        let every_ms = plan.every.as_ms_f64();
-        check_number("reconfiguration.every (ms)", every_ms, 100.0..=DELAY_MAX.as_ms_f64())?;
+        let slots = Duration::from_ms(100)..=DELAY_MAX;
+        check_time_in("reconfiguration.every", plan.every, slots)?;
         check_time("reconfiguration.added_delay_max", plan.added_delay_max)?;
         check_number("reconfiguration.rate_sigma", plan.rate_sigma, 0.0..=3.0)?;
         check_number("reconfiguration.rate_factor_min", plan.rate_factor_min, 0.01..=1.0)?;

@@ -91,6 +91,19 @@ pub(crate) fn check_positive_time(key: &'static str, time: Duration) -> Result<(
     check_time(key, time)
 }
 
+/// Refuses a time outside `range`.
+pub(crate) fn check_time_in(
+    key: &'static str,
+    time: Duration,
+    range: std::ops::RangeInclusive<Duration>,
+) -> Result<(), ResolveError> {
+    if range.contains(&time) {
+        return Ok(());
+    }
+    let hint = format!("must be between {} and {}", range.start(), range.end());
+    Err(ResolveError::out_of_range(key, time, hint))
+}
+
 /// Refuses a rate above [`RATE_MAX`].
 pub(crate) fn check_rate(key: &'static str, rate: Rate) -> Result<(), ResolveError> {
     if rate > RATE_MAX {

@@ -125,6 +125,9 @@ fn impossible_values_are_refused_with_what_to_do() {
         ("acm = { symbol_rate_baud = 0, es_n0_db = 1 }", "`acm.symbol_rate_baud` is 0"),
         ("dama = {}", "`rate` is missing"),
         ("rate = \"1 Mbit/s\"\ndama = { vbdc = false }", "set `cra` or `fca`"),
+        ("reconfiguration = { every = \"1 ms\" }", "`reconfiguration.every` is 1 ms: must be"),
+        ("rate = \"1 Mbit/s\"\ndama = { superframe = \"1 us\" }", "between 1 ms and 10 s"),
+        ("aqm = { kind = \"pie\", update = \"1 ns\" }", "between 100 us and 10 s"),
         ("reconfiguration = { interruption_max = \"20 s\" }", "shorter than a slot"),
     ] {
         let error = direction(text).resolve(RTT).expect_err(text).to_string();
