@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::Budget;
 use crate::worker::{Doors, Worker};
-use midhop_pep::config::{Accept, Plan};
+use midhop_pep::config::{Accept, LegPlan, Plan};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub enum StartError {
 pub struct DataPlane {
     // Order matters: interception goes before the workers do.
     interception: Option<Interception>,
+    /// Where the legs' listeners are, by the legs' names at the start.
+    doors: Vec<(String, [SocketAddr; 2])>,
     plan: watch::Sender<Arc<Plan>>,
     stop: watch::Sender<bool>,
     admission: Arc<Admission>,
@@ -72,6 +74,7 @@ impl DataPlane {
         let intercepts = !plan.intercept.interfaces.is_empty();
         let mut this = Self {
             interception: None,
+            doors: doors_of(&plan),
             handover: Handover::new(Vec::new(), admission.clone()),
             plan: plan_sender,
             stop,
@@ -106,19 +109,13 @@ impl DataPlane {
         }
         this.handover = Handover::new(handed, this.admission.clone());
         if intercepts {
-            let entrances: Vec<_> = plan
-                .legs
-                .iter()
-                .enumerate()
-                .map(|(number, leg)| Entrance { leg, listeners: addresses(&plan, number).into() })
-                .collect();
-            this.interception = Some(Interception::install(&plan, &entrances, sight, workers)?);
-            if sight != Sight::Openings {
-                let instance = &plan.intercept.instance;
-                let gate = gate::follow(instance, this.admission.clone(), stopped)
-                    .map_err(StartError::Thread)?;
-                this.threads.push(gate);
-            }
+            let entrances = entrances(&plan, &this.doors);
+            let interception = Interception::install(&plan, &entrances, sight, workers)?;
+            this.interception = Some(interception);
+            let instance = &plan.intercept.instance;
+            let gate = gate::follow(instance, this.admission.clone(), stopped)
+                .map_err(StartError::Thread)?;
+            this.threads.push(gate);
         }
         Ok(this)
     }
@@ -148,11 +145,21 @@ impl DataPlane {
         &self.budget
     }
 
-    /// Lets new flows follow another plan; live ones keep theirs.
+    /// Lets new flows follow another plan; live ones keep theirs. A leg that is new has no listener
+    /// of its own: its clients come in by the door of all others and are then set as it asks.
     pub fn reload(&self, plan: Plan) {
-        self.admission.set_limit(u64::from(plan.limits.flows));
         self.budget.set_limit(plan.limits.memory.get());
-        self.plan.send_replace(Arc::new(plan));
+        let plan = Arc::new(plan);
+        self.plan.send_replace(plan.clone());
+        if let Some(interception) = &self.interception {
+            let workers = u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX);
+            let entrances = entrances(&plan, &self.doors);
+            if let Err(error) = interception.replace(&plan, &entrances, sight(&plan), workers) {
+                tracing::error!(%error, "the firewall follows the old rules");
+            }
+        }
+        // Last, as it makes the gate of the new table follow.
+        self.admission.set_limit(u64::from(plan.limits.flows));
     }
 
     /// Takes no new flows from now on; live ones go on.
@@ -180,11 +187,26 @@ impl Drop for DataPlane {
     }
 }
 
-/// Loopback addresses of a leg's listeners. Each leg has a port of its own, counted from the
+/// Loopback addresses of the legs' listeners. Each leg has a port of its own, counted from the
 /// configured one, so that an accepted socket tells which leg its client is on.
-fn addresses(plan: &Plan, leg: usize) -> [SocketAddr; 2] {
-    let port = plan.intercept.port.saturating_add(u16::try_from(leg).unwrap_or(u16::MAX));
-    [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+fn doors_of(plan: &Plan) -> Vec<(String, [SocketAddr; 2])> {
+    let ports = plan.intercept.port..=u16::MAX;
+    let door = |(leg, port): (&LegPlan, u16)| {
+        let both = [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()];
+        (leg.name.clone(), both)
+    };
+    plan.legs.iter().zip(ports).map(door).collect()
+}
+
+/// By which door the clients of each leg come in.
+fn entrances<'a>(plan: &'a Plan, doors: &[(String, [SocketAddr; 2])]) -> Vec<Entrance<'a>> {
+    let entrance = |leg: &'a LegPlan| {
+        let own = doors.iter().find(|(name, _)| *name == leg.name);
+        // The last door is that of all others.
+        let (_, listeners) = own.or(doors.last())?;
+        Some(Entrance { leg, listeners: listeners.to_vec() })
+    };
+    plan.legs.iter().filter_map(entrance).collect()
 }
 
 /// What the daemon has to see of flows before it accepts them.
@@ -196,9 +218,9 @@ fn sight(plan: &Plan) -> Sight {
 /// One worker's listeners, two per leg, and its queue.
 fn doors(plan: &Plan, sight: Sight, worker: u16) -> Result<Doors, StartError> {
     let mut doors = Doors::default();
-    for (number, leg) in plan.legs.iter().enumerate() {
+    for (leg, (_, addresses)) in plan.legs.iter().zip(doors_of(plan)) {
         let door = Arc::new(leg.clone());
-        for address in addresses(plan, number) {
+        for address in addresses {
             let listener = leg::listen(address, leg).map_err(|source| StartError::Listen {
                 address,
                 leg: leg.name.clone(),

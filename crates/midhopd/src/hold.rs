@@ -186,6 +186,7 @@ fn opening_segment(
     let ends = Ends { client: syn.source, server: syn.destination };
     match worker.held.entries().get_mut(&ends) {
         Some(Entry::Asking { sequence, .. }) if *sequence == syn.sequence => {
+            worker.ledger.repeated_syns.add(1);
             return Some(Verdict::Drop);
         }
         Some(Entry::Asking { sequence, packet: waiting, .. }) => {

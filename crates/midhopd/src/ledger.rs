@@ -65,6 +65,8 @@ pub struct Ledger {
     pub bytes_down: Count,
     /// Clients whose SYN waits for the far side now.
     pub held: Count,
+    /// SYNs that came again while the first one waited.
+    pub repeated_syns: Count,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Count,
     legs: Mutex<BTreeMap<String, LegBook>>,

@@ -2,7 +2,9 @@
 
 mod stage;
 
-use stage::{Family, Stage, hear, noise, say};
+use midhop_pep::config::Plan;
+use midhopd::ledger::{Count, Ledger};
+use stage::{Family, Stage, hear, noise, say, until};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -86,4 +88,85 @@ fn unreachable_stays_unreachable_after_connect_ipv4() {
 #[test]
 fn unreachable_stays_unreachable_after_connect_ipv6() {
     unreachable(Family::V6);
+}
+
+/// The far side answers so late that the client asks again.
+fn repeated(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("");
+    let listener = stage.listen(family);
+    let address = listener.local_addr().expect("an address");
+    nft(&stage.server, "add table inet t");
+    nft(&stage.server, "add chain inet t c { type filter hook input priority 0; }");
+    nft(&stage.server, &format!("add rule inet t c tcp dport {} drop", address.port()));
+    let sum = |count: fn(&Ledger) -> &Count| -> u64 {
+        proxy.ledgers().iter().map(|ledger| count(ledger).value()).sum()
+    };
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| stage.connect(address).expect("a connection at last"));
+        until("the client asks again", || sum(|ledger| &ledger.repeated_syns) > 0);
+        assert_eq!(sum(|ledger| &ledger.held), 1);
+        nft(&stage.server, "delete table inet t");
+        let (server, _) = listener.accept().expect("a connection");
+        let client = client.join().expect("the client");
+        say(&client, b"hello");
+        assert_eq!(hear(&server), b"hello");
+    });
+    listener.set_nonblocking(true).expect("a mode");
+    let second = listener.accept().expect_err("no second connection");
+    assert_eq!(second.kind(), ErrorKind::WouldBlock);
+    assert_eq!(sum(|ledger| &ledger.flows), 1);
+}
+
+#[test]
+fn a_repeated_syn_never_dials_twice_ipv4() {
+    repeated(Family::V4);
+}
+
+#[test]
+fn a_repeated_syn_never_dials_twice_ipv6() {
+    repeated(Family::V6);
+}
+
+/// Rules decide about each flow, and a reload changes them.
+fn rules(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let listener = stage.listen(family);
+    let port = listener.local_addr().expect("an address").port();
+    let config = |action: &str| {
+        format!(
+            "[intercept]\ninterfaces = \"lan0\"\n\
+             [[rules]]\nmatch = {{ destination_port = {port} }}\naction = \"{action}\"\n"
+        )
+    };
+    let proxy = stage.try_proxy(&config("bypass")).expect("a proxy");
+    let split = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum() };
+    let talk = || {
+        let (client, server) = stage.flow(&listener);
+        say(&client, b"hello");
+        assert_eq!(hear(&server), b"hello");
+    };
+    let reload = |action| {
+        let plan = Plan::read("test.toml", &config(action)).expect("a plan");
+        stage.gateway.run(|| proxy.reload(plan)).expect("entering the gateway");
+    };
+    talk();
+    assert_eq!(split(), 0, "a rule lets it pass");
+    reload("split");
+    talk();
+    assert_eq!(split(), 1, "now it is split");
+    reload("reject");
+    let address = listener.local_addr().expect("an address");
+    let error = stage.connect(address).expect_err("a refusal");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn rules_bypass_split_and_reject_ipv4() {
+    rules(Family::V4);
+}
+
+#[test]
+fn rules_bypass_split_and_reject_ipv6() {
+    rules(Family::V6);
 }

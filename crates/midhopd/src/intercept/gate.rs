@@ -25,8 +25,10 @@ pub fn follow(
         let mut shut = false;
         loop {
             let full = admission.is_full();
-            if full != shut {
+            // A reload brings a new table, whose gate is open: what is shut is shut again.
+            if full || full != shut {
                 match ruleset.set_gate(full) {
+                    Ok(()) if full == shut => {}
                     Ok(()) => tracing::info!(shut = full, flows = admission.flows(), "gate"),
                     Err(error) => tracing::warn!(%error, "the gate does not move"),
                 }
