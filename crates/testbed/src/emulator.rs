@@ -18,6 +18,7 @@ mod carrier;
 mod frame;
 mod lateness;
 mod packet_socket;
+mod ring;
 pub(crate) mod scheduling;
 
 pub use scheduling::Policy;

@@ -5,7 +5,6 @@ use super::lateness::Histogram;
 use super::packet_socket::{Arrival, PacketSocket};
 use super::{Policy, Wire, WireReport, scheduling};
 use midhop_experiment::record::{LinkResult, Series};
-use midhop_path::DirectionPlan;
 use midhop_path::link::{Direction as Way, Link};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use nix::sys::eventfd::EventFd;
@@ -72,8 +71,8 @@ impl Carrier {
         let policy = scheduling::be_punctual();
         let seed = seed.derive(&wire.name);
         // A direction's frames arrive where its sender is: down comes from the second node.
-        let down = Direction::open(Way::Down, &wire.second, &wire.down, seed, epoch)?;
-        let up = Direction::open(Way::Up, &wire.first, &wire.up, seed, epoch)?;
+        let down = Direction::open(Way::Down, &wire.second, &wire, seed, epoch)?;
+        let up = Direction::open(Way::Up, &wire.first, &wire, seed, epoch)?;
         Ok(Self {
             name: wire.name,
             directions: [down, up],
@@ -179,13 +178,17 @@ impl Direction {
     fn open(
         way: Way,
         interface: &str,
-        plan: &DirectionPlan,
+        wire: &Wire,
         seed: Seed,
         epoch: Instant,
     ) -> io::Result<Self> {
+        let plan = match way {
+            Way::Down => &wire.down,
+            Way::Up => &wire.up,
+        };
         Ok(Self {
             way,
-            socket: PacketSocket::open(interface)?,
+            socket: PacketSocket::open(interface, wire.mtu as usize)?,
             link: Link::new(plan, way, seed, epoch),
             lateness: Histogram::new(),
             arrivals: Vec::new(),

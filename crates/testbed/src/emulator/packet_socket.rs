@@ -1,7 +1,8 @@
 //! Raw frames in and out of one device: AF_PACKET, in batches, with arrival stamps.
-#![expect(unsafe_code, reason = "recvmmsg and sendmmsg work on arrays of raw headers")]
+#![expect(unsafe_code, reason = "packet sockets and sendmmsg have no safe wrapper")]
 
 use super::frame::{Frame, Frames};
+use super::ring::{Ring, Taken};
 use midhop_units::Instant;
 use nix::net::if_::if_nametoindex;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,25 +10,18 @@ use std::{io, mem, ptr};
 
 /// Frames per system call.
 const BATCH: usize = 32;
-/// Room for frames that arrive while the emulator is not running.
-const RECEIVE_BUFFER: libc::c_int = 64 << 20;
+/// Room for frames on their way to the far device. Unit: bytes.
+const SEND_BUFFER: libc::c_int = 4 << 20;
 
 // From linux/if_packet.h; libc does not carry them all.
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_QDISC_BYPASS: libc::c_int = 20;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// A control message that holds one `timespec`, aligned as the kernel writes it.
-#[derive(Clone, Copy)]
-#[repr(C, align(8))]
-struct Control([u8; 64]);
-
 /// A socket that sees every frame that a device receives and sends frames out of it.
 pub(super) struct PacketSocket {
     fd: OwnedFd,
-    /// Frames to receive into; taken out when filled, replaced from the pool.
-    empty: Vec<Frame>,
-    control: Box<[Control; BATCH]>,
+    ring: Ring,
     dropped: u64,
 }
 
@@ -38,8 +32,9 @@ pub(super) struct Arrival {
 }
 
 impl PacketSocket {
-    /// Opens a socket on a device of the namespace that this thread is in.
-    pub(super) fn open(interface: &str) -> io::Result<Self> {
+    /// Opens a socket on a device of the namespace that this thread is in, for packets of up to `mtu`
+    /// bytes.
+    pub(super) fn open(interface: &str, mtu: usize) -> io::Result<Self> {
         let index = if_nametoindex(interface)?;
         // SAFETY: socket takes no pointers.
         let fd = unsafe {
@@ -55,22 +50,14 @@ impl PacketSocket {
         }
         // SAFETY: fd was just made and nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = Self {
-            fd,
-            empty: Vec::with_capacity(BATCH),
-            control: Box::new([Control([0; 64]); BATCH]),
-            dropped: 0,
-        };
-        socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
-        socket.set(libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        let set = |level, option, value: libc::c_int| set_option(fd.as_fd(), level, option, &value);
+        set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        set(libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
         // Past the host's limit where we may, up to it where we may not.
-        if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
+        if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
+            set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
         }
-        if socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, RECEIVE_BUFFER).is_err() {
-            socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, RECEIVE_BUFFER)?;
-        }
+        let ring = Ring::open(fd.as_fd(), mtu)?;
         // SAFETY: an all-zero sockaddr_ll is valid.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -79,12 +66,15 @@ impl PacketSocket {
         // SAFETY: the address and its size belong together and outlive the call.
         let bound = unsafe {
             libc::bind(
-                socket.fd.as_raw_fd(),
+                fd.as_raw_fd(),
                 (&raw const address).cast(),
                 size_of::<libc::sockaddr_ll>() as libc::socklen_t,
             )
         };
-        if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+        if bound < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { fd, ring, dropped: 0 })
     }
 
     /// Takes what has arrived, at most one batch, oldest first.
@@ -97,54 +87,11 @@ impl PacketSocket {
         frames: &Frames,
         arrivals: &mut Vec<Arrival>,
     ) -> io::Result<()> {
-        while self.empty.len() < BATCH {
-            self.empty.push(frames.take());
-        }
-        // SAFETY: an all-zero mmsghdr is valid: null pointers with zero lengths.
-        let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
-        let mut vectors = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BATCH];
-        for (((header, vector), frame), control) in
-            headers.iter_mut().zip(&mut vectors).zip(&mut self.empty).zip(self.control.iter_mut())
-        {
-            let room = frame.room();
-            *vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-            header.msg_hdr.msg_iov = vector;
-            header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = control.0.len();
-        }
-        // SAFETY: each header points to one iovec over a frame's memory and to one control buffer;
-        // vectors, frames and control buffers live, unmoved and unshared, until the call returns.
-        let count = unsafe {
-            libc::recvmmsg(
-                self.fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                BATCH as libc::c_uint,
-                libc::MSG_TRUNC,
-                ptr::null_mut(),
-            )
-        };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error),
-            };
-        };
-        for (mut frame, header) in self.empty.drain(..count).zip(&headers) {
-            let length = header.msg_len as usize;
-            if length > frame.room().len() {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("a frame of {length} bytes is longer than the device allows"),
-                ));
-            }
-            frame.set_len(length);
-            let at = stamp(&header.msg_hdr).map_or(now, |real_ns| {
-                let own = u64::try_from(real_ns - real_ahead_ns).unwrap_or(0);
-                Instant::from_ns(own).min(now)
-            });
-            arrivals.push(Arrival { at, frame });
+        while arrivals.len() < BATCH {
+            let Some(Taken { frame, real_ns }) = self.ring.take(frames)? else { break };
+            let own_ns = u64::try_from(real_ns - real_ahead_ns).unwrap_or(0);
+            // Nothing has arrived later than now, whatever was done to the wall clock.
+            arrivals.push(Arrival { at: Instant::from_ns(own_ns).min(now), frame });
         }
         Ok(())
     }
@@ -190,20 +137,6 @@ impl PacketSocket {
         self.dropped += u64::from(statistics[1]);
         Ok(self.dropped)
     }
-
-    fn set(&self, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-        // SAFETY: the value is an int, as these options ask, and outlives the call.
-        let result = unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                option,
-                (&raw const value).cast(),
-                size_of_val(&value) as libc::socklen_t,
-            )
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
 }
 
 impl AsFd for PacketSocket {
@@ -212,20 +145,22 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// The arrival stamp of a received message. Unit: nanoseconds of the wall clock.
-fn stamp(message: &libc::msghdr) -> Option<i128> {
-    // SAFETY: the kernel filled the control buffer of this message and set its length; the CMSG
-    // macros stay inside it, and the data of a SCM_TIMESTAMPNS is one timespec.
-    unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(message);
-        while let Some(control) = next.as_ref() {
-            if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_TIMESTAMPNS
-            {
-                let time: libc::timespec = ptr::read_unaligned(libc::CMSG_DATA(control).cast());
-                return Some(i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec));
-            }
-            next = libc::CMSG_NXTHDR(message, control);
-        }
-    }
-    None
+/// Sets an option whose value is plain data.
+pub(super) fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the value is as long as said and outlives the call, which only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

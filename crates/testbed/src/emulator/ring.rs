@@ -1,0 +1,136 @@
+//! Memory that the kernel receives frames into (PACKET_RX_RING, `TPACKET_V2`).
+//!
+//! A ring is larger than an ordinary user may make a socket's buffer, so that frames wait in it while
+//! the emulator does not get the processor; and it needs no system call to be read.
+#![expect(unsafe_code, reason = "the kernel and this process share the ring's memory")]
+
+use super::frame::{Frame, Frames};
+use super::packet_socket::set_option;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::c_void;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Frames that wait at most: 50 ms of full packets at 1 Gbit/s.
+const SLOTS: usize = 4096;
+/// Unit in which the kernel allocates. Unit: bytes.
+const BLOCK: usize = 64 << 10;
+/// What stands before the packet in a slot, rounded up: header, address, Ethernet header.
+const OVERHEAD: usize = 128;
+
+// From linux/if_packet.h.
+const PACKET_RX_RING: libc::c_int = 5;
+const PACKET_VERSION: libc::c_int = 10;
+const TPACKET_V2: libc::c_int = 1;
+const STATUS_KERNEL: u32 = 0;
+const STATUS_USER: u32 = 1;
+
+/// `struct tpacket_req`.
+#[repr(C)]
+struct Request {
+    block_size: libc::c_uint,
+    block_count: libc::c_uint,
+    slot_size: libc::c_uint,
+    slot_count: libc::c_uint,
+}
+
+/// `struct tpacket2_hdr`, behind its status word.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Header {
+    length: u32,
+    captured: u32,
+    frame_offset: u16,
+    packet_offset: u16,
+    seconds: u32,
+    nanoseconds: u32,
+}
+
+/// The ring of one socket.
+pub(super) struct Ring {
+    memory: NonNull<c_void>,
+    length: NonZeroUsize,
+    slot_size: usize,
+    next: usize,
+}
+
+/// What a slot held.
+pub(super) struct Taken {
+    pub(super) frame: Frame,
+    /// When the kernel got it, by the wall clock. Unit: nanoseconds.
+    pub(super) real_ns: i128,
+}
+
+impl Ring {
+    /// Gives a socket a ring for packets of up to `mtu` bytes.
+    pub(super) fn open(socket: BorrowedFd<'_>, mtu: usize) -> io::Result<Self> {
+        set_option(socket, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
+        let slot_size = (mtu + OVERHEAD).next_power_of_two().max(2048);
+        let block_size = BLOCK.max(slot_size);
+        let bytes = slot_size * SLOTS;
+        let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let request = Request {
+            block_size: block_size.try_into().map_err(too_large)?,
+            block_count: (bytes / block_size).try_into().map_err(too_large)?,
+            slot_size: slot_size.try_into().map_err(too_large)?,
+            slot_count: SLOTS as libc::c_uint,
+        };
+        set_option(socket, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
+        let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let memory = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, socket, 0) }?;
+        Ok(Self { memory, length, slot_size, next: 0 })
+    }
+
+    /// Takes the oldest frame that waits, and gives its slot back to the kernel.
+    ///
+    /// # Errors
+    /// When a frame is longer than `frames` have room for.
+    pub(super) fn take(&mut self, frames: &Frames) -> io::Result<Option<Taken>> {
+        // SAFETY: `next` is below SLOTS, and the mapping holds SLOTS slots of this size.
+        let slot = unsafe { self.memory.byte_add(self.next * self.slot_size) };
+        // SAFETY: a slot begins with its status word, aligned as the slot; the kernel changes it as an
+        // atomic does, and nobody makes a plain reference to it.
+        let status = unsafe { slot.cast::<AtomicU32>().as_ref() };
+        if status.load(Ordering::Acquire) & STATUS_USER == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the status says that the slot is ours: the kernel has written its header, which lies
+        // behind the status word, and does not touch it until the status is given back.
+        let header = unsafe { slot.byte_add(size_of::<AtomicU32>()).cast::<Header>().read() };
+        let (offset, length) = (usize::from(header.frame_offset), header.captured as usize);
+        let mut frame = frames.take();
+        let room = frame.room();
+        if header.captured < header.length
+            || length > room.len()
+            || offset + length > self.slot_size
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a frame of {} bytes is longer than the device allows", header.length),
+            ));
+        }
+        // SAFETY: offset and length lie within the slot (checked above), which is still ours; nobody
+        // writes to it meanwhile.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(slot.byte_add(offset).cast::<u8>().as_ptr(), length)
+        };
+        room[..length].copy_from_slice(bytes);
+        frame.set_len(length);
+        status.store(STATUS_KERNEL, Ordering::Release);
+        self.next = (self.next + 1) % SLOTS;
+        let real_ns = i128::from(header.seconds) * 1_000_000_000 + i128::from(header.nanoseconds);
+        Ok(Some(Taken { frame, real_ns }))
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and no reference into it is left.
+        let _ = unsafe { munmap(self.memory, self.length.get()) };
+    }
+}
