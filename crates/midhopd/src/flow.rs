@@ -152,8 +152,13 @@ pub async fn carry(
     stages: Stages,
 ) {
     let book = worker.ledger.open(book);
-    let carried = relay::relay(&client, &server, stages, &book, &worker.desk).await;
-    worker.ledger.sample(&book, &client, &server);
-    close::close(client, server, &carried).await;
+    let watched = worker.watch.add(&book, client, server);
+    let (client, server) = watched.sides();
+    let carried = relay::relay(client, server, stages, &book, &worker.desk).await;
+    worker.ledger.sample(&book, client, server);
+    // None only where the watch holds them still, which it does for no longer than a look.
+    if let Some((client, server)) = watched.release() {
+        close::close(client, server, &carried).await;
+    }
     worker.ledger.close(&book, &carried);
 }

@@ -94,21 +94,33 @@ impl Ledger {
         book
     }
 
-    /// Books what the kernel says of both sockets of a flow at its end.
+    /// Books what the kernel says of both sockets of a flow, now and then and at its end.
     pub fn sample(&self, book: &FlowBook, client: &TcpStream, server: &TcpStream) {
-        for (leg, stream) in [(&book.client_leg, client), (&book.server_leg, server)] {
+        for (leg, resent, stream) in [
+            (&book.client_leg, &book.client_resent, client),
+            (&book.server_leg, &book.server_resent, server),
+        ] {
             if let Some(sample) = Sample::of(stream) {
-                self.with_leg(leg, |leg| leg.add(&sample));
+                let fresh = u64::from(sample.retransmissions).saturating_sub(resent.value());
+                resent.add(fresh);
+                self.with_leg(leg, |leg| leg.add(&sample, fresh));
             }
         }
     }
 
     /// Books a flow that has ended.
     pub fn close(&self, book: &Arc<FlowBook>, carried: &Carried) {
+        // Both books under lock, in this order everywhere: nobody sees the flow in both, or in none.
+        let mut legs = lock(&self.legs);
         lock(&self.live).remove(&Arc::as_ptr(book).addr());
-        for leg in [&book.client_leg, &book.server_leg] {
-            self.with_leg(leg, |leg| leg.connections -= 1);
+        for (name, sent, received) in book.carried() {
+            if let Some(leg) = legs.get_mut(name) {
+                leg.connections -= 1;
+                leg.sent += sent;
+                leg.received += received;
+            }
         }
+        drop(legs);
         let how = match &carried.outcome {
             Ok(()) => &self.ended,
             Err(broken) => match (broken.error.kind(), broken.side) {
@@ -125,9 +137,20 @@ impl Ledger {
         lock(&self.live).values().cloned().collect()
     }
 
-    /// Each leg that a flow has used, by name.
+    /// Each leg that a flow has used, by name, with what live flows have carried so far.
     pub fn legs(&self) -> BTreeMap<String, LegBook> {
-        lock(&self.legs).clone()
+        let booked = lock(&self.legs);
+        let mut legs = booked.clone();
+        for book in lock(&self.live).values() {
+            for (name, sent, received) in book.carried() {
+                if let Some(leg) = legs.get_mut(name) {
+                    leg.sent += sent;
+                    leg.received += received;
+                }
+            }
+        }
+        drop(booked);
+        legs
     }
 
     fn with_leg(&self, name: &str, book: impl FnOnce(&mut LegBook)) {
@@ -154,6 +177,10 @@ pub struct FlowBook {
     pub up: Count,
     /// Unit: bytes. From server to client.
     pub down: Count,
+    /// Unit: segments. Sent again to the client, as last sampled.
+    client_resent: Count,
+    /// Unit: segments. Sent again to the server, as last sampled.
+    server_resent: Count,
 }
 
 impl FlowBook {
@@ -166,7 +193,15 @@ impl FlowBook {
             since: Instant::now(),
             up: Count::default(),
             down: Count::default(),
+            client_resent: Count::default(),
+            server_resent: Count::default(),
         }
+    }
+
+    /// What each leg sent and received for the flow so far.
+    fn carried(&self) -> [(&str, u64, u64); 2] {
+        let (up, down) = (self.up.value(), self.down.value());
+        [(&self.client_leg, down, up), (&self.server_leg, up, down)]
     }
 }
 
@@ -175,27 +210,25 @@ impl FlowBook {
 pub struct LegBook {
     /// Live connections.
     pub connections: u64,
-    /// Unit: bytes. Sent and acknowledged, of connections that ended.
+    /// Unit: bytes. Sent into the leg.
     pub sent: u64,
-    /// Unit: bytes. Received, of connections that ended.
+    /// Unit: bytes. Received from the leg.
     pub received: u64,
     /// Unit: segments. Sent again.
     pub retransmissions: u64,
-    /// Unit: microseconds. Smoothed over the last connections, newest weighing an eighth.
+    /// Unit: microseconds. Smoothed over the last samples, newest weighing an eighth.
     pub rtt_us: Option<u64>,
     /// Unit: microseconds. The shortest seen.
     pub rtt_min_us: Option<u64>,
-    /// Connections that were asked for their round-trip time.
+    /// Round-trip times sampled.
     pub samples: u64,
 }
 
 impl LegBook {
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, sample: &Sample, resent: u64) {
         let rtt = u64::from(sample.rtt_us);
         let least = u64::from(sample.rtt_min_us);
-        self.sent += sample.sent;
-        self.received += sample.received;
-        self.retransmissions += u64::from(sample.retransmissions);
+        self.retransmissions += resent;
         self.rtt_us = Some(self.rtt_us.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
         self.rtt_min_us = Some(self.rtt_min_us.map_or(least, |min| min.min(least)));
         self.samples += 1;

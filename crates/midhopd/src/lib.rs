@@ -40,4 +40,5 @@ pub mod relay;
 pub mod run;
 pub mod snapshot;
 mod sockopt;
+pub mod watch;
 pub mod worker;

@@ -77,6 +77,11 @@ impl Collector for Source {
             [("up", at.up_total), ("down", at.down_total)]
                 .map(|(way, bytes)| ([("direction", way)], ConstCounter::new(bytes.get()))),
         )?;
+        family(
+            &mut encoder,
+            ("memory_waits", "Waits because all flows together held the limit", None),
+            [([("scope", "all")], ConstCounter::new(at.memory_waits_total))],
+        )?;
         self.encode_legs(&mut encoder)
     }
 }

@@ -5,12 +5,17 @@
 use crate::{
     admission::Admission,
     daemon::DataPlane,
-    ledger::{Count, Ledger},
+    ledger::{Count, FlowBook, Ledger, LegBook},
     relay::Budget,
 };
+use midhop_pep::config::Plan;
 use midhop_units::{Bytes, Duration};
 use serde::Serialize;
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
+use tokio::sync::watch;
+
+/// How many of the live flows are shown.
+const BUSIEST: usize = 20;
 
 /// Where snapshots are taken from: what the threads of a data plane keep about themselves.
 #[derive(Debug, Clone)]
@@ -18,6 +23,7 @@ pub struct Source {
     ledgers: Vec<Arc<Ledger>>,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
+    plan: watch::Receiver<Arc<Plan>>,
 }
 
 impl Source {
@@ -27,6 +33,7 @@ impl Source {
             ledgers: data_plane.ledgers().to_vec(),
             admission: data_plane.admission().clone(),
             budget: data_plane.budget().clone(),
+            plan: data_plane.plan(),
         }
     }
 
@@ -45,11 +52,60 @@ impl Source {
             bypassed_by_rule_total: sum(|ledger| &ledger.bypassed_by_rule),
             bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),
             rejected_total: sum(|ledger| &ledger.rejected),
+            refused_total: named(&[
+                ("refused", sum(|ledger| &ledger.refused)),
+                ("unreachable", sum(|ledger| &ledger.unreachable)),
+                ("timeout", sum(|ledger| &ledger.timed_out)),
+                ("local", sum(|ledger| &ledger.local_failures)),
+            ]),
+            ended_total: named(&[
+                ("fin", sum(|ledger| &ledger.ended)),
+                ("reset-client", sum(|ledger| &ledger.reset_by_client)),
+                ("reset-server", sum(|ledger| &ledger.reset_by_server)),
+                ("dead", sum(|ledger| &ledger.dead)),
+            ]),
             up_total: Bytes::new(sum(|ledger| &ledger.bytes_up)),
             down_total: Bytes::new(sum(|ledger| &ledger.bytes_down)),
-            ..Snapshot::default()
+            memory_waits_total: sum(|ledger| &ledger.memory_waits),
+            legs: self.legs(),
+            busiest: self.busiest(),
         }
     }
+
+    /// Every leg of the plan, used or not, over all workers.
+    fn legs(&self) -> BTreeMap<String, LegSnapshot> {
+        let plan = self.plan.borrow().clone();
+        let mut legs: BTreeMap<String, LegSnapshot> = BTreeMap::new();
+        for leg in &plan.legs {
+            let congestion = leg.congestion.clone().unwrap_or_default();
+            legs.insert(leg.name.clone(), LegSnapshot { congestion, ..LegSnapshot::default() });
+        }
+        for (name, book) in self.ledgers.iter().flat_map(|ledger| ledger.legs()) {
+            legs.entry(name).or_default().add(&book);
+        }
+        legs
+    }
+
+    fn busiest(&self) -> Vec<FlowSnapshot> {
+        let mut live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
+        let moved = |book: &FlowBook| book.up.value() + book.down.value();
+        live.sort_by_cached_key(|book| Reverse(moved(book)));
+        live.truncate(BUSIEST);
+        let shown = live.iter().map(|book| FlowSnapshot {
+            client: book.ends.client,
+            server: book.ends.server,
+            client_leg: book.client_leg.to_string(),
+            server_leg: book.server_leg.to_string(),
+            age: Duration::from_ms(u64::try_from(book.since.elapsed().as_millis()).unwrap_or(0)),
+            up: Bytes::new(book.up.value()),
+            down: Bytes::new(book.down.value()),
+        });
+        shown.collect()
+    }
+}
+
+fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
 /// The data plane at one moment.
@@ -82,6 +138,8 @@ pub struct Snapshot {
     pub up_total: Bytes,
     /// Bytes moved from servers to clients.
     pub down_total: Bytes,
+    /// How often a direction had to wait because all flows together held the limit.
+    pub memory_waits_total: u64,
     /// Each leg by name.
     pub legs: BTreeMap<String, LegSnapshot>,
     /// Some of the live flows, those that moved most first.
@@ -91,7 +149,7 @@ pub struct Snapshot {
 /// One leg at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LegSnapshot {
-    /// Congestion control in use; empty where no flow has used the leg yet.
+    /// Congestion control, as the kernel calls it; empty: its default.
     pub congestion: String,
     /// Live connections.
     pub connections: u64,
@@ -107,6 +165,24 @@ pub struct LegSnapshot {
     pub rtt_min: Option<Duration>,
     /// Round-trip times sampled.
     pub rtt_samples_total: u64,
+}
+
+impl LegSnapshot {
+    /// Adds what one worker has booked. Round-trip times are weighed by how often each was sampled.
+    fn add(&mut self, book: &LegBook) {
+        if let Some(rtt) = book.rtt_us.map(Duration::from_us) {
+            let share = book.samples as f64 / (self.rtt_samples_total + book.samples).max(1) as f64;
+            let before = self.rtt.unwrap_or(rtt);
+            self.rtt = Some(before.scale(1.0 - share) + rtt.scale(share));
+        }
+        let least = book.rtt_min_us.map(Duration::from_us);
+        self.rtt_min = self.rtt_min.into_iter().chain(least).min();
+        self.rtt_samples_total += book.samples;
+        self.connections += book.connections;
+        self.sent_total += Bytes::new(book.sent);
+        self.received_total += Bytes::new(book.received);
+        self.retransmissions_total += book.retransmissions;
+    }
 }
 
 /// One live flow.

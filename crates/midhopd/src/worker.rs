@@ -9,6 +9,7 @@ use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::relay::{Budget, Desk};
+use crate::watch::Watch;
 use midhop_pep::config::{LegPlan, Plan};
 use std::io;
 use std::net::TcpListener;
@@ -33,6 +34,8 @@ pub struct Worker {
     pub ledger: Arc<Ledger>,
     /// What they share while they relay.
     pub desk: Desk,
+    /// Where live flows are looked at.
+    pub watch: Watch,
     egress: Egress,
 }
 
@@ -49,7 +52,8 @@ impl Worker {
         ledger: Arc<Ledger>,
     ) -> io::Result<Self> {
         let desk = Desk::new(PIPES, budget, ledger.clone());
-        Ok(Self { plan, admission, held, ledger, desk, egress: Egress::open()? })
+        let watch = Watch::default();
+        Ok(Self { plan, admission, held, ledger, desk, watch, egress: Egress::open()? })
     }
 
     /// The plan as it is now. A flow keeps the one it began with.
@@ -79,6 +83,8 @@ impl Worker {
             if let Some(queue) = doors.queue {
                 tokio::task::spawn_local(hold(worker.clone(), queue));
             }
+            let watching = worker.clone();
+            tokio::task::spawn_local(async move { watching.watch.look(&watching.ledger).await });
             if let Some(handed) = doors.handed {
                 tokio::task::spawn_local(handover::receive(worker.clone(), handed));
             }

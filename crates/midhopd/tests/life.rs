@@ -72,6 +72,43 @@ fn it_takes_flows_while_it_serves_and_leaves_nothing() {
 }
 
 #[test]
+fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&format!("{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n"));
+    let _running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V6);
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(3, 100_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass(&client, &server, &bytes));
+    });
+    pass(&server, &client, b"1234567");
+    let of = |name: &str, leg: &str| metric(&stage, &format!("{name}{{leg=\"{leg}\"}}"));
+    until("the flow has been looked at", || of("midhop_leg_rtt_samples_total", "wan0") > 0.0);
+    for _ in 0..2 {
+        assert_eq!(of("midhop_leg_sent_bytes_total", "wan0"), 100_000.0);
+        assert_eq!(of("midhop_leg_received_bytes_total", "wan0"), 7.0);
+        assert_eq!(of("midhop_leg_sent_bytes_total", "lan0"), 7.0);
+        assert_eq!(of("midhop_leg_received_bytes_total", "lan0"), 100_000.0);
+        assert!(of("midhop_leg_rtt_seconds", "wan0") > 0.0);
+        if metric(&stage, "midhop_flows") == 1.0 {
+            assert_eq!(of("midhop_leg_connections", "lan0"), 1.0);
+            let page = status(&stage, "/status.json");
+            for part in ["\"congestion\":\"reno\"", "\"client_leg\":\"lan0\"", "\"up\":\"100 kB\""]
+            {
+                assert!(page.contains(part), "{part} is not in {page}");
+            }
+            say(&client, b"");
+            say(&server, b"");
+            until("the flow is over", || metric(&stage, "midhop_flows") == 0.0);
+        }
+    }
+    assert_eq!(of("midhop_leg_connections", "lan0"), 0.0);
+    assert_eq!(metric(&stage, "midhop_flows_ended_total{end=\"fin\"}"), 1.0);
+    assert!(status(&stage, "/status.json").contains("\"busiest\":[]"));
+}
+
+#[test]
 fn a_reload_touches_no_live_flow() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
