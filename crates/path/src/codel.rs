@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// CoDel's two times.
 ///
-/// Source: RFC 8289 §4.2 and §4.3 (5 ms and 100 ms, good for round-trip times of 10 ms to 1 s).
+/// Source: RFC 8289 §4 (5 ms and 100 ms, good for round-trip times of 10 ms to 1 s).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodelPlan {
@@ -103,5 +103,70 @@ impl Codel {
 
     fn next_after(&self, time: Instant) -> Instant {
         time + self.plan.interval.scale(1.0 / f64::from(self.count).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_units::Bytes;
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    /// Milliseconds at which packets are dropped when one is taken every millisecond, each having
+    /// waited `wait_ms`, from a queue that never runs short.
+    fn drops(codel: &mut Codel, from_ms: u64, till_ms: u64, wait_ms: u64) -> Vec<u64> {
+        let mut drops = Vec::new();
+        for now in from_ms..till_ms {
+            let mut queue = Fifo::new();
+            for _ in 0..10 {
+                let since = at_ms(now - wait_ms);
+                queue.push(Waiting { packet: (), size: Bytes::new(1500), since });
+            }
+            assert!(codel.take(at_ms(now), &mut queue, |_| drops.push(now)).is_some());
+        }
+        drops
+    }
+
+    #[test]
+    fn drops_come_an_interval_over_root_n_apart() {
+        let mut codel = Codel::new(CodelPlan::default());
+        // Above target from 1000 ms on: the first drop after 100 ms, the next 100 / √1 later, then
+        // 100 / √2, 100 / √3 …, each noticed at the next whole millisecond.
+        let expected: Vec<u64> = (1..8)
+            .scan(1100.0, |time, n| {
+                *time += 100.0 / f64::from(n).sqrt();
+                Some(f64::ceil(*time) as u64)
+            })
+            .collect();
+        let drops = drops(&mut codel, 1000, 1510, 20);
+        assert_eq!(drops[0], 1100);
+        assert_eq!(drops[1..=expected.len()], expected);
+    }
+
+    #[test]
+    fn short_waits_and_short_queues_are_left_alone() {
+        let mut codel = Codel::new(CodelPlan::default());
+        assert!(drops(&mut codel, 1000, 3000, 4).is_empty());
+        for now in 3000..5000 {
+            let mut queue = Fifo::new();
+            queue.push(Waiting { packet: (), size: Bytes::new(1500), since: at_ms(now - 500) });
+            let taken = codel.take(at_ms(now), &mut queue, |_| panic!("dropped the only packet"));
+            assert!(taken.is_some());
+        }
+    }
+
+    #[test]
+    fn it_remembers_the_rate_that_worked() {
+        let mut codel = Codel::new(CodelPlan::default());
+        let first = drops(&mut codel, 1000, 3000, 20).len();
+        assert!(first > 50, "{first}");
+        // A moment below target ends dropping; soon after it goes on from where it was.
+        assert!(drops(&mut codel, 3000, 3010, 1).is_empty());
+        let again = drops(&mut codel, 3010, 3210, 20);
+        assert_eq!(again[0], 3110);
+        assert!(again.len() > 5, "{again:?}");
     }
 }

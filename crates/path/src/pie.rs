@@ -30,7 +30,7 @@ impl Default for PiePlan {
 
 /// Two full packets: a queue so short is left alone.
 const SPARED: Bytes = Bytes::new(2 * 1500);
-/// Above this waiting time the probability rises faster (RFC 8033 §5.6).
+/// Above this waiting time the probability rises faster (Linux `net/sched/sch_pie.c`).
 const ALARMING: Duration = Duration::from_ms(250);
 /// More updates than this are never made at once.
 const ROUNDS_MAX: u64 = 100_000;
@@ -39,8 +39,9 @@ const NEGLIGIBLE: f64 = 1e-9;
 
 /// PIE at work: it looks at each packet that wants to enter the queue.
 ///
-/// Source: RFC 8033 §4 and §5.1–5.6; differs: the waiting time is that of the packet at the head (the
-/// RFC allows timestamps instead of reckoning it from the departure rate), and it is always active.
+/// Source: RFC 8033 §4, §5.4 (drops spread evenly) and §5.5 (bounded steps); differs: the waiting time
+/// is read from the packet at the head, much as Linux reads it from timestamps, instead of being
+/// reckoned from the departure rate; it is always active; nothing is marked.
 #[derive(Debug, Clone)]
 pub(crate) struct Pie {
     plan: PiePlan,
@@ -146,4 +147,71 @@ fn damping(probability: f64) -> f64 {
     const STEPS: [(f64, f64); 6] =
         [(1e-6, 2048.0), (1e-5, 512.0), (1e-4, 128.0), (1e-3, 32.0), (1e-2, 8.0), (1e-1, 2.0)];
     STEPS.iter().find(|(below, _)| probability < *below).map_or(1.0, |(_, divisor)| *divisor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_ms(ms)
+    }
+
+    fn pie() -> Pie {
+        Pie::new(PiePlan::default(), Instant::START, Seed(1))
+    }
+
+    #[test]
+    fn the_probability_follows_the_control_law() {
+        let mut pie = pie();
+        pie.probability = 0.05;
+        pie.wait_before = ms(20);
+        pie.update(ms(30));
+        // 1/8 × (30 − 15) ms + 5/4 × (30 − 20) ms, halved because the probability is below 10 %.
+        let expected = 0.05 + (0.125 * 0.015 + 1.25 * 0.010) / 2.0;
+        assert!((pie.probability - expected).abs() < 1e-12, "{}", pie.probability);
+    }
+
+    #[test]
+    fn steps_are_bounded_and_alarm_adds_to_them() {
+        let mut pie = pie();
+        pie.probability = 0.2;
+        pie.update(ms(200));
+        assert!((pie.probability - 0.22).abs() < 1e-12, "{}", pie.probability);
+        pie.update(ms(300));
+        assert!((pie.probability - 0.26).abs() < 1e-12, "{}", pie.probability);
+    }
+
+    #[test]
+    fn an_empty_queue_forgets() {
+        let mut pie = pie();
+        pie.probability = 0.5;
+        pie.catch_up(Instant::START + Duration::from_s(20), None);
+        assert_eq!(pie.probability, 0.0);
+        assert_eq!(pie.burst_left, ms(150));
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_the_share_is_right() {
+        let mut pie = pie();
+        pie.probability = 0.3;
+        pie.wait_before = ms(60);
+        let long = Bytes::new(100_000);
+        assert!((0..100).all(|_| !pie.refuses(long)), "refused within the burst allowance");
+        pie.burst_left = Duration::ZERO;
+        let refused = (0..100_000).filter(|_| pie.refuses(long)).count();
+        // Drops are spread: after each, 0.85 must be summed up (two packets pass) before the next.
+        let expected = 100_000.0 / (2.0 + 1.0 / 0.3);
+        assert!((refused as f64 / expected - 1.0).abs() < 0.03, "{refused}, {expected}");
+        assert!((0..100).all(|_| !pie.refuses(SPARED)), "refused with a short queue");
+    }
+
+    #[test]
+    fn a_leap_over_hours_ends_where_single_updates_do() {
+        let mut leap = pie();
+        let since = Instant::START + Duration::from_s(1);
+        leap.catch_up(since + Duration::from_s(7200), Some(since));
+        assert_eq!(leap.probability, 1.0);
+        assert!(leap.next_update > since + Duration::from_s(7200));
+    }
 }

@@ -179,7 +179,7 @@ pub(crate) struct Fifo<P> {
 }
 
 impl<P> Fifo<P> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { packets: VecDeque::new(), bytes: Bytes::ZERO, largest_packet: Bytes::ZERO }
     }
 
@@ -197,7 +197,7 @@ impl<P> Fifo<P> {
         Some(head)
     }
 
-    fn push(&mut self, waiting: Waiting<P>) {
+    pub(crate) fn push(&mut self, waiting: Waiting<P>) {
         self.bytes += waiting.size;
         self.largest_packet = self.largest_packet.max(waiting.size);
         self.packets.push_back(waiting);
