@@ -5,8 +5,6 @@ use std::process::ExitCode;
 
 /// A run failed.
 pub const RUN: u8 = 1;
-/// An expectation was not met.
-pub const EXPECTATION: u8 = 2;
 /// The command line or a file was wrong.
 pub const USAGE: u8 = 64;
 

@@ -7,6 +7,7 @@ mod held;
 mod list;
 mod progress;
 mod run;
+pub mod session;
 
 use crate::failure::Failure;
 use anyhow::Context;
@@ -92,7 +93,7 @@ fn own_program() -> anyhow::Result<PathBuf> {
 }
 
 /// Refuses at once, before anything is built, when a plan needs a daemon that is not there.
-fn check_daemon(plans: &[Plan]) -> anyhow::Result<()> {
+pub fn check_daemon(plans: &[Plan]) -> anyhow::Result<()> {
     let wanted = plans.iter().any(|plan| plan.nodes.iter().any(|node| node.pep.is_some()));
     if wanted {
         midhop_testbed::lab::find_daemon()?;

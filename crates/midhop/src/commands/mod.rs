@@ -1,8 +1,8 @@
 //! One file per command.
 
+pub mod demo;
 pub mod lab;
 pub mod meter;
-pub mod presets;
 pub mod report;
 
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use std::process::ExitCode;
 /// What `midhop` can do. Each command is one module, which holds its arguments and its `run`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// The main job: a page, a file and four flows over a GEO satellite, with and without the proxy
+    Demo(demo::Demo),
     /// Generate load between two hosts and measure it.
     Meter(meter::Meter),
     /// Run scenarios on real kernels, or hold a lab for any program
     Lab(lab::Lab),
-    /// List the link presets, each with its source.
-    Presets(presets::Presets),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
     Report(report::Report),
 }
@@ -24,9 +24,9 @@ impl Command {
     /// Runs the command; the exit code says how it went.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Demo(command) => command.run(),
             Self::Meter(command) => command.run(),
             Self::Lab(command) => command.run(),
-            Self::Presets(command) => command.run(),
             Self::Report(command) => command.run(),
         }
     }

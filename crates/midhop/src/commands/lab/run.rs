@@ -1,20 +1,15 @@
 //! `midhop lab run`.
 
-use super::progress::Progress;
-use super::{ScenarioArguments, check_daemon, own_program};
-use crate::failure::{self, Failure};
+use super::session::{Isolated, Session, judge};
+use super::{ScenarioArguments, check_daemon};
+use crate::failure::Failure;
 use anyhow::Context;
-use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
-use midhop_testbed::isolation;
-use midhop_testbed::runner::{Event, LATENESS, RunError, RunOptions, run_all};
-use midhop_testbed::signals::Interrupts;
-use midhop_testbed::state::StateDir;
+use midhop_testbed::runner::LATENESS;
 use midhop_units::Duration;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::{fs, sync::Mutex};
 
 /// Arguments of `midhop lab run`.
 #[derive(Debug, clap::Args)]
@@ -49,40 +44,8 @@ impl Run {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.plans(&seeds)?;
         check_daemon(&plans)?;
-        let program = own_program()?;
-        if let Some(directory) = &self.out {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
-        }
-        let isolation = isolation::enter(StateDir::create()?)?;
-        // From here on this is the inner process: whatever ends it, the kernel cleans up.
-        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let options = RunOptions {
-            scratch: isolation.state,
-            program,
-            jobs: self.jobs,
-            privileged: isolation.privileged,
-            lateness: self.lateness,
-        };
-        let progress = Progress::new(&plans, self.jobs);
-        let unwritten = Mutex::new(Vec::new());
-        let results = run_all(&plans, &options, interrupts.flag(), |event| match event {
-            Event::Started(plan) => progress.started(plan),
-            Event::Finished(plan, result) => {
-                // At once, so that what is finished survives whatever comes.
-                let kept = self.out.as_ref().zip(result.as_ref().ok());
-                let written = kept.map(|(directory, record)| write_record(directory, plan, record));
-                if let Some(Err(error)) = written {
-                    unwritten.lock().unwrap_or_else(|e| e.into_inner()).push(error);
-                }
-                progress.finished(plan, result);
-            }
-            _ => {}
-        });
-        progress.end();
-        if let Some(error) = unwritten.into_inner().unwrap_or_else(|e| e.into_inner()).pop() {
-            return Err(error);
-        }
+        let session = Session { out: self.out.clone(), jobs: self.jobs, lateness: self.lateness };
+        let results = session.run(&plans, Isolated::enter()?)?;
         let code = judge(&plans, &results);
         self.print(&results.into_iter().flatten().collect::<Vec<_>>())?;
         Ok(code)
@@ -100,40 +63,4 @@ impl Run {
         }
         Ok(out.flush()?)
     }
-}
-
-/// Writes a record whole or not at all.
-fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
-    let path = directory.join(format!("{:04}.json", plan.number));
-    let draft = directory.join(format!("{:04}.json.new", plan.number));
-    let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
-    fs::write(&draft, text)
-        .and_then(|()| fs::rename(&draft, &path))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Says on standard error what went wrong, and gives the exit code.
-fn judge(plans: &[Plan], results: &[Result<Record, RunError>]) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
-    let mut interrupted = 0;
-    for (plan, result) in plans.iter().zip(results) {
-        match result {
-            Ok(record) => {
-                for fault in &record.validity.faults {
-                    eprintln!("invalid: {}: {fault}", plan.label());
-                    code = ExitCode::from(failure::RUN);
-                }
-            }
-            Err(RunError::Interrupted) => interrupted += 1,
-            Err(error) => {
-                eprintln!("error: {}: {error}", plan.label());
-                code = ExitCode::from(failure::RUN);
-            }
-        }
-    }
-    if interrupted > 0 {
-        eprintln!("interrupted: {interrupted} of {} runs have no record", plans.len());
-        code = ExitCode::from(failure::RUN);
-    }
-    code
 }

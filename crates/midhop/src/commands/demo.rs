@@ -1,0 +1,110 @@
+//! `midhop demo`: the main job, with a table and a page at its end.
+
+use super::lab::check_daemon;
+use super::lab::session::{Isolated, Session, judge};
+use crate::failure::Failure;
+use anyhow::Context;
+use midhop_bpf::{Parameters, resolve};
+use midhop_experiment::Scenario;
+use midhop_experiment::plan::Plan;
+use midhop_report::Options;
+use midhop_testbed::runner::LATENESS;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const FILE: &str = "scenarios/geo-demo.toml";
+const SCENARIO: &str = include_str!("../../../../scenarios/geo-demo.toml");
+
+/// Arguments of `midhop demo`.
+#[derive(Debug, clap::Args)]
+pub struct Demo {
+    /// Where the records and the page go
+    #[arg(long, value_name = "DIR", default_value = "results/demo")]
+    out: PathBuf,
+    /// Runs at a time; lateness tells whether the machine can
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    jobs: usize,
+    /// Change a key of the scenario or keep one case of an axis; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Demo {
+    /// Runs the demo. Exit code 1 when a run failed or was not valid.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut scenario = Scenario::parse(FILE, SCENARIO).map_err(Failure::usage)?;
+        for assignment in &self.set {
+            scenario.set(assignment).map_err(Failure::usage)?;
+        }
+        let plans = scenario.plans().map_err(Failure::usage)?;
+        check_daemon(&plans)?;
+        let inside = Isolated::enter()?;
+        // What may be chosen depends on rights, so it is asked where the runs will be.
+        let plans = runnable(plans);
+        if plans.is_empty() {
+            return Err(Failure::run("no cell of the demo can run on this machine")
+                .hint("`midhopd doctor` tells what this host supports")
+                .into());
+        }
+        let records = self.out.join("records");
+        remove_old(&records)?;
+        let session = Session { out: Some(records), jobs: self.jobs.max(1), lateness: LATENESS };
+        let results = session.run(&plans, inside)?;
+        let code = judge(&plans, &results);
+        let records: Vec<_> = results.into_iter().flatten().collect();
+        let page = self.out.join("report.html");
+        fs::write(&page, midhop_report::html(&records, &Options::default().from_scenario(FILE))?)
+            .with_context(|| format!("cannot write {}", page.display()))?;
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", midhop_report::table(&records).trim_end())?;
+        out.flush()?;
+        eprintln!("wrote {}; open it in any browser, no network needed", page.display());
+        Ok(code)
+    }
+}
+
+/// The plans whose congestion controls this machine can give; says which are left out, and why.
+fn runnable(plans: Vec<Plan>) -> Vec<Plan> {
+    let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let (kept, left): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| {
+        plan.congestion_controls()
+            .into_iter()
+            .all(|name| known.entry(name.clone()).or_insert_with(|| unavailable(&name)).is_none())
+    });
+    if !left.is_empty() {
+        eprintln!("left out: {} of {} runs, because:", left.len(), left.len() + kept.len());
+        for (name, reason) in known.iter().filter_map(|(name, why)| Some((name, why.as_ref()?))) {
+            eprintln!("  {name}: {reason}");
+        }
+    }
+    kept
+}
+
+/// Why a congestion control cannot be had here; none when it can.
+fn unavailable(name: &str) -> Option<String> {
+    let resolution = match resolve(name) {
+        Ok(resolution) => resolution,
+        Err(error) => return Some(error.to_string()),
+    };
+    resolution.activate(&Parameters::default()).err().map(|error| error.to_string())
+}
+
+/// Takes away the records of an earlier demo, and nothing else.
+fn remove_old(directory: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let ours = path.extension().is_some_and(|extension| extension == "json")
+            && path.file_stem().is_some_and(|stem| {
+                stem.to_string_lossy().chars().all(|digit| digit.is_ascii_digit())
+            });
+        if ours {
+            fs::remove_file(&path)
+                .with_context(|| format!("cannot remove the old {}", path.display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Runs plans in an isolated process, with progress, each record kept the moment it is there.
+
+use super::own_program;
+use super::progress::Progress;
+use crate::failure;
+use anyhow::Context;
+use midhop_experiment::plan::Plan;
+use midhop_experiment::record::Record;
+use midhop_testbed::isolation::{self, Isolation};
+use midhop_testbed::runner::{Event, RunError, RunOptions, run_all};
+use midhop_testbed::signals::Interrupts;
+use midhop_testbed::state::StateDir;
+use midhop_units::Duration;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{fs, sync::Mutex};
+
+/// How plans are run.
+pub struct Session {
+    /// Each record goes to a file of its own in this directory.
+    pub out: Option<PathBuf>,
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Lateness that makes a run invalid where 1 % of the round trip is less.
+    pub lateness: Duration,
+}
+
+/// The process that plans run in: isolated, so that whatever ends it, the kernel cleans up.
+pub struct Isolated {
+    isolation: Isolation,
+    program: PathBuf,
+}
+
+impl Isolated {
+    /// Goes on in a child of the calling process, inside namespaces of its own.
+    pub fn enter() -> anyhow::Result<Self> {
+        let program = own_program()?;
+        Ok(Self { program, isolation: isolation::enter(StateDir::create()?)? })
+    }
+}
+
+/// What became of the plans, each in its place.
+pub type Results = Vec<Result<Record, RunError>>;
+
+impl Session {
+    /// Runs all of `plans`, as many at a time as the session says.
+    pub fn run(&self, plans: &[Plan], inside: Isolated) -> anyhow::Result<Results> {
+        if let Some(directory) = &self.out {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
+        let options = RunOptions {
+            scratch: inside.isolation.state,
+            program: inside.program,
+            jobs: self.jobs,
+            privileged: inside.isolation.privileged,
+            lateness: self.lateness,
+        };
+        let progress = Progress::new(plans, self.jobs);
+        let unwritten = Mutex::new(Vec::new());
+        let results = run_all(plans, &options, interrupts.flag(), |event| match event {
+            Event::Started(plan) => progress.started(plan),
+            Event::Finished(plan, result) => {
+                // At once, so that what is finished survives whatever comes.
+                let kept = self.out.as_ref().zip(result.as_ref().ok());
+                let written = kept.map(|(directory, record)| write_record(directory, plan, record));
+                if let Some(Err(error)) = written {
+                    unwritten.lock().unwrap_or_else(|e| e.into_inner()).push(error);
+                }
+                progress.finished(plan, result);
+            }
+            _ => {}
+        });
+        progress.end();
+        match unwritten.into_inner().unwrap_or_else(|e| e.into_inner()).pop() {
+            Some(error) => Err(error),
+            None => Ok(results),
+        }
+    }
+}
+
+/// Writes a record whole or not at all.
+fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
+    let path = directory.join(format!("{:04}.json", plan.number));
+    let draft = directory.join(format!("{:04}.json.new", plan.number));
+    let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
+    fs::write(&draft, text)
+        .and_then(|()| fs::rename(&draft, &path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Says on standard error what went wrong, and gives the exit code.
+pub fn judge(plans: &[Plan], results: &Results) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    let mut interrupted = 0;
+    for (plan, result) in plans.iter().zip(results) {
+        match result {
+            Ok(record) => {
+                for fault in &record.validity.faults {
+                    eprintln!("invalid: {}: {fault}", plan.label());
+                    code = ExitCode::from(failure::RUN);
+                }
+            }
+            Err(RunError::Interrupted) => interrupted += 1,
+            Err(error) => {
+                eprintln!("error: {}: {error}", plan.label());
+                code = ExitCode::from(failure::RUN);
+            }
+        }
+    }
+    if interrupted > 0 {
+        eprintln!("interrupted: {interrupted} of {} runs have no record", plans.len());
+        code = ExitCode::from(failure::RUN);
+    }
+    code
+}
