@@ -74,17 +74,7 @@ fn check_host(plan: &Plan) -> Result<(), Failure> {
             "list interfaces in [intercept], or addresses in explicit.http_connect or explicit.socks5",
         ));
     }
-    for interface in plan.intercept.interfaces.iter() {
-        if !exists(interface) {
-            return Err(Failure::run(format!("there is no interface \"{interface}\""))
-                .hint("intercept.interfaces names it; `ip link` lists those of this host"));
-        }
-    }
-    for leg in &plan.legs {
-        if let Some(interface) = leg.interface.as_deref().filter(|name| !exists(name)) {
-            tracing::warn!(leg = leg.name, interface, "there is no such interface yet");
-        }
-    }
+    check_interfaces(plan)?;
     if !intercepts {
         return Ok(());
     }
@@ -103,6 +93,22 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
                 "a second daemon on one host needs an instance, mark, table, queue and port of its own",
             )
         })?;
+    }
+    Ok(())
+}
+
+/// Whether the interfaces are there on which flows are to be taken. Those of legs may come later.
+fn check_interfaces(plan: &Plan) -> Result<(), Failure> {
+    for interface in plan.intercept.interfaces.iter() {
+        if !exists(interface) {
+            return Err(Failure::run(format!("there is no interface \"{interface}\""))
+                .hint("intercept.interfaces names it; `ip link` lists those of this host"));
+        }
+    }
+    for leg in &plan.legs {
+        if let Some(interface) = leg.interface.as_deref().filter(|name| !exists(name)) {
+            tracing::warn!(leg = leg.name, interface, "there is no such interface yet");
+        }
     }
     Ok(())
 }
@@ -202,6 +208,7 @@ impl Daemon {
     /// Reads the configuration again; what is wrong is told, and changes nothing.
     fn reload(&mut self, config: &Path) {
         let next = cli::read_plan(config).and_then(|mut next| {
+            check_interfaces(&next)?;
             self.congestion.activate(&mut next)?;
             self.logging.set(&next.log)?;
             Ok(next)

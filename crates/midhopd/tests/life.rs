@@ -128,8 +128,31 @@ fn a_reload_touches_no_live_flow() {
     until("the right one is taken", || log_of(&desk).contains("configuration reloaded"));
     assert!(log_of(&desk).contains("daemon.workers"), "{}", log_of(&desk));
     pass(&client, &server, b"after a right one");
+    {
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server, b"and a new flow");
+        assert_eq!(metric(&stage, "midhop_flows"), 2.0);
+    }
+
+    let reloads = || log_of(&desk).matches("configuration reloaded").count();
+    let port = listener.local_addr().expect("an address").port();
+    desk.rewrite(&format!(
+        "{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n\
+         [[rules]]\nmatch.destination_port = {port}\naction = \"bypass\"\n"
+    ));
+    running.signal(Signal::SIGHUP);
+    until("the rule holds", || reloads() == 2);
+    pass(&client, &server, b"a rule against flows such as this one");
+    until("the second flow is over", || metric(&stage, "midhop_flows") == 1.0);
     let (client, server) = stage.flow(&listener);
-    pass(&client, &server, b"and a new flow");
+    pass(&client, &server, b"past it");
+    assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken against the rule");
+    assert!(status(&stage, "/status.json").contains("\"congestion\":\"reno\""));
+
+    desk.rewrite("[intercept]\ninterfaces = [\"lan0\", \"nope0\"]\n");
+    running.signal(Signal::SIGHUP);
+    until("it is told", || log_of(&desk).contains("no interface \"nope0\""));
+    assert_eq!(reloads(), 2);
 }
 
 #[test]

@@ -137,7 +137,6 @@ impl Plan {
             )*};
         }
         keep!(
-            intercept.interfaces,
             intercept.instance,
             intercept.mark,
             intercept.table,
@@ -149,8 +148,10 @@ impl Plan {
             log.format,
             daemon.workers,
         );
-        if keep("legs", self.legs != next.legs) {
-            next.legs = self.legs.clone();
+        // Which interfaces may change; whether anything is intercepted at all is decided at the start.
+        let [before, after] = [self, &next].map(|plan| plan.intercept.interfaces.is_empty());
+        if keep("intercept.interfaces", before != after) {
+            next.intercept.interfaces = self.intercept.interfaces.clone();
         }
         (next, kept)
     }

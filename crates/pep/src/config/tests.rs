@@ -166,14 +166,18 @@ fn an_unknown_key_is_refused_with_its_place_and_the_nearest_known_one() {
 fn a_reload_takes_what_it_can_and_names_the_rest() {
     let old = plan("[legs.sat0]");
     let asked = plan(
-        "[intercept]\nqueue = 9\naccept = \"early\"\n[limits]\nflows = 7\n[admin]\nlisten = []\n\
-         [legs.sat1]\n[[rules]]\naction = \"reject\"",
+        "[intercept]\nqueue = 9\naccept = \"early\"\ninterfaces = \"lan0\"\n[limits]\nflows = 7\n\
+         [admin]\nlisten = []\n[legs.sat1]\n[[rules]]\naction = \"reject\"",
     );
     let (new, kept) = old.reloaded(asked.clone());
-    assert_eq!(kept, ["intercept.queue", "admin.listen", "legs"]);
+    assert_eq!(kept, ["intercept.queue", "admin.listen", "intercept.interfaces"]);
     assert_eq!((new.intercept.queue, new.limits.flows), (old.intercept.queue, 7));
-    assert_eq!((&new.legs, &new.policy), (&old.legs, &asked.policy));
+    assert!(new.intercept.interfaces.is_empty());
+    assert_eq!((&new.legs, &new.policy), (&asked.legs, &asked.policy));
     assert_eq!(old.reloaded(old.clone()), (old.clone(), Vec::new()));
+    let other = plan("[intercept]\ninterfaces = [\"lan0\", \"lan1\"]");
+    let (new, kept) = plan("[intercept]\ninterfaces = \"lan0\"").reloaded(other.clone());
+    assert_eq!((new, kept), (other, Vec::new()));
 }
 
 #[test]
