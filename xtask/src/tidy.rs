@@ -74,7 +74,8 @@ fn code_faults(file: &Path, text: &str) -> Vec<String> {
         faults.push(format!("{shown} does not begin by saying what it is (//!)"));
     }
     let manifest = file.file_name().is_some_and(|name| name == "Cargo.toml");
-    if manifest && text.contains("[package]") && !text.contains("[lints]\nworkspace = true") {
+    let member = manifest && text.contains("[package]") && !text.contains("[workspace]");
+    if member && !text.contains("[lints]\nworkspace = true") {
         faults.push(format!("{shown} does not inherit the workspace's lints"));
     }
     faults

@@ -1,3 +1,5 @@
+//! Tests of the law: vectors, growth, losses, a path that changes.
+
 use super::*;
 use midhop_units::Instant;
 
