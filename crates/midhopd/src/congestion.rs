@@ -6,12 +6,33 @@
 use crate::failure::Failure;
 use midhop_bpf::{Active, HyblaBounds, Parameters, resolve};
 use midhop_pep::config::{LegPlan, Plan};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// The congestion controls in use, kept registered while this value lives.
 #[derive(Debug, Default)]
 pub struct Congestion {
     active: BTreeMap<String, Active>,
+    names: Names,
+}
+
+/// What the kernel's names were called in the configuration: for people to read.
+#[derive(Debug, Clone, Default)]
+pub struct Names(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Names {
+    /// The configured name of what the kernel calls `kernel_name`.
+    pub fn configured(&self, kernel_name: String) -> String {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.get(&kernel_name).cloned().unwrap_or(kernel_name)
+    }
+
+    fn note(&self, kernel_name: &str, configured: &str) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.insert(kernel_name.to_owned(), configured.to_owned());
+    }
 }
 
 impl Congestion {
@@ -21,6 +42,11 @@ impl Congestion {
     /// When a leg's congestion control is not to be had, and neither is its fallback.
     pub fn activate(&mut self, plan: &mut Plan) -> Result<(), Failure> {
         plan.replace_congestion(|leg| self.kernel_name(leg).map(Some))
+    }
+
+    /// The names, as they are and as they come to be.
+    pub fn names(&self) -> Names {
+        self.names.clone()
     }
 
     fn kernel_name(&mut self, leg: &LegPlan) -> Result<String, Failure> {
@@ -49,6 +75,7 @@ impl Congestion {
             .activate(&parameters)
             .map_err(|error| error.to_string())?;
         let kernel_name = active.kernel_name().to_owned();
+        self.names.note(&kernel_name, name);
         self.active.entry(kernel_name.clone()).or_insert(active);
         Ok(kernel_name)
     }
@@ -82,6 +109,14 @@ mod tests {
         Congestion::default().activate(&mut plan).expect("every kernel has reno");
         let named: Vec<_> = plan.legs.iter().map(|leg| leg.congestion.as_deref()).collect();
         assert_eq!(named, [None, Some("reno"), None]);
+    }
+
+    #[test]
+    fn people_read_the_names_that_they_wrote() {
+        let names = Names::default();
+        names.note("mhybla_e06ef832", "hybla");
+        assert_eq!(names.configured("mhybla_e06ef832".to_owned()), "hybla");
+        assert_eq!(names.configured("bbr".to_owned()), "bbr");
     }
 
     #[test]

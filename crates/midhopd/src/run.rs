@@ -196,12 +196,19 @@ impl Daemon {
         let source = snapshot::Source::of(&self.data_plane);
         let draining = self.draining.clone();
         let instance = self.plan.intercept.instance.clone();
-        Arc::new(move || Status {
-            version: env!("CARGO_PKG_VERSION"),
-            instance: instance.clone(),
-            uptime_s: started.elapsed().as_secs_f64(),
-            draining: draining.load(Relaxed),
-            data_plane: source.take(),
+        let names = self.congestion.names();
+        Arc::new(move || {
+            let mut data_plane = source.take();
+            for leg in data_plane.legs.values_mut() {
+                leg.congestion = names.configured(std::mem::take(&mut leg.congestion));
+            }
+            Status {
+                version: env!("CARGO_PKG_VERSION"),
+                instance: instance.clone(),
+                uptime_s: started.elapsed().as_secs_f64(),
+                draining: draining.load(Relaxed),
+                data_plane,
+            }
         })
     }
 

@@ -149,7 +149,7 @@ pub struct Snapshot {
 /// One leg at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LegSnapshot {
-    /// Congestion control, as the kernel calls it; empty: its default.
+    /// Congestion control by name; empty: the kernel's default.
     pub congestion: String,
     /// Live connections.
     pub connections: u64,
