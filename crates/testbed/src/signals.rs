@@ -38,13 +38,27 @@ impl Interrupts {
     }
 }
 
-/// Waits until somebody asks to stop.
-///
-/// # Errors
-/// When signals cannot be waited for.
-pub fn wait() -> io::Result<()> {
-    blocked()?.wait()?;
-    Ok(())
+/// Keeps the same signals for whoever waits for them. Call it while the program has one thread.
+#[derive(Debug)]
+pub struct Request(SigSet);
+
+impl Request {
+    /// From now on these signals do not end the program.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn expect() -> io::Result<Self> {
+        blocked().map(Self)
+    }
+
+    /// Waits until somebody asks to stop.
+    ///
+    /// # Errors
+    /// When signals cannot be waited for.
+    pub fn wait(&self) -> io::Result<()> {
+        self.0.wait()?;
+        Ok(())
+    }
 }
 
 fn blocked() -> io::Result<SigSet> {

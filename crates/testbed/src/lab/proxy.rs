@@ -5,6 +5,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,6 +100,8 @@ impl Proxy {
         socket.set_read_timeout(Some(LOOK_EVERY)).map_err(fail("make the notice socket"))?;
         let mut command: Command = namespace.command(find_daemon()?);
         let child = command
+            // Ctrl-C is for the runner to answer, which then ends its proxies.
+            .process_group(0)
             .env("NOTIFY_SOCKET", &notices)
             .arg("run")
             .arg("--config")

@@ -13,7 +13,8 @@ use std::process::Command;
 
 impl Namespace {
     /// A command whose process runs inside the namespace and dies (SIGKILL) with the *thread* that
-    /// starts it: start it from a thread that lives as long as the child should.
+    /// starts it: start it from a thread that lives as long as the child should. Its own children do
+    /// not, unless they too see to it, or the whole is isolated.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let fd = self.fd.clone();
         let parent = nix::unistd::getpid();

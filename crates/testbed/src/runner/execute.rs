@@ -7,7 +7,10 @@ use crate::lab::{Network, Proxy};
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_units::Duration;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,7 +134,8 @@ pub struct Programs(Vec<Child>);
 impl Drop for Programs {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            let _ = child.kill();
+            // The shell leads a group, which holds what it has started.
+            let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
             let _ = child.wait();
         }
     }
@@ -157,6 +161,7 @@ pub fn start_programs(
             let child = namespace
                 .command("sh")
                 .args(["-c", program])
+                .process_group(0)
                 .stdin(Stdio::null())
                 .stdout(log)
                 .stderr(error_log)

@@ -10,6 +10,7 @@ use midhop_experiment::spec::Connections;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -36,6 +37,8 @@ impl Meter {
         let errors = directory.join(format!("{name}.log"));
         let log = File::create(&errors).map_err(io_error(action()))?;
         let child = command
+            // Ctrl-C is for the runner to answer, which then ends its meters.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

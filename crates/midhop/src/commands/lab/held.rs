@@ -90,10 +90,14 @@ impl Up {
 
 /// Builds the lab, says so, and waits for the end.
 fn hold(plan: &Plan, name: &str, scenario: &Path, state: &Path, answer: Answer) {
-    match build(plan, name, scenario, state) {
-        Ok((parts, word)) => {
+    let request = signals::Request::expect();
+    let built = request
+        .map_err(anyhow::Error::from)
+        .and_then(|request| Ok((request, build(plan, name, scenario, state)?)));
+    match built {
+        Ok((request, (parts, word))) => {
             answer.ready(&word);
-            let _ = signals::wait();
+            let _ = request.wait();
             drop(parts);
         }
         Err(error) => answer.failed(&format!("{error:#}")),

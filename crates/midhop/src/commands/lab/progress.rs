@@ -4,69 +4,107 @@ use indicatif::{ProgressBar, ProgressStyle};
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_testbed::runner::RunError;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Runs weigh as much as they are expected to take, so that the time left is honest when a long one
-/// comes first.
+/// Building and taking down a lab costs about this much, whatever runs in it.
+const AROUND: Duration = Duration::from_millis(300);
+/// Between two looks at what is under way.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Runs weigh as much as they are expected to take, so that the time left is honest when long ones
+/// come first.
 pub struct Progress {
     bar: ProgressBar,
-    running: Mutex<Vec<(u32, Instant, Duration)>>,
-    done_ms: Mutex<u64>,
+    shared: Arc<Mutex<State>>,
+    stop: Sender<()>,
+    ticker: Option<JoinHandle<()>>,
+}
+
+struct State {
+    jobs: usize,
+    /// Expected time of the runs that have not begun.
+    waiting: Duration,
+    /// Expected time of the runs that are over.
+    done: Duration,
+    running: Vec<Running>,
+}
+
+struct Running {
+    number: u32,
+    since: Instant,
+    expected: Duration,
 }
 
 impl Progress {
     /// A bar for all of `plans`; hidden where standard error is no terminal.
     pub fn new(plans: &[Plan], jobs: usize) -> Self {
-        let total: u64 = plans.iter().map(weight_ms).sum();
-        let bar = ProgressBar::new(total);
-        let style = ProgressStyle::with_template(
-            "{bar:30} {percent:>3} %  {msg}  {elapsed} gone, about {eta} left",
-        );
+        let waiting: Duration = plans.iter().map(expected).sum();
+        let bar = ProgressBar::new(waiting.as_millis() as u64);
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed} gone, {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_message(format!("{} runs, {jobs} at a time", plans.len()));
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, running: Mutex::new(Vec::new()), done_ms: Mutex::new(0) }
+        let state = State { jobs, waiting, done: Duration::ZERO, running: Vec::new() };
+        let shared = Arc::new(Mutex::new(state));
+        let (stop, stopped) = channel();
+        let (ticked, state) = (bar.clone(), shared.clone());
+        let tick = move || {
+            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                state.lock().unwrap_or_else(PoisonError::into_inner).show(&ticked);
+            }
+        };
+        // Without the thread the bar moves in steps only.
+        let ticker = std::thread::Builder::new().name("progress".to_owned()).spawn(tick).ok();
+        Self { bar, shared, stop, ticker }
     }
 
     /// A run has begun.
     pub fn started(&self, plan: &Plan) {
-        let expected = Duration::from_millis(weight_ms(plan));
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.push((plan.number, Instant::now(), expected));
-        drop(running);
-        self.bar.set_message(plan.label());
-        self.update();
+        let expected = expected(plan);
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting = state.waiting.saturating_sub(expected);
+        state.running.push(Running { number: plan.number, since: Instant::now(), expected });
+        state.show(&self.bar);
     }
 
     /// A run is over.
     pub fn finished(&self, plan: &Plan, result: &Result<Record, RunError>) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|(number, ..)| *number != plan.number);
-        drop(running);
-        *self.done_ms.lock().unwrap_or_else(PoisonError::into_inner) += weight_ms(plan);
-        if let Err(error) = result {
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running.retain(|run| run.number != plan.number);
+        state.done += expected(plan);
+        state.show(&self.bar);
+        drop(state);
+        let failed = result.as_ref().err();
+        if let Some(error) = failed.filter(|error| !matches!(error, RunError::Interrupted)) {
             self.bar.suspend(|| eprintln!("error: {}: {error}", plan.label()));
         }
-        self.update();
     }
 
     /// All is over.
-    pub fn end(&self) {
+    pub fn end(mut self) {
+        let _ = self.stop.send(());
+        if let Some(ticker) = self.ticker.take() {
+            let _ = ticker.join();
+        }
         self.bar.finish_and_clear();
-    }
-
-    fn update(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = running.iter().map(|(_, since, expected)| since.elapsed().min(*expected));
-        let part = part.sum::<Duration>().as_millis() as u64;
-        let done = *self.done_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        self.bar.set_position(done + part);
     }
 }
 
-fn weight_ms(plan: &Plan) -> u64 {
-    // Building and taking down a lab costs about this much, whatever runs in it.
-    const AROUND_MS: u64 = 300;
-    plan.expected_time().as_ns() / 1_000_000 + AROUND_MS
+impl State {
+    fn show(&self, bar: &ProgressBar) {
+        // A run that takes longer than expected stands still near its end.
+        let gone = |run: &Running| run.since.elapsed().min(run.expected.mul_f64(0.95));
+        let part: Duration = self.running.iter().map(gone).sum();
+        let under_way: Duration = self.running.iter().map(|run| run.expected - gone(run)).sum();
+        let longest = self.running.iter().map(|run| run.expected - gone(run)).max();
+        let shared = (under_way + self.waiting) / u32::try_from(self.jobs).unwrap_or(1).max(1);
+        let left = shared.max(longest.unwrap_or_default()).as_secs_f64().ceil();
+        bar.set_position((self.done + part).as_millis() as u64);
+        bar.set_message(format!("about {left} s left, {} under way", self.running.len()));
+    }
+}
+
+fn expected(plan: &Plan) -> Duration {
+    Duration::from(plan.expected_time()) + AROUND
 }

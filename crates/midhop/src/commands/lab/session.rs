@@ -93,7 +93,7 @@ fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Resul
 /// Says on standard error what went wrong, and gives the exit code.
 pub fn judge(plans: &[Plan], results: &Results) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    let mut interrupted = 0;
+    let (mut interrupted, mut failed) = (0, 0);
     for (plan, result) in plans.iter().zip(results) {
         match result {
             Ok(record) => {
@@ -103,11 +103,13 @@ pub fn judge(plans: &[Plan], results: &Results) -> ExitCode {
                 }
             }
             Err(RunError::Interrupted) => interrupted += 1,
-            Err(error) => {
-                eprintln!("error: {}: {error}", plan.label());
-                code = ExitCode::from(failure::RUN);
-            }
+            // What failed was told when it did.
+            Err(_) => failed += 1,
         }
+    }
+    if failed > 0 {
+        eprintln!("error: {failed} of {} runs failed", plans.len());
+        code = ExitCode::from(failure::RUN);
     }
     if interrupted > 0 {
         eprintln!("interrupted: {interrupted} of {} runs have no record", plans.len());
