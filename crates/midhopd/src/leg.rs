@@ -209,3 +209,46 @@ pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
 fn time(duration: Duration) -> time::Duration {
     time::Duration::from_nanos(duration.as_ns())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_pep::config::Plan;
+
+    #[test]
+    fn accepted_sockets_inherit_what_the_leg_asks() {
+        let text = "[legs.sat0]\ncongestion = \"reno\"\npacing = \"8 Mbit/s\"\nbuffer = \"1 MiB\"\n\
+                    keepalive = { idle = \"7 s\", interval = \"3 s\", count = 2 }";
+        let plan = Plan::read("test.toml", text).expect("a plan");
+        let leg = &plan.legs[0];
+        let listener = match listen(([127, 0, 0, 1], 0).into(), leg) {
+            Ok(listener) => listener,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("SKIPPED, this takes CAP_NET_ADMIN: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        listener.set_nonblocking(false).expect("a mode");
+        let address = listener.local_addr().expect("an address");
+        let _client = std::net::TcpStream::connect(address).expect("a connection");
+        let (accepted, _) = listener.accept().expect("its other end");
+        let socket = SockRef::from(&accepted);
+        assert!(socket.tcp_nodelay().expect("an option"), "small writes go at once");
+        assert!(!socket.tcp_cork().expect("an option"));
+        assert_eq!(socket.linger().expect("an option"), Some(time::Duration::ZERO));
+        assert!(socket.out_of_band_inline().expect("an option"));
+        assert_eq!(
+            socket.tcp_congestion().expect("a name").split(|byte| *byte == 0).next(),
+            Some(&b"reno"[..])
+        );
+        assert_eq!(socket.tcp_keepalive_time().expect("a time"), time::Duration::from_secs(7));
+        assert_eq!(socket.tcp_keepalive_retries().expect("a number"), 2);
+        assert_eq!(socket.send_buffer_size().expect("a size"), 704 << 10);
+        assert_eq!(socket.recv_buffer_size().expect("a size"), 1 << 20);
+        let mut pacing = [0; 8];
+        sockopt::read(&accepted, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &mut pacing)
+            .expect("a rate");
+        assert_eq!(u64::from_ne_bytes(pacing), 1_000_000);
+    }
+}
