@@ -7,8 +7,9 @@ use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight, gat
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::Budget;
-use crate::worker::{Doors, Worker};
+use crate::worker::{Doors, PIPES, Worker};
 use midhop_pep::config::{Accept, LegPlan, Plan};
+use nix::sys::resource::{Resource, getrlimit};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl DataPlane {
         let workers = u16::try_from(workers).unwrap_or(u16::MAX);
         let (plan_sender, plan_receiver) = watch::channel(plan.clone());
         let (stop, stopped) = watch::channel(false);
-        let admission = Admission::new(u64::from(plan.limits.flows));
+        let admission = Admission::new(flows_max(&plan, workers));
         let intercepts = !plan.intercept.interfaces.is_empty();
         let mut this = Self {
             interception: None,
@@ -159,7 +160,8 @@ impl DataPlane {
             }
         }
         // Last, as it makes the gate of the new table follow.
-        self.admission.set_limit(u64::from(plan.limits.flows));
+        let workers = u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX);
+        self.admission.set_limit(flows_max(&plan, workers));
     }
 
     /// Takes no new flows from now on; live ones go on.
@@ -207,6 +209,22 @@ fn entrances<'a>(plan: &'a Plan, doors: &[(String, [SocketAddr; 2])]) -> Vec<Ent
         Some(Entrance { leg, listeners: listeners.to_vec() })
     };
     plan.legs.iter().filter_map(entrance).collect()
+}
+
+/// As many flows as are wanted and as there are descriptors for: a flow that was accepted and then
+/// found none would be reset.
+fn flows_max(plan: &Plan, workers: u16) -> u64 {
+    /// Two sockets.
+    const PER_FLOW: u64 = 2;
+    /// The event loop, queue, routes and pipes of a worker.
+    const PER_WORKER: u64 = 64 + 2 * PIPES as u64;
+    /// Logs, admin page, reloads and the like.
+    const OTHERS: u64 = 128;
+    let wanted = u64::from(plan.limits.flows);
+    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
+    let doors = 2 * plan.legs.len() as u64;
+    let taken = u64::from(workers) * (PER_WORKER + doors) + OTHERS;
+    wanted.min(soft.saturating_sub(taken) / PER_FLOW)
 }
 
 /// What the daemon has to see of flows before it accepts them.

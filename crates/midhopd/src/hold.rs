@@ -208,9 +208,10 @@ fn opening_segment(
     });
     let since = Instant::now();
     let known = Known { decision, interface, class: syn.class, far: None, since };
+    let room = (worker.held.entries().len() as u64) < u64::from(plan.limits.pending);
     match (decision.action, decision.accept) {
         (Action::Split, Accept::Early) => {
-            if worker.admission.is_full() {
+            if !room || worker.admission.is_full() {
                 worker.ledger.bypassed_by_limit.add(1);
                 return Some(Verdict::PassBy);
             }
@@ -218,8 +219,6 @@ fn opening_segment(
             Some(Verdict::LetIn)
         }
         (Action::Split, Accept::AfterConnect) => {
-            let waiting = worker.held.entries().len() as u64;
-            let room = waiting < u64::from(plan.limits.pending);
             let Some(ticket) = room.then(|| worker.admission.try_enter()).flatten() else {
                 worker.ledger.bypassed_by_limit.add(1);
                 return Some(Verdict::PassBy);

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 /// Pipes that one worker lends at a time. Each may pin a megabyte of kernel memory.
-const PIPES: usize = 64;
+pub(crate) const PIPES: usize = 64;
 
 /// What the flows of one thread share.
 #[derive(Debug)]
