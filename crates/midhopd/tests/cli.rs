@@ -209,3 +209,56 @@ fn an_explicit_proxy_needs_no_privilege() {
     child.wait().expect("ending it");
     assert!(heard.is_ok(), "it did not get ready: {heard:?}");
 }
+
+/// As systemd starts it: an ordinary user with the capabilities of the unit and no way to more.
+#[test]
+fn the_units_privileges_are_enough() {
+    let Some(stage) = Stage::set() else { return };
+    let users = std::fs::read_to_string("/proc/self/uid_map").expect("a map of users");
+    if users.split_whitespace().last() != Some("4294967295") {
+        eprintln!("SKIPPED, this takes root: no other user can be taken on in here");
+        return;
+    }
+    let unit = include_str!("../../../packaging/midhopd.service");
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let set = set.expect("capabilities in the unit").to_lowercase();
+    let set = set.split(' ').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
+    let desk = Desk::new(&format!("{INTERCEPT}[legs.lan0]\ncongestion = \"reno\"\n"));
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    open(desk.path(), 0o777);
+    let program = desk.path().join("midhopd");
+    std::fs::copy(env!("CARGO_BIN_EXE_midhopd"), &program).expect("a copy of the program");
+    open(&program, 0o755);
+    let notify = desk.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
+    socket.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
+    open(&notify, 0o777);
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+        .args(["--inh-caps", "--ambient-caps", "--bounding-set"].map(|o| format!("{o}=-all,{set}")))
+        .arg(&program)
+        .arg("--config")
+        .arg(desk.config())
+        .env("NOTIFY_SOCKET", &notify)
+        .stderr(std::process::Stdio::piped());
+    let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
+    let heard = socket.recv(&mut [0; 64]);
+    let there = traces(&stage.gateway);
+    let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+    let capabilities = std::fs::read_to_string(format!("/proc/{process}/status"));
+    let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM);
+    if heard.is_err() {
+        let _ = child.kill();
+    }
+    let output = child.wait_with_output().expect("its end");
+    assert!(heard.is_ok(), "it did not get ready: {}", errors(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(there.len() >= 3, "it intercepts nothing: {there:?}");
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+    // CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE: the rest is given up.
+    let capabilities = capabilities.expect("its status");
+    assert!(capabilities.contains("CapEff:\t0000000000003400"), "{capabilities}");
+}
