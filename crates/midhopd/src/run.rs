@@ -16,6 +16,7 @@ use crate::{
 };
 use midhop_pep::config::Plan;
 use std::{
+    error::Error,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::Path,
     sync::{
@@ -231,8 +232,14 @@ impl Daemon {
                 tracing::info!("configuration reloaded; live flows keep what they began with");
             }
             Err(failure) => {
-                let hint = failure.hint_text();
-                tracing::error!(error = %failure, hint, "configuration not reloaded, the old one stays");
+                // One line: the excerpt from the file is for who runs `midhopd check`.
+                let error = failure.to_string();
+                tracing::error!(
+                    error = error.lines().next(),
+                    cause = failure.source().map(tracing::field::display),
+                    hint = failure.hint_text(),
+                    "configuration not reloaded, the old one stays"
+                );
             }
         }
     }

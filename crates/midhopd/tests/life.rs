@@ -120,7 +120,7 @@ fn a_reload_touches_no_live_flow() {
     desk.rewrite("[limits]\nflosw = 3\n");
     running.signal(Signal::SIGHUP);
     until("the wrong one is told", || log_of(&desk).contains("configuration not reloaded"));
-    assert!(log_of(&desk).contains("limits.flosw"), "{}", log_of(&desk));
+    assert!(log_of(&desk).contains("midhopd.toml:2:1: limits.flosw"), "{}", log_of(&desk));
     pass(&server, &client, b"after a wrong one");
 
     desk.rewrite(&format!("{CONFIG}[limits]\nflows = 7\n[daemon]\nworkers = 1\n"));
