@@ -235,7 +235,7 @@ impl Daemon {
                 // One line: the excerpt from the file is for who runs `midhopd check`.
                 let error = failure.to_string();
                 tracing::error!(
-                    error = error.lines().next(),
+                    error = %error.lines().next().unwrap_or_default(),
                     cause = failure.source().map(tracing::field::display),
                     hint = failure.hint_text(),
                     "configuration not reloaded, the old one stays"
