@@ -5,7 +5,7 @@ mod program;
 mod stage;
 
 use caps::{CapSet, Capability};
-use program::{Desk, Running, errors, midhopd, output_in, traces};
+use program::{Desk, Running, errors, hear_ready, midhopd, output_in, traces};
 use stage::Stage;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -204,7 +204,7 @@ fn an_explicit_proxy_needs_no_privilege() {
         command.spawn()
     });
     let mut child = child.expect("entering").expect("starting the program");
-    let heard = socket.recv(&mut [0; 64]);
+    let heard = hear_ready(&socket);
     child.kill().expect("ending it");
     child.wait().expect("ending it");
     assert!(heard.is_ok(), "it did not get ready: {heard:?}");
@@ -245,7 +245,7 @@ fn the_units_privileges_are_enough() {
         .env("NOTIFY_SOCKET", &notify)
         .stderr(std::process::Stdio::piped());
     let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
-    let heard = socket.recv(&mut [0; 64]);
+    let heard = hear_ready(&socket);
     let there = traces(&stage.gateway);
     let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     let capabilities = std::fs::read_to_string(format!("/proc/{process}/status"));

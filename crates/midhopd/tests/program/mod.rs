@@ -5,7 +5,7 @@ use crate::stage::{PATIENCE, Stage, until};
 use midhop_testbed::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -78,11 +78,9 @@ impl Running {
         let child =
             stage.gateway.run(|| command.spawn()).expect("entering").expect("starting midhopd");
         let running = Self { child };
-        let mut notice = [0; 64];
-        let length = socket.recv(&mut notice).unwrap_or_else(|error| {
+        if let Err(error) = hear_ready(&socket) {
             panic!("midhopd did not get ready: {error}\n{}", log_of(desk));
-        });
-        assert_eq!(&notice[..length], b"READY=1");
+        }
         running
     }
 
@@ -107,6 +105,22 @@ impl Drop for Running {
         // A test that failed leaves no daemon behind.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until a daemon says to a socket that it serves.
+pub fn hear_ready(socket: &UnixDatagram) -> io::Result<()> {
+    let mut notice = [0; 64];
+    loop {
+        match socket.recv(&mut notice) {
+            // A read with a timeout is not taken up again after a signal.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(length) => {
+                assert_eq!(&notice[..length], b"READY=1");
+                return Ok(());
+            }
+        }
     }
 }
 
