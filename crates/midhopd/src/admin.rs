@@ -1,7 +1,7 @@
 //! The admin server: metrics, a live status page and a health check over HTTP.
 //!
-//! Invariant: whatever a client does, it holds at most one of [`CONNECTIONS_MAX`] places, for at most
-//! [`CONNECTION_TIME`], with at most [`HEAD_BYTES_MAX`] of what it sent; nothing it does reaches the
+//! Invariant: whatever a client does, it holds at most one of `CONNECTIONS_MAX` places, for at most
+//! `CONNECTION_TIME`, with at most `HEAD_BYTES_MAX` of what it sent; nothing it does reaches the
 //! data plane, from which this server only takes snapshots.
 
 use crate::{metrics, snapshot::Snapshot};

@@ -1,6 +1,6 @@
 //! Looks at live flows now and then, so that long ones show in the metrics before they end.
 //!
-//! Invariant: one look costs at most [`LOOKS`] flows' worth of questions to the kernel, however many
+//! Invariant: one look costs at most `LOOKS` flows' worth of questions to the kernel, however many
 //! there are; and it is over before any flow of this thread goes on.
 
 use crate::ledger::{FlowBook, Ledger};
