@@ -9,8 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// What is needed for as long as the daemon serves: own nftables and routes, transparent sockets, and
 /// clients' source ports below 1024.
-pub const KEPT: [Capability; 3] =
-    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+pub const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE];
 
 /// Gives up every capability that serving does not need, for good.
 ///

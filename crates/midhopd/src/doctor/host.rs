@@ -43,16 +43,13 @@ fn kernel() -> Finding {
 }
 
 fn privileges() -> Finding {
-    let missing: Vec<String> =
-        [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE]
-            .into_iter()
-            .filter(|capability| {
-                !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)
-            })
-            .map(|capability| capability.to_string())
-            .collect();
+    let missing: Vec<String> = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
+        .into_iter()
+        .filter(|capability| !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
+        .map(|capability| capability.to_string())
+        .collect();
     if missing.is_empty() {
-        return Finding::yes("privileges", "CAP_NET_ADMIN, CAP_NET_RAW, CAP_NET_BIND_SERVICE");
+        return Finding::yes("privileges", "CAP_NET_ADMIN, CAP_NET_BIND_SERVICE");
     }
     Finding::of(
         "privileges",
