@@ -49,7 +49,7 @@ pub(super) fn assemble(
     let plan_json = plan
         .to_json()
         .map_err(|error| io_error("write the plan into the record")(io::Error::other(error)))?;
-    Ok(Record {
+    let mut record = Record {
         schema: SCHEMA,
         title: plan.title.clone(),
         cell: plan.cell(),
@@ -69,7 +69,10 @@ pub(super) fn assemble(
         transfers,
         links: network.links,
         series,
-    })
+    };
+    let impossible = record.check_limit();
+    record.validity.faults.extend(impossible);
+    Ok(record)
 }
 
 /// What makes the emulation itself doubtful.
@@ -98,7 +101,7 @@ fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) ->
     faults
 }
 
-/// What makes a transfer's figures impossible or its data wrong.
+/// What makes a transfer's data wrong.
 fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
     let name = &transfer.name;
     let mut faults = Vec::new();
@@ -107,14 +110,6 @@ fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
         if flow.hash_sent.as_ref().zip(flow.hash_received.as_ref()).is_some_and(|(a, b)| a != b) {
             faults.push(format!("{name}, flow {}: other bytes arrived than were sent", flow.id));
         }
-    }
-    if let Some(limit) = transfer.limit.as_ref().filter(|limit| limit.efficiency > 1.0) {
-        faults.push(format!(
-            "{name} was faster than physics allows: {} took {:.4} s, the limit is {:.4} s",
-            transfer.bytes,
-            transfer.took.as_s_f64(),
-            limit.time.as_s_f64(),
-        ));
     }
     faults
 }
