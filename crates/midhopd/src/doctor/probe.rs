@@ -89,9 +89,8 @@ fn table(rule: &str) -> io::Result<()> {
 }
 
 fn queue() -> io::Result<()> {
-    let mut queue = nfq::Queue::open()?;
-    queue.bind(1)?;
-    queue.unbind(1)
+    // Gone as soon as it was had.
+    crate::intercept::Queue::bind(1, 1).map(drop)
 }
 
 fn transparent() -> io::Result<()> {
