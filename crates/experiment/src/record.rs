@@ -29,6 +29,10 @@ pub struct Record {
     pub transfers: Vec<TransferResult>,
     /// What each direction of each link did.
     pub links: Vec<LinkResult>,
+    /// What each proxy did on each of its legs; empty without proxies, and where none could be
+    /// watched.
+    #[serde(default)]
+    pub legs: Vec<LegResult>,
     /// Samples over time.
     pub series: Vec<Series>,
 }
@@ -246,6 +250,32 @@ pub struct LinkResult {
     pub lateness: Option<Lateness>,
     /// Processor time that emulating it cost; none in the simulator.
     pub cpu: Option<Duration>,
+}
+
+/// A proxy's connections over one of its links, all together, as the proxy's kernel saw them.
+///
+/// Its [`Series`] have the place [`LegResult::place`], with the quantities and units of a sender.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LegResult {
+    /// The proxy's node.
+    pub node: String,
+    /// The link that its connections use.
+    pub link: String,
+    /// Connections seen.
+    pub connections: u64,
+    /// Payload that the other end of the leg has acknowledged.
+    pub bytes: Bytes,
+    /// Segments that the proxy sent again.
+    pub retransmissions: u64,
+    /// Smallest round trip that a connection saw.
+    pub rtt_min: Option<Duration>,
+}
+
+impl LegResult {
+    /// The place of its series.
+    pub fn place(&self) -> String {
+        format!("{}.{}", self.node, self.link)
+    }
 }
 
 /// By how much the emulator missed the moments it had promised.

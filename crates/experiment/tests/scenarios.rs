@@ -163,6 +163,7 @@ fn record(plan: &Plan, bytes: u64, took: Duration) -> Record {
             objects: Vec::new(),
         }],
         links: Vec::new(),
+        legs: Vec::new(),
         series: Vec::new(),
     }
 }

@@ -135,6 +135,47 @@ fn every_lost_packet_is_in_the_books_and_is_sent_again() {
 }
 
 #[test]
+fn a_proxys_satellite_leg_is_in_the_record() {
+    let daemon = Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd");
+    if !daemon.is_file() {
+        println!("skipped: a proxy's legs: there is no midhopd; cargo build -p midhopd");
+        return;
+    }
+    let place = Place::new(
+        "title = \"a test\"\nduration = \"60 s\"\n\
+         [nodes]\nclient = {}\ngateway = { pep = \"gw\" }\nserver = {}\n\
+         [links.satellite]\nbetween = [\"client\", \"gateway\"]\nrate = \"20 Mbit/s\"\n\
+         delay = \"40 ms\"\ndown = { loss = 0.02 }\n\
+         [links.internet]\nbetween = [\"gateway\", \"server\"]\ndelay = \"5 ms\"\n\
+         rate = \"1 Gbit/s\"\n[peps.gw]\n\
+         [transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"1 MB\"\n",
+    );
+    let record = &place.run(&[])[0];
+    assert_eq!(record.validity.faults, Vec::<String>::new());
+    let leg = |link: &str| record.legs.iter().find(|leg| leg.link == link).expect(link);
+    let (satellite, internet) = (leg("satellite"), leg("internet"));
+    assert_eq!((satellite.node.as_str(), record.legs.len()), ("gateway", 2));
+    assert!(satellite.bytes.get() >= 1_000_000, "{satellite:?}");
+    assert!(satellite.rtt_min >= Some(midhop_units::Duration::from_ms(80)), "{satellite:?}");
+    assert!(internet.rtt_min >= Some(midhop_units::Duration::from_ms(10)), "{internet:?}");
+    let down = record
+        .links
+        .iter()
+        .find(|link| link.name == "satellite" && link.direction == "down")
+        .expect("two directions");
+    // Of what is lost towards the client, only a bare ACK would not be sent again: the gateway has
+    // one for the request, for the client's FIN, and for each of the meter's later words.
+    let lost = down.drops.get("loss").copied().unwrap_or(0);
+    let bare = 8;
+    assert!(lost > bare && satellite.retransmissions >= lost - bare, "{lost} lost: {satellite:?}");
+    let cwnd = record
+        .series
+        .iter()
+        .find(|series| series.place == "gateway.satellite" && series.quantity == "cwnd");
+    assert!(cwnd.is_some_and(|cwnd| cwnd.value.iter().all(|&bytes| bytes > 0.0)), "{cwnd:?}");
+}
+
+#[test]
 fn cells_and_seeds_run_side_by_side_in_their_own_order() {
     let text = scenario("", "bytes = \"100 kB\"")
         + "[vary]\n\"transfers.file.bytes\" = [\"100 kB\", \"50 kB\", \"150 kB\"]\n";

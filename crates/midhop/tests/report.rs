@@ -27,6 +27,7 @@ fn record(number: u64, setup: &str, took_s: u64) -> Record {
             objects: Vec::new(),
         }],
         links: Vec::new(),
+        legs: Vec::new(),
         series: Vec::new(),
     }
 }

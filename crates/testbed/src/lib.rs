@@ -12,6 +12,7 @@ pub mod isolation;
 pub mod lab;
 pub mod meter;
 pub mod namespace;
+pub mod probe;
 pub mod runner;
 pub mod signals;
 pub mod state;

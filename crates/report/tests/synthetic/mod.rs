@@ -2,8 +2,8 @@
 //! Nothing here was measured.
 
 use midhop_experiment::record::{
-    Environment, FlowResult, Lateness, LimitResult, LinkResult, ObjectResult, Record, SCHEMA,
-    Series, TransferResult, Validity,
+    Environment, FlowResult, Lateness, LegResult, LimitResult, LinkResult, ObjectResult, Record,
+    SCHEMA, Series, TransferResult, Validity,
 };
 use midhop_units::{Bytes, Duration, Rate, Seed};
 use std::collections::BTreeMap;
@@ -128,6 +128,7 @@ fn record(
         validity: Validity::default(),
         transfers: vec![transfer],
         links: links(arrived, loss, took),
+        legs: if proxied { legs(arrived, loss, flow_count) } else { Vec::new() },
         series: series(load, flow_count, took, rate, ramp_s, objects, proxied, draw),
     }
 }
@@ -205,6 +206,22 @@ fn links(bytes: f64, loss: f64, took: f64) -> Vec<LinkResult> {
     }]
 }
 
+/// The two sides of the gateway's proxy: it receives from the server and sends over the satellite.
+fn legs(bytes: f64, loss: f64, flows: u32) -> Vec<LegResult> {
+    let leg = |link: &str, bytes: f64, retransmissions: f64, rtt_min: Duration| LegResult {
+        node: "gateway".to_owned(),
+        link: link.to_owned(),
+        connections: u64::from(flows),
+        bytes: Bytes::new(bytes as u64),
+        retransmissions: retransmissions as u64,
+        rtt_min: Some(rtt_min),
+    };
+    vec![
+        leg("internet", 400.0, 0.0, Duration::from_us(9_700)),
+        leg("satellite", bytes, bytes / 1448.0 * loss, Duration::from_us(590_400)),
+    ]
+}
+
 #[expect(clippy::too_many_arguments, reason = "the curves of a made-up record depend on all of it")]
 fn series(
     load: &str,
@@ -253,6 +270,18 @@ fn series(
         all.push(curve("delivery_rate", load, Some(flow), "Mbit/s", &|time, noise| {
             rate / f64::from(flows) * shape(time) * (1.0 + 0.1 * noise)
         }));
+    }
+    if proxied {
+        let bdp = rate * 1e6 / 8.0 * 0.59 + 14_480.0;
+        let place = "gateway.satellite";
+        all.push(curve("cwnd", place, None, "B", &|time, _| {
+            bdp * shape(time) * tooth(time) * 1.2 + 14_480.0
+        }));
+        all.push(curve("rtt", place, None, "ms", &|time, noise| {
+            590.0 + rate * 9.0 * shape(time) * tooth(time) * (1.0 + 0.1 * noise)
+        }));
+        all.push(curve("cwnd", "gateway.internet", None, "B", &|_, _| 14_480.0));
+        all.push(curve("rtt", "gateway.internet", None, "ms", &|_, noise| 9.8 + 0.1 * noise));
     }
     all.push(curve("queue", "satellite.down", None, "bytes", &|time, noise| {
         rate * 30_000.0 * shape(time) * tooth(time) * (1.0 + 0.2 * noise)

@@ -25,11 +25,11 @@ mod options;
 mod payload;
 mod report;
 mod sampler;
-mod series;
+pub(crate) mod series;
 mod server;
 mod sessions;
 mod socket;
-mod tcp_info;
+pub(crate) mod tcp_info;
 mod wire;
 
 pub use client::run;

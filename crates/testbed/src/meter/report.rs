@@ -162,7 +162,7 @@ fn series(
             }
         };
         if let Some((offset, samples)) = samples.filter(|_| shown) {
-            sampled.extend(samples.series(&options.name, outcome.flow, offset.as_s_f64()));
+            sampled.extend(samples.series(&options.name, Some(outcome.flow), offset.as_s_f64()));
         }
     }
     let sum = Arrivals::sum(arrivals.iter().map(|(_, offset, part)| (offset.as_ns(), part)));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much is kept of one connection, so that all connections together stay bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Capacity {
+pub(crate) struct Capacity {
     /// Most samples.
     samples: usize,
     /// Most bins.
@@ -19,7 +19,7 @@ pub(super) struct Capacity {
 impl Capacity {
     /// What one connection may keep where there are `connections` of them: seven minutes in steps of
     /// 100 ms for up to 128 connections, less beyond.
-    pub(super) fn among(connections: usize) -> Self {
+    pub(crate) fn among(connections: usize) -> Self {
         let samples = ((1 << 19) / connections.max(1)).clamp(64, 4096);
         Self { samples, bins: samples * 2 }
     }
@@ -33,7 +33,7 @@ impl Default for Capacity {
 
 /// `TCP_INFO` of one connection over time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Samples {
+pub(crate) struct Samples {
     rows: Vec<Sample>,
     /// Least time between two samples that are kept. Unit: nanoseconds.
     #[serde(skip)]
@@ -51,7 +51,7 @@ struct Sample {
     info: TcpInfo,
 }
 
-/// A [`Sample`] on the wire, without names: there are thousands of them.
+/// What a series needs of a [`Sample`], on the wire without names: there are thousands of them.
 type Row = (u64, u64, u64, Option<u64>, u64, u64, u64, Option<u64>);
 
 impl From<Row> for Sample {
@@ -65,6 +65,7 @@ impl From<Row> for Sample {
             delivery_rate: rate,
             in_flight_bytes: in_flight,
             pacing_rate: pacing,
+            ..TcpInfo::default()
         };
         Self { at_ns, info }
     }
@@ -87,12 +88,12 @@ impl From<Sample> for Row {
 
 impl Samples {
     /// Nothing yet.
-    pub(super) fn new(capacity: Capacity) -> Self {
+    pub(crate) fn new(capacity: Capacity) -> Self {
         Self { capacity, ..Self::default() }
     }
 
     /// Adds a sample taken `at_ns` after the connection's origin; samples come every `interval_ns`.
-    pub(super) fn push(&mut self, at_ns: u64, interval_ns: u64, info: TcpInfo) {
+    pub(crate) fn push(&mut self, at_ns: u64, interval_ns: u64, info: TcpInfo) {
         // Half an interval of grace: a timer may be late once and in time the next time.
         let due = self.rows.last().map_or(0, |last| last.at_ns.saturating_add(self.spacing_ns));
         if at_ns.saturating_add(interval_ns / 2) < due {
@@ -110,7 +111,7 @@ impl Samples {
     }
 
     /// One series per quantity, at times `offset_s` later than the connection's origin.
-    pub(super) fn series(&self, place: &str, flow: u32, offset_s: f64) -> Vec<Series> {
+    pub(crate) fn series(&self, place: &str, flow: Option<u32>, offset_s: f64) -> Vec<Series> {
         type Column = (&'static str, &'static str, fn(&TcpInfo) -> Option<f64>);
         const COLUMNS: [Column; 6] = [
             ("cwnd", "B", |info| Some(info.cwnd_bytes as f64)),
@@ -130,7 +131,7 @@ impl Samples {
                 Series {
                     quantity: (*quantity).to_owned(),
                     place: place.to_owned(),
-                    flow: Some(flow),
+                    flow,
                     unit: (*unit).to_owned(),
                     time_s,
                     value,
@@ -264,7 +265,7 @@ mod tests {
     fn a_connection_without_pacing_has_no_pacing_series() {
         let mut samples = Samples::default();
         samples.push(TICK, TICK, TcpInfo { cwnd_bytes: 14_480, ..TcpInfo::default() });
-        let series = samples.series("page", 3, 2.0);
+        let series = samples.series("page", Some(3), 2.0);
         assert_eq!(series.len(), 5);
         let cwnd = &series[0];
         assert_eq!((cwnd.quantity.as_str(), cwnd.unit.as_str(), cwnd.flow), ("cwnd", "B", Some(3)));

@@ -8,23 +8,25 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Bytes of `struct tcp_info` up to and including `tcpi_delivery_rate`, which Linux 4.9 has.
 const NEEDED: usize = 168;
 
-/// The fields that the meter samples.
+/// The fields that the meter and the proxies' probe sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct TcpInfo {
+pub(crate) struct TcpInfo {
     /// Congestion window. Unit: bytes (segments × the sending MSS).
-    pub(super) cwnd_bytes: u64,
+    pub(crate) cwnd_bytes: u64,
     /// Smoothed round trip. Unit: microseconds.
-    pub(super) rtt_us: u64,
+    pub(crate) rtt_us: u64,
     /// Smallest round trip seen; none before the first sample. Unit: microseconds.
-    pub(super) rtt_min_us: Option<u64>,
+    pub(crate) rtt_min_us: Option<u64>,
     /// Segments sent again since the connection began.
-    pub(super) retransmissions: u64,
+    pub(crate) retransmissions: u64,
     /// Rate at which data was delivered lately. Unit: bytes per second.
-    pub(super) delivery_rate: u64,
+    pub(crate) delivery_rate: u64,
     /// Sent, neither acknowledged nor thought lost. Unit: bytes.
-    pub(super) in_flight_bytes: u64,
+    pub(crate) in_flight_bytes: u64,
     /// Pacing rate; none where the connection is not paced. Unit: bytes per second.
-    pub(super) pacing_rate: Option<u64>,
+    pub(crate) pacing_rate: Option<u64>,
+    /// Payload that the other end has acknowledged. Unit: bytes.
+    pub(crate) acknowledged_bytes: u64,
 }
 
 /// Asks the kernel about `socket`.
@@ -52,7 +54,8 @@ pub(super) fn read(socket: &impl AsFd) -> io::Result<TcpInfo> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "TCP_INFO is too short here"))
 }
 
-fn parse(raw: &[u8]) -> Option<TcpInfo> {
+/// Reads `struct tcp_info` as the kernel wrote it; none when it is too short.
+pub(crate) fn parse(raw: &[u8]) -> Option<TcpInfo> {
     if raw.len() < NEEDED {
         return None;
     }
@@ -70,6 +73,7 @@ fn parse(raw: &[u8]) -> Option<TcpInfo> {
         delivery_rate: long(160)?,
         in_flight_bytes: in_flight * mss,
         pacing_rate: Some(long(104)?).filter(|&rate| rate != u64::MAX),
+        acknowledged_bytes: long(120)?,
     })
 }
 

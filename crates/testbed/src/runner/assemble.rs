@@ -4,6 +4,7 @@ use super::execute::io_error;
 use super::{RunError, RunOptions, lateness_bound};
 use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
+use crate::probe::{ProbeError, ProbeReport};
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{Environment, Record, SCHEMA, TransferResult, Validity};
 use midhop_units::Duration;
@@ -17,6 +18,8 @@ pub(super) struct Measured {
     /// One report per transfer, in the plan's order.
     pub(super) reports: Vec<MeterReport>,
     pub(super) network: NetworkReport,
+    /// What the proxies' kernels saw, or why they told nothing.
+    pub(super) probe: Result<ProbeReport, ProbeError>,
     pub(super) load: f64,
     pub(super) started_unix_s: u64,
     pub(super) took: Duration,
@@ -28,7 +31,7 @@ pub(super) fn assemble(
     options: &RunOptions,
     measured: Measured,
 ) -> Result<Record, RunError> {
-    let Measured { reports, network, load, started_unix_s, took } = measured;
+    let Measured { reports, network, probe, load, started_unix_s, took } = measured;
     let mut faults = network_faults(plan, options, &network);
     let mut transfers = Vec::new();
     let mut series = network.series;
@@ -46,6 +49,11 @@ pub(super) fn assemble(
     if let Some(policy) = network.policy {
         versions.insert("emulator scheduling".to_owned(), policy.name().to_owned());
     }
+    let probe = probe.unwrap_or_else(|error| {
+        versions.insert("proxies' connections".to_owned(), format!("not watched: {error}"));
+        ProbeReport::default()
+    });
+    series.extend(probe.series);
     let plan_json = plan
         .to_json()
         .map_err(|error| io_error("write the plan into the record")(io::Error::other(error)))?;
@@ -68,6 +76,7 @@ pub(super) fn assemble(
         validity: Validity { faults },
         transfers,
         links: network.links,
+        legs: probe.legs,
         series,
     };
     let impossible = record.check_limit();

@@ -4,6 +4,7 @@ use super::assemble::{Measured, assemble};
 use super::meters::{Client, Server};
 use super::{RunError, RunOptions};
 use crate::lab::{Network, Proxy};
+use crate::probe::Probe;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_units::Duration;
@@ -35,6 +36,8 @@ pub(super) fn execute(
     let servers = start_servers(plan, &network, options, &scratch.0)?;
     let programs = start_programs(plan, &network, &scratch.0)?;
     network.start(plan.seed)?;
+    // A run without the proxies' side of the story is a good run all the same.
+    let probe = Probe::start(plan, |node| network.node(node), network.epoch());
     let clients: Vec<Client> = plan
         .transfers
         .iter()
@@ -48,6 +51,7 @@ pub(super) fn execute(
     if plan.transfers.is_empty() {
         wait_out(plan.duration, interrupted)?;
     }
+    let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
     // The far ends have told all by now; what a proxy says of its end is part of the run's result.
     for proxy in &mut proxies {
         proxy.check()?;
@@ -59,6 +63,7 @@ pub(super) fn execute(
     let measured = Measured {
         reports,
         network,
+        probe,
         load,
         started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         took: Duration::from(began.elapsed()),

@@ -1,0 +1,154 @@
+//! What the proxies' kernels know of their connections while a run goes on.
+//!
+//! A transfer's own sender sees its leg only; behind a proxy that is the short one. The probe asks
+//! the kernel of every node with a proxy for its TCP sockets ten times a second, over the netlink
+//! family of `ss` (sock_diag(7)), and adds up those of a leg: the link that leads to the socket's
+//! remote address.
+//!
+//! ```text
+//! node with a proxy ─ sock_diag ─┬ dump, every 100 ms ──────┐
+//!                                └ notice of each closing ──┴ Legs ─ one curve per leg, totals
+//! ```
+//! Invariants: the probe only reads; nothing of the proxy has to know of it, so any proxy can be
+//! watched. Sums never lose a connection that is gone: what it had sent again stays counted.
+
+mod diag;
+mod legs;
+
+use crate::meter::clock;
+use crate::namespace::{Namespace, NamespaceError};
+use diag::{Diag, Notices};
+use legs::Legs;
+use midhop_experiment::plan::{Plan, PlannedNode};
+use midhop_experiment::record::{LegResult, Series};
+use midhop_units::{Duration, Instant};
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+
+/// Time between two looks, as the meter has it.
+const INTERVAL: Duration = Duration::from_ms(100);
+
+/// Why proxies could not be watched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// A node could not be entered.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// The kernel does not tell of its sockets.
+    #[error(
+        "cannot ask the kernel of {node} for its TCP sockets: {source}; \
+         it needs CONFIG_INET_TCP_DIAG (module tcp_diag)"
+    )]
+    Refused {
+        /// The proxy's node.
+        node: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No thread for it.
+    #[error("cannot start the probe's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What a [`Probe`] saw.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProbeReport {
+    /// One per leg that carried a connection, in the order of the nodes and links.
+    pub legs: Vec<LegResult>,
+    /// `cwnd`, `rtt`, `retransmissions`, `delivery_rate`, `in_flight` and `pacing_rate` of each leg:
+    /// the median of the round trips, the sum of all else.
+    pub series: Vec<Series>,
+}
+
+/// Watches the proxies of a run. Dropping it stops it.
+#[derive(Debug)]
+pub struct Probe {
+    /// Closed to stop the thread.
+    running: Sender<()>,
+    thread: JoinHandle<ProbeReport>,
+}
+
+impl Probe {
+    /// Starts to watch the nodes of `plan` that have a proxy; none when none has. Times count from
+    /// `epoch`.
+    ///
+    /// # Errors
+    /// When a node cannot be entered or its kernel refuses.
+    pub fn start<'a>(
+        plan: &Plan,
+        namespace: impl Fn(&str) -> Option<&'a Namespace>,
+        epoch: Instant,
+    ) -> Result<Option<Self>, ProbeError> {
+        let mut watched = Vec::new();
+        for node in plan.nodes.iter().filter(|node| node.pep.is_some()) {
+            if let Some(namespace) = namespace(&node.name) {
+                watched.push(Watched::open(plan, node, namespace)?);
+            }
+        }
+        if watched.is_empty() {
+            return Ok(None);
+        }
+        let (running, stopped) = channel::<()>();
+        let work = move || {
+            let mut due = clock::now();
+            loop {
+                for node in &mut watched {
+                    node.look(epoch);
+                }
+                // A late look is not made up for.
+                due = (due + INTERVAL).max(clock::now());
+                let left = due.saturating_since(clock::now()).into();
+                if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            let mut report = ProbeReport::default();
+            for mut node in watched {
+                node.look(epoch);
+                node.legs.report(&mut report);
+            }
+            report
+        };
+        let thread = std::thread::Builder::new()
+            .name("probe".to_owned())
+            .spawn(work)
+            .map_err(ProbeError::Thread)?;
+        Ok(Some(Self { running, thread }))
+    }
+
+    /// Looks a last time and tells what it saw.
+    pub fn finish(self) -> ProbeReport {
+        drop(self.running);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// A node with a proxy.
+struct Watched {
+    diag: Diag,
+    notices: Notices,
+    legs: Legs,
+}
+
+impl Watched {
+    fn open(plan: &Plan, node: &PlannedNode, namespace: &Namespace) -> Result<Self, ProbeError> {
+        let refused = |source| ProbeError::Refused { node: node.name.clone(), source };
+        // A netlink socket asks the namespace that it was made in, whichever thread uses it.
+        let (mut diag, notices) =
+            namespace.run(|| Ok((Diag::open()?, Notices::open()?)))?.map_err(refused)?;
+        diag.dump(|_| {}).map_err(refused)?;
+        Ok(Self { diag, notices, legs: Legs::of(plan, node) })
+    }
+
+    /// Adds a sample of now.
+    fn look(&mut self, epoch: Instant) {
+        let legs = &mut self.legs;
+        // A look that fails is one sample less; the next one counts what this one missed.
+        let dumped = self.diag.dump(|socket| legs.see(&socket));
+        let at = clock::now().saturating_since(epoch);
+        self.notices.drain(|socket| legs.bury(&socket));
+        legs.sample(at, dumped.is_ok());
+    }
+}
