@@ -227,7 +227,16 @@
 
   function lines(figure, width, style, exported) {
     const shown = [...new Set(figure.curves.map((curve) => curve.configuration))].sort((a, b) => a - b);
-    const names = shown.map((configuration) => data.configurations[configuration]);
+    const nameOf = (curve) => data.configurations[curve.configuration] + (curve.leg === null ? "" : ` (${curve.leg})`);
+    // A configuration's own sender first, then its proxy's leg.
+    const entries = new Map(shown.flatMap((configuration) => figure.curves
+      .filter((curve) => curve.configuration === configuration)
+      .sort((a, b) => (a.leg !== null) - (b.leg !== null))
+      .map((curve) => [nameOf(curve), curve])));
+    const names = [...entries.keys()];
+    const proxied = new Set(figure.curves.filter((curve) => curve.leg !== null).map((curve) => curve.configuration));
+    // Behind a proxy the own sender's view is the lesser one.
+    const isFaint = (curve) => curve.leg === null && proxied.has(curve.configuration);
     const hasLimit = figure.limits.some((limit) => limit !== null);
     const legend = hasLimit ? [...names, LIMIT] : names;
     const columns = width < 640 ? 1 : Math.min(figure.panels.length, 3);
@@ -249,12 +258,12 @@
       const every = Math.max(6, Math.round(seen / 7));
       const phase = Math.round((every * (rank + 0.5)) / shown.length);
       return {
-        type: "line", name: data.configurations[curve.configuration], xAxisIndex: curve.panel, yAxisIndex: curve.panel,
+        type: "line", name: nameOf(curve), xAxisIndex: curve.panel, yAxisIndex: curve.panel,
         data: curve.points, connectNulls: false, showAllSymbol: true, clip: true, z: 2 + shown.length - rank, cursor: "default",
         symbol: (_, params) => params.dataIndex % every === phase ? style.marker(curve.configuration) : "none",
         symbolSize: 6,
-        lineStyle: { width: curve.flow === null ? 1.8 : 1.2, type: style.dash(curve.configuration), color: style.colour(curve.configuration) },
-        itemStyle: { color: style.colour(curve.configuration) },
+        lineStyle: { width: isFaint(curve) ? 1 : curve.flow === null ? 1.8 : 1.2, opacity: isFaint(curve) ? 0.45 : 1, type: style.dash(curve.configuration), color: style.colour(curve.configuration) },
+        itemStyle: { color: style.colour(curve.configuration), opacity: isFaint(curve) ? 0.45 : 1 },
         emphasis: { disabled: true },
         flow: curve.flow,
       };
@@ -272,7 +281,7 @@
         top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 },
         data: legend.map((name) => name === LIMIT
           ? { name, icon: "path://M0 0h.01v.01h-.01zM33.99 9.99h.01v.01h-.01zM0 4.3h7v1.4h-7zM11 4.3h7v1.4h-7zM22 4.3h7v1.4h-7z", itemStyle: { color: style.limit } }
-          : { name, icon: sample(data.configurations.indexOf(name), style), lineStyle: { width: 0 }, itemStyle: { borderWidth: 0 } }),
+          : { name, icon: sample(entries.get(name).configuration, style), lineStyle: { width: 0 }, itemStyle: { borderWidth: 0, opacity: isFaint(entries.get(name)) ? 0.45 : 1 } }),
       },
       axisPointer: { link: [{ xAxisIndex: "all" }], lineStyle: { color: style.soft } },
       tooltip: {

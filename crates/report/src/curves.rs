@@ -5,7 +5,7 @@ use crate::downsample::largest_triangles;
 use crate::figures::{Curve, Lines, condition, configuration, distinct, rounded, three_digits};
 use crate::summary::Row;
 use midhop_experiment::metrics::median;
-use midhop_experiment::record::{Record, Series};
+use midhop_experiment::record::{LegResult, Record, Series};
 use std::collections::BTreeMap;
 
 /// Points on a whole page, so that it stays a few megabytes whatever the experiment's size.
@@ -69,11 +69,12 @@ pub(crate) fn lines(
 /// What one figure shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// Sorts transfers before links, and what a reader asks first to the front.
+    /// Sorts transfers before links and links before proxies, and what a reader asks first to the front.
     rank: (usize, usize),
     place: String,
     quantity: String,
     of_transfer: bool,
+    of_leg: bool,
 }
 
 const ORDER: [&str; 8] = [
@@ -92,12 +93,15 @@ fn keys(records: &[&Record]) -> Vec<Key> {
     for record in records {
         for series in &record.series {
             let of_transfer = record.transfers.iter().any(|transfer| transfer.name == series.place);
+            let of_leg = record.legs.iter().any(|leg| leg.place() == series.place);
+            let place = if of_transfer { 0 } else { 1 + usize::from(of_leg) };
             let order = ORDER.iter().position(|known| *known == series.quantity);
             let key = Key {
-                rank: (usize::from(!of_transfer), order.unwrap_or(ORDER.len())),
+                rank: (place, order.unwrap_or(ORDER.len())),
                 place: series.place.clone(),
                 quantity: series.quantity.clone(),
                 of_transfer,
+                of_leg: of_leg && !of_transfer,
             };
             if !keys.contains(&key) {
                 keys.push(key);
@@ -143,7 +147,10 @@ fn one_figure(
     let belongs = |series: &&Series| series.place == key.place && series.quantity == key.quantity;
     let largest = records
         .iter()
-        .flat_map(|record| record.series.iter().filter(belongs))
+        .flat_map(|record| {
+            let beside = beside(record, key).map(|(_, series)| series);
+            record.series.iter().filter(belongs).chain(beside)
+        })
         .flat_map(|series| series.value.iter().copied())
         .filter(|value| value.is_finite())
         .fold(0.0, f64::max);
@@ -157,22 +164,25 @@ fn one_figure(
         let all: Vec<&Series> = record.series.iter().filter(belongs).collect();
         let whole: Vec<&Series> =
             all.iter().copied().filter(|series| series.flow.is_none()).collect();
-        let mut push = |flow: Option<u32>, time: &[f64], value: &[f64]| {
+        let mut push = |flow: Option<u32>, leg: Option<String>, time: &[f64], value: &[f64]| {
             let points: Vec<[f64; 2]> = largest_triangles(time, value, keep)
                 .into_iter()
                 .map(|[time, value]| [(time * 1e4).round() / 1e4, rounded(value * scale)])
                 .collect();
             if !points.is_empty() {
-                curves.push(Curve { configuration: place, panel, flow, points });
+                curves.push(Curve { configuration: place, panel, flow, leg, points });
             }
         };
         if !whole.is_empty() {
-            whole.iter().for_each(|series| push(None, &series.time_s, &series.value));
+            whole.iter().for_each(|series| push(None, None, &series.time_s, &series.value));
         } else if matches!(key.quantity.as_str(), "goodput" | "retransmissions") {
             let (time, value) = total(&all, key.quantity == "retransmissions");
-            push(None, &time, &value);
+            push(None, None, &time, &value);
         } else {
-            all.iter().for_each(|series| push(series.flow, &series.time_s, &series.value));
+            all.iter().for_each(|series| push(series.flow, None, &series.time_s, &series.value));
+        }
+        if let Some((leg, series)) = beside(record, key) {
+            push(None, Some(leg), &series.time_s, &series.value);
         }
     }
     if curves.is_empty() {
@@ -186,12 +196,34 @@ fn one_figure(
         caption: String::new(),
         axis: if unit.is_empty() { name } else { unit.clone() },
         unit,
-        extra: ORDER.iter().take(4).all(|known| *known != key.quantity),
+        extra: key.of_leg || ORDER.iter().take(4).all(|known| *known != key.quantity),
         panels: panels.to_vec(),
         limits: Vec::new(),
         until: 0.0,
         curves,
     })
+}
+
+/// What a proxy does in the place of the transfer's sender: the leg's name in words and its samples.
+fn beside<'a>(record: &'a Record, key: &Key) -> Option<(String, &'a Series)> {
+    if !key.of_transfer || !matches!(key.quantity.as_str(), "cwnd" | "rtt") {
+        return None;
+    }
+    let leg = longest(&record.legs)?;
+    let place = leg.place();
+    let series = record
+        .series
+        .iter()
+        .find(|series| series.place == place && series.quantity == key.quantity)?;
+    Some((format!("{}'s {} leg", leg.node, leg.link), series))
+}
+
+/// The leg with the longest round trip. Two proxies share a link, each at an end of it: of legs
+/// about as long it is the one that sends.
+fn longest(legs: &[LegResult]) -> Option<&LegResult> {
+    let rtt = |leg: &LegResult| leg.rtt_min.map_or(0.0, |rtt| rtt.as_s_f64());
+    let most = legs.iter().map(rtt).fold(0.0, f64::max);
+    legs.iter().filter(|leg| rtt(leg) >= 0.9 * most).max_by_key(|leg| leg.bytes)
 }
 
 /// The sum of the flows at each moment when one of them was sampled. A flow counts nothing before
@@ -335,7 +367,22 @@ fn shown_unit(written: &str, largest: f64) -> (String, f64) {
 }
 
 fn caption(key: &Key, figure: &Lines, configurations: &[String], several_seeds: bool) -> String {
+    let legs = figure.curves.iter().any(|curve| curve.leg.is_some());
     let mut text = match key.quantity.as_str() {
+        _ if key.of_leg => {
+            "The proxy's connections over this link, seen from the proxy, added up; of \
+                            round trips the median."
+                .to_owned()
+        }
+        "cwnd" if legs => "How much a sender allows itself to have under way. Behind a proxy the \
+                           transfer's own sender sees only its own leg (faint); beside it stands \
+                           the proxy's leg with the longest round trip, its connections added up."
+            .to_owned(),
+        "rtt" if legs => "What a sender measures from a segment to its acknowledgement. Behind a \
+                          proxy the transfer's own sender measures to the proxy and back (faint); \
+                          beside it stands the proxy's leg with the longest round trip, the median \
+                          of its connections. The rise above the shortest is waiting in queues."
+            .to_owned(),
         "goodput" => "Payload that arrived per second. Higher is better; a curve that ends early \
                       finished early."
             .to_owned(),
@@ -408,11 +455,31 @@ mod tests {
             configuration: 0,
             panel: 0,
             flow: None,
+            leg: None,
             points: vec![[0.0, 1.0], [end, 1.0]],
         };
         assert_eq!(until(&[curve(8.0), curve(9.0), curve(10.0)]), 10.0);
         assert_eq!(until(&[curve(8.0), curve(10.0), curve(75.0)]), 25.0);
         assert_eq!(until(&[]), 0.0);
+    }
+
+    #[test]
+    fn of_two_proxies_on_one_link_the_one_that_sends_is_shown() {
+        let leg = |node: &str, link: &str, bytes: u64, rtt_ms: u64| LegResult {
+            node: node.to_owned(),
+            link: link.to_owned(),
+            bytes: midhop_units::Bytes::new(bytes),
+            rtt_min: Some(midhop_units::Duration::from_ms(rtt_ms)),
+            ..LegResult::default()
+        };
+        let legs = [
+            leg("terminal", "lan", 5_000_000, 1),
+            leg("terminal", "satellite", 300, 592),
+            leg("gateway", "satellite", 5_000_000, 590),
+        ];
+        assert_eq!(longest(&legs).map(LegResult::place).as_deref(), Some("gateway.satellite"));
+        assert_eq!(longest(&legs[..1]).map(LegResult::place).as_deref(), Some("terminal.lan"));
+        assert_eq!(longest(&[]), None);
     }
 
     #[test]

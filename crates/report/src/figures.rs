@@ -87,6 +87,8 @@ pub(crate) struct Curve {
     pub(crate) panel: usize,
     /// The flow, where flows are drawn one by one.
     pub(crate) flow: Option<u32>,
+    /// The proxy's leg, in words, where the curve is not of the transfer's own sender.
+    pub(crate) leg: Option<String>,
     /// Shape: `[point, (seconds, value)]`.
     pub(crate) points: Vec<[f64; 2]>,
 }

@@ -1,7 +1,7 @@
 //! The figures for programs: one CSV line per run and transfer, or JSON with the means too.
 
 use crate::axes::Axes;
-use crate::summary::{faults, retransmissions, rows};
+use crate::summary::{faults, proxy_retransmissions, retransmissions, rows};
 use midhop_experiment::record::Record;
 use serde_json::{Value, json};
 
@@ -42,6 +42,7 @@ pub fn csv(records: &[Record]) -> Result<String, WriteError> {
             "limit_goodput_mbit_per_s",
             "limit_time_s",
             "retransmissions",
+            "proxy_retransmissions",
             "flows",
             "objects",
             "faults",
@@ -69,6 +70,7 @@ pub fn csv(records: &[Record]) -> Result<String, WriteError> {
                 optional(limit.map(|limit| limit.goodput.mbit_per_s())),
                 optional(limit.map(|limit| limit.time.as_s_f64())),
                 retransmissions(transfer).to_string(),
+                proxy_retransmissions(record).map_or_else(String::new, |count| count.to_string()),
                 transfer.flows.len().to_string(),
                 transfer.objects.len().to_string(),
                 faults.join("; "),
@@ -104,6 +106,7 @@ pub fn json(records: &[Record]) -> Result<String, WriteError> {
                     transfer.limit.as_ref().map(|limit| limit.goodput.mbit_per_s()),
                 "limit_time_s": transfer.limit.as_ref().map(|limit| limit.time.as_s_f64()),
                 "retransmissions": retransmissions(transfer),
+                "proxy_retransmissions": proxy_retransmissions(record),
                 "flows": transfer.flows.len(),
                 "objects": transfer.objects.len(),
             })

@@ -6,7 +6,7 @@ use crate::escape::html as text;
 use crate::number;
 use crate::page::Options;
 use crate::summary::{Row, rows};
-use midhop_experiment::record::{FlowResult, LinkResult, Record};
+use midhop_experiment::record::{FlowResult, LegResult, LinkResult, Record};
 use std::fmt::Write as _;
 
 /// Appends the table: one row per cell and transfer.
@@ -25,9 +25,13 @@ pub(crate) fn table(page: &mut String, records: &[Record]) {
     page.push_str(
         "<th class=\"n\">Goodput<br><small>Mbit/s</small></th><th class=\"n\">Time<br>\
          <small>s</small></th><th class=\"n\">Of limit<br><small>%</small></th>\
-         <th class=\"n\">Sent again<br><small>segments</small></th><th>State</th></tr></thead>\n\
-         <tbody>\n",
+         <th class=\"n\">Sent again<br><small>segments</small></th>",
     );
+    let proxied = rows.iter().any(|row| row.proxy_retransmissions.is_some());
+    if proxied {
+        page.push_str("<th class=\"n\">By proxy<br><small>segments</small></th>");
+    }
+    page.push_str("<th>State</th></tr></thead>\n<tbody>\n");
     let mean = |estimate: Option<crate::Estimate>| estimate.map_or(0.0, |found| found.mean);
     let goodput = number::decimals(rows.iter().map(|row| mean(row.goodput_mbit_per_s)));
     let time = number::decimals(rows.iter().map(|row| mean(row.time_s)));
@@ -48,16 +52,20 @@ pub(crate) fn table(page: &mut String, records: &[Record]) {
             let _ = write!(page, "<td>{}</td>", text(&label));
         }
         let at_least = if row.is_complete() { "" } else { "&gt;" };
-        let _ = writeln!(
+        let _ = write!(
             page,
             "<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td>{}</td></tr>",
+             <td class=\"n\">{}</td>",
             number::estimate(row.goodput_mbit_per_s, 1.0, goodput, ""),
             number::estimate(row.time_s, 1.0, time, at_least),
             share(row),
             number::estimate(row.retransmissions, 1.0, 0, ""),
-            state(row, &mut faults),
         );
+        if proxied {
+            let segments = number::estimate(row.proxy_retransmissions, 1.0, 0, "");
+            let _ = write!(page, "<td class=\"n\">{segments}</td>");
+        }
+        let _ = writeln!(page, "<td>{}</td></tr>", state(row, &mut faults));
     }
     page.push_str("</tbody></table></div>\n");
     if !faults.is_empty() {
@@ -70,8 +78,8 @@ pub(crate) fn table(page: &mut String, records: &[Record]) {
     page.push_str(
         "<p class=\"note\">Of limit: the shortest time that physics allows for these bytes, over the \
          time measured. ±: 95 % confidence interval of the mean over seeds. Sent again: by the \
-         transfer's own sender; what a proxy resends on its own leg is not in it. Incomplete: not \
-         everything had arrived when the run ended; the time is a lower bound.</p>\n</section>\n",
+         transfer's own sender, which behind a proxy is that of its own leg only; by proxy: by the \
+         proxies of the run, on all their legs. Incomplete: not everything had arrived when the run ended; the time is a lower bound.</p>\n</section>\n",
     );
 }
 
@@ -150,6 +158,7 @@ pub(crate) fn details(page: &mut String, records: &[Record], options: &Options) 
             text(&again(record, options))
         );
         links(page, &record.links);
+        legs(page, &record.legs);
         for transfer in &record.transfers {
             flows(page, &transfer.name, &transfer.flows);
         }
@@ -220,6 +229,31 @@ fn links(page: &mut String, links: &[LinkResult]) {
             text(if drops.is_empty() { "none".to_owned() } else { drops.join(", ") }.as_str()),
             link.queue_bytes_max as f64 / 1e3,
             link.cpu.map_or_else(|| "–".to_owned(), |cpu| format!("{:.2}", cpu.as_s_f64())),
+        );
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+fn legs(page: &mut String, legs: &[LegResult]) {
+    if legs.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<div class=\"scroll\"><table>\n<thead><tr><th>Proxy leg</th><th class=\"n\">Connections</th>\
+         <th class=\"n\">Payload sent<br><small>bytes</small></th><th class=\"n\">Sent again</th>\
+         <th class=\"n\">Least RTT<br><small>ms</small></th></tr></thead>\n<tbody>\n",
+    );
+    for leg in legs {
+        let _ = writeln!(
+            page,
+            "<tr><td>{}, {}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            text(&leg.node),
+            text(&leg.link),
+            leg.connections,
+            leg.bytes.get(),
+            leg.retransmissions,
+            leg.rtt_min.map_or_else(|| "–".to_owned(), |rtt| format!("{:.2}", rtt.as_ms_f64())),
         );
     }
     page.push_str("</tbody></table></div>\n");

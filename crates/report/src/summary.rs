@@ -29,6 +29,9 @@ pub struct Row {
     pub efficiency: Option<Estimate>,
     /// Segments that the transfer's own sender sent again, all flows together.
     pub retransmissions: Option<Estimate>,
+    /// Segments that proxies on the way sent again, on all their legs and for all transfers of the
+    /// run. None without a proxy, or where it was not watched.
+    pub proxy_retransmissions: Option<Estimate>,
     /// Payload that arrived in the first run that counts. Unit: bytes.
     pub bytes: u64,
     /// The shortest time that the path allows for it. Unit: seconds.
@@ -133,15 +136,19 @@ fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferR
         .map(|&(record, transfer)| (record, transfer, faults(record, transfer)))
         .collect();
     let valid = judged.iter().filter(|(_, _, faults)| faults.is_empty()).count();
-    let counted: Vec<&TransferResult> = judged
+    let (sources, counted): (Vec<&Record>, Vec<&TransferResult>) = judged
         .iter()
         .filter(|(_, _, faults)| valid == 0 || faults.is_empty())
-        .map(|&(_, transfer, _)| transfer)
-        .collect();
+        .map(|&(record, transfer, _)| (record, transfer))
+        .unzip();
     let over = |figure: &dyn Fn(&TransferResult) -> Option<f64>| {
         let samples: Option<Vec<f64>> = counted.iter().map(|transfer| figure(transfer)).collect();
         samples.and_then(|samples| Estimate::of(&samples))
     };
+    let by_proxies: Option<Vec<f64>> = sources
+        .iter()
+        .map(|record| proxy_retransmissions(record).map(|segments| segments as f64))
+        .collect();
     let limits = || counted.iter().filter_map(|transfer| transfer.limit.as_ref());
     Row {
         cell: cell.clone(),
@@ -154,6 +161,7 @@ fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferR
         time_s: over(&|transfer| Some(transfer.took.as_s_f64())),
         efficiency: over(&|transfer| transfer.limit.as_ref().map(|limit| limit.efficiency)),
         retransmissions: over(&|transfer| Some(retransmissions(transfer) as f64)),
+        proxy_retransmissions: by_proxies.and_then(|samples| Estimate::of(&samples)),
         bytes: counted.first().map_or(0, |transfer| transfer.bytes.get()),
         limit_time_s: limits().map(|limit| limit.time.as_s_f64()).next(),
         limit_goodput_mbit_per_s: limits().map(|limit| limit.goodput.mbit_per_s()).next(),
@@ -170,4 +178,10 @@ fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferR
 /// Segments sent again by the sender of the transfer, all its flows together.
 pub(crate) fn retransmissions(transfer: &TransferResult) -> u64 {
     transfer.flows.iter().map(|flow| flow.retransmissions).sum()
+}
+
+/// Segments sent again by the proxies of a run, all legs together; none where no proxy was watched.
+pub(crate) fn proxy_retransmissions(record: &Record) -> Option<u64> {
+    let legs = &record.legs;
+    (!legs.is_empty()).then(|| legs.iter().map(|leg| leg.retransmissions).sum())
 }

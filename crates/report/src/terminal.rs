@@ -42,10 +42,10 @@ pub fn table_in(records: &[Record], columns: u16) -> String {
     frame(&mut table, columns);
     let mut header = vec!["transfer".to_owned()];
     header.extend(shown.iter().map(|axis| plain(&axis.name)));
-    header.extend(
-        ["goodput\nMbit/s", "time\ns", "of limit\n%", "resent\nsegments", "state"]
-            .map(str::to_owned),
-    );
+    let proxied = rows.iter().any(|row| row.proxy_retransmissions.is_some());
+    let mut figures = vec!["goodput\nMbit/s", "time\ns", "of limit\n%", "resent\nsegments"];
+    figures.extend(proxied.then_some("by proxy\nsegments"));
+    header.extend(figures.iter().chain(&["state"]).map(|name| (*name).to_owned()));
     table.set_header(header);
     let digits = Digits::of(&rows);
     let mut above: Vec<String> = Vec::new();
@@ -64,13 +64,13 @@ pub fn table_in(records: &[Record], columns: u16) -> String {
             .enumerate()
             .map(|(column, label)| if column < same { String::new() } else { label.clone() })
             .collect();
-        cells.extend(digits.figures(row));
+        cells.extend(digits.figures(row).into_iter().take(figures.len()));
         cells.push(notes.state(row));
         table.add_row(cells);
         above = place;
     }
     let first_figure = 1 + shown.len();
-    for column in table.column_iter_mut().skip(first_figure).take(4) {
+    for column in table.column_iter_mut().skip(first_figure).take(figures.len()) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let drawn = table.trim_fmt();
@@ -99,13 +99,14 @@ impl Digits {
         }
     }
 
-    fn figures(&self, row: &Row) -> [String; 4] {
+    fn figures(&self, row: &Row) -> [String; 5] {
         let at_least = if row.is_complete() { "" } else { ">" };
         [
             number::estimate(row.goodput_mbit_per_s, 1.0, self.goodput, ""),
             number::estimate(row.time_s, 1.0, self.time, at_least),
             number::estimate(row.efficiency, 100.0, 1, ""),
             number::estimate(row.retransmissions, 1.0, 0, ""),
+            number::estimate(row.proxy_retransmissions, 1.0, 0, ""),
         ]
     }
 }
@@ -163,8 +164,11 @@ impl Notes {
         }
         text.push_str(
             "of limit: the shortest time that physics allows for these bytes / the time measured.\n\
-             resent: by the transfer's own sender; what a proxy resends on its own leg is not in it.\n",
+             resent: by the transfer's own sender, which behind a proxy is the sender of its own leg only.\n",
         );
+        if rows.iter().any(|row| row.proxy_retransmissions.is_some()) {
+            text.push_str("by proxy: resent by the proxies of the run, on all their legs.\n");
+        }
         text
     }
 }

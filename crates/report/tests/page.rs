@@ -90,6 +90,11 @@ fn hostile_text_stays_text() {
     record.transfers[0].flows[0].error = Some(hostile.to_owned());
     record.validity.faults = vec![hostile.to_owned()];
     record.links[0].name = hostile.to_owned();
+    record.legs = vec![midhop_experiment::record::LegResult {
+        node: hostile.to_owned(),
+        link: hostile.to_owned(),
+        ..Default::default()
+    }];
     record.plan = serde_json::json!({ "title": hostile });
     record.environment.versions.insert(hostile.to_owned(), hostile.to_owned());
     for series in &mut record.series {
@@ -116,12 +121,45 @@ fn a_demo_is_a_few_megabytes() {
     assert!(five_seeds < 5_000_000, "{five_seeds} bytes");
 }
 
-#[test]
-fn figures_of_the_page_are_valid_json_and_hold_the_limits() {
-    let page = page(&synthetic::records(1));
+/// What the page's script draws.
+fn figures(page: &str) -> serde_json::Value {
     let start = page.find("id=\"figures\">").expect("the data") + "id=\"figures\">".len();
     let end = start + page[start..].find("</script>").expect("its end");
-    let figures: serde_json::Value = serde_json::from_str(&page[start..end]).expect("JSON");
+    serde_json::from_str(&page[start..end]).expect("JSON")
+}
+
+#[test]
+fn behind_a_proxy_its_longest_leg_stands_beside_the_sender() {
+    let figures = figures(&page(&synthetic::records(1)));
+    let titled = |title: &str| {
+        let all = figures["lines"].as_array().expect("figures");
+        all.iter().find(|figure| figure["title"] == title).expect(title).clone()
+    };
+    for title in ["file: congestion window of the sender", "file: round-trip time at the sender"] {
+        let figure = titled(title);
+        assert_eq!(figure["extra"], false);
+        assert!(figure["caption"].as_str().is_some_and(|text| text.contains("longest round trip")));
+        for curve in figure["curves"].as_array().expect("curves") {
+            let leg = &curve["leg"];
+            assert!(leg.is_null() || leg == "gateway's satellite leg", "{leg}");
+        }
+        // Two configurations with a proxy, at three losses: their own senders, and the gateway.
+        let count = |proxied: bool, leg: bool| {
+            let curves = figure["curves"].as_array().expect("curves").iter();
+            curves
+                .filter(|curve| (curve["configuration"].as_u64() >= Some(2)) == proxied)
+                .filter(|curve| curve["leg"].is_string() == leg)
+                .count()
+        };
+        assert_eq!([count(false, false), count(false, true)], [6, 0]);
+        assert_eq!([count(true, false), count(true, true)], [6, 6]);
+    }
+    assert_eq!(titled("gateway.internet: round-trip time at the sender")["extra"], true);
+}
+
+#[test]
+fn figures_of_the_page_are_valid_json_and_hold_the_limits() {
+    let figures = figures(&page(&synthetic::records(1)));
     let bars = figures["bars"].as_array().expect("bars");
     assert_eq!(bars.len(), 3);
     assert_eq!(bars[0]["unit"], "s", "the page load comes first");

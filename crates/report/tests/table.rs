@@ -124,6 +124,9 @@ fn csv_has_one_line_per_run_and_quotes_what_must_be() {
         let time: f64 = line[column("time_s")].parse().expect("a number");
         assert_eq!(time, record.transfers[0].took.as_s_f64());
         assert_eq!(&line[column("cell.setup")], record.cell["setup"]);
+        let by_proxy: u64 = record.legs.iter().map(|leg| leg.retransmissions).sum();
+        let expected = if record.legs.is_empty() { String::new() } else { by_proxy.to_string() };
+        assert_eq!(line[column("proxy_retransmissions")], expected);
     }
 }
 
