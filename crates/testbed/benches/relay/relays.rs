@@ -221,7 +221,7 @@ fn wait_until_it_relays(path: &Path, child: &mut Child, folder: &std::path::Path
         if let Some(status) = child.try_wait()? {
             return Err(format!("the relay ended at once: {status}\n{}", log()).into());
         }
-        if log().contains("ready") || listens()? {
+        if log().contains("serving") || listens()? {
             return Ok(());
         }
         if begin.elapsed() > PATIENCE {
