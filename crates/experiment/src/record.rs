@@ -261,7 +261,7 @@ pub struct LegResult {
     pub node: String,
     /// The link that its connections use.
     pub link: String,
-    /// Connections seen.
+    /// Connections seen; that on which the meter fetches the far end's log is one of them.
     pub connections: u64,
     /// Payload that the other end of the leg has acknowledged.
     pub bytes: Bytes,

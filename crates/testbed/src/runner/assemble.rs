@@ -6,7 +6,7 @@ use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
 use crate::probe::{ProbeError, ProbeReport};
 use midhop_experiment::plan::Plan;
-use midhop_experiment::record::{Environment, Record, SCHEMA, TransferResult, Validity};
+use midhop_experiment::record::{Environment, Record, SCHEMA, Series, TransferResult, Validity};
 use midhop_units::Duration;
 use std::collections::BTreeMap;
 use std::io;
@@ -53,7 +53,7 @@ pub(super) fn assemble(
         versions.insert("proxies' connections".to_owned(), format!("not watched: {error}"));
         ProbeReport::default()
     });
-    series.extend(probe.series);
+    series.extend(until_last_byte(probe.series, &transfers));
     let plan_json = plan
         .to_json()
         .map_err(|error| io_error("write the plan into the record")(io::Error::other(error)))?;
@@ -82,6 +82,20 @@ pub(super) fn assemble(
     let impossible = record.check_limit();
     record.validity.faults.extend(impossible);
     Ok(record)
+}
+
+/// The proxies' curves up to the end of the last flow: what comes later is the meter fetching the far
+/// ends' logs.
+fn until_last_byte(curves: Vec<Series>, transfers: &[TransferResult]) -> Vec<Series> {
+    let flows = transfers.iter().flat_map(|transfer| &transfer.flows);
+    let Some(end) = flows.map(|flow| flow.end).max() else { return curves };
+    let cut = |mut curve: Series| {
+        let kept = curve.time_s.partition_point(|&time| time <= end.as_s_f64());
+        curve.time_s.truncate(kept);
+        curve.value.truncate(kept);
+        curve
+    };
+    curves.into_iter().map(cut).filter(|curve| !curve.value.is_empty()).collect()
 }
 
 /// What makes the emulation itself doubtful.
@@ -140,4 +154,56 @@ fn versions(plan: &Plan) -> BTreeMap<String, String> {
         versions.extend(daemon.clone().map(|version| ("midhopd".to_owned(), version)));
     }
     versions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::record::FlowResult;
+    use midhop_units::{Bytes, Rate};
+
+    fn transfer(ends_ms: &[u64]) -> TransferResult {
+        let flow = |&end_ms: &u64| FlowResult {
+            id: 0,
+            client_port: 40_000,
+            server_port: 5_201,
+            start: Duration::ZERO,
+            end: Duration::from_ms(end_ms),
+            bytes: Bytes::ZERO,
+            goodput: Rate::ZERO,
+            hash_sent: None,
+            hash_received: None,
+            retransmissions: 0,
+            rtt_min: None,
+            congestion: "cubic".to_owned(),
+            error: None,
+        };
+        TransferResult {
+            name: "file".to_owned(),
+            complete: true,
+            took: Duration::ZERO,
+            bytes: Bytes::ZERO,
+            goodput: Rate::ZERO,
+            limit: None,
+            flows: ends_ms.iter().map(flow).collect(),
+            objects: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn curves_of_proxies_end_with_the_last_flow() {
+        let curve = |time_s: &[f64]| Series {
+            quantity: "cwnd".to_owned(),
+            place: "gateway.satellite".to_owned(),
+            flow: None,
+            unit: "B".to_owned(),
+            time_s: time_s.to_vec(),
+            value: time_s.iter().map(|time| time * 10.0).collect(),
+        };
+        let curves = vec![curve(&[0.1, 0.2, 0.3, 0.4]), curve(&[0.35])];
+        let cut = until_last_byte(curves.clone(), &[transfer(&[100, 310]), transfer(&[200])]);
+        assert_eq!(cut, [curve(&[0.1, 0.2, 0.3])]);
+        // Programs alone have no end of their own.
+        assert_eq!(until_last_byte(curves.clone(), &[]), curves);
+    }
 }
