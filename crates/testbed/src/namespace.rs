@@ -12,7 +12,7 @@ mod offload;
 mod process;
 mod sysctl;
 
-pub use link::{Mac, VethEnd, veth};
+pub use link::{Mac, VethEnd, veth, veth_with_offloads};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PORTS: std::ops::Range<u16> = 7000..7008;
 const CHUNK: usize = 256 * 1024;
 const MESSAGE: usize = 100;
+/// A relay that is silent for so long has run into a limit of its own.
+const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTING_THREADS: u32 = 4;
 const CONNECTING_AT_ONCE: usize = 16;
 
@@ -177,6 +179,8 @@ fn connect(path: &Path, number: u16) -> Result<TcpStream> {
     let address = SocketAddr::from((SERVER, PORTS.start + number % PORTS.len() as u16));
     let socket = path.client.run(|| TcpStream::connect(address))??;
     socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
     Ok(socket)
 }
 
@@ -252,6 +256,7 @@ pub fn hold_idle(path: &Path, count: u32) -> Result<Vec<TcpStream>> {
         for number in 0..count {
             let port = PORTS.start + (number % PORTS.len() as u32) as u16;
             let mut socket = TcpStream::connect((SERVER, port))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
             socket.write_all(b"E")?;
             socket.write_all(&buffer)?;
             socket.read_exact(&mut buffer)?;

@@ -1,7 +1,7 @@
 //! The path under test: four namespaces in a row, plain veth pairs, IPv4.
 
 use crate::Result;
-use midhop_testbed::namespace::{Namespace, veth};
+use midhop_testbed::namespace::{Namespace, veth_with_offloads};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Where the server listens.
@@ -31,7 +31,7 @@ impl Path {
             (2, &terminal, "up", &gateway, GATEWAY_INSIDE),
             (3, &gateway, "outside", &server, "down"),
         ] {
-            veth(left, left_name, right, right_name, 1500)?;
+            veth_with_offloads(left, left_name, right, right_name, 1500)?;
             left.add_address(left_name, subnet(net, 1), 24)?;
             right.add_address(right_name, subnet(net, 2), 24)?;
         }

@@ -167,7 +167,7 @@ fn intercept(path: &Path) -> Result<()> {
 
 fn haproxy_configuration() -> String {
     format!(
-        "global\n  nbthread 2\n\
+        "global\n  nbthread 2\n  maxpipes 64\n\
          defaults\n  mode tcp\n  option splice-auto\n  timeout connect 10s\n  timeout client 1h\n  timeout server 1h\n\
          listen relay\n  bind 0.0.0.0:{RELAY_PORT} transparent\n  source 0.0.0.0 usesrc clientip\n  server origin 0.0.0.0\n"
     )

@@ -27,7 +27,8 @@ pub struct VethEnd {
     pub mac: Mac,
 }
 
-/// Connects two namespaces with a virtual Ethernet pair, both ends up, offloads off.
+/// Connects two namespaces with a virtual Ethernet pair, both ends up, offloads off: what passes is
+/// what a wire would carry.
 ///
 /// The pair is born in its two namespaces; it never shows in the caller's. The hardware addresses
 /// follow from the names, so that two runs of one experiment see the same frames.
@@ -40,6 +41,30 @@ pub fn veth(
     b: &Namespace,
     name_b: &str,
     mtu: u32,
+) -> Result<[VethEnd; 2], NamespaceError> {
+    connect((a, name_a), (b, name_b), mtu, Namespace::disable_offloads)
+}
+
+/// As [`veth`], with the kernel's offloads: segments of up to 64 KiB pass as one, which no wire
+/// carries, so that a relay and not the cutting of packets is what a bench measures.
+///
+/// # Errors
+/// As [`veth`].
+pub fn veth_with_offloads(
+    a: &Namespace,
+    name_a: &str,
+    b: &Namespace,
+    name_b: &str,
+    mtu: u32,
+) -> Result<[VethEnd; 2], NamespaceError> {
+    connect((a, name_a), (b, name_b), mtu, |_, _| Ok(()))
+}
+
+fn connect(
+    (a, name_a): (&Namespace, &str),
+    (b, name_b): (&Namespace, &str),
+    mtu: u32,
+    prepare: impl Fn(&Namespace, &str) -> Result<(), NamespaceError>,
 ) -> Result<[VethEnd; 2], NamespaceError> {
     let ends = [(a, name_a, 0), (b, name_b, 1)].map(|(namespace, name, side)| VethEnd {
         interface: name.to_owned(),
@@ -63,7 +88,7 @@ pub fn veth(
     )?;
     // Neither end comes up while it has no peer, so this is no flag of the message above.
     for (namespace, name) in [(a, name_a), (b, name_b)] {
-        namespace.disable_offloads(name)?;
+        prepare(namespace, name)?;
         set_up(namespace, name)?;
     }
     for (namespace, name) in [(a, name_a), (b, name_b)] {
