@@ -40,6 +40,12 @@ impl Shares {
         let send = buffer.saturating_sub(stage).saturating_sub(overshoot);
         Self { stage, send: Some(send), receive: Some(buffer) }
     }
+
+    /// The same, with this bound on the window that the leg's socket may offer.
+    #[must_use]
+    pub fn offering(self, window: Option<Bytes>) -> Self {
+        Self { receive: window, ..self }
+    }
 }
 
 /// The buffer that keeps a leg of this rate and round-trip time full: what is in flight, as much

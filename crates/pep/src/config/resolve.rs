@@ -67,6 +67,7 @@ impl Config {
         }
         check_overlap(&legs)?;
         legs.push(other_leg());
+        bound_windows(&mut legs, self.limits.flow_buffer);
         let mut rules = Vec::with_capacity(self.rules.len());
         for (number, rule) in self.rules.into_iter().enumerate() {
             let key = KeyPath::of(["rules".to_owned(), number.to_string()]);
@@ -266,6 +267,7 @@ fn resolve_leg(
         rtt: leg.rtt,
         pacing: leg.pacing,
         buffer: leg.buffer.or(in_flight),
+        window: None,
         keepalive: leg.keepalive,
     })
 }
@@ -282,7 +284,18 @@ fn other_leg() -> LegPlan {
         rtt: None,
         pacing: None,
         buffer: None,
+        window: None,
         keepalive: Keepalive::default(),
+    }
+}
+
+/// A source that is nearer than its bytes' destination needs no larger window than the destination's
+/// bandwidth-delay product to keep it full.
+fn bound_windows(legs: &mut [LegPlan], least: Bytes) {
+    let measured = legs.iter().filter_map(|leg| Some(leg.rate?.bytes_in(leg.rtt?)));
+    let largest = measured.max().map(|product| product.max(least));
+    for leg in legs {
+        leg.window = leg.buffer.or(largest);
     }
 }
 

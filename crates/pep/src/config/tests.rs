@@ -80,6 +80,15 @@ fn a_leg_is_the_interface_of_its_name_unless_told() {
 }
 
 #[test]
+fn a_near_source_is_offered_what_keeps_the_far_leg_full_and_no_more() {
+    let both = plan("[legs.sat0]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\n[legs.lan0]");
+    let windows: Vec<_> = both.legs.iter().map(|leg| leg.window.map(Bytes::get)).collect();
+    assert_eq!(windows, [Some(4_500_000), Some(1_500_000), Some(1_500_000)]);
+    let unmeasured = plan("[legs.lan0]");
+    assert!(unmeasured.legs.iter().all(|leg| leg.window.is_none()));
+}
+
+#[test]
 fn a_small_product_of_rate_and_rtt_still_gives_the_least_buffer() {
     let plan = plan("[legs.lan0]\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"");
     assert_eq!(plan.legs[0].buffer, Some(plan.limits.flow_buffer));
