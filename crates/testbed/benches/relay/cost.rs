@@ -37,9 +37,10 @@ pub fn load_average() -> f64 {
 }
 
 /// Raises the number of open files as far as it goes and gives how many flows that carries: each is
-/// two descriptors, for the relay as for the load, which is both ends; some are kept for the rest.
+/// two descriptors, for the relay as for the load, which is both ends; some are kept for the rest,
+/// of which a relay has more.
 pub fn raise_descriptor_limit() -> Result<u32> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
-    Ok(u32::try_from(hard.saturating_sub(600) / 2).unwrap_or(u32::MAX))
+    Ok(u32::try_from(hard.saturating_sub(2_000) / 2).unwrap_or(u32::MAX))
 }

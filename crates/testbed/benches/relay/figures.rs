@@ -40,8 +40,7 @@ impl Figures {
         up: &Costed,
         connections: &Costed,
         round_trip: Duration,
-        idle_bytes: Option<u64>,
-        idle_flows: u32,
+        idle_flow_bytes: Option<f64>,
     ) -> Self {
         let per_gb = |costed: &Costed| {
             let gb = costed.work.bytes as f64 / 1e9;
@@ -57,9 +56,7 @@ impl Figures {
                 .processor
                 .map(|time| time.as_secs_f64() * 1e6 / connections.work.count as f64),
             round_trip_us: Some(round_trip.as_secs_f64() * 1e6),
-            idle_flow_bytes: idle_bytes
-                .filter(|_| idle_flows > 0)
-                .map(|bytes| bytes as f64 / f64::from(idle_flows)),
+            idle_flow_bytes,
         }
     }
 

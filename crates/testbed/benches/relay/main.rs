@@ -141,8 +141,9 @@ fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
     let down = process.cost_of(|| load::bulk(&path, load::Direction::Down, options))?;
     let up = process.cost_of(|| load::bulk(&path, load::Direction::Up, options))?;
     let round_trip = load::ping_pong(&path, 20_000)?;
+    // Before the short connections, whose ports stay taken for a minute.
+    let memory = process.memory_per_flow(|| load::hold_idle(&path, idle))?;
     let connections = process.cost_of(|| load::connections(&path, options.seconds))?;
-    let memory = process.memory_of(|| load::hold_idle(&path, idle))?;
     drop(server);
-    Ok(Figures::of(&down, &up, &connections, round_trip, memory, idle))
+    Ok(Figures::of(&down, &up, &connections, round_trip, memory))
 }

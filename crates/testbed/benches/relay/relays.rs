@@ -124,15 +124,14 @@ impl Process {
         Ok(Costed { work, processor })
     }
 
-    /// By how much the relay's user memory grows while what `hold` returns is held.
-    pub fn memory_of<T>(&self, hold: impl FnOnce() -> Result<T>) -> Result<Option<u64>> {
+    /// What a flow that `hold` holds costs of the relay's user memory. Unit: bytes.
+    pub fn memory_per_flow<T>(&self, hold: impl FnOnce() -> Result<Vec<T>>) -> Result<Option<f64>> {
         let memory =
             || self.child.as_ref().map(|child| cost::private_memory(child.id())).transpose();
         let before = memory()?;
         let held = hold()?;
         let grown = before.zip(memory()?).map(|(before, after)| after.saturating_sub(before));
-        drop(held);
-        Ok(grown)
+        Ok(grown.filter(|_| !held.is_empty()).map(|bytes| bytes as f64 / held.len() as f64))
     }
 }
 
