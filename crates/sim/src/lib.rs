@@ -1,0 +1,1 @@
+//! Networks in virtual time: the engine, nodes, applications, runs.
