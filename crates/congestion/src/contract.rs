@@ -17,6 +17,11 @@ pub trait CongestionControl {
     fn on_spurious(&mut self, spurious: &Spurious);
     /// The path has changed, or will at once.
     fn on_handover(&mut self, handover: &Handover);
+    /// A segment has been found lost: once per transmission that is taken for lost, by whatever means
+    /// (also by a timeout), before the event that reports the loss as a whole.
+    fn on_lost_segment(&mut self, _segment: &LostSegment) {}
+    /// Data is about to leave although nothing was in flight.
+    fn on_restart(&mut self, _restart: &Restart) {}
     /// How much may be in flight.
     fn window(&self) -> Bytes;
     /// How fast it may leave; `None` while no round-trip time is known: as fast as the window allows.
@@ -24,7 +29,9 @@ pub trait CongestionControl {
 }
 
 /// Data has arrived: one acknowledgement that covers something new.
-#[derive(Debug, Clone, Copy, PartialEq)]
+///
+/// Build it with `..Ack::default()`, so that a field that only some algorithms read can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ack {
     /// When the acknowledgement came.
     pub now: Instant,
@@ -45,6 +52,69 @@ pub struct Ack {
     pub app_limited: bool,
     /// Where the transport is with its repairs.
     pub phase: Phase,
+    /// All that was delivered since the connection began, this included: C.delivered of the BBR draft.
+    pub delivered: Bytes,
+    /// Whether the window was used up at some moment of the last round trip: C.is_cwnd_limited.
+    pub cwnd_limited: bool,
+    /// How much of `acked` came with congestion experienced (RFC 3168), where the path marks.
+    pub marked: Bytes,
+    /// What was noted when the newest of the covered segments was sent; `None` where the transport
+    /// keeps no such notes.
+    pub sample: Option<RateSample>,
+}
+
+/// What an acknowledgement tells of the time since the newest segment that it covers was sent.
+///
+/// The rate itself is [`Ack::delivery_rate`], `None` where the interval is too short to be true.
+/// Source: draft-ietf-ccwg-bbr-06 §2.3 and §4.1.2.1.3 (there RS).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateSample {
+    /// What was delivered over the interval: RS.delivered.
+    pub delivered: Bytes,
+    /// What had been delivered when the segment was sent: RS.prior_delivered.
+    pub prior_delivered: Bytes,
+    /// The longer of sending and acknowledging: RS.interval.
+    pub interval: Duration,
+    /// Whether the sender had run out of data when the segment was sent: RS.is_app_limited.
+    pub is_app_limited: bool,
+    /// What was in flight once the segment was sent, itself included: RS.tx_in_flight.
+    pub tx_in_flight: Bytes,
+    /// What was found lost since the segment was sent: RS.lost.
+    pub lost: Bytes,
+    /// What was in flight before this acknowledgement.
+    pub prior_in_flight: Bytes,
+    /// When the segment was sent: P.send_time.
+    pub sent: Instant,
+}
+
+/// A segment has been found lost, with what was noted when it was sent.
+///
+/// Source: draft-ietf-ccwg-bbr-06 §4.1.2.1.2 (there P).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LostSegment {
+    /// When it was found.
+    pub now: Instant,
+    /// Its data.
+    pub size: Bytes,
+    /// When it was sent: P.send_time.
+    pub sent: Instant,
+    /// What was in flight once it was sent, itself included: P.tx_in_flight.
+    pub tx_in_flight: Bytes,
+    /// What was found lost since it was sent, itself included: C.lost − P.lost.
+    pub lost: Bytes,
+    /// Whether the sender had run out of data when it was sent: P.is_app_limited.
+    pub is_app_limited: bool,
+    /// Whether it begins where the segment found lost before it ended: both are one gap.
+    pub contiguous: bool,
+}
+
+/// Data is about to leave although nothing was in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restart {
+    /// When.
+    pub now: Instant,
+    /// Whether it was for lack of data that nothing was in flight.
+    pub app_limited: bool,
 }
 
 /// Where the transport is with its repairs.

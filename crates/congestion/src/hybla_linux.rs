@@ -202,6 +202,7 @@ mod tests {
             round: 1,
             app_limited: false,
             phase: Phase::Open,
+            ..Ack::default()
         };
         hybla.on_ack(&ack);
         assert_eq!(hybla.window(), Bytes::new(65_535 * 1448));

@@ -25,4 +25,6 @@ pub mod vegas;
 pub mod westwood;
 
 pub use algorithm::Algorithm;
-pub use contract::{Ack, CongestionControl, Handover, Loss, Phase, Rto, Spurious};
+pub use contract::{
+    Ack, CongestionControl, Handover, Loss, LostSegment, Phase, RateSample, Restart, Rto, Spurious,
+};

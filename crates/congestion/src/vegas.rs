@@ -226,6 +226,7 @@ mod tests {
                 round: number,
                 app_limited: false,
                 phase: Phase::Open,
+                ..Ack::default()
             });
         }
         vegas.window().get() / 1000

@@ -207,6 +207,7 @@ mod tests {
                 round: n / 100,
                 app_limited: false,
                 phase,
+                ..Ack::default()
             });
         }
     }

@@ -16,6 +16,7 @@ fn ack(now_ms: u64, segments: u64, rtt_ms: u64, round: u64) -> Ack {
         round,
         app_limited: false,
         phase: Phase::Open,
+        ..Ack::default()
     }
 }
 
