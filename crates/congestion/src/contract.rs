@@ -1,12 +1,17 @@
 //! What a transport tells a congestion controller, and what it gets back.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
+use std::fmt;
 
 /// A congestion control algorithm, as a transport sees it.
 ///
 /// The transport calls one method per event, in the order of time, and reads window and pacing rate
-/// after each. It calls [`on_loss`](Self::on_loss) once per recovery, not once per lost segment.
-pub trait CongestionControl {
+/// after each. It calls [`on_loss`](Self::on_loss) once per recovery, not once per lost segment; a
+/// congestion mark (ECN) that begins a reduction is a loss of zero bytes.
+pub trait CongestionControl: fmt::Debug + Send {
+    /// The handshake is complete. Without this call the first acknowledgement's round-trip time is
+    /// the first that is known.
+    fn on_established(&mut self, _established: &Established) {}
     /// Data has arrived.
     fn on_ack(&mut self, ack: &Ack);
     /// A loss begins a recovery.
@@ -26,6 +31,15 @@ pub trait CongestionControl {
     fn window(&self) -> Bytes;
     /// How fast it may leave; `None` while no round-trip time is known: as fast as the window allows.
     fn pacing_rate(&self) -> Option<Rate>;
+}
+
+/// The handshake is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Established {
+    /// When.
+    pub now: Instant,
+    /// The round-trip time it measured; `None` where its segments were sent more than once.
+    pub rtt: Option<Duration>,
 }
 
 /// Data has arrived: one acknowledgement that covers something new.

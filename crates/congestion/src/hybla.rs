@@ -20,8 +20,8 @@ pub use law::{
 };
 
 use crate::{
-    Ack, CongestionControl, Handover, Loss, Phase, Rto, Spurious, reno,
-    segments::{INITIAL_WINDOW, NO_THRESHOLD, SegmentWindow, saturated, us},
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    segments::{INITIAL_WINDOW, NO_THRESHOLD, SegmentWindow, Segmented, saturated, us},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -143,14 +143,18 @@ impl Hybla {
         self.samples_min_us = RTT_NONE;
     }
 
+    fn take_smallest(&mut self, rtt_us: u32, now: Instant) {
+        let window_ms = saturated(self.settings.min_rtt_window.as_ns() / 1_000_000);
+        let smallest_us = self.min_rtt.update(rtt_us, ms(now), window_ms);
+        if smallest_us != self.rtt_us {
+            self.take_rtt(smallest_us);
+        }
+    }
+
     fn measure(&mut self, ack: &Ack) {
         if let Some(rtt) = ack.rtt {
             self.window.sample(rtt);
-            let window_ms = saturated(self.settings.min_rtt_window.as_ns() / 1_000_000);
-            let smallest_us = self.min_rtt.update(us(rtt), ms(ack.now), window_ms);
-            if smallest_us != self.rtt_us {
-                self.take_rtt(smallest_us);
-            }
+            self.take_smallest(us(rtt), ack.now);
             if ack.phase == Phase::Open && self.window.in_slow_start() {
                 self.look_for_a_queue(us(rtt));
             }
@@ -203,7 +207,20 @@ fn ms(now: Instant) -> u32 {
     (now.as_ns() / 1_000_000) as u32
 }
 
+impl Segmented for Hybla {
+    fn segments(&mut self) -> &mut SegmentWindow {
+        &mut self.window
+    }
+}
+
 impl CongestionControl for Hybla {
+    fn on_established(&mut self, established: &Established) {
+        self.window.establish(established);
+        if let Some(rtt) = established.rtt {
+            self.take_smallest(us(rtt), established.now);
+        }
+    }
+
     fn on_ack(&mut self, ack: &Ack) {
         self.measure(ack);
         let segments = self.window.segments(ack.acked);

@@ -9,7 +9,7 @@
 //! in midhop-bpf computes the same.
 
 use crate::{
-    Ack, CongestionControl, Handover, Loss, Phase, Rto, Spurious, reno,
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
     segments::{SegmentWindow, saturated, us},
 };
 use midhop_units::{Bytes, Duration, Rate};
@@ -103,24 +103,46 @@ pub struct HyblaLinux {
     rho: Rho,
     srtt_min_8us: u32,
     cents: u32,
+    begun: bool,
 }
 
 impl HyblaLinux {
     /// A connection whose handshake measured `rtt`, with segments of `mss`, imitating a flow of `rtt0`.
     pub fn new(mss: Bytes, rtt0: Duration, rtt: Duration) -> Self {
+        let mut hybla = Self::before_the_first_rtt(mss, rtt0);
+        hybla.begin(rtt);
+        hybla
+    }
+
+    /// A connection whose handshake is not over: the first RTT sample is taken for the handshake's.
+    pub fn before_the_first_rtt(mss: Bytes, rtt0: Duration) -> Self {
         let rtt0_us = us(rtt0);
-        let srtt_min_8us = us(rtt).saturating_mul(8);
-        let rho = Rho::new(srtt_min_8us, rtt0_us);
-        let mut window = SegmentWindow::new(mss, rho.rho);
-        window.sample(rtt);
-        Self { rtt0_us, window, rho, srtt_min_8us, cents: 0 }
+        let rho = Rho::new(0, rtt0_us);
+        let window = SegmentWindow::new(mss, rho.rho);
+        Self { rtt0_us, window, rho, srtt_min_8us: 0, cents: 0, begun: false }
+    }
+
+    fn begin(&mut self, rtt: Duration) {
+        self.begun = true;
+        self.srtt_min_8us = us(rtt).saturating_mul(8);
+        self.rho = Rho::new(self.srtt_min_8us, self.rtt0_us);
+        self.window.cwnd = self.rho.rho;
+        self.window.sample(rtt);
     }
 }
 
 impl CongestionControl for HyblaLinux {
+    fn on_established(&mut self, established: &Established) {
+        if let Some(rtt) = established.rtt {
+            self.begin(rtt);
+        }
+    }
+
     fn on_ack(&mut self, ack: &Ack) {
-        if let Some(rtt) = ack.rtt {
-            self.window.sample(rtt);
+        match ack.rtt {
+            Some(rtt) if !self.begun => self.begin(rtt),
+            Some(rtt) => self.window.sample(rtt),
+            None => {}
         }
         let srtt_8us = self.window.srtt().map_or(0, |srtt| saturated(srtt.as_ns() / 125));
         if srtt_8us < self.srtt_min_8us {

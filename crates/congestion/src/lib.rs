@@ -7,24 +7,34 @@
 //!
 //! Each algorithm is one module with its source named: the law as plain integer functions, which the
 //! BPF programs of midhop-bpf compute bit for bit alike ([`vectors`] compares them), and a controller
-//! made of it. [`reno`] holds the parts that the others are composed with.
+//! made of it. A controller is composed of a [`slow_start`], an avoidance and a response to loss;
+//! [`reno`] holds the plain ones. [`build`] makes any of them by its name.
 //!
 //! Invariant: no clock, no randomness, no floats. Time comes with each event; the same events give
 //! the same windows on every machine.
 
 mod algorithm;
+mod build;
 mod contract;
 mod segments;
 
+pub mod cubic;
 pub mod hybla;
 pub mod hybla_linux;
 pub mod prr;
 pub mod reno;
+pub mod slow_start;
 pub mod vectors;
 pub mod vegas;
 pub mod westwood;
 
+#[cfg(test)]
+mod testing;
+
 pub use algorithm::Algorithm;
+pub use build::{BuildError, Settings, build};
 pub use contract::{
-    Ack, CongestionControl, Handover, Loss, LostSegment, Phase, RateSample, Restart, Rto, Spurious,
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart,
+    Rto, Spurious,
 };
+pub use slow_start::SlowStart;

@@ -1,11 +1,17 @@
 //! What every window counted in segments shares: the window itself, its past, and its pacing.
 
+use crate::{Ack, CongestionControl, Established, Phase};
 use midhop_units::{Bytes, Duration, Rate};
 
 /// RFC 6928's initial window.
 pub(crate) const INITIAL_WINDOW: u32 = 10;
 /// No threshold yet: slow start goes on until something ends it.
 pub(crate) const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+/// A controller whose window is a [`SegmentWindow`], so that what surrounds its start can set it.
+pub(crate) trait Segmented: CongestionControl {
+    fn segments(&mut self) -> &mut SegmentWindow;
+}
 
 /// A congestion window in segments with its slow-start threshold.
 #[derive(Debug, Clone)]
@@ -19,6 +25,8 @@ pub(crate) struct SegmentWindow {
     mss: Bytes,
     /// Bytes acknowledged that are not a whole segment yet.
     partial: u64,
+    /// Segments acknowledged that slow start has not counted yet because it counts every nth.
+    uncounted: u32,
     before: Option<(u32, u32)>,
     srtt: Option<Duration>,
 }
@@ -31,6 +39,7 @@ impl SegmentWindow {
             count: 0,
             mss: mss.max(Bytes::new(1)),
             partial: 0,
+            uncounted: 0,
             before: None,
             srtt: None,
         }
@@ -49,6 +58,30 @@ impl SegmentWindow {
         let bytes = self.partial.saturating_add(acked.get());
         self.partial = bytes % self.mss.get();
         saturated(bytes / self.mss.get())
+    }
+
+    /// `segments` / `divisor`, the rest kept for the next time.
+    pub fn divide(&mut self, segments: u32, divisor: u32) -> u32 {
+        let segments = segments.saturating_add(self.uncounted);
+        self.uncounted = segments % divisor.max(1);
+        segments / divisor.max(1)
+    }
+
+    /// The handshake's round-trip time is the first.
+    pub fn establish(&mut self, established: &Established) {
+        if let Some(rtt) = established.rtt {
+            self.sample(rtt);
+        }
+    }
+
+    /// What an acknowledgement says of the path, and whether the last reduction still can be undone.
+    pub fn measure(&mut self, ack: &Ack) {
+        if let Some(rtt) = ack.rtt {
+            self.sample(rtt);
+        }
+        if ack.phase == Phase::Open {
+            self.settle();
+        }
     }
 
     /// Smooths an RTT sample as RFC 6298 does.
@@ -116,6 +149,13 @@ mod tests {
         let counted: u32 = (0..1448).map(|_| window.segments(Bytes::new(3))).sum();
         assert_eq!(counted, 3);
         assert_eq!(window.segments(Bytes::new(2896)), 2);
+    }
+
+    #[test]
+    fn a_quarter_of_the_segments_is_counted_without_loss() {
+        let mut window = SegmentWindow::new(Bytes::new(1448), 10);
+        assert_eq!((0..10).map(|_| window.divide(3, 4)).sum::<u32>(), 7);
+        assert_eq!(window.divide(5, 1), 7);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! computes the same.
 
 use crate::{
-    Ack, CongestionControl, Handover, Loss, Phase, Rto, Spurious, reno,
-    segments::{INITIAL_WINDOW, SegmentWindow, saturated, us},
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated, us},
 };
 use midhop_units::{Bytes, Rate};
 
@@ -142,7 +142,20 @@ impl Vegas {
     }
 }
 
+impl Segmented for Vegas {
+    fn segments(&mut self) -> &mut SegmentWindow {
+        &mut self.window
+    }
+}
+
 impl CongestionControl for Vegas {
+    fn on_established(&mut self, established: &Established) {
+        self.window.establish(established);
+        if let Some(rtt) = established.rtt {
+            self.base_us = us(rtt).saturating_add(1);
+        }
+    }
+
     fn on_ack(&mut self, ack: &Ack) {
         if let Some(rtt) = ack.rtt {
             self.window.sample(rtt);

@@ -6,8 +6,8 @@
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
 use crate::{
-    Ack, CongestionControl, Handover, Loss, Phase, Rto, Spurious, reno,
-    segments::{INITIAL_WINDOW, SegmentWindow, saturated},
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -134,7 +134,17 @@ fn ms(span: Duration) -> u32 {
     saturated(span.as_ns() / 1_000_000)
 }
 
+impl Segmented for Westwood {
+    fn segments(&mut self) -> &mut SegmentWindow {
+        &mut self.window
+    }
+}
+
 impl CongestionControl for Westwood {
+    fn on_established(&mut self, established: &Established) {
+        self.window.establish(established);
+    }
+
     fn on_ack(&mut self, ack: &Ack) {
         if let Some(rtt) = ack.rtt {
             self.window.sample(rtt);

@@ -1,0 +1,186 @@
+//! Any algorithm by its name: what a simulated transport is given.
+
+use crate::{
+    Algorithm, CongestionControl, SlowStart,
+    cubic::Cubic,
+    hybla::{self, Hybla},
+    hybla_linux::HyblaLinux,
+    reno::Reno,
+    segments::{INITIAL_WINDOW, Segmented},
+    vegas::{self, Vegas},
+    westwood::Westwood,
+};
+use midhop_units::Bytes;
+
+/// What the algorithms can be told. Each reads what concerns it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Payload of a full segment. Default: 1448 bytes, Ethernet with timestamps.
+    pub mss: Bytes,
+    /// The window before anything is acknowledged. Unit: segments. Default: 10 (RFC 6928).
+    ///
+    /// `hybla` starts with ρ segments where that is more, `hybla-linux` with ρ, whatever is said here.
+    pub initial_window: u32,
+    /// How the first slow start ends. Default: the algorithm's own: `hystart` for `cubic`, as in Linux;
+    /// for `hybla` and `vegas` what their sources say; `classic` for all others.
+    pub slow_start: Option<SlowStart>,
+    /// Whether the transport paces by [`CongestionControl::pacing_rate`]. Default: no, as Linux without
+    /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
+    pub paced: bool,
+    /// Hybla's own; `hybla-linux` reads [`rtt0`](hybla::Settings::rtt0) only. Default:
+    /// [`hybla::Settings::default`]: RTT0 25 ms, fourfold growth per round, no known rate, two losses
+    /// in a hundred tolerated.
+    pub hybla: hybla::Settings,
+    /// Vegas' own. Default: α 2, β 4, γ 1.
+    pub vegas: vegas::Thresholds,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mss: Bytes::new(1448),
+            initial_window: INITIAL_WINDOW,
+            slow_start: None,
+            paced: false,
+            hybla: hybla::Settings::default(),
+            vegas: vegas::Thresholds::default(),
+        }
+    }
+}
+
+/// Why an algorithm cannot be built as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// It has a slow start of its own that cannot be replaced.
+    #[error("{algorithm} has a slow start of its own and takes no {slow_start}; leave it out")]
+    SlowStart {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The slow start asked for.
+        slow_start: SlowStart,
+    },
+    /// A segment of no bytes, or a window of no segments.
+    #[error("{what} is 0; a window needs at least one segment of one byte")]
+    Zero {
+        /// The setting.
+        what: &'static str,
+    },
+    /// Only the kernel has it.
+    #[error("{algorithm} exists in kernels only; take another one in a simulation")]
+    KernelOnly {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+}
+
+/// A controller for one new connection.
+///
+/// # Errors
+/// When the algorithm does not go with the settings.
+pub fn build(
+    algorithm: Algorithm,
+    settings: &Settings,
+) -> Result<Box<dyn CongestionControl>, BuildError> {
+    if settings.mss == Bytes::ZERO {
+        return Err(BuildError::Zero { what: "mss" });
+    }
+    if settings.initial_window == 0 {
+        return Err(BuildError::Zero { what: "initial_window" });
+    }
+    let mss = settings.mss;
+    let paced = settings.paced;
+    let slow_start = |own: SlowStart| settings.slow_start.unwrap_or(own);
+    // Only where slow start is a part of its own.
+    let own_slow_start = || match settings.slow_start {
+        Some(slow_start) => Err(BuildError::SlowStart { algorithm, slow_start }),
+        None => Ok(()),
+    };
+    match algorithm {
+        Algorithm::Reno => {
+            Ok(opened(Reno::new(mss, slow_start(SlowStart::Classic), paced), settings))
+        }
+        Algorithm::Cubic => {
+            Ok(opened(Cubic::new(mss, slow_start(SlowStart::HyStart), paced), settings))
+        }
+        Algorithm::Westwood => {
+            own_slow_start()?;
+            Ok(opened(Westwood::new(mss), settings))
+        }
+        Algorithm::Hybla => {
+            own_slow_start()?;
+            Ok(opened(Hybla::new(mss, settings.hybla), settings))
+        }
+        Algorithm::HyblaLinux => {
+            own_slow_start()?;
+            Ok(Box::new(HyblaLinux::before_the_first_rtt(mss, settings.hybla.rtt0)))
+        }
+        Algorithm::Vegas => {
+            own_slow_start()?;
+            Ok(opened(Vegas::new(mss, settings.vegas), settings))
+        }
+        Algorithm::Bbr => Err(BuildError::KernelOnly { algorithm }),
+    }
+}
+
+/// A controller with the window it begins with.
+fn opened<C: Segmented + 'static>(
+    mut controller: C,
+    settings: &Settings,
+) -> Box<dyn CongestionControl> {
+    controller.segments().cwnd = settings.initial_window;
+    Box::new(controller)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Established, testing::ack};
+    use midhop_units::{Duration, Instant};
+
+    const OURS: [Algorithm; 6] = [
+        Algorithm::Reno,
+        Algorithm::Cubic,
+        Algorithm::Hybla,
+        Algorithm::HyblaLinux,
+        Algorithm::Westwood,
+        Algorithm::Vegas,
+    ];
+
+    #[test]
+    fn every_algorithm_starts_with_the_window_it_is_given_and_grows() {
+        for algorithm in OURS {
+            let settings =
+                Settings { initial_window: 4, mss: Bytes::new(1000), ..Settings::default() };
+            let mut controller = build(algorithm, &settings).expect("a controller");
+            let now = Instant::START;
+            assert_eq!(controller.pacing_rate(), None, "{algorithm}");
+            controller.on_established(&Established { now, rtt: Some(Duration::from_ms(100)) });
+            // ρ is 4 at 100 ms.
+            assert_eq!(controller.window(), Bytes::new(4000), "{algorithm}");
+            assert!(controller.pacing_rate().is_some(), "{algorithm}");
+            for round in 0..3 {
+                for _ in 0..4 {
+                    let mut ack = ack(round, 1000);
+                    ack.rtt = Some(Duration::from_ms(100));
+                    controller.on_ack(&ack);
+                }
+            }
+            assert!(controller.window() >= Bytes::new(14_000), "{algorithm}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_built_says_why() {
+        let refused = |algorithm, settings: Settings| {
+            build(algorithm, &settings).expect_err("refused").to_string()
+        };
+        let zero = Settings { mss: Bytes::ZERO, ..Settings::default() };
+        assert!(refused(Algorithm::Reno, zero).starts_with("mss is 0"));
+        let none = Settings { initial_window: 0, ..Settings::default() };
+        assert!(refused(Algorithm::Reno, none).starts_with("initial_window is 0"));
+        let other =
+            Settings { slow_start: Some(SlowStart::HyStartPlusPlus), ..Settings::default() };
+        assert!(refused(Algorithm::Vegas, other).contains("takes no hystart++"));
+    }
+}
