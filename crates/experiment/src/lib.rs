@@ -23,5 +23,5 @@ pub mod vary;
 
 pub use plan::Plan;
 pub use record::Record;
-pub use scenario::Scenario;
+pub use scenario::{PepFault, Scenario};
 pub use spec::Spec;

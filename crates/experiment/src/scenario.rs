@@ -19,6 +19,17 @@ pub struct Scenario {
     axes: Vec<Axis>,
 }
 
+/// What a proxy would refuse in its table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PepFault {
+    /// The key at fault, from the proxy's table on.
+    pub key: KeyPath,
+    /// What is wrong with it.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
 impl Scenario {
     /// Parses `text`; errors call it `file_name`.
     ///
@@ -146,19 +157,27 @@ impl Scenario {
     }
 
     /// Reads each proxy's table that runs in some cell as a `P`, the type of the proxy's own
-    /// configuration, which this crate does not know: so that a key that the proxy would refuse is
-    /// reported on its line in the scenario, before anything runs.
+    /// configuration, which this crate does not know, and has `check` judge it: so that what the
+    /// proxy would refuse is reported on its line in the scenario, before anything runs.
     ///
     /// # Errors
-    /// At the first table that is no `P`; and as [`Scenario::plans`].
-    pub fn check_peps<P: DeserializeOwned>(&self) -> Result<(), ConfigError> {
+    /// At the first table that is no `P` or that `check` refuses; and as [`Scenario::plans`].
+    pub fn check_peps<P: DeserializeOwned>(
+        &self,
+        check: impl Fn(P) -> Result<(), PepFault>,
+    ) -> Result<(), ConfigError> {
         for (document, _) in self.cells() {
             let document = document?;
             let spec: Spec = document.read()?;
             let used: BTreeSet<&str> =
                 spec.nodes.values().filter_map(|node| node.pep.as_deref()).collect();
             for name in spec.peps.keys().filter(|name| used.contains(name.as_str())) {
-                document.read_at::<P>(&KeyPath::of(["peps", name.as_str()]))?;
+                let table = KeyPath::of(["peps", name.as_str()]);
+                check(document.read_at(&table)?).map_err(|fault| {
+                    let keys = fault.key.keys().iter();
+                    let path = keys.fold(table, |path, key| path.join(key.as_str()));
+                    document.fault(&path, fault.message, fault.hint)
+                })?;
             }
         }
         Ok(())

@@ -3,12 +3,12 @@
 #![expect(clippy::disallowed_methods, reason = "a test reads the files that the repository holds")]
 
 use midhop_experiment::{
-    Plan, Scenario,
+    PepFault, Plan, Scenario,
     plan::Work,
     record::{Environment, Record, SCHEMA, TransferResult, Validity},
 };
+use midhop_pep::config::{Config, ResolveError};
 use midhop_units::{Bytes, Duration, Rate};
-use serde::Deserialize;
 use std::{collections::BTreeSet, path::Path};
 
 fn load(name: &str) -> Scenario {
@@ -33,12 +33,11 @@ fn every_scenario_resolves_and_can_be_read_back() {
         seen += 1;
         let plans = plans(&name);
         // The proxy's own checks, as far as they need no host.
-        let keys = load(&name).check_peps::<midhop_pep::config::Config>();
-        assert_eq!(keys, Ok(()), "{name}");
-        for table in plans.iter().flat_map(|plan| plan.peps.values()) {
-            let config = midhop_pep::config::Config::deserialize(table.clone()).expect("just read");
-            config.resolve().unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
+        let peps = load(&name).check_peps(|config: Config| match config.resolve() {
+            Ok(_) => Ok(()),
+            Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
+        });
+        assert_eq!(peps, Ok(()), "{name}");
         let labels: BTreeSet<String> = plans.iter().map(Plan::label).collect();
         assert_eq!(labels.len(), plans.len(), "{name}: two plans have one label");
         for (number, plan) in plans.iter().enumerate() {

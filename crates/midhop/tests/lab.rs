@@ -383,3 +383,35 @@ fn mistakes_are_usage_errors_that_name_the_place() {
     assert_eq!(code_and_text(&["exec", "client", "--", "true"]).0, Some(64));
     assert_eq!(code_and_text(&["run"]).0, Some(64));
 }
+
+#[test]
+fn a_proxys_mistakes_are_told_before_anything_starts() {
+    let proxied = |legs: &str| {
+        scenario("", "bytes = \"1 kB\"").replacen("server = {}", "server = { pep = \"gw\" }", 1)
+            + &format!("[peps.gw]\n{legs}\n")
+    };
+    for (legs, place_and_key, hint) in [
+        (
+            "legs.link = { conjestion = \"bbr\" }",
+            "test.toml:16:15: peps.gw.legs.link.conjestion",
+            "did you mean `congestion`?",
+        ),
+        (
+            "intercept.mark = 0",
+            "test.toml:16:18: peps.gw.intercept.mark",
+            "take any number that no other firewall rule of this host uses",
+        ),
+    ] {
+        let place = Place::new(&proxied(legs));
+        let file = place.scenario();
+        let file = file.to_str().expect("a path");
+        for arguments in [["run", file], ["up", file]] {
+            let output = place.lab(&arguments);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(64), "{text}");
+            assert!(text.contains(place_and_key), "{text}");
+            assert!(text.contains(&format!("hint: {hint}")), "{text}");
+            assert!(!place.state().exists(), "nothing was to start");
+        }
+    }
+}

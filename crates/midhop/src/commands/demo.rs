@@ -1,7 +1,7 @@
 //! `midhop demo`: the main job, with a table and a page at its end.
 
-use super::lab::check_daemon;
 use super::lab::session::{Isolated, Session, judge};
+use super::lab::{check_daemon, runnable_plans};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_bpf::{Parameters, resolve};
@@ -39,7 +39,7 @@ impl Demo {
         for assignment in &self.set {
             scenario.set(assignment).map_err(Failure::usage)?;
         }
-        let plans = scenario.plans().map_err(Failure::usage)?;
+        let plans = runnable_plans(&scenario)?;
         check_daemon(&plans)?;
         let inside = Isolated::enter()?;
         // What may be chosen depends on rights, so it is asked where the runs will be.

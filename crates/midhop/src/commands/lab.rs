@@ -11,8 +11,10 @@ pub mod session;
 
 use crate::failure::Failure;
 use anyhow::Context;
-use midhop_experiment::Scenario;
+use midhop_config::ConfigError;
 use midhop_experiment::plan::Plan;
+use midhop_experiment::{PepFault, Scenario};
+use midhop_pep::config::{Config, ResolveError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -70,15 +72,35 @@ impl ScenarioArguments {
             Failure::usage(format!("cannot read {name}: {error}"))
                 .hint("name a scenario file; `midhop lab list` shows those nearby")
         })?;
-        let mut scenario = Scenario::parse(&name, &text).map_err(Failure::usage)?;
+        let mut scenario = Scenario::parse(&name, &text).map_err(refused)?;
         for assignment in self.set.iter().chain(more) {
-            scenario.set(assignment).map_err(Failure::usage)?;
+            scenario.set(assignment).map_err(refused)?;
         }
-        let plans = scenario.plans().map_err(Failure::usage)?;
+        let plans = runnable_plans(&scenario)?;
         if plans.is_empty() {
             return Err(Failure::usage(format!("{name} gives nothing to run")).into());
         }
         Ok(plans)
+    }
+}
+
+/// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.
+pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
+    let plans = scenario.plans().map_err(refused)?;
+    let check = |config: Config| match config.resolve() {
+        Ok(_) => Ok(()),
+        Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
+    };
+    scenario.check_peps(check).map_err(refused)?;
+    Ok(plans)
+}
+
+/// A scenario, or an option that changes it, is wrong.
+fn refused(error: ConfigError) -> Failure {
+    let failure = Failure::usage(&error);
+    match error.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 
