@@ -11,7 +11,7 @@ pub enum Algorithm {
     Reno,
     /// CUBIC, most kernels' default.
     Cubic,
-    /// BBR, the kernel's.
+    /// BBR version 1: the kernel's.
     Bbr,
     /// Hybla by its paper, counted per segment, with a bounded slow start: always ours.
     Hybla,

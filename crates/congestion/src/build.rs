@@ -2,6 +2,7 @@
 
 use crate::{
     Algorithm, CongestionControl, SlowStart,
+    bbr::{self, v1::BbrV1},
     cubic::Cubic,
     hybla::{self, Hybla},
     hybla_linux::HyblaLinux,
@@ -10,7 +11,7 @@ use crate::{
     vegas::{self, Vegas},
     westwood::Westwood,
 };
-use midhop_units::Bytes;
+use midhop_units::{Bytes, Seed};
 
 /// What the algorithms can be told. Each reads what concerns it.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +34,8 @@ pub struct Settings {
     pub hybla: hybla::Settings,
     /// Vegas' own. Default: α 2, β 4, γ 1.
     pub vegas: vegas::Thresholds,
+    /// Decides what an algorithm leaves to chance: when BBR probes. Default: 0.
+    pub seed: Seed,
 }
 
 impl Default for Settings {
@@ -44,6 +47,7 @@ impl Default for Settings {
             paced: false,
             hybla: hybla::Settings::default(),
             vegas: vegas::Thresholds::default(),
+            seed: Seed::default(),
         }
     }
 }
@@ -65,12 +69,6 @@ pub enum BuildError {
     Zero {
         /// The setting.
         what: &'static str,
-    },
-    /// Only the kernel has it.
-    #[error("{algorithm} exists in kernels only; take another one in a simulation")]
-    KernelOnly {
-        /// The algorithm.
-        algorithm: Algorithm,
     },
 }
 
@@ -119,7 +117,18 @@ pub fn build(
             own_slow_start()?;
             Ok(opened(Vegas::new(mss, settings.vegas), settings))
         }
-        Algorithm::Bbr => Err(BuildError::KernelOnly { algorithm }),
+        Algorithm::Bbr => {
+            own_slow_start()?;
+            Ok(Box::new(BbrV1::new(mss, bbr_settings(settings))))
+        }
+    }
+}
+
+fn bbr_settings(settings: &Settings) -> bbr::Settings {
+    bbr::Settings {
+        initial_window: settings.initial_window,
+        seed: settings.seed,
+        ..bbr::Settings::default()
     }
 }
 
@@ -138,13 +147,14 @@ mod tests {
     use crate::{Established, testing::ack};
     use midhop_units::{Duration, Instant};
 
-    const OURS: [Algorithm; 6] = [
+    const OURS: [Algorithm; 7] = [
         Algorithm::Reno,
         Algorithm::Cubic,
         Algorithm::Hybla,
         Algorithm::HyblaLinux,
         Algorithm::Westwood,
         Algorithm::Vegas,
+        Algorithm::Bbr,
     ];
 
     #[test]

@@ -29,6 +29,11 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_restart(&mut self, _restart: &Restart) {}
     /// How much may be in flight.
     fn window(&self) -> Bytes;
+    /// Whether [`window`](Self::window) holds in recovery as it stands. If not, the transport spends the
+    /// reduction over a round trip itself (RFC 9937).
+    fn governs_recovery(&self) -> bool {
+        false
+    }
     /// How fast it may leave; `None` while no round-trip time is known: as fast as the window allows.
     fn pacing_rate(&self) -> Option<Rate>;
 }
@@ -137,7 +142,8 @@ pub enum Phase {
     /// Nothing is missing.
     #[default]
     Open,
-    /// Fast recovery: the transport spends the window reduction itself (RFC 9937).
+    /// Fast recovery: the transport spends the window reduction itself (RFC 9937), unless the
+    /// algorithm [governs it](CongestionControl::governs_recovery).
     Recovery,
     /// After a timeout, until everything that was in flight then has arrived.
     Loss,

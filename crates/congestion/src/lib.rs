@@ -10,14 +10,16 @@
 //! made of it. A controller is composed of a [`slow_start`], an avoidance and a response to loss;
 //! [`reno`] holds the plain ones. [`build`] makes any of them by its name.
 //!
-//! Invariant: no clock, no randomness, no floats. Time comes with each event; the same events give
-//! the same windows on every machine.
+//! Invariant: no clock, no floats, no randomness but from a seed that is handed in. Time comes with
+//! each event; the same events give the same windows on every machine.
 
 mod algorithm;
 mod build;
 mod contract;
+mod random;
 mod segments;
 
+pub mod bbr;
 pub mod cubic;
 pub mod hybla;
 pub mod hybla_linux;

@@ -1,0 +1,503 @@
+//! BBR version 1, as Linux ships it.
+//!
+//! Source: net/ipv4/tcp_bbr.c of Linux 6.12; N. Cardwell et al., "BBR: congestion-based congestion
+//! control", ACM Queue 14(5), 2016.
+//!
+//! Differs: data is counted in bytes, bounds are rounded up to whole segments as there. What is in
+//! flight is taken as it is, without guessing at what a queueing discipline holds until its departure
+//! time, because the transport counts data as in flight once it has left. Round-trip times of delayed
+//! acknowledgements are not told from others. Left out: the long-term sampling that finds a
+//! policer (lt_bw), which begins at one loss in five.
+
+use super::{HeldBack, Sample, Settings, WindowedMax, scaled};
+use crate::{
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Restart, Rto, Spurious,
+    random::Draws,
+};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// Gains have eight binary places.
+const UNIT: u64 = 256;
+/// 2/ln 2: the least that doubles the rate each round.
+const HIGH_GAIN: u64 = UNIT * 2885 / 1000 + 1;
+const DRAIN_GAIN: u64 = UNIT * 1000 / 2885;
+const CWND_GAIN: u64 = 2 * UNIT;
+/// The pacing gains of a cycle: probe, drain what probing left, cruise.
+const CYCLE: [u64; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
+/// Where a cycle may begin: anywhere but in the phase that drains.
+const CYCLE_STARTS: u64 = 7;
+const BANDWIDTH_ROUNDS: u64 = 10;
+const MIN_RTT_WINDOW: Duration = Duration::from_s(10);
+const PROBE_RTT_TIME: Duration = Duration::from_ms(200);
+/// Unit: segments.
+const WINDOW_MIN: u64 = 4;
+const FULL_ROUNDS: u32 = 3;
+const AGGREGATION_ROUNDS: u32 = 5;
+const AGGREGATION_MAX: Duration = Duration::from_ms(100);
+/// Below this rate one segment leaves at a time, above it at least two.
+const QUANTUM_RATE: Rate = Rate::from_bits_per_s(1_200_000);
+const QUANTUM_MAX: u64 = 65_535 - 320;
+/// Paced a hundredth below what is measured, so that a queue drains.
+const MARGIN_PERCENT: u64 = 1;
+
+/// What a flow is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Doubling the rate each round.
+    Startup,
+    /// Emptying the queue that doubling left.
+    Drain,
+    /// Cycling around the measured rate.
+    ProbeBw,
+    /// Nearly silent, to see the path without a queue.
+    ProbeRtt,
+}
+
+/// BBR version 1 as a controller.
+#[derive(Debug, Clone)]
+pub struct BbrV1 {
+    mss: u64,
+    initial_window: u64,
+    draws: Draws,
+    mode: Mode,
+    cwnd: u64,
+    prior_cwnd: u64,
+    pacing_rate: Option<Rate>,
+    bandwidth: WindowedMax,
+    min_rtt: Option<Duration>,
+    min_rtt_at: Instant,
+    /// Only what was sent since then tells of the path, until something has.
+    path_since: Option<Instant>,
+    rounds: u64,
+    round_start: bool,
+    round_end: u64,
+    full: bool,
+    full_bandwidth: u64,
+    full_count: u32,
+    cycle: usize,
+    cycle_at: Instant,
+    probe_rtt_done: Option<Instant>,
+    probe_rtt_round_done: bool,
+    idle_restart: bool,
+    phase: Phase,
+    conserving: bool,
+    aggregation: Aggregation,
+    held_back: HeldBack,
+}
+
+/// What is acknowledged beyond what the measured rate explains.
+#[derive(Debug, Clone, Copy, Default)]
+struct Aggregation {
+    since: Instant,
+    acked: u64,
+    /// The largest excess of this window of rounds and of the one before.
+    largest: [u64; 2],
+    rounds: u32,
+}
+
+impl BbrV1 {
+    /// A new connection with segments of `mss`.
+    pub fn new(mss: Bytes, settings: Settings) -> Self {
+        let mss = mss.get().max(1);
+        let initial_window = u64::from(settings.initial_window).saturating_mul(mss);
+        Self {
+            mss,
+            initial_window,
+            draws: Draws::new(settings.seed),
+            mode: Mode::Startup,
+            cwnd: initial_window,
+            prior_cwnd: 0,
+            pacing_rate: None,
+            bandwidth: WindowedMax::default(),
+            min_rtt: None,
+            min_rtt_at: Instant::START,
+            path_since: None,
+            rounds: 0,
+            round_start: false,
+            round_end: 0,
+            full: false,
+            full_bandwidth: 0,
+            full_count: 0,
+            cycle: 0,
+            cycle_at: Instant::START,
+            probe_rtt_done: None,
+            probe_rtt_round_done: false,
+            idle_restart: false,
+            phase: Phase::Open,
+            conserving: false,
+            aggregation: Aggregation::default(),
+            held_back: HeldBack::default(),
+        }
+    }
+
+    /// What the flow is doing.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The measured rate of the path.
+    pub fn bandwidth(&self) -> Rate {
+        Rate::from_bits_per_s(self.bandwidth.max())
+    }
+
+    /// The measured round-trip time without queues.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.min_rtt
+    }
+
+    /// How much faster than the measured rate data leaves. Unit: 1/256.
+    pub fn pacing_gain(&self) -> u64 {
+        match self.mode {
+            Mode::Startup => HIGH_GAIN,
+            Mode::Drain => DRAIN_GAIN,
+            Mode::ProbeBw => CYCLE[self.cycle],
+            Mode::ProbeRtt => UNIT,
+        }
+    }
+
+    fn cwnd_gain(&self) -> u64 {
+        match self.mode {
+            Mode::Startup | Mode::Drain => HIGH_GAIN,
+            Mode::ProbeBw => CWND_GAIN,
+            Mode::ProbeRtt => UNIT,
+        }
+    }
+
+    /// The product of rate and round-trip time, `gain` times. Unit: segments, rounded up.
+    fn bdp(&self, gain: u64) -> u64 {
+        let Some(min_rtt) = self.min_rtt else { return self.initial_window.div_ceil(self.mss) };
+        let bits = u128::from(self.bandwidth.max()) * u128::from(min_rtt.as_ns());
+        let bytes = bits * u128::from(gain) / u128::from(UNIT) / 8_000_000_000;
+        u64::try_from(bytes.div_ceil(u128::from(self.mss))).unwrap_or(u64::MAX / self.mss)
+    }
+
+    /// How many segments leave at once where segments are made in batches: a millisecond's worth.
+    fn quantum(&self) -> u64 {
+        let rate = self.pacing_rate.unwrap_or(Rate::ZERO);
+        let least = if rate < QUANTUM_RATE { 1 } else { 2 };
+        // A 1024th of a second, as Linux shifts.
+        let bytes = (rate.bits_per_s() / 8 / 1024).min(QUANTUM_MAX);
+        (bytes / self.mss).max(least).min(127)
+    }
+
+    /// `segments` with what batches at both ends keep. Unit: bytes.
+    fn budget(&self, segments: u64) -> u64 {
+        let mut segments = segments.saturating_add(3 * self.quantum());
+        segments += segments & 1;
+        if self.mode == Mode::ProbeBw && self.cycle == 0 {
+            segments += 2;
+        }
+        segments.saturating_mul(self.mss)
+    }
+
+    fn inflight(&self, gain: u64) -> u64 {
+        self.budget(self.bdp(gain))
+    }
+
+    fn update_bandwidth(&mut self, ack: &Ack, sample: Option<Sample>) {
+        self.round_start = false;
+        let Some((sample, rate)) = sample.and_then(|sample| Some((sample, sample.rate?))) else {
+            return;
+        };
+        if sample.prior_delivered >= self.round_end {
+            self.round_end = ack.delivered.get();
+            self.rounds += 1;
+            self.round_start = true;
+            self.conserving = false;
+        }
+        let bits = rate.bits_per_s();
+        if !sample.app_limited || bits >= self.bandwidth.max() {
+            self.bandwidth.update(BANDWIDTH_ROUNDS, self.rounds, bits);
+        }
+    }
+
+    fn update_aggregation(&mut self, ack: &Ack, sample: Option<Sample>) {
+        if sample.is_none_or(|sample| sample.rate.is_none()) {
+            return;
+        }
+        let aggregation = &mut self.aggregation;
+        if self.round_start {
+            aggregation.rounds += 1;
+            if aggregation.rounds >= AGGREGATION_ROUNDS {
+                aggregation.rounds = 0;
+                aggregation.largest = [0, aggregation.largest[0]];
+            }
+        }
+        let bandwidth = Rate::from_bits_per_s(self.bandwidth.max());
+        let mut expected = bandwidth.bytes_in(ack.now.saturating_since(aggregation.since)).get();
+        if aggregation.acked <= expected {
+            aggregation.acked = 0;
+            aggregation.since = ack.now;
+            expected = 0;
+        }
+        aggregation.acked = aggregation.acked.saturating_add(ack.acked.get());
+        let excess = aggregation.acked.saturating_sub(expected).min(self.cwnd);
+        aggregation.largest[0] = aggregation.largest[0].max(excess);
+    }
+
+    fn update_cycle(&mut self, ack: &Ack, sample: Option<Sample>) {
+        if self.mode != Mode::ProbeBw {
+            return;
+        }
+        let min_rtt = self.min_rtt.unwrap_or(Duration::MAX);
+        let elapsed = ack.now.saturating_since(self.cycle_at) > min_rtt;
+        let in_flight = sample.map_or(ack.in_flight.get(), |sample| sample.prior_in_flight);
+        let gain = self.pacing_gain();
+        let over = if gain > UNIT {
+            let next = in_flight.saturating_add(self.quantum() * self.mss);
+            elapsed && (ack.lost > Bytes::ZERO || next >= self.inflight(gain))
+        } else if gain < UNIT {
+            elapsed || in_flight <= self.inflight(UNIT)
+        } else {
+            elapsed
+        };
+        if over {
+            self.advance_cycle(ack.now);
+        }
+    }
+
+    fn advance_cycle(&mut self, now: Instant) {
+        self.cycle = (self.cycle + 1) % CYCLE.len();
+        self.cycle_at = now;
+    }
+
+    fn enter_probe_bw(&mut self, now: Instant) {
+        self.mode = Mode::ProbeBw;
+        self.cycle = CYCLE.len() - 1 - self.draws.below(CYCLE_STARTS) as usize;
+        self.advance_cycle(now);
+    }
+
+    fn check_full(&mut self, sample: Option<Sample>) {
+        let app_limited = sample.is_none_or(|sample| sample.app_limited);
+        if self.full || !self.round_start || app_limited {
+            return;
+        }
+        let bandwidth = self.bandwidth.max();
+        if u128::from(bandwidth) * 4 >= u128::from(self.full_bandwidth) * 5 {
+            self.full_bandwidth = bandwidth;
+            self.full_count = 0;
+            return;
+        }
+        self.full_count += 1;
+        self.full = self.full_count >= FULL_ROUNDS;
+    }
+
+    fn check_drain(&mut self, ack: &Ack) {
+        if self.mode == Mode::Startup && self.full {
+            self.mode = Mode::Drain;
+        }
+        if self.mode == Mode::Drain && ack.in_flight.get() <= self.inflight(UNIT) {
+            self.enter_probe_bw(ack.now);
+        }
+    }
+
+    fn update_min_rtt(&mut self, ack: &Ack, sample: Option<Sample>) {
+        let expired = ack.now.saturating_since(self.min_rtt_at) > MIN_RTT_WINDOW;
+        let mut renewed = expired;
+        if let Some(since) = self.path_since {
+            if sample.is_none_or(|sample| sample.sent < since) {
+                return;
+            }
+            renewed = true;
+            self.path_since = ack.rtt.is_none().then_some(since);
+        }
+        if let Some(rtt) = ack.rtt
+            && (renewed || self.min_rtt.is_none_or(|min| rtt < min))
+        {
+            self.min_rtt = Some(rtt);
+            self.min_rtt_at = ack.now;
+        }
+        if expired && !self.idle_restart && self.mode != Mode::ProbeRtt {
+            self.save_cwnd();
+            self.mode = Mode::ProbeRtt;
+            self.probe_rtt_done = None;
+        }
+        if self.mode == Mode::ProbeRtt {
+            self.probe_rtt(ack);
+        }
+        if sample.is_some_and(|sample| sample.delivered > 0) {
+            self.idle_restart = false;
+        }
+    }
+
+    fn probe_rtt(&mut self, ack: &Ack) {
+        let in_flight = ack.in_flight.get();
+        self.held_back.mark(ack.delivered.get(), in_flight);
+        if self.probe_rtt_done.is_some() {
+            self.probe_rtt_round_done |= self.round_start;
+            if self.probe_rtt_round_done {
+                self.check_probe_rtt_done(ack.now);
+            }
+        } else if in_flight <= WINDOW_MIN * self.mss {
+            self.probe_rtt_done = Some(ack.now + PROBE_RTT_TIME);
+            self.probe_rtt_round_done = false;
+            self.round_end = ack.delivered.get();
+        }
+    }
+
+    fn check_probe_rtt_done(&mut self, now: Instant) {
+        if self.probe_rtt_done.is_none_or(|done| now <= done) {
+            return;
+        }
+        self.min_rtt_at = now;
+        self.cwnd = self.cwnd.max(self.prior_cwnd);
+        if self.full {
+            self.enter_probe_bw(now);
+        } else {
+            self.mode = Mode::Startup;
+        }
+    }
+
+    /// The window to come back to after a recovery or a probe of the round-trip time.
+    ///
+    /// Called before `mode` and `phase` change.
+    fn save_cwnd(&mut self) {
+        self.prior_cwnd = if self.phase == Phase::Open && self.mode != Mode::ProbeRtt {
+            self.cwnd
+        } else {
+            self.prior_cwnd.max(self.cwnd)
+        };
+    }
+
+    fn pace(&mut self, gain: u64) {
+        let rate = scaled(self.bandwidth(), gain, UNIT);
+        let rate = scaled(rate, 100 - MARGIN_PERCENT, 100);
+        if rate > Rate::ZERO && (self.full || self.pacing_rate.is_none_or(|old| rate > old)) {
+            self.pacing_rate = Some(rate);
+        }
+    }
+
+    /// The first rate: the window per round-trip time, at the gain of the start.
+    fn pace_first(&mut self, rtt: Duration) {
+        let rate = Rate::of(Bytes::new(self.cwnd), rtt.max(Duration::from_us(1)));
+        self.pacing_rate = Some(scaled(scaled(rate, HIGH_GAIN, UNIT), 100 - MARGIN_PERCENT, 100));
+    }
+
+    /// Recovery's bound on the window. Returns whether it is all there is to say.
+    fn recover(&mut self, ack: &Ack) -> bool {
+        let lost = ack.lost.get();
+        if lost > 0 {
+            self.cwnd = self.cwnd.saturating_sub(lost).max(self.mss);
+        }
+        let (before, acked) = (self.phase, ack.acked.get());
+        let in_flight = ack.in_flight.get();
+        if ack.phase == Phase::Recovery && before != Phase::Recovery {
+            // The first round sends what arrives, no more.
+            self.conserving = true;
+            self.round_end = ack.delivered.get();
+            self.cwnd = in_flight.saturating_add(acked);
+        } else if before != Phase::Open && ack.phase == Phase::Open {
+            self.cwnd = self.cwnd.max(self.prior_cwnd);
+            self.conserving = false;
+        }
+        self.phase = ack.phase;
+        if self.conserving {
+            self.cwnd = self.cwnd.max(in_flight.saturating_add(acked));
+        }
+        self.conserving
+    }
+
+    fn set_cwnd(&mut self, ack: &Ack) {
+        if !self.recover(ack) {
+            let bonus = if self.full {
+                let [current, previous] = self.aggregation.largest;
+                current.max(previous).min(self.bandwidth().bytes_in(AGGREGATION_MAX).get())
+            } else {
+                0
+            };
+            let target = self.budget(self.bdp(self.cwnd_gain()) + bonus / self.mss);
+            let grown = self.cwnd.saturating_add(ack.acked.get());
+            if self.full {
+                self.cwnd = grown.min(target);
+            } else if self.cwnd < target || ack.delivered.get() < self.initial_window {
+                self.cwnd = grown;
+            }
+            self.cwnd = self.cwnd.max(WINDOW_MIN * self.mss);
+        }
+        if self.mode == Mode::ProbeRtt {
+            self.cwnd = self.cwnd.min(WINDOW_MIN * self.mss);
+        }
+    }
+}
+
+impl CongestionControl for BbrV1 {
+    fn on_established(&mut self, established: &Established) {
+        self.min_rtt_at = established.now;
+        self.aggregation.since = established.now;
+        if let Some(rtt) = established.rtt {
+            self.min_rtt = Some(rtt);
+            self.pace_first(rtt);
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        if self.pacing_rate.is_none()
+            && let Some(rtt) = ack.rtt
+        {
+            self.pace_first(rtt);
+        }
+        let sample = Sample::of(ack, self.held_back);
+        self.update_bandwidth(ack, sample);
+        self.update_aggregation(ack, sample);
+        self.update_cycle(ack, sample);
+        self.check_full(sample);
+        self.check_drain(ack);
+        self.update_min_rtt(ack, sample);
+        self.pace(self.pacing_gain());
+        self.set_cwnd(ack);
+    }
+
+    fn on_loss(&mut self, _loss: &Loss) {
+        self.save_cwnd();
+    }
+
+    fn on_rto(&mut self, _rto: &Rto) {
+        self.save_cwnd();
+        self.phase = Phase::Loss;
+        self.full_bandwidth = 0;
+        self.cwnd = self.mss;
+    }
+
+    fn on_spurious(&mut self, _spurious: &Spurious) {
+        self.full_bandwidth = 0;
+        self.full_count = 0;
+    }
+
+    fn on_handover(&mut self, handover: &Handover) {
+        self.min_rtt_at = handover.now;
+        self.path_since = Some(handover.now);
+        if handover.rtt.is_some() {
+            self.min_rtt = handover.rtt;
+        }
+        if let Some(rate) = handover.rate {
+            self.bandwidth = WindowedMax::new(self.rounds, rate.bits_per_s());
+            self.pace(self.pacing_gain());
+        }
+    }
+
+    fn on_restart(&mut self, restart: &Restart) {
+        if !restart.app_limited {
+            return;
+        }
+        self.idle_restart = true;
+        self.aggregation.since = restart.now;
+        self.aggregation.acked = 0;
+        match self.mode {
+            Mode::ProbeBw => self.pace(UNIT),
+            Mode::ProbeRtt => self.check_probe_rtt_done(restart.now),
+            Mode::Startup | Mode::Drain => {}
+        }
+    }
+
+    fn window(&self) -> Bytes {
+        Bytes::new(self.cwnd)
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.pacing_rate
+    }
+
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,5 @@
+//! The rate-based controllers in a closed loop: what they reach, what queue they keep, what they do
+//! about losses, silences and a path that changes.
+
+mod bbr_v1;
+mod path;
