@@ -1,0 +1,30 @@
+//! What must hold after every call, recounted slowly.
+
+use std::fmt;
+
+use crate::endpoint::{Endpoint, Life};
+
+/// An endpoint is not as it should be. Only a fault of ours can make it so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken(String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant broken: {}", self.0)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl Endpoint {
+    /// Recounts what the endpoint keeps count of; for tests, since it looks at everything outstanding.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self) -> Result<(), Broken> {
+        if self.life == Life::Open {
+            self.sender.check().map_err(Broken)?;
+        }
+        self.receiver.check().map_err(Broken)
+    }
+}

@@ -1,0 +1,76 @@
+//! When an acknowledgement leaves.
+//!
+//! Source: RFC 9293 §3.8.6.3 and RFC 5681 §4.2; the quick acknowledgements at the start are Linux'
+//! (net/ipv4/tcp_input.c).
+
+use midhop_units::Instant;
+
+use super::reassembly::Arrival;
+use crate::settings::DelayedAck;
+
+/// Whether the peer is owed an acknowledgement.
+#[derive(Debug, Clone)]
+pub(crate) struct Owed {
+    rule: DelayedAck,
+    quick: u32,
+    /// The position up to which the last acknowledgement went.
+    acknowledged: u64,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Nothing,
+    By(Instant),
+    AtOnce,
+}
+
+impl Owed {
+    pub fn new(rule: DelayedAck) -> Self {
+        Self { rule, quick: rule.quick, acknowledged: 0, state: State::Nothing }
+    }
+
+    /// Data has arrived; everything below `nxt` is there now.
+    pub fn on_data(&mut self, now: Instant, arrival: Arrival, nxt: u64, segment: u64) {
+        let waiting = nxt.saturating_sub(self.acknowledged);
+        let full = u64::from(self.rule.segments.max(1)).saturating_mul(segment);
+        if arrival != Arrival::InOrder || self.quick > 0 || waiting >= full {
+            self.quick = self.quick.saturating_sub(1);
+            self.state = State::AtOnce;
+        } else if self.state == State::Nothing {
+            self.state = State::By(now + self.rule.timeout);
+        }
+    }
+
+    /// The peer must hear from us at once.
+    pub fn at_once(&mut self) {
+        self.state = State::AtOnce;
+    }
+
+    pub fn is_due(&self, now: Instant) -> bool {
+        match self.state {
+            State::Nothing => false,
+            State::By(at) => at <= now,
+            State::AtOnce => true,
+        }
+    }
+
+    /// When it is due, if it waits.
+    pub fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::By(at) => Some(at),
+            State::Nothing | State::AtOnce => None,
+        }
+    }
+
+    /// The position up to which the last acknowledgement went.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Something has left that acknowledges everything below `nxt`.
+    pub fn on_sent(&mut self, nxt: u64) {
+        self.acknowledged = nxt;
+        self.state = State::Nothing;
+    }
+}

@@ -1,0 +1,185 @@
+//! What has arrived: in order, and beyond a gap. No bytes, only where they are.
+//!
+//! Source: RFC 9293 §3.10.7.4, RFC 2018 §4 for what is reported of it, RFC 2883 for duplicates.
+
+use crate::{
+    ranges::{Ranges, Span},
+    segment::SackBlocks,
+};
+
+/// What became of an arriving segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It carried nothing new.
+    Duplicate,
+    /// It follows what is there, and nothing was or is missing.
+    InOrder,
+    /// It fills a gap, in whole or in part.
+    Fills,
+    /// It lies beyond a gap.
+    Beyond,
+}
+
+/// The receiver's map of the stream, in positions of the sequence space.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reassembly {
+    /// The next position expected.
+    pub nxt: u64,
+    beyond: Ranges,
+    /// A position in each of the ranges that were reported last, the latest first.
+    recent: [u64; SackBlocks::MAX],
+    duplicate: Option<Span>,
+}
+
+impl Reassembly {
+    pub fn new(nxt: u64) -> Self {
+        Self { nxt, ..Self::default() }
+    }
+
+    /// Takes in what lies within the window.
+    pub fn on_segment(&mut self, span: Span) -> Arrival {
+        if span.end <= self.nxt {
+            self.duplicate = Some(span);
+            return Arrival::Duplicate;
+        }
+        if span.start < self.nxt {
+            self.duplicate = Some(Span { start: span.start, end: self.nxt });
+        }
+        let span = Span { start: span.start.max(self.nxt), end: span.end };
+        if span.start == self.nxt && self.beyond.is_empty() {
+            self.nxt = span.end;
+            return Arrival::InOrder;
+        }
+        if self.beyond.covers(span) {
+            self.duplicate = Some(span);
+            self.remember(span.start);
+            return Arrival::Duplicate;
+        }
+        self.beyond.insert(span, |_| {});
+        if span.start > self.nxt {
+            self.remember(span.start);
+            return Arrival::Beyond;
+        }
+        if let Some(first) = self.beyond.first() {
+            self.nxt = first.end;
+            self.beyond.remove_below(self.nxt);
+        }
+        self.beyond.release();
+        Arrival::Fills
+    }
+
+    fn remember(&mut self, position: u64) {
+        let range = self.beyond.containing(position);
+        let same =
+            |known: u64| range.is_some_and(|range| (range.start..range.end).contains(&known));
+        let known = self.recent.iter().position(|&known| same(known));
+        let last = known.unwrap_or(self.recent.len() - 1);
+        self.recent.copy_within(..last, 1);
+        self.recent[0] = position;
+    }
+
+    /// What to report, the latest first; a duplicate before all, once.
+    pub fn report(&mut self, duplicates: bool, limit: usize, mut each: impl FnMut(Span)) {
+        let mut left = limit;
+        if let Some(duplicate) = self.duplicate.take().filter(|_| duplicates && left > 0) {
+            each(duplicate);
+            left -= 1;
+        }
+        let mut reported = [0; SackBlocks::MAX];
+        let mut count = 0;
+        for position in self.recent {
+            if count == left {
+                break;
+            }
+            let Some(span) = self.beyond.containing(position) else { continue };
+            if reported[..count].contains(&span.start) {
+                continue;
+            }
+            reported[count] = span.start;
+            count += 1;
+            each(span);
+        }
+    }
+
+    /// Something came that was there, and lies outside of what is taken in.
+    pub fn note_duplicate(&mut self, span: Span) {
+        self.duplicate = Some(span);
+    }
+
+    /// How many ranges there would be to report.
+    pub fn reports(&self) -> usize {
+        self.beyond.len() + usize::from(self.duplicate.is_some())
+    }
+
+    /// Whether anything is missing below what has arrived.
+    pub fn has_gap(&self) -> bool {
+        !self.beyond.is_empty()
+    }
+
+    pub fn has_report(&self) -> bool {
+        self.has_gap() || self.duplicate.is_some()
+    }
+
+    /// The position after the last that has arrived.
+    pub fn end(&self) -> u64 {
+        self.beyond.last().map_or(self.nxt, |span| span.end)
+    }
+
+    /// # Errors
+    /// What is not as it should be.
+    pub fn check(&self) -> Result<(), String> {
+        let mut end = self.nxt;
+        for span in self.beyond.iter() {
+            if span.start <= end || span.end <= span.start {
+                return Err(format!("{}..{} lies at or below {end}", span.start, span.end));
+            }
+            end = span.end;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(start: u64, end: u64) -> Span {
+        Span { start, end }
+    }
+
+    fn report(reassembly: &mut Reassembly) -> Vec<(u64, u64)> {
+        let mut blocks = Vec::new();
+        reassembly.report(true, 3, |block| blocks.push((block.start, block.end)));
+        blocks
+    }
+
+    #[test]
+    fn the_latest_block_is_reported_first() {
+        let mut reassembly = Reassembly::new(1);
+        assert_eq!(reassembly.on_segment(span(1, 10)), Arrival::InOrder);
+        assert_eq!(reassembly.on_segment(span(20, 30)), Arrival::Beyond);
+        assert_eq!(reassembly.on_segment(span(40, 50)), Arrival::Beyond);
+        assert_eq!(reassembly.on_segment(span(60, 70)), Arrival::Beyond);
+        assert_eq!(report(&mut reassembly), [(60, 70), (40, 50), (20, 30)]);
+        assert_eq!(reassembly.on_segment(span(30, 40)), Arrival::Beyond);
+        assert_eq!(report(&mut reassembly), [(20, 50), (60, 70)]);
+        assert_eq!(reassembly.on_segment(span(10, 20)), Arrival::Fills);
+        assert_eq!(reassembly.nxt, 50);
+        assert_eq!(report(&mut reassembly), [(60, 70)]);
+        assert_eq!(reassembly.on_segment(span(50, 60)), Arrival::Fills);
+        assert_eq!(reassembly.nxt, 70);
+        assert!(report(&mut reassembly).is_empty());
+    }
+
+    #[test]
+    fn a_duplicate_is_reported_once_and_before_all() {
+        let mut reassembly = Reassembly::new(1);
+        reassembly.on_segment(span(1, 10));
+        reassembly.on_segment(span(20, 30));
+        assert_eq!(reassembly.on_segment(span(5, 10)), Arrival::Duplicate);
+        assert_eq!(report(&mut reassembly), [(5, 10), (20, 30)]);
+        assert_eq!(report(&mut reassembly), [(20, 30)]);
+        assert_eq!(reassembly.on_segment(span(20, 25)), Arrival::Duplicate);
+        assert_eq!(report(&mut reassembly), [(20, 25), (20, 30)]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The window that the receiver offers.
+//!
+//! Source: RFC 9293 §3.8.6.2.2 (silly-window avoidance), RFC 7323 §2 (scaling); when an update is worth
+//! sending and how the window follows the application is Linux' (net/ipv4/tcp_input.c, dynamic
+//! right-sizing).
+//!
+//! Invariant: the right edge never moves back.
+
+use midhop_units::{Duration, Instant};
+
+/// The room of one receiver, in positions of the sequence space.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    /// What may wait unread. Unit: bytes.
+    pub buffer: u64,
+    buffer_max: u64,
+    /// The position up to which the application has read.
+    pub read: u64,
+    /// The right edge that was offered.
+    pub edge: u64,
+    tuning: Option<Tuning>,
+}
+
+/// What the application reads per round trip.
+#[derive(Debug, Clone)]
+struct Tuning {
+    since: Instant,
+    read: u64,
+    space: u64,
+}
+
+impl Room {
+    /// `initial`: the window offered first, where it is to follow the application.
+    pub fn new(buffer: u64, initial: Option<u64>) -> Self {
+        Self {
+            buffer: initial.map_or(buffer, |initial| initial.min(buffer)),
+            buffer_max: buffer,
+            read: 1,
+            edge: 0,
+            tuning: initial.map(|initial| Tuning {
+                since: Instant::START,
+                read: 1,
+                space: initial.min(buffer),
+            }),
+        }
+    }
+
+    /// The right edge to offer now: no silly window, no unit smaller than the scale, never back.
+    pub fn offer(&self, nxt: u64, mss: u64, shift: u8) -> u64 {
+        let edge = (self.read + self.buffer).max(nxt);
+        let edge = edge.min(nxt + (u64::from(u16::MAX) << shift));
+        let silly = mss.min(self.buffer / 2).max(1);
+        if edge < self.edge + silly {
+            return self.edge.max(nxt);
+        }
+        // What the field cannot say is not offered.
+        let down = (1 << shift) - 1;
+        (edge - (edge - nxt) % (down + 1)).max(self.edge)
+    }
+
+    /// Whether the peer should hear that there is room again.
+    pub fn is_worth_telling(&self, nxt: u64, mss: u64, shift: u8) -> bool {
+        let now = self.edge.saturating_sub(nxt);
+        let then = self.offer(nxt, mss, shift).saturating_sub(nxt);
+        2 * now <= self.buffer && then > now && then >= 2 * now
+    }
+
+    /// The application has read up to `position`.
+    pub fn on_read(&mut self, now: Instant, position: u64, rtt: Option<Duration>, mss: u64) {
+        self.read = position;
+        let Some(tuning) = &mut self.tuning else { return };
+        if now.saturating_since(tuning.since) < rtt.unwrap_or(Duration::MAX) {
+            return;
+        }
+        let copied = position - tuning.read;
+        if copied > tuning.space {
+            // Twice what was read, for slow start, and a little; more where it grows.
+            let base = 2 * copied + 16 * mss;
+            let grow = base * (copied - tuning.space) / tuning.space.max(1);
+            let window = base.saturating_add(grow.saturating_mul(2));
+            self.buffer = self.buffer.max(window.min(self.buffer_max));
+            tuning.space = copied;
+        }
+        tuning.since = now;
+        tuning.read = position;
+    }
+}

@@ -1,0 +1,364 @@
+//! What an acknowledgement tells: what has arrived, what is lost, where the repairs are.
+//!
+//! Source: RFC 6675 §5, RFC 6582 §3.2, RFC 8985 §6–7, RFC 5682 §2–3, RFC 3522, RFC 3708.
+
+use midhop_congestion::{Ack, Loss, Spurious};
+use midhop_units::{Bytes, Duration, Instant};
+
+use super::{
+    Mode, Sender,
+    recovery::Pipe,
+    scoreboard::{Delivery, State},
+};
+use crate::{ranges::Span, segment::SackBlocks, settings::Settings};
+
+/// An acknowledgement, in positions of the sequence space. It acknowledges nothing that was not sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledgment {
+    pub una: u64,
+    /// SACK blocks above `una`, ascending.
+    pub blocks: [Option<Span>; SackBlocks::MAX],
+    /// The receiver had something twice (RFC 2883).
+    pub duplicate: Option<Span>,
+    /// The right edge of the window.
+    pub edge: u64,
+    /// The timestamp it echoes, and how long ago that was.
+    pub echo: Option<(u32, Duration)>,
+    /// ECN echo.
+    pub marked: bool,
+    /// It carries data of its own.
+    pub carries_data: bool,
+}
+
+impl Sender {
+    /// Takes in an acknowledgement.
+    pub fn on_ack(&mut self, now: Instant, ack: &Acknowledgment, settings: &Settings) {
+        let before = Before {
+            una: self.una,
+            outstanding: self.board.len(),
+            sacked: self.board.sacked_segments(),
+        };
+        let window_changed = self.take_window(ack);
+        let mut delivery = Delivery::default();
+        self.deliver(ack, &mut delivery);
+        let advanced = self.una > before.una;
+        let duplicate = !advanced
+            && !ack.carries_data
+            && !window_changed
+            && before.outstanding > 0
+            && delivery.bytes == 0;
+        if !self.sack {
+            self.count_duplicates(duplicate, advanced, &delivery);
+        }
+        if let Some(span) = ack.duplicate {
+            self.counters.duplicates += 1;
+            self.recovery.undo.on_duplicate();
+            if span.end <= self.nxt {
+                self.rack.on_duplicate(self.una, self.nxt);
+            }
+        }
+        if advanced || delivery.bytes > 0 {
+            self.expiries = 0;
+        }
+        let rtt = self.measure(now, ack, &delivery);
+        let newest = delivery.newest.map(|sent| (sent.sent_at, sent.rate));
+        let sample = if delivery.bytes > 0 {
+            self.sampler.on_delivery(now, delivery.bytes, newest, self.rtt.minimum())
+        } else {
+            None
+        };
+        self.answer_probe(now, ack, duplicate);
+
+        let found_before = self.found.bytes;
+        self.note_arrivals(now, ack, &delivery);
+        if !self.board.is_empty() {
+            self.detect(now, settings);
+        }
+        let newly_lost = self.found.bytes - found_before;
+        let phase_before = self.recovery.mode;
+        self.follow_repairs(now, ack, settings, &delivery, advanced);
+        self.begin_if_lost(now, settings);
+        if ack.marked {
+            self.begin_reduction(now, settings);
+        }
+        if let Some(prr) = &mut self.recovery.prr
+            && phase_before != self.recovery.mode
+            && self.recovery.mode == Mode::Recovery
+        {
+            // RecoverFS (RFC 9937 §6): what was outstanding and not yet selectively acknowledged.
+            let outstanding = u32::try_from(before.outstanding).unwrap_or(u32::MAX);
+            prr.from = outstanding.saturating_sub(before.sacked).max(1);
+        }
+        if delivery.bytes > 0 {
+            self.control.on_ack(&Ack {
+                now,
+                acked: Bytes::new(delivery.bytes),
+                lost: Bytes::new(newly_lost),
+                rtt,
+                delivery_rate: sample.and_then(|sample| sample.rate),
+                in_flight: Bytes::new(self.pipe()),
+                round: self.sampler.round,
+                app_limited: !self.is_window_limited(),
+                phase: self.recovery.phase(),
+            });
+        }
+        let delivered =
+            if self.sack { delivery.segments } else { delivery.segments.max(u32::from(duplicate)) };
+        self.reduce(delivered, advanced && newly_lost == 0);
+        if advanced {
+            self.rtt.backoff = 0;
+            self.arm(now, settings);
+        } else if delivery.bytes > 0 && self.board.sacked_segments() > 0 {
+            self.arm(now, settings);
+        }
+    }
+
+    /// Takes in the peer's window; returns whether it changed.
+    fn take_window(&mut self, ack: &Acknowledgment) -> bool {
+        let changed = ack.edge != self.edge;
+        if ack.una >= self.una {
+            let opened = ack.edge > self.edge;
+            // A peer may take back what it offered; what was sent stays sent.
+            self.edge = ack.edge;
+            self.window_max = self.window_max.max(ack.edge.saturating_sub(ack.una));
+            if opened && self.edge > self.nxt {
+                self.unguard_window();
+            }
+        }
+        // Any answer to a window probe shows that the peer lives.
+        if self.board.is_empty() {
+            self.expiries = 0;
+        }
+        changed
+    }
+
+    fn deliver(&mut self, ack: &Acknowledgment, delivery: &mut Delivery) {
+        if ack.una > self.una {
+            self.board.acknowledge(ack.una, delivery);
+            self.una = ack.una;
+        }
+        if self.sack {
+            for block in ack.blocks.into_iter().flatten() {
+                self.board.select(block, delivery);
+            }
+        }
+    }
+
+    /// Without selective acknowledgements each duplicate tells of one segment that has arrived.
+    fn count_duplicates(&mut self, duplicate: bool, advanced: bool, delivery: &Delivery) {
+        if duplicate {
+            let most = self.board.segments_in_flight().saturating_sub(1);
+            self.recovery.duplicates = (self.recovery.duplicates + 1).min(most);
+        } else if advanced {
+            // One of those covered was the one missing; the others had been counted.
+            let counted = delivery.segments.saturating_sub(1);
+            self.recovery.duplicates = if self.una >= self.recovery.point {
+                0
+            } else {
+                let left = self.recovery.duplicates.saturating_sub(counted);
+                left.min(self.board.segments_in_flight())
+            };
+        }
+    }
+
+    /// Measures the round-trip time; returns what the congestion control is told.
+    fn measure(
+        &mut self,
+        now: Instant,
+        ack: &Acknowledgment,
+        delivery: &Delivery,
+    ) -> Option<Duration> {
+        // Karn: a segment that was sent twice measures nothing, but its timestamp does.
+        let measured = delivery.originals.filter(|_| !delivery.retransmitted).or(delivery.selected);
+        let (first, last) = match measured {
+            Some((first, last)) => (now.saturating_since(first), now.saturating_since(last)),
+            None => {
+                let (_, age) = ack.echo.filter(|_| delivery.retransmitted)?;
+                (age, age)
+            }
+        };
+        self.rtt.sample(now, first);
+        self.probe_allowed = true;
+        Some(last.max(Duration::from_ns(1)))
+    }
+
+    fn note_arrivals(&mut self, now: Instant, ack: &Acknowledgment, delivery: &Delivery) {
+        if let Some(newest) = &delivery.newest {
+            let rtt = now.saturating_since(newest.sent_at);
+            // Either the original or the retransmission has arrived (RFC 8985 §6.2, step 1).
+            let early = ack.echo.is_some_and(|(_, age)| age > rtt + Duration::from_ms(1));
+            let ambiguous = newest.retransmitted
+                && (early || self.rtt.minimum().is_some_and(|minimum| rtt < minimum));
+            self.rack.on_delivered(now, newest, ambiguous);
+        }
+        let highest = ack.blocks.iter().flatten().map(|block| block.end).max();
+        self.rack.on_reached(highest.unwrap_or(0).max(self.una), delivery.original_start);
+    }
+
+    /// Finds what is lost, and takes it out of what is in flight.
+    pub(super) fn detect(&mut self, now: Instant, settings: &Settings) {
+        let found = if !self.sack {
+            self.detect_by_duplicates()
+        } else if settings.loss_detection.is_rack() {
+            let with = self.surroundings();
+            let (found, again) = self.rack.detect(now, &mut self.board, with);
+            self.reorder_at = again;
+            found
+        } else {
+            self.detect_by_count()
+        };
+        self.sampler.lost += found.bytes;
+        self.found.add(found);
+    }
+
+    /// RFC 6582: the first segment is lost at the third duplicate.
+    fn detect_by_duplicates(&mut self) -> super::Found {
+        let enough = self.recovery.duplicates >= 3 && self.una >= self.recovery.point;
+        if self.recovery.mode == Mode::Open && enough {
+            self.board.lose(0)
+        } else {
+            super::Found::default()
+        }
+    }
+
+    /// RFC 6675 §4, IsLost: three ranges, or more than two segments, selectively acknowledged above.
+    fn detect_by_count(&mut self) -> super::Found {
+        let mut found = super::Found::default();
+        let Some(below) = self.board.below_sacked(2 * u64::from(self.mss), 3) else { return found };
+        let mut index = self.board.at_or_after(self.recovery.judged.max(self.una));
+        while let Some(sent) = self.board.get(index).filter(|sent| sent.end() <= below) {
+            if sent.state == State::InFlight && !sent.retransmitted {
+                found.add(self.board.lose(index));
+            }
+            index += 1;
+        }
+        self.recovery.judged = below;
+        found
+    }
+
+    /// Follows a recovery that is under way.
+    fn follow_repairs(
+        &mut self,
+        now: Instant,
+        ack: &Acknowledgment,
+        settings: &Settings,
+        delivery: &Delivery,
+        advanced: bool,
+    ) {
+        let echo = ack.echo.map(|(value, _)| value);
+        if settings.undo && advanced && self.recovery.undo.is_answered_early(echo)
+            || settings.undo && self.recovery.undo.all_duplicates()
+        {
+            return self.undo(now);
+        }
+        match self.recovery.mode {
+            Mode::Open => {}
+            Mode::Reduced if self.una >= self.recovery.point => self.recovery.end(),
+            Mode::Recovery if self.una >= self.recovery.point => {
+                if ack.duplicate.is_none() {
+                    self.rack.on_recovered();
+                }
+                self.recovery.end();
+            }
+            Mode::Recovery if !self.sack && advanced => {
+                // A partial acknowledgement: the next hole (RFC 6582 §3.2).
+                let found = self.board.lose(0);
+                self.sampler.lost += found.bytes;
+                self.found.add(found);
+            }
+            Mode::Loss => {
+                // An original arrived that the timeout had given up (RFC 5682 §3).
+                if self.recovery.frto
+                    && delivery.original_start.is_some_and(|start| start < self.recovery.point)
+                {
+                    return self.undo(now);
+                }
+                if delivery.bytes > 0 && !advanced {
+                    self.recovery.frto = false;
+                }
+                if self.una >= self.recovery.point {
+                    self.recovery.end();
+                }
+            }
+            Mode::Reduced | Mode::Recovery => {}
+        }
+    }
+
+    /// The last reduction was for nothing.
+    fn undo(&mut self, now: Instant) {
+        self.counters.undone += 1;
+        self.recovery.undo = super::recovery::Undo::default();
+        self.board.forgive();
+        self.found = super::Found::default();
+        self.recovery.end();
+        self.control.on_spurious(&Spurious { now });
+    }
+
+    /// Begins a recovery if something was found lost.
+    pub(super) fn begin_if_lost(&mut self, now: Instant, settings: &Settings) {
+        let found = std::mem::take(&mut self.found);
+        if found.bytes == 0 || matches!(self.recovery.mode, Mode::Recovery | Mode::Loss) {
+            return;
+        }
+        self.counters.recoveries += 1;
+        let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
+        self.recovery.undo.arm();
+        if self.recovery.mode != Mode::Reduced {
+            self.control.on_loss(&Loss {
+                now,
+                lost: Bytes::new(found.bytes),
+                in_flight: Bytes::new(found.in_flight_at_send.unwrap_or_else(|| self.pipe())),
+            });
+            self.reduced = settings.ecn;
+        }
+        let to = self.segments(self.control.window().get());
+        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, settings.prr);
+    }
+
+    /// The path has marked congestion: once per window.
+    fn begin_reduction(&mut self, now: Instant, settings: &Settings) {
+        if self.recovery.mode != Mode::Open || self.una < self.recovery.point {
+            return;
+        }
+        self.counters.marked_rounds += 1;
+        let in_flight = Bytes::new(self.pipe());
+        self.control.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight });
+        let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
+        let to = self.segments(self.control.window().get());
+        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, settings.prr);
+        self.reduced = true;
+    }
+
+    /// RFC 8985 §7.4: whether the probe has repaired a loss.
+    fn answer_probe(&mut self, now: Instant, ack: &Acknowledgment, duplicate: bool) {
+        let Some(probe) = self.probe.filter(|probe| self.una >= probe.end) else { return };
+        if !probe.retransmission || ack.duplicate.is_some() {
+            self.probe = None;
+        } else if self.una > probe.end {
+            self.probe = None;
+            let in_flight = Bytes::new(self.pipe());
+            let lost = Bytes::new(u64::from(self.mss));
+            self.control.on_loss(&Loss { now, lost, in_flight });
+            self.counters.recoveries += 1;
+        } else if duplicate {
+            self.probe = None;
+        }
+    }
+
+    fn segments(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes / u64::from(self.mss.max(1))).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Spends the reduction, if one is under way.
+    fn reduce(&mut self, delivered: u32, safe: bool) {
+        let pipe = Pipe { segments: self.pipe_segments(), bytes: self.pipe(), mss: self.mss };
+        self.recovery.on_ack(delivered, pipe, safe);
+    }
+}
+
+/// What was before the acknowledgement.
+struct Before {
+    una: u64,
+    outstanding: usize,
+    sacked: u32,
+}

@@ -1,0 +1,255 @@
+//! What leaves next: retransmissions first, then new data, as far as the windows allow.
+//!
+//! Source: RFC 6675 §4 (NextSeg), RFC 9293 §3.8.6.2.1 (silly-window avoidance), Nagle's rule as
+//! Minshall changed it, RFC 5681 §4.1 (restart after idle).
+
+use midhop_units::Instant;
+
+use super::{Forced, Mode, Sender, Timer};
+use crate::settings::Settings;
+
+/// What pacing counts besides the payload: IPv4 and TCP headers with timestamps.
+const PACKET_HEADERS: u64 = 52;
+
+/// A segment that is to leave, in positions of the sequence space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Departure {
+    pub start: u64,
+    /// Payload. Unit: bytes.
+    pub length: u32,
+    pub fin: bool,
+    pub push: bool,
+    pub retransmission: bool,
+    /// The first new segment since the window was reduced for congestion that the path marked.
+    pub reduced: bool,
+}
+
+/// Why nothing leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// There is nothing to send, or it waits for company.
+    Nothing,
+    /// The congestion window is full.
+    Window,
+    /// The peer's window is full.
+    PeerWindow,
+    /// It is not time yet.
+    Paced(Instant),
+}
+
+impl Sender {
+    /// The next segment to leave, already booked as sent; or why there is none.
+    ///
+    /// `room`: how much of a segment its other options take. `stamp`: its timestamp.
+    pub fn depart(
+        &mut self,
+        now: Instant,
+        settings: &Settings,
+        room: u32,
+        stamp: Option<u32>,
+    ) -> Result<Departure, Idle> {
+        let departure = self.choose(now, settings, room);
+        match departure {
+            Ok(departure) => self.book(now, settings, departure, stamp),
+            Err(Idle::Nothing) => {
+                if self.stream.end() == self.nxt && self.pipe() < self.window() {
+                    self.sampler.on_app_limited(self.board.in_flight());
+                }
+                self.note_usage(false);
+            }
+            Err(Idle::Window) => self.note_usage(true),
+            Err(Idle::PeerWindow) => {
+                self.note_usage(false);
+                self.guard_window(now);
+            }
+            Err(Idle::Paced(_)) => {}
+        }
+        departure
+    }
+
+    fn choose(&mut self, now: Instant, settings: &Settings, room: u32) -> Result<Departure, Idle> {
+        if let Some(forced) = self.forced.take()
+            && let Some(departure) = self.forced(forced, room)
+        {
+            return Ok(departure);
+        }
+        if self.board.lost_bytes() == 0 && self.nxt == self.stream.end_with_fin() {
+            return Err(Idle::Nothing);
+        }
+        if self.board.is_empty() && self.counters.segments_sent > 0 {
+            self.restart(now, settings);
+        }
+        let free = self.window().saturating_sub(self.pipe());
+        if let Some(index) = self.board.next_lost() {
+            let length = self.board.get(index).map_or(0, |sent| sent.length);
+            // The first retransmission of a recovery always leaves (RFC 9937 §6).
+            if free < u64::from(length.min(self.mss)) && self.pipe() > 0 {
+                return Err(Idle::Window);
+            }
+            return self.paced(now, settings, self.again(index));
+        }
+        if !settings.limited_transmit && self.is_disordered() {
+            return Err(Idle::Window);
+        }
+        let departure = self.new_data(settings, room)?;
+        if free < u64::from(departure.length) && self.pipe() > 0 {
+            return Err(Idle::Window);
+        }
+        self.paced(now, settings, Some(departure))
+    }
+
+    /// Duplicate acknowledgements have come, too few for a recovery.
+    fn is_disordered(&self) -> bool {
+        self.recovery.mode == Mode::Open
+            && (self.board.sacked_segments() > 0 || self.recovery.duplicates > 0)
+    }
+
+    fn paced(
+        &self,
+        now: Instant,
+        settings: &Settings,
+        departure: Option<Departure>,
+    ) -> Result<Departure, Idle> {
+        let departure = departure.ok_or(Idle::Nothing)?;
+        match self.pacer.wait(now).filter(|_| settings.pacing) {
+            Some(at) => Err(Idle::Paced(at)),
+            None => Ok(departure),
+        }
+    }
+
+    /// The segment at `index` once more.
+    fn again(&self, index: usize) -> Option<Departure> {
+        let sent = self.board.get(index)?;
+        let fin = sent.fin;
+        Some(Departure {
+            start: sent.start,
+            length: sent.length - u32::from(fin),
+            fin,
+            push: fin || sent.end() == self.stream.end(),
+            retransmission: true,
+            reduced: false,
+        })
+    }
+
+    /// The next segment that was never sent.
+    fn new_data(&self, settings: &Settings, room: u32) -> Result<Departure, Idle> {
+        let waiting = self.stream.end().saturating_sub(self.nxt);
+        let usable = self.edge.saturating_sub(self.nxt);
+        let full = u64::from(self.mss.saturating_sub(room).max(1));
+        let length = waiting.min(full).min(usable);
+        let rest = length == waiting;
+        let fin = rest && self.stream.is_closed();
+        if length == 0 && !fin {
+            return Err(if waiting > 0 { Idle::PeerWindow } else { Idle::Nothing });
+        }
+        if !rest && length < full {
+            // The peer's window cuts a segment short: worth it only if that is half of all it has.
+            let worth = length >= (self.window_max / 2).max(1) && self.board.is_empty();
+            if !worth {
+                return Err(Idle::PeerWindow);
+            }
+        }
+        let small = length < full && !fin;
+        if small && settings.nagle && self.una < self.small_end {
+            return Err(Idle::Nothing);
+        }
+        Ok(Departure {
+            start: self.nxt,
+            length: u32::try_from(length).unwrap_or(self.mss),
+            fin,
+            push: rest,
+            retransmission: false,
+            reduced: self.reduced,
+        })
+    }
+
+    /// What a timer has decided to send.
+    fn forced(&mut self, forced: Forced, room: u32) -> Option<Departure> {
+        match forced {
+            Forced::Head => {
+                let index = self.board.next_lost().or((!self.board.is_empty()).then_some(0))?;
+                self.again(index)
+            }
+            Forced::Tail => {
+                let fresh = Settings { nagle: false, ..Settings::default() };
+                let departure = match self.new_data(&fresh, room) {
+                    Ok(departure) => departure,
+                    Err(_) => self.again(self.board.len().checked_sub(1)?)?,
+                };
+                Some(departure)
+            }
+            Forced::Window if self.edge > self.nxt => {
+                let waiting = self.stream.end().saturating_sub(self.nxt);
+                let usable = (self.edge - self.nxt).min(u64::from(self.mss));
+                let length = waiting.min(usable);
+                (length > 0).then(|| Departure {
+                    start: self.nxt,
+                    length: u32::try_from(length).unwrap_or(1),
+                    fin: false,
+                    push: true,
+                    retransmission: false,
+                    reduced: false,
+                })
+            }
+            // Nothing at an old place, which the peer must answer, as Linux does.
+            Forced::Window => Some(Departure {
+                start: self.una.saturating_sub(1),
+                length: 0,
+                fin: false,
+                push: false,
+                retransmission: false,
+                reduced: false,
+            }),
+        }
+    }
+
+    /// Nothing is in flight and something is about to leave.
+    fn restart(&mut self, now: Instant, settings: &Settings) {
+        self.sampler.on_app_limited(0);
+        let idle = now.saturating_since(self.last_sent);
+        if settings.slow_start_after_idle && idle > self.rtt.timeout() {
+            self.usage = super::Usage::default();
+        }
+    }
+
+    /// Books a segment as sent.
+    fn book(
+        &mut self,
+        now: Instant,
+        settings: &Settings,
+        departure: Departure,
+        stamp: Option<u32>,
+    ) {
+        let length = departure.length + u32::from(departure.fin);
+        if length == 0 {
+            return;
+        }
+        let was_idle = self.board.is_empty();
+        let snapshot = self.sampler.on_send(now, self.board.in_flight(), length);
+        self.counters.segments_sent += 1;
+        self.last_sent = now;
+        if departure.retransmission {
+            self.counters.retransmissions += 1;
+            let index = self.board.at_or_after(departure.start);
+            self.board.resend(index, now, snapshot);
+            self.recovery.undo.on_retransmission(stamp);
+        } else {
+            self.board.push(departure.start, length, departure.fin, now, snapshot);
+            self.nxt = departure.start + u64::from(length);
+            self.reduced = false;
+            if departure.length < self.mss {
+                self.small_end = self.nxt;
+            }
+        }
+        self.recovery.on_send();
+        if settings.pacing {
+            let size = u64::from(departure.length) + PACKET_HEADERS;
+            self.pacer.on_send(now, size, self.control.pacing_rate());
+        }
+        if was_idle || matches!(self.timer, Timer::Off | Timer::Persist(_)) {
+            self.arm(now, settings);
+        } else if !departure.retransmission {
+            self.arm_probe(now, settings);
+        }
+    }
+}

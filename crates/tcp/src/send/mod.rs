@@ -1,0 +1,272 @@
+//! The sending half of an endpoint: what may leave, what an acknowledgement tells, what the timers do.
+
+mod answer;
+pub(crate) mod buffer;
+mod departure;
+pub(crate) mod pacing;
+pub(crate) mod rack;
+pub(crate) mod rate;
+pub(crate) mod recovery;
+pub(crate) mod rto;
+pub(crate) mod scoreboard;
+mod timers;
+
+use midhop_congestion::CongestionControl;
+use midhop_units::{Duration, Instant};
+
+pub(crate) use self::{
+    answer::Acknowledgment,
+    departure::{Departure, Idle},
+};
+use self::{
+    buffer::Stream,
+    pacing::Pacer,
+    rack::Rack,
+    rate::Sampler,
+    recovery::{Mode, Recovery},
+    rto::RoundTrip,
+    scoreboard::{Found, Scoreboard},
+};
+use crate::settings::Settings;
+
+/// The sending half. Positions count the sequence space: 0 is the SYN, 1 the first byte.
+pub(crate) struct Sender {
+    pub control: Box<dyn CongestionControl>,
+    pub board: Scoreboard,
+    pub stream: Stream,
+    /// The first position that is not acknowledged.
+    pub una: u64,
+    /// The first position that was never sent.
+    pub nxt: u64,
+    /// The right edge of the peer's window.
+    pub edge: u64,
+    /// The largest window that the peer ever offered. Unit: bytes.
+    pub window_max: u64,
+    /// The payload of a full segment. Unit: bytes.
+    pub mss: u32,
+    /// Whether the peer takes and sends selective acknowledgements.
+    pub sack: bool,
+    pub rtt: RoundTrip,
+    pub rack: Rack,
+    pub recovery: Recovery,
+    pub sampler: Sampler,
+    pub pacer: Pacer,
+    pub counters: Counters,
+    timer: Timer,
+    /// When to look for late segments again.
+    reorder_at: Option<Instant>,
+    /// A timer has decided that something leaves whatever the window says.
+    forced: Option<Forced>,
+    /// The tail loss probe that is not answered.
+    probe: Option<Probe>,
+    /// An RTT sample has come since the last probe.
+    probe_allowed: bool,
+    /// The position up to which a small segment was sent, for Nagle as Minshall has it.
+    small_end: u64,
+    usage: Usage,
+    /// How often in a row the retransmission or persist timer has fired.
+    pub expiries: u32,
+    last_sent: Instant,
+    /// A window reduction is to be told to the peer.
+    reduced: bool,
+    /// Losses that the scoreboard has found and the congestion control has not been told of.
+    found: Found,
+}
+
+/// What a connection's sender has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Segments with data or a FIN that were sent, retransmissions among them.
+    pub segments_sent: u64,
+    /// Of them, those that were sent before.
+    pub retransmissions: u64,
+    /// Recoveries begun without a timeout.
+    pub recoveries: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Recoveries and timeouts that were found to be for nothing, and undone.
+    pub undone: u64,
+    /// Segments that the peer had twice.
+    pub duplicates: u64,
+    /// Round trips in which the path marked congestion.
+    pub marked_rounds: u64,
+}
+
+/// What the one timer of a sender waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timer {
+    Off,
+    /// Nothing acknowledged for too long.
+    Retransmission(Instant),
+    /// The tail may be lost.
+    Probe(Instant),
+    /// The peer's window may have opened.
+    Persist(Instant),
+}
+
+/// Leaves whatever the congestion window says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forced {
+    /// The first segment outstanding, or the first lost.
+    Head,
+    /// A tail loss probe.
+    Tail,
+    /// A window probe.
+    Window,
+}
+
+/// An unanswered tail loss probe.
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    /// What was sent when it left.
+    end: u64,
+    retransmission: bool,
+}
+
+/// Whether the window was what held the sender back (net/ipv4/tcp_output.c, tcp_cwnd_validate).
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    limited: bool,
+    /// The most that was in flight in the round. Unit: bytes.
+    most: u64,
+    /// The round ends when this is acknowledged.
+    until: u64,
+}
+
+impl Sender {
+    pub fn new(settings: &Settings, control: Box<dyn CongestionControl>) -> Self {
+        Self {
+            control,
+            board: Scoreboard::default(),
+            stream: Stream::new(settings.send_buffer.get().max(1)),
+            una: 0,
+            nxt: 1,
+            edge: 0,
+            window_max: 0,
+            mss: 536,
+            sack: false,
+            rtt: RoundTrip::new(settings.rto),
+            rack: Rack::default(),
+            recovery: Recovery::default(),
+            sampler: Sampler::default(),
+            pacer: Pacer::default(),
+            counters: Counters::default(),
+            timer: Timer::Off,
+            reorder_at: None,
+            forced: None,
+            probe: None,
+            probe_allowed: true,
+            small_end: 0,
+            usage: Usage::default(),
+            expiries: 0,
+            last_sent: Instant::START,
+            reduced: false,
+            found: Found::default(),
+        }
+    }
+
+    /// The handshake is over: the peer has our SYN.
+    pub fn open(&mut self) {
+        self.una = 1;
+        self.nxt = 1;
+        self.recovery.point = 1;
+        self.recovery.judged = 1;
+    }
+
+    /// Everything offered has been acknowledged, the FIN too if there is one.
+    pub fn is_drained(&self) -> bool {
+        self.una == self.stream.end_with_fin()
+    }
+
+    /// What counts as in flight. Unit: bytes.
+    pub fn pipe(&self) -> u64 {
+        // Without selective acknowledgements each duplicate stands for a segment that arrived.
+        let arrived = u64::from(self.recovery.duplicates) * u64::from(self.mss);
+        self.board.in_flight().saturating_sub(arrived)
+    }
+
+    fn pipe_segments(&self) -> u32 {
+        self.board.segments_in_flight().saturating_sub(self.recovery.duplicates)
+    }
+
+    /// How much may be in flight.
+    pub fn window(&self) -> u64 {
+        self.recovery.window.unwrap_or_else(|| self.control.window().get())
+    }
+
+    /// Notes how far the window was used, once a round.
+    fn note_usage(&mut self, limited: bool) {
+        let in_flight = self.pipe();
+        if self.una >= self.usage.until {
+            self.usage = Usage { limited, most: in_flight, until: self.nxt };
+        } else {
+            if in_flight > self.usage.most {
+                self.usage.most = in_flight;
+                self.usage.limited = limited;
+                self.usage.until = self.nxt;
+            } else {
+                self.usage.limited |= limited;
+            }
+        }
+    }
+
+    /// Whether the window is what limits the sender: else it must not grow.
+    fn is_window_limited(&self) -> bool {
+        let never_reduced = self.counters.recoveries + self.counters.timeouts == 0;
+        self.usage.limited || (never_reduced && self.window() < 2 * self.usage.most)
+    }
+
+    /// When the next timer fires.
+    pub fn timeout(&self) -> Option<Instant> {
+        let timer = match self.timer {
+            Timer::Off => None,
+            Timer::Retransmission(at) | Timer::Probe(at) | Timer::Persist(at) => Some(at),
+        };
+        [timer, self.reorder_at].into_iter().flatten().min()
+    }
+
+    /// How long a timer lasts that has been doubled as often as it fired.
+    fn backed_off(&self) -> Duration {
+        self.rtt.backed_off()
+    }
+
+    /// # Errors
+    /// What is not as it should be.
+    pub fn check(&self) -> Result<(), String> {
+        self.board.check()?;
+        let ends = [
+            (self.una <= self.nxt, "una beyond nxt"),
+            (self.nxt <= self.stream.end_with_fin().max(1), "nxt beyond what was offered"),
+            (
+                self.nxt <= self.edge.max(self.una + 1).max(1) + self.slack(),
+                "nxt beyond the window",
+            ),
+            (
+                self.board.is_empty()
+                    || self.board.first().map(|sent| sent.start) == Some(self.una),
+                "the scoreboard does not begin at una",
+            ),
+            (
+                self.board.is_empty() || self.board.last().map(|sent| sent.end()) == Some(self.nxt),
+                "the scoreboard does not end at nxt",
+            ),
+            (!self.board.is_empty() || self.una == self.nxt || self.una == 0, "something is lost"),
+            (
+                self.board.is_empty() || self.timer != Timer::Off || self.forced.is_some(),
+                "no timer guards what is outstanding",
+            ),
+            (
+                self.recovery.mode == Mode::Open || self.recovery.point <= self.nxt,
+                "a recovery ends beyond nxt",
+            ),
+        ];
+        ends.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, what)| Err(what.to_owned()))
+    }
+
+    /// A FIN needs no room.
+    fn slack(&self) -> u64 {
+        u64::from(self.stream.is_closed())
+    }
+}

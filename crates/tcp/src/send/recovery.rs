@@ -1,0 +1,132 @@
+//! Where the sender is with its repairs, and how much it may have in flight meanwhile.
+//!
+//! Source: RFC 6675 §5 and RFC 6582 §3.2 for when a recovery begins and ends, RFC 9937 for the window in
+//! between, RFC 5682 and RFC 3522 for those that need not have been.
+
+use midhop_congestion::{Phase, prr::Prr};
+
+/// Where the sender is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Mode {
+    #[default]
+    Open,
+    /// Reducing its window without a loss: the path marked congestion.
+    Reduced,
+    /// Fast recovery.
+    Recovery,
+    /// After a timeout.
+    Loss,
+}
+
+/// The state of the repairs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recovery {
+    pub mode: Mode,
+    /// It ends when everything below is acknowledged.
+    pub point: u64,
+    pub prr: Option<Prr>,
+    /// What may be in flight while it lasts, where it says so. Unit: bytes.
+    pub window: Option<u64>,
+    /// Duplicate acknowledgements since the last new one, where there are no selective ones.
+    pub duplicates: u32,
+    pub undo: Undo,
+    /// Whether the last timeout may still turn out to have been spurious (RFC 5682).
+    pub frto: bool,
+    /// Everything below was judged by count (RFC 6675).
+    pub judged: u64,
+}
+
+/// What tells whether a reduction was for nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Undo {
+    /// A reduction that could be undone.
+    pub armed: bool,
+    /// Retransmissions since, less those that the receiver had already.
+    pub unproven: i64,
+    pub retransmitted: bool,
+    /// The timestamp of the first of them.
+    pub first_stamp: Option<u32>,
+}
+
+impl Undo {
+    pub fn arm(&mut self) {
+        *self = Self { armed: true, ..Self::default() };
+    }
+
+    pub fn on_retransmission(&mut self, stamp: Option<u32>) {
+        if self.armed {
+            self.unproven += 1;
+            if !self.retransmitted {
+                self.first_stamp = stamp;
+            }
+            self.retransmitted = true;
+        }
+    }
+
+    pub fn on_duplicate(&mut self) {
+        if self.armed && self.retransmitted {
+            self.unproven -= 1;
+        }
+    }
+
+    /// Whether all that was sent again had arrived already.
+    pub fn all_duplicates(&self) -> bool {
+        self.armed && self.retransmitted && self.unproven <= 0
+    }
+
+    /// Whether the peer echoes a moment before anything was sent again: it answers an original.
+    pub fn is_answered_early(&self, echo: Option<u32>) -> bool {
+        let (Some(first), Some(echo)) = (self.first_stamp, echo) else { return false };
+        self.armed && (echo.wrapping_sub(first) as i32) < 0
+    }
+}
+
+impl Recovery {
+    pub fn phase(&self) -> Phase {
+        match self.mode {
+            Mode::Open => Phase::Open,
+            Mode::Reduced | Mode::Recovery => Phase::Recovery,
+            Mode::Loss => Phase::Loss,
+        }
+    }
+
+    /// Begins to spend a reduction: `from` segments were outstanding, `to` are to be.
+    pub fn begin(&mut self, mode: Mode, point: u64, from: u32, to: u32, prr: bool) {
+        self.mode = mode;
+        self.point = point;
+        self.window = None;
+        self.prr = prr.then_some(Prr { from, to, delivered: 0, sent: 0 });
+    }
+
+    pub fn end(&mut self) {
+        self.mode = Mode::Open;
+        self.prr = None;
+        self.window = None;
+        self.frto = false;
+    }
+
+    /// An acknowledgement during a reduction: how much may be in flight now.
+    pub fn on_ack(&mut self, delivered: u32, pipe: Pipe, safe: bool) {
+        let Some(prr) = &mut self.prr else { return };
+        if delivered == 0 {
+            return;
+        }
+        prr.delivered = prr.delivered.saturating_add(delivered);
+        let more = prr.window(delivered, pipe.segments, safe) - pipe.segments;
+        self.window = Some(pipe.bytes + u64::from(more) * u64::from(pipe.mss));
+    }
+
+    pub fn on_send(&mut self) {
+        if let Some(prr) = &mut self.prr {
+            prr.sent = prr.sent.saturating_add(1);
+        }
+    }
+}
+
+/// What is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pipe {
+    pub segments: u32,
+    pub bytes: u64,
+    pub mss: u32,
+}

@@ -1,0 +1,154 @@
+//! What an endpoint is made with: the knobs of a TCP, with Linux' values as the default.
+
+use midhop_units::{Bytes, Duration};
+
+/// The knobs of one endpoint.
+///
+/// The default is what a Linux host does that serves bulk data; studies of older stacks turn parts
+/// off. The initial window is not here: it belongs to the congestion control.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The MSS option of this end: the largest payload of a segment without options.
+    ///
+    /// Unit: bytes. Range: ≥ 88, else raised to it (RFC 9293 §3.7.1 leaves no smaller one that can
+    /// carry the options).
+    pub mss: u16,
+    /// What the receiver may hold that the application has not read.
+    pub receive_buffer: Bytes,
+    /// Whether the offered window begins small and follows what the application reads.
+    pub receive_autotuning: Option<Autotuning>,
+    /// What the sender may hold that is not acknowledged, sent or not.
+    pub send_buffer: Bytes,
+    /// Selective acknowledgements (RFC 2018), where the peer takes them too.
+    pub sack: bool,
+    /// Timestamps (RFC 7323), where the peer takes them too.
+    pub timestamps: bool,
+    /// Window scaling (RFC 7323), where the peer takes it too.
+    pub window_scaling: bool,
+    /// Explicit congestion notification (RFC 3168), where the peer takes it too.
+    pub ecn: bool,
+    /// How acknowledgements are held back.
+    pub delayed_ack: DelayedAck,
+    /// How losses are found where selective acknowledgements are in use.
+    pub loss_detection: LossDetection,
+    /// Whether the first two duplicate acknowledgements let new data out (RFC 3042).
+    pub limited_transmit: bool,
+    /// Whether a reduction of the window is spread over its round trip (RFC 9937).
+    pub prr: bool,
+    /// Which floor the retransmission timeout has.
+    pub rto: RtoRule,
+    /// Whether timeouts and recoveries found to be spurious are undone (RFC 5682, 3522, 3708).
+    pub undo: bool,
+    /// Whether segments leave at the rate that the congestion control names.
+    pub pacing: bool,
+    /// Whether a small segment waits while another is unacknowledged (RFC 9293 §3.7.4).
+    pub nagle: bool,
+    /// Whether an idle retransmission timeout sends the window back to its start (RFC 5681 §4.1).
+    pub slow_start_after_idle: bool,
+    /// How often data is sent again without an answer before the connection is given up.
+    pub retries: u32,
+    /// How often a SYN or SYN-ACK is sent again before the connection is given up.
+    pub syn_retries: u32,
+    /// How long a closed connection answers what is still on its way.
+    pub time_wait: Duration,
+}
+
+/// The receive window follows what the application reads, as Linux' dynamic right-sizing does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Autotuning {
+    /// The window that is offered first. [`Settings::receive_buffer`] is the largest.
+    pub initial: Bytes,
+}
+
+/// How acknowledgements are held back (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DelayedAck {
+    /// At the latest every so many full segments are acknowledged at once. 1: each. More than 2 are
+    /// stretch acknowledgements.
+    pub segments: u32,
+    /// How long an acknowledgement waits for company.
+    pub timeout: Duration,
+    /// How many segments are acknowledged at once at the start of a connection, for the sender's slow
+    /// start; Linux' quick acknowledgements.
+    pub quick: u32,
+}
+
+impl DelayedAck {
+    /// Each segment is acknowledged at once.
+    pub const NONE: Self = Self { segments: 1, timeout: Duration::ZERO, quick: 0 };
+}
+
+impl Default for DelayedAck {
+    fn default() -> Self {
+        Self { segments: 2, timeout: Duration::from_ms(40), quick: 16 }
+    }
+}
+
+/// How losses are found where selective acknowledgements are in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LossDetection {
+    /// By time: RACK-TLP (RFC 8985).
+    #[default]
+    Rack,
+    /// By time, without tail loss probes.
+    RackWithoutProbe,
+    /// By count: three segments above (RFC 6675).
+    DupThresh,
+}
+
+impl LossDetection {
+    /// Whether losses are found by time.
+    pub fn is_rack(self) -> bool {
+        self != Self::DupThresh
+    }
+}
+
+/// Which floor the retransmission timeout has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RtoRule {
+    /// `SRTT + max(200 ms, 4·RTTVAR)`, at most 120 s (net/ipv4/tcp_input.c).
+    #[default]
+    Linux,
+    /// `max(1 s, SRTT + 4·RTTVAR)`, at most 60 s (RFC 6298).
+    Rfc6298,
+}
+
+impl Settings {
+    /// The payload of a full segment towards a peer that takes the same options.
+    ///
+    /// What a congestion control that serves this endpoint should count as its segment.
+    pub fn segment_payload(&self) -> Bytes {
+        let options = if self.timestamps { crate::segment::TIMESTAMPS_SIZE } else { 0 };
+        Bytes::new(u64::from(self.mss.max(MSS_MIN) - options))
+    }
+}
+
+/// The smallest MSS: RFC 791's smallest datagram after IP and TCP headers, with room for the options.
+pub(crate) const MSS_MIN: u16 = 88;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mss: 1460,
+            receive_buffer: Bytes::new(6 << 20),
+            receive_autotuning: None,
+            send_buffer: Bytes::new(4 << 20),
+            sack: true,
+            timestamps: true,
+            window_scaling: true,
+            ecn: false,
+            delayed_ack: DelayedAck::default(),
+            loss_detection: LossDetection::default(),
+            limited_transmit: true,
+            prr: true,
+            rto: RtoRule::default(),
+            undo: true,
+            pacing: false,
+            nagle: true,
+            slow_start_after_idle: true,
+            retries: 15,
+            syn_retries: 6,
+            time_wait: Duration::from_s(60),
+        }
+    }
+}

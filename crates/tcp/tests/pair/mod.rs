@@ -1,0 +1,285 @@
+//! Two endpoints and a path between them that delays, loses, reorders and duplicates, from a seed.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use midhop_congestion::{Ack, CongestionControl, Handover, Loss, Rto, Spurious, reno};
+use midhop_tcp::{Endpoint, Event, Segment, Settings, State};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// Reno with nothing around it, so that these tests depend on no other crate's choices.
+pub struct PlainReno {
+    mss: u64,
+    cwnd: u32,
+    ssthresh: u32,
+    count: u32,
+    before: (u32, u32),
+}
+
+impl PlainReno {
+    pub fn boxed(settings: &Settings, cwnd: u32) -> Box<dyn CongestionControl> {
+        let mss = settings.segment_payload().get();
+        let ssthresh = u32::MAX >> 1;
+        Box::new(Self { mss, cwnd, ssthresh, count: 0, before: (cwnd, ssthresh) })
+    }
+}
+
+impl CongestionControl for PlainReno {
+    fn on_ack(&mut self, ack: &Ack) {
+        if !ack.app_limited && ack.phase != midhop_congestion::Phase::Recovery {
+            let acked = u32::try_from(ack.acked.get().div_ceil(self.mss)).unwrap();
+            (self.cwnd, self.count) = reno::grow(self.cwnd, self.count, self.ssthresh, acked);
+        }
+    }
+
+    fn on_loss(&mut self, _: &Loss) {
+        self.before = (self.cwnd, self.ssthresh);
+        self.ssthresh = reno::halve(self.cwnd);
+        self.cwnd = self.ssthresh;
+    }
+
+    fn on_rto(&mut self, _: &Rto) {
+        self.before = (self.cwnd, self.ssthresh);
+        self.ssthresh = reno::halve(self.cwnd);
+        self.cwnd = 1;
+    }
+
+    fn on_spurious(&mut self, _: &Spurious) {
+        self.cwnd = self.cwnd.max(self.before.0);
+        self.ssthresh = self.ssthresh.max(self.before.1);
+    }
+
+    fn on_handover(&mut self, _: &Handover) {}
+
+    fn window(&self) -> Bytes {
+        Bytes::new(u64::from(self.cwnd) * self.mss)
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+}
+
+/// A window that never changes.
+pub struct Fixed(pub Bytes, pub Option<Rate>);
+
+impl CongestionControl for Fixed {
+    fn on_ack(&mut self, _: &Ack) {}
+    fn on_loss(&mut self, _: &Loss) {}
+    fn on_rto(&mut self, _: &Rto) {}
+    fn on_spurious(&mut self, _: &Spurious) {}
+    fn on_handover(&mut self, _: &Handover) {}
+
+    fn window(&self) -> Bytes {
+        self.0
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.1
+    }
+}
+
+/// A small generator of its own, so that a seed means the same forever: SplitMix64.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// True so often in a thousand.
+    pub fn per_mille(&mut self, often: u32) -> bool {
+        self.roll() % 1000 < u64::from(often)
+    }
+}
+
+/// What the path does to segments.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Path {
+    pub delay: Duration,
+    /// Up to so much more, so that segments overtake each other.
+    pub jitter: Duration,
+    pub loss_per_mille: u32,
+    pub duplicate_per_mille: u32,
+    /// Segments leave one after the other at this rate.
+    pub rate: Option<Rate>,
+}
+
+/// One segment on its way, for those who look on.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    pub at: Instant,
+    pub from: usize,
+    pub segment: Segment,
+    pub dropped: bool,
+}
+
+/// Two endpoints, one path each way.
+pub struct Pair {
+    pub ends: [Endpoint; 2],
+    pub path: Path,
+    pub dice: Dice,
+    pub now: Instant,
+    /// Decides on a segment before the dice do: true loses it.
+    pub drops: Box<dyn FnMut(usize, &Segment) -> bool>,
+    pub seen: Vec<Seen>,
+    pub keep_seen: bool,
+    pub events: [Vec<Event>; 2],
+    pub check: bool,
+    free_at: [Instant; 2],
+    sent: u64,
+    flying: BTreeMap<(Instant, u64), (usize, Segment)>,
+    /// What each side still wants to write, and whether it then closes.
+    pub to_write: [u64; 2],
+    pub close: [bool; 2],
+    /// How much each side reads at once; `None`: everything.
+    pub read_limit: [Option<u64>; 2],
+    pub read: [u64; 2],
+    pub steps: u64,
+}
+
+impl Pair {
+    pub fn new(client: Endpoint, server: Endpoint, path: Path, seed: u64) -> Self {
+        Self {
+            ends: [client, server],
+            path,
+            dice: Dice(seed),
+            now: Instant::START,
+            drops: Box::new(|_, _| false),
+            seen: Vec::new(),
+            keep_seen: false,
+            events: [Vec::new(), Vec::new()],
+            check: true,
+            free_at: [Instant::START; 2],
+            sent: 0,
+            flying: BTreeMap::new(),
+            to_write: [0; 2],
+            close: [false; 2],
+            read_limit: [None; 2],
+            read: [0; 2],
+            steps: 0,
+        }
+    }
+
+    /// Two ends with the same settings and Reno.
+    pub fn reno(settings: &Settings, path: Path, seed: u64) -> Self {
+        let client =
+            Endpoint::connect(settings.clone(), PlainReno::boxed(settings, 10), 0xffff_f000);
+        let server = Endpoint::listen(settings.clone(), PlainReno::boxed(settings, 10), 77);
+        Self::new(client, server, path, seed)
+    }
+
+    fn drain(&mut self, side: usize) {
+        loop {
+            self.application(side);
+            let Some(segment) = self.ends[side].poll_transmit(self.now) else { break };
+            self.verify(side);
+            self.fly(side, segment);
+        }
+        while let Some(event) = self.ends[side].poll_event() {
+            self.events[side].push(event);
+        }
+    }
+
+    fn application(&mut self, side: usize) {
+        let end = &mut self.ends[side];
+        if self.to_write[side] > 0 {
+            self.to_write[side] -= end.write(self.to_write[side]);
+        }
+        if self.close[side] && self.to_write[side] == 0 && end.state() != State::Listen {
+            end.close();
+            self.close[side] = false;
+        }
+        self.read[side] += end.read(self.now, self.read_limit[side].unwrap_or(u64::MAX));
+    }
+
+    fn fly(&mut self, side: usize, segment: Segment) {
+        let mut dropped = (self.drops)(side, &segment);
+        dropped |= self.dice.per_mille(self.path.loss_per_mille);
+        if self.keep_seen {
+            self.seen.push(Seen { at: self.now, from: side, segment, dropped });
+        }
+        if dropped {
+            return;
+        }
+        let copies = 1 + u32::from(self.dice.per_mille(self.path.duplicate_per_mille));
+        for _ in 0..copies {
+            let mut at = self.now;
+            if let Some(rate) = self.path.rate {
+                at = at.max(self.free_at[side])
+                    + rate.time_for(Bytes::new(u64::from(segment.size()) + 20));
+                self.free_at[side] = at;
+            }
+            let jitter = self.path.jitter.as_ns();
+            let extra = if jitter > 0 { self.dice.roll() % jitter } else { 0 };
+            let at = at + self.path.delay + Duration::from_ns(extra);
+            self.sent += 1;
+            self.flying.insert((at, self.sent), (1 - side, segment));
+        }
+    }
+
+    fn verify(&self, side: usize) {
+        if self.check
+            && let Err(broken) = self.ends[side].check_invariants()
+        {
+            panic!("side {side} at {:?}: {broken}", self.now);
+        }
+    }
+
+    /// Goes on until `done`, or nothing is left to happen; false if `until` comes first.
+    pub fn run(&mut self, until: Instant, mut done: impl FnMut(&Self) -> bool) -> bool {
+        self.drain(0);
+        self.drain(1);
+        while !done(self) {
+            self.steps += 1;
+            let timers = [0, 1].map(|side| self.ends[side].poll_timeout());
+            let flight = self.flying.keys().next().map(|&(at, _)| at);
+            let next = timers.into_iter().flatten().chain(flight).map(Reverse).max();
+            let Some(Reverse(next)) = next else { return done(self) };
+            if next > until {
+                return false;
+            }
+            assert!(self.steps < 5_000_000, "no end after {} steps", self.steps);
+            self.now = self.now.max(next);
+            if flight == Some(next) {
+                let Some((_, (side, segment))) = self.flying.pop_first() else { continue };
+                self.ends[side].handle_segment(self.now, &segment);
+                self.verify(side);
+                self.drain(side);
+            } else {
+                let side = usize::from(timers[0] != Some(next));
+                self.ends[side].handle_timeout(self.now);
+                self.verify(side);
+                self.drain(side);
+                assert!(
+                    self.ends[side].poll_timeout().is_none_or(|at| at > self.now),
+                    "side {side} wants to be asked again at {:?}",
+                    self.now
+                );
+            }
+        }
+        true
+    }
+
+    /// Writes so much from each side, closes both, and runs to the end.
+    pub fn transfer(&mut self, bytes: [u64; 2]) {
+        self.to_write = bytes;
+        self.close = [true, true];
+        let until = Instant::START + Duration::from_s(4 * 3600);
+        let ended =
+            self.run(until, |pair| (0..2).all(|side| pair.events[side].contains(&Event::Closed)));
+        assert!(
+            ended && self.read == [bytes[1], bytes[0]],
+            "read {:?} of {bytes:?}, states {:?}, events {:?} at {:?}",
+            self.read,
+            [self.ends[0].state(), self.ends[1].state()],
+            self.events,
+            self.now,
+        );
+    }
+}
