@@ -2,6 +2,7 @@
 //!
 //! Source: RFC 9293 §3.5 and §3.10.7.2–4, RFC 7323 §2–3, RFC 2018 §2, RFC 3168 §6.1.1.
 
+use midhop_congestion::Established;
 use midhop_units::{Duration, Instant};
 
 use crate::{
@@ -81,8 +82,7 @@ impl Endpoint {
         }
         let answered = segment.flags.contains(Flags::ECE) && !segment.flags.contains(Flags::CWR);
         self.agreed.ecn = self.settings.ecn && answered;
-        self.measure(now, segment);
-        self.connected(now);
+        self.establish(now, segment);
         self.sender.edge = 1 + u64::from(segment.window);
         self.sender.window_max = u64::from(segment.window);
         self.receiver.owed.at_once();
@@ -109,8 +109,7 @@ impl Endpoint {
         if segment.acknowledgment != self.local.wire(1) {
             return self.refuse(segment);
         }
-        self.measure(now, segment);
-        self.connected(now);
+        self.establish(now, segment);
         if segment.flags.contains(Flags::SYN) {
             self.sender.edge = 1 + u64::from(segment.window);
             self.sender.window_max = u64::from(segment.window);
@@ -165,16 +164,22 @@ impl Endpoint {
         u16::try_from(self.receiver.room.buffer).unwrap_or(u16::MAX)
     }
 
-    /// The handshake is the first measurement of the round trip.
-    fn measure(&mut self, now: Instant, segment: &Segment) {
+    /// The handshake is over, and is the first measurement of the round trip.
+    fn establish(&mut self, now: Instant, segment: &Segment) {
         let rtt = if self.opening.sent <= 1 {
-            now.saturating_since(self.opening.first_sent)
-        } else if let Some(stamps) = segment.timestamps.filter(|_| self.agreed.timestamps) {
-            Duration::from_ms(u64::from(stamp(now).wrapping_sub(stamps.echo)))
+            Some(now.saturating_since(self.opening.first_sent))
         } else {
-            return;
+            let stamps = segment.timestamps.filter(|_| self.agreed.timestamps);
+            stamps
+                .map(|stamps| stamp(now).wrapping_sub(stamps.echo))
+                .filter(|&age| age as i32 >= 0)
+                .map(|age| Duration::from_ms(u64::from(age)))
         };
-        self.sender.rtt.sample(now, rtt);
+        if let Some(rtt) = rtt {
+            self.sender.rtt.sample(now, rtt);
+        }
+        self.connected(now);
+        self.sender.control.on_established(&Established { now, rtt });
     }
 
     pub(crate) fn opening_timeout(&mut self, now: Instant) {

@@ -2,13 +2,13 @@
 //!
 //! Source: RFC 6675 §5, RFC 6582 §3.2, RFC 8985 §6–7, RFC 5682 §2–3, RFC 3522, RFC 3708.
 
-use midhop_congestion::{Ack, Loss, Spurious};
+use midhop_congestion::{Ack, CongestionControl, Loss, LostSegment, RateSample, Spurious};
 use midhop_units::{Bytes, Duration, Instant};
 
 use super::{
-    Mode, Sender,
+    Found, Mode, Sampler, Sender,
     recovery::Pipe,
-    scoreboard::{Delivery, State},
+    scoreboard::{Delivery, Sent},
 };
 use crate::{ranges::Span, segment::SackBlocks, settings::Settings};
 
@@ -37,6 +37,7 @@ impl Sender {
             una: self.una,
             outstanding: self.board.len(),
             sacked: self.board.sacked_segments(),
+            in_flight: self.pipe(),
         };
         let window_changed = self.take_window(ack);
         let mut delivery = Delivery::default();
@@ -100,6 +101,19 @@ impl Sender {
                 round: self.sampler.round,
                 app_limited: !self.is_window_limited(),
                 phase: self.recovery.phase(),
+                delivered: Bytes::new(self.sampler.delivered),
+                cwnd_limited: self.usage.limited,
+                marked: Bytes::new(if ack.marked { delivery.bytes } else { 0 }),
+                sample: sample.map(|sample| RateSample {
+                    delivered: Bytes::new(sample.delivered),
+                    prior_delivered: Bytes::new(sample.snapshot.delivered),
+                    interval: sample.interval,
+                    is_app_limited: sample.snapshot.app_limited,
+                    tx_in_flight: Bytes::new(sample.snapshot.in_flight),
+                    lost: Bytes::new(self.sampler.lost - sample.snapshot.lost),
+                    prior_in_flight: Bytes::new(before.in_flight),
+                    sent: sample.sent,
+                }),
             });
         }
         let delivered =
@@ -197,43 +211,26 @@ impl Sender {
 
     /// Finds what is lost, and takes it out of what is in flight.
     pub(super) fn detect(&mut self, now: Instant, settings: &Settings) {
+        let with = self.surroundings();
+        let by_duplicates = self.recovery.mode == Mode::Open
+            && self.recovery.duplicates >= 3
+            && self.una >= self.recovery.point;
+        let mut told = losses(now, &mut *self.control, &mut self.sampler);
         let found = if !self.sack {
-            self.detect_by_duplicates()
+            // RFC 6582: the first segment is lost at the third duplicate.
+            if by_duplicates { self.board.lose(0, &mut told) } else { Found::default() }
         } else if settings.loss_detection.is_rack() {
-            let with = self.surroundings();
-            let (found, again) = self.rack.detect(now, &mut self.board, with);
+            let (found, again) = self.rack.detect(now, &mut self.board, with, &mut told);
             self.reorder_at = again;
             found
         } else {
-            self.detect_by_count()
+            // RFC 6675 §4, IsLost: three ranges, or more than two segments, acknowledged above.
+            let below = self.board.below_sacked(2 * u64::from(self.mss), 3);
+            let from = self.recovery.judged.max(self.una);
+            self.recovery.judged = below.unwrap_or(0).max(from);
+            self.board.lose_first_sent(from, self.recovery.judged, &mut told)
         };
-        self.sampler.lost += found.bytes;
         self.found.add(found);
-    }
-
-    /// RFC 6582: the first segment is lost at the third duplicate.
-    fn detect_by_duplicates(&mut self) -> super::Found {
-        let enough = self.recovery.duplicates >= 3 && self.una >= self.recovery.point;
-        if self.recovery.mode == Mode::Open && enough {
-            self.board.lose(0)
-        } else {
-            super::Found::default()
-        }
-    }
-
-    /// RFC 6675 §4, IsLost: three ranges, or more than two segments, selectively acknowledged above.
-    fn detect_by_count(&mut self) -> super::Found {
-        let mut found = super::Found::default();
-        let Some(below) = self.board.below_sacked(2 * u64::from(self.mss), 3) else { return found };
-        let mut index = self.board.at_or_after(self.recovery.judged.max(self.una));
-        while let Some(sent) = self.board.get(index).filter(|sent| sent.end() <= below) {
-            if sent.state == State::InFlight && !sent.retransmitted {
-                found.add(self.board.lose(index));
-            }
-            index += 1;
-        }
-        self.recovery.judged = below;
-        found
     }
 
     /// Follows a recovery that is under way.
@@ -262,8 +259,8 @@ impl Sender {
             }
             Mode::Recovery if !self.sack && advanced => {
                 // A partial acknowledgement: the next hole (RFC 6582 §3.2).
-                let found = self.board.lose(0);
-                self.sampler.lost += found.bytes;
+                let mut told = losses(now, &mut *self.control, &mut self.sampler);
+                let found = self.board.lose(0, &mut told);
                 self.found.add(found);
             }
             Mode::Loss => {
@@ -289,7 +286,7 @@ impl Sender {
         self.counters.undone += 1;
         self.recovery.undo = super::recovery::Undo::default();
         self.board.forgive();
-        self.found = super::Found::default();
+        self.found = Found::default();
         self.recovery.end();
         self.control.on_spurious(&Spurious { now });
     }
@@ -356,9 +353,32 @@ impl Sender {
     }
 }
 
+/// Tells the congestion control of each segment that is found lost.
+pub(super) fn losses(
+    now: Instant,
+    control: &mut dyn CongestionControl,
+    sampler: &mut Sampler,
+) -> impl FnMut(&Sent) {
+    move |sent| {
+        let size = u64::from(sent.length);
+        sampler.lost += size;
+        control.on_lost_segment(&LostSegment {
+            now,
+            size: Bytes::new(size),
+            sent: sent.sent_at,
+            tx_in_flight: Bytes::new(sent.rate.in_flight),
+            lost: Bytes::new(sampler.lost - sent.rate.lost),
+            is_app_limited: sent.rate.app_limited,
+            contiguous: sampler.lost_end == sent.start,
+        });
+        sampler.lost_end = sent.end();
+    }
+}
+
 /// What was before the acknowledgement.
 struct Before {
     una: u64,
     outstanding: usize,
     sacked: u32,
+    in_flight: u64,
 }

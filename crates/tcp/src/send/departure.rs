@@ -3,6 +3,7 @@
 //! Source: RFC 6675 §4 (NextSeg), RFC 9293 §3.8.6.2.1 (silly-window avoidance), Nagle's rule as
 //! Minshall changed it, RFC 5681 §4.1 (restart after idle).
 
+use midhop_congestion::Restart;
 use midhop_units::Instant;
 
 use super::{Forced, Mode, Sender, Timer};
@@ -76,9 +77,6 @@ impl Sender {
         if self.board.lost_bytes() == 0 && self.nxt == self.stream.end_with_fin() {
             return Err(Idle::Nothing);
         }
-        if self.board.is_empty() && self.counters.segments_sent > 0 {
-            self.restart(now, settings);
-        }
         let free = self.window().saturating_sub(self.pipe());
         if let Some(index) = self.board.next_lost() {
             let length = self.board.get(index).map_or(0, |sent| sent.length);
@@ -133,6 +131,9 @@ impl Sender {
 
     /// The next segment that was never sent.
     fn new_data(&self, settings: &Settings, room: u32) -> Result<Departure, Idle> {
+        if self.nxt == self.stream.end_with_fin() {
+            return Err(Idle::Nothing);
+        }
         let waiting = self.stream.end().saturating_sub(self.nxt);
         let usable = self.edge.saturating_sub(self.nxt);
         let full = u64::from(self.mss.saturating_sub(room).max(1));
@@ -204,12 +205,9 @@ impl Sender {
     }
 
     /// Nothing is in flight and something is about to leave.
-    fn restart(&mut self, now: Instant, settings: &Settings) {
-        self.sampler.on_app_limited(0);
-        let idle = now.saturating_since(self.last_sent);
-        if settings.slow_start_after_idle && idle > self.rtt.timeout() {
-            self.usage = super::Usage::default();
-        }
+    fn restart(&mut self, now: Instant) {
+        let app_limited = self.sampler.is_app_limited();
+        self.control.on_restart(&Restart { now, app_limited });
     }
 
     /// Books a segment as sent.
@@ -225,6 +223,9 @@ impl Sender {
             return;
         }
         let was_idle = self.board.is_empty();
+        if was_idle && self.counters.segments_sent > 0 {
+            self.restart(now);
+        }
         let snapshot = self.sampler.on_send(now, self.board.in_flight(), length);
         self.counters.segments_sent += 1;
         self.last_sent = now;

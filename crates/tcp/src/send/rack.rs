@@ -98,13 +98,14 @@ impl Rack {
         now: Instant,
         board: &mut Scoreboard,
         with: Surroundings,
+        told: &mut impl FnMut(&Sent),
     ) -> (Found, Option<Instant>) {
         let Some(latest) = self.latest else { return (Found::default(), None) };
         let patience = latest.rtt + self.window(board, with);
         let Some(until) = now.as_ns().checked_sub(patience.as_ns()) else {
             return (Found::default(), Some(latest.sent_at + patience));
         };
-        let (found, waiting) = board.lose_sent_before(latest.order, Instant::from_ns(until));
+        let (found, waiting) = board.lose_sent_before(latest.order, Instant::from_ns(until), told);
         (found, waiting.then(|| latest.sent_at + patience))
     }
 }

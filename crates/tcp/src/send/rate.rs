@@ -30,6 +30,8 @@ pub(crate) struct Sample {
     pub interval: Duration,
     /// What the newest segment that arrived remembers.
     pub snapshot: Snapshot,
+    /// When that segment left.
+    pub sent: Instant,
 }
 
 /// The counts of one connection.
@@ -37,6 +39,8 @@ pub(crate) struct Sample {
 pub(crate) struct Sampler {
     pub delivered: u64,
     pub lost: u64,
+    /// The position after the segment that was found lost last.
+    pub lost_end: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
     /// Samples of segments sent before so much is delivered are limited by the application.
@@ -60,13 +64,18 @@ impl Sampler {
             first_sent_at: self.first_sent_at,
             lost: self.lost,
             in_flight: in_flight + u64::from(length),
-            app_limited: self.app_limited_until > self.delivered,
+            app_limited: self.is_app_limited(),
         }
     }
 
     /// The application has nothing to send though the window would allow it.
     pub fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
+    }
+
+    /// Whether the sender has run out of data.
+    pub fn is_app_limited(&self) -> bool {
+        self.app_limited_until > self.delivered
     }
 
     /// `bytes` have arrived; the newest of the segments left at `sent_at` and remembers `snapshot`.
@@ -97,7 +106,7 @@ impl Sampler {
         // Shorter than any round trip: the acknowledgements were squeezed together.
         let valid = !interval.is_zero() && rtt_min.is_none_or(|rtt_min| interval >= rtt_min);
         let rate = valid.then(|| Rate::of(Bytes::new(delivered), interval));
-        Some(Sample { rate, delivered, interval, snapshot })
+        Some(Sample { rate, delivered, interval, snapshot, sent: sent_at })
     }
 }
 

@@ -275,8 +275,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the segment at `index` for lost, if it is in flight.
-    pub fn lose(&mut self, index: usize) -> Found {
+    /// Takes the segment at `index` for lost, if it is in flight; `told` hears of each that is.
+    pub fn lose(&mut self, index: usize, told: &mut impl FnMut(&Sent)) -> Found {
         let Some(sent) = self.ring.get(index).copied() else { return Found::default() };
         if sent.state != State::InFlight {
             return Found::default();
@@ -285,13 +285,19 @@ impl Scoreboard {
         self.ring[index].state = State::Lost;
         self.lost_bytes += u64::from(sent.length);
         self.lost.push(Reverse(sent.start));
+        told(&sent);
         Found { bytes: u64::from(sent.length), in_flight_at_send: Some(sent.rate.in_flight) }
     }
 
     /// Takes for lost what was last sent at `until` or before, and before transmission `order`.
     ///
     /// Returns besides whether anything sent before `order` is still in flight.
-    pub fn lose_sent_before(&mut self, order: u64, until: Instant) -> (Found, bool) {
+    pub fn lose_sent_before(
+        &mut self,
+        order: u64,
+        until: Instant,
+        told: &mut impl FnMut(&Sent),
+    ) -> (Found, bool) {
         let mut found = Found::default();
         while let Some(index) = self.index_of(self.oldest) {
             let sent = &self.ring[index];
@@ -301,31 +307,49 @@ impl Scoreboard {
             if sent.sent_at > until {
                 return (found, true);
             }
-            found.add(self.lose(index));
+            found.add(self.lose(index, told));
         }
         (found, false)
     }
 
+    /// Takes for lost what lies from `from` to `to` and was sent only once.
+    pub fn lose_first_sent(&mut self, from: u64, to: u64, told: &mut impl FnMut(&Sent)) -> Found {
+        let mut found = Found::default();
+        let mut index = self.at_or_after(from);
+        while let Some(sent) = self.ring.get(index).filter(|sent| sent.end() <= to) {
+            if !sent.retransmitted {
+                found.add(self.lose(index, told));
+            }
+            index += 1;
+        }
+        found
+    }
+
     /// Takes everything that is in flight for lost.
-    pub fn lose_all(&mut self) {
+    pub fn lose_all(&mut self, told: &mut impl FnMut(&Sent)) {
         while let Some(index) = self.index_of(self.oldest) {
-            self.lose(index);
+            self.lose(index, told);
         }
     }
 
-    /// Takes nothing for lost any more: it was all still on its way.
+    /// Takes nothing for lost any more: it was all still on its way. Rare, so it may cost a sort.
     pub fn forgive(&mut self) {
-        if self.lost_bytes > 0 {
-            for index in 0..self.ring.len() {
-                if self.ring[index].state == State::Lost {
-                    let sent_at = self.ring[index].sent_at;
-                    self.lost_bytes -= u64::from(self.ring[index].length);
-                    self.ring[index].state = State::InFlight;
-                    self.chain(index, sent_at);
-                }
-            }
-        }
         self.lost.clear();
+        if self.lost_bytes == 0 {
+            return;
+        }
+        self.lost_bytes = 0;
+        for sent in self.ring.iter_mut().filter(|sent| sent.state == State::Lost) {
+            sent.state = State::InFlight;
+        }
+        let in_flight = |&index: &usize| self.ring[index].state == State::InFlight;
+        let mut chain: Vec<usize> = (0..self.ring.len()).filter(in_flight).collect();
+        chain.sort_unstable_by_key(|&index| self.ring[index].order);
+        (self.oldest, self.newest) = (Link::NONE, Link::NONE);
+        (self.in_flight, self.segments_in_flight) = (0, 0);
+        for index in chain {
+            self.append(index);
+        }
     }
 
     /// Forgets all selective acknowledgements: the receiver has reneged (RFC 2018 §8).
@@ -430,8 +454,16 @@ impl Scoreboard {
         }
     }
 
-    /// Puts a segment at the end of the chain of those in flight.
+    /// A segment leaves: it comes last in the chain of those in flight.
     fn chain(&mut self, index: usize, sent_at: Instant) {
+        let sent = &mut self.ring[index];
+        sent.sent_at = sent_at;
+        sent.order = self.orders;
+        self.orders += 1;
+        self.append(index);
+    }
+
+    fn append(&mut self, index: usize) {
         let link = self.link_of(index);
         let newest = self.newest;
         match self.index_of(newest) {
@@ -441,10 +473,7 @@ impl Scoreboard {
         let sent = &mut self.ring[index];
         sent.older = newest;
         sent.newer = Link::NONE;
-        sent.sent_at = sent_at;
-        sent.order = self.orders;
         self.newest = link;
-        self.orders += 1;
         self.in_flight += u64::from(sent.length);
         self.segments_in_flight += 1;
     }

@@ -5,7 +5,7 @@
 use midhop_congestion::Rto;
 use midhop_units::{Bytes, Duration, Instant};
 
-use super::{Forced, Mode, Probe, Sender, Timer, rack::Surroundings, rto::INITIAL};
+use super::{Forced, Mode, Probe, Sender, Timer, answer::losses, rack::Surroundings, rto::INITIAL};
 use crate::settings::{LossDetection, Settings};
 
 /// The peer has not answered for too long.
@@ -118,9 +118,7 @@ impl Sender {
         }
         let first = self.recovery.mode != Mode::Loss || self.expiries == 0;
         let point = self.nxt;
-        let lost_before = self.board.lost_bytes();
-        self.board.lose_all();
-        self.sampler.lost += self.board.lost_bytes() - lost_before;
+        self.board.lose_all(&mut losses(now, &mut *self.control, &mut self.sampler));
         self.recovery.duplicates = 0;
         if first {
             self.recovery.undo.arm();

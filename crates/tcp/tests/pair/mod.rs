@@ -9,6 +9,7 @@ use midhop_tcp::{Endpoint, Event, Segment, Settings, State};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// Reno with nothing around it, so that these tests depend on no other crate's choices.
+#[derive(Debug)]
 pub struct PlainReno {
     mss: u64,
     cwnd: u32,
@@ -28,7 +29,7 @@ impl PlainReno {
 impl CongestionControl for PlainReno {
     fn on_ack(&mut self, ack: &Ack) {
         if !ack.app_limited && ack.phase != midhop_congestion::Phase::Recovery {
-            let acked = u32::try_from(ack.acked.get().div_ceil(self.mss)).unwrap();
+            let acked = u32::try_from(ack.acked.get().div_ceil(self.mss)).unwrap_or(u32::MAX);
             (self.cwnd, self.count) = reno::grow(self.cwnd, self.count, self.ssthresh, acked);
         }
     }
@@ -62,6 +63,7 @@ impl CongestionControl for PlainReno {
 }
 
 /// A window that never changes.
+#[derive(Debug)]
 pub struct Fixed(pub Bytes, pub Option<Rate>);
 
 impl CongestionControl for Fixed {
@@ -110,6 +112,9 @@ pub struct Path {
     pub rate: Option<Rate>,
 }
 
+/// Whether a segment from this side is to be lost.
+pub type Drops = Box<dyn FnMut(usize, &Segment) -> bool>;
+
 /// One segment on its way, for those who look on.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
@@ -126,7 +131,7 @@ pub struct Pair {
     pub dice: Dice,
     pub now: Instant,
     /// Decides on a segment before the dice do: true loses it.
-    pub drops: Box<dyn FnMut(usize, &Segment) -> bool>,
+    pub drops: Drops,
     pub seen: Vec<Seen>,
     pub keep_seen: bool,
     pub events: [Vec<Event>; 2],
@@ -273,6 +278,13 @@ impl Pair {
         let until = Instant::START + Duration::from_s(4 * 3600);
         let ended =
             self.run(until, |pair| (0..2).all(|side| pair.events[side].contains(&Event::Closed)));
+        if !ended || self.read != [bytes[1], bytes[0]] {
+            for seen in self.seen.iter().rev().take(40).rev() {
+                let Seen { at, from, segment, dropped } = seen;
+                let lost = if *dropped { " lost" } else { "" };
+                eprintln!("{:>12.3} ms side {from}: {segment}{lost}", at.as_ns() as f64 / 1e6);
+            }
+        }
         assert!(
             ended && self.read == [bytes[1], bytes[0]],
             "read {:?} of {bytes:?}, states {:?}, events {:?} at {:?}",
