@@ -13,6 +13,8 @@ pub enum Algorithm {
     Cubic,
     /// BBR version 1: the kernel's.
     Bbr,
+    /// BBR version 3, as its draft describes it: simulated only.
+    BbrV3,
     /// Hybla by its paper, counted per segment, with a bounded slow start: always ours.
     Hybla,
     /// Hybla as Linux computes it: the kernel's, else ours.
@@ -25,10 +27,11 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reno,
         Self::Cubic,
         Self::Bbr,
+        Self::BbrV3,
         Self::Hybla,
         Self::HyblaLinux,
         Self::Westwood,
@@ -41,6 +44,7 @@ impl Algorithm {
             Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
+            Self::BbrV3 => "bbr3",
             Self::Hybla => "hybla",
             Self::HyblaLinux => "hybla-linux",
             Self::Westwood => "westwood",
@@ -56,7 +60,7 @@ impl Algorithm {
     /// Whether this release brings a program of its own for kernels that lack it.
     pub const fn is_ours(self) -> bool {
         match self {
-            Self::Reno | Self::Cubic | Self::Bbr => false,
+            Self::Reno | Self::Cubic | Self::Bbr | Self::BbrV3 => false,
             Self::Hybla | Self::HyblaLinux | Self::Westwood | Self::Vegas => true,
         }
     }

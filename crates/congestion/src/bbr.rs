@@ -1,6 +1,6 @@
 //! BBR: paces at the rate the path delivers, and keeps little more in flight than the path holds.
 //!
-//! [`v1`] is what Linux ships as `bbr`; `v3` is the algorithm of the working group's draft. Both need
+//! [`v1`] is what Linux ships as `bbr`; [`v3`] is the algorithm of the working group's draft. Both need
 //! [`crate::Ack::sample`]; an acknowledgement without one changes nothing they know of the path.
 //!
 //! Both answer a [`crate::Handover`], which their sources do not know: what was measured on the old
@@ -8,6 +8,7 @@
 
 mod filter;
 pub mod v1;
+pub mod v3;
 
 pub use filter::WindowedMax;
 
@@ -49,6 +50,8 @@ struct Sample {
     delivered: u64,
     prior_delivered: u64,
     prior_in_flight: u64,
+    tx_in_flight: u64,
+    lost: u64,
     app_limited: bool,
     sent: Instant,
 }
@@ -62,6 +65,8 @@ impl Sample {
             delivered: sample.delivered.get(),
             prior_delivered,
             prior_in_flight: sample.prior_in_flight.get(),
+            tx_in_flight: sample.tx_in_flight.get(),
+            lost: sample.lost.get(),
             app_limited: sample.is_app_limited || held_back.covers(prior_delivered),
             sent: sample.sent,
         })

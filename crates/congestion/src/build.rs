@@ -2,7 +2,7 @@
 
 use crate::{
     Algorithm, CongestionControl, SlowStart,
-    bbr::{self, v1::BbrV1},
+    bbr::{self, v1::BbrV1, v3::BbrV3},
     cubic::Cubic,
     hybla::{self, Hybla},
     hybla_linux::HyblaLinux,
@@ -121,6 +121,10 @@ pub fn build(
             own_slow_start()?;
             Ok(Box::new(BbrV1::new(mss, bbr_settings(settings))))
         }
+        Algorithm::BbrV3 => {
+            own_slow_start()?;
+            Ok(Box::new(BbrV3::new(mss, bbr_settings(settings))))
+        }
     }
 }
 
@@ -147,7 +151,7 @@ mod tests {
     use crate::{Established, testing::ack};
     use midhop_units::{Duration, Instant};
 
-    const OURS: [Algorithm; 7] = [
+    const OURS: [Algorithm; 8] = [
         Algorithm::Reno,
         Algorithm::Cubic,
         Algorithm::Hybla,
@@ -155,6 +159,7 @@ mod tests {
         Algorithm::Westwood,
         Algorithm::Vegas,
         Algorithm::Bbr,
+        Algorithm::BbrV3,
     ];
 
     #[test]

@@ -308,8 +308,8 @@ impl BbrV1 {
             self.min_rtt_at = ack.now;
         }
         if expired && !self.idle_restart && self.mode != Mode::ProbeRtt {
-            self.save_cwnd();
             self.mode = Mode::ProbeRtt;
+            self.save_cwnd();
             self.probe_rtt_done = None;
         }
         if self.mode == Mode::ProbeRtt {
@@ -350,7 +350,7 @@ impl BbrV1 {
 
     /// The window to come back to after a recovery or a probe of the round-trip time.
     ///
-    /// Called before `mode` and `phase` change.
+    /// Called before `phase` changes.
     fn save_cwnd(&mut self) {
         self.prior_cwnd = if self.phase == Phase::Open && self.mode != Mode::ProbeRtt {
             self.cwnd

@@ -2,4 +2,5 @@
 //! about losses, silences and a path that changes.
 
 mod bbr_v1;
+mod bbr_v3;
 mod path;
