@@ -21,6 +21,8 @@ struct hybla_parameters {
 	u32 exit_on_delay;
 	/* The share of segments that may be lost without the window being halved. */
 	u32 loss_tolerance_q16;
+	/* Whether a socket's own SO_MAX_PACING_RATE is its share of the leg: what it starts at. */
+	u32 start_at_rate;
 };
 
 SEC(".rodata.settings") const volatile struct hybla_parameters settings = {
@@ -57,6 +59,11 @@ struct flow {
 	u32 una;
 	u32 lost;
 	u32 recovery;
+	/* The socket's share in bytes per second and its segments per round trip; 0: not known. */
+	u32 share;
+	u32 bdp;
+	/* Whether the path has been seen to carry less. */
+	u32 doubted;
 };
 
 /* What a loss has come to, by `flow.recovery`. */
@@ -73,22 +80,33 @@ LAW u32 now_ms(const struct tcp_sock *tp)
 	return (u32)(tp->tcp_mstamp / 1000);
 }
 
-/* What a change of the path's RTT changes: rho, and with a known rate the bounds. */
+/* What a socket may send at most, in bytes per second; 0: no bound. */
+LAW u32 own_rate(const struct sock *sk)
+{
+	u64 rate = sk->sk_max_pacing_rate;
+
+	return rate == RATE_UNLIMITED || rate >= 0xffffffffUL ? 0 : (u32)rate;
+}
+
+/* What a change of the path's RTT or of the socket's share changes: rho, and with a known rate the bounds. */
 LAW void take_rtt(struct sock *sk, struct flow *flow, u32 rtt_us)
 {
 	struct tcp_sock *tp = tcp_of(sk);
-	u64 rate = sk->sk_max_pacing_rate;
+	u64 rate = own_rate(sk);
 
 	flow->rtt_us = rtt_us;
 	flow->rho_q10 = hybla_rho_q10(rtt_us, settings.rtt0_us);
 	flow->gain_q10 = hybla_gain_q10(flow->rho_q10, settings.growth_max_q10);
 	flow->window_max = settings.window_max;
-	if (rate == RATE_UNLIMITED || rate == 0xffffffffUL)
+	flow->share = (u32)rate;
+	flow->bdp = 0;
+	if (!rate)
 		rate = settings.rate;
 	if (rate) {
 		u32 bdp = most(hybla_bdp(rate, rtt_us, tp->mss_cache), settings.initial_window);
 		u64 bound = ((u64)bdp * settings.window_bdp_max_q10) >> 10;
 
+		flow->bdp = bdp;
 		flow->window_max = most(least(saturated(bound), settings.window_max), bdp);
 		/* Only the first slow start: later thresholds come from losses. */
 		if (tp->snd_ssthresh >= SSTHRESH_INFINITE)
@@ -109,6 +127,28 @@ LAW void pace(struct sock *sk, const struct flow *flow)
 	bytes = bytes * hybla_pacing_q10(tp->snd_cwnd, tp->snd_ssthresh, flow->rho_q10) >> 10;
 	rate = bytes * 1000000 / srtt_us;
 	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
+}
+
+/* Whether the window follows the share: it is known, and the path has not been seen to carry less. */
+LAW int guided(const struct flow *flow)
+{
+	return settings.start_at_rate && flow->share && flow->bdp && !flow->doubted;
+}
+
+/* Takes the share as it is now: a window of its size at once, which leaves paced by it. */
+LAW void guide(struct sock *sk, struct flow *flow)
+{
+	struct tcp_sock *tp = tcp_of(sk);
+
+	if (flow->rtt_us == HYBLA_RTT_NONE)
+		return;
+	take_rtt(sk, flow, flow->rtt_us);
+	if (!flow->share)
+		return;
+	tp->snd_cwnd = hybla_fit(tp->snd_cwnd, flow->bdp, flow->window_max, !flow->doubted);
+	if (!flow->doubted)
+		tp->snd_ssthresh = tp->snd_cwnd;
+	pace(sk, flow);
 }
 
 void MEMBER(hybla_init)(u64 *ctx)
@@ -136,6 +176,9 @@ void MEMBER(hybla_init)(u64 *ctx)
 	flow->gain_q10 = HYBLA_ONE_Q10;
 	flow->rtt_us = HYBLA_RTT_NONE;
 	flow->window_max = settings.window_max;
+	flow->share = 0;
+	flow->bdp = 0;
+	flow->doubted = 0;
 	if (rtt_us)
 		take_rtt(sk, flow,
 			 hybla_min_rtt_update(&flow->min_rtt, rtt_us, now_ms(tp),
@@ -165,6 +208,16 @@ LAW u32 grown(struct flow *flow, u32 cwnd, u32 ssthresh, u32 acked)
 	return window.cwnd;
 }
 
+/* Where more losses than a radio's leave the window. */
+LAW u32 fallen(struct flow *flow)
+{
+	u32 window = guided(flow) ? hybla_retreat(flow->loss_window, flow->carried_max)
+				  : hybla_after_loss(flow->loss_window);
+
+	flow->doubted = 1;
+	return window;
+}
+
 /*
  * A recovery whose losses are tolerable so far: what arrives counts as it would without them, because
  * on a path that loses one segment in a hundred there is hardly a round trip without a recovery.
@@ -175,7 +228,7 @@ LAW void tolerate(struct tcp_sock *tp, struct flow *flow, u32 acked)
 
 	if (!hybla_tolerated(tp->lost - flow->loss_lost, judged, settings.loss_tolerance_q16)) {
 		flow->recovery = REDUCING;
-		tp->snd_ssthresh = hybla_after_loss(flow->loss_window);
+		tp->snd_ssthresh = fallen(flow);
 		return;
 	}
 	if (acked && tcp_sock_is_cwnd_limited(tp))
@@ -233,6 +286,11 @@ void MEMBER(hybla_cong_control)(u64 *ctx)
 		}
 		if (acked && cwnd_limited(tp))
 			tp->snd_cwnd = grown(flow, tp->snd_cwnd, tp->snd_ssthresh, acked);
+		/* A window that has grown back has shown that the path carries it. */
+		if (flow->doubted && tp->snd_cwnd >= flow->bdp)
+			flow->doubted = 0;
+		if (settings.start_at_rate && flow->share != own_rate(sk))
+			guide(sk, flow);
 	}
 	flow->una = tp->snd_una;
 	flow->lost = tp->lost;
@@ -285,10 +343,13 @@ u32 MEMBER(hybla_ssthresh)(u64 *ctx)
 	flow->loss_delivered = flow->delivered;
 	if (settings.loss_tolerance_q16) {
 		flow->recovery = TOLERATED;
+		if (guided(flow))
+			return hybla_fit(hybla_kept(tp->snd_cwnd, flow->carried_max), flow->bdp,
+					 flow->window_max, 1);
 		return hybla_kept(tp->snd_cwnd, flow->carried_max);
 	}
 	flow->recovery = REDUCING;
-	return hybla_after_loss(tp->snd_cwnd);
+	return fallen(flow);
 }
 
 /* Marked packets are no radio's doing: half. */
@@ -299,19 +360,27 @@ void MEMBER(hybla_set_state)(u64 *ctx)
 	if ((u8)ctx[1] != CA_CWR)
 		return;
 	flow->recovery = REDUCING;
-	tcp_of(sock_of(ctx))->snd_ssthresh = hybla_after_loss(flow->loss_window);
+	tcp_of(sock_of(ctx))->snd_ssthresh = fallen(flow);
 }
 
-/* The timer has fired, and the kernel has asked for the threshold as for any loss. */
+/*
+ * The first segment leaves after nothing was in flight: the flow starts, or starts again. Or the timer
+ * has fired, and the kernel has asked for the threshold as for any loss.
+ */
 void MEMBER(hybla_cwnd_event)(u64 *ctx)
 {
-	struct tcp_sock *tp = tcp_of(sock_of(ctx));
-	struct flow *flow = state_of(sock_of(ctx), struct flow);
+	struct sock *sk = sock_of(ctx);
+	struct tcp_sock *tp = tcp_of(sk);
+	struct flow *flow = state_of(sk, struct flow);
+	u32 event = (u32)ctx[1];
 
-	if ((u32)ctx[1] != EVENT_LOSS)
+	if (event == EVENT_TX_START && settings.start_at_rate &&
+	    inet_connection_sock_icsk_ca_state(&tp->inet_conn) < CA_CWR)
+		guide(sk, flow);
+	if (event != EVENT_LOSS)
 		return;
 	flow->recovery = NO_RECOVERY;
-	tp->snd_ssthresh = hybla_after_loss(flow->loss_window);
+	tp->snd_ssthresh = fallen(flow);
 	/* The path may be another one now: the next samples decide afresh. */
 	hybla_min_rtt_clear(&flow->min_rtt, now_ms(tp));
 }

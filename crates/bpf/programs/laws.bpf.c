@@ -106,6 +106,18 @@ LAW_PROGRAM(hybla_kept)
 	return 1;
 }
 
+LAW_PROGRAM(hybla_fit)
+{
+	OUT(0) = hybla_fit(IN(0), IN(1), IN(2), IN(3));
+	return 1;
+}
+
+LAW_PROGRAM(hybla_retreat)
+{
+	OUT(0) = hybla_retreat(IN(0), IN(1));
+	return 1;
+}
+
 LAW_PROGRAM(hybla_tolerated)
 {
 	OUT(0) = hybla_tolerated(IN(0), IN(1), IN(2));

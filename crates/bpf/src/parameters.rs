@@ -56,6 +56,10 @@ pub struct HyblaBounds {
     ///
     /// Range: 0 (the paper's halving at every loss) to 0.1.
     pub loss_tolerance: f64,
+    /// Whether a socket's own `SO_MAX_PACING_RATE` is its share of the leg. Its window is then that
+    /// share's bandwidth-delay product from the first segment on, and follows it, until more is lost
+    /// than the tolerance explains.
+    pub start_at_rate: bool,
 }
 
 /// How many segments Vegas wants in the bottleneck's queue.
@@ -92,6 +96,7 @@ impl Default for HyblaBounds {
             min_rtt_window: Duration::from_secs(60),
             exit_on_delay: true,
             loss_tolerance: 0.02,
+            start_at_rate: false,
         }
     }
 }
@@ -141,6 +146,7 @@ impl Parameters {
                     .u32(self.min_rtt_window_ms()?)
                     .u32(u32::from(bounds.exit_on_delay))
                     .u32(self.loss_tolerance_q16()?)
+                    .u32(u32::from(bounds.start_at_rate))
                     .finish())
             }
             Algorithm::HyblaLinux => Ok(Layout::default().u32(self.rtt0_us()?).finish()),

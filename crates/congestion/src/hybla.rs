@@ -15,8 +15,8 @@
 mod law;
 
 pub use law::{
-    Carried, MinRtt, ONE_Q10, QUEUE_SAMPLES, RTT_NONE, Window, bdp, carried, gain_q10, kept,
-    pacing_q10, power_of_two_q16, queue_seen, rho_q10, tolerated,
+    Carried, MinRtt, ONE_Q10, QUEUE_SAMPLES, RTT_NONE, Window, bdp, carried, fit, gain_q10, kept,
+    pacing_q10, power_of_two_q16, queue_seen, retreat, rho_q10, tolerated,
 };
 
 use crate::{
@@ -38,6 +38,9 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// With a known rate, the window's bound in bandwidth-delay products, with ten binary places.
     pub window_bdp_max_q10: u32,
+    /// Whether the known rate is this flow's own share of the path: it then starts at it, paced, and
+    /// keeps to it until more is lost than the tolerance explains.
+    pub start_at_rate: bool,
     /// How long the smallest RTT counts before a larger one may replace it.
     pub min_rtt_window: Duration,
     /// The share of segments that may be lost without the window being halved, with sixteen binary
@@ -53,6 +56,7 @@ impl Default for Settings {
             window_max: 65_535,
             rate: None,
             window_bdp_max_q10: 3 * ONE_Q10 / 2,
+            start_at_rate: false,
             min_rtt_window: Duration::from_s(60),
             loss_tolerance_q16: 1311,
         }
@@ -84,6 +88,10 @@ pub struct Hybla {
     samples: u32,
     samples_min_us: u32,
     tolerating: Option<Tolerating>,
+    /// With a known rate, its segments per round trip; else 0.
+    bdp: u32,
+    /// Whether the path has been seen to carry less than the known rate.
+    doubted: bool,
 }
 
 impl Hybla {
@@ -103,7 +111,21 @@ impl Hybla {
             samples: 0,
             samples_min_us: RTT_NONE,
             tolerating: None,
+            bdp: 0,
+            doubted: false,
         }
+    }
+
+    /// Whether the window follows the known rate.
+    fn guided(&self) -> bool {
+        self.settings.start_at_rate && self.bdp > 0 && !self.doubted
+    }
+
+    /// Where more losses than a radio's leave a window.
+    fn fallen(&mut self, window: u32) -> u32 {
+        let guided = self.guided();
+        self.doubted = true;
+        if guided { retreat(window, self.carried_max) } else { reno::halve(window) }
     }
 
     /// What a change of the path's RTT changes: ρ, and with a known rate the bounds.
@@ -117,6 +139,10 @@ impl Hybla {
             let bdp = bdp(rate.bits_per_s() / 8, rtt_us, self.window.mss()).max(INITIAL_WINDOW);
             let bound = (u64::from(bdp) * u64::from(self.settings.window_bdp_max_q10)) >> 10;
             self.cwnd_max = saturated(bound).min(self.settings.window_max).max(bdp);
+            self.bdp = bdp;
+            if self.guided() {
+                self.window.cwnd = fit(self.window.cwnd, bdp, self.cwnd_max, true);
+            }
             // Only the first slow start: later thresholds come from losses.
             if self.window.ssthresh >= NO_THRESHOLD {
                 self.window.ssthresh = bdp;
@@ -191,10 +217,11 @@ impl Hybla {
         let judged = u64::from(tolerating.window) + tolerating.delivered.get() / mss;
         let lost = saturated(tolerating.lost.get().div_ceil(mss));
         if !tolerated(lost, saturated(judged), self.settings.loss_tolerance_q16) {
-            let half = reno::halve(tolerating.window);
+            let window = tolerating.window;
+            let fallen = self.fallen(window);
             self.tolerating = None;
-            self.window.cwnd = half;
-            self.window.ssthresh = half;
+            self.window.cwnd = fallen;
+            self.window.ssthresh = fallen;
         } else if !ack.app_limited {
             self.grow(0, segments);
             self.window.ssthresh = self.window.cwnd;
@@ -234,6 +261,8 @@ impl CongestionControl for Hybla {
                 if !ack.app_limited {
                     self.grow(self.window.ssthresh, segments);
                 }
+                // A window that has grown back has shown that the path carries it.
+                self.doubted &= self.window.cwnd < self.bdp;
             }
         }
     }
@@ -241,7 +270,13 @@ impl CongestionControl for Hybla {
     fn on_loss(&mut self, loss: &Loss) {
         let window = self.window.cwnd;
         let tolerant = self.settings.loss_tolerance_q16 > 0;
-        let goal = if tolerant { kept(window, self.carried_max) } else { reno::halve(window) };
+        let goal = match tolerant {
+            true if self.guided() => {
+                fit(kept(window, self.carried_max), self.bdp, self.cwnd_max, true)
+            }
+            true => kept(window, self.carried_max),
+            false => self.fallen(window),
+        };
         self.tolerating =
             tolerant.then_some(Tolerating { window, lost: loss.lost, delivered: Bytes::ZERO });
         self.window.reduce(goal, goal);
@@ -249,7 +284,8 @@ impl CongestionControl for Hybla {
     }
 
     fn on_rto(&mut self, rto: &Rto) {
-        self.window.reduce(1, reno::halve(self.window.cwnd));
+        let fallen = self.fallen(self.window.cwnd);
+        self.window.reduce(1, fallen);
         self.fraction_q20 = 0;
         self.tolerating = None;
         // After a timeout the path may be another one: the next samples decide afresh.
@@ -280,7 +316,9 @@ impl CongestionControl for Hybla {
         let srtt = self.window.srtt().filter(|srtt| !srtt.is_zero())?;
         let gain = pacing_q10(self.window.cwnd, self.window.ssthresh, self.rho_q10);
         let bytes = (u128::from(self.window.bytes().get()) * u128::from(gain)) >> 10;
-        Some(Rate::of(Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX)), srtt))
+        let pace = Rate::of(Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX)), srtt);
+        let share = self.settings.rate.filter(|_| self.settings.start_at_rate);
+        Some(share.map_or(pace, |share| pace.min(share)))
     }
 }
 

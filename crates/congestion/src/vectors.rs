@@ -30,7 +30,7 @@ pub struct Law {
 }
 
 /// Every law.
-pub const LAWS: [Law; 25] = [
+pub const LAWS: [Law; 27] = [
     Law { name: "hybla_rho", takes: 2, evaluate: |i| vec![hybla::rho_q10(i[0], i[1])] },
     Law { name: "hybla_power", takes: 1, evaluate: |i| vec![hybla::power_of_two_q16(i[0])] },
     Law { name: "hybla_gain", takes: 2, evaluate: |i| vec![hybla::gain_q10(i[0], i[1])] },
@@ -46,6 +46,12 @@ pub const LAWS: [Law; 25] = [
     Law { name: "hybla_carried", takes: 3, evaluate: |i| vec![hybla::carried(i[0], i[1], i[2])] },
     Law { name: "hybla_carried_update", takes: 5, evaluate: hybla_carried_update },
     Law { name: "hybla_kept", takes: 2, evaluate: |i| vec![hybla::kept(i[0], i[1])] },
+    Law {
+        name: "hybla_fit",
+        takes: 4,
+        evaluate: |i| vec![hybla::fit(i[0], i[1], i[2], i[3] != 0)],
+    },
+    Law { name: "hybla_retreat", takes: 2, evaluate: |i| vec![hybla::retreat(i[0], i[1])] },
     Law {
         name: "hybla_tolerated",
         takes: 3,

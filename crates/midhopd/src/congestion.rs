@@ -5,7 +5,7 @@
 
 use crate::failure::Failure;
 use midhop_bpf::{Active, HyblaBounds, Parameters, resolve};
-use midhop_pep::config::{LegPlan, Plan};
+use midhop_pep::config::{LegPlan, Plan, Start};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -85,6 +85,7 @@ fn parameters(leg: &LegPlan) -> Parameters {
     let mut parameters = Parameters {
         hybla: HyblaBounds {
             rate: leg.rate.map_or(0, |rate| rate.bits_per_s() / 8),
+            start_at_rate: leg.start == Start::Rate,
             ..HyblaBounds::default()
         },
         ..Parameters::default()

@@ -6,7 +6,7 @@ use crate::hold::Held;
 use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight, gate};
 use crate::ledger::Ledger;
 use crate::leg;
-use crate::relay::Budget;
+use crate::relay::{Budget, Pools};
 use crate::worker::{Doors, PIPES, Worker};
 use midhop_pep::config::{Accept, LegPlan, Plan};
 use nix::sys::resource::{Resource, getrlimit};
@@ -52,6 +52,7 @@ pub struct DataPlane {
     stop: watch::Sender<bool>,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
+    pools: Arc<Pools>,
     ledgers: Vec<Arc<Ledger>>,
     handover: Handover,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -81,6 +82,7 @@ impl DataPlane {
             stop,
             admission,
             budget: Arc::new(Budget::new(plan.limits.memory.get())),
+            pools: Arc::default(),
             ledgers: Vec::new(),
             threads: Vec::new(),
         };
@@ -99,11 +101,13 @@ impl DataPlane {
             let admission = this.admission.clone();
             let held = held.clone();
             let budget = this.budget.clone();
+            let pools = this.pools.clone();
             let stopped = stopped.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || {
-                    Worker::new(worker_plan, admission, held, budget, ledger)?.run(doors, stopped)
+                    Worker::new(worker_plan, admission, held, budget, pools, ledger)?
+                        .run(doors, stopped)
                 })
                 .map_err(StartError::Thread)?;
             this.threads.push(thread);
@@ -144,6 +148,11 @@ impl DataPlane {
     /// What all flows may hold, and what they do.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// How flows divide the legs of known rate.
+    pub fn pools(&self) -> &Arc<Pools> {
+        &self.pools
     }
 
     /// Lets new flows follow another plan; live ones keep theirs. A leg that is new has no listener

@@ -105,7 +105,7 @@ impl Flow {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
         let book = FlowBook::new(self.ends, self.client_leg(), self.server_leg());
-        let stages = Stages::of(self.client_leg(), self.server_leg());
+        let stages = Stages::of(self.client_leg(), self.server_leg(), &self.worker.desk);
         let Self { worker, client, .. } = self;
         carry(&worker, client, server, book, stages).await;
         drop(ticket);

@@ -75,7 +75,7 @@ pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Ask
                     worker.ledger.flows.add(1);
                     let ends = Ends { client: from, server: to };
                     let book = FlowBook::new(ends, &client_leg, &server_leg);
-                    let stages = Stages::of(&client_leg, &server_leg);
+                    let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
                     carry(&worker, client, server, book, stages).await;
                 }
                 (Err(error), _) | (_, (Err(error), _) | (_, Err(error))) => {

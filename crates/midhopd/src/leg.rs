@@ -7,7 +7,7 @@ mod sample;
 
 pub use egress::{Egress, name_of};
 pub use refusal::{Failure, Refusal};
-pub use sample::Sample;
+pub use sample::{Backlog, Sample};
 
 use crate::flow::Ends;
 use crate::intercept::Segment;

@@ -118,6 +118,16 @@ impl Source {
             encoder,
             ("leg_rtt_min", "Shortest round-trip time seen on a leg", seconds),
             |leg| Some(ConstGauge::new(leg.rtt_min?.as_s_f64())),
+        )?;
+        self.leg_family(
+            encoder,
+            ("leg_senders", "Flows that divide a leg's rate now", None),
+            |leg| Some(ConstGauge::new(leg.senders?)),
+        )?;
+        self.leg_family(
+            encoder,
+            ("leg_share_bits_per_second", "What each of them may send at most", None),
+            |leg| Some(ConstGauge::new(leg.share?.bits_per_s())),
         )
     }
 
@@ -164,7 +174,7 @@ fn family<L: EncodeLabelSet, M: EncodeMetric>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midhop_units::Bytes;
+    use midhop_units::{Bytes, Rate};
 
     /// A table row per metric, no more and no fewer.
     #[test]
@@ -175,7 +185,13 @@ mod tests {
             .map(|(name, _)| name)
             .collect();
         let millisecond = Some(Duration::from_ms(1));
-        let leg = LegSnapshot { rtt: millisecond, rtt_min: millisecond, ..LegSnapshot::default() };
+        let leg = LegSnapshot {
+            rtt: millisecond,
+            rtt_min: millisecond,
+            senders: Some(1),
+            share: Some(Rate::from_mbit_per_s(1)),
+            ..LegSnapshot::default()
+        };
         let once = BTreeMap::from([("x".to_owned(), 1)]);
         let snapshot = Snapshot {
             refused_total: once.clone(),

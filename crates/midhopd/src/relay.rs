@@ -4,6 +4,7 @@ mod budget;
 mod count;
 mod direction;
 mod pipe;
+mod share;
 
 use crate::flow::{Broken, Side};
 use crate::ledger::{FlowBook, Ledger};
@@ -13,6 +14,8 @@ use direction::Direction;
 use midhop_pep::config::LegPlan;
 use midhop_pep::credit::Shares;
 pub use pipe::PipePool;
+pub use share::Pools;
+use share::Share;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
@@ -30,26 +33,38 @@ pub struct Desk {
     pub pipes: PipePool,
     /// What all flows of all workers may hold.
     pub budget: Arc<Budget>,
+    /// How the flows of all workers divide the legs of known rate.
+    pub pools: Arc<Pools>,
     /// Where waits are booked.
     pub ledger: Arc<Ledger>,
 }
 
-/// The most bytes that may wait between the two sockets of a flow, by the leg that they feed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What may be between the two sockets of a flow, by the leg that it feeds.
+#[derive(Debug)]
 pub struct Stages {
-    /// On their way to the client.
-    pub client: usize,
-    /// On their way to the server.
-    pub server: usize,
+    /// On its way to the client.
+    pub client: Stage,
+    /// On its way to the server.
+    pub server: Stage,
+}
+
+/// What one direction of a flow may hold and send.
+#[derive(Debug)]
+pub struct Stage {
+    /// Unit: bytes. The most that waits between the sockets.
+    pub bytes: usize,
+    /// Its part in the leg's rate, where that is divided.
+    share: Option<Box<Share>>,
 }
 
 impl Desk {
     /// A desk for one worker, which lends at most `pipes` pipes.
-    pub fn new(pipes: usize, budget: Arc<Budget>, ledger: Arc<Ledger>) -> Self {
+    pub fn new(pipes: usize, budget: Arc<Budget>, pools: Arc<Pools>, ledger: Arc<Ledger>) -> Self {
         Self {
             scratch: RefCell::new(vec![0; 64 << 10].into_boxed_slice()),
             pipes: PipePool::new(pipes),
             budget,
+            pools,
             ledger,
         }
     }
@@ -57,9 +72,10 @@ impl Desk {
 
 impl Stages {
     /// The stages of a flow between two legs.
-    pub fn of(client: &LegPlan, server: &LegPlan) -> Self {
-        let stage = |leg: &LegPlan| {
-            usize::try_from(Shares::of(leg.buffer).stage.get()).unwrap_or(usize::MAX)
+    pub fn of(client: &LegPlan, server: &LegPlan, desk: &Desk) -> Self {
+        let stage = |leg: &LegPlan| Stage {
+            bytes: usize::try_from(Shares::of(leg.buffer).stage.get()).unwrap_or(usize::MAX),
+            share: Share::of(leg, &desk.pools),
         };
         Self { client: stage(client), server: stage(server) }
     }

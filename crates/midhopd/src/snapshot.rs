@@ -6,10 +6,10 @@ use crate::{
     admission::Admission,
     daemon::DataPlane,
     ledger::{Count, FlowBook, Ledger, LegBook},
-    relay::Budget,
+    relay::{Budget, Pools},
 };
 use midhop_pep::config::Plan;
-use midhop_units::{Bytes, Duration};
+use midhop_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
 use tokio::sync::watch;
@@ -23,6 +23,7 @@ pub struct Source {
     ledgers: Vec<Arc<Ledger>>,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
+    pools: Arc<Pools>,
     plan: watch::Receiver<Arc<Plan>>,
 }
 
@@ -33,6 +34,7 @@ impl Source {
             ledgers: data_plane.ledgers().to_vec(),
             admission: data_plane.admission().clone(),
             budget: data_plane.budget().clone(),
+            pools: data_plane.pools().clone(),
             plan: data_plane.plan(),
         }
     }
@@ -82,6 +84,12 @@ impl Source {
         }
         for (name, book) in self.ledgers.iter().flat_map(|ledger| ledger.legs()) {
             legs.entry(name).or_default().add(&book);
+        }
+        for (name, pool) in self.pools.all() {
+            if let Some(leg) = legs.get_mut(&name) {
+                leg.senders = Some(pool.senders());
+                leg.share = Some(pool.share());
+            }
         }
         legs
     }
@@ -165,6 +173,10 @@ pub struct LegSnapshot {
     pub rtt_min: Option<Duration>,
     /// Round-trip times sampled.
     pub rtt_samples_total: u64,
+    /// Where its rate is divided: flows that have more to send into it than they may.
+    pub senders: Option<u64>,
+    /// What each of them may send at most.
+    pub share: Option<Rate>,
 }
 
 impl LegSnapshot {

@@ -8,7 +8,7 @@ use crate::hold::{Held, hold};
 use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
-use crate::relay::{Budget, Desk};
+use crate::relay::{Budget, Desk, Pools};
 use crate::watch::Watch;
 use midhop_pep::config::{LegPlan, Plan};
 use std::io;
@@ -49,9 +49,10 @@ impl Worker {
         admission: Arc<Admission>,
         held: Arc<Held>,
         budget: Arc<Budget>,
+        pools: Arc<Pools>,
         ledger: Arc<Ledger>,
     ) -> io::Result<Self> {
-        let desk = Desk::new(PIPES, budget, ledger.clone());
+        let desk = Desk::new(PIPES, budget, pools, ledger.clone());
         let watch = Watch::default();
         Ok(Self { plan, admission, held, ledger, desk, watch, egress: Egress::open()? })
     }

@@ -2,6 +2,7 @@
 
 use midhop_pep::config::{
     Accept, Action, Config, Dscp, Keepalive, Leg, LegOverride, Match, OneOrMany, Plan, Ports, Rule,
+    Start,
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +79,8 @@ fn every_key_is_in_the_example() {
         rtt0: time,
         rate,
         rtt: time,
+        share: Some(true),
+        start: Some(Start::Rate),
         pacing: rate,
         buffer: Some(Bytes::new(1)),
         keepalive: Keepalive::default(),

@@ -146,6 +146,12 @@ pub struct Leg {
     /// Its round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Duration>,
+    /// Whether the flows that send into the leg divide `rate`; unset: yes where `rate` is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<bool>,
+    /// How a flow begins; unset: at its share where `rate` and `rtt` are given and `congestion` can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
     /// The fastest that one flow may send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Rate>,
@@ -154,6 +160,17 @@ pub struct Leg {
     pub buffer: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,
+}
+
+/// How a flow begins to send into a leg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// As the congestion control does: slowly, until it knows the path.
+    #[default]
+    Slow,
+    /// At its share of the leg's rate, paced. Our Hybla can.
+    Rate,
 }
 
 /// TCP keep-alive of a leg.

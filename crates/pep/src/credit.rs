@@ -13,6 +13,8 @@ use midhop_units::{Bytes, Duration, Rate};
 const STAGE_MAX: Bytes = Bytes::new(1 << 20);
 /// The kernel takes one more segment, as large as they get, once a send queue has any room.
 const OVERSHOOT: Bytes = Bytes::new(64 << 10);
+/// What a sender needs at hand to go on while more is fetched.
+const UNSENT_LEAST: Bytes = Bytes::new(64 << 10);
 /// The stage of a leg whose buffer is left to the kernel.
 const STAGE_UNMEASURED: Bytes = STAGE_MAX;
 
@@ -24,6 +26,8 @@ pub struct Shares {
     /// What the leg's socket may hold that its far end has not acknowledged; none: as the kernel
     /// measures.
     pub send: Option<Bytes>,
+    /// Of that, what may wait unsent: the rest is room for what waits behind a lost segment. None: all.
+    pub unsent: Option<Bytes>,
     /// The largest window that the leg's socket may offer; none: as the kernel measures.
     pub receive: Option<Bytes>,
 }
@@ -33,12 +37,13 @@ impl Shares {
     /// round-trip time.
     pub fn of(buffer: Option<Bytes>) -> Self {
         let Some(buffer) = buffer else {
-            return Self { stage: STAGE_UNMEASURED, send: None, receive: None };
+            return Self { stage: STAGE_UNMEASURED, send: None, unsent: None, receive: None };
         };
         let stage = Bytes::new(buffer.get() / 4).min(STAGE_MAX);
         let overshoot = Bytes::new(buffer.get() / 8).min(OVERSHOOT);
         let send = buffer.saturating_sub(stage).saturating_sub(overshoot);
-        Self { stage, send: Some(send), receive: Some(buffer) }
+        let unsent = Bytes::new(send.get() / 16).max(UNSENT_LEAST).min(send);
+        Self { stage, send: Some(send), unsent: Some(unsent), receive: Some(buffer) }
     }
 
     /// The same, with this bound on the window that the leg's socket may offer.
@@ -69,6 +74,7 @@ mod tests {
             let send = shares.send.expect("a bound");
             prop_assert!(shares.stage + send <= Bytes::new(bytes));
             prop_assert!(send.get() >= bytes / 8 * 5);
+            prop_assert!(shares.unsent <= shares.send && shares.unsent >= Some(send.min(UNSENT_LEAST)));
             prop_assert!(shares.receive <= Some(Bytes::new(bytes)));
         }
 

@@ -9,3 +9,4 @@
 pub mod config;
 pub mod credit;
 pub mod policy;
+pub mod share;

@@ -191,6 +191,26 @@ LAW u32 hybla_kept(u32 cwnd, u32 carried)
 	return most(least(cwnd, carried), hybla_after_loss(cwnd));
 }
 
+/*
+ * The window of a flow whose share of the path is known, `bdp` segments per round trip: at least that
+ * while the share is believed, and never more than `bound`.
+ */
+LAW u32 hybla_fit(u32 cwnd, u32 bdp, u32 bound, u32 believed)
+{
+	return least(believed ? most(cwnd, bdp) : cwnd, bound);
+}
+
+/*
+ * The window of such a flow after more losses than a radio's: half, and since the window was taken
+ * from a configured rate, no more than the path has been seen to carry (RFC 9959's safe retreat).
+ */
+LAW u32 hybla_retreat(u32 cwnd, u32 carried)
+{
+	u32 half = hybla_after_loss(cwnd);
+
+	return carried ? most(least(half, carried), HYBLA_WINDOW_MIN) : half;
+}
+
 /* Whether `lost` among `segments` is no more than chance and the tolerance explain. */
 LAW int hybla_tolerated(u32 lost, u32 segments, u32 tolerance_q16)
 {

@@ -145,6 +145,19 @@ pub fn kept(cwnd: u32, carried: u32) -> u32 {
     cwnd.min(carried).max(reno::halve(cwnd))
 }
 
+/// The window of a flow whose share of the path is known, `bdp` segments per round trip: at least that
+/// while the share is believed, and never more than `bound`.
+pub fn fit(cwnd: u32, bdp: u32, bound: u32, believed: bool) -> u32 {
+    if believed { cwnd.max(bdp).min(bound) } else { cwnd.min(bound) }
+}
+
+/// The window of such a flow after more losses than a radio's: half, and since the window was taken
+/// from a configured rate, no more than the path has been seen to carry (RFC 9959's safe retreat).
+pub fn retreat(cwnd: u32, carried: u32) -> u32 {
+    let half = reno::halve(cwnd);
+    if carried == 0 { half } else { half.min(carried).max(reno::WINDOW_MIN) }
+}
+
 /// Whether `lost` among `segments` is no more than chance and the tolerance explain.
 pub fn tolerated(lost: u32, segments: u32, tolerance_q16: u32) -> bool {
     u64::from(lost) <= 1 + ((u64::from(segments) * u64::from(tolerance_q16)) >> 16)

@@ -17,6 +17,9 @@ pub fn bound(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     if let Some(bytes) = shares.send {
         hold(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, int(bytes) / 2)?;
     }
+    if let Some(bytes) = shares.unsent {
+        sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, int(bytes))?;
+    }
     Ok(())
 }
 

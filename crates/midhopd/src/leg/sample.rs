@@ -36,6 +36,27 @@ impl Sample {
     }
 }
 
+/// What a connection has still to send, and what it has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backlog {
+    /// Unit: bytes. Written, and not sent even once.
+    pub unsent: u32,
+    /// Unit: bytes, in whole segments. Acknowledged in order or out of it.
+    pub delivered: u64,
+}
+
+impl Backlog {
+    /// Asks the kernel.
+    pub fn of(socket: impl AsFd) -> Option<Self> {
+        let mut buffer = [0; 280];
+        let info = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer).ok()?;
+        let segments = u64::from(u32::from_ne_bytes(at(info, 192)?));
+        let segment = u64::from(u32::from_ne_bytes(at(info, 16)?));
+        let unsent = u32::from_ne_bytes(at(info, 144)?);
+        Some(Self { unsent, delivered: segments * segment })
+    }
+}
+
 fn at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
@@ -56,6 +77,13 @@ mod tests {
         let sample = Sample::of(&far).expect("a measured connection");
         assert_eq!((sample.received, sample.retransmissions), (1000, 0));
         assert!(sample.rtt_us > 0 && sample.rtt_min_us < 1_000_000);
+        let before = Backlog::of(&near).expect("an answer");
+        assert!(before.delivered > 0 && before.unsent == 0, "{before:?}");
+        // Nobody reads: the window closes, and what is written then waits.
+        near.set_nonblocking(true)?;
+        while near.write(&[1; 64 << 10]).is_ok() {}
+        let after = Backlog::of(&near).expect("an answer");
+        assert!(after.delivered > before.delivered && after.unsent > 0, "{after:?}");
         Ok(())
     }
 }

@@ -7,9 +7,10 @@
 //! Invariants: bytes leave in the order in which they came; the end of the stream is passed on only
 //! after the last byte; at most the direction's stage waits.
 
-use super::Desk;
 use super::count::Count;
 use super::pipe::Pipe;
+use super::share::Share;
+use super::{Desk, Stage};
 use crate::flow::{Broken, Side};
 use crate::ledger::Count as Tally;
 use nix::errno::Errno;
@@ -63,20 +64,22 @@ pub struct Direction {
     done: bool,
     bytes: u64,
     count: Count,
+    share: Option<Box<Share>>,
 }
 
 impl Direction {
-    /// The direction of what `from` sends, of which at most `stage` bytes wait here.
-    pub fn new(from: Side, stage: usize) -> Self {
+    /// The direction of what `from` sends.
+    pub fn new(from: Side, stage: Stage) -> Self {
         Self {
             from,
             waiting: Waiting::Nothing,
-            stage,
+            stage: stage.bytes,
             bulk: false,
             ended: false,
             done: false,
             bytes: 0,
             count: Count::default(),
+            share: stage.share,
         }
     }
 
@@ -101,6 +104,9 @@ impl Direction {
         }
         let waits = self.waiting.bytes();
         self.count.follow(cx, waits, self.bytes, from, to, &desk.budget);
+        if let Some(share) = &mut self.share {
+            share.follow(cx, waits, to);
+        }
         outcome
     }
 
@@ -150,7 +156,7 @@ impl Direction {
                 Err(error) => return Poll::Ready(Err(self.broken_near(error))),
             }
             let result =
-                if self.bulk { self.splice_in(from, desk) } else { self.copy(from, to, desk) };
+                if self.bulk { self.splice_in(from, to, desk) } else { self.copy(from, to, desk) };
             match result {
                 Ok(moved) => return Poll::Ready(Ok(moved)),
                 Err(Fault::Near(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -185,6 +191,9 @@ impl Direction {
         }
         self.bulk = count == scratch.len();
         let bytes = &scratch[..count];
+        if let Some(share) = &mut self.share {
+            share.before_write(count, to);
+        }
         let written = loop {
             match send(to.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
                 Ok(written) => break written,
@@ -200,7 +209,7 @@ impl Direction {
         Ok(count)
     }
 
-    fn splice_in(&mut self, from: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
+    fn splice_in(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
         let Some(pipe) = desk.pipes.take() else {
             self.bulk = false;
             return Ok(0);
@@ -218,6 +227,9 @@ impl Direction {
             }
             Ok(count) => {
                 self.bulk = count >= BULK_BYTES;
+                if let Some(share) = &mut self.share {
+                    share.before_write(count, to);
+                }
                 self.waiting = Waiting::Piped { pipe, bytes: count };
                 Ok(count)
             }

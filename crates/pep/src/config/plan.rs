@@ -1,6 +1,6 @@
 //! The configuration as resolved: what the daemon works from, with nothing left to check.
 
-use super::{Admin, Daemon, Explicit, Intercept, Keepalive, Limits, Log};
+use super::{Admin, Daemon, Explicit, Intercept, Keepalive, Limits, Log, Start};
 use crate::policy::{Decision, Policy};
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};
@@ -51,6 +51,10 @@ pub struct LegPlan {
     pub rate: Option<Rate>,
     /// Its round-trip time, where it was said.
     pub rtt: Option<Duration>,
+    /// Whether the flows that send into it divide its rate, which is then known.
+    pub share: bool,
+    /// How a flow begins.
+    pub start: Start,
     /// The fastest that one flow may send.
     pub pacing: Option<Rate>,
     /// What a flow may hold for this leg: as written, else from `rate` and `rtt`, never below

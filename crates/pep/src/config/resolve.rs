@@ -1,6 +1,6 @@
 //! From what was written to what is meant: every number checked, every name looked up, once.
 
-use super::{Action, Config, Keepalive, Leg, LegPlan, Plan, Rule};
+use super::{Action, Config, Keepalive, Leg, LegPlan, Plan, Rule, Start};
 use crate::credit;
 use crate::policy::{Policy, PolicyRule};
 use ipnet::IpNet;
@@ -12,6 +12,8 @@ use std::{collections::BTreeMap, fmt::Display, net::SocketAddr};
 const INTERFACE_BYTES_MAX: usize = 15;
 /// The longest name that the kernel gives a congestion control.
 const CONGESTION_BYTES_MAX: usize = 15;
+/// The congestion control that can begin at a rate.
+const CONGESTION_STARTS_AT_RATE: &str = "hybla";
 /// A socket buffer below one page moves hardly more than a segment at a time.
 const BUFFER_MIN: Bytes = Bytes::new(4096);
 /// TCP's keep-alive times are whole seconds in 15 bits.
@@ -208,6 +210,7 @@ fn resolve_leg(
             "choose another name; prefixes = [\"0.0.0.0/0\", \"::/0\"] takes everything",
         );
     }
+    let (share, start) = resolve_share(key, &leg)?;
     let interface = match (leg.interface, leg.prefixes.is_empty()) {
         (None, true) => {
             check_interface(key, &name).map_err(|error| ResolveError {
@@ -265,11 +268,47 @@ fn resolve_leg(
         rtt0: leg.rtt0,
         rate: leg.rate,
         rtt: leg.rtt,
+        share,
+        start,
         pacing: leg.pacing,
         buffer: leg.buffer.or(in_flight),
         window: None,
         keepalive: leg.keepalive,
     })
+}
+
+/// Whether a leg's flows divide its rate, and how they begin.
+fn resolve_share(key: &KeyPath, leg: &Leg) -> Result<(bool, Start), ResolveError> {
+    let share = leg.share.unwrap_or(leg.rate.is_some());
+    if share && leg.rate.is_none() {
+        return fault(
+            &key.join("share"),
+            "there is no rate to divide",
+            "set `rate` to what the link carries",
+        );
+    }
+    let known = share && leg.rtt.is_some();
+    let able = leg.congestion.as_deref() == Some(CONGESTION_STARTS_AT_RATE);
+    let start = match leg.start {
+        None if known && able => Start::Rate,
+        None => Start::Slow,
+        Some(Start::Rate) if !known => {
+            return fault(
+                &key.join("start"),
+                "a flow cannot begin at a share that nobody knows",
+                "set `rate` and `rtt`, and leave `share` as it is",
+            );
+        }
+        Some(Start::Rate) if !able => {
+            return fault(
+                &key.join("start"),
+                "only our Hybla begins at a rate",
+                format!("set congestion = \"{CONGESTION_STARTS_AT_RATE}\", or start = \"slow\""),
+            );
+        }
+        Some(start) => start,
+    };
+    Ok((share, start))
 }
 
 fn other_leg() -> LegPlan {
@@ -282,6 +321,8 @@ fn other_leg() -> LegPlan {
         rtt0: None,
         rate: None,
         rtt: None,
+        share: false,
+        start: Start::Slow,
         pacing: None,
         buffer: None,
         window: None,
@@ -370,7 +411,13 @@ fn resolve_rule(key: &KeyPath, rule: Rule, legs: &[LegPlan]) -> Result<PolicyRul
         if let Some(pacing) = wanted.pacing {
             positive(&key.join("pacing"), pacing, Rate::ZERO, "leave it out for no cap")?;
         }
+        let start = match wanted.congestion.as_deref() {
+            Some(CONGESTION_STARTS_AT_RATE) if leg.share && leg.rtt.is_some() => Start::Rate,
+            Some(_) => Start::Slow,
+            None => leg.start,
+        };
         overridden.push(LegPlan {
+            start,
             congestion: wanted.congestion.or_else(|| leg.congestion.clone()),
             pacing: wanted.pacing.or(leg.pacing),
             ..leg.clone()

@@ -1,6 +1,7 @@
 //! Configurations that make sense, and those that do not.
 
 use super::*;
+use crate::policy::FlowKey;
 use proptest::prelude::*;
 use std::net::IpAddr;
 
@@ -91,6 +92,34 @@ fn a_near_source_is_offered_what_keeps_the_far_leg_full_and_no_more() {
 }
 
 #[test]
+fn a_known_leg_is_shared_and_hybla_starts_at_its_share_unless_told() {
+    let of = |text: &str| {
+        let plan = plan(&format!("[legs.s]\nrate = \"20 Mbit/s\"\n{text}"));
+        (plan.legs[0].share, plan.legs[0].start)
+    };
+    assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"hybla\""), (true, Start::Rate));
+    assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"bbr\""), (true, Start::Slow));
+    assert_eq!(of("congestion = \"hybla\""), (true, Start::Slow), "no round trip is known");
+    let told = "rtt = \"600 ms\"\ncongestion = \"hybla\"\n";
+    assert_eq!(of(&format!("{told}start = \"slow\"")), (true, Start::Slow));
+    assert_eq!(of(&format!("{told}share = false")), (false, Start::Slow));
+    assert_eq!(plan("[legs.s]\nrtt = \"600 ms\"").legs[0].start, Start::Slow);
+    let plan = plan(
+        "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\ncongestion = \"hybla\"\n\
+         [[rules]]\nmatch = { destination_port = 80 }\naction = \"split\"\nlegs.s = { congestion = \"bbr\" }",
+    );
+    let flow = FlowKey {
+        source: ([10, 0, 0, 1], 1).into(),
+        destination: ([10, 0, 0, 2], 80).into(),
+        interface: None,
+        dscp: 0,
+    };
+    let decision = plan.policy.decide(&flow);
+    let leg = plan.leg(&decision, flow.destination.ip(), Some("s"));
+    assert_eq!((leg.congestion.as_deref(), leg.start), (Some("bbr"), Start::Slow));
+}
+
+#[test]
 fn a_small_product_of_rate_and_rtt_still_gives_the_least_buffer() {
     let plan = plan("[legs.lan0]\nrate = \"1 Mbit/s\"\nrtt = \"1 ms\"");
     assert_eq!(plan.legs[0].buffer, Some(plan.limits.flow_buffer));
@@ -101,6 +130,13 @@ fn impossible_values_are_refused_by_key() {
     for (text, key, part) in [
         ("[legs.s]\nrate = \"0 bit/s\"", "legs.s.rate", "not above zero"),
         ("[legs.s]\npacing = \"0 bit/s\"", "legs.s.pacing", "not above zero"),
+        ("[legs.s]\nshare = true", "legs.s.share", "no rate to divide"),
+        ("[legs.s]\nrate = \"1 Mbit/s\"\nstart = \"rate\"", "legs.s.start", "nobody knows"),
+        (
+            "[legs.s]\nrate = \"1 Mbit/s\"\nrtt = \"1 s\"\nstart = \"rate\"",
+            "legs.s.start",
+            "only our Hybla",
+        ),
         ("[legs.s]\nrtt = \"0 s\"", "legs.s.rtt", "not above zero"),
         ("[legs.s]\nrtt = \"600 s\"", "legs.s.rtt", "longer than a minute"),
         ("[legs.s]\nbuffer = \"4095 B\"", "legs.s.buffer", "less than 4096"),

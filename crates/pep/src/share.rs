@@ -1,0 +1,126 @@
+//! How the flows that send into a leg of known rate divide it.
+//!
+//! A flow that has more to send than it may is greedy and gets an equal part of what the others leave.
+//! One that for a while took less than half of its part, because its far end or the path lets it have
+//! no more, is limited, and only twice what it took is kept for it, so that it can still come up.
+//! Source: max-min fairness (D. Bertsekas, R. Gallager, Data Networks, 2nd ed. 1992, §6.5.2); differs: one leg, and
+//! demands that are measured instead of told.
+//!
+//! Invariant: the shares of greedy flows with the demands of limited ones never exceed what the leg
+//! carries, but for the [`floor`].
+
+use midhop_units::{Bytes, Duration, Rate};
+
+/// What a flow may send at once without knowing anything: RFC 6928's ten segments.
+const START: Bytes = Bytes::new(15_000);
+/// The round-trip time of a leg of which none is told.
+const RTT_UNKNOWN: Duration = Duration::from_ms(100);
+
+/// What a flow wants of its leg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demand {
+    /// All it can get.
+    Greedy,
+    /// Not more than this.
+    Limited(Rate),
+}
+
+impl Demand {
+    /// What a flow wants that moved data at `measured` while it had more to send and might have
+    /// sent at `share`.
+    pub fn of(measured: Rate, share: Rate) -> Self {
+        let twice = Rate::from_bits_per_s(measured.bits_per_s().saturating_mul(2));
+        if twice < share { Self::Limited(twice) } else { Self::Greedy }
+    }
+}
+
+/// What all flows want of a leg together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Demands {
+    /// Flows that want all they can get.
+    pub greedy: u64,
+    /// Flows that want a certain rate.
+    pub limited: u64,
+    /// What those want together.
+    pub limited_rate: Rate,
+}
+
+impl Demands {
+    /// What a greedy flow may send of `payload`, never less than `least`.
+    pub fn share(&self, payload: Rate, least: Rate) -> Rate {
+        let all = payload.bits_per_s();
+        let left = all.saturating_sub(self.limited_rate.bits_per_s()) / self.greedy.max(1);
+        let equal = all / (self.greedy + self.limited).max(1);
+        Rate::from_bits_per_s(left.max(equal)).max(least)
+    }
+}
+
+/// What of a leg's rate is the flows' own data: all but a twentieth, which goes for headers and for
+/// acknowledgements of the other way.
+pub fn payload(rate: Rate) -> Rate {
+    Rate::from_bits_per_s(rate.bits_per_s() - rate.bits_per_s() / 20)
+}
+
+/// The least that a flow may send: what any flow starts with, each round trip. Beyond as many flows
+/// as that fills the leg with, congestion control divides it.
+pub fn floor(rate: Rate, rtt: Option<Duration>) -> Rate {
+    Rate::of(START, rtt.unwrap_or(RTT_UNKNOWN)).min(payload(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mbit(rate: u64) -> Rate {
+        Rate::from_mbit_per_s(rate)
+    }
+
+    #[test]
+    fn greedy_flows_share_what_limited_ones_leave() {
+        let demands = |greedy, limited, rate| Demands { greedy, limited, limited_rate: mbit(rate) };
+        let share = |demands: Demands| demands.share(mbit(20), Rate::ZERO);
+        assert_eq!(share(demands(0, 0, 0)), mbit(20), "the first flow's prospect");
+        assert_eq!(share(demands(1, 0, 0)), mbit(20));
+        assert_eq!(share(demands(4, 0, 0)), mbit(5));
+        assert_eq!(share(demands(4, 1, 4)), mbit(4));
+        // Demands of another time are worth no more than an equal part each.
+        assert_eq!(share(demands(1, 1, 30)), mbit(10));
+        assert_eq!(demands(40, 0, 0).share(mbit(20), mbit(1)), mbit(1));
+    }
+
+    #[test]
+    fn who_takes_less_than_half_of_its_share_is_limited() {
+        assert_eq!(Demand::of(mbit(5), mbit(10)), Demand::Greedy);
+        assert_eq!(Demand::of(mbit(4), mbit(10)), Demand::Limited(mbit(8)));
+        assert_eq!(Demand::of(Rate::ZERO, mbit(10)), Demand::Limited(Rate::ZERO));
+    }
+
+    #[test]
+    fn the_floor_is_a_start_per_round_trip_within_the_leg() {
+        let at = |rate, ms| floor(mbit(rate), Some(Duration::from_ms(ms)));
+        assert_eq!(at(20, 600), Rate::from_bits_per_s(200_000));
+        assert_eq!(at(1, 10), payload(mbit(1)));
+        assert_eq!(floor(mbit(20), None), Rate::from_bits_per_s(1_200_000));
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_given_than_there_is(
+            rate in 1u64..1 << 40,
+            greedy in 0u64..1 << 20,
+            limited in proptest::collection::vec(0u64..1 << 40, 0..20),
+        ) {
+            // Whoever is limited was so against a share of its time, which was at most an equal part
+            // of the present.
+            let number = limited.len() as u64;
+            let equal = rate / (greedy + number).max(1);
+            let limited_rate = limited.iter().map(|rate| rate % (equal + 1)).sum();
+            let limited_rate = Rate::from_bits_per_s(limited_rate);
+            let demands = Demands { greedy, limited: number, limited_rate };
+            let share = demands.share(Rate::from_bits_per_s(rate), Rate::ZERO).bits_per_s();
+            prop_assert!(share * greedy + limited_rate.bits_per_s() <= rate);
+            prop_assert!(share >= equal);
+        }
+    }
+}
