@@ -4,10 +4,10 @@
 //! a file was wrong. Standard output carries data only; progress and errors go to standard error.
 
 mod commands;
-mod failure;
 
 use clap::Parser;
 use commands::Command;
+use midhop_failure as failure;
 use std::process::ExitCode;
 
 /// Real TCP over emulated satellite links: run scenarios, measure, report.
@@ -30,6 +30,6 @@ fn main() -> ExitCode {
     };
     match arguments.command.run() {
         Ok(code) => code,
-        Err(error) => failure::report(&error),
+        Err(error) => failure::report(error.as_ref()),
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::{
     doctor,
-    failure::{Failure, USAGE},
+    failure::{self, Failure, USAGE},
     logging, run,
 };
 use clap::{Args, Parser, Subcommand};
@@ -88,7 +88,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
         Command::Doctor(arguments) => doctor::examine(arguments.json),
     };
-    done.unwrap_or_else(|failure| failure.report())
+    done.unwrap_or_else(|failure| failure::report(&failure))
 }
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {

@@ -24,7 +24,6 @@ pub mod congestion;
 pub mod daemon;
 pub mod doctor;
 pub mod explicit;
-pub mod failure;
 pub mod flow;
 pub mod handover;
 pub mod hold;
@@ -42,3 +41,5 @@ pub mod snapshot;
 mod sockopt;
 pub mod watch;
 pub mod worker;
+
+pub use midhop_failure as failure;

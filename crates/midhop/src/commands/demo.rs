@@ -35,9 +35,9 @@ pub struct Demo {
 impl Demo {
     /// Runs the demo. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut scenario = Scenario::parse(FILE, SCENARIO).map_err(Failure::usage)?;
+        let mut scenario = Scenario::parse(FILE, SCENARIO).map_err(Failure::from)?;
         for assignment in &self.set {
-            scenario.set(assignment).map_err(Failure::usage)?;
+            scenario.set(assignment).map_err(Failure::from)?;
         }
         let plans = runnable_plans(&scenario)?;
         check_daemon(&plans)?;

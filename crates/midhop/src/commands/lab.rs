@@ -11,7 +11,6 @@ pub mod session;
 
 use crate::failure::Failure;
 use anyhow::Context;
-use midhop_config::ConfigError;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::{PepFault, Scenario};
 use midhop_pep::config::{Config, ResolveError};
@@ -72,9 +71,9 @@ impl ScenarioArguments {
             Failure::usage(format!("cannot read {name}: {error}"))
                 .hint("name a scenario file; `midhop lab list` shows those nearby")
         })?;
-        let mut scenario = Scenario::parse(&name, &text).map_err(refused)?;
+        let mut scenario = Scenario::parse(&name, &text).map_err(Failure::from)?;
         for assignment in self.set.iter().chain(more) {
-            scenario.set(assignment).map_err(refused)?;
+            scenario.set(assignment).map_err(Failure::from)?;
         }
         let plans = runnable_plans(&scenario)?;
         if plans.is_empty() {
@@ -86,22 +85,13 @@ impl ScenarioArguments {
 
 /// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.
 pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
-    let plans = scenario.plans().map_err(refused)?;
+    let plans = scenario.plans().map_err(Failure::from)?;
     let check = |config: Config| match config.resolve() {
         Ok(_) => Ok(()),
         Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
     };
-    scenario.check_peps(check).map_err(refused)?;
+    scenario.check_peps(check).map_err(Failure::from)?;
     Ok(plans)
-}
-
-/// A scenario, or an option that changes it, is wrong.
-fn refused(error: ConfigError) -> Failure {
-    let failure = Failure::usage(&error);
-    match error.hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
 }
 
 /// The name that a lab gets from its scenario's file.
