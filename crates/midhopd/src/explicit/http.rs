@@ -9,18 +9,23 @@ pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
 /// Parses a request head at the start of `input`, of which `scanned` bytes were there at the last
-/// call, so that a client that sends byte by byte costs no more than another.
+/// call, so that a client that sends byte by byte costs no more than another, and gets no other
+/// answer.
 pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
-    let fresh = scanned.saturating_sub(3).min(input.len());
-    if !ends_head(&input[fresh..]) {
-        return if input.len() > HEAD_BYTES_MAX { too_long() } else { Parsed::More };
+    let head = &input[..input.len().min(HEAD_BYTES_MAX)];
+    let too_long_or_more = || if input.len() > HEAD_BYTES_MAX { too_long() } else { Parsed::More };
+    // Empty lines before the request line are no end of a head (RFC 9112 §2.2).
+    let begin = head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let fresh = scanned.saturating_sub(3).clamp(begin, head.len());
+    if !ends_head(&head[fresh..]) {
+        return too_long_or_more();
     }
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    let length = match request.parse(input) {
-        Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
-        Ok(httparse::Status::Partial) if input.len() <= HEAD_BYTES_MAX => return Parsed::More,
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return too_long(),
+    let length = match request.parse(head) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return too_long_or_more(),
+        Err(httparse::Error::TooManyHeaders) => return too_long(),
         Err(_) => return wrong("400 Bad Request", "http_request_error", ""),
     };
     if request.method != Some("CONNECT") {

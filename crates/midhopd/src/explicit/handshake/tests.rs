@@ -72,6 +72,20 @@ fn wrong_requests_get_the_status_they_deserve() {
 }
 
 #[test]
+fn what_is_wrong_is_told_at_once_however_it_comes() {
+    let after_empty_lines = "\r\n\n\n\nCONN ECT 192.0.2.1:60 HTTP\n\n".to_owned();
+    let long = format!("CONNECT {}:443 HTTP/1.1\r\n\r\n", "a".repeat(http::HEAD_BYTES_MAX));
+    let wrong_and_long = format!("CON NECT {}:443 HTTP/1.1\r\n\r\n", "a".repeat(9000));
+    for (request, status) in [(after_empty_lines, "400"), (long, "431"), (wrong_and_long, "431")] {
+        assert_eq!(http_status(&request), status);
+        let whole = fed(Protocol::HttpConnect, request.as_bytes(), usize::MAX).1;
+        for piece in [1, 2, 3, 6, 33] {
+            assert_eq!(fed(Protocol::HttpConnect, request.as_bytes(), piece).1, whole, "{piece}");
+        }
+    }
+}
+
+#[test]
 fn http_tells_each_outcome_by_status_and_proxy_status() {
     let bound = SocketAddr::from(([192, 0, 2, 9], 40_000));
     for (outcome, status, error) in [
