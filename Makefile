@@ -4,8 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 RESULTS ?= results
+FUZZ_SECONDS ?= 60
 
-.PHONY: help prepare build demo test check format lint tidy deny docs bpf bench-relay clean
+.PHONY: help prepare build demo test check format lint tidy deny docs bpf fuzz bench-relay clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ docs: ## Documentation of all crates, warnings are errors
 
 bpf: ## Rebuild the BPF programs and compare them with those committed (needs clang)
 	@crates/bpf/build-objects.sh || [ $$? = 77 ]
+
+fuzz: prepare ## Fuzz every target for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
+	@scripts/fuzz $(FUZZ_SECONDS)
 
 bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and midhopd, side by side
 	@scripts/prepare bench

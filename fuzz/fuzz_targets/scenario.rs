@@ -1,11 +1,4 @@
-//! A scenario: any text gives plans or one error.
+//! Hands a fuzzer's bytes to the target `scenario`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use midhop_experiment::Scenario;
-
-fuzz_target!(|text: &str| {
-    if let Ok(scenario) = Scenario::parse("fuzz.toml", text) {
-        let _ = scenario.plans();
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| midhop_fuzz_targets::scenario(data));

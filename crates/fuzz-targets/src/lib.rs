@@ -1,0 +1,112 @@
+//! What must hold for any bytes that a stranger can send or a user can write: no panic, and the
+//! properties below.
+//!
+//! One function per target takes any bytes. `fuzz/` hands them to a fuzzer (`make fuzz`), which needs
+//! a nightly compiler; the test `corpus` of this crate hands them all inputs that the fuzzer found
+//! worth keeping, with any compiler and in a moment.
+
+use midhop_experiment::Scenario;
+use midhop_pep::config::Plan;
+use midhop_testbed::meter;
+use midhopd::explicit::handshake::{Handshake, Outcome, Protocol, State};
+use midhopd::intercept::Segment;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// A target: its name, which is that of its corpus, and what takes the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 5] = [
+    ("configuration", configuration),
+    ("handshake", handshake),
+    ("meter", meter),
+    ("scenario", scenario),
+    ("segment", segment),
+];
+
+/// A daemon's configuration: any text gives a plan, or one error that says something.
+pub fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Err(error) = Plan::read("fuzz.toml", text) {
+        assert!(!error.message.is_empty());
+        assert!(error.to_string().starts_with("fuzz.toml"));
+    }
+}
+
+/// A scenario: any text gives plans, or one error that says something. Proxies' tables too.
+pub fn scenario(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let plans = Scenario::parse("fuzz.toml", text).and_then(|scenario| scenario.plans());
+    if let Err(error) = plans {
+        assert!(!error.message.is_empty());
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// The first packet of a flow, as it came from the wire, cut wherever the queue cut it.
+pub fn segment(data: &[u8]) {
+    if let Some(segment) = Segment::parse(data) {
+        assert_eq!(segment.source.is_ipv4(), segment.destination.is_ipv4());
+    }
+}
+
+/// A client of the explicit mode: HTTP CONNECT where the first byte is odd, SOCKS5 else; the rest of
+/// that byte is the size of the pieces that it sends.
+///
+/// How the bytes are cut changes neither what it asked for nor what it is told.
+pub fn handshake(data: &[u8]) {
+    let Some((choice, input)) = data.split_first() else { return };
+    let protocol = if choice & 1 == 1 { Protocol::HttpConnect } else { Protocol::Socks5 };
+    let piece = usize::from(choice >> 1).max(1);
+    let (whole, said) = shake_hands(protocol, input, input.len().max(1));
+    let (cut, said_cut) = shake_hands(protocol, input, piece);
+    assert_eq!(whole.state(), cut.state());
+    assert_eq!(said, said_cut);
+    assert!(whole.into_rest().len() <= input.len());
+    assert!(cut.into_rest().len() <= input.len().min(HEAD_KEPT_MAX + piece));
+}
+
+/// More than any handshake may need; what is kept beyond it would be memory for a stranger.
+const HEAD_KEPT_MAX: usize = 32 << 10;
+
+fn shake_hands(protocol: Protocol, input: &[u8], piece: usize) -> (Handshake, Vec<u8>) {
+    let mut handshake = Handshake::new(protocol);
+    let mut said = Vec::new();
+    for bytes in input.chunks(piece) {
+        if !handshake.wants_input() {
+            break;
+        }
+        handshake.handle_input(bytes);
+        said.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
+    }
+    if matches!(handshake.state(), State::Asked(_)) {
+        let outcome = match input.last() {
+            Some(0) => Outcome::Refused,
+            _ => Outcome::Connected(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))),
+        };
+        handshake.answer(outcome);
+    }
+    handshake.handle_timeout();
+    said.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
+    (handshake, said)
+}
+
+/// The other end of a meter's connection: a client where the first byte is odd, a server else; the
+/// rest of that byte is the size of the pieces in which the bytes come.
+///
+/// How they are cut changes nothing, and no more payload is found than bytes came.
+pub fn meter(data: &[u8]) {
+    let Some((choice, input)) = data.split_first() else { return };
+    let reader = if choice & 1 == 1 { meter::Reader::Server } else { meter::Reader::Client };
+    let piece = usize::from(choice >> 1).max(1);
+    let whole = meter::Outline::of(reader, input, input.len().max(1));
+    let cut = meter::Outline::of(reader, input, piece);
+    match (whole, cut) {
+        (Ok(whole), Ok(cut)) => {
+            assert_eq!(whole, cut);
+            assert!(whole.payload <= input.len() as u64);
+        }
+        (Err(whole), Err(cut)) => assert_eq!(whole.to_string(), cut.to_string()),
+        (whole, cut) => panic!("{whole:?} in one piece, {cut:?} in pieces of {piece}"),
+    }
+}
