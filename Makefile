@@ -23,7 +23,7 @@ demo: build ## The main job: a page, a file and four flows over an emulated GEO 
 
 test: prepare ## Every test: units, properties, vectors, namespaces end to end
 	@scripts/prepare test
-	$(CARGO) test --workspace --all-features --locked --no-fail-fast
+	@CARGO=$(CARGO) scripts/test --workspace --all-features --locked --no-fail-fast
 
 check: format lint tidy deny test ## What CI runs
 

@@ -243,9 +243,9 @@ mod tests {
     use super::*;
 
     /// What the kernel says to registering Vegas under `name`; `None` where that takes more privilege.
-    fn refusal(test: &str, name: &str) -> Option<(String, String)> {
+    fn refusal(name: &str) -> Option<(String, String)> {
         if let Some(missing) = missing_to_load() {
-            println!("skipped: {test}: {missing}");
+            midhop_skips::skipped(missing);
             return None;
         }
         let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_taken_is_refused() {
-        let Some((reason, log)) = refusal("a_name_that_is_taken_is_refused", "cubic") else {
+        let Some((reason, log)) = refusal("cubic") else {
             return;
         };
         assert!(reason.contains("File exists"), "{reason}; {log}");
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_kernel_without_a_function_is_told_from_a_refusal() {
         if let Some(missing) = missing_to_load() {
-            println!("skipped: a_kernel_without_a_function_is_told_from_a_refusal: {missing}");
+            midhop_skips::skipped(missing);
             return;
         }
         let bytes = altered(b"tcp_reno_ssthresh\0", b"tcp_reno_nonsense\0");
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_refusal_carries_the_verifiers_log() {
         if let Some(missing) = missing_to_load() {
-            println!("skipped: a_refusal_carries_the_verifiers_log: {missing}");
+            midhop_skips::skipped(missing);
             return;
         }
         // A field no kernel has: libbpf leaves the access unresolved, and the verifier says so.

@@ -11,9 +11,9 @@ use proptest::{
 use std::ffi::OsString;
 
 /// The object with every law as a program, or `None` where it cannot be loaded: the test is skipped.
-fn laws(test: &str) -> Option<Object> {
+fn laws() -> Option<Object> {
     if let Some(missing) = missing_to_load() {
-        println!("skipped: {test}: {missing}");
+        midhop_skips::skipped(missing);
         return None;
     }
     let (_, bytes) =
@@ -41,7 +41,7 @@ fn run(program: &ProgramMut, inputs: &[u32; NUMBERS_MAX]) -> Vec<u32> {
 
 #[test]
 fn every_vector_holds_in_the_kernel() {
-    let Some(object) = laws("every_vector_holds_in_the_kernel") else { return };
+    let Some(object) = laws() else { return };
     for (file, text) in FILES {
         for vector in read(file, text).expect("every line is a vector") {
             let got = run(&program(&object, &vector.law), &vector.inputs);
@@ -52,7 +52,7 @@ fn every_vector_holds_in_the_kernel() {
 
 #[test]
 fn the_kernel_and_rust_agree_on_anything() {
-    let Some(object) = laws("the_kernel_and_rust_agree_on_anything") else { return };
+    let Some(object) = laws() else { return };
     // Mostly numbers as they occur, sometimes any at all.
     let number = prop_oneof![4 => 0..4096_u32, 3 => 0..2_000_000_u32, 1 => any::<u32>()];
     for law in LAWS {

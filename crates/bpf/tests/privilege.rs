@@ -14,7 +14,7 @@ fn inside(test: &str, wrapper: &[&str]) -> bool {
         return true;
     }
     if let Some(missing) = missing_to_load() {
-        println!("skipped: {test}: {missing}");
+        midhop_skips::skipped(missing);
         return false;
     }
     // Registered here, so that the process inside finds something to select.

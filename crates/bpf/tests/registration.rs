@@ -8,12 +8,8 @@ use std::{
 };
 
 /// Whether this test must be skipped; says so and why.
-fn skipped(test: &str) -> bool {
-    let missing = missing_to_load();
-    if let Some(missing) = &missing {
-        println!("skipped: {test}: {missing}");
-    }
-    missing.is_some()
+fn skipped() -> bool {
+    missing_to_load().inspect(midhop_skips::skipped).is_some()
 }
 
 /// Parameters that no other test and no daemon uses, so that the registration is this test's own.
@@ -24,7 +20,7 @@ fn own_parameters(test: u64) -> Parameters {
 
 #[test]
 fn a_registration_lives_as_long_as_its_last_holder() {
-    if skipped("a_registration_lives_as_long_as_its_last_holder") {
+    if skipped() {
         return;
     }
     let parameters = own_parameters(0);
@@ -43,7 +39,7 @@ fn a_registration_lives_as_long_as_its_last_holder() {
 
 #[test]
 fn the_kernel_takes_every_program() {
-    if skipped("the_kernel_takes_every_program") {
+    if skipped() {
         return;
     }
     for algorithm in Algorithm::ALL {
@@ -56,7 +52,7 @@ fn the_kernel_takes_every_program() {
 
 #[test]
 fn a_connection_keeps_an_algorithm_that_is_gone() {
-    if skipped("a_connection_keeps_an_algorithm_that_is_gone") {
+    if skipped() {
         return;
     }
     let loaded = ensure(Algorithm::Hybla, &own_parameters(1)).expect("the kernel takes it");

@@ -89,9 +89,9 @@ fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_
 }
 
 /// The sender's window before and after a transfer over IPv4 and over IPv6, in segments; `None` where the algorithm cannot be registered.
-fn windows(test: &str, algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32); 2]> {
+fn windows(algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32); 2]> {
     if let Some(missing) = missing_to_load() {
-        println!("skipped: {test}: {missing}");
+        midhop_skips::skipped(missing);
         return None;
     }
     let active = Resolution::Program(algorithm)
@@ -111,8 +111,7 @@ fn as_if_far() -> Parameters {
 
 #[test]
 fn hybla_moves_bytes_and_grows() {
-    let Some(windows) = windows("hybla_moves_bytes_and_grows", Algorithm::Hybla, &as_if_far())
-    else {
+    let Some(windows) = windows(Algorithm::Hybla, &as_if_far()) else {
         return;
     };
     for (before, after) in windows {
@@ -123,14 +122,13 @@ fn hybla_moves_bytes_and_grows() {
 
 #[test]
 fn the_kernels_hybla_starts_with_rho_and_jumps() {
-    let test = "the_kernels_hybla_starts_with_rho_and_jumps";
     let near = Parameters::default();
-    let Some(close) = windows(test, Algorithm::HyblaLinux, &near) else { return };
+    let Some(close) = windows(Algorithm::HyblaLinux, &near) else { return };
     for (before, after) in close {
         assert_eq!(before, 1, "below rtt0 rho is 1 and so is the window");
         assert!(after > 1);
     }
-    let Some(far) = windows(test, Algorithm::HyblaLinux, &as_if_far()) else { return };
+    let Some(far) = windows(Algorithm::HyblaLinux, &as_if_far()) else { return };
     for (before, after) in far {
         assert!(before > 1, "rho is the handshake's RTT in microseconds: {before}");
         assert!(after > 1000, "an acknowledgement adds up to 65535 segments: {after}");
@@ -140,8 +138,7 @@ fn the_kernels_hybla_starts_with_rho_and_jumps() {
 #[test]
 fn westwood_moves_bytes_and_grows() {
     let parameters = Parameters::default();
-    let test = "westwood_moves_bytes_and_grows";
-    let Some(windows) = windows(test, Algorithm::Westwood, &parameters) else { return };
+    let Some(windows) = windows(Algorithm::Westwood, &parameters) else { return };
     for (before, after) in windows {
         assert!(before >= 10 && after > before, "{before} to {after}");
     }
@@ -150,7 +147,7 @@ fn westwood_moves_bytes_and_grows() {
 #[test]
 fn vegas_moves_bytes() {
     let parameters = Parameters::default();
-    let Some(windows) = windows("vegas_moves_bytes", Algorithm::Vegas, &parameters) else { return };
+    let Some(windows) = windows(Algorithm::Vegas, &parameters) else { return };
     for (before, after) in windows {
         assert!(before >= 10 && after >= 2, "{before} to {after}");
     }
@@ -158,9 +155,8 @@ fn vegas_moves_bytes() {
 
 #[test]
 fn every_byte_arrives_where_one_segment_in_a_hundred_does_not() {
-    let test = "every_byte_arrives_where_one_segment_in_a_hundred_does_not";
     if let Some(missing) = missing_to_load() {
-        println!("skipped: {test}: {missing}");
+        midhop_skips::skipped(missing);
         return;
     }
     for algorithm in Algorithm::ALL {

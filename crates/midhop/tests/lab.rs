@@ -138,7 +138,7 @@ fn every_lost_packet_is_in_the_books_and_is_sent_again() {
 fn a_proxys_satellite_leg_is_in_the_record() {
     let daemon = Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd");
     if !daemon.is_file() {
-        println!("skipped: a proxy's legs: there is no midhopd; cargo build -p midhopd");
+        midhop_skips::skipped("there is no midhopd; cargo build -p midhopd");
         return;
     }
     let place = Place::new(
@@ -340,7 +340,7 @@ fn two_labs_are_held_at_once_and_run_any_program() {
 fn nobody_runs_a_lab_without_root() {
     if !nix::unistd::geteuid().is_root() {
         // Then every other test of this file is the arm without root.
-        eprintln!("skipped: only root can become nobody");
+        midhop_skips::skipped("only root can become nobody");
         return;
     }
     let place = Place::new(&scenario("", "bytes = \"200 kB\""));

@@ -24,13 +24,13 @@ struct Seen {
     console: Vec<String>,
 }
 
-/// The browser, or none with a line that says so.
-fn browser(test: &str) -> Option<&'static str> {
+/// The browser; without one the test is skipped.
+fn browser() -> Option<&'static str> {
     let found = BROWSERS.into_iter().find(|name| {
         Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
     });
     if found.is_none() {
-        println!("skipped: {test}: no Chromium here; install it with: apt-get install chromium");
+        midhop_skips::skipped("no Chromium here; install it with: apt-get install chromium");
     }
     found
 }
@@ -103,7 +103,7 @@ fn append(page: &Path, name: &str, more: &str) -> PathBuf {
 }
 
 fn draws_everything(name: &str, seeds: u64, dark: bool) {
-    let Some(browser) = browser(name) else { return };
+    let Some(browser) = browser() else { return };
     let (width, height) = (1200, 6400);
     let page = write_page(&format!("{name}.html"), seeds);
     let scheme: &[&str] = if dark { &["--blink-settings=preferredColorScheme=0"] } else { &[] };
@@ -138,8 +138,7 @@ fn desktop_dark_one_seed() {
 /// width and tells its parent what it looks like.
 #[test]
 fn a_telephone_shows_everything_without_scrolling_sideways() {
-    let name = "telephone";
-    let Some(browser) = browser(name) else { return };
+    let Some(browser) = browser() else { return };
     let page = append(
         &write_page("telephone-plain.html", 1),
         "telephone-page.html",
@@ -170,7 +169,7 @@ fn a_telephone_shows_everything_without_scrolling_sideways() {
 
 #[test]
 fn every_picture_can_be_saved_as_svg_and_png() {
-    let Some(browser) = browser("every_picture_can_be_saved_as_svg_and_png") else { return };
+    let Some(browser) = browser() else { return };
     let page = append(
         &write_page("save-plain.html", 1),
         "save.html",
@@ -195,8 +194,7 @@ fn every_picture_can_be_saved_as_svg_and_png() {
 
 #[test]
 fn a_record_that_tries_to_run_scripts_or_to_load_something_does_neither() {
-    let name = "a_record_that_tries_to_run_scripts_or_to_load_something_does_neither";
-    let Some(browser) = browser(name) else { return };
+    let Some(browser) = browser() else { return };
     let hostile = "</script><img src=https://example.invalid/x onerror=\"document.title='owned'\">";
     let mut record = synthetic::one();
     record.title = hostile.to_owned();

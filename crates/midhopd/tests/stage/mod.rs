@@ -48,7 +48,7 @@ impl Stage {
         let client = match Namespace::create("client") {
             Ok(client) => client,
             Err(error) => {
-                eprintln!("SKIPPED, this takes root: {error}");
+                midhop_skips::skipped(error);
                 return None;
             }
         };

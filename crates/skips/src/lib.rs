@@ -1,0 +1,70 @@
+//! Tests that the machine at hand cannot run.
+//!
+//! Rust's test harness knows a test as passed, failed, or ignored when it was built; one that finds at
+//! run time that it lacks a privilege or a program can only return, and is counted as passed. So it
+//! calls [`skipped`], which does what `MIDHOP_SKIPS` says:
+//!
+//! | `MIDHOP_SKIPS` | what becomes of the test |
+//! |---|---|
+//! | unset | it passes, with a line on standard output (`cargo test -- --nocapture`) |
+//! | `refuse` | it fails: this machine is one where nothing may be skipped |
+//! | any other | it passes, with a line appended to the file of that name, which `make test` lists |
+//!
+//! For tests only: no program links it.
+
+use std::fmt::{Arguments, Display};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+
+/// Says that the running test is skipped because of `why`.
+///
+/// # Panics
+/// Where no test may be skipped, or the list of skipped tests cannot be written.
+#[track_caller]
+pub fn skipped(why: impl Display) {
+    // The harness runs each test on a thread of its name; a child process has it from its parent.
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test").to_owned();
+    let place = std::panic::Location::caller().file();
+    match Policy::of(std::env::var("MIDHOP_SKIPS").ok().as_deref()) {
+        Policy::Say => println!("skipped: {test} ({place}): {why}"),
+        Policy::Refuse => panic!("{test} must not be skipped here, but: {why}"),
+        Policy::List(file) => append(&file, format_args!("{test} ({place}): {why}"))
+            .unwrap_or_else(|error| panic!("{test} cannot be listed as skipped: {error}")),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Policy {
+    Say,
+    Refuse,
+    List(String),
+}
+
+impl Policy {
+    fn of(variable: Option<&str>) -> Self {
+        match variable {
+            None | Some("") => Self::Say,
+            Some("refuse") => Self::Refuse,
+            Some(file) => Self::List(file.to_owned()),
+        }
+    }
+}
+
+/// One write a line: test programs may run side by side.
+fn append(file: &str, line: Arguments<'_>) -> io::Result<()> {
+    let line = line.to_string().replace('\n', " ") + "\n";
+    OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_variable_says() {
+        assert_eq!(Policy::of(None), Policy::Say);
+        assert_eq!(Policy::of(Some("refuse")), Policy::Refuse);
+        assert_eq!(Policy::of(Some("/tmp/list")), Policy::List("/tmp/list".to_owned()));
+    }
+}
