@@ -9,7 +9,7 @@ use std::{
 
 /// Whether this test must be skipped; says so and why.
 fn skipped() -> bool {
-    missing_to_load().inspect(midhop_skips::skipped).is_some()
+    missing_to_load().inspect(|missing| midhop_skips::skipped(missing)).is_some()
 }
 
 /// Parameters that no other test and no daemon uses, so that the registration is this test's own.
