@@ -54,6 +54,16 @@ pub enum ResolveError {
 }
 
 impl ResolveError {
+    /// The key that is at fault, with dots, below the direction; `orbit.…` below the link.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::OutOfRange { key, .. }
+            | Self::Missing { key, .. }
+            | Self::Conflict { key, .. }
+            | Self::Trace { key, .. } => key,
+        }
+    }
+
     pub(crate) fn out_of_range(
         key: &'static str,
         value: impl ToString,

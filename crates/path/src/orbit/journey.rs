@@ -1,0 +1,205 @@
+//! The way between two stations over time: delays, handovers, gaps.
+//!
+//! The sky is looked at every step. Where the way at the end of a step is not the one at its
+//! beginning, the moment of the change is found by bisection to the millisecond, and again from there
+//! on until nothing changes any more. A way that changes and changes back within one step is not seen.
+
+use crate::orbit::choice::Chooser;
+use crate::orbit::sky::{Way, WayDelay};
+use midhop_units::Duration;
+use serde::{Deserialize, Serialize};
+
+/// How finely changes are placed in time.
+const TICK: Duration = Duration::from_ms(1);
+/// The most changes of way in a step that are told apart; more would be closer than any effect.
+const CHANGES_PER_STEP_MAX: u32 = 64;
+
+/// One of the links of a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hop {
+    /// From the first station to its satellite.
+    User,
+    /// Between satellites.
+    Isl,
+    /// From the second station's satellite to the station.
+    Feeder,
+}
+
+impl Hop {
+    /// The name in scenarios and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Isl => "isl",
+            Self::Feeder => "feeder",
+        }
+    }
+}
+
+/// A change of way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handover {
+    /// When, after the run's beginning.
+    pub at: Duration,
+    /// The way till then; `None` where there was none.
+    pub before: Option<Way>,
+    /// The way from then on; `None` where there is none.
+    pub after: Option<Way>,
+    /// The delays just then, on both ways, where the old one still works.
+    pub delays: [Option<WayDelay>; 2],
+}
+
+impl Handover {
+    /// Which links lead elsewhere than before. Where the satellites at both ends stay and only the way
+    /// between them changes, that is [`Hop::Isl`].
+    pub fn hops(&self) -> Vec<Hop> {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else {
+            return vec![Hop::User, Hop::Feeder];
+        };
+        let ([up, down], [new_up, new_down]) = (before.access(), after.access());
+        let mut hops = Vec::new();
+        if up != new_up {
+            hops.push(Hop::User);
+        }
+        if down != new_down {
+            hops.push(Hop::Feeder);
+        }
+        if hops.is_empty() && before != after {
+            hops.push(Hop::Isl);
+        }
+        hops
+    }
+}
+
+/// Two stations and the sky between them, over the time of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journey {
+    /// How long it was followed.
+    pub duration: Duration,
+    /// The way at the beginning.
+    pub first: Option<Way>,
+    /// Every change of way.
+    pub handovers: Vec<Handover>,
+    /// The delays, each step and at each change; `None` where there is no way.
+    pub samples: Vec<(Duration, Option<WayDelay>)>,
+}
+
+impl Journey {
+    /// Times without any way: beginning and end.
+    pub fn gaps(&self) -> Vec<(Duration, Duration)> {
+        let mut gaps = Vec::new();
+        let mut since = self.first.is_none().then_some(Duration::ZERO);
+        for handover in &self.handovers {
+            match (&handover.after, since) {
+                (None, None) => since = Some(handover.at),
+                (Some(_), Some(begin)) => {
+                    gaps.push((begin, handover.at));
+                    since = None;
+                }
+                _ => {}
+            }
+        }
+        gaps.extend(since.map(|begin| (begin, self.duration)));
+        gaps
+    }
+
+    /// Whether there is a way at any time.
+    pub fn connects(&self) -> bool {
+        self.samples.iter().any(|(_, delay)| delay.is_some())
+    }
+}
+
+/// Follows the way for `duration`, looking every `step`. `progress` is told how far it is.
+pub(crate) fn follow(
+    chooser: &Chooser<'_>,
+    duration: Duration,
+    step: Duration,
+    progress: &mut dyn FnMut(Duration),
+) -> Journey {
+    let sky = chooser.sky(Duration::ZERO);
+    let first = chooser.choose(&sky, Duration::ZERO, None, true);
+    let delay = first.as_ref().and_then(|way| sky.delay(way, &chooser.stations));
+    let mut journey = Journey {
+        duration,
+        first: first.clone(),
+        handovers: Vec::new(),
+        samples: vec![(Duration::ZERO, delay)],
+    };
+    let mut way = first;
+    let mut now = Duration::ZERO;
+    while now < duration {
+        let next_step = step * (now.as_ns() / step.as_ns() + 1);
+        let slot = chooser.slots.map(|slots| slots.next(now));
+        let next = next_step.min(duration).min(slot.unwrap_or(Duration::MAX));
+        let chosen_anew = slot == Some(next);
+        // What holds until just before a slot's beginning is not what holds from there on.
+        let until = if chosen_anew { next.saturating_sub(TICK).max(now) } else { next };
+        way = changes(chooser, &mut journey, way, now, until);
+        let sky = chooser.sky(next);
+        if chosen_anew {
+            let new = chooser.choose(&sky, next, way.as_ref(), true);
+            if new != way {
+                note(chooser, &mut journey, next, way, new.clone());
+                way = new;
+            }
+        }
+        let delay = way.as_ref().and_then(|way| sky.delay(way, &chooser.stations));
+        sample(&mut journey, next, delay);
+        now = next;
+        progress(now);
+    }
+    journey
+}
+
+/// Finds and notes the changes after `begin` up to `end`; gives the way at `end`.
+fn changes(
+    chooser: &Chooser<'_>,
+    journey: &mut Journey,
+    mut way: Option<Way>,
+    begin: Duration,
+    end: Duration,
+) -> Option<Way> {
+    let at = |moment: Duration, way: &Option<Way>| {
+        chooser.choose(&chooser.sky(moment), moment, way.as_ref(), false)
+    };
+    let mut begin = begin;
+    for _ in 0..CHANGES_PER_STEP_MAX {
+        if begin >= end || at(end, &way) == way {
+            return way;
+        }
+        let (mut before, mut after) = (begin, end);
+        while after.saturating_sub(before) > TICK {
+            // On whole ticks, so that the steps of the search do not show in the result.
+            let middle = before.as_ns() + (after - before).as_ns() / 2;
+            let middle = Duration::from_ns(middle - middle % TICK.as_ns()).max(before + TICK);
+            if at(middle, &way) == way { before = middle } else { after = middle }
+        }
+        let new = at(after, &way);
+        note(chooser, journey, after, way, new.clone());
+        (way, begin) = (new, after);
+    }
+    way
+}
+
+fn note(
+    chooser: &Chooser<'_>,
+    journey: &mut Journey,
+    at: Duration,
+    before: Option<Way>,
+    after: Option<Way>,
+) {
+    let sky = chooser.sky(at);
+    let delay =
+        |way: &Option<Way>| way.as_ref().and_then(|way| sky.delay(way, &chooser.stations));
+    let delays = [delay(&before), delay(&after)];
+    sample(journey, at, delays[1]);
+    journey.handovers.push(Handover { at, before, after, delays });
+}
+
+fn sample(journey: &mut Journey, at: Duration, delay: Option<WayDelay>) {
+    match journey.samples.last_mut() {
+        Some(last) if last.0 == at => last.1 = delay,
+        _ => journey.samples.push((at, delay)),
+    }
+}
