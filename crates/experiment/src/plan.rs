@@ -4,6 +4,7 @@ use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
 use crate::record::LimitResult;
 use crate::spec::Connections;
 use midhop_path::DirectionPlan;
+use midhop_path::orbit::OrbitPlan;
 use midhop_units::{Bytes, Duration, Loss, Rate, Seed};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,9 @@ pub struct PlannedLink {
     pub between: [String; 2],
     /// The preset it was made from.
     pub preset: Option<String>,
+    /// The constellation that its delay and outages come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orbit: Option<OrbitPlan>,
     /// Largest IP packet. Unit: bytes.
     pub mtu: u32,
     /// The round trip that its queues were reckoned with: the longest of the transfers that cross

@@ -8,10 +8,9 @@ use crate::plan::{
 use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use midhop_path::orbit::{Journeys, OrbitError, OrbitPlan};
 use midhop_path::presets::{self, UnknownPreset};
-use midhop_path::{
-    DirectionPlan, LinkError, LinkSpec, ResolveError, loss::LossPlan, rate::LinkRate,
-};
+use midhop_path::{DirectionPlan, LinkError, LinkSpec, loss::LossPlan, rate::LinkRate};
 use midhop_units::{Duration, Loss, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +19,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const PORT_FIRST: u16 = 7000;
 const CONGESTION: &str = "cubic";
 
-/// Resolves `spec`, which [`crate::check::check`] has accepted, with its first seed.
+/// Resolves `spec`, which [`crate::check::check`] has accepted, with its first seed. Ways over
+/// constellations that `journeys` knows are not computed again.
 ///
 /// # Errors
 /// When a link cannot be run, or a transfer's nodes are not connected.
@@ -28,7 +28,11 @@ pub(crate) fn resolve(
     spec: &Spec,
     document: &Document,
     axes: Vec<AxisPosition>,
+    journeys: &mut Journeys,
 ) -> Result<Plan, ConfigError> {
+    let mut spec = spec.clone();
+    let orbits = fly(&mut spec, document, journeys)?;
+    let spec = &spec;
     let edges = edges(spec, document)?;
     let nodes = nodes(spec, &edges);
     let mut transfers = Vec::new();
@@ -37,7 +41,7 @@ pub(crate) fn resolve(
             transfers.push(transfer(name, written, port, &edges, &nodes, document)?);
         }
     }
-    let links = links(spec, document, &edges, &transfers)?;
+    let links = links(spec, document, &edges, &transfers, &orbits)?;
     let used: BTreeSet<&String> = nodes.iter().filter_map(|node| node.pep.as_ref()).collect();
     let peps = spec.peps.iter().filter(|(name, _)| used.contains(name));
     let mut plan = Plan {
@@ -57,6 +61,23 @@ pub(crate) fn resolve(
     }
     plan.transfers = transfers;
     Ok(plan)
+}
+
+/// Gives links that lead over a constellation their delay and outages, and tells of which.
+fn fly(
+    spec: &mut Spec,
+    document: &Document,
+    journeys: &mut Journeys,
+) -> Result<BTreeMap<String, OrbitPlan>, ConfigError> {
+    let mut orbits = BTreeMap::new();
+    for (name, link) in &mut spec.links {
+        let (flown, orbit) = link
+            .with_orbit(spec.duration, journeys)
+            .map_err(|error| orbit_error(document, name, &error))?;
+        *link = flown;
+        orbits.extend(orbit.map(|orbit| (name.clone(), orbit)));
+    }
+    Ok(orbits)
 }
 
 fn edges(spec: &Spec, document: &Document) -> Result<Vec<Edge>, ConfigError> {
@@ -206,6 +227,7 @@ fn links(
     document: &Document,
     edges: &[Edge],
     transfers: &[TransferPlan],
+    orbits: &BTreeMap<String, OrbitPlan>,
 ) -> Result<Vec<PlannedLink>, ConfigError> {
     let mut rtt: BTreeMap<&str, Duration> = BTreeMap::new();
     // Not yet checked, so perhaps absurd: a sum must not overflow.
@@ -232,6 +254,7 @@ fn links(
                 name: name.clone(),
                 between: link.between.clone(),
                 preset: plan.preset,
+                orbit: orbits.get(name).cloned(),
                 mtu: MTU,
                 path_rtt,
                 down: plan.down,
@@ -334,6 +357,12 @@ fn unknown_preset(document: &Document, link: &str, error: &UnknownPreset) -> Con
     document.fault(&path, format!("no preset is called `{}`", error.name), hint)
 }
 
+/// Points at the key of a link, below its `orbit`, that says what cannot be.
+fn orbit_error(document: &Document, link: &str, error: &OrbitError) -> ConfigError {
+    let keys = ["links", link].into_iter().chain(error.key().split('.'));
+    document.fault(&KeyPath::of(keys), error.to_string(), None)
+}
+
 /// Points at the key where a link says what cannot be: in the direction, else for both directions.
 fn link_error(document: &Document, link: &str, error: &LinkError) -> ConfigError {
     let (direction, source) = match error {
@@ -341,17 +370,7 @@ fn link_error(document: &Document, link: &str, error: &LinkError) -> ConfigError
         LinkError::Direction { direction, source } => (*direction, source),
         other => return document.fault(&KeyPath::of(["links", link]), other.to_string(), None),
     };
-    let key = match source {
-        ResolveError::OutOfRange { key, .. }
-        | ResolveError::Missing { key, .. }
-        | ResolveError::Conflict { key, .. }
-        | ResolveError::Trace { key, .. } => *key,
-        _ => "",
-    };
-    let below = |above: &[&str]| {
-        let keys = above.iter().copied().chain(key.split('.').filter(|part| !part.is_empty()));
-        KeyPath::of(keys)
-    };
+    let below = |above: &[&str]| KeyPath::of(above.iter().copied().chain(source.key().split('.')));
     let own = below(&["links", link, direction]);
     let both = below(&["links", link]);
     // A key that neither says comes from the preset or is missing: then the nearest table it is in.

@@ -5,6 +5,7 @@ use crate::spec::Spec;
 use crate::vary::{self, Axis, Case};
 use crate::{check, resolve};
 use midhop_config::{ConfigError, Document, KeyPath, suggest, tree::Value};
+use midhop_path::orbit::Journeys;
 use midhop_units::Seed;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -128,6 +129,7 @@ impl Scenario {
             return Err(too_many(&self.document));
         }
         let mut plans = Vec::new();
+        let mut journeys = Journeys::default();
         for (document, cell) in self.cells() {
             let document = document?;
             let spec: Spec = document.read()?;
@@ -141,7 +143,7 @@ impl Scenario {
                     label: case.label.clone(),
                 })
                 .collect();
-            let first = resolve::resolve(&spec, &document, axes)?;
+            let first = resolve::resolve(&spec, &document, axes, &mut journeys)?;
             if plans.len() + spec.seeds as usize > PLANS_MAX {
                 return Err(too_many(&document));
             }

@@ -445,3 +445,40 @@ fn more_than_a_machine_could_hold() {
     let plans = Scenario::parse("lab.toml", &many).and_then(|scenario| scenario.plans());
     assert_eq!(plans.expect_err("too many").message, "a cell cannot run 10001 times");
 }
+
+#[test]
+fn an_orbit_that_cannot_be_is_reported_where_it_stands() {
+    let orbit = |keys: &str| {
+        let link = format!("delay = \"300 ms\"\norbit = {{ {keys} }}");
+        error("delay = \"300 ms\"", link.trim_start_matches("delay = \"300 ms\"\n"), "", &[]).0
+    };
+    for (keys, message) in [
+        (
+            "constellation = \"iridum\", from = [51, 10], to = [40, -74]",
+            "links.sat.orbit.constellation: no constellation is called \"iridum\": \
+             did you mean \"iridium\"?",
+        ),
+        (
+            "constellation = \"iridium\", form = [51, 10], to = [40, -74]",
+            "links.sat.orbit.form: unknown key",
+        ),
+        (
+            "constellation = \"onboard-study\", from = [51.4, 10.5], to = [40.8, -74.0]",
+            "links.sat.orbit.from: onboard-study never rises above 20° at \
+             51.4°N 10.5°E: it is seen up to 47.5° north and south; take a constellation with a \
+             higher inclination, a place nearer the equator, or a lower mask_deg",
+        ),
+        (
+            "constellation = { planes = 3, height = 5 }, from = [51, 10], to = [40, -74]",
+            "links.sat.orbit.constellation.height: unknown key",
+        ),
+    ] {
+        // The column is that of the value in the line.
+        let (place, rest) = orbit(keys)
+            .split_once(": ")
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .unwrap_or_default();
+        assert!(place.starts_with("lab.toml:13:"), "{place}");
+        assert_eq!(rest, message);
+    }
+}

@@ -212,3 +212,46 @@ fn longer_work_is_expected_to_take_longer() {
     assert!(time("bytes = \"200 kB\"") > bbr);
     assert_eq!(plan("").expected_time(), Duration::from_s(30));
 }
+
+#[test]
+fn a_chain_of_links_shares_one_way_through_the_sky() {
+    const CHAIN: &str = r#"
+title = "phone, satellites, gateway"
+duration = "60 s"
+
+[nodes]
+phone = {}
+first = {}
+last = {}
+gateway = {}
+
+[links.user]
+between = ["phone", "first"]
+orbit = { constellation = "iridium", from = [51.4, 10.5], to = [40.8, -74.0], part = "user" }
+
+[links.isl]
+between = ["first", "last"]
+orbit = { constellation = "iridium", from = [51.4, 10.5], to = [40.8, -74.0], part = "isl" }
+
+[links.feeder]
+between = ["last", "gateway"]
+orbit = { constellation = "iridium", from = [51.4, 10.5], to = [40.8, -74.0], part = "feeder" }
+
+[transfers.t]
+from = "gateway"
+to = "phone"
+bytes = "1 MB"
+"#;
+    let plans = Scenario::parse("chain.toml", CHAIN).and_then(|scenario| scenario.plans());
+    let plan = plans.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    for link in &plan.links {
+        let orbit = link.orbit.as_ref().expect("an orbit");
+        assert_eq!((orbit.part.name(), orbit.satellites), (link.name.as_str(), 66));
+        assert!(link.down.delay_min() > Duration::from_ms(2), "{}", link.name);
+    }
+    // The limit knows the propagation both ways: no less than along the ground, 6200 km.
+    let path_rtt = plan.links[0].path_rtt;
+    assert!((41.0..400.0).contains(&path_rtt.as_ms_f64()), "{path_rtt}");
+    let text = serde_json::to_string(&plan).expect("text");
+    assert_eq!(serde_json::from_str::<Plan>(&text).expect("a plan"), plan);
+}

@@ -33,6 +33,10 @@ pub(crate) struct Flight<P> {
     reorder_stream: Stream,
     duplicate: Loss,
     duplicate_stream: Stream,
+    /// A fall of the delay by at least this lets packets sent after it overtake those before.
+    overtaking: Option<Duration>,
+    /// The delay of the packet before.
+    last_delay: Duration,
     /// No packet that keeps its order may arrive before this.
     last_due: Instant,
 }
@@ -64,6 +68,8 @@ impl<P: Clone> Flight<P> {
             reorder_stream: Stream::new(seed, "reorder"),
             duplicate: plan.duplicate,
             duplicate_stream: Stream::new(seed, "duplicate"),
+            overtaking: plan.overtaking,
+            last_delay: Duration::ZERO,
             last_due: start,
         }
     }
@@ -105,7 +111,14 @@ impl<P: Clone> Flight<P> {
         packet: P,
         fortune: Fortune,
     ) -> bool {
-        let natural = sent + self.delay_at(sent).saturating_add(fortune.jitter);
+        let delay = self.delay_at(sent);
+        let fall = self.last_delay.saturating_sub(delay);
+        if self.overtaking.is_some_and(|least| fall >= least) {
+            // A new way: who is on the old one is no longer ahead.
+            self.last_due = sent;
+        }
+        self.last_delay = delay;
+        let natural = sent + delay.saturating_add(fortune.jitter);
         let mut due = natural.max(self.last_due);
         self.last_due = due;
         if !fortune.held_back.is_zero() {

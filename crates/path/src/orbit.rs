@@ -11,7 +11,8 @@
 //!   two-line elements moved by SGP4 over the WGS 84 ellipsoid. [`presets`] has known constellations.
 //! - [`isl`] says which of them are joined, [`sky`] who sees whom at one moment, and finds the quickest
 //!   way; [`choice`] decides which satellites are used, [`journey`] follows that over time.
-//! - [`profile`] makes links of it; [`passes`] tells when a place sees what; [`refusal`] why a
+//! - [`hypatia`] reads the networks of another simulator.
+//! - [`profile`] and `link` make links of it; [`passes`] tells when a place sees what; [`refusal`] why a
 //!   constellation cannot serve two places.
 //!
 //! # Invariants
@@ -25,8 +26,10 @@ pub mod choice;
 pub mod constellation;
 pub mod earth;
 mod elements;
+pub mod hypatia;
 pub mod isl;
 pub mod journey;
+mod link;
 pub mod passes;
 pub mod presets;
 pub mod profile;
@@ -35,15 +38,19 @@ pub mod sky;
 mod spec;
 pub mod vector;
 pub mod walker;
+mod written;
 
 pub use choice::Choice;
 pub use constellation::Constellation;
 pub use earth::{Site, coverage_deg};
 pub use elements::ElementsError;
+pub use hypatia::HypatiaError;
 pub use journey::{Handover, Hop, Journey};
+pub use link::Journeys;
 pub use profile::Part;
 pub use refusal::OrbitError;
-pub use spec::{ConstellationSpec, ConstellationTable, OrbitPlan, OrbitSpec};
+pub use spec::{OrbitPlan, OrbitSpec};
+pub use written::{ConstellationSpec, ConstellationTable};
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use crate::outage::Outage;
 use crate::queue::{QueueLimit, QueueSpec};
 use crate::rate::LinkRate;
 use crate::reconfiguration::ReconfigurationPlan;
-use crate::resolve::{ResolveError, check_not_always, check_number};
+use crate::resolve::{ResolveError, check_not_always, check_number, check_positive_time};
 use crate::spec::DirectionSpec;
 use crate::switch::Switch;
 use midhop_units::{Duration, Loss, Rate};
@@ -50,6 +50,9 @@ pub struct DirectionPlan {
     pub jitter: JitterPlan,
     /// Packets that others overtake.
     pub reorder: Option<ReorderPlan>,
+    /// Where the delay falls by at least this, packets sent later overtake those under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overtaking: Option<Duration>,
     /// How many packets arrive twice.
     pub duplicate: Loss,
     /// DVB-S2 adaptive coding and modulation.
@@ -78,6 +81,9 @@ impl DirectionPlan {
         for outage in &outages {
             outage.check()?;
         }
+        if let Some(fall) = spec.overtaking {
+            check_positive_time("overtaking", fall)?;
+        }
         let duplicate = spec.duplicate.unwrap_or(Loss::NONE);
         check_not_always("duplicate", duplicate)?;
         let dama = spec.dama.as_ref().and_then(Switch::on);
@@ -90,6 +96,7 @@ impl DirectionPlan {
             outages,
             jitter: spec.jitter.as_ref().map_or(Ok(JitterPlan::None), |jitter| jitter.resolve())?,
             reorder: spec.reorder.as_ref().map_or(Ok(None), |reorder| reorder.resolve())?,
+            overtaking: spec.overtaking,
             duplicate,
             dama: dama.map(|dama| dama.resolve(highest)).transpose()?,
             reconfiguration: reconfiguration.map(|table| table.resolve()).transpose()?,

@@ -18,6 +18,7 @@ use crate::dama::DamaSpec;
 use crate::delay::LinkDelay;
 use crate::jitter::{JitterSpec, ReorderSpec};
 use crate::loss::LossSpecs;
+use crate::orbit::OrbitSpec;
 use crate::outage::Outage;
 use crate::plan::{DirectionPlan, LinkPlan};
 use crate::presets::{self, UnknownPreset};
@@ -62,6 +63,9 @@ macro_rules! direction_keys {
             /// The preset that fills in what is left out.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub preset: Option<String>,
+            /// The constellation that the link leads over: where its delay and outages come from.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub orbit: Option<OrbitSpec>,
             $(
                 $(#[doc = $doc])*
                 ///
@@ -105,6 +109,9 @@ direction_keys! {
     jitter: JitterSpec,
     /// Packets that others overtake. Default: none.
     reorder: ReorderSpec,
+    /// Where the delay falls by at least this at once, packets sent later overtake those under way.
+    /// Default: never; they wait till those have arrived.
+    overtaking: Duration,
     /// How many packets arrive twice. Default: none.
     duplicate: Loss,
     /// DVB-S2 adaptive coding and modulation. Default: none.
@@ -140,6 +147,9 @@ pub enum LinkError {
     /// No preset has this name.
     #[error(transparent)]
     Preset(#[from] UnknownPreset),
+    /// Its orbit has not been turned into a delay: [`LinkSpec::with_orbit`] does.
+    #[error("the way over `orbit` has not been computed")]
+    OrbitOpen,
     /// A direction cannot be run. Its keys may stand in the link, the direction or the preset.
     #[error("direction `{direction}`: {source}")]
     Direction {
@@ -186,6 +196,9 @@ impl LinkSpec {
     /// # Errors
     /// When the preset is unknown or a direction cannot be run.
     pub fn resolve(&self, path_rtt: Duration) -> Result<LinkPlan, LinkError> {
+        if self.orbit.is_some() {
+            return Err(LinkError::OrbitOpen);
+        }
         let [down, up] = self.directions()?;
         let resolve = |direction: &'static str, spec: DirectionSpec| {
             spec.resolve(path_rtt).map_err(|source| LinkError::Direction { direction, source })

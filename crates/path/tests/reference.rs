@@ -3,7 +3,9 @@
 mod drive;
 
 use drive::ms;
+use midhop_path::orbit::{ConstellationTable, Journeys, OrbitSpec, isl::IslRules};
 use midhop_path::{DirectionSpec, LinkSpec, presets};
+use serde::de::DeserializeOwned;
 
 const PAGE: &str = include_str!("../../../docs/links.md");
 
@@ -26,7 +28,7 @@ fn each_form_it_shows_is_read() {
         if let Some(rest) = line.strip_prefix("**`") {
             key = rest.split('`').next().expect("a key").to_owned();
         }
-        if line.starts_with("## Presets") {
+        if line.starts_with("## Constellations") {
             break;
         }
         for value in line.split('`').skip(1).step_by(2) {
@@ -53,5 +55,35 @@ fn it_knows_every_key_and_every_preset() {
     }
     for preset in presets::all() {
         assert!(PAGE.contains(&format!("| `{}` |", preset.name)), "{} is missing", preset.name);
+    }
+}
+
+/// The names that a table takes, as its refusal of another one lists them.
+fn keys<T: DeserializeOwned>() -> Vec<String> {
+    let Err(error) = toml::from_str::<T>("unknown = 1") else { panic!("everything is read") };
+    let error = error.to_string();
+    let keys = error.split("expected one of").nth(1).expect("the keys");
+    keys.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn its_constellations_fly_and_their_keys_are_explained() {
+    let section = PAGE.split("## Constellations").nth(1).expect("a section");
+    let section = section.split("## Presets").next().expect("its end");
+    let example = section.split("```").nth(1).expect("an example").trim_start_matches("toml");
+    let link: LinkSpec = toml::from_str(&example.replace("[links.satellite]", "")).expect("a link");
+    let (link, orbit) = link.with_orbit(ms(30_000), &mut Journeys::default()).expect("it flies");
+    assert!(orbit.is_some() && link.resolve(ms(200)).is_ok());
+    let shell = section.split("Walker shell,\n`").nth(1).expect("a shell");
+    let shell = shell.split('`').next().expect("a shell");
+    let orbit = format!("constellation = {shell}\nfrom = [51, 0]\nto = [51, 1]");
+    let orbit: OrbitSpec = toml::from_str(&orbit).expect("an orbit");
+    assert_eq!(orbit.resolve().expect("a constellation").0.satellites, 1584);
+
+    for key in keys::<OrbitSpec>().into_iter().chain(keys::<ConstellationTable>()) {
+        assert!(section.contains(&format!("`{key}`")), "`{key}` is not explained");
+    }
+    for key in keys::<IslRules>() {
+        assert!(section.contains(&format!("`isl.{key}`")), "`isl.{key}` is not explained");
     }
 }

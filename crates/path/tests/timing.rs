@@ -73,6 +73,27 @@ fn a_repeated_trace_gives_its_mean_rate() {
 }
 
 #[test]
+fn a_new_way_is_overtaking_the_old_one_where_the_delay_falls_far() {
+    let text = |overtaking: &str| {
+        format!(
+            "delay = {{ trace = [[\"0 s\", \"50 ms\"], [\"10 ms\", \"49 ms\"], \
+             [\"20 ms\", \"20 ms\"]] }}\n{overtaking}"
+        )
+    };
+    let came = |overtaking: &str| -> Vec<(u64, u64)> {
+        let mut driven = Driven::new(&plan(&text(overtaking)), 1);
+        driven.send_every(ms(5), 7, 100);
+        driven.came.iter().map(|(number, due)| (*number, due.as_ns() / 1_000_000)).collect()
+    };
+    let in_order = vec![(0, 50), (1, 55), (2, 59), (3, 64), (4, 64), (5, 64), (6, 64)];
+    assert_eq!(came(""), in_order);
+    // Packets 4 to 6 are sent at 20 to 30 ms on the short way and arrive before 0 to 3 have.
+    let overtaken = vec![(4, 40), (5, 45), (0, 50), (6, 50), (1, 55), (2, 59), (3, 64)];
+    assert_eq!(came("overtaking = \"5 ms\""), overtaken);
+    assert_eq!(came("overtaking = \"30 ms\""), in_order, "the fall is of 29 ms only");
+}
+
+#[test]
 fn order_is_kept_where_the_delay_shrinks() {
     let text = "delay = { trace = [[\"0 s\", \"50 ms\"], [\"10 ms\", \"20 ms\"]] }";
     let mut driven = Driven::new(&plan(text), 1);

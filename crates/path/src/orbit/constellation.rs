@@ -45,7 +45,8 @@ impl Constellation {
             // Planes and places count from 1, as people count them.
             let prefix = if shells.len() > 1 { format!("{}/", index + 1) } else { String::new() };
             for plane in 1..=shell.planes {
-                names.extend((1..=shell.satellites).map(|place| format!("{prefix}{plane}-{place}")));
+                names
+                    .extend((1..=shell.satellites).map(|place| format!("{prefix}{plane}-{place}")));
             }
         }
         let shells = shells.iter().map(|(shell, _)| shell.clone()).collect();
@@ -86,8 +87,16 @@ impl Constellation {
         let links = vec![Vec::new(); names.len()];
         let name = name.to_owned();
         let ground_link_km_max = f64::INFINITY;
-        let mut own =
-            Self { name, motion, names, isls: Vec::new(), links, seams, mask_deg, ground_link_km_max };
+        let mut own = Self {
+            name,
+            motion,
+            names,
+            isls: Vec::new(),
+            links,
+            seams,
+            mask_deg,
+            ground_link_km_max,
+        };
         own.join(isls);
         own
     }

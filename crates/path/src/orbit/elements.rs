@@ -69,8 +69,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Orbiter>, ElementsError> {
             .map_err(|error| wrong(error.to_string()))?;
         let rounds_per_day = elements.mean_motion;
         let rate_rad_s = rounds_per_day * 2.0 * std::f64::consts::PI / 86_400.0;
-        let radius_km =
-            libm::cbrt(crate::orbit::earth::GRAVITY_KM3_S2 / (rate_rad_s * rate_rad_s));
+        let radius_km = libm::cbrt(crate::orbit::earth::GRAVITY_KM3_S2 / (rate_rad_s * rate_rad_s));
         orbiters.push(Orbiter {
             name: elements.object_name.clone().unwrap_or_else(|| elements.norad_id.to_string()),
             epoch: elements.datetime,

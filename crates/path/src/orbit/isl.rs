@@ -105,8 +105,7 @@ pub struct Isl {
 impl Isl {
     /// A link between satellites that a file joins, no longer than this.
     pub(crate) fn given(ends: [u32; 2], length_km_max: f64) -> Self {
-        let rules = IslRules::default();
-        Self { length_km_max, ..Self::of(ends, IslKind::Given, &rules) }
+        Self { length_km_max, ..Self::of(ends, IslKind::Given, &IslRules::default()) }
     }
 
     fn of(ends: [u32; 2], kind: IslKind, rules: &IslRules) -> Self {

@@ -190,8 +190,7 @@ fn note(
     after: Option<Way>,
 ) {
     let sky = chooser.sky(at);
-    let delay =
-        |way: &Option<Way>| way.as_ref().and_then(|way| sky.delay(way, &chooser.stations));
+    let delay = |way: &Option<Way>| way.as_ref().and_then(|way| sky.delay(way, &chooser.stations));
     let delays = [delay(&before), delay(&after)];
     sample(journey, at, delays[1]);
     journey.handovers.push(Handover { at, before, after, delays });

@@ -89,9 +89,11 @@ pub fn passes(
         before = Some(now);
         now = (now + step).min(duration);
     }
-    passes.extend(
-        open.into_iter().flatten().map(|pass| Pass { set: duration, whole: false, ..pass }),
-    );
+    passes.extend(open.into_iter().flatten().map(|pass| Pass {
+        set: duration,
+        whole: false,
+        ..pass
+    }));
     passes.sort_by_key(|pass| (pass.rise, pass.satellite));
     passes
 }

@@ -74,10 +74,7 @@ fn delta(altitude_km: f64, tilt: f64, planes: u32, satellites: u32) -> (Shell, I
 }
 
 fn iridium() -> ConstellationPreset {
-    let shell = Shell {
-        node_spacing_deg: Some(31.6),
-        ..shell(Pattern::Star, 780.0, 86.4, 6, 11)
-    };
+    let shell = Shell { node_spacing_deg: Some(31.6), ..shell(Pattern::Star, 780.0, 86.4, 6, 11) };
     let isl = IslRules { latitude_threshold_deg: 60.0, ..IslRules::default() };
     ConstellationPreset {
         name: "iridium",
@@ -92,10 +89,8 @@ fn iridium() -> ConstellationPreset {
 }
 
 fn teledesic() -> ConstellationPreset {
-    let shell = Shell {
-        node_spacing_deg: Some(15.0),
-        ..shell(Pattern::Star, 1375.0, 84.7, 12, 24)
-    };
+    let shell =
+        Shell { node_spacing_deg: Some(15.0), ..shell(Pattern::Star, 1375.0, 84.7, 12, 24) };
     let isl = IslRules {
         reach: 2,
         cross_seam: true,

@@ -24,6 +24,16 @@ pub enum Part {
 }
 
 impl Part {
+    /// The name in scenarios and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::User => "user",
+            Self::Isl => "isl",
+            Self::Feeder => "feeder",
+        }
+    }
+
     /// The part of these delays.
     pub fn of(self, delay: &WayDelay) -> Duration {
         match self {
@@ -162,9 +172,6 @@ mod tests {
     fn a_change_between_satellites_is_told_from_one_at_the_ends() {
         let hops: Vec<_> = journey().handovers.iter().map(Handover::hops).collect();
         let both = vec![Hop::User, Hop::Feeder];
-        assert_eq!(
-            hops,
-            [both.clone(), vec![Hop::User], vec![Hop::Feeder], vec![Hop::Isl], both]
-        );
+        assert_eq!(hops, [both.clone(), vec![Hop::User], vec![Hop::Feeder], vec![Hop::Isl], both]);
     }
 }

@@ -3,6 +3,7 @@
 use crate::orbit::constellation::Constellation;
 use crate::orbit::earth::Site;
 use crate::orbit::elements::ElementsError;
+use crate::orbit::hypatia::HypatiaError;
 use crate::orbit::sky::{Sky, Station};
 use crate::resolve::ResolveError;
 use midhop_units::Duration;
@@ -21,6 +22,9 @@ pub enum OrbitError {
     /// Two-line elements that cannot be read.
     #[error(transparent)]
     Elements(#[from] ElementsError),
+    /// Links between satellites that cannot be read.
+    #[error(transparent)]
+    Isls(#[from] HypatiaError),
     /// No constellation has this name.
     #[error("no constellation is called \"{name}\": {hint}")]
     Unknown {
@@ -102,6 +106,7 @@ impl OrbitError {
             Self::Value(error) => error.key(),
             Self::Elements(ElementsError::Moment { .. }) => "orbit.constellation.epoch",
             Self::Elements(_) => "orbit.constellation.tle",
+            Self::Isls(_) => "orbit.constellation.isls",
             Self::Unknown { .. } => "orbit.constellation",
             Self::Latitude { key, .. } | Self::OutOfSight { key, .. } => key,
             Self::Apart { .. } => "orbit",

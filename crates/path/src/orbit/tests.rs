@@ -116,10 +116,7 @@ fn passes_last_no_longer_than_geometry_allows_and_leave_the_gaps_they_must() {
         mask_deg: Some(10.0),
         ..ConstellationTable::default()
     }));
-    let spec = OrbitSpec {
-        constellation: one,
-        ..between("iridium", [90.0, 0.0], [90.0, 0.0])
-    };
+    let spec = OrbitSpec { constellation: one, ..between("iridium", [90.0, 0.0], [90.0, 0.0]) };
     let (_, constellation) = spec.resolve().expect("an orbit");
     // At the pole every round of a polar orbit passes through the zenith.
     let station = sky::Station::new(&spec.from, &constellation);
@@ -201,10 +198,10 @@ fn ways_are_as_short_as_can_be_and_no_shorter() {
         // Floyd and Warshall know nothing of Dijkstra.
         let far = Duration::from_s(3600);
         let mut all = vec![vec![far; 66]; 66];
-        for a in 0..66usize {
-            all[a][a] = Duration::ZERO;
-            for (b, hop) in sky.neighbours(a as u32) {
-                all[a][b as usize] = hop;
+        for (a, row) in (0u32..).zip(&mut all) {
+            row[a as usize] = Duration::ZERO;
+            for (b, hop) in sky.neighbours(a) {
+                row[b as usize] = hop;
             }
         }
         for k in 0..66 {
@@ -237,9 +234,7 @@ fn ways_are_as_short_as_can_be_and_no_shorter() {
 fn a_kept_satellite_is_left_when_it_sinks_below_the_mask() {
     let spec = between("iridium", GERMANY, NEW_YORK);
     let (plan, iridium) = spec.resolve().expect("an orbit");
-    let journey = plan
-        .follow(&iridium, Duration::from_s(1200), &mut |_| {})
-        .expect("a journey");
+    let journey = plan.follow(&iridium, Duration::from_s(1200), &mut |_| {}).expect("a journey");
     let user = sky::Station::new(&spec.from, &iridium);
     let handovers: Vec<_> =
         journey.handovers.iter().filter(|handover| handover.hops().contains(&Hop::User)).collect();
@@ -262,14 +257,13 @@ fn choices_differ_as_they_say() {
         let spec = between("iridium", GERMANY, NEW_YORK);
         follow(&OrbitSpec { choice: Some(choice), ..spec }, 900).expect("a journey")
     };
-    let [keep, highest, shortest] =
-        [Choice::Keep, Choice::Highest, Choice::Shortest].map(journey);
-    let ground = |journey: &Journey| {
-        journey.handovers.iter().filter(|h| h.hops() != [Hop::Isl]).count()
-    };
+    let [keep, highest, shortest] = [Choice::Keep, Choice::Highest, Choice::Shortest].map(journey);
+    let ground =
+        |journey: &Journey| journey.handovers.iter().filter(|h| h.hops() != [Hop::Isl]).count();
     assert!(ground(&keep) < ground(&highest), "{} {}", ground(&keep), ground(&highest));
     let mean = |journey: &Journey| {
-        let total: Duration = journey.samples.iter().filter_map(|(_, d)| Some(d.as_ref()?.total())).sum();
+        let total: Duration =
+            journey.samples.iter().filter_map(|(_, d)| Some(d.as_ref()?.total())).sum();
         total.as_s_f64() / journey.samples.len() as f64
     };
     assert!(mean(&shortest) < mean(&keep) && mean(&shortest) < mean(&highest));
@@ -283,10 +277,8 @@ fn slots_change_satellites_at_their_moments_only() {
         let since_first = handover.at.as_ns() as i64 - 12_000_000_000;
         assert_eq!(since_first % 15_000_000_000, 0, "{:?}", handover.at);
     }
-    let free = OrbitSpec {
-        every: Some(Duration::ZERO),
-        ..between("starlink-1", GERMANY, [50.1, 8.7])
-    };
+    let free =
+        OrbitSpec { every: Some(Duration::ZERO), ..between("starlink-1", GERMANY, [50.1, 8.7]) };
     let (plan, _) = free.resolve().expect("an orbit");
     assert_eq!((plan.every, plan.first), (None, None));
 }
@@ -336,10 +328,7 @@ fn mistakes_are_refused_with_their_key() {
             "constellation = { altitude_km = 550.0 }\nfrom = [0, 0]\nto = [0, 1]",
             "orbit.constellation.inclination_deg",
         ),
-        (
-            "constellation = { tle = \"x\" }\nfrom = [0, 0]\nto = [0, 1]",
-            "orbit.constellation.tle",
-        ),
+        ("constellation = { tle = \"x\" }\nfrom = [0, 0]\nto = [0, 1]", "orbit.constellation.tle"),
         (
             "constellation = { tle = \"x\", planes = 3 }\nfrom = [0, 0]\nto = [0, 1]",
             "orbit.constellation.planes",

@@ -9,9 +9,7 @@
 //! Motion is two-body motion over a sphere that turns; perturbations, which bend an orbit by a few
 //! degrees per day, are left out.
 
-use crate::orbit::earth::{
-    self, GRAVITY_KM3_S2, RADIUS_KM, ROTATION_RAD_S, coverage_deg, radians,
-};
+use crate::orbit::earth::{self, GRAVITY_KM3_S2, RADIUS_KM, ROTATION_RAD_S, coverage_deg, radians};
 use crate::orbit::vector::Vector;
 use crate::resolve::{ResolveError, check_number};
 use serde::{Deserialize, Serialize};

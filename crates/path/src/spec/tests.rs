@@ -48,6 +48,7 @@ fn every_key_is_read_in_each_of_its_forms() {
         "jitter = { kind = \"exponential\", mean = \"2 ms\" }",
         "reorder = \"1 %\"",
         "reorder = { probability = 0.01, by = \"20 ms\" }",
+        "overtaking = \"1 ms\"",
         "duplicate = 0.001",
         "acm = \"none\"",
         "acm = { symbol_rate_baud = 10_000_000, es_n0_db = 12 }",

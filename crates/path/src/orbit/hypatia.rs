@@ -1,0 +1,215 @@
+//! Reads the state of a satellite network as Hypatia's `satgenpy` writes it into a directory.
+//!
+//! | file | a line |
+//! |---|---|
+//! | `tles.txt` | first `planes satellites-per-plane`, then per satellite a name and its two lines |
+//! | `isls.txt` | `satellite satellite` |
+//! | `ground_stations.txt` | `number,name,latitude,longitude,elevation in m,x,y,z` |
+//! | `description.txt` | `max_gsl_length_m=…`, `max_isl_length_m=…` |
+//! | `dynamic_state_…/fstate_T.txt` | `node,destination,next node,interface,interface`, at T ns, only what changed |
+//!
+//! Nodes are numbered satellites first, then ground stations. Source: Kassing et al., "Exploring the
+//! Internet from Space with Hypatia", IMC 2020, and the generator's own output. Times there are in
+//! nanoseconds since the epoch of the elements; a ground link is bounded by its length, not by an
+//! elevation.
+
+use crate::orbit::earth::Site;
+use crate::orbit::sky::Way;
+use std::collections::BTreeMap;
+
+/// A line that is not what its file should hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}, line {line}: \"{text}\" is not {expected}")]
+pub struct HypatiaError {
+    /// Which file.
+    pub file: &'static str,
+    /// The line, from 1; 0 for the file as a whole.
+    pub line: usize,
+    /// The line as it stands.
+    pub text: String,
+    /// What should stand there.
+    pub expected: &'static str,
+}
+
+/// A place with a name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroundStation {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub site: Site,
+}
+
+/// How long links may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Description {
+    /// Between the ground and a satellite. Unit: km.
+    pub ground_link_km_max: f64,
+    /// Between satellites. Unit: km.
+    pub isl_km_max: f64,
+}
+
+/// Reads the lines of a file that are not empty, each with `read`.
+fn lines<T>(
+    file: &'static str,
+    text: &str,
+    expected: &'static str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, HypatiaError> {
+    let full = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    full.map(|(number, line)| {
+        read(line.trim()).ok_or_else(|| HypatiaError {
+            file,
+            line: number + 1,
+            text: line.chars().take(80).collect(),
+            expected,
+        })
+    })
+    .collect()
+}
+
+/// Reads `isls.txt`: pairs of satellites.
+///
+/// # Errors
+/// When a line is no pair of two different numbers.
+pub fn isls(text: &str) -> Result<Vec<[u32; 2]>, HypatiaError> {
+    lines("isls", text, "a pair of two different satellites such as \"0 1\"", |line| {
+        let (one, other) = line.split_once(char::is_whitespace)?;
+        let ends = [one.parse().ok()?, other.trim().parse().ok()?];
+        (ends[0] != ends[1]).then_some(ends)
+    })
+}
+
+/// Reads `ground_stations.txt`, or its shorter form without coordinates in space.
+///
+/// # Errors
+/// When a line has no name and place.
+pub fn ground_stations(text: &str) -> Result<Vec<GroundStation>, HypatiaError> {
+    let expected = "number,name,latitude,longitude,elevation";
+    lines("ground_stations.txt", text, expected, |line| {
+        let columns: Vec<&str> = line.split(',').collect();
+        let [_, name, latitude, longitude, elevation, ..] = columns[..] else { return None };
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        let site = Site {
+            altitude_m: number(elevation)?,
+            ..Site::at(number(latitude)?, number(longitude)?)
+        };
+        site.check("ground_stations.txt").ok()?;
+        matches!(columns.len(), 5 | 8).then(|| GroundStation { name: name.to_owned(), site })
+    })
+}
+
+/// Reads `description.txt`.
+///
+/// # Errors
+/// When a line is no length, or one of the two is missing.
+pub fn description(text: &str) -> Result<Description, HypatiaError> {
+    let file = "description.txt";
+    let expected = "max_gsl_length_m=… or max_isl_length_m=…";
+    let read = lines(file, text, expected, |line| {
+        let (key, value) = line.split_once('=')?;
+        let metres: f64 = value.trim().parse().ok()?;
+        (metres > 0.0).then(|| (key.trim().to_owned(), metres / 1e3))
+    })?;
+    let lengths: BTreeMap<String, f64> = read.into_iter().collect();
+    let length = |key: &str| {
+        lengths.get(key).copied().ok_or_else(|| HypatiaError {
+            file,
+            line: 0,
+            text: key.to_owned(),
+            expected: "there",
+        })
+    };
+    Ok(Description {
+        ground_link_km_max: length("max_gsl_length_m")?,
+        isl_km_max: length("max_isl_length_m")?,
+    })
+}
+
+/// Who forwards what to whom, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ForwardingState {
+    next: BTreeMap<(u32, u32), Option<u32>>,
+}
+
+impl ForwardingState {
+    /// Takes in the changes of an `fstate_T.txt`.
+    ///
+    /// # Errors
+    /// When a line does not consist of five numbers.
+    pub fn apply(&mut self, text: &str) -> Result<(), HypatiaError> {
+        let expected = "five numbers: node,destination,next node,interface,interface";
+        let changes = lines("fstate", text, expected, |line| {
+            let numbers: Option<Vec<i64>> =
+                line.split(',').map(|number| number.trim().parse().ok()).collect();
+            let [node, destination, next, _, _] = numbers?[..] else { return None };
+            // -1 stands for: dropped here.
+            let next = if next == -1 { None } else { Some(u32::try_from(next).ok()?) };
+            Some(((u32::try_from(node).ok()?, u32::try_from(destination).ok()?), next))
+        })?;
+        self.next.extend(changes);
+        Ok(())
+    }
+
+    /// The way that packets take between two ground stations, given by their numbers among ground
+    /// stations, over `satellites` satellites; `None` where they are dropped, run in circles, or come
+    /// down in between.
+    pub fn way(&self, satellites: u32, from: u32, to: u32) -> Option<Way> {
+        let destination = satellites.checked_add(to)?;
+        let mut node = satellites.checked_add(from)?;
+        let mut way = Vec::new();
+        loop {
+            node = *self.next.get(&(node, destination))?.as_ref()?;
+            if node == destination {
+                return (!way.is_empty()).then_some(Way { satellites: way });
+            }
+            if node >= satellites || way.len() >= satellites as usize {
+                return None;
+            }
+            way.push(node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_as_they_are_written() {
+        assert_eq!(isls("0 1\n1 2\n"), Ok(vec![[0, 1], [1, 2]]));
+        let stations = "0,Tokyo,35.6895,139.69171,0.0,-3954843.5,3354935.1,3700263.8\n";
+        let stations = ground_stations(stations).expect("a station");
+        assert_eq!(stations[0].name, "Tokyo");
+        assert_eq!(stations[0].site, Site::at(35.6895, 139.69171));
+        let lengths = "max_gsl_length_m=1089686.4181956202\nmax_isl_length_m=5016591.2330984278\n";
+        let lengths = description(lengths).expect("lengths");
+        assert!((lengths.isl_km_max - 5016.591).abs() < 0.001, "{lengths:?}");
+        for (error, line) in [
+            (isls("0 1\n1").map(|_| ()), 2),
+            (isls("0 0").map(|_| ()), 1),
+            (ground_stations("0,Tokyo,35,139").map(|_| ()), 1),
+            (ground_stations("0,Tokyo,95,139,0").map(|_| ()), 1),
+            (description("max_gsl_length_m=1").map(|_| ()), 0),
+            (description("max_gsl_length_m=-1").map(|_| ()), 1),
+            (ForwardingState::default().apply("1,2,3"), 1),
+        ] {
+            assert_eq!(error.expect_err("refused").line, line);
+        }
+    }
+
+    #[test]
+    fn forwarding_is_followed_from_change_to_change() {
+        // Three satellites, ground stations 3 and 4.
+        let mut state = ForwardingState::default();
+        state.apply("3,4,0,0,4\n0,4,1,0,1\n1,4,4,4,0\n2,4,4,4,0\n").expect("a state");
+        assert_eq!(state.way(3, 0, 1), Some(Way { satellites: vec![0, 1] }));
+        assert_eq!(state.way(3, 1, 0), None, "nothing is said about the way back");
+        state.apply("0,4,2,1,0\n").expect("a change");
+        assert_eq!(state.way(3, 0, 1), Some(Way { satellites: vec![0, 2] }));
+        state.apply("2,4,0,1,0\n").expect("a change");
+        assert_eq!(state.way(3, 0, 1), None, "a circle");
+        state.apply("2,4,-1,-1,-1\n").expect("a change");
+        assert_eq!(state.way(3, 0, 1), None, "dropped");
+    }
+}
