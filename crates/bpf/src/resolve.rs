@@ -27,6 +27,15 @@ pub enum ResolveError {
         /// The name as configured.
         name: String,
     },
+    /// It exists in simulations only.
+    #[error(
+        "congestion control \"{algorithm}\" exists in simulations only; \
+         a socket can have the kernel's own or one of ours (hybla, hybla-linux, westwood, vegas)"
+    )]
+    SimulatedOnly {
+        /// What was configured.
+        algorithm: midhop_congestion::Algorithm,
+    },
 }
 
 /// Finds what `name` stands for.
@@ -49,7 +58,12 @@ fn resolve_with(name: &str, available: impl Fn(&str) -> bool) -> Result<Resoluti
             _ => Resolution::Program(algorithm),
         }),
         None if available(name) => Ok(Resolution::Kernel(name.to_owned())),
-        None => Err(ResolveError::Unknown { name: name.to_owned() }),
+        None => Err(match midhop_congestion::Algorithm::from_name(name) {
+            Some(algorithm) if !algorithm.runs_in_kernel() => {
+                ResolveError::SimulatedOnly { algorithm }
+            }
+            _ => ResolveError::Unknown { name: name.to_owned() },
+        }),
     }
 }
 
@@ -99,6 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn both_lists_of_algorithms_agree() {
+        for algorithm in midhop_congestion::Algorithm::ALL {
+            let program = Algorithm::from_name(algorithm.name());
+            assert_eq!(program.is_some(), algorithm.is_ours(), "{algorithm}");
+        }
+    }
+
+    #[test]
     fn hybla_is_ours_and_the_rest_the_kernels_where_it_has_them() {
         let program = |algorithm| Some(Resolution::Program(algorithm));
         let kernel = |name: &str| Some(Resolution::Kernel(name.to_owned()));
@@ -115,5 +137,12 @@ mod tests {
         }
         let error = resolve("no-such-thing").expect_err("it stands for nothing");
         assert!(error.to_string().contains("no-such-thing"));
+        let error = resolve_with("xcp", |own| own == "cubic").expect_err("no kernel has it");
+        assert!(error.to_string().contains("\"xcp\" exists in simulations only"), "{error}");
+        let theirs =
+            resolve_with("xcp", |own| own == "xcp").expect("a kernel of somebody's has it");
+        assert_eq!(theirs, Resolution::Kernel("xcp".to_owned()));
+        let error = resolve_with("bbr", |_| false).expect_err("a module that is not loaded");
+        assert!(matches!(error, ResolveError::Unknown { .. }), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 /// The list is closed where the meaning is ours to define; a kernel may know more names than these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algorithm {
-    /// NewReno, every kernel's.
+    /// NewReno, every kernel's; repairs with or without SACK are the transport's, not its.
     Reno,
     /// CUBIC, most kernels' default.
     Cubic,
@@ -23,11 +23,15 @@ pub enum Algorithm {
     Westwood,
     /// Vegas: the kernel's, else ours.
     Vegas,
+    /// DVegas as we read it: in simulations only.
+    DVegas,
+    /// XCP: in simulations only, as it needs routers that know it.
+    Xcp,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Reno,
         Self::Cubic,
         Self::Bbr,
@@ -36,6 +40,8 @@ impl Algorithm {
         Self::HyblaLinux,
         Self::Westwood,
         Self::Vegas,
+        Self::DVegas,
+        Self::Xcp,
     ];
 
     /// The name.
@@ -49,6 +55,8 @@ impl Algorithm {
             Self::HyblaLinux => "hybla-linux",
             Self::Westwood => "westwood",
             Self::Vegas => "vegas",
+            Self::DVegas => "dvegas",
+            Self::Xcp => "xcp",
         }
     }
 
@@ -59,10 +67,13 @@ impl Algorithm {
 
     /// Whether this release brings a program of its own for kernels that lack it.
     pub const fn is_ours(self) -> bool {
-        match self {
-            Self::Reno | Self::Cubic | Self::Bbr | Self::BbrV3 => false,
-            Self::Hybla | Self::HyblaLinux | Self::Westwood | Self::Vegas => true,
-        }
+        matches!(self, Self::Hybla | Self::HyblaLinux | Self::Westwood | Self::Vegas)
+    }
+
+    /// Whether a kernel's sockets can use it, be it with a program of ours; if not, it exists in
+    /// simulations only.
+    pub const fn runs_in_kernel(self) -> bool {
+        matches!(self, Self::Reno | Self::Cubic | Self::Bbr) || self.is_ours()
     }
 }
 
@@ -82,5 +93,13 @@ mod tests {
             assert_eq!(Algorithm::from_name(&algorithm.to_string()), Some(algorithm));
         }
         assert_eq!(Algorithm::from_name("Hybla"), None);
+    }
+
+    #[test]
+    fn what_comes_as_a_program_runs_in_a_kernel() {
+        for algorithm in Algorithm::ALL {
+            assert!(algorithm.runs_in_kernel() || !algorithm.is_ours(), "{algorithm}");
+        }
+        assert!(!Algorithm::Xcp.runs_in_kernel());
     }
 }

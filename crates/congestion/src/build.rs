@@ -4,12 +4,15 @@ use crate::{
     Algorithm, CongestionControl, SlowStart,
     bbr::{self, v1::BbrV1, v3::BbrV3},
     cubic::Cubic,
+    dvegas::{self, DVegas},
     hybla::{self, Hybla},
     hybla_linux::HyblaLinux,
+    opening::{Opening, Resume, Spread},
     reno::Reno,
     segments::{INITIAL_WINDOW, Segmented},
     vegas::{self, Vegas},
     westwood::Westwood,
+    xcp::{self, Xcp},
 };
 use midhop_units::{Bytes, Seed};
 
@@ -23,8 +26,11 @@ pub struct Settings {
     /// `hybla` starts with ρ segments where that is more, `hybla-linux` with ρ, whatever is said here.
     pub initial_window: u32,
     /// How the first slow start ends. Default: the algorithm's own: `hystart` for `cubic`, as in Linux;
-    /// for `hybla` and `vegas` what their sources say; `classic` for all others.
+    /// for `hybla`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` what their sources say; `classic` for all others.
     pub slow_start: Option<SlowStart>,
+    /// What is sent before anything is known of the path. Default: [`Opening::Burst`], the only one
+    /// for algorithms that begin by a rule of their own: `hybla-linux`, `bbr`, `bbr3`, `xcp`.
+    pub opening: Opening,
     /// Whether the transport paces by [`CongestionControl::pacing_rate`]. Default: no, as Linux without
     /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
     pub paced: bool,
@@ -34,6 +40,10 @@ pub struct Settings {
     pub hybla: hybla::Settings,
     /// Vegas' own. Default: α 2, β 4, γ 1.
     pub vegas: vegas::Thresholds,
+    /// DVegas' own, Vegas' included. Default: Vegas' α, β and γ, and 16 segments in the terminal's queue.
+    pub dvegas: dvegas::Thresholds,
+    /// XCP's own. Default: it asks for all there is and halves at a loss.
+    pub xcp: xcp::Settings,
     /// Decides what an algorithm leaves to chance: when BBR probes. Default: 0.
     pub seed: Seed,
 }
@@ -44,9 +54,12 @@ impl Default for Settings {
             mss: Bytes::new(1448),
             initial_window: INITIAL_WINDOW,
             slow_start: None,
+            opening: Opening::default(),
             paced: false,
             hybla: hybla::Settings::default(),
             vegas: vegas::Thresholds::default(),
+            dvegas: dvegas::Thresholds::default(),
+            xcp: xcp::Settings::default(),
             seed: Seed::default(),
         }
     }
@@ -64,6 +77,15 @@ pub enum BuildError {
         /// The slow start asked for.
         slow_start: SlowStart,
     },
+    /// It begins by a rule of its own.
+    #[error("{algorithm} begins by a rule of its own; leave the opening out")]
+    Opening {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// The opening spreads what it sends over time.
+    #[error("this opening spreads segments over a round trip; let the transport pace")]
+    Unpaced,
     /// A segment of no bytes, or a window of no segments.
     #[error("{what} is 0; a window needs at least one segment of one byte")]
     Zero {
@@ -86,6 +108,9 @@ pub fn build(
     if settings.initial_window == 0 {
         return Err(BuildError::Zero { what: "initial_window" });
     }
+    if settings.opening != Opening::Burst && !settings.paced {
+        return Err(BuildError::Unpaced);
+    }
     let mss = settings.mss;
     let paced = settings.paced;
     let slow_start = |own: SlowStart| settings.slow_start.unwrap_or(own);
@@ -93,6 +118,10 @@ pub fn build(
     let own_slow_start = || match settings.slow_start {
         Some(slow_start) => Err(BuildError::SlowStart { algorithm, slow_start }),
         None => Ok(()),
+    };
+    let own_opening = || match settings.opening {
+        Opening::Burst => Ok(()),
+        Opening::Spread | Opening::Jump(_) => Err(BuildError::Opening { algorithm }),
     };
     match algorithm {
         Algorithm::Reno => {
@@ -102,27 +131,41 @@ pub fn build(
             Ok(opened(Cubic::new(mss, slow_start(SlowStart::HyStart), paced), settings))
         }
         Algorithm::Westwood => {
-            own_slow_start()?;
-            Ok(opened(Westwood::new(mss), settings))
+            Ok(opened(Westwood::new(mss, slow_start(SlowStart::Classic), paced), settings))
         }
         Algorithm::Hybla => {
-            own_slow_start()?;
-            Ok(opened(Hybla::new(mss, settings.hybla), settings))
+            let hybla = Hybla::new(mss, settings.hybla);
+            Ok(match settings.slow_start {
+                Some(slow_start) => opened(hybla.with_slow_start(slow_start, paced), settings),
+                None => opened(hybla, settings),
+            })
         }
         Algorithm::HyblaLinux => {
             own_slow_start()?;
+            own_opening()?;
             Ok(Box::new(HyblaLinux::before_the_first_rtt(mss, settings.hybla.rtt0)))
         }
         Algorithm::Vegas => {
             own_slow_start()?;
             Ok(opened(Vegas::new(mss, settings.vegas), settings))
         }
+        Algorithm::DVegas => {
+            own_slow_start()?;
+            Ok(opened(DVegas::new(mss, settings.dvegas), settings))
+        }
+        Algorithm::Xcp => {
+            own_slow_start()?;
+            own_opening()?;
+            Ok(Box::new(Xcp::new(mss, settings.initial_window, settings.xcp)))
+        }
         Algorithm::Bbr => {
             own_slow_start()?;
+            own_opening()?;
             Ok(Box::new(BbrV1::new(mss, bbr_settings(settings))))
         }
         Algorithm::BbrV3 => {
             own_slow_start()?;
+            own_opening()?;
             Ok(Box::new(BbrV3::new(mss, bbr_settings(settings))))
         }
     }
@@ -142,7 +185,11 @@ fn opened<C: Segmented + 'static>(
     settings: &Settings,
 ) -> Box<dyn CongestionControl> {
     controller.segments().cwnd = settings.initial_window;
-    Box::new(controller)
+    match settings.opening {
+        Opening::Burst => Box::new(controller),
+        Opening::Spread => Box::new(Spread::new(controller)),
+        Opening::Jump(jump) => Box::new(Resume::new(controller, jump)),
+    }
 }
 
 #[cfg(test)]
@@ -151,20 +198,9 @@ mod tests {
     use crate::{Established, testing::ack};
     use midhop_units::{Duration, Instant};
 
-    const OURS: [Algorithm; 8] = [
-        Algorithm::Reno,
-        Algorithm::Cubic,
-        Algorithm::Hybla,
-        Algorithm::HyblaLinux,
-        Algorithm::Westwood,
-        Algorithm::Vegas,
-        Algorithm::Bbr,
-        Algorithm::BbrV3,
-    ];
-
     #[test]
     fn every_algorithm_starts_with_the_window_it_is_given_and_grows() {
-        for algorithm in OURS {
+        for algorithm in Algorithm::ALL {
             let settings =
                 Settings { initial_window: 4, mss: Bytes::new(1000), ..Settings::default() };
             let mut controller = build(algorithm, &settings).expect("a controller");
@@ -178,6 +214,7 @@ mod tests {
                 for _ in 0..4 {
                     let mut ack = ack(round, 1000);
                     ack.rtt = Some(Duration::from_ms(100));
+                    controller.on_xcp_feedback(1000 << 16);
                     controller.on_ack(&ack);
                 }
             }
@@ -197,5 +234,9 @@ mod tests {
         let other =
             Settings { slow_start: Some(SlowStart::HyStartPlusPlus), ..Settings::default() };
         assert!(refused(Algorithm::Vegas, other).contains("takes no hystart++"));
+        let mut spread = Settings { opening: Opening::Spread, ..Settings::default() };
+        assert!(refused(Algorithm::Reno, spread.clone()).contains("let the transport pace"));
+        spread.paced = true;
+        assert!(refused(Algorithm::HyblaLinux, spread).starts_with("hybla-linux begins"));
     }
 }

@@ -1,5 +1,6 @@
 //! What a transport tells a congestion controller, and what it gets back.
 
+use crate::xcp;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::fmt;
 
@@ -27,6 +28,15 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_lost_segment(&mut self, _segment: &LostSegment) {}
     /// Data is about to leave although nothing was in flight.
     fn on_restart(&mut self, _restart: &Restart) {}
+    /// The device at the bottleneck says what waits there.
+    fn on_queue(&mut self, _report: &QueueReport) {}
+    /// An acknowledgement carries feedback of XCP routers; it comes before the
+    /// [`on_ack`](Self::on_ack) of the same acknowledgement. Unit: bytes, with sixteen binary places.
+    fn on_xcp_feedback(&mut self, _feedback_q16: i64) {}
+    /// What to write into the congestion header of the next segment; `None` but for XCP.
+    fn xcp_header(&self) -> Option<xcp::Header> {
+        None
+    }
     /// How much may be in flight.
     fn window(&self) -> Bytes;
     /// Whether [`window`](Self::window) holds in recovery as it stands. If not, the transport spends the
@@ -185,4 +195,16 @@ pub struct Handover {
     pub rtt: Option<Duration>,
     /// The new path's rate, where it is known.
     pub rate: Option<Rate>,
+}
+
+/// What waits in front of a link, told by the device that owns the queue: a satellite terminal, to the
+/// proxy beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueReport {
+    /// When.
+    pub now: Instant,
+    /// This connection's data in the queue; all of it, where nobody tells connections apart.
+    pub queued: Bytes,
+    /// The rate that the link has been allotted, where it changes and is known.
+    pub allocation: Option<Rate>,
 }

@@ -164,8 +164,7 @@ impl CongestionControl for Cubic {
         if ack.phase == Phase::Recovery {
             return;
         }
-        let left = self.start.grow(&mut self.window, ack, segments);
-        if !self.window.in_slow_start() {
+        if let Some(left) = self.start.grow(&mut self.window, ack, segments) {
             self.avoid(ack, left);
         }
     }
@@ -173,6 +172,7 @@ impl CongestionControl for Cubic {
     fn on_loss(&mut self, _loss: &Loss) {
         let threshold = self.fall();
         self.window.reduce(threshold, threshold);
+        self.start.on_loss();
     }
 
     fn on_rto(&mut self, _rto: &Rto) {

@@ -20,8 +20,9 @@ pub use law::{
 };
 
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, SlowStart, Spurious, reno,
     segments::{INITIAL_WINDOW, NO_THRESHOLD, SegmentWindow, Segmented, saturated, us},
+    slow_start::Start,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -92,6 +93,8 @@ pub struct Hybla {
     bdp: u32,
     /// Whether the path has been seen to carry less than the known rate.
     doubted: bool,
+    /// What ends slow start instead of Hybla's own look for a queue.
+    start: Option<Start>,
 }
 
 impl Hybla {
@@ -113,7 +116,14 @@ impl Hybla {
             tolerating: None,
             bdp: 0,
             doubted: false,
+            start: None,
         }
+    }
+
+    /// The same with another end of slow start than its own look for a queue; its growth stays
+    /// Hybla's, over a transport that paces or does not.
+    pub fn with_slow_start(self, slow_start: SlowStart, paced: bool) -> Self {
+        Self { start: Some(Start::new(slow_start, paced)), ..self }
     }
 
     /// Whether the window follows the known rate.
@@ -181,7 +191,8 @@ impl Hybla {
         if let Some(rtt) = ack.rtt {
             self.window.sample(rtt);
             self.take_smallest(us(rtt), ack.now);
-            if ack.phase == Phase::Open && self.window.in_slow_start() {
+            let looking = ack.phase == Phase::Open && self.window.in_slow_start();
+            if looking && self.start.is_none() {
                 self.look_for_a_queue(us(rtt));
             }
         }
@@ -193,18 +204,36 @@ impl Hybla {
 
     /// Counts `segments` into a window: the congestion window, or in a recovery that is tolerated its
     /// goal, for which slow start is over.
-    fn grow(&mut self, ssthresh: u32, segments: u32) {
+    fn grow(&mut self, ssthresh: u32, gain_q10: u32, segments: u32) {
         let mut window = Window {
             cwnd: self.window.cwnd,
             ssthresh,
             cwnd_max: self.cwnd_max,
             fraction_q20: self.fraction_q20,
             rho_q10: self.rho_q10,
-            gain_q10: self.gain_q10,
+            gain_q10,
         };
         window.grow(segments);
         self.window.cwnd = window.cwnd;
         self.fraction_q20 = window.fraction_q20;
+    }
+
+    /// Nothing is being repaired: slow start or avoidance.
+    fn open(&mut self, ack: &Ack, segments: u32) {
+        let (mut gain_q10, mut counted) = (self.gain_q10, segments);
+        if let Some(start) = &mut self.start {
+            match start.pace(&mut self.window, ack) {
+                Some((divisor, segments_max)) => {
+                    gain_q10 /= divisor;
+                    counted = segments.min(segments_max);
+                }
+                None if start.drain(&mut self.window, segments) => return,
+                None => {}
+            }
+        }
+        if !ack.app_limited {
+            self.grow(self.window.ssthresh, gain_q10, counted);
+        }
     }
 
     /// A recovery goes on. On a path that loses one segment in a hundred there is hardly a round trip
@@ -223,7 +252,7 @@ impl Hybla {
             self.window.cwnd = fallen;
             self.window.ssthresh = fallen;
         } else if !ack.app_limited {
-            self.grow(0, segments);
+            self.grow(0, self.gain_q10, segments);
             self.window.ssthresh = self.window.cwnd;
         }
     }
@@ -258,9 +287,7 @@ impl CongestionControl for Hybla {
                     self.window.settle();
                     self.tolerating = None;
                 }
-                if !ack.app_limited {
-                    self.grow(self.window.ssthresh, segments);
-                }
+                self.open(ack, segments);
                 // A window that has grown back has shown that the path carries it.
                 self.doubted &= self.window.cwnd < self.bdp;
             }
@@ -280,6 +307,9 @@ impl CongestionControl for Hybla {
         self.tolerating =
             tolerant.then_some(Tolerating { window, lost: loss.lost, delivered: Bytes::ZERO });
         self.window.reduce(goal, goal);
+        if let Some(start) = &mut self.start {
+            start.on_loss();
+        }
         self.fraction_q20 = 0;
     }
 
@@ -288,6 +318,9 @@ impl CongestionControl for Hybla {
         self.window.reduce(1, fallen);
         self.fraction_q20 = 0;
         self.tolerating = None;
+        if let Some(start) = &mut self.start {
+            start.on_rto();
+        }
         // After a timeout the path may be another one: the next samples decide afresh.
         self.min_rtt = MinRtt::new(ms(rto.now));
     }

@@ -21,14 +21,17 @@ mod segments;
 
 pub mod bbr;
 pub mod cubic;
+pub mod dvegas;
 pub mod hybla;
 pub mod hybla_linux;
+pub mod opening;
 pub mod prr;
 pub mod reno;
 pub mod slow_start;
 pub mod vectors;
 pub mod vegas;
 pub mod westwood;
+pub mod xcp;
 
 #[cfg(test)]
 mod testing;
@@ -36,7 +39,8 @@ mod testing;
 pub use algorithm::Algorithm;
 pub use build::{BuildError, Settings, build};
 pub use contract::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart,
-    Rto, Spurious,
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, QueueReport,
+    RateSample, Restart, Rto, Spurious,
 };
+pub use opening::Opening;
 pub use slow_start::SlowStart;

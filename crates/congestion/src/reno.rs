@@ -89,7 +89,7 @@ impl CongestionControl for Reno {
             return;
         }
         let left = self.start.grow(&mut self.window, ack, segments);
-        if left > 0 && !ack.app_limited {
+        if let Some(left) = left.filter(|_| !ack.app_limited) {
             let SegmentWindow { cwnd, count, .. } = self.window;
             (self.window.cwnd, self.window.count) = avoid(cwnd, count, left);
         }
@@ -98,6 +98,7 @@ impl CongestionControl for Reno {
     fn on_loss(&mut self, _loss: &Loss) {
         let half = halve(self.window.cwnd);
         self.window.reduce(half, half);
+        self.start.on_loss();
     }
 
     fn on_rto(&mut self, _rto: &Rto) {

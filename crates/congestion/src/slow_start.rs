@@ -7,14 +7,17 @@
 
 mod hystart;
 mod hystart_plus_plus;
+mod search;
 
 pub use hystart::HyStart;
 pub use hystart_plus_plus::HyStartPlusPlus;
+pub use search::Search;
 
 use crate::{
     Ack, reno,
-    segments::{NO_THRESHOLD, SegmentWindow},
+    segments::{NO_THRESHOLD, SegmentWindow, saturated},
 };
+use midhop_units::Bytes;
 use std::fmt;
 
 /// How a connection's first slow start ends, other than by a loss.
@@ -26,11 +29,13 @@ pub enum SlowStart {
     HyStart,
     /// By a rise in RTT that lasts (RFC 9406): [`HyStartPlusPlus`].
     HyStartPlusPlus,
+    /// By what arrives staying behind what was sent: [`Search`].
+    Search,
 }
 
 impl SlowStart {
     /// Every slow start.
-    pub const ALL: [Self; 3] = [Self::Classic, Self::HyStart, Self::HyStartPlusPlus];
+    pub const ALL: [Self; 4] = [Self::Classic, Self::HyStart, Self::HyStartPlusPlus, Self::Search];
 
     /// The name in scenarios.
     pub const fn name(self) -> &'static str {
@@ -38,6 +43,7 @@ impl SlowStart {
             Self::Classic => "classic",
             Self::HyStart => "hystart",
             Self::HyStartPlusPlus => "hystart++",
+            Self::Search => "search",
         }
     }
 
@@ -66,6 +72,8 @@ pub enum Verdict {
     },
     /// Slow start is over: the window is the threshold.
     Exit,
+    /// Slow start is over, and the window is to sink to so many segments.
+    ExitTo(u32),
 }
 
 impl Verdict {
@@ -75,57 +83,121 @@ impl Verdict {
 
 /// A slow start under way.
 #[derive(Debug, Clone)]
-pub(crate) enum Start {
+pub(crate) struct Start {
+    rule: Rule,
+    drain: Option<Drain>,
+}
+
+/// Slow start has ended above what the path carries.
+#[derive(Debug, Clone, Copy)]
+struct Drain {
+    /// The window when it ended, and what it sinks to. Unit: segments.
+    from: u32,
+    to: u32,
+    arrived: u32,
+}
+
+impl Drain {
+    /// The window once everything that was in flight has arrived is `to`, and in proportion until
+    /// then, so that the sender never falls silent.
+    fn window(&mut self, segments: u32) -> u32 {
+        self.arrived = self.arrived.saturating_add(segments).min(self.from);
+        let less = u64::from(self.from - self.to) * u64::from(self.arrived);
+        self.from - saturated(less / u64::from(self.from.max(1)))
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Rule {
     Classic,
     HyStart(HyStart),
     HyStartPlusPlus(HyStartPlusPlus),
+    Search(Box<Search>),
 }
 
 impl Start {
     /// A start of a kind, for a transport that paces or does not.
     pub fn new(kind: SlowStart, paced: bool) -> Self {
-        match kind {
-            SlowStart::Classic => Self::Classic,
-            SlowStart::HyStart => Self::HyStart(HyStart::new(paced)),
-            SlowStart::HyStartPlusPlus => Self::HyStartPlusPlus(HyStartPlusPlus::new(paced)),
-        }
+        let rule = match kind {
+            SlowStart::Classic => Rule::Classic,
+            SlowStart::HyStart => Rule::HyStart(HyStart::new(paced)),
+            SlowStart::HyStartPlusPlus => Rule::HyStartPlusPlus(HyStartPlusPlus::new(paced)),
+            SlowStart::Search => Rule::Search(Box::default()),
+        };
+        Self { rule, drain: None }
     }
 
-    /// Looks at an acknowledgement while slow start is on. `ack.phase` is not Recovery.
-    pub fn judge(&mut self, window: &SegmentWindow, ack: &Ack) -> Verdict {
+    fn judge(&mut self, window: &SegmentWindow, ack: &Ack) -> Verdict {
         let first = window.ssthresh >= NO_THRESHOLD;
-        match self {
-            Self::HyStart(hystart) => hystart.on_ack(window.cwnd, ack),
-            Self::HyStartPlusPlus(hystart) if first => hystart.on_ack(ack),
-            Self::Classic | Self::HyStartPlusPlus(_) => Verdict::GO_ON,
+        match &mut self.rule {
+            Rule::HyStart(hystart) => hystart.on_ack(window.cwnd, ack),
+            Rule::HyStartPlusPlus(hystart) if first => hystart.on_ack(ack),
+            Rule::Search(search) if first => search.on_ack(Bytes::new(window.mss().into()), ack),
+            Rule::Classic | Rule::HyStartPlusPlus(_) | Rule::Search(_) => Verdict::GO_ON,
         }
     }
 
-    /// Grows `window` by `segments` as far as slow start goes; returns what is left for avoidance.
+    /// Looks at an acknowledgement outside recovery. Returns the part of slow start's growth that is
+    /// due, as its divisor and bound in segments; `None` where avoidance is due, or a drain that goes
+    /// on.
     ///
-    /// For controllers whose slow start adds what was acknowledged.
-    pub fn grow(&mut self, window: &mut SegmentWindow, ack: &Ack, segments: u32) -> u32 {
+    /// For controllers whose slow start grows by a law of its own; the others [`grow`](Self::grow).
+    pub fn pace(&mut self, window: &mut SegmentWindow, ack: &Ack) -> Option<(u32, u32)> {
         if !window.in_slow_start() {
-            return segments;
+            return None;
         }
         match self.judge(window, ack) {
+            Verdict::Grow { divisor, segments_max } => Some((divisor, segments_max)),
             Verdict::Exit => {
                 window.ssthresh = window.cwnd;
-                segments
+                None
             }
-            _ if ack.app_limited => segments,
-            Verdict::Grow { divisor, segments_max } => {
+            Verdict::ExitTo(target) => {
+                let to = target.max(reno::WINDOW_MIN).min(window.cwnd);
+                window.ssthresh = to;
+                self.drain = Some(Drain { from: window.cwnd, to, arrived: 0 });
+                None
+            }
+        }
+    }
+
+    /// Whether the window sinks to where slow start should have ended; `segments` have arrived.
+    pub fn drain(&mut self, window: &mut SegmentWindow, segments: u32) -> bool {
+        let Some(drain) = &mut self.drain else { return false };
+        window.cwnd = drain.window(segments);
+        if window.cwnd == drain.to {
+            self.drain = None;
+        }
+        self.drain.is_some()
+    }
+
+    /// Grows `window` by `segments` as far as slow start goes; returns what is left for avoidance,
+    /// `None` where it is not avoidance's turn.
+    ///
+    /// For controllers whose slow start adds what was acknowledged.
+    pub fn grow(&mut self, window: &mut SegmentWindow, ack: &Ack, segments: u32) -> Option<u32> {
+        match self.pace(window, ack) {
+            None if self.drain(window, segments) => None,
+            None => Some(segments),
+            Some(_) if ack.app_limited => None,
+            Some((divisor, segments_max)) => {
                 let counted = window.divide(segments.min(segments_max), divisor);
                 let left;
                 (window.cwnd, left) = reno::slow_start(window.cwnd, window.ssthresh, counted);
-                left
+                Some(left).filter(|_| !window.in_slow_start())
             }
         }
+    }
+
+    /// A loss sets the window: there is nothing to drain.
+    pub fn on_loss(&mut self) {
+        self.drain = None;
     }
 
     /// The window has been cut to a segment: what was measured belongs to another time.
     pub fn on_rto(&mut self) {
-        if let Self::HyStart(hystart) = self {
+        self.drain = None;
+        if let Rule::HyStart(hystart) = &mut self.rule {
             hystart.restart();
         }
     }
@@ -141,5 +213,22 @@ mod tests {
             assert_eq!(SlowStart::from_name(&slow_start.to_string()), Some(slow_start));
         }
         assert_eq!(SlowStart::from_name("HyStart"), None);
+    }
+
+    #[test]
+    fn a_drain_lasts_a_window_and_ends_at_its_target() {
+        let mut window = SegmentWindow::new(Bytes::new(1000), 100);
+        let mut start = Start::new(SlowStart::Classic, true);
+        start.drain = Some(Drain { from: 100, to: 40, arrived: 0 });
+        window.ssthresh = 40;
+        let ack = crate::testing::ack(1, 0);
+        assert_eq!(start.grow(&mut window, &ack, 50), None);
+        assert_eq!(window.cwnd, 70);
+        assert_eq!(start.grow(&mut window, &ack, 49), None);
+        assert_eq!(start.grow(&mut window, &ack, 1), Some(1), "avoidance's turn");
+        assert_eq!(window.cwnd, 40);
+        start.drain = Some(Drain { from: 40, to: 20, arrived: 0 });
+        start.on_loss();
+        assert_eq!(start.grow(&mut window, &ack, 2), Some(2));
     }
 }

@@ -6,8 +6,9 @@
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, SlowStart, Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated},
+    slow_start::Start,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -82,7 +83,7 @@ impl Count {
     }
 }
 
-/// Westwood+ as a controller: Reno's slow start × Reno's avoidance × the estimate after a loss.
+/// Westwood+ as a controller: a slow start × Reno's avoidance × the estimate after a loss.
 #[derive(Debug, Clone)]
 pub struct Westwood {
     window: SegmentWindow,
@@ -92,13 +93,15 @@ pub struct Westwood {
     rtt_ms: u32,
     rtt_min_ms: Option<u32>,
     phase: Phase,
+    start: Start,
 }
 
 impl Westwood {
-    /// A new connection with segments of `mss`.
-    pub fn new(mss: Bytes) -> Self {
+    /// A new connection with segments of `mss`, over a transport that paces or does not.
+    pub fn new(mss: Bytes, slow_start: SlowStart, paced: bool) -> Self {
         Self {
             window: SegmentWindow::new(mss, INITIAL_WINDOW),
+            start: Start::new(slow_start, paced),
             filter: Filter::default(),
             sample_bytes: 0,
             sample_started: None,
@@ -160,16 +163,20 @@ impl CongestionControl for Westwood {
         if ack.phase == Phase::Open {
             self.window.settle();
         }
-        if ack.app_limited || ack.phase == Phase::Recovery {
+        if ack.phase == Phase::Recovery {
             return;
         }
-        let SegmentWindow { cwnd, count, ssthresh, .. } = self.window;
-        (self.window.cwnd, self.window.count) = reno::grow(cwnd, count, ssthresh, segments);
+        let left = self.start.grow(&mut self.window, ack, segments);
+        if let Some(left) = left.filter(|_| !ack.app_limited) {
+            let SegmentWindow { cwnd, count, .. } = self.window;
+            (self.window.cwnd, self.window.count) = reno::avoid(cwnd, count, left);
+        }
     }
 
     fn on_loss(&mut self, _loss: &Loss) {
         let half = reno::halve(self.window.cwnd);
         self.window.reduce(half, half);
+        self.start.on_loss();
         self.phase = Phase::Recovery;
     }
 
@@ -177,6 +184,7 @@ impl CongestionControl for Westwood {
         self.window.reduce(1, self.estimate());
         // After a timeout the path may be a longer one.
         self.rtt_min_ms = None;
+        self.start.on_rto();
         self.phase = Phase::Loss;
     }
 
@@ -224,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_loss_cuts_to_what_the_path_carries() {
-        let mut westwood = Westwood::new(Bytes::new(MSS));
+        let mut westwood = Westwood::new(Bytes::new(MSS), SlowStart::Classic, false);
         steady(&mut westwood, 0, 1000, Phase::Open);
         assert!(westwood.window().get() > 900 * MSS);
         let loss =
@@ -238,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_timeout_keeps_the_estimate_as_threshold() {
-        let mut westwood = Westwood::new(Bytes::new(MSS));
+        let mut westwood = Westwood::new(Bytes::new(MSS), SlowStart::Classic, false);
         steady(&mut westwood, 0, 1000, Phase::Open);
         westwood.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
         assert_eq!(westwood.window(), Bytes::new(MSS));

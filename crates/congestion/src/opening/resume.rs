@@ -1,0 +1,344 @@
+//! Careful Resume: a connection begins where an earlier one over the same path had come to.
+//!
+//! Source: RFC 9959. [`Observer`] is the Observe Phase, [`Resume`] the others: Reconnaissance (is this
+//! the path that was saved?), Unvalidated (the jump, spread over a round trip), Validating (does what
+//! was sent arrive?), Safe Retreat (it did not), Normal. PipeSize counts what the path is known to
+//! carry.
+//!
+//! With [`Jump::Known`] the same machine jumps at the first round trip to a rate that is configured, as
+//! a proxy knows it of its own modem: nothing is to be confirmed, and everything else, the retreat too,
+//! is as in the RFC.
+//!
+//! Differs: which transmissions were those of the Unvalidated Phase is told by count, as every
+//! transmission ends delivered or lost; the end of the round trip is looked at when an acknowledgement
+//! comes. During the Safe Retreat the transport's own reduction (RFC 9937) may go on where the RFC
+//! wants none; it leads to a smaller window in flight, never a larger. A saved record has no lifetime
+//! here: who keeps records decides when they are too old.
+
+use crate::{
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
+    Spurious, reno,
+    segments::{Segmented, saturated},
+};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// What an earlier connection found out about a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Saved {
+    /// saved_cwnd: what was delivered in a round trip.
+    pub window: Bytes,
+    /// saved_rtt: the smallest round-trip time.
+    pub rtt: Duration,
+}
+
+/// Where a connection may jump to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Jump {
+    /// To half of what was saved, where the path is the same (RFC 9959).
+    Saved(Saved),
+    /// To the product of a known rate and the round-trip time, but not beyond `window_max`.
+    Known {
+        /// What the path carries, for this connection alone.
+        rate: Rate,
+        /// The largest jump.
+        window_max: Bytes,
+    },
+}
+
+/// The Observe Phase: finds out what is worth saving.
+///
+/// Give it every acknowledgement of a connection; save what it says at the connection's end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Observer {
+    round: u64,
+    delivered: Bytes,
+    window: Bytes,
+    rtt: Option<Duration>,
+}
+
+impl Observer {
+    /// An acknowledgement.
+    pub fn on_ack(&mut self, ack: &Ack) {
+        if ack.round != self.round {
+            // A round that was cut short by a lack of data says nothing new, but nothing wrong.
+            self.window = self.window.max(self.delivered);
+            self.round = ack.round;
+            self.delivered = Bytes::ZERO;
+        }
+        self.delivered = self.delivered.saturating_add(ack.acked);
+        if let Some(rtt) = ack.rtt {
+            self.rtt = Some(self.rtt.map_or(rtt, |least| least.min(rtt)));
+        }
+    }
+
+    /// The most that a round trip has delivered; `None` before the first is over.
+    pub fn saved(&self) -> Option<Saved> {
+        let rtt = self.rtt?;
+        (self.window > Bytes::ZERO).then_some(Saved { window: self.window, rtt })
+    }
+}
+
+/// Where the jump stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Reconnaissance,
+    Unvalidated {
+        entered: Instant,
+        rtt: Duration,
+        leap: Leap,
+    },
+    /// Until the transmission `last` has ended.
+    Validating {
+        last: u64,
+        leap: Leap,
+    },
+    Retreat {
+        loss: Loss,
+        last: u64,
+        leap: Leap,
+    },
+    Normal,
+}
+
+/// A jump. Transmissions are numbered by their bytes, in the order they were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Leap {
+    /// Where its transmissions begin.
+    first: u64,
+    /// PipeSize.
+    pipe: u64,
+}
+
+impl Leap {
+    /// Of `acked` more bytes, with which `ended` transmissions have ended, those of the jump show
+    /// what the path carries; those before it are counted already.
+    fn count(self, acked: u64, ended: u64) -> Self {
+        let of_the_jump = ended.saturating_sub(self.first).min(acked);
+        Self { pipe: self.pipe.saturating_add(of_the_jump), ..self }
+    }
+}
+
+/// A controller that begins with a jump.
+#[derive(Debug)]
+pub(crate) struct Resume<C> {
+    controller: C,
+    jump: Jump,
+    phase: Phase,
+    window_initial: Bytes,
+    delivered: u64,
+    lost: u64,
+    in_flight: u64,
+}
+
+impl<C: Segmented> Resume<C> {
+    pub fn new(controller: C, jump: Jump) -> Self {
+        Self {
+            window_initial: controller.window(),
+            controller,
+            jump,
+            phase: Phase::Reconnaissance,
+            delivered: 0,
+            lost: 0,
+            in_flight: 0,
+        }
+    }
+
+    fn mss(&mut self) -> u64 {
+        u64::from(self.controller.segments().mss())
+    }
+
+    fn set_window(&mut self, bytes: u64) {
+        let segments = saturated(bytes / self.mss());
+        let window = self.controller.segments();
+        window.cwnd = segments.max(reno::WINDOW_MIN);
+    }
+
+    /// How far to jump over a path of `rtt`; `None` where it is not the path that was saved.
+    fn jump(&self, rtt: Duration) -> Option<u64> {
+        match self.jump {
+            Jump::Known { rate, window_max } => Some(rate.bytes_in(rtt).min(window_max).get()),
+            Jump::Saved(saved) => {
+                let least = saved.rtt / 2;
+                let most = Duration::from_ns(saved.rtt.as_ns().saturating_mul(10));
+                (rtt > least && rtt < most).then_some(saved.window.get() / 2)
+            }
+        }
+    }
+
+    /// Jumps, or goes on without, where the jump would lead nowhere.
+    fn leap(&mut self, now: Instant, rtt: Duration) {
+        self.phase = Phase::Normal;
+        let Some(jump) = self.jump(rtt) else { return };
+        if jump <= self.controller.window().get() {
+            return;
+        }
+        let leap = Leap { first: self.ended() + self.in_flight, pipe: self.in_flight };
+        self.phase = Phase::Unvalidated { entered: now, rtt, leap };
+        self.set_window(jump);
+    }
+
+    /// The jump is over: was it used?
+    fn land(&mut self, flight: u64, leap: Leap) {
+        let without = leap.pipe.max(self.window_initial.get());
+        if flight <= without {
+            self.set_window(without);
+            self.phase = Phase::Normal;
+        } else {
+            self.set_window(flight);
+            self.phase = Phase::Validating { last: self.ended() + self.in_flight, leap };
+        }
+    }
+
+    /// Transmissions of which the fate is known.
+    fn ended(&self) -> u64 {
+        self.delivered + self.lost
+    }
+
+    /// What an acknowledgement means for the jump; whether the controller may grow by it.
+    fn follow(&mut self, ack: &Ack) -> bool {
+        let acked = ack.acked.get();
+        match self.phase {
+            Phase::Normal => true,
+            Phase::Reconnaissance => {
+                if let Some(rtt) = ack.rtt
+                    && !ack.app_limited
+                    && self.delivered >= self.window_initial.get()
+                {
+                    self.leap(ack.now, rtt);
+                    // The acknowledgement that ends the phase grows the window only without a jump.
+                    return self.phase == Phase::Normal;
+                }
+                true
+            }
+            Phase::Unvalidated { entered, rtt, leap } => {
+                let flight = self.in_flight.saturating_add(acked);
+                let used_up = flight.saturating_add(self.mss()) > self.controller.window().get();
+                let arrives = self.ended() > leap.first;
+                if arrives || used_up || ack.now.saturating_since(entered) >= rtt {
+                    self.land(flight, leap.count(acked, self.ended()));
+                }
+                false
+            }
+            Phase::Validating { last, leap } => {
+                let leap = leap.count(acked, self.ended());
+                self.phase = Phase::Validating { last, leap };
+                if self.ended() >= last {
+                    self.phase = Phase::Normal;
+                }
+                true
+            }
+            Phase::Retreat { loss, last, leap } => {
+                let leap = leap.count(acked, self.ended());
+                self.phase = Phase::Retreat { loss, last, leap };
+                if self.ended() >= last {
+                    self.come_back(&loss, leap.pipe);
+                }
+                false
+            }
+        }
+    }
+
+    fn retreat(&mut self, loss: &Loss, last: u64, leap: Leap) {
+        let half = (leap.pipe / 2).min(self.controller.window().get());
+        self.set_window(half);
+        self.phase = Phase::Retreat { loss: *loss, last, leap };
+    }
+
+    /// The controller takes the loss as one of the window that the path has been seen to carry: its
+    /// threshold and its memory come from there, its window stays.
+    fn come_back(&mut self, loss: &Loss, pipe: u64) {
+        let window = self.controller.window().get();
+        self.set_window(pipe);
+        self.controller.on_loss(loss);
+        self.set_window(window.min(self.controller.window().get()));
+        self.phase = Phase::Normal;
+    }
+}
+
+impl<C: Segmented> CongestionControl for Resume<C> {
+    fn on_established(&mut self, established: &Established) {
+        self.controller.on_established(established);
+        if let (Jump::Known { .. }, Some(rtt)) = (self.jump, established.rtt) {
+            self.leap(established.now, rtt);
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.delivered = self.delivered.saturating_add(ack.acked.get());
+        self.lost = self.lost.saturating_add(ack.lost.get());
+        self.in_flight = ack.in_flight.get();
+        let may_grow = self.follow(ack);
+        self.controller.on_ack(&Ack { app_limited: ack.app_limited || !may_grow, ..*ack });
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.lost = self.lost.saturating_add(loss.lost.get());
+        self.in_flight = self.in_flight.saturating_sub(loss.lost.get());
+        match self.phase {
+            Phase::Unvalidated { leap, .. } => {
+                self.retreat(loss, self.ended() + self.in_flight, leap);
+            }
+            Phase::Validating { last, leap } => self.retreat(loss, last, leap),
+            Phase::Retreat { .. } => {}
+            Phase::Reconnaissance | Phase::Normal => {
+                self.phase = Phase::Normal;
+                self.controller.on_loss(loss);
+            }
+        }
+    }
+
+    fn on_rto(&mut self, rto: &Rto) {
+        self.lost = self.lost.saturating_add(rto.in_flight.get());
+        self.in_flight = 0;
+        match self.phase {
+            Phase::Unvalidated { leap, .. }
+            | Phase::Validating { leap, .. }
+            | Phase::Retreat { leap, .. } => self.set_window(leap.pipe),
+            Phase::Reconnaissance | Phase::Normal => {}
+        }
+        self.phase = Phase::Normal;
+        self.controller.on_rto(rto);
+    }
+
+    /// A loss that was none still ends the jump: what it had found is not undone.
+    fn on_spurious(&mut self, spurious: &Spurious) {
+        if let Phase::Retreat { loss, leap, .. } = self.phase {
+            self.come_back(&loss, leap.pipe);
+        }
+        self.controller.on_spurious(spurious);
+    }
+
+    /// Another path is not the one that was saved.
+    fn on_handover(&mut self, handover: &Handover) {
+        if self.phase == Phase::Reconnaissance {
+            self.phase = Phase::Normal;
+        }
+        self.controller.on_handover(handover);
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.controller.on_lost_segment(segment);
+    }
+
+    fn on_restart(&mut self, restart: &Restart) {
+        self.controller.on_restart(restart);
+    }
+
+    fn on_queue(&mut self, report: &QueueReport) {
+        self.controller.on_queue(report);
+    }
+
+    fn window(&self) -> Bytes {
+        self.controller.window()
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        match self.phase {
+            Phase::Unvalidated { rtt, .. } => Some(Rate::of(self.controller.window(), rtt)),
+            _ => self.controller.pacing_rate(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
