@@ -64,7 +64,7 @@ pub mod trace;
 mod written;
 
 pub use counters::{Cause, Counters};
-pub use link::{Arrival, Direction, Link};
+pub use link::{Arrival, Direction, Dropped, Link};
 pub use plan::{DirectionPlan, LinkPlan};
 pub use resolve::ResolveError;
 pub use spec::{DirectionSpec, LinkError, LinkSpec};

@@ -9,7 +9,8 @@ use crate::plan::DirectionPlan;
 use crate::queue::{Queue, Waiting};
 use crate::reconfiguration::Reconfiguration;
 use crate::sender::Sender;
-use midhop_units::{Bytes, Instant, Seed};
+use midhop_units::{Bytes, Duration, Instant, Seed};
+use std::collections::VecDeque;
 
 /// The last moment of any run: after it comes only [`Instant::NEVER`].
 const LAST: Instant = Instant::from_ns(u64::MAX - 1);
@@ -47,6 +48,17 @@ pub struct Arrival<P> {
     pub due: Instant,
 }
 
+/// A packet that will never come out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped<P> {
+    /// The packet.
+    pub packet: P,
+    /// Its size as it was handed in.
+    pub size: Bytes,
+    /// Why.
+    pub cause: Cause,
+}
+
 /// One direction of a link, sans-IO. `P` is whatever stands for a packet: its bytes, or a handle.
 ///
 /// After every [`Link::handle_input`] and [`Link::handle_timeout`] the caller drains
@@ -62,6 +74,9 @@ pub struct Link<P> {
     flight: Flight<P>,
     counters: Counters,
     now: Instant,
+    /// What was dropped and not yet asked for; `None` where nobody asks.
+    dropped: Option<VecDeque<Dropped<P>>>,
+    delay_min: Duration,
 }
 
 impl<P: Clone> Link<P> {
@@ -87,7 +102,16 @@ impl<P: Clone> Link<P> {
             flight: Flight::new(plan, start, reconfiguration, own_seed),
             counters: Counters::default(),
             now: start,
+            dropped: None,
+            delay_min: plan.delay_min(),
         }
+    }
+
+    /// The same link, but it keeps the packets that it drops until [`Link::poll_dropped`] takes them.
+    #[must_use]
+    pub fn keeping_dropped(mut self) -> Self {
+        self.dropped = Some(VecDeque::new());
+        self
     }
 
     /// Takes a packet of `size` bytes that reaches the link at `now`. One larger than 1 GiB counts as
@@ -111,7 +135,9 @@ impl<P: Clone> Link<P> {
                 let packets = self.queue.len() as u64;
                 counters.queue_packets_max = counters.queue_packets_max.max(packets);
             }
-            Err(cause) => self.counters.drop(cause),
+            Err((waiting, cause)) => {
+                drop_packet(&mut self.counters, &mut self.dropped, waiting, cause);
+            }
         }
     }
 
@@ -124,14 +150,19 @@ impl<P: Clone> Link<P> {
             self.counters.bytes_sent += sent.size;
             let fortune = self.flight.draw();
             match self.channel.loses(sent.began, sent.finished, sent.size) {
-                Some(cause) => self.counters.drop(cause),
+                Some(cause) => {
+                    let lost = Waiting { packet: sent.packet, size: sent.size, since: sent.began };
+                    drop_packet(&mut self.counters, &mut self.dropped, lost, cause);
+                }
                 None => {
                     let twice = self.flight.depart(sent.finished, sent.size, sent.packet, fortune);
                     self.counters.duplicates += u64::from(twice);
                 }
             }
-            let counters = &mut self.counters;
-            let next = self.queue.take(sent.finished, |_| counters.drop(Cause::Aqm));
+            let (counters, dropped) = (&mut self.counters, &mut self.dropped);
+            let next = self.queue.take(sent.finished, |waiting| {
+                drop_packet(counters, dropped, waiting, Cause::Aqm);
+            });
             if let Some(next) = next {
                 self.sender.begin(sent.finished, next, self.queue.bytes());
             }
@@ -144,6 +175,23 @@ impl<P: Clone> Link<P> {
         self.counters.packets_out += 1;
         self.counters.bytes_out += arrived.size;
         Some(Arrival { packet: arrived.packet, size: arrived.size, due: arrived.due })
+    }
+
+    /// The next packet that was dropped, in the order of their ends; none unless the link is one that
+    /// is [`Link::keeping_dropped`].
+    pub fn poll_dropped(&mut self) -> Option<Dropped<P>> {
+        self.dropped.as_mut()?.pop_front()
+    }
+
+    /// A moment before which no packet comes out, unless more go in: the arrival of the first that is
+    /// under way, or the earliest at which the one being sent could arrive. `None` while nothing is
+    /// inside that could move.
+    ///
+    /// For a caller who has no use for the moments between, at which packets only change their places
+    /// inside: coming then instead of at [`Link::poll_timeout`] changes nothing that comes out.
+    pub fn poll_output_time(&self) -> Option<Instant> {
+        let next = self.flight.next_due().min(self.sender.wake() + self.delay_min);
+        (next != Instant::NEVER).then_some(next)
     }
 
     /// When the link must be called next; `None` while nothing is inside that could move.
@@ -183,5 +231,18 @@ impl<P: Clone> Link<P> {
         self.queue.check_invariants();
         self.sender.check_invariants();
         self.flight.check_invariants();
+    }
+}
+
+/// Books a drop, and keeps the packet where somebody will ask for it.
+fn drop_packet<P>(
+    counters: &mut Counters,
+    dropped: &mut Option<VecDeque<Dropped<P>>>,
+    waiting: Waiting<P>,
+    cause: Cause,
+) {
+    counters.drop(cause);
+    if let Some(kept) = dropped {
+        kept.push_back(Dropped { packet: waiting.packet, size: waiting.size, cause });
     }
 }

@@ -237,19 +237,19 @@ impl<P> Queue<P> {
         self.fifo.bytes
     }
 
-    /// Lets a packet in, or says why not.
-    pub(crate) fn enter(&mut self, waiting: Waiting<P>) -> Result<(), Cause> {
+    /// Lets a packet in, or gives it back and says why.
+    pub(crate) fn enter(&mut self, waiting: Waiting<P>) -> Result<(), (Waiting<P>, Cause)> {
         let fits = match self.limit {
             QueueLimit::Bytes(limit) => self.fifo.bytes.saturating_add(waiting.size) <= limit,
             QueueLimit::Packets(limit) => (self.fifo.packets.len() as u64) < limit,
         };
         if !fits {
-            return Err(Cause::Queue);
+            return Err((waiting, Cause::Queue));
         }
         if let Aqm::Pie(pie) = &mut self.aqm {
             pie.catch_up(waiting.since, self.fifo.packets.front().map(|head| head.since));
             if pie.refuses(self.fifo.bytes) {
-                return Err(Cause::Aqm);
+                return Err((waiting, Cause::Aqm));
             }
         }
         self.fifo.push(waiting);

@@ -276,4 +276,42 @@ proptest! {
         };
         prop_assert_eq!(run(true), run(false));
     }
+
+    /// Who comes only when a packet may come out gets each at the moment at which it is due, and
+    /// hears of all that were dropped.
+    #[test]
+    fn nothing_comes_out_before_its_announced_time(
+        spec in spec(),
+        traffic in traffic(),
+        seed: u64,
+    ) {
+        let Ok(plan) = spec.resolve(Duration::from_ms(20)) else { return Ok(()) };
+        let mut link =
+            Link::new(&plan, Direction::Up, Seed(seed), Instant::START).keeping_dropped();
+        let mut arrivals = traffic.iter().enumerate();
+        let mut input = Some((Instant::START, 0, 40));
+        let (mut wakes, mut dropped) = (0, 0);
+        loop {
+            let output = link.poll_output_time().unwrap_or(Instant::NEVER);
+            let now = match input {
+                Some((at, number, bytes)) if at <= output => {
+                    link.handle_input(at, Bytes::new(bytes), number);
+                    input = arrivals.next().map(|(number, (gap, bytes))| (at + *gap, number, *bytes));
+                    at
+                }
+                _ if output == Instant::NEVER || wakes > 2_000 => break,
+                _ => {
+                    wakes += 1;
+                    link.handle_timeout(output);
+                    output
+                }
+            };
+            while let Some(arrival) = link.poll_output(now) {
+                prop_assert!(arrival.due == now, "due at {:?}, there at {now:?}", arrival.due);
+            }
+            dropped += std::iter::from_fn(|| link.poll_dropped()).count() as u64;
+            prop_assert_eq!(dropped, link.counters().dropped_in_all());
+            link.check_invariants();
+        }
+    }
 }
