@@ -34,6 +34,14 @@ pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError>
     for (name, transfer) in &spec.transfers {
         checker.transfer(&KeyPath::of(["transfers", name.as_str()]), transfer)?;
     }
+    for (name, traffic) in &spec.traffic {
+        let path = KeyPath::of(["traffic", name.as_str()]);
+        checker.node_exists(&path.join("from"), &traffic.from)?;
+        checker.node_exists(&path.join("to"), &traffic.to)?;
+        if let Some(congestion) = &traffic.congestion {
+            checker.congestion(&path, congestion)?;
+        }
+    }
     checker.run()
 }
 
@@ -68,6 +76,7 @@ impl Checker<'_> {
             ("nodes", self.spec.nodes.len()),
             ("links", self.spec.links.len()),
             ("transfers", self.spec.transfers.len()),
+            ("traffic", self.spec.traffic.len()),
         ] {
             if count > NAMES_MAX {
                 let message = format!("{count} {key} are too many");
@@ -180,13 +189,7 @@ impl Checker<'_> {
         self.amount(path, transfer)?;
         self.shape(path, transfer)?;
         if let Some(congestion) = &transfer.congestion {
-            let usable = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-            let length = 1..=CONGESTION_CHARS_MAX;
-            if !length.contains(&congestion.len()) || !congestion.chars().all(usable) {
-                let message = format!("`{congestion}` is no name of a congestion control");
-                let hint = "a name as the kernel gives it, such as cubic or bbr".to_owned();
-                return self.refuse(&path.join("congestion"), message, hint);
-            }
+            self.congestion(path, congestion)?;
         }
         let sending = Duration::from_s_f64(transfer.seconds.unwrap_or(0.0));
         let end = transfer.start.saturating_add(sending);
@@ -197,6 +200,17 @@ impl Checker<'_> {
             return self.refuse(&path.join(key), message, hint);
         }
         Ok(())
+    }
+
+    fn congestion(&self, path: &KeyPath, name: &str) -> Result<(), ConfigError> {
+        let usable = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let length = 1..=CONGESTION_CHARS_MAX;
+        if length.contains(&name.len()) && name.chars().all(usable) {
+            return Ok(());
+        }
+        let message = format!("`{name}` is no name of a congestion control");
+        let hint = "a name as the kernel gives it, such as cubic or bbr".to_owned();
+        self.refuse(&path.join("congestion"), message, hint)
     }
 
     /// How much is sent: said once, and not nothing.

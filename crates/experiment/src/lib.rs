@@ -19,6 +19,7 @@ mod resolve;
 pub mod route;
 mod scenario;
 pub mod spec;
+pub mod traffic;
 pub mod vary;
 
 pub use plan::Plan;

@@ -3,6 +3,7 @@
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
 use crate::record::LimitResult;
 use crate::spec::Connections;
+use crate::traffic::TrafficPlan;
 use midhop_path::DirectionPlan;
 use midhop_path::orbit::OrbitPlan;
 use midhop_units::{Bytes, Duration, Loss, Rate, Seed};
@@ -40,6 +41,9 @@ pub struct Plan {
     pub peps: BTreeMap<String, toml::Table>,
     /// What is sent, in the order of the names.
     pub transfers: Vec<TransferPlan>,
+    /// What else goes over the links, in the order of the names.
+    #[serde(default)]
+    pub traffic: Vec<TrafficPlan>,
 }
 
 /// A position on an axis.
@@ -336,8 +340,8 @@ impl Plan {
         self.transfers.iter().find(|transfer| transfer.name == name)
     }
 
-    /// Every congestion control that the run needs, as the kernel names them: what its transfers ask
-    /// for, and every `congestion` in the tables of its proxies.
+    /// Every congestion control that the run needs, as the kernel names them: what its transfers and
+    /// its cross traffic ask for, and every `congestion` in the tables of its proxies.
     pub fn congestion_controls(&self) -> BTreeSet<String> {
         fn collect(value: &toml::Value, names: &mut BTreeSet<String>) {
             match value {
@@ -353,6 +357,8 @@ impl Plan {
         }
         let mut names: BTreeSet<String> =
             self.transfers.iter().map(|transfer| transfer.congestion.clone()).collect();
+        let traffic = self.traffic.iter().filter_map(|traffic| traffic.load.congestion());
+        names.extend(traffic.map(str::to_owned));
         for table in self.peps.values() {
             collect(&toml::Value::Table(table.clone()), &mut names);
         }

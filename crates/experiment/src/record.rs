@@ -33,6 +33,13 @@ pub struct Record {
     /// watched.
     #[serde(default)]
     pub legs: Vec<LegResult>,
+    /// What the cross traffic did, in the order of the names; empty without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traffic: Vec<TrafficResult>,
+    /// What became of packets at nodes rather than on links; only nodes where something did. Empty in
+    /// the lab, whose kernels do not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeResult>,
     /// Samples over time.
     pub series: Vec<Series>,
 }
@@ -276,6 +283,39 @@ impl LegResult {
     pub fn place(&self) -> String {
         format!("{}.{}", self.node, self.link)
     }
+}
+
+/// One line of cross traffic over the whole run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TrafficResult {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Flows that began.
+    pub flows: u64,
+    /// Flows that sent all they had to.
+    pub complete: u64,
+    /// Payload that arrived.
+    pub bytes: Bytes,
+    /// Payload over the time from its start to its stop.
+    pub goodput: Rate,
+    /// Datagrams sent; zero over TCP.
+    pub packets_sent: u64,
+    /// Datagrams that arrived; zero over TCP.
+    pub packets_received: u64,
+    /// Mean time that a flow which is complete took; none where none is.
+    pub flow_time_mean: Option<Duration>,
+}
+
+/// What became of packets at a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeResult {
+    /// Its name.
+    pub node: String,
+    /// Packets that ended there without being for anybody, by cause (`no-route`, …).
+    pub drops: BTreeMap<String, u64>,
+    /// What the agent there did, by its own names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
 }
 
 /// By how much the emulator missed the moments it had promised.

@@ -7,6 +7,7 @@ use crate::plan::{
 };
 use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
+use crate::traffic::{self, TrafficPlan};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::orbit::{Journeys, OrbitError, OrbitPlan};
 use midhop_path::presets::{self, UnknownPreset};
@@ -55,6 +56,7 @@ pub(crate) fn resolve(
         nodes,
         links,
         transfers: Vec::new(),
+        traffic: traffic(spec, document)?,
     };
     for transfer in &mut transfers {
         transfer.limit = limit(&plan, transfer);
@@ -78,6 +80,33 @@ fn fly(
         orbits.extend(orbit.map(|orbit| (name.clone(), orbit)));
     }
     Ok(orbits)
+}
+
+fn traffic(spec: &Spec, document: &Document) -> Result<Vec<TrafficPlan>, ConfigError> {
+    (0u16..)
+        .zip(&spec.traffic)
+        .map(|(number, (name, written))| {
+            let plan = traffic::resolve(spec, name, number, written, document)?;
+            let edges = edges(spec, document)?;
+            let there = route::path(&edges, &plan.from, &plan.to);
+            if there.is_none_or(|hops| hops.is_empty()) {
+                return Err(not_connected(document, "traffic", name, &plan.from, &plan.to));
+            }
+            Ok(plan)
+        })
+        .collect()
+}
+
+fn not_connected(
+    document: &Document,
+    table: &str,
+    name: &str,
+    from: &str,
+    to: &str,
+) -> ConfigError {
+    let message = format!("no links lead from `{from}` to `{to}`");
+    let hint = "add a link, or see whether `between` names the right nodes".to_owned();
+    document.fault(&KeyPath::of([table, name, "from"]), message, Some(hint))
 }
 
 fn edges(spec: &Spec, document: &Document) -> Result<Vec<Edge>, ConfigError> {
@@ -160,9 +189,7 @@ fn transfer(
         .zip(route::path(edges, &spec.to, &spec.from))
         .filter(|(there, _)| !there.is_empty());
     let Some((there, back)) = connected else {
-        let message = format!("no links lead from `{}` to `{}`", spec.from, spec.to);
-        let hint = "add a link, or see whether `between` names the right nodes".to_owned();
-        return Err(document.fault(&path.join("from"), message, Some(hint)));
+        return Err(not_connected(document, "transfers", name, &spec.from, &spec.to));
     };
     let (to_listener, listening) = match spec.opens {
         Opener::To => (&back, &spec.from),

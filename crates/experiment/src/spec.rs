@@ -33,6 +33,7 @@
 //! ```
 
 use crate::limit::{Family, Opener};
+use crate::traffic::TrafficSpec;
 use midhop_path::LinkSpec;
 use midhop_units::{Bytes, Duration, Seed};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,9 @@ pub struct Spec {
     /// What is sent, by name.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferSpec>,
+    /// What else goes over the links, by name. It all runs, whichever transfers do.
+    #[serde(default)]
+    pub traffic: BTreeMap<String, TrafficSpec>,
     /// Which transfers run. Default: all.
     pub run: Option<Vec<String>>,
 }

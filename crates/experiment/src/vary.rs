@@ -11,7 +11,7 @@ use midhop_config::{
 };
 
 /// The tables whose keys are names of the scenario's own: what is varied in them must be there.
-const NAMED: [&str; 4] = ["nodes", "links", "peps", "transfers"];
+const NAMED: [&str; 5] = ["nodes", "links", "peps", "transfers", "traffic"];
 
 /// One thing that is varied.
 #[derive(Debug, Clone, PartialEq)]

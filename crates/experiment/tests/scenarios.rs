@@ -163,6 +163,8 @@ fn record(plan: &Plan, bytes: u64, took: Duration) -> Record {
         }],
         links: Vec::new(),
         legs: Vec::new(),
+        traffic: Vec::new(),
+        nodes: Vec::new(),
         series: Vec::new(),
     }
 }

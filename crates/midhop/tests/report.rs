@@ -28,6 +28,8 @@ fn record(number: u64, setup: &str, took_s: u64) -> Record {
         }],
         links: Vec::new(),
         legs: Vec::new(),
+        traffic: Vec::new(),
+        nodes: Vec::new(),
         series: Vec::new(),
     }
 }

@@ -129,6 +129,8 @@ fn record(
         transfers: vec![transfer],
         links: links(arrived, loss, took),
         legs: if proxied { legs(arrived, loss, flow_count) } else { Vec::new() },
+        traffic: Vec::new(),
+        nodes: Vec::new(),
         series: series(load, flow_count, took, rate, ramp_s, objects, proxied, draw),
     }
 }

@@ -77,6 +77,8 @@ pub(super) fn assemble(
         transfers,
         links: network.links,
         legs: probe.legs,
+        traffic: Vec::new(),
+        nodes: Vec::new(),
         series,
     };
     let impossible = record.check_limit();

@@ -1,0 +1,350 @@
+//! Cross traffic: what else goes over the links while the transfers are measured.
+//!
+//! ```toml
+//! [traffic.others]
+//! kind = "web"
+//! from = "server"
+//! to = "client"
+//! sessions = 20
+//! ```
+//!
+//! A line of the file becomes a [`TrafficSpec`]; checked and with its defaults filled in, a
+//! [`TrafficPlan`]. What a kind takes no part in it refuses, so that nobody believes a key to act that
+//! does not.
+
+use crate::limit::{Family, Opener};
+use crate::spec::Spec;
+use midhop_config::{ConfigError, Document, KeyPath};
+use midhop_units::{Bytes, Duration, Rate};
+use serde::{Deserialize, Serialize};
+
+const CONGESTION: &str = "cubic";
+/// Size of a datagram where none is given: a full packet.
+const PACKET: Bytes = Bytes::new(1500);
+/// Mean times on and off where none are given.
+const BURST: Duration = Duration::from_ms(500);
+/// The first port that cross traffic listens on; the next one takes the next.
+const PORT_FIRST: u16 = 9000;
+const FLOWS_MAX: u32 = 10_000;
+
+/// Cross traffic as a person writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficSpec {
+    /// What it is like.
+    pub kind: TrafficKind,
+    /// The node that sends the data.
+    pub from: String,
+    /// The node that receives it.
+    pub to: String,
+    /// When it begins, after the run's start. Default: at once.
+    #[serde(default)]
+    pub start: Duration,
+    /// When it ends, after the run's start. Default: with the run.
+    pub stop: Option<Duration>,
+    /// The version of IP. Default: 4.
+    #[serde(default)]
+    pub family: Family,
+    /// `bulk`, `web`, `arrivals`: congestion control. Default: `cubic`.
+    pub congestion: Option<String>,
+    /// `bulk`: which end opens the connections. Default: the one that receives.
+    pub opens: Option<Opener>,
+    /// `bulk`: connections at once. Default: 1.
+    pub flows: Option<u32>,
+    /// `web`: users who read page after page. Default: 1.
+    pub sessions: Option<u32>,
+    /// `constant`, `on-off`: how fast, headers included; of `on-off` while it is on.
+    pub rate: Option<Rate>,
+    /// `constant`, `on-off`: size of each packet, headers included. Default: 1500 B.
+    pub packet: Option<Bytes>,
+    /// `on-off`: mean length of a burst. Default: 500 ms.
+    pub on: Option<Duration>,
+    /// `on-off`: mean time between bursts. Default: 500 ms.
+    pub off: Option<Duration>,
+    /// `on-off`, `arrivals`: the shape of a Pareto law for times and sizes. Range: > 1. Default: none,
+    /// times and sizes are exponential.
+    pub shape: Option<f64>,
+    /// `arrivals`: flows that begin in a second, on average.
+    pub per_second: Option<f64>,
+    /// `arrivals`: mean size of a flow.
+    pub bytes: Option<Bytes>,
+}
+
+/// What cross traffic is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficKind {
+    /// TCP flows that send all the time, as FTP does.
+    Bulk,
+    /// Users who load page after page and read them.
+    Web,
+    /// UDP at a constant rate.
+    Constant,
+    /// UDP in bursts.
+    OnOff,
+    /// TCP flows that begin at random moments, send something and end.
+    Arrivals,
+}
+
+/// Cross traffic with every default filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrafficPlan {
+    /// Its name.
+    pub name: String,
+    /// The node that sends the data.
+    pub from: String,
+    /// The node that receives it.
+    pub to: String,
+    /// When it begins, after the run's start.
+    pub start: Duration,
+    /// When it ends, after the run's start.
+    pub stop: Duration,
+    /// The version of IP.
+    pub family: Family,
+    /// The port at which the listening end takes it.
+    pub port: u16,
+    /// What it is like.
+    pub load: Load,
+}
+
+/// What cross traffic is like, in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Load {
+    /// TCP flows that send all the time.
+    Bulk {
+        /// Connections at once.
+        flows: u32,
+        /// Congestion control.
+        congestion: String,
+        /// Which end opens the connections.
+        opens: Opener,
+    },
+    /// Users who load page after page.
+    Web {
+        /// How many.
+        sessions: u32,
+        /// Congestion control.
+        congestion: String,
+    },
+    /// UDP at a constant rate.
+    Constant {
+        /// Headers included.
+        rate: Rate,
+        /// Size of a packet, headers included.
+        packet: Bytes,
+    },
+    /// UDP in bursts.
+    OnOff {
+        /// While it is on, headers included.
+        rate: Rate,
+        /// Size of a packet, headers included.
+        packet: Bytes,
+        /// Mean length of a burst.
+        on: Duration,
+        /// Mean time between bursts.
+        off: Duration,
+        /// Pareto's shape; exponential where there is none.
+        shape: Option<f64>,
+    },
+    /// TCP flows that begin as a Poisson process.
+    Arrivals {
+        /// On average.
+        per_second: f64,
+        /// Mean size.
+        bytes: Bytes,
+        /// Pareto's shape; exponential where there is none.
+        shape: Option<f64>,
+        /// Congestion control.
+        congestion: String,
+    },
+}
+
+impl Load {
+    /// The congestion control that it needs.
+    pub fn congestion(&self) -> Option<&str> {
+        match self {
+            Self::Bulk { congestion, .. }
+            | Self::Web { congestion, .. }
+            | Self::Arrivals { congestion, .. } => Some(congestion),
+            Self::Constant { .. } | Self::OnOff { .. } => None,
+        }
+    }
+}
+
+/// Checks one line of cross traffic and fills in its defaults. That its nodes exist is checked
+/// elsewhere.
+///
+/// # Errors
+/// When a key is missing, out of range, or belongs to another kind.
+pub(crate) fn resolve(
+    spec: &Spec,
+    name: &str,
+    number: u16,
+    written: &TrafficSpec,
+    document: &Document,
+) -> Result<TrafficPlan, ConfigError> {
+    let path = KeyPath::of(["traffic", name]);
+    let reader = Reader { written, path: &path, document };
+    reader.only_its_own_keys()?;
+    let stop = written.stop.unwrap_or(spec.duration).min(spec.duration);
+    if written.start >= stop {
+        let key = if written.stop.is_some() { "stop" } else { "start" };
+        let hint =
+            format!("it begins at {} and the run ends after {}", written.start, spec.duration);
+        return Err(reader.fault(key, "it would end before it begins", Some(hint)));
+    }
+    let congestion = || written.congestion.clone().unwrap_or_else(|| CONGESTION.to_owned());
+    let load = match written.kind {
+        TrafficKind::Bulk => Load::Bulk {
+            flows: reader.count("flows", written.flows)?,
+            congestion: congestion(),
+            opens: written.opens.unwrap_or_default(),
+        },
+        TrafficKind::Web => Load::Web {
+            sessions: reader.count("sessions", written.sessions)?,
+            congestion: congestion(),
+        },
+        TrafficKind::Constant => Load::Constant { rate: reader.rate()?, packet: reader.packet()? },
+        TrafficKind::OnOff => Load::OnOff {
+            rate: reader.rate()?,
+            packet: reader.packet()?,
+            on: reader.time("on", written.on)?,
+            off: reader.time("off", written.off)?,
+            shape: reader.shape()?,
+        },
+        TrafficKind::Arrivals => Load::Arrivals {
+            per_second: reader.per_second()?,
+            bytes: reader.bytes()?,
+            shape: reader.shape()?,
+            congestion: congestion(),
+        },
+    };
+    Ok(TrafficPlan {
+        name: name.to_owned(),
+        from: written.from.clone(),
+        to: written.to.clone(),
+        start: written.start,
+        stop,
+        family: written.family,
+        port: PORT_FIRST.saturating_add(number),
+        load,
+    })
+}
+
+struct Reader<'r> {
+    written: &'r TrafficSpec,
+    path: &'r KeyPath,
+    document: &'r Document,
+}
+
+impl Reader<'_> {
+    fn fault(&self, key: &str, message: impl Into<String>, hint: Option<String>) -> ConfigError {
+        self.document.fault(&self.path.join(key), message.into(), hint)
+    }
+
+    fn missing(&self, key: &str, example: &str) -> ConfigError {
+        let message = format!("`{key}` is missing");
+        self.document.fault(self.path, message, Some(format!("such as {key} = {example}")))
+    }
+
+    fn only_its_own_keys(&self) -> Result<(), ConfigError> {
+        use TrafficKind::{Arrivals, Bulk, Constant, OnOff, Web};
+        let written = self.written;
+        let keys: [(&str, bool, &[TrafficKind]); 11] = [
+            ("congestion", written.congestion.is_some(), &[Bulk, Web, Arrivals]),
+            ("opens", written.opens.is_some(), &[Bulk]),
+            ("flows", written.flows.is_some(), &[Bulk]),
+            ("sessions", written.sessions.is_some(), &[Web]),
+            ("rate", written.rate.is_some(), &[Constant, OnOff]),
+            ("packet", written.packet.is_some(), &[Constant, OnOff]),
+            ("on", written.on.is_some(), &[OnOff]),
+            ("off", written.off.is_some(), &[OnOff]),
+            ("shape", written.shape.is_some(), &[OnOff, Arrivals]),
+            ("per_second", written.per_second.is_some(), &[Arrivals]),
+            ("bytes", written.bytes.is_some(), &[Arrivals]),
+        ];
+        let kind = written.kind;
+        match keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind)) {
+            None => Ok(()),
+            Some((key, ..)) => {
+                let own: Vec<&str> = keys
+                    .iter()
+                    .filter(|(.., kinds)| kinds.contains(&kind))
+                    .map(|(key, ..)| *key)
+                    .collect();
+                let hint = format!("keys of this kind are {}", own.join(", "));
+                Err(self.fault(key, "this kind of traffic takes no such key", Some(hint)))
+            }
+        }
+    }
+
+    fn count(&self, key: &str, written: Option<u32>) -> Result<u32, ConfigError> {
+        let count = written.unwrap_or(1);
+        if (1..=FLOWS_MAX).contains(&count) {
+            return Ok(count);
+        }
+        let hint = Some(format!("1 to {FLOWS_MAX}"));
+        Err(self.fault(key, format!("{count} at once are impossible"), hint))
+    }
+
+    fn rate(&self) -> Result<Rate, ConfigError> {
+        match self.written.rate {
+            None => Err(self.missing("rate", "\"2 Mbit/s\"")),
+            Some(Rate::ZERO) => Err(self.fault("rate", "nothing would be sent", None)),
+            Some(rate) => Ok(rate),
+        }
+    }
+
+    fn packet(&self) -> Result<Bytes, ConfigError> {
+        let packet = self.written.packet.unwrap_or(PACKET);
+        if (64..=PACKET.get()).contains(&packet.get()) {
+            return Ok(packet);
+        }
+        let hint = Some(format!("64 B to {PACKET}, headers included"));
+        Err(self.fault("packet", format!("packets of {packet} are impossible"), hint))
+    }
+
+    fn time(&self, key: &str, written: Option<Duration>) -> Result<Duration, ConfigError> {
+        let time = written.unwrap_or(BURST);
+        if time.is_zero() {
+            let hint = Some("for traffic without pauses use kind = \"constant\"".to_owned());
+            return Err(self.fault(key, "a mean of no time at all", hint));
+        }
+        Ok(time)
+    }
+
+    fn shape(&self) -> Result<Option<f64>, ConfigError> {
+        match self.written.shape {
+            Some(shape) if !(shape > 1.0 && shape.is_finite()) => {
+                let hint =
+                    Some("more than 1, or there is no mean; 1.2 to 1.9 as a rule".to_owned());
+                Err(self.fault("shape", format!("{shape} is no shape of a Pareto law"), hint))
+            }
+            shape => Ok(shape),
+        }
+    }
+
+    fn per_second(&self) -> Result<f64, ConfigError> {
+        match self.written.per_second {
+            None => Err(self.missing("per_second", "5.0")),
+            Some(number) if number > 0.0 && number <= 1e5 => Ok(number),
+            Some(number) => {
+                let hint = Some("more than 0, at most 100000".to_owned());
+                Err(self.fault(
+                    "per_second",
+                    format!("{number} flows a second are impossible"),
+                    hint,
+                ))
+            }
+        }
+    }
+
+    fn bytes(&self) -> Result<Bytes, ConfigError> {
+        match self.written.bytes {
+            None => Err(self.missing("bytes", "\"100 kB\"")),
+            Some(Bytes::ZERO) => Err(self.fault("bytes", "nothing would be sent", None)),
+            Some(bytes) => Ok(bytes),
+        }
+    }
+}
