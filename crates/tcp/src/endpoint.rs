@@ -342,6 +342,11 @@ impl Endpoint {
         self.sender.rtt.smoothed
     }
 
+    /// The smallest round-trip time of late, as far back as Linux looks.
+    pub fn minimum_rtt(&self) -> Option<Duration> {
+        self.sender.rtt.minimum()
+    }
+
     /// The retransmission timeout as it is now.
     pub fn retransmission_timeout(&self) -> Duration {
         self.sender.rtt.backed_off()

@@ -135,7 +135,12 @@ impl Receiver {
 
     /// The right edge to write into the next segment, which will be sent.
     pub fn offer(&mut self) -> u64 {
-        self.room.edge = self.room.offer(self.nxt(), self.segment, self.shift);
+        let (nxt, unit) = (self.nxt(), 1 << self.shift);
+        let edge = self.room.offer(nxt, self.segment, self.shift);
+        // What the field cannot say is rounded up where there is room, or the edge would move back by
+        // less than a unit with every other segment that comes (RFC 7323 §2.4).
+        let said = nxt + ((edge - nxt).div_ceil(unit) * unit).min(u64::from(u16::MAX) * unit);
+        self.room.edge = if said <= self.room.read + self.room.buffer { said } else { edge };
         self.room.edge
     }
 

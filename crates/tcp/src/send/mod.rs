@@ -267,6 +267,7 @@ impl Sender {
 
     /// A FIN needs no room.
     fn slack(&self) -> u64 {
-        u64::from(self.stream.is_closed())
+        // A scaled window may take back less than its unit, the largest of which is 2^14 (RFC 7323 §2.4).
+        u64::from(self.stream.is_closed()) + (1 << 14)
     }
 }
