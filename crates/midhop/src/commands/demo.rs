@@ -8,7 +8,7 @@ use midhop_bpf::{Parameters, resolve};
 use midhop_experiment::Scenario;
 use midhop_experiment::plan::Plan;
 use midhop_report::Options;
-use midhop_testbed::runner::LATENESS;
+use midhop_testbed::runner::{LATENESS, RunError};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
@@ -53,7 +53,7 @@ impl Demo {
         remove_old(&records)?;
         let session = Session { out: Some(records), jobs: self.jobs.max(1), lateness: LATENESS };
         let results = session.run(&plans, inside)?;
-        let code = judge(&plans, &results);
+        let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
         let records: Vec<_> = results.into_iter().flatten().collect();
         let page = self.out.join("report.html");
         fs::write(&page, midhop_report::html(&records, &Options::default().from_scenario(FILE))?)

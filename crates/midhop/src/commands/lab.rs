@@ -54,7 +54,7 @@ impl Lab {
 
 /// A scenario and what is changed in it.
 #[derive(Debug, clap::Args)]
-struct ScenarioArguments {
+pub struct ScenarioArguments {
     /// The scenario (TOML)
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -65,7 +65,7 @@ struct ScenarioArguments {
 
 impl ScenarioArguments {
     /// Reads the scenario and resolves it into the plans of all its runs.
-    fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
+    pub fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
         let name = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).map_err(|error| {
             Failure::usage(format!("cannot read {name}: {error}"))
@@ -102,6 +102,14 @@ fn name_of(file: &Path) -> String {
 /// This program, for starting its own meter.
 fn own_program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("cannot find this program's own file")
+}
+
+/// Refuses at once what only a simulation can run.
+fn check_traffic(plans: &[Plan]) -> anyhow::Result<()> {
+    let Some(traffic) = plans.iter().find_map(|plan| plan.traffic.first()) else { return Ok(()) };
+    Err(Failure::usage(format!("the lab cannot make cross traffic (traffic.{})", traffic.name))
+        .hint("run the file with `midhop sim run`, or make the traffic with `programs` of a node")
+        .into())
 }
 
 /// Refuses at once, before anything is built, when a plan needs a daemon that is not there.

@@ -3,7 +3,9 @@
 pub mod demo;
 pub mod lab;
 pub mod meter;
+mod records;
 pub mod report;
+pub mod sim;
 
 use std::process::ExitCode;
 
@@ -16,6 +18,8 @@ pub enum Command {
     Meter(meter::Meter),
     /// Run scenarios on real kernels, or hold a lab for any program
     Lab(lab::Lab),
+    /// Run scenarios in virtual time
+    Sim(sim::Sim),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
     Report(report::Report),
 }
@@ -27,6 +31,7 @@ impl Command {
             Self::Demo(command) => command.run(),
             Self::Meter(command) => command.run(),
             Self::Lab(command) => command.run(),
+            Self::Sim(command) => command.run(),
             Self::Report(command) => command.run(),
         }
     }

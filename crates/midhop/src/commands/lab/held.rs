@@ -1,6 +1,6 @@
 //! `midhop lab up`, `exec` and `down`: a lab that stays.
 
-use super::{ScenarioArguments, check_daemon, name_of};
+use super::{ScenarioArguments, check_daemon, check_traffic, name_of};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
@@ -55,6 +55,7 @@ impl Up {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plans = self.scenario.plans(&[])?;
         let plan = &plans[0];
+        check_traffic(&plans[..1])?;
         check_daemon(&plans[..1])?;
         let file = &self.scenario.file;
         let name = self.name.clone().unwrap_or_else(|| name_of(file));

@@ -1,13 +1,11 @@
 //! `midhop lab run`.
 
 use super::session::{Isolated, Session, judge};
-use super::{ScenarioArguments, check_daemon};
+use super::{ScenarioArguments, check_daemon, check_traffic};
+use crate::commands::records::print;
 use crate::failure::Failure;
-use anyhow::Context;
-use midhop_experiment::record::Record;
-use midhop_testbed::runner::LATENESS;
+use midhop_testbed::runner::{LATENESS, RunError};
 use midhop_units::Duration;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,24 +41,12 @@ impl Run {
         }
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.plans(&seeds)?;
+        check_traffic(&plans)?;
         check_daemon(&plans)?;
         let session = Session { out: self.out.clone(), jobs: self.jobs, lateness: self.lateness };
         let results = session.run(&plans, Isolated::enter()?)?;
-        let code = judge(&plans, &results);
-        self.print(&results.into_iter().flatten().collect::<Vec<_>>())?;
+        let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
+        print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
         Ok(code)
-    }
-
-    fn print(&self, records: &[Record]) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
-        if self.json {
-            for record in records {
-                serde_json::to_writer(&mut out, record).context("cannot print a record")?;
-                writeln!(out)?;
-            }
-        } else if !records.is_empty() {
-            writeln!(out, "{}", midhop_report::table(records).trim_end())?;
-        }
-        Ok(out.flush()?)
     }
 }

@@ -81,7 +81,7 @@ impl Session {
 }
 
 /// Writes a record whole or not at all.
-fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
+pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
     let path = directory.join(format!("{:04}.json", plan.number));
     let draft = directory.join(format!("{:04}.json.new", plan.number));
     let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
@@ -91,7 +91,11 @@ fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Resul
 }
 
 /// Says on standard error what went wrong, and gives the exit code.
-pub fn judge(plans: &[Plan], results: &Results) -> ExitCode {
+pub fn judge<E>(
+    plans: &[Plan],
+    results: &[Result<Record, E>],
+    is_interruption: impl Fn(&E) -> bool,
+) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let (mut interrupted, mut failed) = (0, 0);
     for (plan, result) in plans.iter().zip(results) {
@@ -102,7 +106,7 @@ pub fn judge(plans: &[Plan], results: &Results) -> ExitCode {
                     code = ExitCode::from(failure::RUN);
                 }
             }
-            Err(RunError::Interrupted) => interrupted += 1,
+            Err(error) if is_interruption(error) => interrupted += 1,
             // What failed was told when it did.
             Err(_) => failed += 1,
         }

@@ -1,0 +1,33 @@
+//! `midhop sim`: scenarios in virtual time.
+//!
+//! The same files as `midhop lab`, the same records, no kernel and no waiting. Standard output carries
+//! data only: records with `--json`, else the final table. Progress goes to standard error.
+
+mod batch;
+mod progress;
+mod run;
+
+use std::process::ExitCode;
+
+/// Arguments of `midhop sim`.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Sim {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Run every cell of a scenario and print what came out
+    Run(run::Run),
+}
+
+impl Sim {
+    /// Runs the command; the exit code says how it went.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.action {
+            Action::Run(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A bar on standard error: how much of a batch is done, and how long it still takes.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use midhop_experiment::Plan;
+use midhop_experiment::plan::Work;
+use midhop_units::Bytes;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Runs weigh as much as they are expected to cost, so that the time left is honest when long ones
+/// come first.
+pub struct Progress {
+    bar: ProgressBar,
+    state: Mutex<State>,
+}
+
+struct State {
+    done: u64,
+    whole: u64,
+    runs_done: usize,
+    runs: usize,
+}
+
+impl Progress {
+    /// A bar for all of `plans`; hidden where standard error is no terminal.
+    pub fn new(plans: &[&Plan]) -> Self {
+        let whole = plans.iter().map(|plan| weight(plan)).sum::<u64>().max(1);
+        let bar = ProgressBar::new(whole);
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed} gone, {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(500));
+        let state = Mutex::new(State { done: 0, whole, runs_done: 0, runs: plans.len() });
+        Self { bar, state }
+    }
+
+    /// A run is over; `failed` says why there is no record.
+    pub fn finished(&self, plan: &Plan, failed: Option<&dyn fmt::Display>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.done += weight(plan);
+        state.runs_done += 1;
+        let share = state.done as f64 / state.whole as f64;
+        let left = self.bar.elapsed().as_secs_f64() * (1.0 / share.max(1e-9) - 1.0);
+        self.bar.set_position(state.done);
+        self.bar.set_message(format!(
+            "about {} s left, {} of {} runs",
+            left.ceil(),
+            state.runs_done,
+            state.runs
+        ));
+        drop(state);
+        if let Some(error) = failed {
+            self.bar.suspend(|| eprintln!("error: {}: {error}", plan.label()));
+        }
+    }
+
+    /// All is over.
+    pub fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What a run costs, in packets and links: about, and only compared with other runs.
+pub fn weight(plan: &Plan) -> u64 {
+    const PACKET_BYTES: u64 = 1448;
+    const BUILDING: u64 = 500;
+    let transfers = plan.transfers.iter().map(|transfer| {
+        let limit = transfer.limit.as_ref().map(|limit| limit.goodput);
+        let passing = limit.map_or(Bytes::MAX, |rate| rate.bytes_in(plan.duration));
+        let bytes = match &transfer.work {
+            Work::Time { span, .. } => limit.map_or(Bytes::ZERO, |rate| rate.bytes_in(*span)),
+            work => work.bytes().unwrap_or(Bytes::ZERO).min(passing),
+        };
+        let links = transfer.route.len() + transfer.route_back.len();
+        bytes.get() / PACKET_BYTES * links as u64
+    });
+    let traffic = plan.traffic.len() as u64 * plan.duration.as_ns() / 1_000_000;
+    transfers.fold(BUILDING + traffic, u64::saturating_add)
+}

@@ -1,0 +1,65 @@
+//! Something that stands at a node and meets every packet there: a proxy, a snoop agent, a filter.
+//!
+//! An agent sees what arrives at its node from a link, whether it is for that node or passes by. It
+//! hands packets on as they are or changed, keeps them, drops them for a cause that the record counts,
+//! or sends some of its own. What it hands on takes the node's route to its destination, or reaches the
+//! node's own endpoints; it does not meet the agent again. What the node's own endpoints send does not
+//! meet the agent either.
+
+use crate::packet::Packet;
+use midhop_units::Instant;
+
+/// What an agent wants done, in its order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The packet goes on to its destination, be it one that came, changed or not, or a new one.
+    Send(Packet),
+    /// The packet is gone; the node's record counts it under this cause.
+    Drop(Packet, &'static str),
+}
+
+/// Takes down what an agent wants done.
+#[derive(Debug, Default)]
+pub struct Actions(Vec<Action>);
+
+impl Actions {
+    /// Lets a packet go on.
+    pub fn send(&mut self, packet: Packet) {
+        self.0.push(Action::Send(packet));
+    }
+
+    /// Gives a packet up.
+    pub fn drop(&mut self, packet: Packet, cause: &'static str) {
+        self.0.push(Action::Drop(packet, cause));
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Gives the room of a list that [`Actions::take`] gave back, so that it is not allocated again.
+    pub(crate) fn give_back(&mut self, mut list: Vec<Action>) {
+        list.clear();
+        if self.0.is_empty() {
+            self.0 = list;
+        }
+    }
+}
+
+/// An agent. Sans-IO: time is an argument, and what it wants done it says.
+pub trait Agent: std::fmt::Debug {
+    /// A packet has come to the agent's node. Unless the agent sends it, it ends here.
+    fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions);
+
+    /// The time that it asked for has come.
+    fn handle_timeout(&mut self, now: Instant, actions: &mut Actions);
+
+    /// When it must be called next; `None` for not until a packet comes.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// The causes under which it has dropped packets and what it did else, for the record: what and
+    /// how often.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}

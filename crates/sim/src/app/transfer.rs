@@ -1,0 +1,323 @@
+//! A transfer of the scenario: its flows, its objects, and what is measured of them.
+
+use super::exchange::{Amount, Exchange, Moved, Step};
+use super::{App, Desk};
+use crate::host::{Connect, Glance, Hosts, Told};
+use crate::packet::{End, FlowId};
+use crate::recorder::{Arrivals, FLOWS_SHOWN, SenderCurves};
+use midhop_experiment::limit::Opener;
+use midhop_experiment::plan::{TransferPlan, Work};
+use midhop_experiment::record::{FlowResult, ObjectResult, Series, TransferResult};
+use midhop_experiment::spec::Connections;
+use midhop_units::{Bytes, Duration, Instant, Rate};
+use std::collections::BTreeSet;
+
+/// What the record says of a flow that the run's end has cut.
+const TIME_LIMIT: &str = "not finished when the time limit was reached";
+
+/// A transfer at work.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    plan: TransferPlan,
+    connect: Connect,
+    flows: Vec<Flow>,
+    objects: Vec<ObjectResult>,
+    /// The next object that nobody has asked for.
+    next_object: usize,
+    /// When senders that send for a time are to finish, each with its flow.
+    finishes: BTreeSet<(Instant, u32)>,
+    under_way: usize,
+    arrived: u64,
+    curve: Arrivals,
+}
+
+/// One connection of the transfer.
+#[derive(Debug)]
+struct Flow {
+    /// Its number in the transfer.
+    id: u32,
+    exchange: Exchange,
+    start: Instant,
+    /// When the last payload arrived.
+    last_byte: Option<Instant>,
+    /// When all was over.
+    over: Option<Instant>,
+    /// The object under way and when it was asked for.
+    object: Option<(u32, Instant)>,
+    arrived: u64,
+    /// How the sender stood at the end.
+    last: Option<Glance>,
+    error: Option<String>,
+    curve: Arrivals,
+    sender: SenderCurves,
+}
+
+impl Transfer {
+    /// A transfer of the plan, over connections made as `connect` says.
+    pub fn new(plan: &TransferPlan, connect: Connect) -> Self {
+        Self {
+            plan: plan.clone(),
+            connect,
+            flows: Vec::new(),
+            objects: Vec::new(),
+            next_object: 0,
+            finishes: BTreeSet::new(),
+            under_way: 0,
+            arrived: 0,
+            curve: Arrivals::default(),
+        }
+    }
+
+    fn sender(&self) -> End {
+        match self.plan.opens {
+            Opener::To => End::Listener,
+            Opener::From => End::Opener,
+        }
+    }
+
+    fn open(&mut self, desk: &mut Desk<'_>, id: u32, object: Option<u32>) {
+        let index = self.flows.len() as u32;
+        let flow = desk.connect(&self.connect, index);
+        let start = desk.now();
+        self.under_way += 1;
+        self.flows.push(Flow {
+            id,
+            exchange: Exchange::new(flow, self.sender()),
+            start,
+            last_byte: None,
+            over: None,
+            object: object.map(|object| (object, start)),
+            arrived: 0,
+            last: None,
+            error: None,
+            curve: Arrivals::default(),
+            sender: SenderCurves::default(),
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        !self.flows.is_empty() && self.under_way == 0
+    }
+
+    fn take_object(&mut self) -> Option<u32> {
+        let Work::Objects { sizes, .. } = &self.plan.work else { return None };
+        let object = self.next_object;
+        (object < sizes.len()).then(|| {
+            self.next_object += 1;
+            object as u32
+        })
+    }
+
+    /// How much a flow is to move next.
+    fn amount(&self, flow: &Flow) -> Amount {
+        match &self.plan.work {
+            Work::Objects { sizes, .. } => {
+                let size = flow.object.and_then(|(object, _)| sizes.get(object as usize));
+                Amount::Bytes(size.map_or(0, |size| size.get()))
+            }
+            Work::Bytes { each, .. } => Amount::Bytes(each.get()),
+            Work::Time { span, .. } => Amount::Time(*span),
+        }
+    }
+
+    fn ask(&mut self, desk: &mut Desk<'_>, index: usize) {
+        let amount = self.amount(&self.flows[index]);
+        let step = self.flows[index].exchange.ask(desk.hosts, desk.engine.now(), amount);
+        self.follow(desk, index, step);
+    }
+
+    /// Does what a step of an exchange leads to.
+    fn follow(&mut self, desk: &mut Desk<'_>, index: usize, step: Step) {
+        let now = desk.now();
+        if let Some(at) = step.finish_at {
+            self.finishes.insert((at, index as u32));
+            desk.wake_at(self.finishes.first().map_or(Instant::NEVER, |(at, _)| *at));
+        }
+        let flow = &mut self.flows[index];
+        if step.arrived > 0 {
+            flow.arrived += step.arrived;
+            flow.last_byte = Some(now);
+            self.arrived += step.arrived;
+        }
+        if let Some(moved) = step.complete {
+            self.complete(desk, index, moved);
+        }
+    }
+
+    /// An item has arrived and its asker knows.
+    fn complete(&mut self, desk: &mut Desk<'_>, index: usize, moved: Moved) {
+        let now = desk.now();
+        let after_start = |at: Instant| at.saturating_since(Instant::START);
+        let flow = &mut self.flows[index];
+        flow.last_byte = Some(moved.last_byte);
+        if let Some((id, asked)) = flow.object.take() {
+            self.objects.push(ObjectResult {
+                id,
+                flow: flow.id,
+                bytes: Bytes::new(moved.bytes),
+                start: after_start(asked),
+                first_byte: after_start(moved.first_byte),
+                end: after_start(moved.last_byte),
+            });
+        }
+        let next = self.take_object();
+        let persistent =
+            matches!(self.plan.work, Work::Objects { connections: Connections::Persistent, .. });
+        match next {
+            Some(object) if persistent => {
+                self.flows[index].object = Some((object, now));
+                self.ask(desk, index);
+            }
+            Some(object) => {
+                self.end(desk.hosts, index, now, None);
+                self.open(desk, object, Some(object));
+            }
+            None => self.end(desk.hosts, index, now, None),
+        }
+    }
+
+    fn end(&mut self, hosts: &mut Hosts, index: usize, now: Instant, error: Option<String>) {
+        let flow = &mut self.flows[index];
+        if flow.over.is_some() {
+            return;
+        }
+        flow.over = Some(now);
+        flow.last = hosts.glance(flow.exchange.flow, flow.exchange.sender());
+        flow.error = error;
+        self.under_way -= 1;
+        hosts.close(flow.exchange.flow, End::Opener);
+    }
+
+    fn flow_result(&self, flow: &Flow, hosts: &Hosts, now: Instant) -> FlowResult {
+        let sender = flow.exchange.sender();
+        let last = flow.last.or_else(|| hosts.glance(flow.exchange.flow, sender));
+        let after_start = |at: Instant| at.saturating_since(Instant::START);
+        let start = after_start(flow.start);
+        let end = after_start(flow.last_byte.or(flow.over).unwrap_or(now));
+        let [client_port, server_port] = hosts.ports(flow.exchange.flow);
+        let unfinished = flow.over.is_none().then(|| TIME_LIMIT.to_owned());
+        FlowResult {
+            id: flow.id,
+            client_port,
+            server_port,
+            start,
+            end,
+            bytes: Bytes::new(flow.arrived),
+            goodput: goodput(flow.arrived, end.saturating_sub(start)),
+            hash_sent: None,
+            hash_received: None,
+            retransmissions: last.map_or(0, |last| last.retransmissions),
+            rtt_min: last.and_then(|last| last.rtt_min),
+            congestion: self.plan.congestion.clone(),
+            error: flow.error.clone().or(unfinished),
+        }
+    }
+}
+
+fn goodput(bytes: u64, took: Duration) -> Rate {
+    if took.is_zero() { Rate::ZERO } else { Rate::of(Bytes::new(bytes), took) }
+}
+
+impl App for Transfer {
+    fn start(&mut self, desk: &mut Desk<'_>) {
+        match &self.plan.work {
+            Work::Bytes { flows, .. } | Work::Time { flows, .. } => {
+                for id in 0..*flows {
+                    self.open(desk, id, None);
+                }
+            }
+            Work::Objects { connections, .. } => {
+                let connections = *connections;
+                for worker in 0..self.plan.work.flows() {
+                    let object = self.take_object();
+                    let id = match connections {
+                        Connections::Persistent => worker,
+                        Connections::New => object.unwrap_or(worker),
+                    };
+                    self.open(desk, id, object);
+                }
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
+        let now = desk.now();
+        while let Some(&(at, index)) = self.finishes.first() {
+            if at > now {
+                return desk.wake_at(at);
+            }
+            self.finishes.pop_first();
+            self.flows[index as usize].exchange.finish(desk.hosts);
+        }
+    }
+
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
+        let index = desk.hosts.tag(flow) as usize;
+        let now = desk.now();
+        match told {
+            Told::Connected if end == End::Opener => self.ask(desk, index),
+            Told::Connected => {}
+            Told::Read(total) => {
+                let step = self.flows[index].exchange.read(desk.hosts, now, end, total);
+                self.follow(desk, index, step);
+            }
+            Told::PeerClosed => desk.hosts.close(flow, end),
+            Told::Closed => {}
+            Told::Failed(why) => self.end(desk.hosts, index, now, Some(why.to_owned())),
+        }
+    }
+
+    fn sample(&mut self, desk: &mut Desk<'_>, at: Instant) {
+        if self.flows.is_empty() || (self.is_over() && self.curve.is_up_to(self.arrived)) {
+            return;
+        }
+        self.curve.push(at, self.arrived);
+        for flow in self.flows.iter_mut().filter(|flow| flow.id < FLOWS_SHOWN) {
+            if flow.over.is_some() && flow.curve.is_up_to(flow.arrived) {
+                continue;
+            }
+            flow.curve.push(at, flow.arrived);
+            if let Some(glance) = desk.hosts.glance(flow.exchange.flow, flow.exchange.sender()) {
+                flow.sender.push(at, &glance);
+            }
+        }
+    }
+
+    fn is_done(&self) -> Option<bool> {
+        Some(self.is_over())
+    }
+
+    fn transfer_result(&mut self, desk: &Desk<'_>) -> Option<(TransferResult, Vec<Series>)> {
+        let now = desk.now();
+        let flows: Vec<FlowResult> =
+            self.flows.iter().map(|flow| self.flow_result(flow, desk.hosts, now)).collect();
+        self.objects.sort_by_key(|object| object.id);
+        let all_there = match &self.plan.work {
+            Work::Objects { sizes, .. } => self.objects.len() == sizes.len(),
+            Work::Bytes { flows: wanted, .. } | Work::Time { flows: wanted, .. } => {
+                flows.len() == *wanted as usize
+            }
+        };
+        let start = flows.iter().map(|flow| flow.start).min().unwrap_or(Duration::ZERO);
+        let end = flows.iter().map(|flow| flow.end).max().unwrap_or(start);
+        let took = end.saturating_sub(start);
+        let bytes = Bytes::new(self.arrived);
+        let complete = all_there && flows.iter().all(|flow| flow.error.is_none());
+        let name = &self.plan.name;
+        let shown = || self.flows.iter().filter(|flow| flow.id < FLOWS_SHOWN);
+        let mut series: Vec<Series> = self.curve.series(name, None).into_iter().collect();
+        series.extend(shown().filter_map(|flow| flow.curve.series(name, Some(flow.id))));
+        series.extend(shown().flat_map(|flow| flow.sender.series(name, Some(flow.id))));
+        let result = TransferResult {
+            name: name.clone(),
+            complete,
+            took,
+            bytes,
+            goodput: goodput(self.arrived, took),
+            limit: self.plan.limit_result(complete, bytes, took),
+            flows,
+            objects: std::mem::take(&mut self.objects),
+        };
+        Some((result, series))
+    }
+}

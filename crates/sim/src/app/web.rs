@@ -1,0 +1,218 @@
+//! Web-like traffic: users who load a page, read it, and load the next.
+//!
+//! A page is a main object; once that is there and parsed, the objects embedded in it come over up to
+//! six connections at once, that of the main object among them. Then the user reads.
+//!
+//! Source: the HTTP model of 3GPP2 C.R1002-0, "cdma2000 Evaluation Methodology" (2004), taken over by
+//! IEEE 802.16m-08/004, "Evaluation Methodology Document", section 10.1: main objects lognormal (mean
+//! 10,710 B), embedded objects lognormal (mean 7,758 B), their number a cut Pareto law (mean 5.6),
+//! parsing exponential (0.13 s), reading exponential (30 s). Differs: connections as today's browsers
+//! use them; users begin somewhere in a first reading time, not all at once.
+
+use super::connections::Connections;
+use super::exchange::{Amount, Step};
+use super::{App, Desk};
+use crate::host::{Connect, Told};
+use crate::packet::{End, FlowId};
+use crate::random::Random;
+use midhop_experiment::record::TrafficResult;
+use midhop_experiment::traffic::TrafficPlan;
+use midhop_units::{Duration, Instant, Seed};
+use std::collections::BTreeSet;
+
+/// Mean time that a user reads a page.
+const READING: Duration = Duration::from_s(30);
+/// Mean time that a main object takes to be parsed.
+const PARSING: Duration = Duration::from_ms(130);
+/// Connections at once of one page.
+const CONNECTIONS: usize = 6;
+/// The largest object. Unit: bytes.
+const OBJECT_MAX: f64 = 2e6;
+
+/// Users who load page after page.
+#[derive(Debug)]
+pub(crate) struct Web {
+    plan: TrafficPlan,
+    connect: Connect,
+    users: Vec<User>,
+    /// When users act next.
+    wakes: BTreeSet<(Instant, u32)>,
+    connections: Connections<Errand>,
+}
+
+/// A user.
+#[derive(Debug)]
+struct User {
+    random: Random,
+    /// The connection of the main object while that is parsed.
+    parsing: Option<usize>,
+    /// Embedded objects that nobody has asked for.
+    left: Vec<u64>,
+    /// Objects under way.
+    under_way: usize,
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy)]
+struct Errand {
+    user: u32,
+    /// The object to ask for when it is open.
+    size: u64,
+    main: bool,
+}
+
+impl Web {
+    /// So many users.
+    pub fn new(plan: &TrafficPlan, connect: Connect, users: u32, seed: Seed) -> Self {
+        let user = |number| User {
+            random: Random::new(seed, &format!("{}.{number}", plan.name)),
+            parsing: None,
+            left: Vec::new(),
+            under_way: 0,
+        };
+        Self {
+            plan: plan.clone(),
+            connect,
+            users: (0..users).map(user).collect(),
+            wakes: BTreeSet::new(),
+            connections: Connections::new(),
+        }
+    }
+
+    fn wake_later(&mut self, desk: &mut Desk<'_>, user: u32, after: Duration) {
+        self.wakes.insert((desk.now() + after, user));
+        self.set_alarm(desk);
+    }
+
+    fn set_alarm(&self, desk: &mut Desk<'_>) {
+        let stop = Instant::START + self.plan.stop;
+        let next = self.wakes.first().map_or(Instant::NEVER, |(at, _)| *at);
+        desk.wake_at(if next < stop { next } else { Instant::NEVER });
+    }
+
+    /// A user goes on: with the embedded objects, or with the next page.
+    fn act(&mut self, desk: &mut Desk<'_>, number: u32) {
+        let user = &mut self.users[number as usize];
+        let Some(main) = user.parsing.take() else {
+            let size = user.random.lognormal(8.37, 1.37, 100.0, OBJECT_MAX) as u64;
+            user.under_way = 1;
+            let errand = Errand { user: number, size, main: true };
+            self.connections.open(desk, &self.connect, End::Listener, errand);
+            return;
+        };
+        let count = user.random.pareto_cut(1.1, 2.0, 55.0) as usize - 2;
+        let mut size = || user.random.lognormal(6.17, 2.36, 50.0, OBJECT_MAX) as u64;
+        user.left = (0..count).map(|_| size()).collect();
+        if count == 0 {
+            return self.end(desk, main, true);
+        }
+        user.under_way = count.min(CONNECTIONS);
+        let errands: Vec<Errand> = (0..user.under_way)
+            .filter_map(|_| Some(Errand { user: number, size: user.left.pop()?, main: false }))
+            .collect();
+        for (nth, errand) in errands.into_iter().enumerate() {
+            if nth == 0 {
+                self.ask(desk, main, errand);
+            } else {
+                self.connections.open(desk, &self.connect, End::Listener, errand);
+            }
+        }
+    }
+
+    fn read(&mut self, desk: &mut Desk<'_>, user: u32) {
+        let reading = self.users[user as usize].random.time(READING, None);
+        self.wake_later(desk, user, reading);
+    }
+
+    fn ask(&mut self, desk: &mut Desk<'_>, at: usize, errand: Errand) {
+        let now = desk.now();
+        if let Some(connection) = self.connections.at(at) {
+            connection.what = errand;
+            let step = connection.exchange.ask(desk.hosts, now, Amount::Bytes(errand.size));
+            self.follow(desk, at, step);
+        }
+    }
+
+    fn follow(&mut self, desk: &mut Desk<'_>, at: usize, step: Step) {
+        self.connections.count(step.arrived);
+        if step.complete.is_none() {
+            return;
+        }
+        let Some(connection) = self.connections.at(at) else { return };
+        let errand = connection.what;
+        let user = &mut self.users[errand.user as usize];
+        if errand.main {
+            user.parsing = Some(at);
+            user.under_way = 0;
+            let parsing = user.random.time(PARSING, None);
+            self.wake_later(desk, errand.user, parsing);
+        } else if let Some(size) = user.left.pop() {
+            self.ask(desk, at, Errand { size, ..errand });
+        } else {
+            self.end(desk, at, true);
+        }
+    }
+
+    /// A connection has nothing more to do; with the last one the page is there, as far as it came.
+    fn end(&mut self, desk: &mut Desk<'_>, at: usize, complete: bool) {
+        let Some(errand) = self.connections.end(desk, at, complete) else { return };
+        let user = &mut self.users[errand.user as usize];
+        if user.parsing == Some(at) {
+            // It is to go on anyhow, then with the next page.
+            user.parsing = None;
+            return;
+        }
+        user.under_way = user.under_way.saturating_sub(1);
+        if user.under_way == 0 {
+            user.left.clear();
+            self.read(desk, errand.user);
+        }
+    }
+}
+
+impl App for Web {
+    fn start(&mut self, desk: &mut Desk<'_>) {
+        for number in 0..self.users.len() as u32 {
+            self.read(desk, number);
+        }
+    }
+
+    fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
+        while let Some(&(at, user)) = self.wakes.first() {
+            if at > desk.now() {
+                break;
+            }
+            self.wakes.pop_first();
+            self.act(desk, user);
+        }
+        self.set_alarm(desk);
+    }
+
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
+        let now = desk.now();
+        let Some(at) = self.connections.find(desk, flow) else {
+            if told == Told::PeerClosed {
+                desk.hosts.close(flow, end);
+            }
+            return;
+        };
+        let Some(connection) = self.connections.at(at) else { return };
+        match told {
+            Told::Connected if end == End::Opener => {
+                let errand = connection.what;
+                self.ask(desk, at, errand);
+            }
+            Told::Read(total) => {
+                let step = connection.exchange.read(desk.hosts, now, end, total);
+                self.follow(desk, at, step);
+            }
+            Told::PeerClosed => desk.hosts.close(flow, end),
+            Told::Failed(_) => self.end(desk, at, false),
+            Told::Connected | Told::Closed => {}
+        }
+    }
+
+    fn traffic_result(&self, end: Instant) -> Option<TrafficResult> {
+        Some(self.connections.result(&self.plan, end))
+    }
+}

@@ -1,0 +1,85 @@
+//! One direction of a link, between the node that sends and the node that receives.
+//!
+//! What happens to a packet in between is decided by [`midhop_path::Link`], the same that the testbed
+//! puts between real kernels. It is woken when a packet may come out, not when one has been sent.
+
+use crate::engine::{Engine, Timer};
+use crate::packet::{Handle, NodeId, Packets};
+use midhop_path::{Counters, Direction, Dropped, Link};
+use midhop_units::{Bytes, Instant};
+
+/// A direction of a link, by its number: twice the link's in the plan, plus one for up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HopId(pub u16);
+
+impl HopId {
+    /// Its number.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A direction of a link at work.
+#[derive(Debug)]
+pub struct Hop {
+    /// The link's name.
+    pub name: String,
+    /// Which direction of it.
+    pub way: Direction,
+    /// Where packets come out.
+    pub to: NodeId,
+    link: Link<Handle>,
+    timer: Timer,
+}
+
+impl Hop {
+    /// A hop to `to` over `link`, which wakes `timer`.
+    pub fn new(name: String, way: Direction, to: NodeId, link: Link<Handle>, timer: Timer) -> Self {
+        Self { name, way, to, link: link.keeping_dropped(), timer }
+    }
+
+    /// Hands a packet of `size` bytes to the link.
+    pub fn send(&mut self, engine: &mut Engine, size: u32, packet: Handle) {
+        self.link.handle_input(engine.now(), Bytes::new(size.into()), packet);
+        self.expect_output(engine);
+    }
+
+    /// Lets the link do all that was due by now.
+    pub fn catch_up(&mut self, now: Instant) {
+        self.link.handle_timeout(now);
+    }
+
+    /// The next packet that has come out.
+    pub fn poll_output(&mut self, now: Instant) -> Option<Handle> {
+        self.link.poll_output(now).map(|arrival| arrival.packet)
+    }
+
+    /// The next packet that will never come out.
+    pub fn poll_dropped(&mut self) -> Option<Dropped<Handle>> {
+        self.link.poll_dropped()
+    }
+
+    /// Sets the timer to when the next packet may come out.
+    pub fn expect_output(&self, engine: &mut Engine) {
+        engine.set(self.timer, self.link.poll_output_time().unwrap_or(Instant::NEVER));
+    }
+
+    /// What became of the packets so far.
+    pub fn counters(&self) -> &Counters {
+        self.link.counters()
+    }
+
+    /// What waits now.
+    pub fn queue_bytes(&self) -> Bytes {
+        self.link.queue_bytes()
+    }
+
+    /// For tests: checks the link's books.
+    ///
+    /// # Panics
+    /// When they do not balance.
+    pub fn check_invariants(&self, packets: &Packets) {
+        self.link.check_invariants();
+        assert!(self.link.packets_inside() <= packets.len() as u64 + self.counters().duplicates);
+    }
+}

@@ -1,0 +1,527 @@
+//! Hosts: TCP endpoints at nodes, and the flows that connect them.
+//!
+//! What a segment means is TCP's business ([`midhop_tcp`]); a host gives each endpoint its segments and
+//! its time, puts what it sends into packets, and stands between it and its application: it offers what
+//! is to be written as there is room, and reads all that arrives at once, as the testbed's meter does.
+//!
+//! Invariant: after [`Hosts::attend`] an endpoint has nothing left to send at this moment, its
+//! application has been told all, and its timer is set.
+
+use crate::app::AppId;
+use crate::engine::{Engine, Timer};
+use crate::network::Network;
+use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet};
+use crate::random::Random;
+use midhop_congestion::{Algorithm, build};
+use midhop_experiment::limit::Family;
+use midhop_tcp::{Autotuning, Cause, Endpoint, Event, Flags, Segment, Settings, State, refusal};
+use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// The largest payload of a segment without options, by [`Family`]: an MTU of 1500 without headers.
+const MSS: [u16; 2] = [1460, 1440];
+/// What the receiver offers at most: half of the largest buffer (`tcp_rmem`) that the testbed gives,
+/// as the kernel keeps half for its own books.
+const RECEIVE_BUFFER: Bytes = Bytes::new(64 << 20);
+/// What the receiver offers first: half of the default buffer of Linux.
+const RECEIVE_BUFFER_FIRST: Bytes = Bytes::new(65_536);
+/// How many windows of data the kernel's send buffer holds: it is sized for two windows of segments,
+/// each reckoned at more than twice its payload (net/ipv4/tcp_input.c, tcp_sndbuf_expand).
+const WINDOWS_BUFFERED: u64 = 6;
+/// The first port that an opener takes, as the testbed's namespaces have it.
+const PORT_FIRST: u16 = 10_000;
+/// How many ports it has.
+const PORTS: u32 = 55_000;
+
+/// How a connection is to be opened.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Connect {
+    /// The opener's node and the listener's.
+    pub nodes: [NodeId; 2],
+    /// Where the listener listens.
+    pub port: u16,
+    /// The version of IP.
+    pub family: Family,
+    /// Congestion control at both ends.
+    pub congestion: Algorithm,
+}
+
+/// What an application is told of one end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The handshake is over.
+    Connected,
+    /// So many bytes have been read since the beginning.
+    Read(u64),
+    /// The peer sends no more.
+    PeerClosed,
+    /// All is over and well.
+    Closed,
+    /// The connection was cut short, and why.
+    Failed(&'static str),
+}
+
+/// How a sender stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Glance {
+    pub cwnd: Bytes,
+    pub rtt: Option<Duration>,
+    pub rtt_min: Option<Duration>,
+    pub retransmissions: u64,
+    pub delivery_rate: Option<Rate>,
+    pub in_flight: Bytes,
+    pub pacing_rate: Option<Rate>,
+}
+
+/// What an application has still to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    /// So many bytes.
+    Bytes(u64),
+    /// Always more.
+    Endless,
+}
+
+/// One end of a connection.
+struct Socket {
+    endpoint: Endpoint,
+    flow: FlowId,
+    end: End,
+    timer: Timer,
+    /// Whether it is in the list of those to attend to.
+    listed: bool,
+    waiting: Waiting,
+    closing: bool,
+    /// Given to the endpoint since the beginning.
+    written: u64,
+    /// Payload written since [`Hosts::write_on`].
+    written_on: u64,
+    read: u64,
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} {:?}", self.flow, self.end, self.endpoint.state())
+    }
+}
+
+/// A flow.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// The opener's node and the listener's.
+    pub nodes: [NodeId; 2],
+    /// The opener's port and the listener's.
+    pub ports: [u16; 2],
+    /// The version of IP.
+    pub family: Family,
+    congestion: Algorithm,
+    sockets: [Option<u32>; 2],
+    app: AppId,
+    tag: u32,
+}
+
+/// All endpoints and flows.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    sockets: Vec<Option<Socket>>,
+    free: Vec<u32>,
+    flows: Vec<Flow>,
+    /// Sockets at which an application has done something.
+    listed: VecDeque<u32>,
+    told: VecDeque<(FlowId, End, Told)>,
+    timers: Vec<Option<u32>>,
+    random: Random,
+}
+
+impl Hosts {
+    /// No connections yet.
+    pub fn new(seed: Seed) -> Self {
+        Self {
+            sockets: Vec::new(),
+            free: Vec::new(),
+            flows: Vec::new(),
+            listed: VecDeque::new(),
+            told: VecDeque::new(),
+            timers: Vec::new(),
+            random: Random::new(seed, "initial-sequence-numbers"),
+        }
+    }
+
+    // What applications do.
+
+    /// Opens a connection.
+    pub fn connect(
+        &mut self,
+        engine: &mut Engine,
+        app: AppId,
+        connect: &Connect,
+        tag: u32,
+    ) -> FlowId {
+        let flow = self.number(Flow {
+            nodes: connect.nodes,
+            ports: [0, connect.port],
+            family: connect.family,
+            congestion: connect.congestion,
+            sockets: [None; 2],
+            app,
+            tag,
+        });
+        let socket = self.open(engine, flow, End::Opener);
+        self.list(socket);
+        flow
+    }
+
+    /// Numbers a flow of datagrams.
+    pub fn datagram_flow(
+        &mut self,
+        app: AppId,
+        nodes: [NodeId; 2],
+        port: u16,
+        family: Family,
+    ) -> FlowId {
+        self.number(Flow {
+            nodes,
+            ports: [0, port],
+            family,
+            congestion: Algorithm::Reno,
+            sockets: [None; 2],
+            app,
+            tag: 0,
+        })
+    }
+
+    /// Writes so many bytes, as soon as there is room for them.
+    pub fn write(&mut self, flow: FlowId, end: End, bytes: u64) {
+        if let Some((socket, at)) = self.socket_of(flow, end) {
+            socket.waiting = match socket.waiting {
+                Waiting::Bytes(waiting) => Waiting::Bytes(waiting + bytes),
+                Waiting::Endless => Waiting::Endless,
+            };
+            self.list(at);
+        }
+    }
+
+    /// Writes on and on, behind what was written so far.
+    pub fn write_on(&mut self, flow: FlowId, end: End) {
+        if let Some((socket, at)) = self.socket_of(flow, end) {
+            if let Waiting::Bytes(waiting) = socket.waiting {
+                let taken = socket.endpoint.write(waiting);
+                socket.written += taken;
+            }
+            socket.waiting = Waiting::Endless;
+            socket.written_on = 0;
+            self.list(at);
+        }
+    }
+
+    /// Ends what [`Hosts::write_on`] began; returns how many bytes were written.
+    pub fn write_no_more(&mut self, flow: FlowId, end: End) -> u64 {
+        self.socket_of(flow, end).map_or(0, |(socket, _)| {
+            socket.waiting = Waiting::Bytes(0);
+            socket.written_on
+        })
+    }
+
+    /// Closes, once all is written.
+    pub fn close(&mut self, flow: FlowId, end: End) {
+        if let Some((socket, at)) = self.socket_of(flow, end) {
+            socket.closing = true;
+            self.list(at);
+        }
+    }
+
+    /// What the application gave the flow when it opened it.
+    pub fn tag(&self, flow: FlowId) -> u32 {
+        self.flows[flow.index()].tag
+    }
+
+    /// The application of a flow.
+    pub fn app(&self, flow: FlowId) -> AppId {
+        self.flows[flow.index()].app
+    }
+
+    /// The ports of opener and listener.
+    pub fn ports(&self, flow: FlowId) -> [u16; 2] {
+        self.flows[flow.index()].ports
+    }
+
+    /// How one end of a connection stands; none once it is gone.
+    pub fn glance(&self, flow: FlowId, end: End) -> Option<Glance> {
+        let at = self.flows[flow.index()].sockets[end.index()]?;
+        let endpoint = &self.sockets[at as usize].as_ref()?.endpoint;
+        Some(Glance {
+            cwnd: endpoint.window(),
+            rtt: endpoint.smoothed_rtt(),
+            rtt_min: endpoint.minimum_rtt(),
+            retransmissions: endpoint.counters().retransmissions,
+            delivery_rate: None,
+            in_flight: endpoint.in_flight(),
+            pacing_rate: endpoint.pacing_rate(),
+        })
+    }
+
+    // What the network and the clock do.
+
+    /// A packet has arrived at the node it was sent to. Gives the flow and number of a datagram, which
+    /// is for its application.
+    pub fn receive(
+        &mut self,
+        engine: &mut Engine,
+        network: &mut Network,
+        node: NodeId,
+        packet: &Packet,
+    ) -> Option<(FlowId, u64)> {
+        let segment = match &packet.body {
+            Body::Datagram(number) => return Some((packet.flow, *number)),
+            Body::Segment(segment) => segment,
+        };
+        let flow = &self.flows[packet.flow.index()];
+        let opens = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
+        let at = match flow.sockets[packet.towards.index()] {
+            Some(at) => at,
+            None if opens && packet.towards == End::Listener => {
+                self.open(engine, packet.flow, End::Listener)
+            }
+            None => {
+                if let Some(segment) = refusal(segment) {
+                    let reply = self.packet(packet.flow, packet.towards, segment);
+                    network.send(engine, node, reply);
+                }
+                return None;
+            }
+        };
+        let now = engine.now();
+        if let Some(socket) = &mut self.sockets[at as usize] {
+            socket.endpoint.handle_segment(now, segment);
+        }
+        self.attend(engine, network, at);
+        None
+    }
+
+    /// The timer of a socket has fired.
+    pub fn wake(&mut self, engine: &mut Engine, network: &mut Network, timer: Timer) {
+        let Some(at) = self.timers.get(timer.index()).copied().flatten() else { return };
+        let now = engine.now();
+        if let Some(socket) = &mut self.sockets[at as usize] {
+            socket.endpoint.handle_timeout(now);
+        }
+        self.attend(engine, network, at);
+    }
+
+    /// Attends to the next socket at which an application has done something; whether there was one.
+    pub fn attend_next(&mut self, engine: &mut Engine, network: &mut Network) -> bool {
+        let Some(at) = self.listed.pop_front() else { return false };
+        if let Some(socket) = &mut self.sockets[at as usize] {
+            socket.listed = false;
+            self.attend(engine, network, at);
+        }
+        true
+    }
+
+    /// What an application is to be told next.
+    pub fn poll_told(&mut self) -> Option<(FlowId, End, Told)> {
+        self.told.pop_front()
+    }
+
+    fn attend(&mut self, engine: &mut Engine, network: &mut Network, at: u32) {
+        let now = engine.now();
+        let Some(socket) = &mut self.sockets[at as usize] else { return };
+        let (flow, end) = (socket.flow, socket.end);
+        let from = self.flows[flow.index()].nodes[end.index()];
+        loop {
+            let Some(socket) = &mut self.sockets[at as usize] else { return };
+            socket.feed();
+            while let Some(segment) = socket.endpoint.poll_transmit(now) {
+                let packet = packet_of(&self.flows[flow.index()], flow, end, segment);
+                network.send(engine, from, packet);
+            }
+            let mut again = false;
+            while let Some(event) = socket.endpoint.poll_event() {
+                let told = match event {
+                    Event::Connected => Told::Connected,
+                    Event::Readable => {
+                        socket.read += socket.endpoint.read(now, u64::MAX);
+                        Told::Read(socket.read)
+                    }
+                    Event::Writable => {
+                        again = true;
+                        continue;
+                    }
+                    Event::PeerClosed => Told::PeerClosed,
+                    Event::Closed => Told::Closed,
+                    Event::Reset(cause) => Told::Failed(reason(cause)),
+                };
+                // Reading may have opened the window.
+                again |= matches!(told, Told::Read(_));
+                self.told.push_back((flow, end, told));
+            }
+            if !again {
+                break;
+            }
+        }
+        let Some(socket) = &mut self.sockets[at as usize] else { return };
+        if socket.endpoint.state() == State::Closed {
+            let timer = socket.timer;
+            self.sockets[at as usize] = None;
+            self.flows[flow.index()].sockets[end.index()] = None;
+            self.timers[timer.index()] = None;
+            engine.release(timer);
+            self.free.push(at);
+        } else {
+            engine.set(socket.timer, socket.endpoint.poll_timeout().unwrap_or(Instant::NEVER));
+        }
+    }
+
+    /// For tests: checks what must hold after every event.
+    ///
+    /// # Panics
+    /// When an endpoint's books do not balance.
+    pub fn check_invariants(&self) {
+        for socket in self.sockets.iter().flatten() {
+            if let Err(broken) = socket.endpoint.check_invariants() {
+                panic!("{socket:?}: {broken}");
+            }
+        }
+    }
+
+    fn number(&mut self, flow: Flow) -> FlowId {
+        let number = self.flows.len() as u32;
+        let port = PORT_FIRST + (number % PORTS) as u16;
+        self.flows.push(Flow { ports: [port, flow.ports[1]], ..flow });
+        FlowId(number)
+    }
+
+    fn open(&mut self, engine: &mut Engine, id: FlowId, end: End) -> u32 {
+        let flow = &self.flows[id.index()];
+        let settings = settings(flow);
+        let control = build(flow.congestion, &controls(flow, &settings))
+            .expect("the plan was refused where an algorithm cannot be built");
+        let initial = self.random.word();
+        let endpoint = match end {
+            End::Opener => Endpoint::connect(settings, control, initial),
+            End::Listener => Endpoint::listen(settings, control, initial),
+        };
+        let timer = engine.timer();
+        let socket = Socket {
+            endpoint,
+            flow: id,
+            end,
+            timer,
+            listed: false,
+            waiting: Waiting::Bytes(0),
+            closing: false,
+            written: 0,
+            written_on: 0,
+            read: 0,
+        };
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.sockets.push(None);
+            self.sockets.len() as u32 - 1
+        });
+        self.sockets[at as usize] = Some(socket);
+        if self.timers.len() <= timer.index() {
+            self.timers.resize(timer.index() + 1, None);
+        }
+        self.timers[timer.index()] = Some(at);
+        self.flows[id.index()].sockets[end.index()] = Some(at);
+        at
+    }
+
+    fn socket_of(&mut self, flow: FlowId, end: End) -> Option<(&mut Socket, u32)> {
+        let at = self.flows[flow.index()].sockets[end.index()]?;
+        Some((self.sockets[at as usize].as_mut()?, at))
+    }
+
+    fn list(&mut self, at: u32) {
+        if let Some(socket) = &mut self.sockets[at as usize]
+            && !socket.listed
+        {
+            socket.listed = true;
+            self.listed.push_back(at);
+        }
+    }
+
+    /// A segment that `end` of a flow sends, in its packet.
+    fn packet(&self, flow: FlowId, end: End, segment: Segment) -> Packet {
+        packet_of(&self.flows[flow.index()], flow, end, segment)
+    }
+}
+
+impl Socket {
+    /// Offers the endpoint what is waiting.
+    fn feed(&mut self) {
+        match self.waiting {
+            Waiting::Bytes(0) => {}
+            Waiting::Bytes(waiting) => {
+                let taken = self.endpoint.write(waiting);
+                self.written += taken;
+                self.waiting = Waiting::Bytes(waiting - taken);
+            }
+            Waiting::Endless => {
+                let room = self.endpoint.window().get() * WINDOWS_BUFFERED;
+                let buffered = self.written - self.endpoint.acknowledged();
+                let taken = self.endpoint.write(room.saturating_sub(buffered));
+                self.written += taken;
+                self.written_on += taken;
+            }
+        }
+        if self.closing && self.waiting == Waiting::Bytes(0) {
+            self.closing = false;
+            self.endpoint.close();
+        }
+    }
+}
+
+fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
+    let towards = end.other();
+    Packet {
+        flow,
+        towards,
+        destination: of.nodes[towards.index()],
+        size: IP_HEADER[version(of.family)] + segment.size(),
+        body: Body::Segment(segment),
+    }
+}
+
+/// What an endpoint of a flow is made with: what a host of the testbed has.
+fn settings(flow: &Flow) -> Settings {
+    Settings {
+        mss: MSS[version(flow.family)],
+        receive_buffer: RECEIVE_BUFFER,
+        receive_autotuning: Some(Autotuning { initial: RECEIVE_BUFFER_FIRST }),
+        // What is written at once is there at once: there are no bytes to be kept anywhere.
+        send_buffer: Bytes::MAX,
+        pacing: paces(flow.congestion),
+        nagle: false,
+        slow_start_after_idle: false,
+        ..Settings::default()
+    }
+}
+
+fn controls(flow: &Flow, settings: &Settings) -> midhop_congestion::Settings {
+    midhop_congestion::Settings {
+        mss: settings.segment_payload(),
+        paced: paces(flow.congestion),
+        ..midhop_congestion::Settings::default()
+    }
+}
+
+/// Whether a sender under this law paces. Linux paces no other without the `fq` queue.
+pub(crate) fn paces(congestion: Algorithm) -> bool {
+    use Algorithm::{Cubic, Hybla, HyblaLinux, Reno, Vegas, Westwood};
+    !matches!(congestion, Reno | Cubic | Hybla | HyblaLinux | Westwood | Vegas)
+}
+
+fn version(family: Family) -> usize {
+    usize::from(family == Family::Ipv6)
+}
+
+fn reason(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Refused => "connection refused",
+        Cause::Peer => "connection reset by the other end",
+        Cause::TimedOut => "the other end did not answer",
+        Cause::Aborted => "aborted",
+    }
+}

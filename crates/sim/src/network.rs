@@ -1,0 +1,208 @@
+//! Nodes and the links between them: packets go from hop to hop until they are where they belong.
+//!
+//! The network knows neither TCP nor applications. [`Network::send`] takes a packet at a node and gives
+//! it to the link of its route; when that link's timer fires, [`Network::hop_wakes`] lets the packets
+//! out that have arrived and sends them on, and [`Network::poll_local`] gives those that are for the
+//! node itself.
+//!
+//! Invariant: a packet is in one place: in a link, with an agent, or waiting to be taken by its node;
+//! when it is dropped, the place counts it under a cause.
+
+use crate::agent::{Action, Actions, Agent};
+use crate::engine::{Engine, Timer};
+use crate::hop::{Hop, HopId};
+use crate::node::Node;
+use crate::packet::{Handle, NodeId, Packet, Packets};
+use midhop_units::Instant;
+use std::collections::VecDeque;
+
+/// The cause under which a node counts a packet that it knows no way for.
+pub const NO_ROUTE: &str = "no-route";
+
+/// What befell a packet, for those who watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// It was handed to the hop.
+    Entered,
+    /// It has come out of the hop.
+    Left,
+    /// The hop dropped it, for this cause.
+    Dropped(&'static str),
+}
+
+/// Somebody who watches the packets of all hops.
+pub trait Watcher: std::fmt::Debug {
+    /// Something befell a packet.
+    fn see(&mut self, now: Instant, hop: HopId, sight: Sight, packet: &Packet);
+}
+
+/// Nodes, hops, and the packets between them.
+#[derive(Debug, Default)]
+pub struct Network {
+    nodes: Vec<Node>,
+    hops: Vec<Hop>,
+    packets: Packets,
+    local: VecDeque<(NodeId, Packet)>,
+    actions: Actions,
+    watcher: Option<Box<dyn Watcher>>,
+}
+
+impl Network {
+    /// Nodes and the hops between them. A node's routes name hops by their place in `hops`.
+    pub fn new(nodes: Vec<Node>, hops: Vec<Hop>) -> Self {
+        Self { nodes, hops, ..Self::default() }
+    }
+
+    /// All nodes, in the order of their numbers.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A node, to change it.
+    pub fn node_mut(&mut self, node: NodeId) -> &mut Node {
+        &mut self.nodes[node.index()]
+    }
+
+    /// All hops, in the order of their numbers.
+    pub fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// The packets under way.
+    pub fn packets(&self) -> &Packets {
+        &self.packets
+    }
+
+    /// Lets somebody watch all hops.
+    pub fn watch(&mut self, watcher: Box<dyn Watcher>) {
+        self.watcher = Some(watcher);
+    }
+
+    /// Puts an agent at a node, which `timer` wakes.
+    pub fn place(
+        &mut self,
+        engine: &mut Engine,
+        node: NodeId,
+        agent: Box<dyn Agent>,
+        timer: Timer,
+    ) {
+        engine.set(timer, agent.poll_timeout().unwrap_or(Instant::NEVER));
+        self.nodes[node.index()].agent = Some((agent, timer));
+    }
+
+    /// Sends a packet from `node` to its destination. It does not meet the node's own agent.
+    pub fn send(&mut self, engine: &mut Engine, node: NodeId, packet: Packet) {
+        if packet.destination == node {
+            self.local.push_back((node, packet));
+            return;
+        }
+        let handle = self.packets.insert(packet);
+        self.route(engine, node, handle);
+    }
+
+    /// The timer of a hop has fired: packets may have come out. They go on, or wait for their node to
+    /// take them with [`Network::poll_local`].
+    pub fn hop_wakes(&mut self, engine: &mut Engine, hop: HopId) {
+        let now = engine.now();
+        self.hops[hop.index()].catch_up(now);
+        self.bury(now, hop);
+        while let Some(handle) = self.hops[hop.index()].poll_output(now) {
+            let handle = self.packets.own(handle);
+            let node = self.hops[hop.index()].to;
+            if let Some(watcher) = &mut self.watcher {
+                watcher.see(now, hop, Sight::Left, self.packets.look(&handle));
+            }
+            if self.nodes[node.index()].agent.is_some() {
+                let packet = self.packets.take(handle);
+                self.meet(engine, node, |agent, actions| agent.handle_packet(now, packet, actions));
+            } else if self.packets.look(&handle).destination == node {
+                let packet = self.packets.take(handle);
+                self.local.push_back((node, packet));
+            } else {
+                self.route(engine, node, handle);
+            }
+        }
+        self.hops[hop.index()].expect_output(engine);
+    }
+
+    /// The timer of a node's agent has fired.
+    pub fn agent_wakes(&mut self, engine: &mut Engine, node: NodeId) {
+        let now = engine.now();
+        self.meet(engine, node, |agent, actions| agent.handle_timeout(now, actions));
+    }
+
+    /// The next packet that is where it belongs, and the node where that is.
+    pub fn poll_local(&mut self) -> Option<(NodeId, Packet)> {
+        self.local.pop_front()
+    }
+
+    /// Lets every link do what was due by now, so that its queue can be read.
+    pub fn catch_up(&mut self, now: Instant) {
+        for number in 0..self.hops.len() {
+            self.hops[number].catch_up(now);
+            self.bury(now, HopId(number as u16));
+        }
+    }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When a packet has been lost from the books.
+    pub fn check_invariants(&self) {
+        let mut inside = 0;
+        for hop in &self.hops {
+            hop.check_invariants(&self.packets);
+            let counters = hop.counters();
+            let came = counters.packets_in + counters.duplicates;
+            inside += came - counters.packets_out - counters.dropped_in_all();
+        }
+        let copies: u64 = self.hops.iter().map(|hop| hop.counters().duplicates).sum();
+        let kept = self.packets.len() as u64;
+        assert!(kept <= inside && inside <= kept + copies, "{kept} kept, {inside} inside links");
+    }
+
+    fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle) {
+        let packet = self.packets.look(&handle);
+        let (destination, size) = (packet.destination, packet.size);
+        let Some(hop) = self.nodes[node.index()].route(destination) else {
+            self.packets.take(handle);
+            self.nodes[node.index()].count_drop(NO_ROUTE);
+            return;
+        };
+        if let Some(watcher) = &mut self.watcher {
+            watcher.see(engine.now(), hop, Sight::Entered, self.packets.look(&handle));
+        }
+        self.hops[hop.index()].send(engine, size, handle);
+        self.bury(engine.now(), hop);
+    }
+
+    /// Gives back the room of what a hop has dropped.
+    fn bury(&mut self, now: Instant, hop: HopId) {
+        while let Some(dropped) = self.hops[hop.index()].poll_dropped() {
+            let packet = self.packets.take(dropped.packet);
+            if let Some(watcher) = &mut self.watcher {
+                watcher.see(now, hop, Sight::Dropped(dropped.cause.name()), &packet);
+            }
+        }
+    }
+
+    /// Lets the agent of a node act, and does what it wants done.
+    fn meet(
+        &mut self,
+        engine: &mut Engine,
+        node: NodeId,
+        act: impl FnOnce(&mut dyn Agent, &mut Actions),
+    ) {
+        let Some((agent, timer)) = &mut self.nodes[node.index()].agent else { return };
+        act(agent.as_mut(), &mut self.actions);
+        engine.set(*timer, agent.poll_timeout().unwrap_or(Instant::NEVER));
+        let list = self.actions.take();
+        for action in &list {
+            match *action {
+                Action::Send(packet) => self.send(engine, node, packet),
+                Action::Drop(_, cause) => self.nodes[node.index()].count_drop(cause),
+            }
+        }
+        self.actions.give_back(list);
+    }
+}

@@ -1,0 +1,204 @@
+//! Packets under way, and where they are kept.
+//!
+//! A packet is written once into a slab and stays there from hop to hop; links and queues move its
+//! four-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
+//! clones one: the copy arrives first and borrows the slot that the original gives back.
+
+use midhop_tcp::Segment;
+
+/// The IPv4 and IPv6 headers. Unit: bytes.
+pub(crate) const IP_HEADER: [u32; 2] = [20, 40];
+/// A UDP header. Unit: bytes.
+pub(crate) const UDP_HEADER: u32 = 8;
+
+/// A node, by its number in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+impl NodeId {
+    /// Its number.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A flow, by the order in which flows began. Never used again in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u32);
+
+impl FlowId {
+    /// Its number.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One of the two ends of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// The one that sends the first packet.
+    Opener,
+    /// The other.
+    Listener,
+}
+
+impl End {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Opener, Self::Listener];
+
+    /// The other end.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Opener => Self::Listener,
+            Self::Listener => Self::Opener,
+        }
+    }
+
+    /// 0 or 1.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// An IP packet, without the bytes of its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// The flow it belongs to, which stands for addresses and ports.
+    pub flow: FlowId,
+    /// Which end of the flow it goes to.
+    pub towards: End,
+    /// The node of that end.
+    pub destination: NodeId,
+    /// Header and payload of the network layer. Unit: bytes.
+    pub size: u32,
+    /// What it carries.
+    pub body: Body,
+}
+
+/// What a packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    /// A TCP segment.
+    Segment(Segment),
+    /// A UDP datagram, by its number in its flow from 0.
+    Datagram(u64),
+}
+
+/// What stands for a packet inside links.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Handle(u32);
+
+/// In a handle: it is a copy.
+const COPY: u32 = 1 << 31;
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Self(self.0 | COPY)
+    }
+}
+
+/// All packets under way.
+#[derive(Debug, Default)]
+pub struct Packets {
+    slots: Vec<Option<Packet>>,
+    free: Vec<u32>,
+}
+
+impl Packets {
+    /// Takes a packet in.
+    ///
+    /// # Panics
+    /// When two thousand million are under way already.
+    pub fn insert(&mut self, packet: Packet) -> Handle {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = Some(packet);
+            return Handle(slot);
+        }
+        let slot = self.slots.len() as u32;
+        assert!(slot < COPY, "too many packets under way");
+        self.slots.push(Some(packet));
+        Handle(slot)
+    }
+
+    /// Gives a packet out for good.
+    ///
+    /// # Panics
+    /// When its slot was given back before: a handle was used twice.
+    pub fn take(&mut self, handle: Handle) -> Packet {
+        let slot = &mut self.slots[(handle.0 & !COPY) as usize];
+        if handle.0 & COPY != 0 {
+            return slot.expect("a copy arrives before its original");
+        }
+        self.free.push(handle.0);
+        slot.take().expect("a packet is taken once")
+    }
+
+    /// A handle that owns its slot: a copy gets a slot of its own.
+    pub fn own(&mut self, handle: Handle) -> Handle {
+        if handle.0 & COPY == 0 {
+            return handle;
+        }
+        let packet = self.take(handle);
+        self.insert(packet)
+    }
+
+    /// A packet under way.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn look(&self, handle: &Handle) -> &Packet {
+        self.slots[(handle.0 & !COPY) as usize].as_ref().expect("the packet is under way")
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether none is under way.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most that were ever under way at once.
+    pub fn most(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(number: u64) -> Packet {
+        Packet {
+            flow: FlowId(1),
+            towards: End::Listener,
+            destination: NodeId(2),
+            size: 1500,
+            body: Body::Datagram(number),
+        }
+    }
+
+    #[test]
+    fn slots_are_used_again_and_copies_own_none() {
+        let mut packets = Packets::default();
+        let first = packets.insert(packet(1));
+        let second = packets.insert(packet(2));
+        let copy = second.clone();
+        let copy = packets.own(copy);
+        assert_eq!(packets.len(), 3);
+        assert_eq!(packets.take(copy), packet(2));
+        assert_eq!(packets.take(second), packet(2));
+        let again = packets.insert(packet(3));
+        assert_eq!((packets.take(first), packets.take(again)), (packet(1), packet(3)));
+        assert_eq!((packets.len(), packets.most()), (0, 3));
+    }
+
+    #[test]
+    fn a_packet_under_way_takes_less_than_200_bytes() {
+        // In the slab, and its handle with size and time in a queue or in the air.
+        assert!(size_of::<Option<Packet>>() + 32 + 4 <= 200, "{}", size_of::<Option<Packet>>());
+    }
+}

@@ -1,0 +1,361 @@
+//! A plan in, a record out.
+
+use crate::agent::Agent;
+use crate::app::{App, Arrivals, Bulk, Datagrams, Transfer, Web};
+use crate::engine::{Engine, Timer};
+use crate::hop::{Hop, HopId};
+use crate::host::{Connect, Hosts};
+use crate::network::Network;
+use crate::node::Node;
+use crate::packet::{End, NodeId};
+use crate::recorder::INTERVAL;
+use crate::simulation::{Simulation, Stopped};
+use midhop_congestion::{Algorithm, build};
+use midhop_experiment::Plan;
+use midhop_experiment::limit::Opener;
+use midhop_experiment::record::{Environment, LinkResult, NodeResult, Record, SCHEMA, Validity};
+use midhop_experiment::route::{self, Edge};
+use midhop_experiment::traffic::{Load, TrafficPlan};
+use midhop_path::{Direction, Link};
+use midhop_units::{Instant, Seed};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Why a plan gave no record.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A node has a proxy.
+    #[error(
+        "node {node} has the proxy {pep}, and the simulator has none; run the file with \
+         `midhop lab run`, or keep the cells without a proxy"
+    )]
+    Pep {
+        /// The node.
+        node: String,
+        /// Its proxy.
+        pep: String,
+    },
+    /// A node runs programs of the machine's.
+    #[error(
+        "node {node} runs programs, which a simulation has no place for; run it with `midhop lab run`"
+    )]
+    Programs {
+        /// The node.
+        node: String,
+    },
+    /// A congestion control that is not to be had.
+    #[error("{place} asks for congestion control `{name}`, which is not to be had here: {why}")]
+    Congestion {
+        /// Who asks.
+        place: String,
+        /// What it asks for.
+        name: String,
+        /// What is wrong with it, and what there is.
+        why: String,
+    },
+    /// The plan contradicts itself.
+    #[error("the plan names {what}, which it does not describe")]
+    Plan {
+        /// What is named and missing.
+        what: String,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Makes the agents of a plan: what stands at which node.
+pub type Agents<'o> = dyn Fn(&Plan) -> Result<Vec<(NodeId, Box<dyn Agent>)>, RunError> + 'o;
+
+/// How to run.
+pub struct Options<'o> {
+    /// Who stands at the nodes, for those who bring agents of their own. A node is called by its place
+    /// among the plan's nodes.
+    pub agents: &'o Agents<'o>,
+    /// Asked now and then; once it says so, the run ends without a record.
+    pub interrupted: &'o dyn Fn() -> bool,
+    /// Checks every invariant after every event: slow, for tests.
+    pub checking: bool,
+}
+
+impl fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("checking", &self.checking).finish_non_exhaustive()
+    }
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self { agents: &|_| Ok(Vec::new()), interrupted: &|| false, checking: false }
+    }
+}
+
+/// What a run cost, for those who measure the simulator itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Effort {
+    /// Packets handed to links, each link counted.
+    pub link_packets: u64,
+    /// Events of the engine.
+    pub events: u64,
+    /// The most packets under way at once.
+    pub packets_most: usize,
+}
+
+/// Whether a plan can be run, before anything is.
+///
+/// # Errors
+/// When it has what the simulator lacks.
+pub fn check(plan: &Plan) -> Result<(), RunError> {
+    build_simulation(plan).map(drop)
+}
+
+/// Runs a plan to its end, or until all of its transfers are complete.
+///
+/// The record's environment says that it is a simulation; what there is to say of the machine and the
+/// wall clock is the caller's to fill in. The same plan gives the same record, byte for byte.
+///
+/// # Errors
+/// When the plan has what the simulator lacks, or somebody asks to stop.
+pub fn run(plan: &Plan, options: &Options<'_>) -> Result<(Record, Effort), RunError> {
+    let mut simulation = build_simulation(plan)?;
+    simulation.checking = options.checking;
+    for (node, agent) in (options.agents)(plan)? {
+        simulation.place(node, agent);
+    }
+    let until = Instant::START + plan.duration;
+    if simulation.run(until, options.interrupted) == Stopped::Interrupted {
+        return Err(RunError::Interrupted);
+    }
+    Ok((record(plan, &mut simulation), effort(&simulation)))
+}
+
+/// Builds everything that a plan describes.
+fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
+    refuse_what_is_missing(plan)?;
+    let mut engine = Engine::new();
+    let ids = Ids::of(plan);
+    let mut hops = Vec::new();
+    let mut timers: Vec<Timer> = Vec::new();
+    for link in &plan.links {
+        let seed = plan.seed.derive(&link.name);
+        for (way, to, direction) in [
+            (Direction::Down, &link.between[0], &link.down),
+            (Direction::Up, &link.between[1], &link.up),
+        ] {
+            let timer = engine.timer();
+            timers.push(timer);
+            let model = Link::new(direction, way, seed, Instant::START);
+            hops.push(Hop::new(link.name.clone(), way, ids.node(to)?, model, timer));
+        }
+    }
+    let network = Network::new(nodes(plan, &ids), hops);
+    let hosts = Hosts::new(plan.seed);
+    let mut simulation = Simulation::new(engine, network, &timers, hosts);
+    for transfer in &plan.transfers {
+        let connect = Connect {
+            nodes: [ids.node(transfer.opener())?, ids.node(transfer.listening())?],
+            port: transfer.listener.port(),
+            family: transfer.family,
+            congestion: algorithm(&format!("transfer {}", transfer.name), &transfer.congestion)?,
+        };
+        let app = Transfer::new(transfer, connect);
+        simulation.add(Instant::START + transfer.start, |_| Box::new(app));
+    }
+    for traffic in &plan.traffic {
+        let app = traffic_app(traffic, &ids, plan.seed)?;
+        simulation.add(Instant::START + traffic.start, |_| app);
+    }
+    Ok(simulation)
+}
+
+/// The application that makes a line of cross traffic.
+fn traffic_app(plan: &TrafficPlan, ids: &Ids<'_>, seed: Seed) -> Result<Box<dyn App>, RunError> {
+    let (from, to) = (ids.node(&plan.from)?, ids.node(&plan.to)?);
+    let seed = seed.derive("traffic");
+    let place = format!("traffic {}", plan.name);
+    let connect = |congestion: &str, opens: Opener| {
+        let nodes = match opens {
+            Opener::To => [to, from],
+            Opener::From => [from, to],
+        };
+        let congestion = algorithm(&place, congestion)?;
+        Ok::<_, RunError>(Connect { nodes, port: plan.port, family: plan.family, congestion })
+    };
+    Ok(match &plan.load {
+        Load::Bulk { flows, congestion, opens } => {
+            let sender = match opens {
+                Opener::To => End::Listener,
+                Opener::From => End::Opener,
+            };
+            Box::new(Bulk::new(plan, connect(congestion, *opens)?, sender, *flows))
+        }
+        Load::Web { sessions, congestion } => {
+            Box::new(Web::new(plan, connect(congestion, Opener::To)?, *sessions, seed))
+        }
+        Load::Arrivals { per_second, bytes, shape, congestion } => {
+            let connect = connect(congestion, Opener::To)?;
+            Box::new(Arrivals::new(plan, connect, *per_second, *bytes, *shape, seed))
+        }
+        Load::Constant { rate, packet } => {
+            Box::new(Datagrams::new(plan, [from, to], *rate, *packet, None, seed))
+        }
+        Load::OnOff { rate, packet, on, off, shape } => {
+            let bursts = Some((*on, *off, *shape));
+            Box::new(Datagrams::new(plan, [from, to], *rate, *packet, bursts, seed))
+        }
+    })
+}
+
+/// Nodes by their names.
+struct Ids<'p>(BTreeMap<&'p str, NodeId>);
+
+impl<'p> Ids<'p> {
+    fn of(plan: &'p Plan) -> Self {
+        let numbered = plan.nodes.iter().zip(0..);
+        Self(numbered.map(|(node, number)| (node.name.as_str(), NodeId(number))).collect())
+    }
+
+    fn node(&self, name: &str) -> Result<NodeId, RunError> {
+        let known = self.0.get(name).copied();
+        known.ok_or_else(|| RunError::Plan { what: format!("the node {name}") })
+    }
+}
+
+/// All nodes with their routes: those that the plan's transfers were resolved with.
+fn nodes(plan: &Plan, ids: &Ids<'_>) -> Vec<Node> {
+    let edges: Vec<Edge> = plan
+        .links
+        .iter()
+        .map(|link| Edge {
+            name: link.name.clone(),
+            ends: link.between.clone(),
+            delay_ns: (link.down.delay_min().saturating_add(link.up.delay_min())).as_ns(),
+        })
+        .collect();
+    let mut routes = vec![vec![None; plan.nodes.len()]; plan.nodes.len()];
+    for destination in &plan.nodes {
+        for (from, (edge, via)) in route::towards(&edges, &destination.name) {
+            let link = plan.links.iter().position(|link| link.name == edge.name);
+            let (Some(link), Ok(from), Ok(to)) =
+                (link, ids.node(&from), ids.node(&destination.name))
+            else {
+                continue;
+            };
+            let way = if edge.ends[0] == via { Direction::Down } else { Direction::Up };
+            routes[from.index()][to.index()] = Some(hop_id(link, way));
+        }
+    }
+    let named = plan.nodes.iter().zip(routes);
+    named.map(|(node, routes)| Node::new(node.name.clone(), routes)).collect()
+}
+
+fn hop_id(link: usize, way: Direction) -> HopId {
+    HopId((2 * link + usize::from(way == Direction::Up)) as u16)
+}
+
+fn refuse_what_is_missing(plan: &Plan) -> Result<(), RunError> {
+    for node in &plan.nodes {
+        if let Some(pep) = &node.pep {
+            return Err(RunError::Pep { node: node.name.clone(), pep: pep.clone() });
+        }
+        if !node.programs.is_empty() {
+            return Err(RunError::Programs { node: node.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The algorithm called `name`, if it can be had.
+fn algorithm(place: &str, name: &str) -> Result<Algorithm, RunError> {
+    let refuse =
+        |why: String| RunError::Congestion { place: place.to_owned(), name: name.to_owned(), why };
+    let settings = midhop_congestion::Settings::default();
+    let usable = |algorithm: &Algorithm| build(*algorithm, &settings).is_ok();
+    let names: Vec<&str> =
+        Algorithm::ALL.iter().filter(|it| usable(it)).map(|it| it.name()).collect();
+    let there_are = format!("there are {}", names.join(", "));
+    let algorithm = Algorithm::from_name(name)
+        .ok_or_else(|| refuse(format!("nobody knows it; {there_are}")))?;
+    match build(algorithm, &settings) {
+        Ok(_) => Ok(algorithm),
+        Err(error) => Err(refuse(format!("{error}; {there_are}"))),
+    }
+}
+
+/// What the run measured.
+fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
+    let now = simulation.engine.now();
+    let tick = INTERVAL.as_ns();
+    simulation.sample(Instant::from_ns(now.as_ns().div_ceil(tick) * tick));
+    let (mut transfers, mut traffic) = (Vec::new(), Vec::new());
+    let mut series = simulation.links.series(simulation.network.hops());
+    for app in simulation.apps() {
+        let results = simulation
+            .desk(app, |app, desk| (app.transfer_result(desk), app.traffic_result(desk.now())));
+        if let Some((transfer, curves)) = results.0 {
+            transfers.push(transfer);
+            series.extend(curves);
+        }
+        traffic.extend(results.1);
+    }
+    let mut record = Record {
+        schema: SCHEMA,
+        title: plan.title.clone(),
+        cell: plan.cell(),
+        seed: plan.seed,
+        // A plan's keys are strings: it always has a form in JSON.
+        plan: plan.to_json().unwrap_or_default(),
+        environment: Environment {
+            runner: "sim".to_owned(),
+            versions: BTreeMap::from([("midhop".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            ..Environment::default()
+        },
+        validity: Validity::default(),
+        transfers,
+        links: simulation.network.hops().iter().map(link_result).collect(),
+        legs: Vec::new(),
+        traffic,
+        nodes: simulation.network.nodes().iter().filter_map(node_result).collect(),
+        series,
+    };
+    record.validity.faults = record.check_limit();
+    record
+}
+
+fn link_result(hop: &Hop) -> LinkResult {
+    let counters = hop.counters();
+    LinkResult {
+        name: hop.name.clone(),
+        direction: hop.way.name().to_owned(),
+        packets_in: counters.packets_in,
+        bytes_in: counters.bytes_in.get(),
+        packets_out: counters.packets_out,
+        bytes_out: counters.bytes_out.get(),
+        drops: counters
+            .drops()
+            .filter(|(_, count)| *count > 0)
+            .map(|(cause, count)| (cause.to_owned(), count))
+            .collect(),
+        queue_bytes_max: counters.queue_bytes_max.get(),
+        lateness: None,
+        cpu: None,
+    }
+}
+
+fn node_result(node: &Node) -> Option<NodeResult> {
+    let owned = |(name, count): (&&'static str, &u64)| ((*name).to_owned(), *count);
+    let drops: BTreeMap<String, u64> = node.drops().iter().map(owned).collect();
+    let counts: BTreeMap<String, u64> =
+        node.counts().iter().map(|(n, c)| ((*n).to_owned(), *c)).collect();
+    let silent = drops.is_empty() && counts.is_empty();
+    (!silent).then(|| NodeResult { node: node.name.clone(), drops, counts })
+}
+
+fn effort(simulation: &Simulation) -> Effort {
+    Effort {
+        link_packets: simulation.network.hops().iter().map(|hop| hop.counters().packets_in).sum(),
+        events: simulation.engine.fired(),
+        packets_most: simulation.network.packets().most(),
+    }
+}

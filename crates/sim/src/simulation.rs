@@ -1,0 +1,198 @@
+//! The story of a run, event by event: an application writes, TCP makes a segment, the node routes it,
+//! a link decides its fate and its time, the engine wakes the next node, an agent may stand there, TCP
+//! acknowledges, the recorder notes it.
+
+use crate::agent::Agent;
+use crate::app::{App, AppId, Desk};
+use crate::engine::{Engine, Timer};
+use crate::hop::HopId;
+use crate::host::Hosts;
+use crate::network::Network;
+use crate::packet::NodeId;
+use crate::recorder::{INTERVAL, LinkCurves};
+use midhop_units::Instant;
+
+/// How many events pass between two looks at whether somebody wants the run to stop.
+const EVENTS_BETWEEN_LOOKS: u64 = 1 << 14;
+
+/// Who is woken by a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Actor {
+    /// A connection's end, or nobody.
+    Socket,
+    Hop(HopId),
+    Agent(NodeId),
+    /// An application that begins.
+    Start(AppId),
+    App(AppId),
+    Sampler,
+}
+
+/// Why a simulation stood still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Every transfer is complete.
+    Done,
+    /// Its time is up.
+    TimeUp,
+    /// Somebody wanted it.
+    Interrupted,
+}
+
+/// Everything that takes part in a run.
+#[derive(Debug)]
+pub(crate) struct Simulation {
+    pub engine: Engine,
+    pub network: Network,
+    pub hosts: Hosts,
+    apps: Vec<(Box<dyn App>, Timer)>,
+    actors: Vec<Actor>,
+    sampler: Timer,
+    pub links: LinkCurves,
+    /// Runs every check after every event.
+    pub checking: bool,
+}
+
+impl Simulation {
+    /// A network whose hops have the timers `hops`, in their order, and its hosts; no applications yet.
+    pub fn new(mut engine: Engine, network: Network, hops: &[Timer], hosts: Hosts) -> Self {
+        let mut actors = Vec::new();
+        for (number, timer) in hops.iter().enumerate() {
+            set_actor(&mut actors, *timer, Actor::Hop(HopId(number as u16)));
+        }
+        let sampler = engine.timer();
+        set_actor(&mut actors, sampler, Actor::Sampler);
+        engine.set(sampler, Instant::START + INTERVAL);
+        let links = LinkCurves::new(network.hops().len());
+        Self { engine, network, hosts, apps: Vec::new(), actors, sampler, links, checking: false }
+    }
+
+    /// Adds an application that begins at `at`.
+    pub fn add(&mut self, at: Instant, app: impl FnOnce(AppId) -> Box<dyn App>) {
+        let id = AppId(self.apps.len() as u16);
+        let (timer, start) = (self.engine.timer(), self.engine.timer());
+        set_actor(&mut self.actors, timer, Actor::App(id));
+        set_actor(&mut self.actors, start, Actor::Start(id));
+        self.engine.set(start, at);
+        self.apps.push((app(id), timer));
+    }
+
+    /// Puts an agent at a node.
+    pub fn place(&mut self, node: NodeId, agent: Box<dyn Agent>) {
+        let timer = self.engine.timer();
+        set_actor(&mut self.actors, timer, Actor::Agent(node));
+        self.network.place(&mut self.engine, node, agent, timer);
+    }
+
+    /// Runs until every application is done, `until` has come, or `interrupted` says so.
+    pub fn run(&mut self, until: Instant, interrupted: &dyn Fn() -> bool) -> Stopped {
+        let mut look = self.engine.fired() + EVENTS_BETWEEN_LOOKS;
+        while let Some(timer) = self.engine.next(until) {
+            let may_end = self.wake(timer);
+            if self.checking {
+                self.check_invariants();
+            }
+            if may_end && self.is_done() {
+                return Stopped::Done;
+            }
+            if self.engine.fired() >= look {
+                look += EVENTS_BETWEEN_LOOKS;
+                if interrupted() {
+                    return Stopped::Interrupted;
+                }
+            }
+        }
+        Stopped::TimeUp
+    }
+
+    /// Whether every transfer is complete. Without any, a run goes on to its end.
+    fn is_done(&self) -> bool {
+        let mut transfers = self.apps.iter().filter_map(|(app, _)| app.is_done()).peekable();
+        transfers.peek().is_some() && transfers.all(|done| done)
+    }
+
+    /// Lets an actor act, and whoever has to answer; whether an application was told something.
+    fn wake(&mut self, timer: Timer) -> bool {
+        let Self { engine, network, hosts, .. } = self;
+        let mut told = false;
+        match self.actors.get(timer.index()).copied().unwrap_or(Actor::Socket) {
+            Actor::Hop(hop) => network.hop_wakes(engine, hop),
+            Actor::Agent(node) => network.agent_wakes(engine, node),
+            Actor::Socket => hosts.wake(engine, network, timer),
+            Actor::Start(app) => {
+                told = true;
+                self.desk(app, |app, desk| app.start(desk));
+            }
+            Actor::App(app) => {
+                told = true;
+                self.desk(app, |app, desk| app.handle_timeout(desk));
+            }
+            Actor::Sampler => {
+                let now = self.engine.now();
+                self.sample(now);
+                self.engine.set(self.sampler, now + INTERVAL);
+            }
+        }
+        self.settle() || told
+    }
+
+    /// Goes on until nobody has anything to do at this moment; whether an application was told
+    /// something.
+    fn settle(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let Self { engine, network, hosts, .. } = self;
+            if let Some((node, packet)) = network.poll_local() {
+                if let Some((flow, number)) = hosts.receive(engine, network, node, &packet) {
+                    let app = hosts.app(flow);
+                    self.desk(app, |app, desk| app.handle_datagram(desk, flow, number));
+                }
+            } else if let Some((flow, end, told)) = hosts.poll_told() {
+                any = true;
+                let app = hosts.app(flow);
+                self.desk(app, |app, desk| app.handle(desk, flow, end, told));
+            } else if !hosts.attend_next(engine, network) {
+                return any;
+            }
+        }
+    }
+
+    /// Notes how everything stands, as at `at`.
+    pub fn sample(&mut self, at: Instant) {
+        self.network.catch_up(self.engine.now());
+        self.links.sample(at, self.network.hops());
+        for app in 0..self.apps.len() {
+            self.desk(AppId(app as u16), |app, desk| app.sample(desk, at));
+        }
+    }
+
+    /// Lets an application act at its desk.
+    pub fn desk<R>(&mut self, app: AppId, act: impl FnOnce(&mut dyn App, &mut Desk<'_>) -> R) -> R {
+        let Self { engine, network, hosts, apps, .. } = self;
+        let (acting, timer) = &mut apps[app.index()];
+        let mut desk = Desk { engine, network, hosts, app, timer: *timer };
+        act(acting.as_mut(), &mut desk)
+    }
+
+    /// How many applications there are.
+    pub fn apps(&self) -> impl Iterator<Item = AppId> + use<> {
+        (0..self.apps.len() as u16).map(AppId)
+    }
+
+    /// For tests: checks what must hold after every event.
+    ///
+    /// # Panics
+    /// When something does not.
+    pub fn check_invariants(&self) {
+        self.engine.check_invariants();
+        self.network.check_invariants();
+        self.hosts.check_invariants();
+    }
+}
+
+fn set_actor(actors: &mut Vec<Actor>, timer: Timer, actor: Actor) {
+    if actors.len() <= timer.index() {
+        actors.resize(timer.index() + 1, Actor::Socket);
+    }
+    actors[timer.index()] = actor;
+}
