@@ -15,6 +15,10 @@ pub enum Algorithm {
     Bbr,
     /// BBR version 3, as its draft describes it: simulated only.
     BbrV3,
+    /// PCC Vivace: simulated only.
+    Vivace,
+    /// The rate of a dedicated leg: simulated only.
+    KnownRate,
     /// Hybla by its paper, counted per segment, with a bounded slow start: always ours.
     Hybla,
     /// Hybla as Linux computes it: the kernel's, else ours.
@@ -31,11 +35,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Reno,
         Self::Cubic,
         Self::Bbr,
         Self::BbrV3,
+        Self::Vivace,
+        Self::KnownRate,
         Self::Hybla,
         Self::HyblaLinux,
         Self::Westwood,
@@ -51,6 +57,8 @@ impl Algorithm {
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
             Self::BbrV3 => "bbr3",
+            Self::Vivace => "vivace",
+            Self::KnownRate => "known-rate",
             Self::Hybla => "hybla",
             Self::HyblaLinux => "hybla-linux",
             Self::Westwood => "westwood",

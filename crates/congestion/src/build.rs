@@ -7,10 +7,12 @@ use crate::{
     dvegas::{self, DVegas},
     hybla::{self, Hybla},
     hybla_linux::HyblaLinux,
+    known_rate::{self, KnownRate},
     opening::{Opening, Resume, Spread},
     reno::Reno,
     segments::{INITIAL_WINDOW, Segmented},
     vegas::{self, Vegas},
+    vivace::Vivace,
     westwood::Westwood,
     xcp::{self, Xcp},
 };
@@ -44,7 +46,11 @@ pub struct Settings {
     pub dvegas: dvegas::Thresholds,
     /// XCP's own. Default: it asks for all there is and halves at a loss.
     pub xcp: xcp::Settings,
-    /// Decides what an algorithm leaves to chance: when BBR probes. Default: 0.
+    /// The leg of `known-rate`: controllers built with the same settings share it. Default: none, and
+    /// `known-rate` is refused.
+    pub known_rate: Option<known_rate::Settings>,
+    /// Decides what an algorithm leaves to chance: when BBR probes, and in which order Vivace does.
+    /// Default: 0.
     pub seed: Seed,
 }
 
@@ -60,6 +66,7 @@ impl Default for Settings {
             vegas: vegas::Thresholds::default(),
             dvegas: dvegas::Thresholds::default(),
             xcp: xcp::Settings::default(),
+            known_rate: None,
             seed: Seed::default(),
         }
     }
@@ -86,6 +93,9 @@ pub enum BuildError {
     /// The opening spreads what it sends over time.
     #[error("this opening spreads segments over a round trip; let the transport pace")]
     Unpaced,
+    /// There is no rate to know.
+    #[error("known-rate needs the rate of its leg; say it, or take an algorithm that finds out")]
+    NoLeg,
     /// A segment of no bytes, or a window of no segments.
     #[error("{what} is 0; a window needs at least one segment of one byte")]
     Zero {
@@ -168,6 +178,17 @@ pub fn build(
             own_opening()?;
             Ok(Box::new(BbrV3::new(mss, bbr_settings(settings))))
         }
+        Algorithm::Vivace => {
+            own_slow_start()?;
+            own_opening()?;
+            Ok(Box::new(Vivace::new(mss, settings.initial_window, settings.seed)))
+        }
+        Algorithm::KnownRate => {
+            own_slow_start()?;
+            own_opening()?;
+            let own = settings.known_rate.clone().ok_or(BuildError::NoLeg)?;
+            Ok(Box::new(KnownRate::new(mss, settings.initial_window, own)))
+        }
     }
 }
 
@@ -195,12 +216,15 @@ fn opened<C: Segmented + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Established, testing::ack};
-    use midhop_units::{Duration, Instant};
+    use crate::{Established, Restart, known_rate::Leg, testing::ack};
+    use midhop_units::{Duration, Instant, Rate};
 
     #[test]
     fn every_algorithm_starts_with_the_window_it_is_given_and_grows() {
-        for algorithm in Algorithm::ALL {
+        // These two begin with a rate.
+        let begins_with_a_rate =
+            |algorithm: &Algorithm| matches!(algorithm, Algorithm::Vivace | Algorithm::KnownRate);
+        for algorithm in Algorithm::ALL.into_iter().filter(|a| !begins_with_a_rate(a)) {
             let settings =
                 Settings { initial_window: 4, mss: Bytes::new(1000), ..Settings::default() };
             let mut controller = build(algorithm, &settings).expect("a controller");
@@ -223,12 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn flows_of_the_same_settings_share_a_leg() {
+        let leg = Leg::new(Rate::from_mbit_per_s(15));
+        let own = known_rate::Settings { overhead: Bytes::ZERO, ..known_rate::Settings::new(leg) };
+        let settings = Settings { known_rate: Some(own), ..Settings::default() };
+        let now = Instant::START;
+        let mut flows: Vec<_> =
+            (0..3).map(|_| build(Algorithm::KnownRate, &settings).expect("a controller")).collect();
+        for flow in &mut flows {
+            flow.on_restart(&Restart { now, app_limited: false });
+        }
+        let rates: Vec<_> = flows.iter().map(|flow| flow.pacing_rate()).collect();
+        assert_eq!(rates, [Some(Rate::from_mbit_per_s(5)); 3]);
+    }
+
+    #[test]
     fn what_cannot_be_built_says_why() {
         let refused = |algorithm, settings: Settings| {
             build(algorithm, &settings).expect_err("refused").to_string()
         };
         let zero = Settings { mss: Bytes::ZERO, ..Settings::default() };
         assert!(refused(Algorithm::Reno, zero).starts_with("mss is 0"));
+        assert!(refused(Algorithm::KnownRate, Settings::default()).contains("the rate of its leg"));
         let none = Settings { initial_window: 0, ..Settings::default() };
         assert!(refused(Algorithm::Reno, none).starts_with("initial_window is 0"));
         let other =

@@ -24,12 +24,14 @@ pub mod cubic;
 pub mod dvegas;
 pub mod hybla;
 pub mod hybla_linux;
+pub mod known_rate;
 pub mod opening;
 pub mod prr;
 pub mod reno;
 pub mod slow_start;
 pub mod vectors;
 pub mod vegas;
+pub mod vivace;
 pub mod westwood;
 pub mod xcp;
 

@@ -3,4 +3,6 @@
 
 mod bbr_v1;
 mod bbr_v3;
+mod known_rate;
 mod path;
+mod vivace;

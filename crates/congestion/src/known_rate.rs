@@ -1,0 +1,292 @@
+//! A flow over a leg whose capacity is known: dedicated, configured or signalled by the modem.
+//!
+//! It sends at its part of that capacity from the first segment on, and repairs losses without taking
+//! them for congestion, because nobody else's data can be in the way. The window is a small multiple of
+//! the product of rate and round-trip time; flows of one [`Leg`] share its capacity.
+//!
+//! Source: ours. The idea of a rate given from outside is Hysteria's ("Brutal"); differs: the rate is
+//! the leg's, not each flow's; what is lost is not sent for on top of it, because what the channel
+//! destroys has used the channel; and the promise is not believed against the evidence. A queue that
+//! stands for a round trip, or more losses than a channel has, show that the leg carries less than was
+//! said: the flow then sends less than was delivered, and comes back step by step.
+
+mod leg;
+
+pub use leg::Leg;
+
+use crate::{
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Restart, Rto, Spurious,
+};
+use leg::Place;
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// The window that is left after a timeout, and the least there ever is. Unit: segments.
+const WINDOW_MIN: u64 = 4;
+/// How much of what was delivered is sent where the leg carries less than was said.
+const RETREAT_PERCENT: u64 = 90;
+/// How much of its share a flow comes back by in a round.
+const RETURN_PERCENT: u64 = 5;
+/// The least that a retreat leaves. Unit: parts of the share.
+const RETREAT_MAX: u64 = 64;
+
+/// What a [`KnownRate`] is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The leg, and with it its rate.
+    pub leg: Leg,
+    /// The round-trip time, where it is known before it is measured.
+    pub rtt: Option<Duration>,
+    /// The window in hundredths of the product of rate and round-trip time. Default: 150.
+    pub window_percent: u32,
+    /// What the leg carries of each segment beyond its payload. Default: 52 bytes: IPv4, TCP,
+    /// timestamps.
+    pub overhead: Bytes,
+    /// The longest queue that may stand for a round trip. Default: 100 ms.
+    pub queue_max: Duration,
+    /// The largest part of a round's data that the channel may lose. Unit: percent. Default: 20.
+    pub loss_percent_max: u32,
+    /// How long the smallest round-trip time counts before a larger one replaces it. Default: 60 s.
+    pub min_rtt_window: Duration,
+}
+
+impl Settings {
+    /// The defaults for `leg`.
+    pub fn new(leg: Leg) -> Self {
+        Self {
+            leg,
+            rtt: None,
+            window_percent: 150,
+            overhead: Bytes::new(52),
+            queue_max: Duration::from_ms(100),
+            loss_percent_max: 20,
+            min_rtt_window: Duration::from_s(60),
+        }
+    }
+}
+
+/// The smallest round-trip time of the current window of time and of the one before.
+#[derive(Debug, Clone, Copy, Default)]
+struct MinRtt {
+    current: Option<Duration>,
+    previous: Option<Duration>,
+    started: Instant,
+}
+
+impl MinRtt {
+    fn new(now: Instant, rtt: Option<Duration>) -> Self {
+        Self { current: rtt, previous: None, started: now }
+    }
+
+    fn update(&mut self, now: Instant, window: Duration, rtt: Duration) {
+        if now.saturating_since(self.started) > window {
+            *self = Self { current: None, previous: self.current, started: now };
+        }
+        self.current = Some(self.current.map_or(rtt, |min| min.min(rtt)));
+    }
+
+    fn min(&self) -> Option<Duration> {
+        self.current.into_iter().chain(self.previous).min()
+    }
+}
+
+/// What a round trip has shown so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    number: u64,
+    rtt_min: Option<Duration>,
+    acked: u64,
+    lost: u64,
+    rate_max: Rate,
+    /// Whether what was sent in it was sent at the present rate.
+    settled: bool,
+}
+
+/// A flow of known rate as a controller.
+#[derive(Debug)]
+pub struct KnownRate {
+    settings: Settings,
+    mss: u64,
+    initial_window: u64,
+    place: Place,
+    min_rtt: MinRtt,
+    /// Whether the round-trip time is not this path's, or said and not measured.
+    guessed: bool,
+    path_since: Instant,
+    round: Round,
+    /// What the evidence allows, where it is less than the share.
+    ceiling: Option<Rate>,
+    timed_out: bool,
+}
+
+impl KnownRate {
+    /// A new connection with segments of `mss`, and a window of `initial_window` segments until a
+    /// round-trip time is known.
+    pub fn new(mss: Bytes, initial_window: u32, settings: Settings) -> Self {
+        let mss = mss.get().max(1);
+        Self {
+            mss,
+            initial_window: u64::from(initial_window).max(1).saturating_mul(mss),
+            place: Place::new(settings.leg.clone()),
+            min_rtt: MinRtt::new(Instant::START, settings.rtt),
+            guessed: true,
+            path_since: Instant::START,
+            round: Round::default(),
+            ceiling: None,
+            timed_out: false,
+            settings,
+        }
+    }
+
+    /// What the evidence allows, where it is less than the flow's share of the leg.
+    pub fn ceiling(&self) -> Option<Rate> {
+        self.ceiling
+    }
+
+    /// What may be sent now, headers included.
+    fn rate(&self) -> Rate {
+        let share = self.place.share();
+        self.ceiling.map_or(share, |ceiling| ceiling.min(share))
+    }
+
+    /// The payload that a rate with headers carries.
+    fn payload(&self, rate: Rate) -> Rate {
+        part(rate, self.mss, self.mss + self.settings.overhead.get())
+    }
+
+    fn measure(&mut self, ack: &Ack) {
+        let Some(rtt) = ack.rtt else { return };
+        if ack.sample.is_some_and(|sample| sample.sent < self.path_since) {
+            return;
+        }
+        if self.guessed {
+            self.guessed = false;
+            self.min_rtt = MinRtt::default();
+        }
+        self.min_rtt.update(ack.now, self.settings.min_rtt_window, rtt);
+        self.round.rtt_min = Some(self.round.rtt_min.map_or(rtt, |min| min.min(rtt)));
+    }
+
+    fn claim(&mut self, ack: &Ack) {
+        if !ack.app_limited {
+            self.place.be_busy();
+        } else if ack.in_flight == Bytes::ZERO {
+            self.place.be_silent();
+        } else {
+            let used = ack.delivery_rate.unwrap_or(Rate::ZERO);
+            let headers = self.mss + self.settings.overhead.get();
+            self.place.be_modest(part(used, headers, self.mss));
+        }
+    }
+
+    /// A round is over: does the leg carry what was said of it?
+    fn judge(&mut self) {
+        let Round { rtt_min, acked, lost, rate_max, settled, .. } = self.round;
+        let queue = match (rtt_min, self.min_rtt.min()) {
+            (Some(rtt), Some(min)) => rtt.saturating_sub(min),
+            _ => Duration::ZERO,
+        };
+        let share = self.place.share();
+        let too_lossy = u128::from(lost) * 100
+            > u128::from(acked + lost) * u128::from(self.settings.loss_percent_max);
+        if queue > self.settings.queue_max || too_lossy {
+            // A round that was sent before the last answer says nothing of it.
+            if settled && rate_max > Rate::ZERO {
+                let headers = self.mss + self.settings.overhead.get();
+                let delivered = part(rate_max, headers, self.mss);
+                let retreat = part(delivered, RETREAT_PERCENT, 100).min(self.rate());
+                self.ceiling = Some(retreat.max(part(share, 1, RETREAT_MAX)));
+                self.round.settled = false;
+                return;
+            }
+        } else if let Some(ceiling) = self.ceiling
+            && queue.as_ns() <= self.settings.queue_max.as_ns() / 2
+        {
+            let step = share.bits_per_s() / 100 * RETURN_PERCENT;
+            let ceiling = Rate::from_bits_per_s(ceiling.bits_per_s().saturating_add(step));
+            self.ceiling = (ceiling < share).then_some(ceiling);
+        }
+        self.round.settled = true;
+    }
+}
+
+/// `rate` × `numerator` / `denominator`, rounded down.
+fn part(rate: Rate, numerator: u64, denominator: u64) -> Rate {
+    let bits =
+        u128::from(rate.bits_per_s()) * u128::from(numerator) / u128::from(denominator.max(1));
+    Rate::from_bits_per_s(u64::try_from(bits).unwrap_or(u64::MAX))
+}
+
+impl CongestionControl for KnownRate {
+    fn on_established(&mut self, established: &Established) {
+        if established.rtt.is_some() {
+            self.min_rtt = MinRtt::new(established.now, established.rtt);
+            self.guessed = false;
+        }
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.timed_out = false;
+        if ack.round != self.round.number {
+            self.judge();
+            let settled = self.round.settled;
+            self.round = Round { number: ack.round, settled, ..Round::default() };
+        }
+        self.measure(ack);
+        self.claim(ack);
+        self.round.acked = self.round.acked.saturating_add(ack.acked.get());
+        self.round.rate_max = self.round.rate_max.max(ack.delivery_rate.unwrap_or(Rate::ZERO));
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.round.lost = self.round.lost.saturating_add(segment.size.get());
+    }
+
+    fn on_loss(&mut self, _loss: &Loss) {}
+
+    fn on_rto(&mut self, _rto: &Rto) {
+        // Until something is heard, there may be no path to fill.
+        self.timed_out = true;
+        self.round.lost = 0;
+    }
+
+    fn on_spurious(&mut self, _spurious: &Spurious) {
+        self.timed_out = false;
+    }
+
+    fn on_handover(&mut self, handover: &Handover) {
+        if let Some(rate) = handover.rate {
+            self.place.leg().set_rate(rate);
+        }
+        self.path_since = handover.now;
+        self.min_rtt = MinRtt::new(handover.now, handover.rtt.or(self.min_rtt.min()));
+        self.guessed = true;
+        self.ceiling = None;
+        self.round = Round { number: self.round.number, ..Round::default() };
+    }
+
+    fn on_restart(&mut self, _restart: &Restart) {
+        self.place.be_busy();
+    }
+
+    fn window(&self) -> Bytes {
+        if self.timed_out {
+            return Bytes::new(WINDOW_MIN * self.mss);
+        }
+        let Some(min_rtt) = self.min_rtt.min() else {
+            return Bytes::new(self.initial_window);
+        };
+        let bdp = u128::from(self.payload(self.rate()).bytes_in(min_rtt).get());
+        let window = bdp * u128::from(self.settings.window_percent) / 100;
+        let window = u64::try_from(window).unwrap_or(u64::MAX);
+        Bytes::new(window.max(WINDOW_MIN * self.mss))
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        // A leg of no rate at all is one that is out: try now and then.
+        Some(self.payload(self.rate()).max(Rate::from_bits_per_s(self.mss * 8)))
+    }
+
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+}

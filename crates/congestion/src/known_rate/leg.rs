@@ -1,0 +1,214 @@
+//! A leg of known capacity, divided among the flows that send over it.
+
+use midhop_units::Rate;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// A leg's capacity, shared by all flows whose controllers hold this handle or a clone of it.
+///
+/// A flow that has more to send than it may gets an equal part of what the others leave; a flow that
+/// sends less claims what it uses, up to an equal part; a silent flow claims nothing.
+///
+/// Invariant: what all flows may send at any moment adds up to no more than the rate.
+#[derive(Debug, Clone)]
+pub struct Leg(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Unit: bits per second, as all rates here.
+    rate: AtomicU64,
+    /// Flows that would send more.
+    busy: AtomicU64,
+    /// Flows that send less than they might.
+    modest: AtomicU64,
+    /// What the modest ones claim together.
+    claimed: AtomicU64,
+}
+
+impl Leg {
+    /// A leg that carries `rate`: at its IP layer, headers included.
+    pub fn new(rate: Rate) -> Self {
+        Self(Arc::new(Shared {
+            rate: AtomicU64::new(rate.bits_per_s()),
+            busy: AtomicU64::new(0),
+            modest: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
+        }))
+    }
+
+    /// What it carries.
+    pub fn rate(&self) -> Rate {
+        Rate::from_bits_per_s(self.0.rate.load(Relaxed))
+    }
+
+    /// It carries another rate from now on, as the modem or an allocation says. Every flow paces by it
+    /// from its next segment on.
+    pub fn set_rate(&self, rate: Rate) {
+        self.0.rate.store(rate.bits_per_s(), Relaxed);
+    }
+
+    /// How many flows are sending.
+    pub fn active(&self) -> u64 {
+        self.0.busy.load(Relaxed) + self.0.modest.load(Relaxed)
+    }
+
+    /// An equal part of the rate, among `flows`.
+    fn equal(&self, flows: u64) -> u64 {
+        self.0.rate.load(Relaxed) / flows.max(1)
+    }
+
+    /// What each busy flow may send, were there `more` of them.
+    fn share(&self, more: u64) -> u64 {
+        let busy = self.0.busy.load(Relaxed) + more;
+        let equal = self.equal(busy + self.0.modest.load(Relaxed));
+        let left = self.0.rate.load(Relaxed).saturating_sub(self.0.claimed.load(Relaxed));
+        (left / busy.max(1)).max(equal)
+    }
+}
+
+/// Two handles are equal where they are of the same leg.
+impl PartialEq for Leg {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Leg {}
+
+/// What a flow wants of its leg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Nothing,
+    Modest(u64),
+    Busy,
+}
+
+/// One flow's place on a leg; gives back its claim when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    leg: Leg,
+    claim: Claim,
+}
+
+impl Place {
+    pub fn new(leg: Leg) -> Self {
+        Self { leg, claim: Claim::Nothing }
+    }
+
+    pub fn leg(&self) -> &Leg {
+        &self.leg
+    }
+
+    /// The flow has more to send than it may.
+    pub fn be_busy(&mut self) {
+        self.take(Claim::Busy);
+    }
+
+    /// The flow sends `used`, for lack of data. It keeps room to grow, but no more than an equal part.
+    pub fn be_modest(&mut self, used: Rate) {
+        let others = self.leg.active() - u64::from(self.claim != Claim::Nothing);
+        let equal = self.leg.equal(others + 1);
+        let wanted = used.bits_per_s() / 4 * 5;
+        self.take(if wanted >= equal { Claim::Busy } else { Claim::Modest(wanted.max(equal / 4)) });
+    }
+
+    /// The flow is silent.
+    pub fn be_silent(&mut self) {
+        self.take(Claim::Nothing);
+    }
+
+    /// What the flow may send.
+    pub fn share(&self) -> Rate {
+        Rate::from_bits_per_s(match self.claim {
+            Claim::Nothing => self.leg.share(1),
+            Claim::Modest(claimed) => claimed.min(self.leg.equal(self.leg.active())),
+            Claim::Busy => self.leg.share(0),
+        })
+    }
+
+    fn take(&mut self, claim: Claim) {
+        let shared = &self.leg.0;
+        match self.claim {
+            Claim::Nothing => {}
+            Claim::Busy => drop(shared.busy.fetch_sub(1, Relaxed)),
+            Claim::Modest(claimed) => {
+                shared.modest.fetch_sub(1, Relaxed);
+                shared.claimed.fetch_sub(claimed, Relaxed);
+            }
+        }
+        match claim {
+            Claim::Nothing => {}
+            Claim::Busy => drop(shared.busy.fetch_add(1, Relaxed)),
+            Claim::Modest(claimed) => {
+                shared.modest.fetch_add(1, Relaxed);
+                shared.claimed.fetch_add(claimed, Relaxed);
+            }
+        }
+        self.claim = claim;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.be_silent();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Draws;
+    use midhop_units::Seed;
+
+    fn mbit(rate: Rate) -> u64 {
+        rate.bits_per_s() / 1_000_000
+    }
+
+    #[test]
+    fn busy_flows_share_what_modest_ones_leave() {
+        let leg = Leg::new(Rate::from_mbit_per_s(100));
+        let mut places: Vec<Place> = (0..4).map(|_| Place::new(leg.clone())).collect();
+        assert_eq!(mbit(places[0].share()), 100, "the first may have it all");
+        places.iter_mut().for_each(Place::be_busy);
+        assert_eq!(mbit(places[3].share()), 25);
+        places[0].be_modest(Rate::from_mbit_per_s(8));
+        assert_eq!((mbit(places[0].share()), mbit(places[1].share())), (10, 30));
+        places[0].be_modest(Rate::from_mbit_per_s(1));
+        assert_eq!(mbit(places[0].share()), 6, "a quarter of an equal part is kept to grow into");
+        places[0].be_silent();
+        assert_eq!(mbit(places[1].share()), 33);
+        places.truncate(2);
+        assert_eq!((leg.active(), mbit(places[1].share())), (1, 100));
+        leg.set_rate(Rate::from_mbit_per_s(40));
+        assert_eq!(mbit(places[1].share()), 40);
+    }
+
+    #[test]
+    fn whatever_flows_claim_they_never_exceed_the_rate_together() {
+        let mut draws = Draws::new(Seed(7));
+        let leg = Leg::new(Rate::from_mbit_per_s(100));
+        let mut places: Vec<Place> = Vec::new();
+        for step in 0..20_000 {
+            match draws.below(8) {
+                0 if places.len() < 20 => places.push(Place::new(leg.clone())),
+                1 if places.len() > 1 => drop(places.swap_remove(draws.below(2) as usize)),
+                2 => leg.set_rate(Rate::from_mbit_per_s(1 + draws.below(200))),
+                draw if !places.is_empty() => {
+                    let place = draws.below(places.len() as u64) as usize;
+                    match draw {
+                        3 => places[place].be_silent(),
+                        4 | 5 => places[place].be_busy(),
+                        _ => places[place].be_modest(Rate::from_mbit_per_s(draws.below(120))),
+                    }
+                }
+                _ => {}
+            }
+            let active = places.iter().filter(|place| place.claim != Claim::Nothing);
+            let sum: u64 = active.clone().map(|place| place.share().bits_per_s()).sum();
+            assert!(sum <= leg.rate().bits_per_s(), "step {step}: {sum} of {}", leg.rate());
+            assert_eq!(leg.active(), active.count() as u64);
+        }
+    }
+}
