@@ -19,14 +19,19 @@ impl Algorithm {
     /// Every algorithm, in the order of the documentation.
     pub const ALL: [Self; 4] = [Self::Hybla, Self::HyblaLinux, Self::Westwood, Self::Vegas];
 
+    /// The law that it computes, by the names that all crates share.
+    pub const fn law(self) -> midhop_congestion::Algorithm {
+        match self {
+            Self::Hybla => midhop_congestion::Algorithm::Hybla,
+            Self::HyblaLinux => midhop_congestion::Algorithm::HyblaLinux,
+            Self::Westwood => midhop_congestion::Algorithm::Westwood,
+            Self::Vegas => midhop_congestion::Algorithm::Vegas,
+        }
+    }
+
     /// The name in configurations and scenarios.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hybla => "hybla",
-            Self::HyblaLinux => "hybla-linux",
-            Self::Westwood => "westwood",
-            Self::Vegas => "vegas",
-        }
+        self.law().name()
     }
 
     /// The algorithm that configurations call `name`.
@@ -91,5 +96,8 @@ mod tests {
             assert_eq!(same.count(), 1, "{algorithm}");
         }
         assert_eq!(Algorithm::from_name("cubic"), None);
+        // What the laws' crate calls ours is what there is a program for.
+        let ours = midhop_congestion::Algorithm::ALL.into_iter().filter(|law| law.is_ours());
+        assert!(ours.eq(Algorithm::ALL.into_iter().map(Algorithm::law)));
     }
 }
