@@ -3,7 +3,9 @@
 use crate::admission::Admission;
 use crate::handover::Handover;
 use crate::hold::Held;
-use crate::intercept::{Entrance, InterceptError, Interception, Queue, Sight, gate};
+use crate::intercept::{
+    Entrance, InterceptError, Interception, Queue, Sight, gate, passed::Passed,
+};
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::{Budget, Pools};
@@ -148,6 +150,11 @@ impl DataPlane {
     /// What all flows may hold, and what they do.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// What the firewall lets pass on its own; none where nothing is intercepted.
+    pub fn passed(&self) -> Option<&Arc<Passed>> {
+        self.interception.as_ref().map(Interception::passed)
     }
 
     /// How flows divide the legs of known rate.

@@ -5,6 +5,7 @@
 //! value is dropped; what a dead predecessor of the same name left is replaced, and only that.
 
 pub mod gate;
+pub mod passed;
 mod queue;
 mod route;
 mod ruleset;
@@ -12,12 +13,14 @@ mod segment;
 mod table;
 
 use midhop_pep::config::Plan;
+use passed::Passed;
 pub use queue::{Packet, Queue};
 use route::Delivery;
 pub use ruleset::Ruleset;
 pub use segment::Segment;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 pub use table::{Entrance, Sight};
 
 /// Why flows cannot be taken.
@@ -104,6 +107,7 @@ impl Marks {
 pub struct Interception {
     instance: String,
     delivery: Delivery,
+    passed: Arc<Passed>,
 }
 
 impl Interception {
@@ -123,10 +127,22 @@ impl Interception {
         delivery
             .install()
             .map_err(|source| InterceptError::Route { table: delivery.table, source })?;
+        let instance = plan.intercept.instance.clone();
+        let passed = Passed::open(&instance).map(Arc::new).map_err(|error| {
+            let _ = delivery.remove();
+            InterceptError::Table { table: table::name(&instance), reason: error.to_string() }
+        })?;
         // From here on dropping `this` cleans up.
-        let this = Self { instance: plan.intercept.instance.clone(), delivery };
-        this.replace(plan, entrances, sight, queues)?;
+        let this = Self { instance, delivery, passed };
+        // Not through `across`: what a dead predecessor's table counted is not ours.
+        nft(&this.instance, &table::transaction(plan, marks, entrances, sight))?;
+        this.queue(plan, sight, queues)?;
         Ok(this)
+    }
+
+    /// What the firewall lets pass on its own.
+    pub fn passed(&self) -> &Arc<Passed> {
+        &self.passed
     }
 
     /// Puts another table in the place of this one, in one step as far as flows can tell: between
@@ -142,7 +158,12 @@ impl Interception {
         queues: u16,
     ) -> Result<(), InterceptError> {
         let marks = Marks::new(plan.intercept.mark);
-        nft(&self.instance, &table::transaction(plan, marks, entrances, sight))?;
+        let text = table::transaction(plan, marks, entrances, sight);
+        self.passed.across(|| nft(&self.instance, &text))?;
+        self.queue(plan, sight, queues)
+    }
+
+    fn queue(&self, plan: &Plan, sight: Sight, queues: u16) -> Result<(), InterceptError> {
         if sight == Sight::Nothing {
             return Ok(());
         }

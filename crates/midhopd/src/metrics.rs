@@ -63,6 +63,11 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
+            ("firewall_passed_syns", "SYNs that the firewall let pass on its own, by why", None),
+            labelled("reason", &at.firewall_passed_total),
+        )?;
+        family(
+            &mut encoder,
             ("flows_refused", "Flows whose far side did not accept, by why", None),
             labelled("reason", &at.refused_total),
         )?;
@@ -194,6 +199,7 @@ mod tests {
         };
         let once = BTreeMap::from([("x".to_owned(), 1)]);
         let snapshot = Snapshot {
+            firewall_passed_total: once.clone(),
             refused_total: once.clone(),
             ended_total: once,
             legs: BTreeMap::from([("x".to_owned(), leg)]),

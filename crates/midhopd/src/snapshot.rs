@@ -5,6 +5,7 @@
 use crate::{
     admission::Admission,
     daemon::DataPlane,
+    intercept::passed::Passed,
     ledger::{Count, FlowBook, Ledger, LegBook},
     relay::{Budget, Pools},
 };
@@ -23,6 +24,7 @@ pub struct Source {
     ledgers: Vec<Arc<Ledger>>,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
+    passed: Option<Arc<Passed>>,
     pools: Arc<Pools>,
     plan: watch::Receiver<Arc<Plan>>,
 }
@@ -34,6 +36,7 @@ impl Source {
             ledgers: data_plane.ledgers().to_vec(),
             admission: data_plane.admission().clone(),
             budget: data_plane.budget().clone(),
+            passed: data_plane.passed().cloned(),
             pools: data_plane.pools().clone(),
             plan: data_plane.plan(),
         }
@@ -53,6 +56,7 @@ impl Source {
             split_total: sum(|ledger| &ledger.flows),
             bypassed_by_rule_total: sum(|ledger| &ledger.bypassed_by_rule),
             bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),
+            firewall_passed_total: self.passed.as_ref().map_or_else(BTreeMap::new, |it| it.total()),
             rejected_total: sum(|ledger| &ledger.rejected),
             refused_total: named(&[
                 ("refused", sum(|ledger| &ledger.refused)),
@@ -131,10 +135,13 @@ pub struct Snapshot {
     pub flows_max: u64,
     /// Flows that have been split, whatever became of them.
     pub split_total: u64,
-    /// Flows that were let pass by a rule. Those that the firewall lets pass are not seen.
+    /// Flows that were let pass by a rule that the firewall cannot follow.
     pub bypassed_by_rule_total: u64,
     /// Flows that were let pass because a limit was reached.
     pub bypassed_by_limit_total: u64,
+    /// SYNs that the firewall let pass on its own, by why (`local`, `multipath`, `signed`, `rule`,
+    /// `limit`); one that its client sent again counts again.
+    pub firewall_passed_total: BTreeMap<String, u64>,
     /// Flows that a rule refused.
     pub rejected_total: u64,
     /// Flows whose far side refused or could not be reached, by what it said

@@ -148,11 +148,19 @@ fn a_reload_touches_no_live_flow() {
     pass(&client, &server, b"past it");
     assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken against the rule");
     assert!(status(&stage, "/status.json").contains("\"congestion\":\"reno\""));
+    // The firewall let it pass on its own, and its count outlives the table that held it.
+    let by_rule = || metric(&stage, "midhop_firewall_passed_syns_total{reason=\"rule\"}");
+    assert_eq!(by_rule(), 1.0);
+    running.signal(Signal::SIGHUP);
+    until("the table is another", || reloads() == 3);
+    assert_eq!(by_rule(), 1.0);
+    let _again = stage.flow(&listener);
+    assert_eq!(by_rule(), 2.0);
 
     desk.rewrite("[intercept]\ninterfaces = [\"lan0\", \"nope0\"]\n");
     running.signal(Signal::SIGHUP);
     until("it is told", || log_of(&desk).contains("no interface \"nope0\""));
-    assert_eq!(reloads(), 2);
+    assert_eq!(reloads(), 3);
 }
 
 #[test]

@@ -18,6 +18,12 @@ fn split(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
 }
 
+/// What the firewall let pass on its own, by why.
+fn passed(proxy: &DataPlane) -> Vec<(String, u64)> {
+    let total = proxy.passed().expect("it intercepts").total();
+    total.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
 fn socket(inside: &Namespace, address: SocketAddr, protocol: Protocol) -> Socket {
     inside
         .run(|| Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol)))
@@ -60,6 +66,7 @@ fn mptcp(family: Family) {
         let sides = connected(&stage, family, Protocol::MPTCP, |_, _| {});
         talk(&sides);
         assert_eq!(split(&proxy), 0, "Multipath TCP passed by");
+        assert_eq!(passed(&proxy), [("multipath".to_owned(), 1)]);
         // MPTCP_INFO fails on a connection that fell back to plain TCP: nobody took its options.
         let mut info = [0u8; 256];
         let mut info_length = u32::try_from(info.len()).expect("a length");
@@ -110,6 +117,7 @@ fn md5(family: Family) {
         let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
         talk(&connected(&stage, family, Protocol::TCP, |socket, far| sign(socket, &far)));
         assert_eq!(split(&proxy), 0, "signed segments passed by");
+        assert_eq!(passed(&proxy), [("signed".to_owned(), 1)]);
     }
 }
 

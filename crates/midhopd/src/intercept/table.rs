@@ -29,6 +29,15 @@ pub enum Sight {
     Openings,
 }
 
+/// Why the firewall lets a SYN pass on its own, on interfaces that are intercepted: it is for this
+/// host or a group, speaks Multipath TCP, is signed, fits a rule, or a limit was reached.
+pub const PASSED: [&str; 5] = ["local", "multipath", "signed", "rule", "limit"];
+
+/// The name of the counter of SYNs that pass for a reason.
+pub fn counter(reason: &str) -> String {
+    format!("passed_{reason}")
+}
+
 /// A flag pattern: the packet opens a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 
@@ -63,6 +72,9 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight:
     let here = marks.here;
     let _ = writeln!(text, "table inet {table} {{");
     text.push_str("  set gate { type inet_proto; }\n");
+    for reason in PASSED {
+        let _ = writeln!(text, "  counter {} {{ }}", counter(reason));
+    }
     text.push_str("  chain waiting { }\n");
     chain(&mut text, "take", &take(marks, entrances));
     chain(&mut text, "offered", &offered(plan, queued));
@@ -108,22 +120,28 @@ fn offered(plan: &Plan, queued: bool) -> Vec<String> {
     if !queued {
         // A repeated SYN belongs to the flow that it opened, whatever the gate says now.
         rules.push("socket transparent 1 goto take".to_owned());
-        rules.push("meta l4proto @gate accept".to_owned());
+        rules.push(format!("meta l4proto @gate {}", pass("limit")));
     }
     rules.extend([
         // To this host itself, to groups, or to nowhere: not to be split.
-        "fib daddr type != unicast accept".to_owned(),
+        format!("fib daddr type != unicast {}", pass("local")),
         // What a split connection cannot carry: Multipath TCP, and segments that both ends sign.
-        "tcp option mptcp exists accept".to_owned(),
-        "tcp option md5sig exists accept".to_owned(),
-        "tcp option 29 exists accept".to_owned(),
+        format!("tcp option mptcp exists {}", pass("multipath")),
+        format!("tcp option md5sig exists {}", pass("signed")),
+        format!("tcp option 29 exists {}", pass("signed")),
     ]);
     rules.extend(plan.policy.firewall_bypasses().iter().map(|found| {
         let found = found.to_string();
-        if found.is_empty() { "accept".to_owned() } else { format!("{found} accept") }
+        let pass = pass("rule");
+        if found.is_empty() { pass } else { format!("{found} {pass}") }
     }));
     rules.push(if queued { "goto waiting".to_owned() } else { "goto take".to_owned() });
     rules
+}
+
+/// Counts a SYN and lets it pass.
+fn pass(reason: &str) -> String {
+    format!("counter name {} accept", counter(reason))
 }
 
 /// Delivers a SYN to the listener of its client's leg; legs with long prefixes come first.
