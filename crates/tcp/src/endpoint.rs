@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// One end of a TCP connection.
+#[derive(Debug)]
 pub struct Endpoint {
     pub(crate) settings: Settings,
     pub(crate) life: Life,
@@ -34,8 +35,8 @@ pub struct Endpoint {
     reset: Option<Segment>,
     /// Our FIN has left before the peer's has come: we wait out what is on its way.
     closed_first: bool,
-    /// The sender waits for this moment, no event.
-    paced_until: Option<Instant>,
+    /// The sender waits for this moment to pace.
+    paced_until: Instant,
     /// The path has marked congestion and the peer has not said that it knows.
     echo_congestion: bool,
 }
@@ -162,7 +163,7 @@ impl Endpoint {
             events: Events::default(),
             reset: None,
             closed_first: false,
-            paced_until: None,
+            paced_until: Instant::NEVER,
             echo_congestion: false,
             settings,
         }
@@ -252,7 +253,9 @@ impl Endpoint {
 
     /// A moment that [`Endpoint::poll_timeout`] named has come, or a later one.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.paced_until = self.paced_until.filter(|&at| at > now);
+        if self.paced_until <= now {
+            self.paced_until = Instant::NEVER;
+        }
         match self.life {
             Life::SynSent | Life::SynReceived => self.opening_timeout(now),
             Life::Open => {
@@ -283,15 +286,13 @@ impl Endpoint {
 
     /// When to call [`Endpoint::handle_timeout`], if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        match self.life {
-            Life::Listening | Life::Closed => None,
+        let at = match self.life {
+            Life::Listening | Life::Closed => Instant::NEVER,
             Life::SynSent | Life::SynReceived => self.opening.timeout(),
-            Life::Open => [self.sender.timeout(), self.receiver.owed.due(), self.paced_until]
-                .into_iter()
-                .flatten()
-                .min(),
-            Life::TimeWait(until) => Some(until),
-        }
+            Life::Open => self.sender.timeout().min(self.receiver.owed.due()).min(self.paced_until),
+            Life::TimeWait(until) => until,
+        };
+        (at != Instant::NEVER).then_some(at)
     }
 
     // What an observer may ask.
@@ -507,7 +508,7 @@ impl Endpoint {
             },
             &self.settings,
         );
-        self.paced_until = None;
+        self.paced_until = Instant::NEVER;
         if self.sender.stream.has_room_again(self.sender.una) {
             self.sender.stream.starved = false;
             self.events.writable = true;
@@ -571,7 +572,7 @@ impl Endpoint {
     // What leaves.
 
     fn data_segment(&mut self, now: Instant) -> Option<Segment> {
-        if self.paced_until.is_some_and(|at| at > now) {
+        if self.paced_until != Instant::NEVER && self.paced_until > now {
             return None;
         }
         let stamp = self.agreed.timestamps.then(|| stamp(now));
@@ -582,12 +583,12 @@ impl Endpoint {
         };
         match self.sender.depart(now, &self.settings, room, stamp) {
             Ok(departure) => {
-                self.paced_until = None;
+                self.paced_until = Instant::NEVER;
                 Some(self.compose(now, departure))
             }
             Err(idle) => {
                 if let Idle::Paced(at) = idle {
-                    self.paced_until = Some(at);
+                    self.paced_until = at;
                 }
                 None
             }

@@ -19,17 +19,17 @@ pub(crate) struct Opening {
     /// Our SYN is to leave.
     due: bool,
     /// When it is sent again.
-    at: Option<Instant>,
+    at: Instant,
     sent: u32,
     first_sent: Instant,
 }
 
 impl Opening {
     pub fn new(due: bool) -> Self {
-        Self { due, at: None, sent: 0, first_sent: Instant::START }
+        Self { due, at: Instant::NEVER, sent: 0, first_sent: Instant::START }
     }
 
-    pub fn timeout(&self) -> Option<Instant> {
+    pub fn timeout(&self) -> Instant {
         self.at
     }
 }
@@ -183,7 +183,7 @@ impl Endpoint {
     }
 
     pub(crate) fn opening_timeout(&mut self, now: Instant) {
-        if self.opening.at.is_none_or(|at| at > now) {
+        if self.opening.at > now {
             return;
         }
         if self.opening.sent > self.settings.syn_retries {
@@ -200,7 +200,7 @@ impl Endpoint {
             self.opening.first_sent = now;
         }
         let wait = rto::INITIAL * (1 << self.opening.sent.min(6));
-        self.opening.at = Some(now + wait);
+        self.opening.at = now + wait;
         self.opening.sent += 1;
         let answers = self.life == Life::SynReceived;
         let mut flags = Flags::SYN;

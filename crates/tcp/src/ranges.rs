@@ -74,6 +74,11 @@ impl Ranges {
 
     /// The span that holds `position`.
     pub fn containing(&self, position: u64) -> Option<Span> {
+        // The last span is the one that is asked for most.
+        let last = self.spans.back()?;
+        if position >= last.start {
+            return (position < last.end).then_some(*last);
+        }
         let at = self.spans.partition_point(|known| known.end <= position);
         self.spans.get(at).copied().filter(|known| known.start <= position)
     }

@@ -55,11 +55,11 @@ impl Owed {
         }
     }
 
-    /// When it is due, if it waits.
-    pub fn due(&self) -> Option<Instant> {
+    /// When it is due, if it waits; else [`Instant::NEVER`].
+    pub fn due(&self) -> Instant {
         match self.state {
-            State::By(at) => Some(at),
-            State::Nothing | State::AtOnce => None,
+            State::By(at) => at,
+            State::Nothing | State::AtOnce => Instant::NEVER,
         }
     }
 

@@ -30,6 +30,7 @@ use self::{
 use crate::settings::Settings;
 
 /// The sending half. Positions count the sequence space: 0 is the SYN, 1 the first byte.
+#[derive(Debug)]
 pub(crate) struct Sender {
     pub control: Box<dyn CongestionControl>,
     pub board: Scoreboard,
@@ -54,7 +55,7 @@ pub(crate) struct Sender {
     pub counters: Counters,
     timer: Timer,
     /// When to look for late segments again.
-    reorder_at: Option<Instant>,
+    reorder_at: Instant,
     /// A timer has decided that something leaves whatever the window says.
     forced: Option<Forced>,
     /// The tail loss probe that is not answered.
@@ -154,7 +155,7 @@ impl Sender {
             pacer: Pacer::default(),
             counters: Counters::default(),
             timer: Timer::Off,
-            reorder_at: None,
+            reorder_at: Instant::NEVER,
             forced: None,
             probe: None,
             probe_allowed: true,
@@ -218,13 +219,13 @@ impl Sender {
         self.usage.limited || (never_reduced && self.window() < 2 * self.usage.most)
     }
 
-    /// When the next timer fires.
-    pub fn timeout(&self) -> Option<Instant> {
+    /// When the next timer fires; [`Instant::NEVER`] if none is set.
+    pub fn timeout(&self) -> Instant {
         let timer = match self.timer {
-            Timer::Off => None,
-            Timer::Retransmission(at) | Timer::Probe(at) | Timer::Persist(at) => Some(at),
+            Timer::Off => Instant::NEVER,
+            Timer::Retransmission(at) | Timer::Probe(at) | Timer::Persist(at) => at,
         };
-        [timer, self.reorder_at].into_iter().flatten().min()
+        timer.min(self.reorder_at)
     }
 
     /// How long a timer lasts that has been doubled as often as it fired.

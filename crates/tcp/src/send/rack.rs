@@ -92,20 +92,20 @@ impl Rack {
         (rtt_min / 4 * (u64::from(self.multiplier) + 1)).min(smoothed)
     }
 
-    /// Takes for lost what is late; returns when to look again.
+    /// Takes for lost what is late; returns when to look again, if ever.
     pub fn detect(
         &self,
         now: Instant,
         board: &mut Scoreboard,
         with: Surroundings,
         told: &mut impl FnMut(&Sent),
-    ) -> (Found, Option<Instant>) {
-        let Some(latest) = self.latest else { return (Found::default(), None) };
+    ) -> (Found, Instant) {
+        let Some(latest) = self.latest else { return (Found::default(), Instant::NEVER) };
         let patience = latest.rtt + self.window(board, with);
         let Some(until) = now.as_ns().checked_sub(patience.as_ns()) else {
-            return (Found::default(), Some(latest.sent_at + patience));
+            return (Found::default(), latest.sent_at + patience);
         };
         let (found, waiting) = board.lose_sent_before(latest.order, Instant::from_ns(until), told);
-        (found, waiting.then(|| latest.sent_at + patience))
+        (found, if waiting { latest.sent_at + patience } else { Instant::NEVER })
     }
 }

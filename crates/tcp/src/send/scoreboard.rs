@@ -130,6 +130,8 @@ pub(crate) struct Scoreboard {
     lost_bytes: u64,
     sacked_bytes: u64,
     sacked_segments: u32,
+    /// The length of the longest segment. Unit: positions.
+    typical: u32,
 }
 
 impl Default for Scoreboard {
@@ -147,6 +149,7 @@ impl Default for Scoreboard {
             lost_bytes: 0,
             sacked_bytes: 0,
             sacked_segments: 0,
+            typical: 1,
         }
     }
 }
@@ -166,6 +169,7 @@ impl Scoreboard {
             older: Link::NONE,
             newer: Link::NONE,
         };
+        self.typical = self.typical.max(length - u32::from(fin));
         self.ring.push_back(sent);
         self.chain(self.ring.len() - 1, now);
     }
@@ -246,7 +250,10 @@ impl Scoreboard {
             return;
         }
         let from = self.at_or_after(block.start);
-        let to = self.ring.partition_point(|sent| sent.end() <= block.end);
+        let mut to = self.at_or_after(block.end);
+        if to > from && self.ring[to - 1].end() > block.end {
+            to -= 1;
+        }
         if from >= to {
             return;
         }
@@ -394,6 +401,19 @@ impl Scoreboard {
 
     /// The first segment that begins at `position` or after.
     pub fn at_or_after(&self, position: u64) -> usize {
+        let Some(first) = self.ring.front() else { return 0 };
+        if position <= first.start {
+            return 0;
+        }
+        // Segments are mostly as long as each other: guess, and look around.
+        let guess = ((position - first.start) / u64::from(self.typical.max(1))) as usize;
+        if let Some(sent) = self.ring.get(guess) {
+            if sent.start == position {
+                return guess;
+            }
+        } else if self.ring.back().is_some_and(|last| last.start < position) {
+            return self.ring.len();
+        }
         self.ring.partition_point(|sent| sent.start < position)
     }
 

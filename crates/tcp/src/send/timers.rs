@@ -17,7 +17,7 @@ impl Sender {
     pub(super) fn arm(&mut self, now: Instant, settings: &Settings) {
         if self.board.is_empty() {
             self.timer = Timer::Off;
-            self.reorder_at = None;
+            self.reorder_at = Instant::NEVER;
             return;
         }
         self.timer = Timer::Retransmission(now + self.backed_off());
@@ -68,8 +68,8 @@ impl Sender {
     /// # Errors
     /// The peer has not answered for too long.
     pub fn on_timeout(&mut self, now: Instant, settings: &Settings) -> Result<(), GivenUp> {
-        if self.reorder_at.is_some_and(|at| at <= now) {
-            self.reorder_at = None;
+        if self.reorder_at <= now {
+            self.reorder_at = Instant::NEVER;
             self.detect(now, settings);
             self.begin_if_lost(now, settings);
         }
@@ -127,7 +127,7 @@ impl Sender {
         }
         self.recovery.begin(Mode::Loss, point, 1, 1, false);
         self.probe = None;
-        self.reorder_at = None;
+        self.reorder_at = Instant::NEVER;
         self.expiries += 1;
         self.rtt.backoff += 1;
         self.forced = Some(Forced::Head);
