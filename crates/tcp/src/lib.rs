@@ -21,6 +21,7 @@ mod sequence;
 
 pub mod segment;
 pub mod settings;
+pub mod wire;
 
 pub use endpoint::{Cause, Endpoint, Event, Placement, State, refusal};
 pub use invariants::Broken;
