@@ -6,7 +6,7 @@ CARGO ?= cargo
 RESULTS ?= results
 FUZZ_SECONDS ?= 60
 
-.PHONY: help prepare build demo test check format lint tidy deny docs bpf fuzz bench-relay clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ demo: build ## The main job: a page, a file and four flows over an emulated GEO 
 test: prepare ## Every test: units, properties, vectors, namespaces end to end
 	@scripts/prepare test
 	@CARGO=$(CARGO) scripts/test --workspace --all-features --locked --no-fail-fast
+
+test-kernel: ## Our TCP against this machine's kernel over lossy cables, hundreds of seeds
+	$(CARGO) test --locked -p midhop-tcp --test kernel -- --include-ignored --nocapture
 
 check: format lint tidy deny test ## What CI runs
 

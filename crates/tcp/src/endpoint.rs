@@ -596,7 +596,7 @@ impl Endpoint {
     }
 
     fn compose(&mut self, now: Instant, departure: Departure) -> Segment {
-        let mut segment = self.header(now, departure.start);
+        let mut segment = self.header(now, departure.start, departure.length);
         segment.offset = departure.start.saturating_sub(1);
         segment.length = departure.length;
         if departure.push {
@@ -617,11 +617,11 @@ impl Endpoint {
 
     fn acknowledgment(&mut self, now: Instant) -> Option<Segment> {
         let due = self.receiver.owed.is_due(now);
-        due.then(|| self.header(now, self.sender.nxt))
+        due.then(|| self.header(now, self.sender.nxt, 0))
     }
 
-    /// A segment that acknowledges and carries nothing yet.
-    fn header(&mut self, now: Instant, start: u64) -> Segment {
+    /// A segment that acknowledges, and has room for so many bytes of payload.
+    fn header(&mut self, now: Instant, start: u64, payload: u32) -> Segment {
         let nxt = self.receiver.nxt();
         let edge = self.receiver.offer();
         let mut flags = Flags::ACK;
@@ -640,12 +640,18 @@ impl Endpoint {
             ..Segment::default()
         };
         if self.sender.sack && self.receiver.reassembly.has_report() {
-            let (limit, remote) = (self.sack_limit(), self.remote);
-            self.receiver.reassembly.report(true, limit, |span| {
+            let room = self.sender.mss.saturating_sub(payload + 4) as usize / 8;
+            let limit = self.sack_limit().min(room);
+            let remote = self.remote;
+            self.receiver.reassembly.report(limit, |span| {
                 segment
                     .sack
                     .push(SackBlock { start: remote.wire(span.start), end: remote.wire(span.end) });
             });
+            if limit == 0 {
+                // A retransmission that fills the segment: the report follows alone.
+                return segment;
+            }
         }
         self.receiver.owed.on_sent(nxt);
         segment

@@ -83,8 +83,7 @@ impl Endpoint {
         let answered = segment.flags.contains(Flags::ECE) && !segment.flags.contains(Flags::CWR);
         self.agreed.ecn = self.settings.ecn && answered;
         self.establish(now, segment);
-        self.sender.edge = 1 + u64::from(segment.window);
-        self.sender.window_max = u64::from(segment.window);
+        self.sender.open_window(segment.window);
         self.receiver.owed.at_once();
     }
 
@@ -111,8 +110,7 @@ impl Endpoint {
         }
         self.establish(now, segment);
         if segment.flags.contains(Flags::SYN) {
-            self.sender.edge = 1 + u64::from(segment.window);
-            self.sender.window_max = u64::from(segment.window);
+            self.sender.open_window(segment.window);
             self.receiver.owed.at_once();
         } else {
             self.receiver.owed.on_sent(1);

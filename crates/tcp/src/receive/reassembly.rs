@@ -79,9 +79,12 @@ impl Reassembly {
     }
 
     /// What to report, the latest first; a duplicate before all, once.
-    pub fn report(&mut self, duplicates: bool, limit: usize, mut each: impl FnMut(Span)) {
+    pub fn report(&mut self, limit: usize, mut each: impl FnMut(Span)) {
         let mut left = limit;
-        if let Some(duplicate) = self.duplicate.take().filter(|_| duplicates && left > 0) {
+        if left == 0 {
+            return;
+        }
+        if let Some(duplicate) = self.duplicate.take() {
             each(duplicate);
             left -= 1;
         }
@@ -149,7 +152,7 @@ mod tests {
 
     fn report(reassembly: &mut Reassembly) -> Vec<(u64, u64)> {
         let mut blocks = Vec::new();
-        reassembly.report(true, 3, |block| blocks.push((block.start, block.end)));
+        reassembly.report(3, |block| blocks.push((block.start, block.end)));
         blocks
     }
 

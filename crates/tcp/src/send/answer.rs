@@ -134,6 +134,7 @@ impl Sender {
             let opened = ack.edge > self.edge;
             // A peer may take back what it offered; what was sent stays sent.
             self.edge = ack.edge;
+            self.edge_max = self.edge_max.max(ack.edge);
             self.window_max = self.window_max.max(ack.edge.saturating_sub(ack.una));
             if opened && self.edge > self.nxt {
                 self.unguard_window();
@@ -243,9 +244,9 @@ impl Sender {
         advanced: bool,
     ) {
         let echo = ack.echo.map(|(value, _)| value);
-        if settings.undo && advanced && self.recovery.undo.is_answered_early(echo)
-            || settings.undo && self.recovery.undo.all_duplicates()
-        {
+        // What was sent again is acknowledged, and by its timestamp for an original (RFC 3522).
+        let early = delivery.retransmitted && self.recovery.undo.is_answered_early(echo);
+        if settings.undo && (early || self.recovery.undo.all_duplicates()) {
             return self.undo(now);
         }
         match self.recovery.mode {
@@ -264,14 +265,8 @@ impl Sender {
                 self.found.add(found);
             }
             Mode::Loss => {
-                // An original arrived that the timeout had given up (RFC 5682 §3).
-                if self.recovery.frto
-                    && delivery.original_start.is_some_and(|start| start < self.recovery.point)
-                {
+                if self.recovery.frto && self.is_spurious(delivery, advanced) {
                     return self.undo(now);
-                }
-                if delivery.bytes > 0 && !advanced {
-                    self.recovery.frto = false;
                 }
                 if self.una >= self.recovery.point {
                     self.recovery.end();
@@ -279,6 +274,26 @@ impl Sender {
             }
             Mode::Reduced | Mode::Recovery => {}
         }
+    }
+
+    /// F-RTO (RFC 5682): whether an original has arrived that the timeout had given up; and what to do
+    /// to find out.
+    fn is_spurious(&mut self, delivery: &Delivery, advanced: bool) -> bool {
+        self.recovery.prefer_new = false;
+        let original = delivery.original_start.is_some_and(|start| start < self.recovery.point);
+        // Without selective acknowledgements a retransmission may have uncovered what was there.
+        if original && (self.sack || !delivery.retransmitted) {
+            return true;
+        }
+        if self.nxt > self.recovery.point {
+            // New data was sent, and what comes is not an answer to an original.
+            self.recovery.frto = advanced && delivery.selected.is_none();
+        } else if advanced && self.una < self.recovery.point {
+            self.recovery.point = self.nxt;
+            let new = self.stream.end() > self.nxt && self.edge > self.nxt;
+            (self.recovery.prefer_new, self.recovery.frto) = (new, new);
+        }
+        false
     }
 
     /// The last reduction was for nothing.
@@ -347,7 +362,7 @@ impl Sender {
     }
 
     /// Spends the reduction, if one is under way.
-    fn reduce(&mut self, delivered: u32, safe: bool) {
+    pub(super) fn reduce(&mut self, delivered: u32, safe: bool) {
         let pipe = Pipe { segments: self.pipe_segments(), bytes: self.pipe(), mss: self.mss };
         self.recovery.on_ack(delivered, pipe, safe);
     }

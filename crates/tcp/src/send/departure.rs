@@ -78,7 +78,8 @@ impl Sender {
             return Err(Idle::Nothing);
         }
         let free = self.window().saturating_sub(self.pipe());
-        if let Some(index) = self.board.next_lost() {
+        let prefer_new = self.recovery.prefer_new;
+        if let Some(index) = self.board.next_lost().filter(|_| !prefer_new) {
             let length = self.board.get(index).map_or(0, |sent| sent.length);
             // The first retransmission of a recovery always leaves (RFC 9937 §6).
             if free < u64::from(length.min(self.mss)) && self.pipe() > 0 {

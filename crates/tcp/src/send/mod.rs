@@ -41,6 +41,8 @@ pub(crate) struct Sender {
     pub nxt: u64,
     /// The right edge of the peer's window.
     pub edge: u64,
+    /// The furthest right edge that the peer ever offered.
+    pub edge_max: u64,
     /// The largest window that the peer ever offered. Unit: bytes.
     pub window_max: u64,
     /// The payload of a full segment. Unit: bytes.
@@ -145,6 +147,7 @@ impl Sender {
             una: 0,
             nxt: 1,
             edge: 0,
+            edge_max: 0,
             window_max: 0,
             mss: 536,
             sack: false,
@@ -174,6 +177,13 @@ impl Sender {
         self.nxt = 1;
         self.recovery.point = 1;
         self.recovery.judged = 1;
+    }
+
+    /// The window of the peer's SYN, which is not scaled.
+    pub fn open_window(&mut self, window: u16) {
+        self.edge = 1 + u64::from(window);
+        self.edge_max = self.edge;
+        self.window_max = u64::from(window);
     }
 
     /// Everything offered has been acknowledged, the FIN too if there is one.
@@ -240,10 +250,7 @@ impl Sender {
         let ends = [
             (self.una <= self.nxt, "una beyond nxt"),
             (self.nxt <= self.stream.end_with_fin().max(1), "nxt beyond what was offered"),
-            (
-                self.nxt <= self.edge.max(self.una + 1).max(1) + self.slack(),
-                "nxt beyond the window",
-            ),
+            (self.nxt <= self.edge_max.max(1) + self.slack(), "nxt beyond the window"),
             (
                 self.board.is_empty()
                     || self.board.first().map(|sent| sent.start) == Some(self.una),

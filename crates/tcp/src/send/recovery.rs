@@ -32,6 +32,8 @@ pub(crate) struct Recovery {
     pub undo: Undo,
     /// Whether the last timeout may still turn out to have been spurious (RFC 5682).
     pub frto: bool,
+    /// New data goes before what is lost, to see what the receiver makes of it (RFC 5682 §2.1, 2b).
+    pub prefer_new: bool,
     /// Everything below was judged by count (RFC 6675).
     pub judged: u64,
 }
@@ -103,6 +105,7 @@ impl Recovery {
         self.prr = None;
         self.window = None;
         self.frto = false;
+        self.prefer_new = false;
     }
 
     /// An acknowledgement during a reduction: how much may be in flight now.

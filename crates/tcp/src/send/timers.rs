@@ -71,7 +71,12 @@ impl Sender {
         if self.reorder_at <= now {
             self.reorder_at = Instant::NEVER;
             self.detect(now, settings);
+            let open = self.recovery.mode != Mode::Recovery;
             self.begin_if_lost(now, settings);
+            if open && self.recovery.mode == Mode::Recovery {
+                // No acknowledgement lets the first retransmission out, so the timer does.
+                self.reduce(1, false);
+            }
         }
         match self.timer {
             Timer::Retransmission(at) if at <= now => self.on_retransmission(now, settings),
