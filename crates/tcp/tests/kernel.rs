@@ -4,7 +4,11 @@
 //! again, `MIDHOP_SEEDS=0..500` plays many. The dice are the same each time, the clock is not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says why where it stops")]
-#![allow(clippy::disallowed_methods, reason = "the kernel's clock is the real one")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the kernel has real sockets and a real clock"
+)]
 
 #[path = "kernel/cable.rs"]
 mod cable;
@@ -44,7 +48,7 @@ struct Case {
 impl Case {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x1234_5678_9abc_def1));
-        let mut one_in = |sides: u64| dice.roll() % sides == 0;
+        let mut one_in = |sides: u64| dice.roll().is_multiple_of(sides);
         let mut sysctls = Vec::new();
         let mut off = |is: bool, key| {
             if is {
@@ -82,8 +86,8 @@ impl Case {
         let most = [3_000_000, 300_000, 30_000, 3_000][dice.roll() as usize % 4];
         Self {
             seed,
-            six: dice.roll() % 3 == 0,
-            active: dice.roll() % 2 == 0,
+            six: dice.roll().is_multiple_of(3),
+            active: dice.roll().is_multiple_of(2),
             bytes: [size(most, &mut dice), size(most, &mut dice)],
             faults: Faults {
                 loss_per_mille: [0, 5, 10, 30][dice.roll() as usize % 4],
