@@ -415,3 +415,78 @@ fn a_proxys_mistakes_are_told_before_anything_starts() {
         }
     }
 }
+
+#[test]
+fn a_place_that_takes_no_records_is_refused_before_anything_runs() {
+    let place = Place::new(&scenario("", "bytes = \"1 kB\""));
+    let file = place.scenario();
+    let file = file.to_str().expect("a path");
+    // A file stands where the directory should be; root may write to any directory.
+    let output = place.lab(&["run", file, "--out", file]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{text}");
+    assert!(text.contains("no records can be written to") && text.contains("hint: "), "{text}");
+    assert!(output.stdout.is_empty(), "nothing was to run");
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_told_and_still_in_the_table() {
+    let place = Place::new(&scenario("", "bytes = \"100 kB\""));
+    let file = place.scenario();
+    let out = place.0.path().join("out");
+    // Where the second record should go there is something else.
+    fs::create_dir_all(out.join("0001.json/in the way")).expect("made");
+    let (file, to) = (file.to_str().expect("a path"), out.to_str().expect("a path"));
+    let late = ["--lateness", "10 s"];
+    let output =
+        place.lab(&[&["run", file, "--seeds", "2", "--json", "--out", to][..], &late].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("0001.json") && text.contains("1 of 2 records were not written"),
+        "{text}"
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2, "both were measured");
+    let mut left: Vec<_> = fs::read_dir(&out)
+        .expect("readable")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["0000.json", "0001.json"], "no drafts stay");
+}
+
+#[test]
+fn an_interrupted_experiment_keeps_what_is_finished() {
+    let place = Place::new(&scenario("", "bytes = \"100 kB\""));
+    let file = place.scenario();
+    let out = place.0.path().join("out");
+    let (file, to) = (file.to_str().expect("a path"), out.to_str().expect("a path"));
+    let mut run = place
+        .midhop(&["run", file, "--seeds", "500", "--jobs", "2", "--lateness", "10 s", "--out", to])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("midhop runs");
+    wait_for("the first record", || out.join("0000.json").is_file());
+    let pid = nix::unistd::Pid::from_raw(run.id().try_into().expect("a process"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("interrupted");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut run.stderr.take().expect("piped"), &mut text).expect("read");
+    assert_eq!(run.wait().expect("it ends").code(), Some(1), "{text}");
+    assert!(text.contains("of 500 runs have no record"), "{text}");
+    for entry in fs::read_dir(&out).expect("readable") {
+        let record = fs::read(entry.expect("an entry").path()).expect("readable");
+        check(&serde_json::from_slice(&record).expect("whole"), 100_000);
+    }
+    assert_eq!(place.labs(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new(&scenario("", "bytes = \"1 kB\""));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = place.midhop(&["list"]).stdout(writer).output().expect("midhop runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{text}");
+}

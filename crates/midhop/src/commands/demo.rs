@@ -1,17 +1,17 @@
 //! `midhop demo`: the main job, with a table and a page at its end.
 
-use super::lab::session::{Isolated, Session, judge};
+use super::lab::session::{Isolated, Session};
 use super::lab::{check_daemon, runnable_plans};
+use super::records;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_bpf::{Parameters, resolve};
 use midhop_experiment::Scenario;
 use midhop_experiment::plan::Plan;
 use midhop_report::Options;
-use midhop_testbed::runner::{LATENESS, RunError};
+use midhop_testbed::runner::LATENESS;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -49,18 +49,17 @@ impl Demo {
                 .hint("`midhopd doctor` tells what this host supports")
                 .into());
         }
-        let records = self.out.join("records");
-        remove_old(&records)?;
-        let session = Session { out: Some(records), jobs: self.jobs.max(1), lateness: LATENESS };
-        let results = session.run(&plans, inside)?;
-        let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
-        let records: Vec<_> = results.into_iter().flatten().collect();
+        let directory = self.out.join("records");
+        remove_old(&directory)?;
+        let session = Session { out: Some(directory), jobs: self.jobs.max(1), lateness: LATENESS };
+        let ran = session.run(&plans, inside)?;
+        let code = ran.judge(&plans);
+        let records: Vec<_> = ran.results.into_iter().flatten().collect();
+        // First, so that it is not lost with a page that cannot be written.
+        records::print(&records, false)?;
         let page = self.out.join("report.html");
         fs::write(&page, midhop_report::html(&records, &Options::default().from_scenario(FILE))?)
             .with_context(|| format!("cannot write {}", page.display()))?;
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", midhop_report::table(&records).trim_end())?;
-        out.flush()?;
         eprintln!("wrote {}; open it in any browser, no network needed", page.display());
         Ok(code)
     }

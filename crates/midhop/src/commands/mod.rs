@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod lab;
 pub mod meter;
+mod output;
 mod records;
 pub mod report;
 pub mod sim;

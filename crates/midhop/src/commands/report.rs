@@ -1,5 +1,6 @@
 //! `midhop report`: records from files as a table, a page, or figures for programs.
 
+use super::output;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::record::{Record, SCHEMA};
@@ -8,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -65,16 +66,8 @@ impl Report {
         } else {
             midhop_report::table(&records)
         };
-        print(&text)?;
+        output::print(&text)?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Writes to standard output; a reader that went away (`| head`) is no error.
-fn print(text: &str) -> anyhow::Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to standard output"),
     }
 }
 

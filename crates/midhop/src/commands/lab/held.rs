@@ -1,6 +1,7 @@
 //! `midhop lab up`, `exec` and `down`: a lab that stays.
 
 use super::{ScenarioArguments, check_daemon, check_traffic, name_of};
+use crate::commands::output;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
@@ -71,7 +72,7 @@ impl Up {
                     let (all, first) = (plans.len(), plan.label());
                     eprintln!("this is the first of {all} runs ({first}); --set picks another");
                 }
-                print!("{word}");
+                output::print(&word)?;
                 Ok(ExitCode::SUCCESS)
             }
             Side::Starter(Err(why)) => Err(Failure::run(format!("the lab is not up: {why}"))

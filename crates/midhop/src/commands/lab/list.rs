@@ -1,8 +1,10 @@
 //! `midhop lab list`.
 
+use crate::commands::output;
 use midhop_experiment::Scenario;
 use midhop_path::presets;
 use midhop_testbed::state;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
@@ -18,31 +20,33 @@ pub struct List {
 impl List {
     /// Prints what a scenario can name, which scenarios there are, and which labs are up.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        println!("link presets (preset = \"NAME\"):");
+        let mut text = String::new();
+        writeln!(text, "link presets (preset = \"NAME\"):")?;
         for preset in presets::all() {
-            println!("  {:<14} {}", preset.name, preset.description);
-            println!("  {:<14} source: {}", "", preset.source);
+            writeln!(text, "  {:<14} {}", preset.name, preset.description)?;
+            writeln!(text, "  {:<14} source: {}", "", preset.source)?;
         }
-        println!("scenarios in {}:", self.scenarios.display());
+        writeln!(text, "scenarios in {}:", self.scenarios.display())?;
         match scenario_files(&self.scenarios) {
-            Ok(files) if files.is_empty() => println!("  none"),
+            Ok(files) if files.is_empty() => writeln!(text, "  none")?,
             Ok(files) => {
                 for file in files {
-                    println!("  {:<30} {}", file.display().to_string(), summary(&file));
+                    writeln!(text, "  {:<30} {}", file.display().to_string(), summary(&file))?;
                 }
             }
-            Err(error) => println!("  none ({error})"),
+            Err(error) => writeln!(text, "  none ({error})")?,
         }
-        println!("labs that are up:");
+        writeln!(text, "labs that are up:")?;
         let labs = state::living()?;
         if labs.is_empty() {
-            println!("  none");
+            writeln!(text, "  none")?;
         }
         for lab in labs {
             let nodes: Vec<_> =
                 lab.description.nodes.iter().map(|(node, at)| format!("{node} {at}")).collect();
-            println!("  {:<14} {}", lab.description.name, nodes.join(", "));
+            writeln!(text, "  {:<14} {}", lab.description.name, nodes.join(", "))?;
         }
+        output::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -43,7 +43,7 @@ impl Progress {
     pub fn new(plans: &[Plan], jobs: usize) -> Self {
         let waiting: Duration = plans.iter().map(expected).sum();
         let bar = ProgressBar::new(waiting.as_millis() as u64);
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed} gone, {msg}");
+        let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let state = State { jobs, waiting, done: Duration::ZERO, running: Vec::new() };
         let shared = Arc::new(Mutex::new(state));
@@ -77,8 +77,13 @@ impl Progress {
         drop(state);
         let failed = result.as_ref().err();
         if let Some(error) = failed.filter(|error| !matches!(error, RunError::Interrupted)) {
-            self.bar.suspend(|| eprintln!("error: {}: {error}", plan.label()));
+            self.say(&format!("error: {}: {error}", plan.label()));
         }
+    }
+
+    /// Prints a line that the bar does not overwrite.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 
     /// All is over.
@@ -101,10 +106,26 @@ impl State {
         let shared = (under_way + self.waiting) / u32::try_from(self.jobs).unwrap_or(1).max(1);
         let left = shared.max(longest.unwrap_or_default()).as_secs_f64().ceil();
         bar.set_position((self.done + part).as_millis() as u64);
-        bar.set_message(format!("about {left} s left, {} under way", self.running.len()));
+        bar.set_message(message(left, self.running.len()));
     }
+}
+
+/// Short, so that with the percentage it fits a terminal of 40 columns.
+fn message(left_s: f64, under_way: usize) -> String {
+    format!("about {left_s} s left, {under_way} under way")
 }
 
 fn expected(plan: &Plan) -> Duration {
     Duration::from(plan.expected_time()) + AROUND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_has_room_for_all_but_the_bar() {
+        let beside = "100 %  ".len();
+        assert!(beside + message(86_400.0, 64).len() <= 40);
+    }
 }

@@ -1,10 +1,10 @@
 //! `midhop lab run`.
 
-use super::session::{Isolated, Session, judge};
+use super::session::{Isolated, Session};
 use super::{ScenarioArguments, check_daemon, check_traffic};
 use crate::commands::records::print;
 use crate::failure::Failure;
-use midhop_testbed::runner::{LATENESS, RunError};
+use midhop_testbed::runner::LATENESS;
 use midhop_units::Duration;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,9 +44,9 @@ impl Run {
         check_traffic(&plans)?;
         check_daemon(&plans)?;
         let session = Session { out: self.out.clone(), jobs: self.jobs, lateness: self.lateness };
-        let results = session.run(&plans, Isolated::enter()?)?;
-        let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
-        print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
+        let ran = session.run(&plans, Isolated::enter()?)?;
+        let code = ran.judge(&plans);
+        print(&ran.results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
         Ok(code)
     }
 }

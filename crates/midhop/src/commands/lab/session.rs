@@ -2,7 +2,7 @@
 
 use super::own_program;
 use super::progress::Progress;
-use crate::failure;
+use crate::failure::{self, Failure};
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
@@ -11,9 +11,10 @@ use midhop_testbed::runner::{Event, RunError, RunOptions, run_all};
 use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
 use midhop_units::Duration;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, sync::Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How plans are run.
 pub struct Session {
@@ -39,15 +40,11 @@ impl Isolated {
     }
 }
 
-/// What became of the plans, each in its place.
-pub type Results = Vec<Result<Record, RunError>>;
-
 impl Session {
     /// Runs all of `plans`, as many at a time as the session says.
-    pub fn run(&self, plans: &[Plan], inside: Isolated) -> anyhow::Result<Results> {
+    pub fn run(&self, plans: &[Plan], inside: Isolated) -> anyhow::Result<Ran> {
         if let Some(directory) = &self.out {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
+            check_place(directory)?;
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let options = RunOptions {
@@ -58,7 +55,7 @@ impl Session {
             lateness: self.lateness,
         };
         let progress = Progress::new(plans, self.jobs);
-        let unwritten = Mutex::new(Vec::new());
+        let unwritten = AtomicUsize::new(0);
         let results = run_all(plans, &options, interrupts.flag(), |event| match event {
             Event::Started(plan) => progress.started(plan),
             Event::Finished(plan, result) => {
@@ -66,18 +63,50 @@ impl Session {
                 let kept = self.out.as_ref().zip(result.as_ref().ok());
                 let written = kept.map(|(directory, record)| write_record(directory, plan, record));
                 if let Some(Err(error)) = written {
-                    unwritten.lock().unwrap_or_else(|e| e.into_inner()).push(error);
+                    unwritten.fetch_add(1, Ordering::Relaxed);
+                    progress.say(&format!("error: {error:#}"));
                 }
                 progress.finished(plan, result);
             }
             _ => {}
         });
         progress.end();
-        match unwritten.into_inner().unwrap_or_else(|e| e.into_inner()).pop() {
-            Some(error) => Err(error),
-            None => Ok(results),
-        }
+        Ok(Ran { results, unwritten: unwritten.into_inner() })
     }
+}
+
+/// What became of a session: each plan's in its place.
+pub struct Ran {
+    /// The records, and why there are none.
+    pub results: Vec<Result<Record, RunError>>,
+    /// How many records could not be written.
+    unwritten: usize,
+}
+
+impl Ran {
+    /// Says on standard error what went wrong, and gives the exit code.
+    pub fn judge(&self, plans: &[Plan]) -> ExitCode {
+        let code = judge(plans, &self.results, |error| matches!(error, RunError::Interrupted));
+        if self.unwritten == 0 {
+            return code;
+        }
+        eprintln!("error: {} of {} records were not written", self.unwritten, plans.len());
+        ExitCode::from(failure::RUN)
+    }
+}
+
+/// Makes a directory for records and tries it: better refused now than after an hour of runs.
+fn check_place(directory: &Path) -> anyhow::Result<()> {
+    let trial = directory.join(format!("trial-{}.new", std::process::id()));
+    let tried =
+        fs::create_dir_all(directory).and_then(|()| fs::write(&trial, "a record would go here\n"));
+    let _ = fs::remove_file(&trial);
+    tried.map_err(|error| {
+        Failure::usage(format!("no records can be written to {}", directory.display()))
+            .because(error)
+            .hint("give another directory with --out, or make room in this one")
+            .into()
+    })
 }
 
 /// Writes a record whole or not at all.
@@ -87,6 +116,9 @@ pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::R
     let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
     fs::write(&draft, text)
         .and_then(|()| fs::rename(&draft, &path))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&draft);
+        })
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -1,13 +1,14 @@
 //! `midhop meter run`.
 
 use super::{activate, runtime, table};
+use crate::commands::output;
 use crate::failure::{self, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use midhop_testbed::meter::{
     self, Amount, Connections, Direction, MeterReport, Progress, RunError, RunOptions, Workload,
 };
 use midhop_units::{Bytes, Duration, Instant, Seed};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -109,7 +110,7 @@ impl Run {
             eprintln!("warning: {warning}");
         }
         let text = if json { serde_json::to_string(&report)? } else { table::render(&report) };
-        writeln!(io::stdout().lock(), "{text}")?;
+        output::print(&(text + "\n"))?;
         if report.is_complete() {
             return Ok(ExitCode::SUCCESS);
         }
