@@ -8,6 +8,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
     socket,
 };
+use rtnetlink::Handle;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -126,6 +127,23 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Talks rtnetlink on a runtime of its own, in the network namespace of the calling thread.
+pub fn on_own_runtime(
+    talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let connection = tokio::spawn(connection);
+        let answer = talk(handle).await;
+        connection.abort();
+        answer.map_err(|error| match error {
+            rtnetlink::Error::NetlinkError(message) => message.to_io(),
+            other => io::Error::other(other),
+        })
+    })
 }
 
 /// A netlink socket in the network namespace in which it was opened.

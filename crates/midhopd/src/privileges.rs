@@ -35,16 +35,21 @@ pub fn drop_unneeded() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What interception needs and this process lacks.
+pub fn missing_for_interception() -> Vec<String> {
+    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
+        .into_iter()
+        .filter(|capability| !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
+        .map(|capability| capability.to_string())
+        .collect()
+}
+
 /// Whether this process may intercept.
 ///
 /// # Errors
 /// When it lacks the capability, with what would give it.
 pub fn check_interception() -> Result<(), Failure> {
-    let missing: Vec<String> = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
-        .into_iter()
-        .filter(|capability| !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
-        .map(|capability| capability.to_string())
-        .collect();
+    let missing = missing_for_interception();
     if missing.is_empty() {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! What can be read off the host as it is.
 
 use super::{Finding, Verdict};
-use caps::{CapSet, Capability};
+use crate::privileges::missing_for_interception;
 use midhop_bpf::{Algorithm, Parameters, resolve};
 use midhop_units::{Bytes, Duration, Rate};
 use nix::sys::resource::{Resource, getrlimit};
@@ -43,11 +43,7 @@ fn kernel() -> Finding {
 }
 
 fn privileges() -> Finding {
-    let missing: Vec<String> = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
-        .into_iter()
-        .filter(|capability| !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
-        .map(|capability| capability.to_string())
-        .collect();
+    let missing = missing_for_interception();
     if missing.is_empty() {
         return Finding::yes("privileges", "CAP_NET_ADMIN, CAP_NET_BIND_SERVICE");
     }

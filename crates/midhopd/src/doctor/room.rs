@@ -2,6 +2,7 @@
 //!
 //! Invariant: a room has no name in the system. It goes when its last holder does, however that ends.
 
+use crate::netlink::on_own_runtime;
 use nix::{
     net::if_::if_nametoindex,
     sched::{CloneFlags, setns, unshare},
@@ -116,19 +117,7 @@ impl Room {
         &self,
         talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
     ) -> io::Result<()> {
-        self.run(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-            runtime.block_on(async {
-                let (connection, handle, _) = rtnetlink::new_connection()?;
-                let connection = tokio::spawn(connection);
-                let answer = talk(handle).await;
-                connection.abort();
-                answer.map_err(|error| match error {
-                    rtnetlink::Error::NetlinkError(message) => message.to_io(),
-                    other => io::Error::other(other),
-                })
-            })
-        })?
+        self.run(|| on_own_runtime(talk))?
     }
 }
 

@@ -1,5 +1,6 @@
 //! The routing rule and table that deliver marked packets to this host's own sockets.
 
+use crate::netlink::on_own_runtime;
 use futures_util::TryStreamExt;
 use nix::libc::{EEXIST, ENOENT, ESRCH};
 use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
@@ -88,21 +89,4 @@ fn allow(codes: &[i32], result: Result<(), rtnetlink::Error>) -> Result<(), rtne
         }
         _ => result,
     }
-}
-
-/// Talks rtnetlink on a runtime of its own, in the network namespace of the calling thread.
-fn on_own_runtime(
-    talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error>,
-) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(async {
-        let (connection, handle, _) = rtnetlink::new_connection()?;
-        let connection = tokio::spawn(connection);
-        let answer = talk(handle).await;
-        connection.abort();
-        answer.map_err(|error| match error {
-            rtnetlink::Error::NetlinkError(message) => message.to_io(),
-            other => io::Error::other(other),
-        })
-    })
 }
