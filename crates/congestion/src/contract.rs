@@ -48,6 +48,65 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn pacing_rate(&self) -> Option<Rate>;
 }
 
+/// Whoever adds a method with a default adds it here too, or boxed controllers never hear of it.
+impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
+    fn on_established(&mut self, established: &Established) {
+        (**self).on_established(established);
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        (**self).on_ack(ack);
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        (**self).on_loss(loss);
+    }
+
+    fn on_rto(&mut self, rto: &Rto) {
+        (**self).on_rto(rto);
+    }
+
+    fn on_spurious(&mut self, spurious: &Spurious) {
+        (**self).on_spurious(spurious);
+    }
+
+    fn on_handover(&mut self, handover: &Handover) {
+        (**self).on_handover(handover);
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        (**self).on_lost_segment(segment);
+    }
+
+    fn on_restart(&mut self, restart: &Restart) {
+        (**self).on_restart(restart);
+    }
+
+    fn on_queue(&mut self, report: &QueueReport) {
+        (**self).on_queue(report);
+    }
+
+    fn on_xcp_feedback(&mut self, feedback_q16: i64) {
+        (**self).on_xcp_feedback(feedback_q16);
+    }
+
+    fn xcp_header(&self) -> Option<xcp::Header> {
+        (**self).xcp_header()
+    }
+
+    fn window(&self) -> Bytes {
+        (**self).window()
+    }
+
+    fn governs_recovery(&self) -> bool {
+        (**self).governs_recovery()
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        (**self).pacing_rate()
+    }
+}
+
 /// The handshake is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Established {
@@ -66,8 +125,8 @@ pub struct Ack {
     pub now: Instant,
     /// What it newly covers, cumulatively or selectively.
     pub acked: Bytes,
-    /// What it shows to be lost that was not known to be; counted in [`Loss::lost`] where it begins a
-    /// recovery.
+    /// What it shows to be lost that was not known to be, also where that begins a recovery and
+    /// [`Loss::lost`] has told of it. Who counts losses counts [`LostSegment`]s, or adds up this.
     pub lost: Bytes,
     /// The round-trip time it measures; `None` where only retransmitted data was covered.
     pub rtt: Option<Duration>,

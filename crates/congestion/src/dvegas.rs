@@ -6,7 +6,8 @@
 //! the window. No equations are published that we could find: **the law below is ours**, and results
 //! with it are results of this reading.
 //!
-//! - A loss leaves the window as it is: without feedback it is the channel's.
+//! - A loss leaves the window as it is: without feedback it is the channel's. A congestion mark is
+//!   feedback, and halves it.
 //! - Once per round the segments of ours in the terminal's queue decide as Vegas' estimate would: fewer
 //!   than α let the window grow by one, more than β shrink it by one, slow start ends above γ.
 //! - A queue elsewhere has nobody to report it: what Vegas sees in the RTT beyond what the terminal
@@ -206,8 +207,14 @@ impl CongestionControl for DVegas {
         }
     }
 
-    /// The channel's: the transport repairs it, the window stays.
-    fn on_loss(&mut self, _loss: &Loss) {}
+    /// The channel's: the transport repairs it, the window stays. But a mark is a queue's.
+    fn on_loss(&mut self, loss: &Loss) {
+        if loss.lost == Bytes::ZERO {
+            let half = reno::halve(self.window.cwnd);
+            self.window.reduce(half, half);
+            self.begin_round(None);
+        }
+    }
 
     fn on_rto(&mut self, _rto: &Rto) {
         self.window.reduce(1, reno::halve(self.window.cwnd));
@@ -311,6 +318,10 @@ mod tests {
         assert_eq!(dvegas.window(), Bytes::new(50 * MSS));
         dvegas.on_ack(&Ack { phase: Phase::Recovery, ..ack(1, MSS) });
         assert_eq!(dvegas.window(), Bytes::new(51 * MSS));
+        let mark = Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO };
+        let mut marked = dvegas.clone();
+        marked.on_loss(&mark);
+        assert_eq!(marked.window(), Bytes::new(25 * MSS));
         dvegas.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
         assert_eq!((dvegas.window.cwnd, dvegas.window.ssthresh), (1, 25));
     }

@@ -20,7 +20,8 @@ pub use law::{
 };
 
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, SlowStart, Spurious, reno,
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Rto, SlowStart,
+    Spurious, reno,
     segments::{INITIAL_WINDOW, NO_THRESHOLD, SegmentWindow, Segmented, saturated, us},
     slow_start::Start,
 };
@@ -240,7 +241,6 @@ impl Hybla {
     /// without one, so what arrives counts while the losses are tolerable.
     fn recover(&mut self, ack: &Ack, segments: u32) {
         let Some(tolerating) = &mut self.tolerating else { return };
-        tolerating.lost = tolerating.lost.saturating_add(ack.lost);
         tolerating.delivered = tolerating.delivered.saturating_add(ack.acked);
         let mss = u64::from(self.window.mss());
         let judged = u64::from(tolerating.window) + tolerating.delivered.get() / mss;
@@ -296,7 +296,8 @@ impl CongestionControl for Hybla {
 
     fn on_loss(&mut self, loss: &Loss) {
         let window = self.window.cwnd;
-        let tolerant = self.settings.loss_tolerance_q16 > 0;
+        // A mark is no channel's error.
+        let tolerant = self.settings.loss_tolerance_q16 > 0 && loss.lost > Bytes::ZERO;
         let goal = match tolerant {
             true if self.guided() => {
                 fit(kept(window, self.carried_max), self.bdp, self.cwnd_max, true)
@@ -311,6 +312,12 @@ impl CongestionControl for Hybla {
             start.on_loss();
         }
         self.fraction_q20 = 0;
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        if let Some(tolerating) = &mut self.tolerating {
+            tolerating.lost = tolerating.lost.saturating_add(segment.size);
+        }
     }
 
     fn on_rto(&mut self, rto: &Rto) {

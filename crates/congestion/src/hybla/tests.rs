@@ -150,17 +150,18 @@ fn rare_losses_keep_the_window_and_let_it_grow_others_halve_it() {
     hybla.on_loss(&Loss { now, lost: MSS, in_flight: before });
     assert_eq!(hybla.window(), Bytes::new(200 * MSS.get()), "what the path carries");
     // Nine of 400 and the delivered are tolerable; 16 / 200 for each of 100 segments are eight more.
-    let recovering = |segments, lost| Ack {
-        phase: Phase::Recovery,
-        lost: Bytes::new(lost * MSS.get()),
-        ..ack(1, segments, 100, 1)
+    let recover = |hybla: &mut Hybla, segments, lost| {
+        for _ in 0..lost {
+            hybla.on_lost_segment(&LostSegment { size: MSS, ..LostSegment::default() });
+        }
+        hybla.on_ack(&Ack { phase: Phase::Recovery, ..ack(1, segments, 100, 1) });
     };
-    hybla.on_ack(&recovering(100, 8));
+    recover(&mut hybla, 100, 8);
     let grown = hybla.window().get() / MSS.get();
     assert!((207..=208).contains(&grown), "{grown}");
-    hybla.on_ack(&recovering(1, 10));
+    recover(&mut hybla, 1, 10);
     assert_eq!(hybla.window(), before.scale(0.5), "too many");
-    hybla.on_ack(&recovering(100, 0));
+    recover(&mut hybla, 100, 0);
     assert_eq!(hybla.window(), before.scale(0.5));
 }
 
@@ -205,4 +206,15 @@ fn without_tolerance_a_loss_halves_a_timeout_restarts_and_either_is_undone() {
     assert_eq!(hybla.window(), before);
     hybla.on_ack(&Ack { app_limited: true, ..ack(2, 10, 25, 2) });
     assert_eq!(hybla.window(), before, "a window that is not used does not grow");
+}
+
+#[test]
+fn a_mark_halves_whatever_is_tolerated() {
+    let mut hybla = Hybla::new(MSS, Settings::default());
+    let rate = Rate::of(Bytes::new(200 * MSS.get()), Duration::from_ms(100));
+    hybla.on_ack(&Ack { delivery_rate: Some(rate), ..ack(0, 26, 100, 0) });
+    let before = hybla.window();
+    let now = Instant::from_ns(1);
+    hybla.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight: before });
+    assert_eq!(hybla.window(), before.scale(0.5));
 }

@@ -6,14 +6,12 @@
 //! carry.
 //!
 //! With [`Jump::Known`] the same machine jumps at the first round trip to a rate that is configured, as
-//! a proxy knows it of its own modem: nothing is to be confirmed, and everything else, the retreat too,
-//! is as in the RFC.
+//! a proxy knows it of its own modem: nothing is to be confirmed, slow start ends there, and everything
+//! else, the retreat too, is as in the RFC.
 //!
 //! Differs: which transmissions were those of the Unvalidated Phase is told by count, as every
 //! transmission ends delivered or lost; the end of the round trip is looked at when an acknowledgement
-//! comes. During the Safe Retreat the transport's own reduction (RFC 9937) may go on where the RFC
-//! wants none; it leads to a smaller window in flight, never a larger. A saved record has no lifetime
-//! here: who keeps records decides when they are too old.
+//! comes. A saved record has no lifetime here: who keeps records decides when they are too old.
 
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
@@ -92,9 +90,10 @@ enum Phase {
         last: u64,
         leap: Leap,
     },
+    /// Likewise; `last` is `None` until the next acknowledgement says what is in flight.
     Retreat {
         loss: Loss,
-        last: u64,
+        last: Option<u64>,
         leap: Leap,
     },
     Normal,
@@ -174,12 +173,20 @@ impl<C: Segmented> Resume<C> {
         }
         let leap = Leap { first: self.ended() + self.in_flight, pipe: self.in_flight };
         self.phase = Phase::Unvalidated { entered: now, rtt, leap };
+        if let Jump::Known { .. } = self.jump {
+            // There is nothing to be found beyond by doubling.
+            let most = saturated(jump / self.mss());
+            let window = self.controller.segments();
+            window.ssthresh = window.ssthresh.min(most.max(reno::WINDOW_MIN));
+        }
         self.set_window(jump);
     }
 
     /// The jump is over: was it used?
     fn land(&mut self, flight: u64, leap: Leap) {
-        let without = leap.pipe.max(self.window_initial.get());
+        let window = self.controller.window().get();
+        let without = leap.pipe.max(self.window_initial.get()).min(window);
+        let flight = flight.min(window);
         if flight <= without {
             self.set_window(without);
             self.phase = Phase::Normal;
@@ -229,7 +236,8 @@ impl<C: Segmented> Resume<C> {
             }
             Phase::Retreat { loss, last, leap } => {
                 let leap = leap.count(acked, self.ended());
-                self.phase = Phase::Retreat { loss, last, leap };
+                let last = last.unwrap_or(self.ended() + self.in_flight);
+                self.phase = Phase::Retreat { loss, last: Some(last), leap };
                 if self.ended() >= last {
                     self.come_back(&loss, leap.pipe);
                 }
@@ -238,7 +246,7 @@ impl<C: Segmented> Resume<C> {
         }
     }
 
-    fn retreat(&mut self, loss: &Loss, last: u64, leap: Leap) {
+    fn retreat(&mut self, loss: &Loss, last: Option<u64>, leap: Leap) {
         let half = (leap.pipe / 2).min(self.controller.window().get());
         self.set_window(half);
         self.phase = Phase::Retreat { loss: *loss, last, leap };
@@ -265,20 +273,15 @@ impl<C: Segmented> CongestionControl for Resume<C> {
 
     fn on_ack(&mut self, ack: &Ack) {
         self.delivered = self.delivered.saturating_add(ack.acked.get());
-        self.lost = self.lost.saturating_add(ack.lost.get());
         self.in_flight = ack.in_flight.get();
         let may_grow = self.follow(ack);
         self.controller.on_ack(&Ack { app_limited: ack.app_limited || !may_grow, ..*ack });
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        self.lost = self.lost.saturating_add(loss.lost.get());
-        self.in_flight = self.in_flight.saturating_sub(loss.lost.get());
         match self.phase {
-            Phase::Unvalidated { leap, .. } => {
-                self.retreat(loss, self.ended() + self.in_flight, leap);
-            }
-            Phase::Validating { last, leap } => self.retreat(loss, last, leap),
+            Phase::Unvalidated { leap, .. } => self.retreat(loss, None, leap),
+            Phase::Validating { last, leap } => self.retreat(loss, Some(last), leap),
             Phase::Retreat { .. } => {}
             Phase::Reconnaissance | Phase::Normal => {
                 self.phase = Phase::Normal;
@@ -288,8 +291,6 @@ impl<C: Segmented> CongestionControl for Resume<C> {
     }
 
     fn on_rto(&mut self, rto: &Rto) {
-        self.lost = self.lost.saturating_add(rto.in_flight.get());
-        self.in_flight = 0;
         match self.phase {
             Phase::Unvalidated { leap, .. }
             | Phase::Validating { leap, .. }
@@ -317,6 +318,7 @@ impl<C: Segmented> CongestionControl for Resume<C> {
     }
 
     fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.lost = self.lost.saturating_add(segment.size.get());
         self.controller.on_lost_segment(segment);
     }
 
@@ -330,6 +332,10 @@ impl<C: Segmented> CongestionControl for Resume<C> {
 
     fn window(&self) -> Bytes {
         self.controller.window()
+    }
+
+    fn governs_recovery(&self) -> bool {
+        matches!(self.phase, Phase::Retreat { .. }) || self.controller.governs_recovery()
     }
 
     fn pacing_rate(&self) -> Option<Rate> {

@@ -70,6 +70,10 @@ impl<C: Segmented> CongestionControl for Spread<C> {
         self.controller.window()
     }
 
+    fn governs_recovery(&self) -> bool {
+        self.controller.governs_recovery()
+    }
+
     fn pacing_rate(&self) -> Option<Rate> {
         match self.over {
             Some(rtt) => Some(Rate::of(self.controller.window(), rtt)),

@@ -12,7 +12,7 @@
 //!
 //! Differs: where the window of a round trip ago ends between two edges, the value there is taken from
 //! the edge before, not the one after, which lies on the wrong side of it. What was sent is what was
-//! delivered, lost, or is in flight. The drain lasts a window of acknowledgements, in proportion. Bins
+//! delivered or is in flight: the first loss ends slow start. The drain lasts a window of acknowledgements, in proportion. Bins
 //! are whole numbers of 64 bits, the draft's shifting is not needed.
 
 use super::Verdict;
@@ -40,7 +40,6 @@ struct Edge {
 #[derive(Debug, Clone)]
 pub struct Search {
     total: Edge,
-    lost: u64,
     edges: [Edge; EDGES],
     /// The newest edge's number; `edges` holds the last [`EDGES`] of them.
     newest: u64,
@@ -61,7 +60,6 @@ impl Search {
     pub fn new() -> Self {
         Self {
             total: Edge::default(),
-            lost: 0,
             edges: [Edge::default(); EDGES],
             newest: 0,
             bin_ends: None,
@@ -72,10 +70,8 @@ impl Search {
 
     /// An acknowledgement.
     pub fn on_ack(&mut self, mss: Bytes, ack: &Ack) -> Verdict {
-        self.lost = self.lost.saturating_add(ack.lost.get());
         self.total.delivered = self.total.delivered.saturating_add(ack.acked.get());
-        self.total.sent =
-            self.total.delivered.saturating_add(self.lost).saturating_add(ack.in_flight.get());
+        self.total.sent = self.total.delivered.saturating_add(ack.in_flight.get());
         let Some(rtt) = ack.rtt.filter(|rtt| !rtt.is_zero()) else { return Verdict::GO_ON };
         let Some(ends) = self.bin_ends else {
             self.begin(ack.now, rtt);

@@ -91,8 +91,9 @@ impl CongestionControl for Xcp {
         }
     }
 
-    fn on_loss(&mut self, _loss: &Loss) {
-        if !self.settings.keep_on_loss {
+    fn on_loss(&mut self, loss: &Loss) {
+        // A mark of a router that knows no XCP is no channel's error.
+        if !self.settings.keep_on_loss || loss.lost == Bytes::ZERO {
             let half = crate::reno::halve(self.window.cwnd);
             self.window.reduce(half, half);
             self.take_segments();
@@ -196,6 +197,8 @@ mod tests {
         let mut keeping = xcp(Settings { keep_on_loss: true, ..Settings::default() });
         keeping.on_loss(&loss);
         assert_eq!(keeping.window(), Bytes::new(75 * MSS));
+        keeping.on_loss(&Loss { lost: Bytes::ZERO, ..loss });
+        assert_eq!(keeping.window(), Bytes::new(37 * MSS));
         keeping.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
         assert_eq!(keeping.window(), Bytes::new(MSS));
     }

@@ -1,8 +1,10 @@
-//! The rate-based controllers in a closed loop: what they reach, what queue they keep, what they do
-//! about losses, silences and a path that changes.
+//! The controllers in a closed loop: what they reach, what queue they keep, what they do about losses,
+//! silences and a path that changes.
 
 mod bbr_v1;
 mod bbr_v3;
 mod known_rate;
 mod path;
+mod starts;
+mod steady_state;
 mod vivace;

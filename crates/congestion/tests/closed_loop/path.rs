@@ -24,6 +24,9 @@ pub struct Link {
     pub queue: Bytes,
     /// Of 10,000 segments.
     pub loss: u64,
+    /// Every so manieth segment is lost.
+    pub loss_every: Option<u64>,
+    carried: u64,
     /// A queue longer than this marks instead of dropping.
     pub mark_above: Option<Bytes>,
     random: u64,
@@ -40,6 +43,8 @@ impl Link {
             rtt,
             queue: Bytes::new(2 * bdp.get()),
             loss: 0,
+            loss_every: None,
+            carried: 0,
             mark_above: None,
             random: 0x2545_f491_4f6c_dd1d,
             busy_until: Instant::START,
@@ -65,6 +70,10 @@ impl Link {
         }
         self.queue_max = self.queue_max.max(queued);
         self.busy_until = self.busy_until.max(now) + self.rate.time_for(Bytes::new(size));
+        self.carried += 1;
+        if self.loss_every.is_some_and(|every| self.carried.is_multiple_of(every)) {
+            return None;
+        }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

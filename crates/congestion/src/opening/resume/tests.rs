@@ -38,6 +38,9 @@ fn acks<C: Segmented>(resume: &mut Resume<C>, now_ms: u64, count: u64, mut fligh
 
 fn lose<C: Segmented>(resume: &mut Resume<C>, lost: u64) {
     let in_flight = resume.window();
+    for _ in 0..lost {
+        resume.on_lost_segment(&LostSegment { size: Bytes::new(MSS), ..LostSegment::default() });
+    }
     resume.on_loss(&Loss { now: Instant::START, lost: segments(lost), in_flight });
 }
 
@@ -94,7 +97,9 @@ fn a_retreat_keeps_half_of_what_arrived_until_the_jump_has_ended() {
     acks(&mut resume, 2 * RTT_MS, 19, 500);
     acks(&mut resume, 2 * RTT_MS, 81, 481);
     // PipeSize is 19 before the jump and 81 of it.
+    assert!(!resume.governs_recovery());
     lose(&mut resume, 100);
+    assert!(resume.governs_recovery(), "no proportional reduction");
     assert_eq!(window(&resume), 50);
     acks(&mut resume, 2 * RTT_MS, 298, 300);
     assert_eq!(window(&resume), 50, "no growth");
