@@ -155,10 +155,11 @@ pub async fn carry(
     let watched = worker.watch.add(&book, client, server);
     let (client, server) = watched.sides();
     let carried = relay::relay(client, server, stages, &book, &worker.desk).await;
-    worker.ledger.sample(&book, client, server);
+    let last = [(Side::Client, client), (Side::Server, server)]
+        .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     // None only where the watch holds them still, which it does for no longer than a look.
     if let Some((client, server)) = watched.release() {
-        close::close(client, server, &carried).await;
+        close::close(client, server, last, &carried).await;
     }
     worker.ledger.close(&book, &carried);
 }

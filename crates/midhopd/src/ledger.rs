@@ -3,7 +3,7 @@
 use crate::flow::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
 use crate::relay::Carried;
-use midhop_pep::config::LegPlan;
+use midhop_pep::config::{Keepalive, LegPlan};
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -94,18 +94,19 @@ impl Ledger {
         book
     }
 
-    /// Books what the kernel says of both sockets of a flow, now and then and at its end.
-    pub fn sample(&self, book: &FlowBook, client: &TcpStream, server: &TcpStream) {
-        for (leg, resent, stream) in [
-            (&book.client_leg, &book.client_resent, client),
-            (&book.server_leg, &book.server_resent, server),
-        ] {
-            if let Some(sample) = Sample::of(stream) {
-                let fresh = u64::from(sample.retransmissions).saturating_sub(resent.value());
-                resent.add(fresh);
-                self.with_leg(leg, |leg| leg.add(&sample, fresh));
-            }
+    /// Books what the kernel says of a flow's socket on one side, now and then and at its end.
+    pub fn sample(&self, book: &FlowBook, side: Side, stream: &TcpStream) -> Option<Sample> {
+        let sample = Sample::of(stream)?;
+        let (leg, resent) = match side {
+            Side::Client => (&book.client_leg, &book.client_resent),
+            Side::Server => (&book.server_leg, &book.server_resent),
+        };
+        if sample.is_measured() {
+            let fresh = u64::from(sample.retransmissions).saturating_sub(resent.value());
+            resent.add(fresh);
+            self.with_leg(leg, |leg| leg.add(&sample, fresh));
         }
+        Some(sample)
     }
 
     /// Books a flow that has ended.
@@ -122,7 +123,7 @@ impl Ledger {
         }
         drop(legs);
         let how = match &carried.outcome {
-            Ok(()) => &self.ended,
+            Ok(_) => &self.ended,
             Err(broken) => match (broken.error.kind(), broken.side) {
                 (ErrorKind::TimedOut | ErrorKind::HostUnreachable, _) => &self.dead,
                 (_, Side::Client) => &self.reset_by_client,
@@ -171,6 +172,10 @@ pub struct FlowBook {
     pub client_leg: Box<str>,
     /// The name of the leg towards the server.
     pub server_leg: Box<str>,
+    /// How a dead client is found.
+    pub client_keepalive: Keepalive,
+    /// How a dead server is found.
+    pub server_keepalive: Keepalive,
     /// Since when both sides are open.
     pub since: Instant,
     /// Unit: bytes. From client to server.
@@ -190,6 +195,8 @@ impl FlowBook {
             ends,
             client_leg: client_leg.name.as_str().into(),
             server_leg: server_leg.name.as_str().into(),
+            client_keepalive: client_leg.keepalive.clone(),
+            server_keepalive: server_leg.keepalive.clone(),
             since: Instant::now(),
             up: Count::default(),
             down: Count::default(),

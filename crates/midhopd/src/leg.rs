@@ -12,7 +12,7 @@ pub use sample::{Backlog, Sample};
 use crate::flow::Ends;
 use crate::intercept::Segment;
 use crate::sockopt;
-use midhop_pep::config::LegPlan;
+use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_pep::credit::Shares;
 use midhop_units::Duration;
 use nix::libc;
@@ -40,6 +40,7 @@ pub fn listen(address: SocketAddr, leg: &LegPlan) -> io::Result<TcpListener> {
         socket.set_only_v6(true)?;
     }
     apply(&socket, leg)?;
+    keep_alive(&socket, &leg.keepalive)?;
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_SAVE_SYN, 1)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -183,13 +184,6 @@ fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
 /// # Errors
 /// When the kernel refuses a setting.
 pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
-    if leg.keepalive.count > 0 {
-        let keepalive = TcpKeepalive::new()
-            .with_time(time(leg.keepalive.idle))
-            .with_interval(time(leg.keepalive.interval))
-            .with_retries(leg.keepalive.count);
-        socket.set_tcp_keepalive(&keepalive)?;
-    }
     if let Some(name) = &leg.congestion {
         let fallback = leg.fallback.as_ref();
         match (socket.set_tcp_congestion(name.as_bytes()), fallback) {
@@ -204,6 +198,22 @@ pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
         sockopt::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;
     }
     Ok(())
+}
+
+/// Has the kernel probe a silent far end. Four system calls that most flows do not live to need: see
+/// [`Watch`](crate::watch::Watch).
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_alive(socket: impl AsFd, wanted: &Keepalive) -> io::Result<()> {
+    if wanted.count == 0 {
+        return Ok(());
+    }
+    let keepalive = TcpKeepalive::new()
+        .with_time(time(wanted.idle))
+        .with_interval(time(wanted.interval))
+        .with_retries(wanted.count);
+    SockRef::from(&socket).set_tcp_keepalive(&keepalive)
 }
 
 fn time(duration: Duration) -> time::Duration {

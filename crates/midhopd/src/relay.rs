@@ -17,8 +17,9 @@ pub use pipe::PipePool;
 pub use share::Pools;
 use share::Share;
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::Interest;
@@ -84,8 +85,9 @@ impl Stages {
 /// How a flow came to its end.
 #[derive(Debug)]
 pub struct Carried {
-    /// `Ok` when both ends have ended their streams; else who broke, and how.
-    pub outcome: Result<(), Broken>,
+    /// `Ok` when both ends have ended their streams, with the side that has not been told so yet;
+    /// else who broke, and how.
+    pub outcome: Result<Side, Broken>,
 }
 
 /// Relays until both directions have ended or one side breaks.
@@ -98,18 +100,31 @@ pub async fn relay(
 ) -> Carried {
     let mut up = Direction::new(Side::Client, stages.server);
     let mut down = Direction::new(Side::Server, stages.client);
-    let moving = poll_fn(|cx| {
-        let upwards = up.poll_move(cx, client, server, &book.up, desk)?;
-        let downwards = down.poll_move(cx, server, client, &book.down, desk)?;
-        if upwards.is_ready() && downwards.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
-    });
-    // Moving goes first, so that what came before a reset is handed on before the reset is.
-    let outcome = tokio::select! {
-        biased;
-        outcome = moving => outcome,
-        error = broken(client) => Err(Broken { side: Side::Client, error }),
-        error = broken(server) => Err(Broken { side: Side::Server, error }),
-    };
+    let mut client_broken = pin!(broken(client));
+    let mut server_broken = pin!(broken(server));
+    let outcome = poll_fn(|cx| {
+        // Moving goes first, so that what came before a reset is handed on before the reset is. The
+        // later of two ends is told by closing.
+        let up_is_last = down.is_done();
+        let upwards = up.poll_move(cx, client, server, up_is_last, &book.up, desk)?;
+        let downwards = down.poll_move(cx, server, client, up.is_done(), &book.down, desk)?;
+        if upwards.is_ready() && downwards.is_ready() {
+            return Poll::Ready(Ok(if up_is_last { Side::Server } else { Side::Client }));
+        }
+        // A side that is read from says itself when it breaks.
+        if !up.is_reading()
+            && let Poll::Ready(error) = client_broken.as_mut().poll(cx)
+        {
+            return Poll::Ready(Err(Broken { side: Side::Client, error }));
+        }
+        if !down.is_reading()
+            && let Poll::Ready(error) = server_broken.as_mut().poll(cx)
+        {
+            return Poll::Ready(Err(Broken { side: Side::Server, error }));
+        }
+        Poll::Pending
+    })
+    .await;
     up.leave(desk);
     down.leave(desk);
     Carried { outcome }

@@ -78,11 +78,15 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight:
     text.push_str("  chain waiting { }\n");
     chain(&mut text, "take", &take(marks, entrances));
     chain(&mut text, "offered", &offered(plan, queued));
-    // What the network says about a packet of an own socket is addressed to whom the socket stands
-    // for, but meant for the socket: without it neither "unreachable" nor a path's MTU gets through.
     let tcp_only = "meta l4proto != tcp accept".to_owned();
+    let own = format!("socket transparent 1 meta mark set {here} accept");
     let mut rules = vec![
-        format!("meta l4proto {{ icmp, icmpv6 }} socket transparent 1 meta mark set {here} accept"),
+        // Most packets by far, so they come first.
+        format!("tcp flags & (fin|syn|rst|ack) != syn {own}"),
+        // What the network says about a packet of an own socket is addressed to whom the socket
+        // stands for, but meant for the socket: without it neither "unreachable" nor a path's MTU
+        // gets through.
+        format!("meta l4proto {{ icmp, icmpv6 }} {own}"),
         tcp_only.clone(),
     ];
     if sight != Sight::Nothing {
@@ -91,11 +95,9 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight:
             hold.push(format!("{SYN} goto offered"));
         }
         // The class in which the server answers is learned from its SYN-ACK, where there is one.
+        hold.push("tcp flags & (fin|syn|rst|ack) != (syn|ack) accept".to_owned());
         for family in ["ip", "ip6"] {
-            hold.push(format!(
-                "tcp flags & (fin|syn|rst|ack) == (syn|ack) {family} dscp != 0 \
-                 socket transparent 1 goto waiting"
-            ));
+            hold.push(format!("{family} dscp != 0 socket transparent 1 goto waiting"));
         }
         base_chain(&mut text, "hold", "mangle - 1", &hold);
     }
@@ -105,8 +107,6 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight:
     } else {
         rules.push(format!("{SYN} goto offered"));
     }
-    rules.push(format!("{SYN} accept"));
-    rules.push(format!("socket transparent 1 meta mark set {here} accept"));
     base_chain(&mut text, "prerouting", "mangle", &rules);
     text.push_str("}\n");
     text

@@ -17,22 +17,35 @@ pub struct Sample {
     pub sent: u64,
     /// Unit: bytes. Received in order.
     pub received: u64,
+    /// Unit: bytes. Written, and not sent even once.
+    pub unsent: u32,
+    /// Whether both ends have ended and all is acknowledged.
+    pub closed: bool,
 }
 
+/// The kernel's `TCP_CLOSE`.
+const CLOSED: u8 = 7;
+
 impl Sample {
-    /// Asks the kernel; `None` where it never measured a round trip.
+    /// Asks the kernel; `None` where there is no answer.
     pub fn of(socket: impl AsFd) -> Option<Self> {
         let mut buffer = [0; 280];
         let info = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer).ok()?;
         // Offsets in `struct tcp_info`, to which the kernel only ever appends.
-        let sample = Self {
+        Some(Self {
             rtt_us: u32::from_ne_bytes(at(info, 68)?),
             rtt_min_us: u32::from_ne_bytes(at(info, 148)?),
             retransmissions: u32::from_ne_bytes(at(info, 100)?),
             sent: u64::from_ne_bytes(at(info, 120)?),
             received: u64::from_ne_bytes(at(info, 128)?),
-        };
-        (sample.rtt_us > 0).then_some(sample)
+            unsent: u32::from_ne_bytes(at(info, 144)?),
+            closed: *info.first()? == CLOSED,
+        })
+    }
+
+    /// Whether a round trip was ever measured.
+    pub fn is_measured(&self) -> bool {
+        self.rtt_us > 0
     }
 }
 
@@ -76,7 +89,8 @@ mod tests {
         far.read_exact(&mut [0; 1000])?;
         let sample = Sample::of(&far).expect("a measured connection");
         assert_eq!((sample.received, sample.retransmissions), (1000, 0));
-        assert!(sample.rtt_us > 0 && sample.rtt_min_us < 1_000_000);
+        assert!(sample.is_measured() && sample.rtt_min_us < 1_000_000);
+        assert_eq!((sample.unsent, sample.closed), (0, false));
         let before = Backlog::of(&near).expect("an answer");
         assert!(before.delivered > 0 && before.unsent == 0, "{before:?}");
         // Nobody reads: the window closes, and what is written then waits.
@@ -84,6 +98,24 @@ mod tests {
         while near.write(&[1; 64 << 10]).is_ok() {}
         let after = Backlog::of(&near).expect("an answer");
         assert!(after.delivered > before.delivered && after.unsent > 0, "{after:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_waits_and_what_is_over_shows() -> std::io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut near = TcpStream::connect(listener.local_addr()?)?;
+        let (mut far, _) = listener.accept()?;
+        near.set_nonblocking(true)?;
+        while near.write(&[1; 1 << 16]).is_ok() {}
+        assert!(Sample::of(&near).expect("an answer").unsent > 0);
+        near.set_nonblocking(false)?;
+        near.shutdown(std::net::Shutdown::Write)?;
+        std::io::copy(&mut far, &mut std::io::sink())?;
+        far.shutdown(std::net::Shutdown::Write)?;
+        near.read_to_end(&mut Vec::new())?;
+        let sample = Sample::of(&near).expect("an answer");
+        assert_eq!((sample.unsent, sample.closed), (0, true));
         Ok(())
     }
 }

@@ -60,6 +60,8 @@ pub struct Direction {
     /// Unit: bytes. The most that waits here.
     stage: usize,
     bulk: bool,
+    /// Whether it waits for the sender's next byte.
+    reading: bool,
     ended: bool,
     done: bool,
     bytes: u64,
@@ -75,6 +77,7 @@ impl Direction {
             waiting: Waiting::Nothing,
             stage: stage.bytes,
             bulk: false,
+            reading: false,
             ended: false,
             done: false,
             bytes: 0,
@@ -83,17 +86,31 @@ impl Direction {
         }
     }
 
-    /// Moves what can be moved now, and books it. Ready once the sender's end of stream has been passed on.
+    /// Whether the sender's stream has ended and is passed on.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether it waits for the sender's next byte, so that a sender that breaks is noticed here.
+    pub fn is_reading(&self) -> bool {
+        self.reading
+    }
+
+    /// Moves what can be moved now, and books it. Ready once the sender's stream has ended and its
+    /// last byte is passed on; the end itself is too, unless this is the flow's `last` direction.
     pub fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
+        last: bool,
         book: &Tally,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
         let before = self.bytes;
-        let outcome = if self.done { Poll::Ready(Ok(())) } else { self.turn(cx, from, to, desk) };
+        self.reading = false;
+        let outcome =
+            if self.done { Poll::Ready(Ok(())) } else { self.turn(cx, from, to, last, desk) };
         if self.bytes > before {
             book.add(self.bytes - before);
             let total = match self.from {
@@ -115,14 +132,17 @@ impl Direction {
         cx: &mut Context<'_>,
         from: &TcpStream,
         to: &TcpStream,
+        last: bool,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
         let mut moved = 0;
         loop {
             ready!(self.poll_write(cx, to, desk))?;
             if self.ended {
-                shutdown(to.as_raw_fd(), Shutdown::Write)
-                    .map_err(|errno| self.broken_far(errno.into()))?;
+                if !last {
+                    shutdown(to.as_raw_fd(), Shutdown::Write)
+                        .map_err(|errno| self.broken_far(errno.into()))?;
+                }
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
@@ -151,9 +171,13 @@ impl Direction {
         desk: &Desk,
     ) -> Poll<Result<usize, Broken>> {
         loop {
-            match ready!(from.poll_read_ready(cx)) {
-                Ok(()) => {}
-                Err(error) => return Poll::Ready(Err(self.broken_near(error))),
+            match from.poll_read_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.broken_near(error))),
+                Poll::Pending => {
+                    self.reading = true;
+                    return Poll::Pending;
+                }
             }
             let result =
                 if self.bulk { self.splice_in(from, to, desk) } else { self.copy(from, to, desk) };

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::load::Work;
 use crate::relays::Relay;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 /// What was done, and what it cost the relay.
@@ -35,29 +35,25 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub fn of(
-        down: &Costed,
-        up: &Costed,
-        connections: &Costed,
-        round_trip: Duration,
-        idle_flow_bytes: Option<f64>,
-    ) -> Self {
+    pub fn take_bulk(&mut self, down: &Costed, up: &Costed) {
         let per_gb = |costed: &Costed| {
             let gb = costed.work.bytes as f64 / 1e9;
             costed.processor.map(|time| time.as_secs_f64() / gb)
         };
-        Self {
-            down_gbit_per_s: Some(down.work.gbit_per_s()),
-            up_gbit_per_s: Some(up.work.gbit_per_s()),
-            down_cpu_s_per_gb: per_gb(down),
-            up_cpu_s_per_gb: per_gb(up),
-            connections_per_s: Some(connections.work.count_per_s()),
-            connection_cpu_us: connections
-                .processor
-                .map(|time| time.as_secs_f64() * 1e6 / connections.work.count as f64),
-            round_trip_us: Some(round_trip.as_secs_f64() * 1e6),
-            idle_flow_bytes,
-        }
+        self.down_gbit_per_s = Some(down.work.gbit_per_s());
+        self.up_gbit_per_s = Some(up.work.gbit_per_s());
+        self.down_cpu_s_per_gb = per_gb(down);
+        self.up_cpu_s_per_gb = per_gb(up);
+    }
+
+    pub fn take_connections(&mut self, connections: &Costed) {
+        let count = connections.work.count as f64;
+        self.connections_per_s = Some(connections.work.count_per_s());
+        self.connection_cpu_us = connections.processor.map(|time| time.as_secs_f64() * 1e6 / count);
+    }
+
+    pub fn take_round_trip(&mut self, round_trip: Duration) {
+        self.round_trip_us = Some(round_trip.as_secs_f64() * 1e6);
     }
 
     /// Keeps the better of each figure.
@@ -69,6 +65,17 @@ impl Figures {
                 (a, b) => a.or(b),
             };
         }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for column in COLUMNS {
+            if let Some(value) = (column.value)(self) {
+                write!(f, "{value:.0$} {1}  ", column.decimals, column.title)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -21,6 +21,30 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTING_THREADS: u32 = 4;
 const CONNECTING_AT_ONCE: usize = 16;
 
+/// What a relay is put to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    Bulk,
+    Pings,
+    Idle,
+    Connections,
+}
+
+impl Load {
+    /// In the order in which a relay gets them.
+    pub const ALL: [Self; 4] = [Self::Bulk, Self::Pings, Self::Idle, Self::Connections];
+
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "bulk" => Some(Self::Bulk),
+            "pings" => Some(Self::Pings),
+            "idle" => Some(Self::Idle),
+            "connections" => Some(Self::Connections),
+            _ => None,
+        }
+    }
+}
+
 /// Which way the bulk goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {

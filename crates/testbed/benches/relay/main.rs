@@ -1,4 +1,4 @@
-//! Relays side by side on one path: nothing, HAProxy, Envoy, midhopd.
+//! Relays side by side on one path: nothing, the least possible, HAProxy, Envoy, midhopd.
 //!
 //! Four namespaces joined by plain veth pairs (client – terminal – gateway – server), the relay on the
 //! gateway, all of them intercepting transparently where they can. Every round takes the relays in
@@ -10,11 +10,13 @@
 
 mod cost;
 mod figures;
+mod floor;
 mod load;
 mod path;
 mod relays;
 
 use figures::Figures;
+use load::{Direction, Load};
 use relays::Relay;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,8 +25,10 @@ use std::time::Duration;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const USAGE: &str = "\
-usage: relay [--seconds S] [--rounds N] [--flows N] [--idle N] [--relays a,b,…] [--out DIR]
-  relays: direct, haproxy, envoy, midhopd (those not installed are skipped, and it says so)
+usage: relay [--seconds S] [--rounds N] [--flows N] [--idle N] [--relays a,b,…] [--loads a,b,…]
+             [--out DIR]
+  loads: bulk, pings, idle, connections
+  relays: direct, floor, haproxy, envoy, midhopd (those not installed are skipped, and it says so)
   midhopd is taken from $MIDHOPD, else from PATH; Envoy from $ENVOY, else from PATH";
 
 struct Options {
@@ -33,10 +37,16 @@ struct Options {
     flows: u32,
     idle: u32,
     relays: Vec<Relay>,
+    loads: Vec<Load>,
     out: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(floor::FLAG) {
+        let Err(error) = floor::run(relays::RELAY_PORT) else { return ExitCode::SUCCESS };
+        eprintln!("error: {error}");
+        return ExitCode::FAILURE;
+    }
     let options = match options(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
         Ok(None) => {
@@ -66,6 +76,7 @@ fn options(
         flows: 4,
         idle: 10_000,
         relays: Relay::ALL.to_vec(),
+        loads: Load::ALL.to_vec(),
         out: None,
     };
     let mut arguments = arguments;
@@ -85,16 +96,21 @@ fn options(
             "--flows" => options.flows = number()?.max(1),
             "--idle" => options.idle = number()?,
             "--out" => options.out = Some(value.into()),
-            "--relays" => {
-                options.relays = value
-                    .split(',')
-                    .map(|name| Relay::named(name).ok_or_else(|| format!("no relay {name}")))
-                    .collect::<std::result::Result<_, _>>()?;
-            }
+            "--relays" => options.relays = named(&value, "relay", Relay::named)?,
+            "--loads" => options.loads = named(&value, "load", Load::named)?,
             _ => return Err(format!("unknown option {flag}")),
         }
     }
     Ok(Some(options))
+}
+
+/// Each of a list of names.
+fn named<T>(
+    list: &str,
+    kind: &str,
+    find: fn(&str) -> Option<T>,
+) -> std::result::Result<Vec<T>, String> {
+    list.split(',').map(|name| find(name).ok_or_else(|| format!("no {kind} {name}"))).collect()
 }
 
 fn run(mut options: Options) -> Result<()> {
@@ -116,10 +132,11 @@ fn run(mut options: Options) -> Result<()> {
     }
     for round in 1..=options.rounds {
         for (relay, best) in &mut figures {
-            eprintln!("round {round} of {}: {}", options.rounds, relay.name());
             // Memory at rest does not vary from round to round; once is enough.
             let idle = if round == 1 { options.idle } else { 0 };
-            best.keep_best(&measure(*relay, &options, idle)?);
+            let measured = measure(*relay, &options, idle)?;
+            eprintln!("round {round} of {}: {}: {measured}", options.rounds, relay.name());
+            best.keep_best(&measured);
         }
     }
     println!("{}", figures::table(&figures, options.flows, options.idle));
@@ -138,12 +155,28 @@ fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
     let server = load::Server::start(&path)?;
     // The first connection pays for what is set up lazily; it is nobody's figure.
     load::ping_pong(&path, 200)?;
-    let down = process.cost_of(|| load::bulk(&path, load::Direction::Down, options))?;
-    let up = process.cost_of(|| load::bulk(&path, load::Direction::Up, options))?;
-    let round_trip = load::ping_pong(&path, 20_000)?;
-    // Before the short connections, whose ports stay taken for a minute.
-    let memory = process.memory_per_flow(|| load::hold_idle(&path, idle))?;
-    let connections = process.cost_of(|| load::connections(&path, options.seconds))?;
+    let mut figures = Figures::default();
+    // The short connections come last: their ports stay taken for a minute.
+    let wanted = |load: &Load| options.loads.contains(load) && relay.takes(*load);
+    for load in Load::ALL.into_iter().filter(wanted) {
+        match load {
+            Load::Bulk => {
+                let down = process.cost_of(|| load::bulk(&path, Direction::Down, options))?;
+                let up = process.cost_of(|| load::bulk(&path, Direction::Up, options))?;
+                figures.take_bulk(&down, &up);
+            }
+            Load::Pings => figures.take_round_trip(load::ping_pong(&path, 20_000)?),
+            Load::Idle => {
+                figures.idle_flow_bytes =
+                    process.memory_per_flow(|| load::hold_idle(&path, idle))?;
+            }
+            Load::Connections => {
+                figures.take_connections(
+                    &process.cost_of(|| load::connections(&path, options.seconds))?,
+                );
+            }
+        }
+    }
     drop(server);
-    Ok(Figures::of(&down, &up, &connections, round_trip, memory))
+    Ok(figures)
 }

