@@ -3,12 +3,12 @@
 use crate::plan::{AxisPosition, Plan};
 use crate::spec::Spec;
 use crate::vary::{self, Axis, Case};
-use crate::{check, resolve};
+use crate::{check, files, resolve};
 use midhop_config::{ConfigError, Document, KeyPath, suggest, tree::Value};
 use midhop_path::orbit::Journeys;
 use midhop_units::Seed;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most plans one scenario may give.
 const PLANS_MAX: usize = 20_000;
@@ -18,6 +18,7 @@ const PLANS_MAX: usize = 20_000;
 pub struct Scenario {
     document: Document,
     axes: Vec<Axis>,
+    texts: BTreeMap<String, String>,
 }
 
 /// What a proxy would refuse in its table.
@@ -52,7 +53,7 @@ impl Scenario {
             }
         };
         document.take("vary");
-        Ok(Self { document, axes })
+        Ok(Self { document, axes, texts: BTreeMap::new() })
     }
 
     /// What is varied, in the order of the file.
@@ -112,6 +113,24 @@ impl Scenario {
         vary::apply(&mut self.document, &path, node)?;
         self.axes.retain(|axis| axis.name != key);
         Ok(())
+    }
+
+    /// The files that links of some cell take text from, as they are named in the scenario. Each is to
+    /// be handed over with [`Scenario::supply`] before plans are asked for.
+    ///
+    /// # Errors
+    /// As [`Scenario::plans`].
+    pub fn files(&self) -> Result<BTreeSet<String>, ConfigError> {
+        let mut names = BTreeSet::new();
+        for (document, _) in self.cells() {
+            names.extend(files::named(&document?).into_iter().map(|file| file.name));
+        }
+        Ok(names)
+    }
+
+    /// Hands over the text of the file that the scenario calls `name`.
+    pub fn supply(&mut self, name: &str, text: String) {
+        self.texts.insert(name.to_owned(), text);
     }
 
     /// The plans of all runs: cell after cell, the last axis fastest, and in each cell seed after seed.
@@ -192,6 +211,7 @@ impl Scenario {
                 .iter()
                 .flat_map(|case| &case.changes)
                 .try_for_each(|(path, node)| vary::apply(&mut document, path, node));
+            let changed = changed.and_then(|()| files::put(&mut document, &self.texts));
             (changed.map(|()| document), cell)
         })
     }

@@ -255,3 +255,39 @@ bytes = "1 MB"
     let text = serde_json::to_string(&plan).expect("text");
     assert_eq!(serde_json::from_str::<Plan>(&text).expect("a plan"), plan);
 }
+
+#[test]
+fn files_that_links_name_are_asked_for_and_put_in_their_place() {
+    const FILES: &str = r#"
+title = "files"
+duration = "10 s"
+
+[nodes]
+a = {}
+b = {}
+
+[links.ab]
+between = ["a", "b"]
+rate = { mahimahi_file = "lte.trace" }
+
+[vary]
+"links.ab.up" = [{ rate = "1 Mbit/s" }, { rate = { mahimahi_file = "up.trace" } }]
+"#;
+    let mut scenario = Scenario::parse("files.toml", FILES).expect("a scenario");
+    let names: Vec<String> = scenario.files().expect("names").into_iter().collect();
+    assert_eq!(names, ["lte.trace", "up.trace"]);
+    let error = scenario.plans().expect_err("they are not there").to_string();
+    assert!(error.contains("the file lte.trace has not been read"), "{error}");
+    scenario.supply("lte.trace", "1\n2\n3\n".to_owned());
+    scenario.supply("up.trace", "1\n2\nx\n".to_owned());
+    let error = scenario.plans().expect_err("one is wrong").to_string();
+    assert!(error.starts_with("files.toml:14:") && error.contains("line 3"), "{error}");
+    scenario.supply("up.trace", "10\n20\n".to_owned());
+    let plans = scenario.plans().unwrap_or_else(|error| panic!("{error}"));
+    let highest = |plan: &Plan| {
+        let link = &plan.links[0];
+        [&link.down, &link.up].map(|direction| direction.rate.highest().map(|r| r.bits_per_s()))
+    };
+    assert_eq!(highest(&plans[0]), [Some(12_032_000), Some(1_000_000)]);
+    assert_eq!(highest(&plans[1]), [Some(12_032_000), Some(1_203_200)]);
+}

@@ -47,6 +47,7 @@ mod flight;
 pub mod jitter;
 pub mod link;
 pub mod loss;
+pub mod mahimahi;
 pub mod orbit;
 pub mod outage;
 pub mod pie;

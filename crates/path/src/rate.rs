@@ -1,10 +1,11 @@
 //! How fast a link sends: without limit, constant, or in steps over time.
 
+use crate::mahimahi;
 use crate::resolve::{ResolveError, check_rate};
 use crate::trace::Trace;
 use crate::written::{self, Written};
-use midhop_units::Rate;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use midhop_units::{Duration, Rate};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::str::FromStr;
 
 const EXPECTED: &str = "a rate such as \"20 Mbit/s\", \"unlimited\", or a table such as \
@@ -62,11 +63,41 @@ impl FromStr for LinkRate {
     }
 }
 
+/// The table form as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateTable {
+    #[serde(default)]
+    trace: Option<Vec<(Duration, Rate)>>,
+    #[serde(default)]
+    repeat: Option<Duration>,
+    /// The text of a trace, see [`mahimahi`].
+    #[serde(default)]
+    mahimahi: Option<String>,
+    /// A file with it, which whoever reads the scenario puts into `mahimahi`.
+    #[serde(default)]
+    mahimahi_file: Option<String>,
+}
+
 impl Written for LinkRate {
     const EXPECTED: &'static str = EXPECTED;
 
     fn from_table<'de, D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
-        Trace::deserialize(table).map(Self::Trace)
+        let table = RateTable::deserialize(table)?;
+        match table {
+            RateTable { mahimahi: Some(text), mahimahi_file: _, trace: None, repeat: None } => {
+                mahimahi::read(&text).map(Self::Trace).map_err(de::Error::custom)
+            }
+            RateTable { mahimahi_file: Some(file), mahimahi: None, .. } => {
+                let message = "has not been read; only commands that read scenarios do that";
+                Err(de::Error::custom(format!("the file {file} {message}")))
+            }
+            RateTable { mahimahi: None, trace: Some(steps), repeat, .. } => {
+                Ok(Self::Trace(Trace { steps, repeat }))
+            }
+            RateTable { mahimahi: None, trace: None, .. } => Err(de::Error::missing_field("trace")),
+            _ => Err(de::Error::custom("a trace of Mahimahi stands alone, without `trace`")),
+        }
     }
 }
 

@@ -75,12 +75,27 @@ impl ScenarioArguments {
         for assignment in self.set.iter().chain(more) {
             scenario.set(assignment).map_err(Failure::from)?;
         }
+        supply_files(&mut scenario, &self.file)?;
         let plans = runnable_plans(&scenario)?;
         if plans.is_empty() {
             return Err(Failure::usage(format!("{name} gives nothing to run")).into());
         }
         Ok(plans)
     }
+}
+
+/// Reads the files that a scenario names, which lie beside its own.
+pub fn supply_files(scenario: &mut Scenario, own: &Path) -> Result<(), Failure> {
+    let directory = own.parent().unwrap_or(Path::new("."));
+    for name in scenario.files()? {
+        let file = directory.join(&name);
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            Failure::usage(format!("cannot read {}: {error}", file.display()))
+                .hint(format!("{} names it; paths count from where the scenario is", own.display()))
+        })?;
+        scenario.supply(&name, text);
+    }
+    Ok(())
 }
 
 /// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.

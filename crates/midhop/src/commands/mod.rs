@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod lab;
 pub mod meter;
+pub mod orbit;
 mod output;
 mod records;
 pub mod report;
@@ -21,6 +22,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Run scenarios in virtual time
     Sim(sim::Sim),
+    /// Constellations: passes over a place, ways between two places over time, traces of them
+    Orbit(orbit::Orbit),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
     Report(report::Report),
 }
@@ -33,6 +36,7 @@ impl Command {
             Self::Meter(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Sim(command) => command.run(),
+            Self::Orbit(command) => command.run(),
             Self::Report(command) => command.run(),
         }
     }

@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// Keep a satellite until it sinks below the mask, then take the highest: the fewest handovers.
+    /// Keep a satellite until it sinks below the mask, then take the one with the quickest way to the
+    /// other end: few handovers.
     #[default]
     Keep,
-    /// Always the highest: the strongest signal.
+    /// Always the highest: the strongest signal. Where climbing and sinking satellites mix, as in a
+    /// delta, the two ends may so get satellites that are near each other and far apart in the grid.
     Highest,
     /// Always the quickest way from end to end.
     Shortest,
@@ -117,7 +119,7 @@ impl<'c> Chooser<'c> {
     }
 
     fn best(&self, sky: &Sky<'_>, [first, last]: [&[Sighting]; 2]) -> Option<Way> {
-        if self.choice == Choice::Shortest {
+        if self.choice != Choice::Highest {
             return sky.quickest(first, last);
         }
         if !self.constellation.has_isls() {

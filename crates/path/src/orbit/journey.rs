@@ -152,6 +152,41 @@ pub(crate) fn follow(
     journey
 }
 
+/// Follows ways that somebody else has chosen, each from its moment on, in the order of time. A way
+/// that does not work at its moment counts as none.
+pub(crate) fn replay(
+    chooser: &Chooser<'_>,
+    ways: &[(Duration, Option<Way>)],
+    duration: Duration,
+    step: Duration,
+) -> Journey {
+    let at = |moment: Duration| {
+        let way = ways.partition_point(|(from, _)| *from <= moment);
+        let way = ways[..way].last().and_then(|(_, way)| way.clone())?;
+        let delay = chooser.sky(moment).delay(&way, &chooser.stations)?;
+        Some((way, delay))
+    };
+    let mut moments: Vec<Duration> = ways.iter().map(|(from, _)| *from).collect();
+    moments.extend((0..=duration.as_ns() / step.as_ns()).map(|number| step * number));
+    moments.push(duration);
+    moments.retain(|moment| *moment <= duration);
+    moments.sort();
+    moments.dedup();
+    let first = at(Duration::ZERO).map(|(way, _)| way);
+    let mut way = first.clone();
+    let mut journey = Journey { duration, first, handovers: Vec::new(), samples: Vec::new() };
+    for moment in moments {
+        let now = at(moment);
+        let (new, delay) = (now.as_ref().map(|now| now.0.clone()), now.map(|now| now.1));
+        if new != way {
+            note(chooser, &mut journey, moment, way, new.clone());
+            way = new;
+        }
+        sample(&mut journey, moment, delay);
+    }
+    journey
+}
+
 /// Finds and notes the changes after `begin` up to `end`; gives the way at `end`.
 fn changes(
     chooser: &Chooser<'_>,

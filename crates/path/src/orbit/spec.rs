@@ -6,7 +6,7 @@ use crate::orbit::earth::Site;
 use crate::orbit::journey::{self, Journey};
 use crate::orbit::profile::Part;
 use crate::orbit::refusal::{OrbitError, check_latitudes, why_apart};
-use crate::orbit::sky::Station;
+use crate::orbit::sky::{Station, Way};
 use crate::orbit::written::ConstellationSpec;
 use crate::resolve::{DELAY_MAX, ResolveError, check_time, check_time_in};
 use midhop_units::Duration;
@@ -151,18 +151,32 @@ impl OrbitPlan {
         duration: Duration,
         progress: &mut dyn FnMut(Duration),
     ) -> Result<Journey, OrbitError> {
-        let sites = [self.from, self.to];
-        let chooser = Chooser {
-            constellation,
-            stations: [0, 1].map(|end| Station::new(&sites[end], constellation)),
-            choice: self.choice,
-            slots: self.every.zip(self.first).map(|(every, first)| Slots { every, first }),
-            start: self.start,
-        };
-        let journey = journey::follow(&chooser, duration, self.step, progress);
+        let journey = journey::follow(&self.chooser(constellation), duration, self.step, progress);
         if journey.connects() {
             return Ok(journey);
         }
+        let sites = [self.from, self.to];
         Err(why_apart(constellation, &sites, self.start, duration, self.step))
+    }
+
+    /// Follows ways that another program has chosen, each from a moment of the run on, instead of
+    /// choosing them. Where such a way does not work, there is none.
+    pub fn replay(
+        &self,
+        constellation: &Constellation,
+        ways: &[(Duration, Option<Way>)],
+        duration: Duration,
+    ) -> Journey {
+        journey::replay(&self.chooser(constellation), ways, duration, self.step)
+    }
+
+    fn chooser<'c>(&self, constellation: &'c Constellation) -> Chooser<'c> {
+        Chooser {
+            constellation,
+            stations: [self.from, self.to].map(|site| Station::new(&site, constellation)),
+            choice: self.choice,
+            slots: self.every.zip(self.first).map(|(every, first)| Slots { every, first }),
+            start: self.start,
+        }
     }
 }

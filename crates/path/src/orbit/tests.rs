@@ -271,7 +271,7 @@ fn choices_differ_as_they_say() {
 
 #[test]
 fn slots_change_satellites_at_their_moments_only() {
-    let journey = follow(&between("starlink-1", GERMANY, [50.1, 8.7]), 75).expect("a journey");
+    let journey = follow(&between("starlink-1", GERMANY, [50.1, 8.7]), 240).expect("a journey");
     assert!(!journey.handovers.is_empty());
     for handover in &journey.handovers {
         let since_first = handover.at.as_ns() as i64 - 12_000_000_000;
@@ -315,6 +315,22 @@ fn elements_are_seen_from_the_ellipsoid() {
     // The elements are of 2000 day 179.78495062, 18:50:19.733568 on 27 June.
     let then = constellation.position(0, 18_580.266_432).expect("a place");
     assert!(later.position(0, 0.0).expect("a place").distance(then) < 0.001);
+}
+
+#[test]
+fn ways_chosen_elsewhere_are_replayed() {
+    let (plan, iridium) = between("iridium", GERMANY, NEW_YORK).resolve().expect("an orbit");
+    let duration = Duration::from_s(300);
+    let own = plan.follow(&iridium, duration, &mut |_| {}).expect("a journey");
+    let first = std::iter::once((Duration::ZERO, own.first.clone()));
+    let later = own.handovers.iter().map(|handover| (handover.at, handover.after.clone()));
+    let ways: Vec<_> = first.chain(later).collect();
+    assert!(ways.len() > 1, "nothing changes");
+    assert_eq!(plan.replay(&iridium, &ways, duration), own);
+    // A way that cannot be is a gap.
+    let nonsense = Way { satellites: vec![0, 40] };
+    let replayed = plan.replay(&iridium, &[(Duration::ZERO, Some(nonsense))], duration);
+    assert_eq!(replayed.gaps(), [(Duration::ZERO, duration)]);
 }
 
 #[test]

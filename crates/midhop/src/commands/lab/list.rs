@@ -1,6 +1,8 @@
 //! `midhop lab list`.
 
+use super::supply_files;
 use crate::commands::output;
+use crate::failure::Failure;
 use midhop_experiment::Scenario;
 use midhop_path::presets;
 use midhop_testbed::state;
@@ -67,7 +69,12 @@ fn summary(file: &Path) -> String {
         Ok(text) => text,
         Err(error) => return format!("cannot be read: {error}"),
     };
-    let plans = Scenario::parse(&file.display().to_string(), &text).and_then(|it| it.plans());
+    let plans = Scenario::parse(&file.display().to_string(), &text)
+        .map_err(Failure::from)
+        .and_then(|mut scenario| {
+            supply_files(&mut scenario, file)?;
+            Ok(scenario.plans()?)
+        });
     match plans {
         Ok(plans) => {
             let title = plans.first().map_or("", |plan| plan.title.as_str());

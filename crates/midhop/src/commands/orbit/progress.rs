@@ -1,0 +1,43 @@
+//! A bar on standard error for what takes more than a moment.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Whoever waits less needs no bar.
+const SHOWN_AFTER: Duration = Duration::from_secs(2);
+
+/// How much of a time span has been computed.
+pub struct Progress {
+    span: midhop_units::Duration,
+    since: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Nothing of `span` is computed yet.
+    pub fn new(span: midhop_units::Duration) -> Self {
+        Self { span, since: Instant::now(), bar: None }
+    }
+
+    /// So much is.
+    pub fn reached(&mut self, at: midhop_units::Duration) {
+        if self.bar.is_none() && self.since.elapsed() >= SHOWN_AFTER {
+            let bar = ProgressBar::new(self.span.as_ns());
+            let style =
+                ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed} gone, {eta} left");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            self.bar = Some(bar);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(at.as_ns());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

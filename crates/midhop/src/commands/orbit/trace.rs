@@ -1,0 +1,133 @@
+//! `midhop orbit trace`.
+
+use super::route::Followed;
+use crate::failure::Failure;
+use clap::ValueEnum;
+use midhop_experiment::spec::{NodeSpec, Spec, TransferSpec};
+use midhop_path::LinkSpec;
+use midhop_path::orbit::{Journey, OrbitPlan, Part};
+use midhop_path::rate::LinkRate;
+use midhop_units::{Duration, Rate, Seed};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+/// Arguments of `midhop orbit trace`.
+#[derive(Debug, clap::Args)]
+pub struct Trace {
+    #[command(flatten)]
+    followed: Followed,
+    /// What to write
+    #[arg(long, value_name = "FORM", default_value = "link")]
+    form: Form,
+    /// The rate of the links in the scenario
+    #[arg(long, value_name = "RATE", default_value = "20Mbit/s")]
+    rate: Rate,
+    /// Write to a file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A scenario of user and gateway with one link
+    Link,
+    /// A scenario with the first and the last satellite as nodes, and three links
+    Hops,
+    /// A line per sample: seconds, nanoseconds of user link, ISLs and feeder link
+    Csv,
+}
+
+impl Trace {
+    /// The trace in the form asked for.
+    pub fn run(self) -> anyhow::Result<String> {
+        let (plan, _, journey) = self.followed.follow()?;
+        let text = match self.form {
+            Form::Csv => csv(&journey),
+            Form::Link => scenario(&plan, &journey, self.rate, &[("orbit", Part::Whole)])?,
+            Form::Hops => {
+                let parts = [("user", Part::User), ("isl", Part::Isl), ("feeder", Part::Feeder)];
+                scenario(&plan, &journey, self.rate, &parts)?
+            }
+        };
+        let Some(out) = &self.out else { return Ok(text) };
+        fs::write(out, text)
+            .map_err(|error| Failure::run(format!("cannot write {}: {error}", out.display())))?;
+        eprintln!("wrote {}", out.display());
+        Ok(String::new())
+    }
+}
+
+fn csv(journey: &Journey) -> String {
+    let mut text = "time_s,user_ns,isl_ns,feeder_ns\n".to_owned();
+    for (time, delay) in &journey.samples {
+        let _ = match delay {
+            Some(delay) => writeln!(
+                text,
+                "{:.3},{},{},{}",
+                time.as_s_f64(),
+                delay.user.as_ns(),
+                delay.isl.as_ns(),
+                delay.feeder.as_ns()
+            ),
+            None => writeln!(text, "{:.3},,,", time.as_s_f64()),
+        };
+    }
+    text
+}
+
+/// A scenario whose links are the parts of the way, one behind the other.
+fn scenario(
+    plan: &OrbitPlan,
+    journey: &Journey,
+    rate: Rate,
+    parts: &[(&str, Part)],
+) -> anyhow::Result<String> {
+    let inner = ["first-satellite", "last-satellite"];
+    let mut nodes = vec!["user"];
+    nodes.extend(&inner[..parts.len() - 1]);
+    nodes.push("gateway");
+    let links = parts.iter().zip(nodes.windows(2)).map(|((name, part), ends)| {
+        let link = LinkSpec {
+            between: [ends[0].to_owned(), ends[1].to_owned()],
+            rate: Some(LinkRate::Constant(rate)),
+            delay: Some(journey.delay(*part)),
+            outages: Some(journey.outages(*part, plan.interruption, plan.hold)),
+            ..LinkSpec::default()
+        };
+        ((*name).to_owned(), link)
+    });
+    let download = TransferSpec {
+        from: "gateway".to_owned(),
+        to: "user".to_owned(),
+        objects: None,
+        bytes: None,
+        seconds: Some((journey.duration.as_s_f64() - 1.0).max(0.1)),
+        flows: None,
+        connections: None,
+        parallel: None,
+        congestion: None,
+        start: Duration::ZERO,
+        opens: Default::default(),
+        family: Default::default(),
+    };
+    let spec = Spec {
+        title: format!("{}: {} to {}", plan.constellation, plan.from, plan.to),
+        duration: journey.duration,
+        seeds: 1,
+        seed: Seed(1),
+        nodes: nodes.iter().map(|name| ((*name).to_owned(), NodeSpec::default())).collect(),
+        links: links.collect(),
+        peps: BTreeMap::new(),
+        traffic: BTreeMap::new(),
+        transfers: BTreeMap::from([("download".to_owned(), download)]),
+        run: None,
+    };
+    let mut text = format!(
+        "# The way over {} as `midhop orbit trace` computed it, from {} of its time on.\n",
+        plan.constellation, plan.start
+    );
+    text.push_str(&toml::to_string(&spec)?);
+    Ok(text)
+}
