@@ -78,6 +78,12 @@ impl Algorithm {
         matches!(self, Self::Hybla | Self::HyblaLinux | Self::Westwood | Self::Vegas)
     }
 
+    /// Whether a transport under it paces without being told to: the law is a rate, or, as with our
+    /// Hybla, the program asks the kernel for it.
+    pub const fn paces(self) -> bool {
+        matches!(self, Self::Bbr | Self::BbrV3 | Self::Vivace | Self::KnownRate | Self::Hybla)
+    }
+
     /// Whether a kernel's sockets can use it, be it with a program of ours; if not, it exists in
     /// simulations only.
     pub const fn runs_in_kernel(self) -> bool {

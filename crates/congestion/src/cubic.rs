@@ -2,9 +2,9 @@
 //!
 //! Source: RFC 9438, integers throughout. Multiplicative decrease from the window, not from what is in
 //! flight (§4.6 allows it: a window that is not used does not grow). Linux' CUBIC is the same curve
-//! (β 717/1024, C 410/1024); two of its habits are taken over: before the first loss the window grows
-//! by a twentieth per round at least, as it has no maximum to aim at, and its slow start is HyStart
-//! where RFC 9438 §4.10 would rather have HyStart++.
+//! (β 717/1024, C 410/1024); two of its habits are taken over: while the window has no maximum to aim
+//! at, before the first loss and after a timeout, it grows by a twentieth per round at least, and its
+//! slow start is HyStart where RFC 9438 §4.10 would rather have HyStart++.
 
 mod law;
 
@@ -49,7 +49,7 @@ impl Epoch {
 #[derive(Debug, Clone, Copy, Default)]
 struct Memory {
     epoch: Option<Epoch>,
-    /// W_max; zero before the first loss.
+    /// W_max; zero before the first loss and after a timeout.
     maximum_q20: u64,
     /// cwnd_prior: the window before the last reduction.
     prior_q20: u64,
@@ -178,6 +178,8 @@ impl CongestionControl for Cubic {
     fn on_rto(&mut self, _rto: &Rto) {
         let threshold = self.fall();
         self.memory.afresh = true;
+        // What the window was before says nothing of the path after a timeout.
+        self.memory.maximum_q20 = 0;
         self.window.reduce(1, threshold);
         self.start.on_rto();
     }

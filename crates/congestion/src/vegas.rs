@@ -150,10 +150,8 @@ impl Segmented for Vegas {
 
 impl CongestionControl for Vegas {
     fn on_established(&mut self, established: &Established) {
+        // Not for the base: a handshake's segments take less time on a slow link than data will.
         self.window.establish(established);
-        if let Some(rtt) = established.rtt {
-            self.base_us = us(rtt).saturating_add(1);
-        }
     }
 
     fn on_ack(&mut self, ack: &Ack) {

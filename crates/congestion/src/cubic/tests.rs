@@ -108,6 +108,7 @@ fn after_a_timeout_the_curve_begins_at_the_threshold() {
     cubic.on_ack(&Ack { phase: Phase::Loss, ..ack(1, 500 * MSS) });
     let epoch = cubic.memory.epoch.expect("avoidance");
     assert_eq!((epoch.period_q16, epoch.origin_q20), (0, 490 << 20));
+    assert_eq!(cubic.memory.maximum_q20, 0, "a loss now is no reason to make room");
 }
 
 #[test]
