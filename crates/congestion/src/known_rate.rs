@@ -93,13 +93,9 @@ impl MinRtt {
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
     number: u64,
-    /// `None` in a round that began before the sender did.
-    started: Option<Instant>,
     rtt_min: Option<Duration>,
     acked: u64,
     lost: u64,
-    /// Whether the application ran out of data.
-    app_limited: bool,
     rate_max: Rate,
     /// Whether what was sent in it was sent at the present rate.
     settled: bool,
@@ -152,14 +148,9 @@ impl KnownRate {
         self.ceiling.map_or(share, |ceiling| ceiling.min(share))
     }
 
-    /// A segment with its headers. Unit: bytes.
-    fn segment(&self) -> u64 {
-        self.mss.saturating_add(self.settings.overhead.get())
-    }
-
     /// The payload that a rate with headers carries.
     fn payload(&self, rate: Rate) -> Rate {
-        part(rate, self.mss, self.segment())
+        part(rate, self.mss, self.mss + self.settings.overhead.get())
     }
 
     fn measure(&mut self, ack: &Ack) {
@@ -175,16 +166,16 @@ impl KnownRate {
         self.round.rtt_min = Some(self.round.rtt_min.map_or(rtt, |min| min.min(rtt)));
     }
 
-    /// A round is over: how much of its share does the flow use?
-    fn claim(&mut self, now: Instant) {
-        if !self.round.app_limited {
-            return self.place.stay_busy();
+    fn claim(&mut self, ack: &Ack) {
+        if !ack.app_limited {
+            self.place.be_busy();
+        } else if ack.in_flight == Bytes::ZERO {
+            self.place.be_silent();
+        } else {
+            let used = ack.delivery_rate.unwrap_or(Rate::ZERO);
+            let headers = self.mss + self.settings.overhead.get();
+            self.place.be_modest(part(used, headers, self.mss));
         }
-        let Some(started) = self.round.started else { return };
-        let lasted = now.saturating_since(started);
-        let sent = Bytes::new(self.round.acked.saturating_add(self.round.lost));
-        let used = part(Rate::of(sent, lasted), self.segment(), self.mss);
-        self.place.use_of(used, self.rate());
     }
 
     /// A round is over: does the leg carry what was said of it?
@@ -200,7 +191,8 @@ impl KnownRate {
         if queue > self.settings.queue_max || too_lossy {
             // A round that was sent before the last answer says nothing of it.
             if settled && rate_max > Rate::ZERO {
-                let delivered = part(rate_max, self.segment(), self.mss);
+                let headers = self.mss + self.settings.overhead.get();
+                let delivered = part(rate_max, headers, self.mss);
                 let retreat = part(delivered, RETREAT_PERCENT, 100).min(self.rate());
                 self.ceiling = Some(retreat.max(part(share, 1, RETREAT_MAX)));
                 self.round.settled = false;
@@ -236,15 +228,11 @@ impl CongestionControl for KnownRate {
         self.timed_out = false;
         if ack.round != self.round.number {
             self.judge();
-            self.claim(ack.now);
-            let (settled, started) = (self.round.settled, Some(ack.now));
-            self.round = Round { number: ack.round, started, settled, ..Round::default() };
+            let settled = self.round.settled;
+            self.round = Round { number: ack.round, settled, ..Round::default() };
         }
         self.measure(ack);
-        self.round.app_limited |= ack.sample.is_some_and(|sample| sample.is_app_limited);
-        if ack.in_flight == Bytes::ZERO {
-            self.place.be_silent();
-        }
+        self.claim(ack);
         self.round.acked = self.round.acked.saturating_add(ack.acked.get());
         self.round.rate_max = self.round.rate_max.max(ack.delivery_rate.unwrap_or(Rate::ZERO));
     }
@@ -278,8 +266,6 @@ impl CongestionControl for KnownRate {
 
     fn on_restart(&mut self, _restart: &Restart) {
         self.place.be_busy();
-        // What arrives in this round was not sent in the one before.
-        self.round.started = None;
     }
 
     fn window(&self) -> Bytes {

@@ -133,6 +133,56 @@ impl Scenario {
         self.texts.insert(name.to_owned(), text);
     }
 
+    /// Varies something from outside, as the option `--vary KEY=VALUE,VALUE…` does: the last axis from
+    /// then on, which replaces one of that name. Of an axis of named cases, the values may be some of
+    /// its labels; then only those are left. Commas inside quotes and brackets part nothing.
+    ///
+    /// # Errors
+    /// When there is no `=`, a value is missing or there twice, or the key is none.
+    pub fn vary(&mut self, assignment: &str) -> Result<(), ConfigError> {
+        const EXAMPLE: &str = "write it as --vary links.satellite.down.loss=0,0.001,0.01";
+        let fault = |document: &Document, message: String| {
+            document.option_fault("--vary", assignment, message, Some(EXAMPLE))
+        };
+        let Some((key, values)) = assignment.split_once('=') else {
+            return Err(fault(&self.document, "no values are given".to_owned()));
+        };
+        let (key, values) = (key.trim(), split_values(values));
+        if values.iter().any(String::is_empty) {
+            return Err(fault(&self.document, "a value is empty".to_owned()));
+        }
+        if let Some(twice) = (1..values.len()).find(|&at| values[..at].contains(&values[at])) {
+            return Err(fault(&self.document, format!("`{}` is there twice", values[twice])));
+        }
+        if let Some(axis) = self.axes.iter_mut().find(|axis| axis.name == key) {
+            let named: Option<Vec<Case>> = values
+                .iter()
+                .map(|value| axis.cases.iter().find(|case| case.label == *value).cloned())
+                .collect();
+            if let Some(cases) = named {
+                axis.cases = cases;
+                return Ok(());
+            }
+        }
+        let array = |values: &[String]| format!("{key:?} = [{}]", values.join(", "));
+        // What is no TOML is a string, so that `rate=5 Mbit/s,20 Mbit/s` needs no quotes.
+        let written: Vec<String> = values
+            .iter()
+            .map(|value| match self.document.clone().add_text("--vary", &format!("v = {value}")) {
+                Ok(_) => value.clone(),
+                Err(_) => format!("{value:?}"),
+            })
+            .collect();
+        let table = self.document.add_text("--vary", &array(&written))?;
+        let Some(entry) = table.entries().first() else {
+            return Err(fault(&self.document, "there is no key".to_owned()));
+        };
+        let axis = Axis::read(&self.document, entry)?;
+        self.axes.retain(|known| known.name != axis.name);
+        self.axes.push(axis);
+        Ok(())
+    }
+
     /// The plans of all runs: cell after cell, the last axis fastest, and in each cell seed after seed.
     ///
     /// # Errors
@@ -215,6 +265,28 @@ impl Scenario {
             (changed.map(|()| document), cell)
         })
     }
+}
+
+/// The values between the commas that are in no quotes and no brackets.
+fn split_values(text: &str) -> Vec<String> {
+    let (mut values, mut depth, mut quote) = (vec![String::new()], 0u32, None);
+    for letter in text.chars() {
+        match (quote, letter) {
+            (None, ',') if depth == 0 => {
+                values.push(String::new());
+                continue;
+            }
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth = depth.saturating_sub(1),
+            (None, '"' | '\'') => quote = Some(letter),
+            (Some(open), _) if open == letter => quote = None,
+            _ => {}
+        }
+        if let Some(value) = values.last_mut() {
+            value.push(letter);
+        }
+    }
+    values.iter().map(|value| value.trim().to_owned()).collect()
 }
 
 const EXAMPLE: &str = "write it as --set links.satellite.down.rate=\"20 Mbit/s\"";

@@ -1,6 +1,7 @@
 //! Records as tables, plots and a self-contained HTML page.
 //!
-//! [`table`] is for eyes in a terminal, [`csv`] and [`json`] are for programs, [`html`] is one file
+//! [`table`] is for eyes in a terminal, [`csv`] and [`json`] are for programs, as are
+//! [`runs`] and [`cells`], which are columns for CSV and Parquet; [`html`] is one file
 //! that opens without a network.
 //!
 //! Invariants: nothing is invented. A transfer that did not finish shows a bound; a run that is
@@ -9,6 +10,7 @@
 //! stripped of control characters before it enters a terminal. The crate reads and writes no files.
 
 mod axes;
+mod columns;
 mod curves;
 mod date;
 mod downsample;
@@ -18,13 +20,15 @@ mod figures;
 mod machine;
 mod number;
 mod page;
+mod parquet_file;
 mod runs;
 mod stats;
 mod summary;
 mod terminal;
 
-pub use machine::{WriteError, csv, json};
+pub use columns::{Column, Columns, Values};
+pub use machine::{WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
-pub use stats::Estimate;
-pub use summary::{Row, rows};
+pub use stats::{Estimate, LEVEL};
+pub use summary::{Row, rows, rows_at};
 pub use terminal::{table, table_in};

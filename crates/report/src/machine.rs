@@ -1,8 +1,10 @@
-//! The figures for programs: one CSV line per run and transfer, or JSON with the means too.
+//! The figures for programs: columns per run and per cell, or JSON with both.
 
 use crate::axes::Axes;
-use crate::summary::{faults, proxy_retransmissions, retransmissions, rows};
-use midhop_experiment::record::Record;
+use crate::columns::{Columns, Values};
+use crate::stats::Estimate;
+use crate::summary::{Row, faults, proxy_retransmissions, retransmissions, rows, rows_at};
+use midhop_experiment::record::{LimitResult, Record, TransferResult};
 use serde_json::{Value, json};
 
 /// Why records could not be written for a program.
@@ -15,6 +17,9 @@ pub enum WriteError {
     /// The JSON writer refused.
     #[error("cannot write the figures as JSON")]
     Json(#[from] serde_json::Error),
+    /// The Parquet writer refused.
+    #[error("cannot write the table as Parquet")]
+    Parquet(#[from] parquet::errors::ParquetError),
     /// The CSV writer gave bytes that are no text.
     #[error("the CSV text is not UTF-8")]
     Utf8(#[from] std::string::FromUtf8Error),
@@ -26,60 +31,91 @@ pub enum WriteError {
 /// # Errors
 /// When the writer refuses, which text does not make it do.
 pub fn csv(records: &[Record]) -> Result<String, WriteError> {
-    let axes = Axes::of(records);
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let mut header = vec!["title".to_owned(), "seed".to_owned()];
-    header.extend(axes.0.iter().map(|axis| format!("cell.{}", axis.key)));
-    header.extend(
-        [
-            "transfer",
-            "complete",
-            "valid",
-            "bytes",
-            "goodput_mbit_per_s",
-            "time_s",
-            "efficiency",
-            "limit_goodput_mbit_per_s",
-            "limit_time_s",
-            "retransmissions",
-            "proxy_retransmissions",
-            "flows",
-            "objects",
-            "faults",
-        ]
-        .map(str::to_owned),
-    );
-    writer.write_record(&header)?;
-    for record in records {
-        for transfer in &record.transfers {
-            let faults = faults(record, transfer);
-            let limit = transfer.limit.as_ref();
-            let optional = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
-            let mut line = vec![record.title.clone(), record.seed.to_string()];
-            line.extend(
-                axes.0.iter().map(|axis| record.cell.get(&axis.key).cloned().unwrap_or_default()),
-            );
-            line.extend([
-                transfer.name.clone(),
-                transfer.complete.to_string(),
-                faults.is_empty().to_string(),
-                transfer.bytes.get().to_string(),
-                transfer.goodput.mbit_per_s().to_string(),
-                transfer.took.as_s_f64().to_string(),
-                optional(limit.map(|limit| limit.efficiency)),
-                optional(limit.map(|limit| limit.goodput.mbit_per_s())),
-                optional(limit.map(|limit| limit.time.as_s_f64())),
-                retransmissions(transfer).to_string(),
-                proxy_retransmissions(record).map_or_else(String::new, |count| count.to_string()),
-                transfer.flows.len().to_string(),
-                transfer.objects.len().to_string(),
-                faults.join("; "),
-            ]);
-            writer.write_record(&line)?;
-        }
+    runs(records).csv()
+}
+
+/// One row per run and transfer, nothing averaged; units are in the names. Each `vary` axis is a column
+/// `cell.<axis>`.
+pub fn runs(records: &[Record]) -> Columns {
+    let all: Vec<(&Record, &TransferResult)> = records
+        .iter()
+        .flat_map(|record| record.transfers.iter().map(move |transfer| (record, transfer)))
+        .collect();
+    let text = |value: &dyn Fn(&Record, &TransferResult) -> String| {
+        Values::Text(all.iter().map(|(record, transfer)| Some(value(record, transfer))).collect())
+    };
+    let number = |value: &dyn Fn(&TransferResult) -> Option<f64>| {
+        Values::Number(all.iter().map(|(_, transfer)| value(transfer)).collect())
+    };
+    let count = |value: &dyn Fn(&Record, &TransferResult) -> Option<u64>| {
+        Values::Count(all.iter().map(|(record, transfer)| value(record, transfer)).collect())
+    };
+    let flag = |value: &dyn Fn(&Record, &TransferResult) -> bool| {
+        Values::Flag(all.iter().map(|(record, transfer)| value(record, transfer)).collect())
+    };
+    let limit = |value: &dyn Fn(&LimitResult) -> f64| {
+        number(&|transfer| transfer.limit.as_ref().map(value))
+    };
+    let mut columns = Columns::default();
+    columns.push("title", text(&|record, _| record.title.clone()));
+    columns.push("seed", count(&|record, _| Some(record.seed.0)));
+    for axis in &Axes::of(records).0 {
+        let label = |(record, _): &(&Record, _)| record.cell.get(&axis.key).cloned();
+        let labels = all.iter().map(label).collect();
+        columns.push_labels(format!("cell.{}", axis.key), labels);
     }
-    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
-    Ok(String::from_utf8(bytes)?)
+    columns.push("transfer", text(&|_, transfer| transfer.name.clone()));
+    columns.push("complete", flag(&|_, transfer| transfer.complete));
+    columns.push("valid", flag(&|record, transfer| faults(record, transfer).is_empty()));
+    columns.push("bytes", count(&|_, transfer| Some(transfer.bytes.get())));
+    columns.push("goodput_mbit_per_s", number(&|transfer| Some(transfer.goodput.mbit_per_s())));
+    columns.push("time_s", number(&|transfer| Some(transfer.took.as_s_f64())));
+    columns.push("efficiency", limit(&|limit| limit.efficiency));
+    columns.push("limit_goodput_mbit_per_s", limit(&|limit| limit.goodput.mbit_per_s()));
+    columns.push("limit_time_s", limit(&|limit| limit.time.as_s_f64()));
+    columns.push("retransmissions", count(&|_, transfer| Some(retransmissions(transfer))));
+    columns.push("proxy_retransmissions", count(&|record, _| proxy_retransmissions(record)));
+    columns.push("flows", count(&|_, transfer| Some(transfer.flows.len() as u64)));
+    columns.push("objects", count(&|_, transfer| Some(transfer.objects.len() as u64)));
+    columns.push("faults", text(&|record, transfer| faults(record, transfer).join("; ")));
+    columns
+}
+
+/// One row per cell and transfer: means over seeds, and around them intervals at a confidence of
+/// `level` (0.95, 0.98). The half-width of an interval is null for a single run.
+pub fn cells(records: &[Record], level: f64) -> Columns {
+    let rows = rows_at(records, level);
+    let count = |value: &dyn Fn(&Row) -> usize| {
+        Values::Count(rows.iter().map(|row| Some(value(row) as u64)).collect())
+    };
+    let mut columns = Columns::default();
+    for axis in &Axes::of(records).0 {
+        let labels = rows.iter().map(|row| row.cell.get(&axis.key).cloned()).collect();
+        columns.push_labels(format!("cell.{}", axis.key), labels);
+    }
+    let names = rows.iter().map(|row| Some(row.transfer.clone())).collect();
+    columns.push("transfer", Values::Text(names));
+    columns.push("runs", count(&|row| row.seeds.len()));
+    columns.push("valid", count(&|row| row.valid));
+    columns.push("complete", count(&|row| row.complete));
+    columns.push("confidence", Values::Number(rows.iter().map(|_| Some(level)).collect()));
+    type Figure = (&'static str, fn(&Row) -> Option<Estimate>);
+    const FIGURES: [Figure; 5] = [
+        ("goodput_mbit_per_s", |row| row.goodput_mbit_per_s),
+        ("time_s", |row| row.time_s),
+        ("efficiency", |row| row.efficiency),
+        ("retransmissions", |row| row.retransmissions),
+        ("proxy_retransmissions", |row| row.proxy_retransmissions),
+    ];
+    for (name, figure) in FIGURES {
+        let mean = rows.iter().map(|row| figure(row).map(|found| found.mean)).collect();
+        let half = rows.iter().map(|row| figure(row)?.half_width).collect();
+        columns.push(format!("{name}.mean"), Values::Number(mean));
+        columns.push(format!("{name}.half_width"), Values::Number(half));
+    }
+    let limit = rows.iter().map(|row| row.limit_goodput_mbit_per_s).collect();
+    columns.push("limit_goodput_mbit_per_s", Values::Number(limit));
+    columns
 }
 
 /// `{"schema": 1, "summary": [rows of means], "runs": [one per run and transfer]}`.

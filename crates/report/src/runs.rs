@@ -176,7 +176,8 @@ pub(crate) fn details(page: &mut String, records: &[Record], options: &Options) 
 /// The command that repeats the scenario of `record`.
 fn again(record: &Record, options: &Options) -> String {
     let scenario = options.scenario.as_deref().unwrap_or("SCENARIO.toml");
-    let mut command = format!("midhop lab run {}", quoted(scenario));
+    let runner = if record.environment.runner == "sim" { "sim" } else { "lab" };
+    let mut command = format!("midhop {runner} run {}", quoted(scenario));
     for (axis, label) in &record.cell {
         let _ = write!(command, " --set {}", quoted(&format!("{axis}={label}")));
     }

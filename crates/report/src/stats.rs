@@ -3,28 +3,36 @@
 use midhop_experiment::metrics::Summary;
 use serde::Serialize;
 
-/// A mean over seeds with its 95 % confidence interval.
+/// The confidence of an interval where nobody says otherwise.
+pub const LEVEL: f64 = 0.95;
+
+/// A mean over seeds with its confidence interval, at [`LEVEL`] where nobody says otherwise.
 ///
 /// Unit: that of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Half the width of the interval: the true mean lies within `mean ± half_width` in 95 % of
-    /// experiments like this one. None for a single sample, which says nothing about spread.
+    /// Half the width of the interval: the true mean lies within `mean ± half_width` in so many
+    /// experiments like this one as the confidence says. None for a single sample, which says nothing about spread.
     pub half_width: Option<f64>,
     /// Samples that went in.
     pub samples: usize,
 }
 
 impl Estimate {
-    /// The estimate from `samples`; none of no samples, or of samples that are not finite.
+    /// The estimate from `samples` at a confidence of 95 %; none of no samples, or of samples that are not finite.
     pub fn of(samples: &[f64]) -> Option<Self> {
+        Self::at(samples, LEVEL)
+    }
+
+    /// The same at a confidence of `level`. Range: 0 to 1.
+    pub fn at(samples: &[f64], level: f64) -> Option<Self> {
         if samples.iter().any(|sample| !sample.is_finite()) {
             return None;
         }
         let summary = Summary::of(samples)?;
-        Some(Self { mean: summary.mean, half_width: summary.margin(0.95), samples: summary.count })
+        Some(Self { mean: summary.mean, half_width: summary.margin(level), samples: summary.count })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs of the same cell gathered into one row per transfer.
 
 use crate::axes::{Axes, Role};
-use crate::stats::Estimate;
+use crate::stats::{Estimate, LEVEL};
 use midhop_experiment::record::{Record, TransferResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -75,6 +75,11 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
 /// One row per cell and transfer, in the order in which a reader compares: transfer, conditions,
 /// configurations.
 pub fn rows(records: &[Record]) -> Vec<Row> {
+    rows_at(records, LEVEL)
+}
+
+/// The same with intervals at a confidence of `level`. Range: 0 to 1.
+pub fn rows_at(records: &[Record], level: f64) -> Vec<Row> {
     let axes = Axes::of(records);
     // Cells keep the order of the records, so that the author's order of cases survives.
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -100,7 +105,7 @@ pub fn rows(records: &[Record]) -> Vec<Row> {
         let order = |role| axes.order(cell, role);
         (order(Role::Workload), place, order(Role::Condition), order(Role::Configuration))
     });
-    groups.into_iter().map(|(cell, name, runs)| row(cell, name, &runs)).collect()
+    groups.into_iter().map(|(cell, name, runs)| row(cell, name, &runs, level)).collect()
 }
 
 /// Cell, transfer, and the runs of both.
@@ -130,7 +135,12 @@ pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> 
     faults
 }
 
-fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferResult)]) -> Row {
+fn row(
+    cell: &BTreeMap<String, String>,
+    name: &str,
+    runs: &[(&Record, &TransferResult)],
+    level: f64,
+) -> Row {
     let judged: Vec<(&Record, &TransferResult, Vec<String>)> = runs
         .iter()
         .map(|&(record, transfer)| (record, transfer, faults(record, transfer)))
@@ -143,7 +153,7 @@ fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferR
         .unzip();
     let over = |figure: &dyn Fn(&TransferResult) -> Option<f64>| {
         let samples: Option<Vec<f64>> = counted.iter().map(|transfer| figure(transfer)).collect();
-        samples.and_then(|samples| Estimate::of(&samples))
+        samples.and_then(|samples| Estimate::at(&samples, level))
     };
     let by_proxies: Option<Vec<f64>> = sources
         .iter()
@@ -161,7 +171,7 @@ fn row(cell: &BTreeMap<String, String>, name: &str, runs: &[(&Record, &TransferR
         time_s: over(&|transfer| Some(transfer.took.as_s_f64())),
         efficiency: over(&|transfer| transfer.limit.as_ref().map(|limit| limit.efficiency)),
         retransmissions: over(&|transfer| Some(retransmissions(transfer) as f64)),
-        proxy_retransmissions: by_proxies.and_then(|samples| Estimate::of(&samples)),
+        proxy_retransmissions: by_proxies.and_then(|samples| Estimate::at(&samples, level)),
         bytes: counted.first().map_or(0, |transfer| transfer.bytes.get()),
         limit_time_s: limits().map(|limit| limit.time.as_s_f64()).next(),
         limit_goodput_mbit_per_s: limits().map(|limit| limit.goodput.mbit_per_s()).next(),

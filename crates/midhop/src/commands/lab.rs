@@ -66,6 +66,11 @@ pub struct ScenarioArguments {
 impl ScenarioArguments {
     /// Reads the scenario and resolves it into the plans of all its runs.
     pub fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
+        self.varied_plans(&[], more)
+    }
+
+    /// The same, with axes from the command line.
+    pub fn varied_plans(&self, vary: &[String], more: &[String]) -> anyhow::Result<Vec<Plan>> {
         let name = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).map_err(|error| {
             Failure::usage(format!("cannot read {name}: {error}"))
@@ -74,6 +79,9 @@ impl ScenarioArguments {
         let mut scenario = Scenario::parse(&name, &text).map_err(Failure::from)?;
         for assignment in self.set.iter().chain(more) {
             scenario.set(assignment).map_err(Failure::from)?;
+        }
+        for assignment in vary {
+            scenario.vary(assignment).map_err(Failure::from)?;
         }
         supply_files(&mut scenario, &self.file)?;
         let plans = runnable_plans(&scenario)?;

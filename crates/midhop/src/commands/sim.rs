@@ -6,8 +6,12 @@
 mod batch;
 mod progress;
 mod run;
+mod sweep;
 
+use crate::failure::{self, Failure};
+use midhop_experiment::Plan;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Arguments of `midhop sim`.
 #[derive(Debug, clap::Args)]
@@ -21,6 +25,8 @@ pub struct Sim {
 enum Action {
     /// Run every cell of a scenario and print what came out
     Run(run::Run),
+    /// Run a scenario over many values, go on where it was interrupted, and write tables
+    Sweep(sweep::Sweep),
 }
 
 impl Sim {
@@ -28,6 +34,41 @@ impl Sim {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),
+            Action::Sweep(command) => command.run(),
+        }
+    }
+}
+
+/// Refuses, before anything runs, what the simulator cannot run.
+fn check_all(plans: &[Plan]) -> anyhow::Result<()> {
+    for plan in plans {
+        midhop_sim::check(plan)
+            .map_err(|error| Failure::usage(format!("{}: {error}", plan.label())))?;
+    }
+    Ok(())
+}
+
+/// How many results could not be written. A full disk ends no run: what can be printed is.
+#[derive(Debug, Default)]
+struct Unwritten(AtomicUsize);
+
+impl Unwritten {
+    /// Tells of what was not written, and counts it.
+    fn note(&self, written: anyhow::Result<()>) {
+        if let Err(error) = written {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            eprintln!("error: {error:#}");
+        }
+    }
+
+    /// The exit code, which was `code` but for this.
+    fn judge(self, code: ExitCode) -> ExitCode {
+        match self.0.into_inner() {
+            0 => code,
+            count => {
+                eprintln!("error: {count} results were not written");
+                ExitCode::from(failure::RUN)
+            }
         }
     }
 }

@@ -324,8 +324,7 @@ impl Sender {
             self.reduced = settings.ecn;
         }
         let to = self.segments(self.control.window().get());
-        let prr = settings.prr && !self.control.governs_recovery();
-        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, prr);
+        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, settings.prr);
     }
 
     /// The path has marked congestion: once per window.
@@ -338,8 +337,7 @@ impl Sender {
         self.control.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight });
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
         let to = self.segments(self.control.window().get());
-        let prr = settings.prr && !self.control.governs_recovery();
-        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, prr);
+        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, settings.prr);
         self.reduced = true;
     }
 

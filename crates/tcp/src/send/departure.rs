@@ -224,7 +224,7 @@ impl Sender {
             return;
         }
         let was_idle = self.board.is_empty();
-        if was_idle {
+        if was_idle && self.counters.segments_sent > 0 {
             self.restart(now);
         }
         let snapshot = self.sampler.on_send(now, self.board.in_flight(), length);

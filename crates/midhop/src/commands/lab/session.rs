@@ -96,7 +96,7 @@ impl Ran {
 }
 
 /// Makes a directory for records and tries it: better refused now than after an hour of runs.
-fn check_place(directory: &Path) -> anyhow::Result<()> {
+pub fn check_place(directory: &Path) -> anyhow::Result<()> {
     let trial = directory.join(format!("trial-{}.new", std::process::id()));
     let tried =
         fs::create_dir_all(directory).and_then(|()| fs::write(&trial, "a record would go here\n"));

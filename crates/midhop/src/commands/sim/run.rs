@@ -1,8 +1,9 @@
 //! `midhop sim run`.
 
 use super::batch::{processors, run_all};
+use super::{Unwritten, check_all};
 use crate::commands::lab::ScenarioArguments;
-use crate::commands::lab::session::{judge, write_record};
+use crate::commands::lab::session::{check_place, judge, write_record};
 use crate::commands::records::print;
 use crate::failure::Failure;
 use anyhow::Context;
@@ -41,29 +42,23 @@ impl Run {
         }
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.plans(&seeds)?;
-        for plan in &plans {
-            midhop_sim::check(plan)
-                .map_err(|error| Failure::usage(format!("{}: {error}", plan.label())))?;
-        }
+        check_all(&plans)?;
         if let Some(directory) = &self.out {
-            std::fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
+            check_place(directory)?;
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let all: Vec<&Plan> = plans.iter().collect();
-        let outcomes = run_all(&all, self.jobs, &interrupts, |plan, outcome| {
-            let record = match outcome {
-                Ok((record, _)) => record,
-                Err(error) => return Ok(Err(error)),
-            };
+        let unwritten = Unwritten::default();
+        let results = run_all(&all, self.jobs, &interrupts, |plan, outcome| {
+            let (record, _) = outcome?;
             // At once, so that what is finished survives whatever comes.
             if let Some(directory) = &self.out {
-                write_record(directory, plan, &record)?;
+                unwritten.note(write_record(directory, plan, &record));
             }
-            anyhow::Ok(Ok(record))
+            Ok(record)
         });
-        let results = outcomes.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
         let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
+        let code = unwritten.judge(code);
         print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
         Ok(code)
     }

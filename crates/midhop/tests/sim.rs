@@ -1,0 +1,149 @@
+//! `midhop sim` from the command line: exit codes, what goes where, going on after an interruption.
+
+use midhop_experiment::record::{Environment, Record};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SCENARIO: &str = r#"title = "a file over a link"
+duration = "20 s"
+
+[nodes]
+client = {}
+server = {}
+
+[links.link]
+between = ["client", "server"]
+rate = "20 Mbit/s"
+delay = "10 ms"
+
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "100 kB"
+"#;
+
+fn midhop(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("midhop starts")
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("file.toml"), SCENARIO).expect("written");
+    directory
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn records(text: &str) -> Vec<Record> {
+    text.lines().map(|line| Record::from_json(line).expect("a record")).collect()
+}
+
+#[test]
+fn a_run_gives_the_same_record_every_time() {
+    let directory = directory();
+    let run = || {
+        let output =
+            midhop(directory.path(), &["sim", "run", "file.toml", "--json", "--seeds", "3"]);
+        assert!(output.status.success(), "{}", said(&output.stderr));
+        let mut records = records(&said(&output.stdout));
+        for record in &mut records {
+            assert!(record.transfers[0].complete && record.environment.runner == "sim");
+            // All that the machine and its clocks have to say.
+            record.environment = Environment::default();
+        }
+        records
+    };
+    let first = run();
+    assert_eq!(first.len(), 3);
+    assert_eq!(first, run());
+}
+
+#[test]
+fn the_table_is_the_only_output_without_a_terminal() {
+    let directory = directory();
+    let output = midhop(directory.path(), &["sim", "run", "file.toml", "--out", "records"]);
+    assert!(said(&output.stdout).contains("goodput"), "{}", said(&output.stdout));
+    assert_eq!(said(&output.stderr), "");
+    let file = fs::read_to_string(directory.path().join("records/0000.json")).expect("kept");
+    assert!(Record::from_json(&file).expect("a record").validity.is_valid());
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_runs() {
+    let directory = directory();
+    for (arguments, told) in [
+        (&["--set", "links.link.rte=1 Mbit/s"][..], "did you mean `rate`?"),
+        (&["--set", "transfers.file.congestion=fastest"], "`fastest`"),
+        (&["--set", "nodes.client.programs=[\"true\"]"], "runs programs"),
+        (&["--jobs", "0"], "--jobs"),
+    ] {
+        let output = midhop(directory.path(), &[&["sim", "run", "file.toml"], arguments].concat());
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        assert!(said(&output.stderr).contains(told), "{arguments:?}: {}", said(&output.stderr));
+        assert_eq!(said(&output.stdout), "");
+    }
+    let traffic = "\n[traffic.noise]\nkind = \"constant\"\nfrom = \"server\"\nto = \"client\"\n\
+         rate = \"1 Mbit/s\"\n";
+    fs::write(directory.path().join("noise.toml"), SCENARIO.to_owned() + traffic).expect("written");
+    let output = midhop(directory.path(), &["lab", "run", "noise.toml"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(said(&output.stderr).contains("traffic.noise"), "{}", said(&output.stderr));
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_was_interrupted() {
+    let directory = directory();
+    let sweep = |more: &[&str]| {
+        let common = [
+            "sim",
+            "sweep",
+            "file.toml",
+            "--out",
+            "out",
+            "--json",
+            "--vary",
+            "links.link.delay=5 ms,50 ms",
+            "--vary",
+            "links.link.down.loss=0,0.01",
+        ];
+        let output = midhop(directory.path(), &[&common, more].concat());
+        assert!(output.status.success(), "{}", said(&output.stderr));
+        (records(&said(&output.stdout)), said(&output.stderr))
+    };
+    let (first, told) = sweep(&["--seeds", "2"]);
+    assert_eq!(first.len(), 8);
+    assert!(!told.contains("there already"), "{told}");
+    // As if it had been killed while it wrote its last but one record.
+    let path = directory.path().join("out/records.jsonl");
+    let text = fs::read_to_string(&path).expect("kept");
+    let lines: Vec<&str> = text.lines().collect();
+    fs::write(&path, lines[..6].join("\n") + "\n" + &lines[6][..200]).expect("cut");
+    let (second, told) = sweep(&["--seeds", "2"]);
+    assert!(told.contains("6 of 8 runs are there already"), "{told}");
+    let figures = |records: &[Record]| -> Vec<_> {
+        records.iter().map(|it| (it.cell.clone(), it.seed, it.transfers.clone())).collect()
+    };
+    assert_eq!(figures(&first), figures(&second));
+    let (third, told) = sweep(&["--seeds", "3", "--confidence", "0.98"]);
+    assert!(told.contains("8 of 12 runs are there already"), "{told}");
+    assert_eq!(third.len(), 12);
+    let table = |name: &str| fs::read(directory.path().join("out").join(name)).expect("written");
+    let cells = said(&table("cells.csv"));
+    assert_eq!(cells.lines().count(), 1 + 4, "{cells}");
+    assert!(cells.lines().all(|line| line.contains("confidence") || line.contains(",0.98,")));
+    assert_eq!(said(&table("runs.csv")).lines().count(), 1 + 12);
+    for name in ["runs.parquet", "cells.parquet"] {
+        let bytes = table(name);
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "{name}");
+    }
+    // Whoever reads records elsewhere reads these.
+    let output = midhop(directory.path(), &["report", "out", "--csv"]);
+    assert!(output.status.success(), "{}", said(&output.stderr));
+}
