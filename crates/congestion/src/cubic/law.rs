@@ -14,8 +14,9 @@ pub const ALPHA_Q20: u64 = ONE_Q20 * 9 / 17;
 const TIME_MAX_Q16: u64 = 8192 << 16;
 
 fn q16(time: Duration) -> u64 {
-    let q16 = (u128::from(time.as_ns()) << 16) / 1_000_000_000;
-    u64::try_from(q16).unwrap_or(u64::MAX).min(TIME_MAX_Q16)
+    // In two parts, as a division of 128 bits costs ten times one of 64.
+    let (seconds, ns) = (time.as_ns() / 1_000_000_000, time.as_ns() % 1_000_000_000);
+    ((seconds << 16) + (ns << 16) / 1_000_000_000).min(TIME_MAX_Q16)
 }
 
 /// W(t) = C (t − K)³ + W_max, not below zero.

@@ -5,6 +5,7 @@ use crate::{
     Ack, CongestionControl, Established,
     xcp::{DEMAND_MAX_Q16, Receiver, Settings, Xcp},
 };
+use proptest::prelude::*;
 use std::collections::VecDeque;
 
 const SIZE: Bytes = Bytes::new(1500);
@@ -132,6 +133,31 @@ fn a_router_left_alone_begins_anew() {
     assert!(router.positive.residue_q16 > 0);
     router.handle_timeout(at(from + 3_600_000_000));
     assert_eq!((router.poll_timeout(), router.positive.residue_q16), (None, 0));
+}
+
+proptest! {
+    /// Whatever flows there are, in whatever order: what an interval gives out is φ, to a hundredth of
+    /// all that changes hands.
+    #[test]
+    fn feedback_is_conserved(
+        windows in prop::collection::vec(20_000..2_000_000_u64, 1..8),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 200..600),
+        capacity_mbit in 1..100_u64,
+        queue in 0..200_000_u64,
+    ) {
+        let flows: Vec<Header> = windows.iter().map(|&window| header(window, 600)).collect();
+        let sent: Vec<Header> = order.iter().map(|index| flows[index.index(flows.len())]).collect();
+        let count = sent.len() as u64;
+        let queue = Bytes::new(queue);
+        let capacity = Rate::from_mbit_per_s(capacity_mbit);
+        let (mut router, from) = settled(capacity, &sent, count, queue);
+        let got: f64 = interval(&mut router, &sent, count, from, queue).iter().sum();
+        let input = count * SIZE.get();
+        let carried = capacity.bytes_in(Duration::from_ms(600));
+        let phi = aggregate_q16(carried, input, Some(queue)) as f64 / 65_536.0;
+        let moved = phi.abs().max(0.1 * input as f64);
+        prop_assert!((got - phi).abs() < 0.01 * moved, "{got}, φ is {phi}");
+    }
 }
 
 /// A sender over a way of its own to the shared port.
