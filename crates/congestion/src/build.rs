@@ -44,8 +44,9 @@ pub struct Settings {
     pub vegas: vegas::Thresholds,
     /// DVegas' own, Vegas' included. Default: Vegas' α, β and γ, and 16 segments in the terminal's queue.
     pub dvegas: dvegas::Thresholds,
-    /// XCP's own. Default: it asks for all there is and halves at a loss.
-    pub xcp: xcp::Settings,
+    /// XCP's own, where the routers on the path answer it ([`xcp::Router`]). Default: none does, and
+    /// `xcp` cannot be had: its window would stay as it began.
+    pub xcp: Option<xcp::Settings>,
     /// The leg of `known-rate`: controllers built with the same settings share it. Default: none, and
     /// `known-rate` is refused.
     pub known_rate: Option<known_rate::Settings>,
@@ -65,7 +66,7 @@ impl Default for Settings {
             hybla: hybla::Settings::default(),
             vegas: vegas::Thresholds::default(),
             dvegas: dvegas::Thresholds::default(),
-            xcp: xcp::Settings::default(),
+            xcp: None,
             known_rate: None,
             seed: Seed::default(),
         }
@@ -96,6 +97,9 @@ pub enum BuildError {
     /// There is no rate to know.
     #[error("known-rate needs the rate of its leg; say it, or take an algorithm that finds out")]
     NoLeg,
+    /// Nobody on the path answers it.
+    #[error("xcp needs routers that know it, and there are none; take another algorithm")]
+    NoRouter,
     /// A segment of no bytes, or a window of no segments.
     #[error("{what} is 0; a window needs at least one segment of one byte")]
     Zero {
@@ -166,7 +170,8 @@ pub fn build(
         Algorithm::Xcp => {
             own_slow_start()?;
             own_opening()?;
-            Ok(Box::new(Xcp::new(mss, settings.initial_window, settings.xcp)))
+            let own = settings.xcp.ok_or(BuildError::NoRouter)?;
+            Ok(Box::new(Xcp::new(mss, settings.initial_window, own)))
         }
         Algorithm::Bbr => {
             own_slow_start()?;
@@ -225,8 +230,12 @@ mod tests {
         let begins_with_a_rate =
             |algorithm: &Algorithm| matches!(algorithm, Algorithm::Vivace | Algorithm::KnownRate);
         for algorithm in Algorithm::ALL.into_iter().filter(|a| !begins_with_a_rate(a)) {
-            let settings =
-                Settings { initial_window: 4, mss: Bytes::new(1000), ..Settings::default() };
+            let settings = Settings {
+                initial_window: 4,
+                mss: Bytes::new(1000),
+                xcp: Some(xcp::Settings::default()),
+                ..Settings::default()
+            };
             let mut controller = build(algorithm, &settings).expect("a controller");
             let now = Instant::START;
             assert_eq!(controller.pacing_rate(), None, "{algorithm}");
@@ -269,6 +278,7 @@ mod tests {
         let zero = Settings { mss: Bytes::ZERO, ..Settings::default() };
         assert!(refused(Algorithm::Reno, zero).starts_with("mss is 0"));
         assert!(refused(Algorithm::KnownRate, Settings::default()).contains("the rate of its leg"));
+        assert!(refused(Algorithm::Xcp, Settings::default()).contains("needs routers"));
         let none = Settings { initial_window: 0, ..Settings::default() };
         assert!(refused(Algorithm::Reno, none).starts_with("initial_window is 0"));
         let other =

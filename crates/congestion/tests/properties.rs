@@ -6,6 +6,7 @@ use midhop_congestion::{
     QueueReport, Restart, Rto, Settings, SlowStart, Spurious, build,
     known_rate::{self, Leg},
     opening::{Jump, Saved},
+    xcp,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use proptest::prelude::*;
@@ -173,7 +174,11 @@ fn settings() -> impl Strategy<Value = Settings> {
 /// A controller, with as much of the settings as it takes.
 fn controller(algorithm: Algorithm, settings: &Settings) -> Box<dyn CongestionControl> {
     let leg = known_rate::Settings::new(Leg::new(Rate::from_mbit_per_s(20)));
-    let settings = &Settings { known_rate: Some(leg), ..settings.clone() };
+    let settings = &Settings {
+        known_rate: Some(leg),
+        xcp: Some(xcp::Settings::default()),
+        ..settings.clone()
+    };
     let plain = Settings { slow_start: None, ..settings.clone() };
     let plainer = Settings { opening: Opening::Burst, ..plain.clone() };
     [settings, &plain, &plainer]
