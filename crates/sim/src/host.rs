@@ -395,9 +395,12 @@ impl Hosts {
     fn open(&mut self, engine: &mut Engine, id: FlowId, end: End) -> u32 {
         let flow = &self.flows[id.index()];
         let settings = settings(flow);
-        let control = build(flow.congestion, &controls(flow, &settings))
-            .expect("the plan was refused where an algorithm cannot be built");
         let initial = self.random.word();
+        // Flows that probe must not do so all at the same moment.
+        let seed = Seed(initial.into()).derive("congestion");
+        let controls = midhop_congestion::Settings { seed, ..controls(flow, &settings) };
+        let control = build(flow.congestion, &controls)
+            .expect("the plan was refused where an algorithm cannot be built");
         let endpoint = match end {
             End::Opener => Endpoint::connect(settings, control, initial),
             End::Listener => Endpoint::listen(settings, control, initial),

@@ -183,9 +183,10 @@ impl BbrV1 {
     /// `segments` with what batches at both ends keep. Unit: bytes.
     fn budget(&self, segments: u64) -> u64 {
         let mut segments = segments.saturating_add(3 * self.quantum());
-        segments += segments & 1;
+        // An even number spares a delayed acknowledgement.
+        segments = segments.saturating_add(segments & 1);
         if self.mode == Mode::ProbeBw && self.cycle == 0 {
-            segments += 2;
+            segments = segments.saturating_add(2);
         }
         segments.saturating_mul(self.mss)
     }

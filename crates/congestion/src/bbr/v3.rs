@@ -9,6 +9,8 @@
 //! - The state to come back to is saved at the first loss of a recovery. The draft saves it anew when
 //!   the recovery begins and at the first loss after a state has changed, which forgets that losses
 //!   broke off a probe (§5.5.11.1).
+//! - Where more was lost before a segment than a probe may lose, what was in flight before it is the
+//!   volume at the loss; the draft's formula would go on to less (§5.5.10.2).
 //! - A sample too short to have a rate does not count towards a full pipe.
 //! - Congestion marks, whose meaning the draft leaves open (§3.7), are taken as losses: a round with
 //!   marks lowers the short-term bounds, and more than [`LOSS_THRESHOLD_PERCENT`] of them end a probe

@@ -66,6 +66,23 @@ fn it_starts_drains_and_goes_round_its_states_until_it_looks_for_the_round_trip_
 }
 
 #[test]
+fn it_finds_nine_tenths_of_the_rate_within_its_doublings_and_three_rounds() {
+    for rtt_ms in [50, 300, 600] {
+        let mut path = path(rtt_ms);
+        let mut reached = None;
+        path.watch(Duration::from_ms(20 * rtt_ms), |path| {
+            let found = path.flows[0].control.max_bw();
+            if found.bits_per_s() * 10 >= RATE.bits_per_s() * 9 {
+                reached = reached.or(Some(path.now.as_ns() / 1_000_000));
+            }
+        });
+        let doublings = (path.link.bdp() as f64 / 14_480.0).log2().ceil() as u64;
+        let reached = reached.expect("the rate is found");
+        assert!(reached <= (doublings + 3) * rtt_ms, "{rtt_ms} ms: {doublings}, {reached} ms");
+    }
+}
+
+#[test]
 fn it_fills_the_link_and_drains_its_queue() {
     for rtt_ms in [20, 50, 150, 300, 600] {
         let mut path = path(rtt_ms);

@@ -79,6 +79,21 @@ fn flows_of_a_leg_share_it_and_queue_nothing() {
 }
 
 #[test]
+fn a_page_after_a_silence_is_sent_at_the_legs_rate_at_once() {
+    let mut path = path(RATE, 600);
+    path.flows[0].backlog = Some(20_000);
+    path.run(Duration::from_s(5));
+    for _ in 0..3 {
+        let before = path.flows[0].delivered;
+        path.flows[0].backlog = Some(2_000_000);
+        // 0.8 s to send it and a round trip, no more.
+        path.run(Duration::from_ms(1420));
+        assert!(path.flows[0].delivered - before > 1_990_000, "{}", path.flows[0].delivered);
+        path.run(Duration::from_s(5));
+    }
+}
+
+#[test]
 fn a_leg_that_carries_less_than_was_said_is_not_drowned() {
     for (said, queue) in [(30, 4.0), (40, 4.0), (40, 0.05)] {
         let mut path = path(Rate::from_mbit_per_s(said), 100);
