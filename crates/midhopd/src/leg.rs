@@ -254,7 +254,7 @@ mod tests {
         );
         assert_eq!(socket.tcp_keepalive_time().expect("a time"), time::Duration::from_secs(7));
         assert_eq!(socket.tcp_keepalive_retries().expect("a number"), 2);
-        assert_eq!(socket.send_buffer_size().expect("a size"), 704 << 10);
+        assert_eq!(socket.send_buffer_size().expect("a size"), 832 << 10);
         assert_eq!(socket.recv_buffer_size().expect("a size"), 1 << 20);
         let mut pacing = [0; 8];
         sockopt::read(&accepted, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &mut pacing)

@@ -78,6 +78,7 @@ fn every_key_is_in_the_example() {
         fallback: name.clone(),
         rtt0: time,
         rate,
+        rate_in: rate,
         rtt: time,
         share: Some(true),
         start: Some(Start::Rate),

@@ -140,9 +140,12 @@ pub struct Leg {
     /// Hybla's reference round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt0: Option<Duration>,
-    /// What the link carries; with `rtt` it gives the buffer of a flow.
+    /// What the link carries away from this host; with `rtt` it gives the buffer of a flow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// What it carries towards this host; unset: `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_in: Option<Rate>,
     /// Its round-trip time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Duration>,

@@ -39,10 +39,10 @@ impl Shares {
         let Some(buffer) = buffer else {
             return Self { stage: STAGE_UNMEASURED, send: None, unsent: None, receive: None };
         };
-        let stage = Bytes::new(buffer.get() / 4).min(STAGE_MAX);
+        let stage = Bytes::new(buffer.get() / 8).min(STAGE_MAX);
         let overshoot = Bytes::new(buffer.get() / 8).min(OVERSHOOT);
         let send = buffer.saturating_sub(stage).saturating_sub(overshoot);
-        let unsent = Bytes::new(send.get() / 16).max(UNSENT_LEAST).min(send);
+        let unsent = Bytes::new(send.get() / 8).max(UNSENT_LEAST).min(send);
         Self { stage, send: Some(send), unsent: Some(unsent), receive: Some(buffer) }
     }
 
@@ -73,7 +73,7 @@ mod tests {
             let shares = Shares::of(Some(Bytes::new(bytes)));
             let send = shares.send.expect("a bound");
             prop_assert!(shares.stage + send <= Bytes::new(bytes));
-            prop_assert!(send.get() >= bytes / 8 * 5);
+            prop_assert!(send.get() >= bytes / 8 * 6);
             prop_assert!(shares.unsent <= shares.send && shares.unsent >= Some(send.min(UNSENT_LEAST)));
             prop_assert!(shares.receive <= Some(Bytes::new(bytes)));
         }

@@ -7,7 +7,7 @@
 //! demands that are measured instead of told.
 //!
 //! Invariant: the shares of greedy flows with the demands of limited ones never exceed what the leg
-//! carries, but for the [`floor`].
+//! carries, but for the [`floor`]; nor do the shares of flows that are all limited.
 
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -26,8 +26,8 @@ pub enum Demand {
 }
 
 impl Demand {
-    /// What a flow wants that moved data at `measured` while it had more to send and might have
-    /// sent at `share`.
+    /// What a flow wants that sent at `measured` while it had more to send and might have sent at
+    /// `share`.
     pub fn of(measured: Rate, share: Rate) -> Self {
         let twice = Rate::from_bits_per_s(measured.bits_per_s().saturating_mul(2));
         if twice < share { Self::Limited(twice) } else { Self::Greedy }
@@ -46,12 +46,17 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// What a greedy flow may send of `payload`, never less than `least`.
-    pub fn share(&self, payload: Rate, least: Rate) -> Rate {
+    /// What a flow may send of `payload`, never less than `least`: a greedy one its part of what
+    /// limited ones leave, a limited one what it wants, and room to want more up to an equal part.
+    pub fn share(&self, demand: Demand, payload: Rate, least: Rate) -> Rate {
         let all = payload.bits_per_s();
+        let equal = Rate::from_bits_per_s(all / (self.greedy + self.limited).max(1));
         let left = all.saturating_sub(self.limited_rate.bits_per_s()) / self.greedy.max(1);
-        let equal = all / (self.greedy + self.limited).max(1);
-        Rate::from_bits_per_s(left.max(equal)).max(least)
+        let greedy = Rate::from_bits_per_s(left).max(equal);
+        match demand {
+            Demand::Greedy => greedy.max(least),
+            Demand::Limited(rate) => rate.max(equal).min(greedy).max(least),
+        }
     }
 }
 
@@ -79,14 +84,26 @@ mod tests {
     #[test]
     fn greedy_flows_share_what_limited_ones_leave() {
         let demands = |greedy, limited, rate| Demands { greedy, limited, limited_rate: mbit(rate) };
-        let share = |demands: Demands| demands.share(mbit(20), Rate::ZERO);
+        let share = |demands: Demands| demands.share(Demand::Greedy, mbit(20), Rate::ZERO);
         assert_eq!(share(demands(0, 0, 0)), mbit(20), "the first flow's prospect");
         assert_eq!(share(demands(1, 0, 0)), mbit(20));
         assert_eq!(share(demands(4, 0, 0)), mbit(5));
         assert_eq!(share(demands(4, 1, 4)), mbit(4));
         // Demands of another time are worth no more than an equal part each.
         assert_eq!(share(demands(1, 1, 30)), mbit(10));
-        assert_eq!(demands(40, 0, 0).share(mbit(20), mbit(1)), mbit(1));
+        assert_eq!(demands(40, 0, 0).share(Demand::Greedy, mbit(20), mbit(1)), mbit(1));
+    }
+
+    #[test]
+    fn limited_flows_may_come_up_to_an_equal_part() {
+        let share = |greedy, limited, together, wanted| {
+            let demands = Demands { greedy, limited, limited_rate: mbit(together) };
+            demands.share(Demand::Limited(mbit(wanted)), mbit(20), Rate::ZERO)
+        };
+        assert_eq!(share(0, 4, 8, 2), mbit(5), "four that start slowly do not get the leg each");
+        assert_eq!(share(1, 1, 2, 2), mbit(10));
+        assert_eq!(share(0, 1, 2, 2), mbit(20));
+        assert_eq!(share(3, 1, 7, 7), mbit(5), "what is wanted of another time is no right");
     }
 
     #[test]
@@ -118,9 +135,12 @@ mod tests {
             let limited_rate = limited.iter().map(|rate| rate % (equal + 1)).sum();
             let limited_rate = Rate::from_bits_per_s(limited_rate);
             let demands = Demands { greedy, limited: number, limited_rate };
-            let share = demands.share(Rate::from_bits_per_s(rate), Rate::ZERO).bits_per_s();
-            prop_assert!(share * greedy + limited_rate.bits_per_s() <= rate);
-            prop_assert!(share >= equal);
+            let share = |demand| demands.share(demand, Rate::from_bits_per_s(rate), Rate::ZERO);
+            let each = share(Demand::Greedy).bits_per_s();
+            prop_assert!(each * greedy + limited_rate.bits_per_s() <= rate);
+            prop_assert!(each >= equal);
+            let limited = share(Demand::Limited(Rate::ZERO)).bits_per_s();
+            prop_assert!(greedy > 0 || limited * number <= rate);
         }
     }
 }

@@ -54,8 +54,8 @@ impl Sample {
 pub struct Backlog {
     /// Unit: bytes. Written, and not sent even once.
     pub unsent: u32,
-    /// Unit: bytes, in whole segments. Acknowledged in order or out of it.
-    pub delivered: u64,
+    /// Unit: bytes. Sent, again or for the first time.
+    pub sent: u64,
 }
 
 impl Backlog {
@@ -63,10 +63,10 @@ impl Backlog {
     pub fn of(socket: impl AsFd) -> Option<Self> {
         let mut buffer = [0; 280];
         let info = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer).ok()?;
-        let segments = u64::from(u32::from_ne_bytes(at(info, 192)?));
-        let segment = u64::from(u32::from_ne_bytes(at(info, 16)?));
-        let unsent = u32::from_ne_bytes(at(info, 144)?);
-        Some(Self { unsent, delivered: segments * segment })
+        Some(Self {
+            unsent: u32::from_ne_bytes(at(info, 144)?),
+            sent: u64::from_ne_bytes(at(info, 200)?),
+        })
     }
 }
 
@@ -92,12 +92,12 @@ mod tests {
         assert!(sample.is_measured() && sample.rtt_min_us < 1_000_000);
         assert_eq!((sample.unsent, sample.closed), (0, false));
         let before = Backlog::of(&near).expect("an answer");
-        assert!(before.delivered > 0 && before.unsent == 0, "{before:?}");
+        assert!(before.sent == 1000 && before.unsent == 0, "{before:?}");
         // Nobody reads: the window closes, and what is written then waits.
         near.set_nonblocking(true)?;
         while near.write(&[1; 64 << 10]).is_ok() {}
         let after = Backlog::of(&near).expect("an answer");
-        assert!(after.delivered > before.delivered && after.unsent > 0, "{after:?}");
+        assert!(after.sent > before.sent && after.unsent > 0, "{after:?}");
         Ok(())
     }
 

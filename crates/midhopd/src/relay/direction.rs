@@ -13,8 +13,10 @@ use super::share::Share;
 use super::{Desk, Stage};
 use crate::flow::{Broken, Side};
 use crate::ledger::Count as Tally;
+use crate::sockopt;
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
+use nix::libc;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -26,6 +28,11 @@ use tokio::net::TcpStream;
 const TURN_BYTES: usize = 4 << 20;
 /// A bulk flow that had less to splice than this goes back to copying.
 const BULK_BYTES: usize = 16 << 10;
+
+/// The longest that an acknowledgement is delayed, in microseconds (`include/uapi/linux/tcp.h`).
+const TCP_DELACK_MAX_US: libc::c_int = 46;
+/// That of a sender who finds no room: the least that kernels of 250 ticks a second take.
+const DELAY_MOST_US: libc::c_int = 8000;
 
 /// What has been read and not yet written.
 #[derive(Debug, Default)]
@@ -62,6 +69,7 @@ pub struct Direction {
     bulk: bool,
     /// Whether it waits for the sender's next byte.
     reading: bool,
+    hurried: bool,
     ended: bool,
     done: bool,
     bytes: u64,
@@ -78,6 +86,7 @@ impl Direction {
             stage: stage.bytes,
             bulk: false,
             reading: false,
+            hurried: false,
             ended: false,
             done: false,
             bytes: 0,
@@ -108,6 +117,12 @@ impl Direction {
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
         let before = self.bytes;
+        let waits = self.waiting.bytes();
+        if self.share.as_mut().is_some_and(|share| share.look(cx, waits, to)) && waits > 0 {
+            // The kernel says that a queue can be written to when a third of it is free; a leg that
+            // waits for a lost segment would run dry by then. What is refused here is tried again.
+            let _ = self.write_once(to, desk, false);
+        }
         self.reading = false;
         let outcome =
             if self.done { Poll::Ready(Ok(())) } else { self.turn(cx, from, to, last, desk) };
@@ -122,7 +137,7 @@ impl Direction {
         let waits = self.waiting.bytes();
         self.count.follow(cx, waits, self.bytes, from, to, &desk.budget);
         if let Some(share) = &mut self.share {
-            share.follow(cx, waits, to);
+            share.rest(cx);
         }
         outcome
     }
@@ -137,7 +152,11 @@ impl Direction {
     ) -> Poll<Result<(), Broken>> {
         let mut moved = 0;
         loop {
-            ready!(self.poll_write(cx, to, desk))?;
+            let written = self.poll_write(cx, to, desk);
+            if written.is_pending() {
+                self.hurry(from);
+            }
+            ready!(written)?;
             if self.ended {
                 if !last {
                     shutdown(to.as_raw_fd(), Shutdown::Write)
@@ -159,6 +178,17 @@ impl Direction {
                 self.bulk = false;
             }
             moved += ready!(self.poll_read(cx, from, to, desk))?;
+        }
+    }
+
+    /// From now on the sender will find this end's window closed from time to time. A kernel that has
+    /// no room to offer delays its acknowledgements longer than a near sender waits before it sends
+    /// its last segment once more, for nothing.
+    fn hurry(&mut self, from: &TcpStream) {
+        if !self.hurried {
+            self.hurried = true;
+            // Kernels before Linux 6.15 do not know the option; there the segments are sent again.
+            let _ = sockopt::set_int(from, libc::IPPROTO_TCP, TCP_DELACK_MAX_US, DELAY_MOST_US);
         }
     }
 
@@ -272,38 +302,11 @@ impl Direction {
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
         loop {
-            let outcome = match &mut self.waiting {
-                Waiting::Nothing => return Poll::Ready(Ok(())),
-                Waiting::Copied { bytes, written } => {
-                    let outcome = to.try_io(Interest::WRITABLE, || {
-                        Ok(send(to.as_raw_fd(), &bytes[*written..], MsgFlags::MSG_NOSIGNAL)?)
-                    });
-                    if let Ok(count) = outcome {
-                        *written += count;
-                        if *written == bytes.len() {
-                            self.waiting = Waiting::Nothing;
-                        }
-                    }
-                    outcome
-                }
-                Waiting::Piped { pipe, bytes } => {
-                    let outcome = to.try_io(Interest::WRITABLE, || {
-                        let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
-                        Ok(splice(&pipe.source, None, to.as_fd(), None, *bytes, flags)?)
-                    });
-                    if let Ok(count) = outcome {
-                        *bytes -= count;
-                        if *bytes == 0
-                            && let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting)
-                        {
-                            desk.pipes.put(pipe);
-                        }
-                    }
-                    outcome
-                }
-            };
-            match outcome {
-                Ok(count) => self.bytes += count as u64,
+            if matches!(self.waiting, Waiting::Nothing) {
+                return Poll::Ready(Ok(()));
+            }
+            match self.write_once(to, desk, true) {
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Err(error) = ready!(to.poll_write_ready(cx)) {
                         return Poll::Ready(Err(self.broken_far(error)));
@@ -313,6 +316,41 @@ impl Direction {
                 Err(error) => return Poll::Ready(Err(self.broken_far(error))),
             }
         }
+    }
+
+    /// Writes once of what waits; `announced`: only where the kernel has said that there is room.
+    fn write_once(&mut self, to: &TcpStream, desk: &Desk, announced: bool) -> io::Result<()> {
+        let count = match &mut self.waiting {
+            Waiting::Nothing => 0,
+            Waiting::Copied { bytes, written } => {
+                let write =
+                    || Ok(send(to.as_raw_fd(), &bytes[*written..], MsgFlags::MSG_NOSIGNAL)?);
+                let count =
+                    if announced { to.try_io(Interest::WRITABLE, write)? } else { write()? };
+                *written += count;
+                if *written == bytes.len() {
+                    self.waiting = Waiting::Nothing;
+                }
+                count
+            }
+            Waiting::Piped { pipe, bytes } => {
+                let write = || {
+                    let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+                    Ok(splice(&pipe.source, None, to.as_fd(), None, *bytes, flags)?)
+                };
+                let count =
+                    if announced { to.try_io(Interest::WRITABLE, write)? } else { write()? };
+                *bytes -= count;
+                if *bytes == 0
+                    && let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting)
+                {
+                    desk.pipes.put(pipe);
+                }
+                count
+            }
+        };
+        self.bytes += count as u64;
+        Ok(())
     }
 
     /// Gives up what waits, if anything does, and gives back what was counted.

@@ -75,9 +75,9 @@ impl Pool {
         }
     }
 
-    fn share_of(&self, demands: Demands) -> Rate {
+    fn share_among(&self, demands: Demands, demand: Demand) -> Rate {
         let of = |number: &AtomicU64| Rate::from_bits_per_s(number.load(Relaxed));
-        demands.share(of(&self.payload), of(&self.floor))
+        demands.share(demand, of(&self.payload), of(&self.floor))
     }
 
     /// Flows that have more to send than they may.
@@ -86,15 +86,20 @@ impl Pool {
         demands.greedy + demands.limited
     }
 
-    /// What each of them may send at most.
+    /// What each of them may send at most, if it wants all it can get.
     pub fn share(&self) -> Rate {
-        self.share_of(self.demands())
+        self.share_for(Demand::Greedy)
+    }
+
+    /// What a flow may send that is counted.
+    fn share_for(&self, demand: Demand) -> Rate {
+        self.share_among(self.demands(), demand)
     }
 
     /// What one more flow might send.
     fn prospect(&self) -> Rate {
         let demands = self.demands();
-        self.share_of(Demands { greedy: demands.greedy + 1, ..demands })
+        self.share_among(Demands { greedy: demands.greedy + 1, ..demands }, Demand::Greedy)
     }
 
     fn enter(&self, demand: Demand) {
@@ -143,7 +148,7 @@ pub struct Share {
 #[derive(Debug)]
 struct Measured {
     since: Instant,
-    delivered: u64,
+    sent: u64,
     looks: u32,
 }
 
@@ -181,16 +186,14 @@ impl Share {
         }
     }
 
-    /// Looks if it is time to. `staged` bytes wait between the sockets.
-    pub fn follow(&mut self, cx: &mut Context<'_>, staged: usize, to: &TcpStream) {
-        if self.moved == 0 && self.demand.is_none() {
-            return;
-        }
-        let Some(look) = &mut self.look else { return self.rest(cx) };
-        if look.as_mut().poll(cx).is_ready() {
+    /// Looks if it is time to, and says whether it did. `staged` bytes wait between the sockets.
+    pub fn look(&mut self, cx: &mut Context<'_>, staged: usize, to: &TcpStream) -> bool {
+        let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
+        if due {
+            self.look = None;
             self.judge(Backlog::of(to), staged, Instant::now(), to);
-            self.rest(cx);
         }
+        due
     }
 
     /// Takes what was seen of the socket at `now`.
@@ -199,24 +202,24 @@ impl Share {
             self.withdraw();
             return;
         };
-        if self.demand.is_none() {
-            return;
-        }
-        let measured = self.backlog.get_or_insert(Measured {
-            since: now,
-            delivered: backlog.delivered,
-            looks: 0,
-        });
+        let Some(demand) = self.demand else { return };
+        let start = Measured { since: now, sent: backlog.sent, looks: 0 };
+        let measured = self.backlog.get_or_insert(start);
         measured.looks += 1;
+        let sent = Bytes::new(backlog.sent.saturating_sub(measured.sent));
+        let whole = Duration::from_ns(self.period.as_ns().saturating_mul(LOOKS_MEASURED.into()));
         if measured.looks > LOOKS_MEASURED {
-            let bytes = backlog.delivered.saturating_sub(measured.delivered);
             let time = now.duration_since(measured.since).as_nanos();
             let time = Duration::from_ns(u64::try_from(time).unwrap_or(u64::MAX));
-            let rate = Rate::of(Bytes::new(bytes), time);
-            *measured = Measured { since: now, delivered: backlog.delivered, looks: 0 };
+            let rate = Rate::of(sent, time);
+            self.backlog = Some(Measured { since: now, sent: backlog.sent, looks: 0 });
             self.want(Demand::of(rate, self.set.unwrap_or(rate)));
+        } else if matches!(demand, Demand::Limited(rate) if sent > rate.bytes_in(whole)) {
+            // It has come up: the others learn of it before the measurement is over.
+            self.backlog = Some(Measured { since: now, sent: backlog.sent, looks: 0 });
+            self.want(Demand::Greedy);
         }
-        self.pace(self.pool.share(), to);
+        self.pace(self.pool.share_for(self.demand.unwrap_or(Demand::Greedy)), to);
     }
 
     fn want(&mut self, demand: Demand) {
@@ -249,19 +252,13 @@ impl Share {
         }
     }
 
-    /// Waits for the next look, while there is anything to look at.
-    fn rest(&mut self, cx: &mut Context<'_>) {
-        if self.moved == 0 && self.demand.is_none() {
+    /// Sets the time of the next look, while there is anything to look at.
+    pub fn rest(&mut self, cx: &mut Context<'_>) {
+        if self.look.is_some() || (self.moved == 0 && self.demand.is_none()) {
             return;
         }
-        let due = Instant::now() + self.period.into();
-        let look = match &mut self.look {
-            Some(look) => {
-                look.as_mut().reset(due);
-                look
-            }
-            None => self.look.insert(Box::pin(sleep(self.period.into()))),
-        };
+        let look = self.look.insert(Box::pin(sleep(self.period.into())));
+        // Polled once, so that it wakes this flow; a pause that is over already is seen next time.
         if look.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }

@@ -47,8 +47,10 @@ pub struct LegPlan {
     pub fallback: Option<String>,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
-    /// What the link carries, where it was said.
+    /// What the link carries away from this host, where it was said.
     pub rate: Option<Rate>,
+    /// What it carries towards this host, where it was said or is taken for the same.
+    pub rate_in: Option<Rate>,
     /// Its round-trip time, where it was said.
     pub rtt: Option<Duration>,
     /// Whether the flows that send into it divide its rate, which is then known.
@@ -60,8 +62,8 @@ pub struct LegPlan {
     /// What a flow may hold for this leg: as written, else from `rate` and `rtt`, never below
     /// `limits.flow_buffer`; none: to be had from measured rate and round-trip time.
     pub buffer: Option<Bytes>,
-    /// The largest window that the leg's sockets offer: its buffer, and where that is left to the
-    /// kernel, the bandwidth-delay product of the largest leg that its data may go to. More would
+    /// The largest window that the leg's sockets offer: its buffer as written, else what `rate_in`
+    /// gives, and where that is left to the kernel, the bandwidth-delay product of the largest leg that its data may go to. More would
     /// only wait here. None: as the kernel measures.
     pub window: Option<Bytes>,
     /// How a dead far end is found.

@@ -238,7 +238,7 @@ fn resolve_leg(
             "set `congestion` too, or instead",
         );
     }
-    for (field, rate) in [("rate", leg.rate), ("pacing", leg.pacing)] {
+    for (field, rate) in [("rate", leg.rate), ("rate_in", leg.rate_in), ("pacing", leg.pacing)] {
         let hint = "leave it out where it is not known or not wanted";
         rate.map_or(Ok(()), |rate| positive(&key.join(field), rate, Rate::ZERO, hint))?;
     }
@@ -257,8 +257,10 @@ fn resolve_leg(
         return too_small(&key.join("buffer"), leg.buffer.unwrap_or_default());
     }
     check_keepalive(&key.join("keepalive"), &leg.keepalive)?;
-    let in_flight =
-        leg.rate.zip(leg.rtt).map(|(rate, rtt)| credit::buffer_for(rate, rtt, buffer_min));
+    let rate_in = leg.rate_in.or(leg.rate);
+    let buffer_for = |rate: Option<Rate>| {
+        rate.zip(leg.rtt).map(|(rate, rtt)| credit::buffer_for(rate, rtt, buffer_min))
+    };
     Ok(LegPlan {
         name,
         interface,
@@ -267,12 +269,13 @@ fn resolve_leg(
         fallback: leg.fallback,
         rtt0: leg.rtt0,
         rate: leg.rate,
+        rate_in,
         rtt: leg.rtt,
         share,
         start,
         pacing: leg.pacing,
-        buffer: leg.buffer.or(in_flight),
-        window: None,
+        buffer: leg.buffer.or_else(|| buffer_for(leg.rate)),
+        window: leg.buffer.or_else(|| buffer_for(rate_in)),
         keepalive: leg.keepalive,
     })
 }
@@ -320,6 +323,7 @@ fn other_leg() -> LegPlan {
         fallback: None,
         rtt0: None,
         rate: None,
+        rate_in: None,
         rtt: None,
         share: false,
         start: Start::Slow,
@@ -336,7 +340,7 @@ fn bound_windows(legs: &mut [LegPlan], least: Bytes) {
     let measured = legs.iter().filter_map(|leg| Some(leg.rate?.bytes_in(leg.rtt?)));
     let largest = measured.max().map(|product| product.max(least));
     for leg in legs {
-        leg.window = leg.buffer.or(largest);
+        leg.window = leg.window.or(largest);
     }
 }
 

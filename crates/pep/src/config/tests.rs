@@ -87,6 +87,13 @@ fn a_near_source_is_offered_what_keeps_the_far_leg_full_and_no_more() {
         let expected = if leg.name == "sat0" { 4_500_000 } else { 1_500_000 };
         assert_eq!(leg.window, Some(Bytes::new(expected)), "{}", leg.name);
     }
+    let uneven = plan(
+        "[legs.sat0]\nrate = \"5 Mbit/s\"\nrate_in = \"20 Mbit/s\"\nrtt = \"600 ms\"\n[legs.lan0]",
+    );
+    let of = |leg: &LegPlan| (leg.buffer.map(Bytes::get), leg.window.map(Bytes::get));
+    let [lan, sat, other] = &uneven.legs[..] else { panic!("{:?}", uneven.legs) };
+    assert_eq!(of(sat), (Some(1_125_000), Some(4_500_000)), "each way has a product of its own");
+    assert_eq!((of(lan), of(other)), ((None, Some(375_000)), (None, Some(375_000))));
     let unmeasured = plan("[legs.lan0]");
     assert!(unmeasured.legs.iter().all(|leg| leg.window.is_none()));
 }
@@ -130,6 +137,7 @@ fn impossible_values_are_refused_by_key() {
     for (text, key, part) in [
         ("[legs.s]\nrate = \"0 bit/s\"", "legs.s.rate", "not above zero"),
         ("[legs.s]\npacing = \"0 bit/s\"", "legs.s.pacing", "not above zero"),
+        ("[legs.s]\nrate_in = \"0 bit/s\"", "legs.s.rate_in", "not above zero"),
         ("[legs.s]\nshare = true", "legs.s.share", "no rate to divide"),
         ("[legs.s]\nrate = \"1 Mbit/s\"\nstart = \"rate\"", "legs.s.start", "nobody knows"),
         (

@@ -18,9 +18,9 @@ fn ends() -> Ends {
     Ends { to: TcpStream::from_std(to).expect("a registration"), _far: far }
 }
 
-/// A socket that still has to send, and has delivered so much.
-fn backlog(delivered: u64) -> Option<Backlog> {
-    Some(Backlog { unsent: 1, delivered })
+/// A socket that still has to send, and has sent so much.
+fn backlog(sent: u64) -> Option<Backlog> {
+    Some(Backlog { unsent: 1, sent })
 }
 
 fn paced_at(ends: &Ends) -> u64 {
@@ -69,9 +69,9 @@ fn those_with_a_backlog_divide_the_leg() {
             (ALL, 1),
             "what is given back is shared anew"
         );
-        first.judge(Some(Backlog { unsent: 0, delivered: 0 }), 1, now, &near.to);
+        first.judge(Some(Backlog { unsent: 0, sent: 0 }), 1, now, &near.to);
         assert_eq!(pool.senders(), 1, "what waits here has still to be sent");
-        first.judge(Some(Backlog { unsent: 0, delivered: 0 }), 0, now, &near.to);
+        first.judge(Some(Backlog { unsent: 0, sent: 0 }), 0, now, &near.to);
         assert_eq!(pool.senders(), 0, "who has nothing to send has no part");
     });
 }
@@ -89,10 +89,10 @@ fn a_far_end_that_reads_slowly_leaves_what_it_does_not_take() {
         assert_eq!(paced_at(&other), ALL / 2);
         let started = Instant::now();
         let mut looks = 0;
-        let mut look = |delivered, share: &mut Share| {
+        let mut look = |sent, share: &mut Share| {
             let now = started + std::time::Duration::from_millis(75) * looks;
             looks += 1;
-            share.judge(backlog(delivered), 0, now, &slow.to);
+            share.judge(backlog(sent), 0, now, &slow.to);
         };
         // 200 kB/s over sixteen looks of 75 ms each.
         for n in 0..=LOOKS_MEASURED {
@@ -101,9 +101,10 @@ fn a_far_end_that_reads_slowly_leaves_what_it_does_not_take() {
         second.judge(backlog(0), 0, started, &other.to);
         assert_eq!(paced_at(&other), ALL - 2 * 200_000, "twice what it took is kept for it");
         assert_eq!(pools.of(&leg).expect("a pool").senders(), 2);
-        for n in 0..=LOOKS_MEASURED {
-            look(300_000 + u64::from(n) * 150_000, &mut first);
-        }
+        assert_eq!(paced_at(&slow), ALL / 2, "it may come up to an equal part");
+        look(240_000 + 480_000, &mut first);
+        assert_eq!(paced_at(&slow), ALL / 2);
+        look(240_000 + 480_001, &mut first);
         second.judge(backlog(0), 0, started, &other.to);
         assert_eq!(paced_at(&other), ALL / 2, "it takes all that it may again");
     });
