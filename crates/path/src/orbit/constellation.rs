@@ -1,11 +1,11 @@
 //! Satellites, the links between them, and from how low over the horizon they are used.
 
+use crate::orbit::coverage_deg;
 use crate::orbit::earth::Figure;
 use crate::orbit::elements::{self, ElementsError, Orbiter};
 use crate::orbit::isl::{self, Isl, IslRules, Seam};
 use crate::orbit::vector::Vector;
 use crate::orbit::walker::{self, Circle, Shell};
-use crate::orbit::{coverage_deg, earth};
 use sgp4::chrono::NaiveDateTime;
 
 /// Everything that flies together.
@@ -188,19 +188,6 @@ impl Constellation {
             Motion::Elements { orbiters, .. } => orbiters
                 .iter()
                 .map(|orbiter| reached(orbiter.inclination_deg, orbiter.altitude_km))
-                .fold(0.0, f64::max),
-        }
-    }
-
-    /// The longest round that a satellite takes. Unit: s.
-    pub fn period_s(&self) -> f64 {
-        match &self.motion {
-            Motion::Circles { shells, .. } => {
-                shells.iter().map(Shell::period_s).fold(0.0, f64::max)
-            }
-            Motion::Elements { orbiters, .. } => orbiters
-                .iter()
-                .map(|orbiter| earth::period_s(orbiter.altitude_km))
                 .fold(0.0, f64::max),
         }
     }
