@@ -9,11 +9,14 @@
 //! acknowledgements are not told from others. Left out: the long-term sampling that finds a
 //! policer (lt_bw), which begins at one loss in five.
 
+mod aggregation;
+
 use super::{HeldBack, Sample, Settings, WindowedMax, scaled};
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, Phase, Restart, Rto, Spurious,
     random::Draws,
 };
+use aggregation::Aggregation;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// Gains have eight binary places.
@@ -32,8 +35,6 @@ const PROBE_RTT_TIME: Duration = Duration::from_ms(200);
 /// Unit: segments.
 const WINDOW_MIN: u64 = 4;
 const FULL_ROUNDS: u32 = 3;
-const AGGREGATION_ROUNDS: u32 = 5;
-const AGGREGATION_MAX: Duration = Duration::from_ms(100);
 /// Below this rate one segment leaves at a time, above it at least two.
 const QUANTUM_RATE: Rate = Rate::from_bits_per_s(1_200_000);
 const QUANTUM_MAX: u64 = 65_535 - 320;
@@ -83,16 +84,6 @@ pub struct BbrV1 {
     conserving: bool,
     aggregation: Aggregation,
     held_back: HeldBack,
-}
-
-/// What is acknowledged beyond what the measured rate explains.
-#[derive(Debug, Clone, Copy, Default)]
-struct Aggregation {
-    since: Instant,
-    acked: u64,
-    /// The largest excess of this window of rounds and of the one before.
-    largest: [u64; 2],
-    rounds: u32,
 }
 
 impl BbrV1 {
@@ -216,24 +207,11 @@ impl BbrV1 {
         if sample.is_none_or(|sample| sample.rate.is_none()) {
             return;
         }
-        let aggregation = &mut self.aggregation;
         if self.round_start {
-            aggregation.rounds += 1;
-            if aggregation.rounds >= AGGREGATION_ROUNDS {
-                aggregation.rounds = 0;
-                aggregation.largest = [0, aggregation.largest[0]];
-            }
+            self.aggregation.on_round();
         }
-        let bandwidth = Rate::from_bits_per_s(self.bandwidth.max());
-        let mut expected = bandwidth.bytes_in(ack.now.saturating_since(aggregation.since)).get();
-        if aggregation.acked <= expected {
-            aggregation.acked = 0;
-            aggregation.since = ack.now;
-            expected = 0;
-        }
-        aggregation.acked = aggregation.acked.saturating_add(ack.acked.get());
-        let excess = aggregation.acked.saturating_sub(expected).min(self.cwnd);
-        aggregation.largest[0] = aggregation.largest[0].max(excess);
+        let bandwidth = self.bandwidth();
+        self.aggregation.on_ack(ack.now, ack.acked.get(), bandwidth, self.cwnd);
     }
 
     fn update_cycle(&mut self, ack: &Ack, sample: Option<Sample>) {
@@ -400,12 +378,7 @@ impl BbrV1 {
 
     fn set_cwnd(&mut self, ack: &Ack) {
         if !self.recover(ack) {
-            let bonus = if self.full {
-                let [current, previous] = self.aggregation.largest;
-                current.max(previous).min(self.bandwidth().bytes_in(AGGREGATION_MAX).get())
-            } else {
-                0
-            };
+            let bonus = if self.full { self.aggregation.bonus(self.bandwidth()) } else { 0 };
             let target = self.budget(self.bdp(self.cwnd_gain()) + bonus / self.mss);
             let grown = self.cwnd.saturating_add(ack.acked.get());
             if self.full {
@@ -424,7 +397,7 @@ impl BbrV1 {
 impl CongestionControl for BbrV1 {
     fn on_established(&mut self, established: &Established) {
         self.min_rtt_at = established.now;
-        self.aggregation.since = established.now;
+        self.aggregation.restart(established.now);
         if let Some(rtt) = established.rtt {
             self.min_rtt = Some(rtt);
             self.pace_first(rtt);
@@ -481,8 +454,7 @@ impl CongestionControl for BbrV1 {
             return;
         }
         self.idle_restart = true;
-        self.aggregation.since = restart.now;
-        self.aggregation.acked = 0;
+        self.aggregation.restart(restart.now);
         match self.mode {
             Mode::ProbeBw => self.pace(UNIT),
             Mode::ProbeRtt => self.check_probe_rtt_done(restart.now),
