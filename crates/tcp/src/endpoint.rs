@@ -368,6 +368,11 @@ impl Endpoint {
         self.receiver.stream_end().saturating_sub(1)
     }
 
+    /// What the endpoint takes in memory, its parts on the heap included. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.sender.memory() + self.receiver.reassembly.memory()
+    }
+
     /// The congestion control, to tell it of things that no segment tells.
     pub fn congestion_control(&mut self) -> &mut dyn CongestionControl {
         &mut *self.sender.control

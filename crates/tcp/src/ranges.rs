@@ -114,9 +114,14 @@ impl Ranges {
 
     /// Gives back the memory of more than a few spans, when none is left.
     pub fn release(&mut self) {
-        if self.spans.is_empty() && self.spans.capacity() > 64 {
+        if self.spans.is_empty() && self.spans.capacity() > 8 {
             self.spans = VecDeque::new();
         }
+    }
+
+    /// What lies on the heap. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>()
     }
 }
 

@@ -126,6 +126,9 @@ impl Receiver {
         if taken > 0 {
             let rtt = self.rtt.or(rtt);
             self.room.on_read(now, self.room.read + taken, rtt, self.segment);
+            if self.readable() == 0 {
+                self.reassembly.release();
+            }
             if self.room.is_worth_telling(self.nxt(), self.segment, self.shift) {
                 self.owed.at_once();
             }

@@ -64,7 +64,6 @@ impl Reassembly {
             self.nxt = first.end;
             self.beyond.remove_below(self.nxt);
         }
-        self.beyond.release();
         Arrival::Fills
     }
 
@@ -112,6 +111,16 @@ impl Reassembly {
     /// How many ranges there would be to report.
     pub fn reports(&self) -> usize {
         self.beyond.len() + usize::from(self.duplicate.is_some())
+    }
+
+    /// What lies on the heap. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        self.beyond.memory()
+    }
+
+    /// Gives back memory that is not needed.
+    pub fn release(&mut self) {
+        self.beyond.release();
     }
 
     /// Whether anything is missing below what has arrived.

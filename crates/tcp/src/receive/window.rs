@@ -8,6 +8,9 @@
 
 use midhop_units::{Duration, Instant};
 
+/// What a sender sends in its first round trip (RFC 6928): what a window must have doubled by then.
+const FIRST_FLIGHT: u64 = 14_600;
+
 /// The room of one receiver, in positions of the sequence space.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
@@ -40,7 +43,7 @@ impl Room {
             tuning: initial.map(|initial| Tuning {
                 since: Instant::START,
                 read: 1,
-                space: initial.min(buffer),
+                space: initial.min(buffer).min(FIRST_FLIGHT),
             }),
         }
     }

@@ -122,6 +122,9 @@ impl Sender {
         if advanced {
             self.rtt.backoff = 0;
             self.arm(now, settings);
+            if self.board.is_empty() && self.nxt == self.stream.end() {
+                self.board.release();
+            }
         } else if delivery.bytes > 0 && self.board.sacked_segments() > 0 {
             self.arm(now, settings);
         }
@@ -251,7 +254,8 @@ impl Sender {
         }
         match self.recovery.mode {
             Mode::Open => {}
-            Mode::Reduced if self.una >= self.recovery.point => self.recovery.end(),
+            // Something beyond must be acknowledged: it tells the receiver of the reduction.
+            Mode::Reduced if self.una > self.recovery.point => self.recovery.end(),
             Mode::Recovery if self.una >= self.recovery.point => {
                 if ack.duplicate.is_none() {
                     self.rack.on_recovered();
@@ -301,6 +305,7 @@ impl Sender {
         self.counters.undone += 1;
         self.recovery.undo = super::recovery::Undo::default();
         self.board.forgive();
+        self.rack.forget();
         self.found = Found::default();
         self.recovery.end();
         self.control.on_spurious(&Spurious { now });

@@ -6,7 +6,7 @@
 use midhop_congestion::Restart;
 use midhop_units::Instant;
 
-use super::{Forced, Mode, Sender, Timer};
+use super::{Forced, Mode, Sender, Timer, Usage};
 use crate::settings::Settings;
 
 /// What pacing counts besides the payload: IPv4 and TCP headers with timestamps.
@@ -206,9 +206,25 @@ impl Sender {
     }
 
     /// Nothing is in flight and something is about to leave.
-    fn restart(&mut self, now: Instant) {
+    fn restart(&mut self, now: Instant, settings: &Settings) {
         let app_limited = self.sampler.is_app_limited();
         self.control.on_restart(&Restart { now, app_limited });
+        if self.counters.segments_sent == 0 {
+            self.first_window = self.control.window().get();
+            return;
+        }
+        let timeout = self.rtt.timeout();
+        let mut idle = now.saturating_since(self.last_sent);
+        if settings.slow_start_after_idle && idle > timeout {
+            // Half for each timeout that passed, not below where it began, as Linux does.
+            let mut restart = self.control.window().get();
+            while idle > timeout && restart > self.first_window {
+                restart /= 2;
+                idle = idle.saturating_sub(timeout);
+            }
+            self.restart = Some(restart.max(self.first_window));
+            self.usage = Usage::default();
+        }
     }
 
     /// Books a segment as sent.
@@ -224,8 +240,8 @@ impl Sender {
             return;
         }
         let was_idle = self.board.is_empty();
-        if was_idle && self.counters.segments_sent > 0 {
-            self.restart(now);
+        if was_idle {
+            self.restart(now, settings);
         }
         let snapshot = self.sampler.on_send(now, self.board.in_flight(), length);
         self.counters.segments_sent += 1;

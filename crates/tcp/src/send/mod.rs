@@ -67,6 +67,10 @@ pub(crate) struct Sender {
     /// The position up to which a small segment was sent, for Nagle as Minshall has it.
     small_end: u64,
     usage: Usage,
+    /// What the window was before anything was sent. Unit: bytes.
+    first_window: u64,
+    /// After idle time: no more than so much of the window, growing as data arrives. Unit: bytes.
+    restart: Option<u64>,
     /// How often in a row the retransmission or persist timer has fired.
     pub expiries: u32,
     last_sent: Instant,
@@ -164,6 +168,8 @@ impl Sender {
             probe_allowed: true,
             small_end: 0,
             usage: Usage::default(),
+            first_window: 0,
+            restart: None,
             expiries: 0,
             last_sent: Instant::START,
             reduced: false,
@@ -204,7 +210,8 @@ impl Sender {
 
     /// How much may be in flight.
     pub fn window(&self) -> u64 {
-        self.recovery.window.unwrap_or_else(|| self.control.window().get())
+        let allowed = self.recovery.window.unwrap_or_else(|| self.control.window().get());
+        self.restart.map_or(allowed, |restart| restart.min(allowed))
     }
 
     /// Notes how far the window was used, once a round.
@@ -225,8 +232,16 @@ impl Sender {
 
     /// Whether the window is what limits the sender: else it must not grow.
     fn is_window_limited(&self) -> bool {
+        if self.restart.is_some() {
+            return false;
+        }
         let never_reduced = self.counters.recoveries + self.counters.timeouts == 0;
         self.usage.limited || (never_reduced && self.window() < 2 * self.usage.most)
+    }
+
+    /// What lies on the heap. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        self.board.memory() + size_of_val(&*self.control)
     }
 
     /// When the next timer fires; [`Instant::NEVER`] if none is set.

@@ -73,6 +73,11 @@ impl Rack {
         self.reordering = true;
     }
 
+    /// What was taken for the latest arrival was an earlier transmission of the same segment.
+    pub fn forget(&mut self) {
+        self.latest = None;
+    }
+
     /// A recovery has ended without a duplicate.
     pub fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);

@@ -17,6 +17,9 @@ use midhop_units::Instant;
 use super::rate::Snapshot;
 use crate::ranges::{Ranges, Span};
 
+/// Room for so many segments stays with an idle connection.
+const KEPT: usize = 4;
+
 /// Where a segment is, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -464,14 +467,21 @@ impl Scoreboard {
     /// Gives back the memory of a burst, when nothing is outstanding.
     pub fn release(&mut self) {
         if self.ring.is_empty() {
-            if self.ring.capacity() > 16 {
+            if self.ring.capacity() > KEPT {
                 self.ring = VecDeque::new();
             }
-            if self.lost.capacity() > 16 {
+            if self.lost.capacity() > KEPT {
                 self.lost = BinaryHeap::new();
             }
             self.sacked.release();
         }
+    }
+
+    /// What lies on the heap. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        self.ring.capacity() * size_of::<Sent>()
+            + self.lost.capacity() * size_of::<u64>()
+            + self.sacked.memory()
     }
 
     /// A segment leaves: it comes last in the chain of those in flight.

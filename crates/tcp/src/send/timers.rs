@@ -34,10 +34,7 @@ impl Sender {
             && settings.loss_detection == LossDetection::Rack
             && self.rtt.backoff == 0;
         if calm && !self.board.is_empty() {
-            let timeout = now + self.backed_off();
-            let at = now + self.probe_timeout();
-            self.timer =
-                if at < timeout { Timer::Probe(at) } else { Timer::Retransmission(timeout) };
+            self.timer = Timer::Probe(now + self.probe_timeout().min(self.backed_off()));
         }
     }
 

@@ -20,8 +20,15 @@ pub struct PlainReno {
 
 impl PlainReno {
     pub fn boxed(settings: &Settings, cwnd: u32) -> Box<dyn CongestionControl> {
+        Self::with_threshold(settings, cwnd, u32::MAX >> 1)
+    }
+
+    pub fn with_threshold(
+        settings: &Settings,
+        cwnd: u32,
+        ssthresh: u32,
+    ) -> Box<dyn CongestionControl> {
         let mss = settings.segment_payload().get();
-        let ssthresh = u32::MAX >> 1;
         Box::new(Self { mss, cwnd, ssthresh, count: 0, before: (cwnd, ssthresh) })
     }
 }
@@ -112,8 +119,8 @@ pub struct Path {
     pub rate: Option<Rate>,
 }
 
-/// Whether a segment from this side is to be lost.
-pub type Drops = Box<dyn FnMut(usize, &Segment) -> bool>;
+/// Looks at, or changes, a segment from this side; true loses it.
+pub type Touch = Box<dyn FnMut(usize, &mut Segment) -> bool>;
 
 /// One segment on its way, for those who look on.
 #[derive(Debug, Clone, Copy)]
@@ -130,8 +137,10 @@ pub struct Pair {
     pub path: Path,
     pub dice: Dice,
     pub now: Instant,
-    /// Decides on a segment before the dice do: true loses it.
-    pub drops: Drops,
+    /// Meets a segment before the dice do.
+    pub touch: Touch,
+    /// When segments have come to each side.
+    pub arrivals: [Vec<Instant>; 2],
     pub seen: Vec<Seen>,
     pub keep_seen: bool,
     pub events: [Vec<Event>; 2],
@@ -155,7 +164,8 @@ impl Pair {
             path,
             dice: Dice(seed),
             now: Instant::START,
-            drops: Box::new(|_, _| false),
+            touch: Box::new(|_, _| false),
+            arrivals: [Vec::new(), Vec::new()],
             seen: Vec::new(),
             keep_seen: false,
             events: [Vec::new(), Vec::new()],
@@ -169,6 +179,27 @@ impl Pair {
             read: [0; 2],
             steps: 0,
         }
+    }
+
+    /// Two ends with the same settings; the client's congestion control is given.
+    pub fn with(settings: &Settings, control: Box<dyn CongestionControl>, path: Path) -> Self {
+        let client = Endpoint::connect(settings.clone(), control, 0xffff_f000);
+        let server = Endpoint::listen(settings.clone(), PlainReno::boxed(settings, 10), 77);
+        let mut pair = Self::new(client, server, path, 1);
+        pair.keep_seen = true;
+        pair
+    }
+
+    /// Runs until this moment, whatever happens.
+    pub fn run_to(&mut self, until: Instant) {
+        self.run(until, |_| false);
+        self.now = self.now.max(until);
+    }
+
+    /// What this side has sent with payload: when, at which offset, and whether it was lost.
+    pub fn data(&self, side: usize) -> Vec<(Instant, u64, bool)> {
+        let data = self.seen.iter().filter(|seen| seen.from == side && seen.segment.length > 0);
+        data.map(|seen| (seen.at, seen.segment.offset, seen.dropped)).collect()
     }
 
     /// Two ends with the same settings and Reno.
@@ -203,8 +234,8 @@ impl Pair {
         self.read[side] += end.read(self.now, self.read_limit[side].unwrap_or(u64::MAX));
     }
 
-    fn fly(&mut self, side: usize, segment: Segment) {
-        let mut dropped = (self.drops)(side, &segment);
+    fn fly(&mut self, side: usize, mut segment: Segment) {
+        let mut dropped = (self.touch)(side, &mut segment);
         dropped |= self.dice.per_mille(self.path.loss_per_mille);
         if self.keep_seen {
             self.seen.push(Seen { at: self.now, from: side, segment, dropped });
@@ -253,6 +284,9 @@ impl Pair {
             self.now = self.now.max(next);
             if flight == Some(next) {
                 let Some((_, (side, segment))) = self.flying.pop_first() else { continue };
+                if self.keep_seen {
+                    self.arrivals[side].push(self.now);
+                }
                 self.ends[side].handle_segment(self.now, &segment);
                 self.verify(side);
                 self.drain(side);

@@ -1,0 +1,274 @@
+//! Recoveries whose course is known beforehand: who is sent again, when, and what the window does.
+
+mod pair;
+
+use midhop_tcp::{DelayedAck, LossDetection, Segment, Settings};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+use pair::{Fixed, Pair, Path, PlainReno};
+
+const MSS: u64 = 1448;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_ms(ms)
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::START + Duration::from_ms(ms)
+}
+
+/// Each segment is acknowledged, and nothing new answers the first duplicates.
+fn strict() -> Settings {
+    Settings {
+        delayed_ack: DelayedAck::NONE,
+        limited_transmit: false,
+        nagle: false,
+        ..Settings::default()
+    }
+}
+
+/// Loses the first transmission of the segments with these numbers, counted from 1, of the client's.
+fn losing(numbers: &'static [u64]) -> Box<dyn FnMut(usize, &mut Segment) -> bool> {
+    let mut reached = 0;
+    Box::new(move |side, segment| {
+        let number = segment.offset / MSS + 1;
+        let first = side == 0 && segment.length > 0 && number > reached;
+        reached = if first { number } else { reached };
+        first && numbers.contains(&number)
+    })
+}
+
+#[test]
+fn newreno_repairs_one_hole_per_round_trip() {
+    let settings = Settings { sack: false, prr: false, ..strict() };
+    let control = PlainReno::with_threshold(&settings, 20, 20);
+    let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
+    pair.touch = losing(&[1, 5, 9]);
+    pair.to_write = [400 * MSS, 0];
+    pair.run_to(at(4000));
+    let again: Vec<_> =
+        repeated(&pair).iter().map(|&(at, offset)| (at, offset / MSS + 1)).collect();
+    // SYN 0..200, data at 200, duplicates at 400, then a hole each 200 ms.
+    assert_eq!(again, [(at(400), 1), (at(600), 5), (at(800), 9)]);
+    assert_eq!(pair.ends[0].counters().timeouts, 0);
+    assert_eq!(pair.ends[0].counters().recoveries, 1);
+    let mut pair = Pair::with(
+        &settings,
+        PlainReno::with_threshold(&settings, 20, 20),
+        Path { delay: ms(100), ..Path::default() },
+    );
+    pair.touch = losing(&[1, 5, 9]);
+    pair.to_write = [400 * MSS, 0];
+    pair.run_to(at(999));
+    // At 1000 ms the third repair is acknowledged; the window is half of what it was.
+    assert_eq!(pair.ends[0].window(), Bytes::new(10 * MSS));
+}
+
+/// What the client has sent a second time, or more often.
+fn repeated(pair: &Pair) -> Vec<(Instant, u64)> {
+    let mut reached = None;
+    let mut again = Vec::new();
+    for (at, offset, _) in pair.data(0) {
+        if reached.is_some_and(|reached| offset <= reached) {
+            again.push((at, offset));
+        } else {
+            reached = Some(offset);
+        }
+    }
+    again
+}
+
+#[test]
+fn sack_repairs_all_holes_in_one_round_trip() {
+    for loss_detection in [LossDetection::Rack, LossDetection::DupThresh] {
+        let settings = Settings { loss_detection, ..strict() };
+        let control = PlainReno::with_threshold(&settings, 20, 20);
+        let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
+        pair.touch = losing(&[1, 5, 9]);
+        pair.to_write = [400 * MSS, 0];
+        pair.run_to(at(4000));
+        let again: Vec<_> = repeated(&pair).iter().map(|&(_, offset)| offset / MSS + 1).collect();
+        assert_eq!(again, [1, 5, 9], "{loss_detection:?}");
+        assert!(repeated(&pair).iter().all(|&(when, _)| when == at(400)), "{loss_detection:?}");
+        assert_eq!(pair.ends[0].counters().timeouts, 0);
+    }
+}
+
+/// How many segments each acknowledgement lets out, from the third on that tells of a loss.
+fn prr_course(window_after: u32) -> Vec<usize> {
+    let settings = strict();
+    let control = Box::new(Halving { mss: MSS, window: 20, after: window_after });
+    let path = Path { delay: ms(100), rate: Some(Rate::from_mbit_per_s(12)), ..Path::default() };
+    let mut pair = Pair::with(&settings, control, path);
+    pair.touch = losing(&[1]);
+    pair.to_write = [400 * MSS, 0];
+    pair.run_to(at(500));
+    let data = pair.data(0);
+    let acks = pair.arrivals[0].iter().skip(1).skip(2).take(17);
+    acks.map(|arrival| data.iter().filter(|(sent, ..)| sent == arrival).count()).collect()
+}
+
+/// A window that a loss brings to a given one.
+#[derive(Debug)]
+struct Halving {
+    mss: u64,
+    window: u32,
+    after: u32,
+}
+
+impl midhop_congestion::CongestionControl for Halving {
+    fn on_ack(&mut self, _: &midhop_congestion::Ack) {}
+
+    fn on_loss(&mut self, _: &midhop_congestion::Loss) {
+        self.window = self.after;
+    }
+
+    fn on_rto(&mut self, _: &midhop_congestion::Rto) {}
+    fn on_spurious(&mut self, _: &midhop_congestion::Spurious) {}
+    fn on_handover(&mut self, _: &midhop_congestion::Handover) {}
+
+    fn window(&self) -> Bytes {
+        Bytes::new(u64::from(self.window) * self.mss)
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+}
+
+#[test]
+fn prr_spends_a_reduction_over_the_round_trip() {
+    // The courses of RFC 9937's law: twenty in flight, the first lost, recovery at the third.
+    assert_eq!(prr_course(10), [1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1]);
+    assert_eq!(prr_course(14), [1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn rack_finds_a_retransmission_that_is_lost() {
+    let settings = strict();
+    let control = Box::new(Fixed(Bytes::new(1000 * MSS), None));
+    let mut pair = Pair::with(&settings, control, Path { delay: ms(50), ..Path::default() });
+    let mut times = 0;
+    pair.touch = Box::new(move |side, segment| {
+        let fifth = side == 0 && segment.length > 0 && segment.offset == 4 * MSS;
+        times += u32::from(fifth);
+        fifth && times <= 2
+    });
+    pair.run_to(at(100));
+    // One segment each millisecond.
+    for nth in 0..500 {
+        pair.to_write[0] += MSS;
+        pair.run_to(at(101 + nth));
+    }
+    let fifth: Vec<_> =
+        pair.data(0).into_iter().filter(|&(_, offset, _)| offset == 4 * MSS).collect();
+    let counters = pair.ends[0].counters();
+    assert_eq!(fifth.len(), 3, "{counters:?}");
+    assert_eq!((counters.timeouts, counters.probes), (0, 0));
+    // The first repair at the third segment after it, the second when what left after the first
+    // has come back.
+    let [first, second, third] = [0, 1, 2].map(|nth: usize| fifth[nth].0);
+    let (once, twice) = (second.saturating_since(first), third.saturating_since(second));
+    assert!((ms(102)..=ms(104)).contains(&once), "{once:?}");
+    assert!((ms(100)..=ms(102)).contains(&twice), "{twice:?}");
+}
+
+/// When the client sends its tail again, of so many segments of which the last is lost.
+fn probe_after(segments: u64, one_way_ms: u64) -> (Duration, u64) {
+    let settings = Settings { delayed_ack: DelayedAck::NONE, ..Settings::default() };
+    let control = Box::new(Fixed(Bytes::new(1000 * MSS), None));
+    let path = Path { delay: ms(one_way_ms), ..Path::default() };
+    let mut pair = Pair::with(&settings, control, path);
+    pair.run_to(at(2 * one_way_ms));
+    pair.touch = Box::new(|side, segment| side == 0 && segment.length > 0);
+    pair.to_write[0] = segments * MSS;
+    pair.run_to(pair.now + ms(8 * one_way_ms + 500));
+    let data = pair.data(0);
+    let again = repeated(&pair);
+    let (left, probed) = (data[0].0, again[0]);
+    assert_eq!(probed.1, (segments - 1) * MSS, "the last one is the probe");
+    (probed.0.saturating_since(left), pair.ends[0].counters().probes)
+}
+
+#[test]
+fn a_tail_loss_probe_leaves_after_two_round_trips() {
+    // 2·SRTT, and Linux' 2 ms of slack; with a single segment 200 ms for a delayed acknowledgement.
+    assert_eq!(probe_after(5, 300), (ms(1202), 1));
+    assert_eq!(probe_after(1, 300), (ms(1400), 1));
+    assert_eq!(probe_after(5, 25), (ms(102), 1));
+    // Never later than the timeout, which is 50 + 200 ms here.
+    assert_eq!(probe_after(1, 25), (ms(250), 1));
+}
+
+#[test]
+fn a_lost_tail_is_repaired_by_its_probe() {
+    let settings = Settings { delayed_ack: DelayedAck::NONE, ..Settings::default() };
+    let control = PlainReno::boxed(&settings, 10);
+    let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
+    pair.touch = losing(&[10]);
+    pair.transfer([10 * MSS, 0]);
+    let counters = pair.ends[0].counters();
+    assert_eq!((counters.probes, counters.timeouts), (1, 0), "{counters:?}");
+}
+
+#[test]
+fn a_timeout_that_was_early_is_undone() {
+    // Delay steps from 40 to 1000 ms: the timer fires, then the originals' acknowledgements come.
+    for timestamps in [false, true] {
+        let settings = Settings {
+            timestamps,
+            loss_detection: LossDetection::RackWithoutProbe,
+            ..Settings::default()
+        };
+        let control = PlainReno::boxed(&settings, 10);
+        let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
+        pair.to_write[0] = 10_000 * MSS;
+        pair.run_to(at(200));
+        let before = pair.ends[0].window();
+        pair.path.delay = ms(500);
+        assert!(pair.run(at(2500), |pair| pair.ends[0].counters().undone > 0));
+        let counters = pair.ends[0].counters();
+        assert!(counters.timeouts >= 1, "{counters:?}");
+        assert!(pair.ends[0].window() >= before, "{:?} of {before:?}", pair.ends[0].window());
+        assert_eq!(counters.retransmissions, counters.timeouts, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_timeout_that_was_due_is_not_undone() {
+    for sack in [true, false] {
+        let settings = Settings {
+            sack,
+            loss_detection: LossDetection::RackWithoutProbe,
+            ..Settings::default()
+        };
+        let control = PlainReno::boxed(&settings, 10);
+        let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
+        // A whole flight is lost, and what was to follow it.
+        pair.touch = losing(&[
+            21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42,
+            43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64,
+        ]);
+        pair.transfer([200 * MSS, 0]);
+        let counters = pair.ends[0].counters();
+        assert!(counters.timeouts >= 1, "{counters:?}");
+        assert_eq!(counters.undone, 0, "sack {sack}: {counters:?}");
+    }
+}
+
+#[test]
+fn reordering_alone_is_found_out() {
+    let settings = Settings::default();
+    let control = Box::new(Fixed(Bytes::new(100 * MSS), None));
+    let path = Path {
+        delay: ms(100),
+        jitter: ms(10),
+        rate: Some(Rate::from_mbit_per_s(20)),
+        ..Path::default()
+    };
+    let mut pair = Pair::with(&settings, control, path);
+    pair.transfer([5000 * MSS, 0]);
+    let counters = pair.ends[0].counters();
+    // Once it has seen the path reorder, it waits a quarter of a round trip.
+    assert!(counters.retransmissions < 50, "{counters:?}");
+    assert!(counters.undone >= 1, "{counters:?}");
+}
