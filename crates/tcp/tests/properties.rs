@@ -143,7 +143,7 @@ proptest! {
     ) {
         let mut end = Endpoint::connect(ours.clone(), PlainReno::boxed(&ours, 10), 5000);
         let mut now = Instant::START;
-        let mut drain = |end: &mut Endpoint, now| {
+        let drain = |end: &mut Endpoint, now| {
             // Nothing lets out more than the window at once.
             for _ in 0..10_000 {
                 if end.poll_transmit(now).is_none() {

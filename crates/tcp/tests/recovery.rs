@@ -2,9 +2,9 @@
 
 mod pair;
 
-use midhop_tcp::{DelayedAck, LossDetection, Segment, Settings};
+use midhop_tcp::{DelayedAck, LossDetection, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use pair::{Fixed, Pair, Path, PlainReno};
+use pair::{Fixed, Pair, Path, PlainReno, Touch};
 
 const MSS: u64 = 1448;
 
@@ -27,7 +27,7 @@ fn strict() -> Settings {
 }
 
 /// Loses the first transmission of the segments with these numbers, counted from 1, of the client's.
-fn losing(numbers: &'static [u64]) -> Box<dyn FnMut(usize, &mut Segment) -> bool> {
+fn losing(numbers: &'static [u64]) -> Touch {
     let mut reached = 0;
     Box::new(move |side, segment| {
         let number = segment.offset / MSS + 1;

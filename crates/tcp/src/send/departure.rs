@@ -215,7 +215,8 @@ impl Sender {
         }
         let timeout = self.rtt.timeout();
         let mut idle = now.saturating_since(self.last_sent);
-        if settings.slow_start_after_idle && idle > timeout {
+        let restarts = settings.slow_start_after_idle && !self.control.governs_recovery();
+        if restarts && idle > timeout {
             // Half for each timeout that passed, not below where it began, as Linux does.
             let mut restart = self.control.window().get();
             while idle > timeout && restart > self.first_window {
