@@ -329,7 +329,8 @@ impl Sender {
             self.reduced = settings.ecn;
         }
         let to = self.segments(self.control.window().get());
-        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, settings.prr);
+        let prr = settings.prr && !self.control.governs_recovery();
+        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, prr);
     }
 
     /// The path has marked congestion: once per window.
@@ -342,7 +343,8 @@ impl Sender {
         self.control.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight });
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
         let to = self.segments(self.control.window().get());
-        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, settings.prr);
+        let prr = settings.prr && !self.control.governs_recovery();
+        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, prr);
         self.reduced = true;
     }
 

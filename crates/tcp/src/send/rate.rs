@@ -43,7 +43,8 @@ pub(crate) struct Sampler {
     pub lost_end: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    /// Samples of segments sent before so much is delivered are limited by the application.
+    /// Samples of segments sent before more than this is delivered are limited by the application;
+    /// zero: none are.
     app_limited_until: u64,
     next_round: u64,
     pub round: u64,
@@ -74,8 +75,10 @@ impl Sampler {
     }
 
     /// Whether the sender has run out of data.
+    ///
+    /// Also after a silence, until something that was sent after it has arrived.
     pub fn is_app_limited(&self) -> bool {
-        self.app_limited_until > self.delivered
+        self.app_limited_until > 0
     }
 
     /// `bytes` have arrived; the newest of the segments left at `sent_at` and remembers `snapshot`.
@@ -166,5 +169,11 @@ mod tests {
         assert!(marked.app_limited);
         sampler.on_delivery(now, 2000, Some((now, marked)), None);
         assert!(!sampler.on_send(now, 0, 1000).app_limited);
+        // Silent, with nothing in flight: the first flight after that is marked.
+        sampler.on_app_limited(0);
+        let first = sampler.on_send(now, 0, 1000);
+        assert!(first.app_limited && sampler.on_send(now, 1000, 1000).app_limited);
+        sampler.on_delivery(now, 1000, Some((now, first)), None);
+        assert!(!sampler.on_send(now, 1000, 1000).app_limited);
     }
 }
