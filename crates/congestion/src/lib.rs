@@ -8,7 +8,7 @@
 //! Each algorithm is one module with its source named: the law as plain integer functions, which the
 //! BPF programs of midhop-bpf compute bit for bit alike ([`vectors`] compares them), and a controller
 //! made of it. A controller is composed of a [`slow_start`], an avoidance and a response to loss;
-//! [`reno`] holds the plain ones. [`build`] makes any of them by its name.
+//! [`reno`] holds the plain ones. [`build()`] makes any of them by its name.
 //!
 //! Invariant: no clock, no floats, no randomness but from a seed that is handed in. Time comes with
 //! each event; the same events give the same windows on every machine.

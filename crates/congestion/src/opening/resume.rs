@@ -1,6 +1,6 @@
 //! Careful Resume: a connection begins where an earlier one over the same path had come to.
 //!
-//! Source: RFC 9959. [`Observer`] is the Observe Phase, [`Resume`] the others: Reconnaissance (is this
+//! Source: RFC 9959. [`Observer`] is the Observe Phase, `Resume` the others: Reconnaissance (is this
 //! the path that was saved?), Unvalidated (the jump, spread over a round trip), Validating (does what
 //! was sent arrive?), Safe Retreat (it did not), Normal. PipeSize counts what the path is known to
 //! carry.
