@@ -147,3 +147,87 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     let output = midhop(directory.path(), &["report", "out", "--csv"]);
     assert!(output.status.success(), "{}", said(&output.stderr));
 }
+
+/// The blocks of a pcapng file: kind and body.
+fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let word = |at: &[u8]| u32::from_le_bytes(at[..4].try_into().expect("four bytes"));
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let length = word(&bytes[4..]) as usize;
+        assert_eq!((word(&bytes[length - 4..]) as usize, length % 4), (length, 0));
+        all.push((word(bytes), bytes[8..length - 4].to_vec()));
+        bytes = &bytes[length..];
+    }
+    all
+}
+
+#[test]
+fn traces_hold_every_packet_and_tshark_opens_them() {
+    let directory = directory();
+    let output = midhop(
+        directory.path(),
+        &[
+            "sim",
+            "run",
+            "file.toml",
+            "--out",
+            "out",
+            "--json",
+            "--trace",
+            "cwnd,queue,pcapng",
+            "--set",
+            "links.link.down.loss=0.03",
+            "--set",
+            "traffic.noise={ kind = \"constant\", from = \"server\", to = \"client\", \
+         rate = \"1 Mbit/s\" }",
+        ],
+    );
+    assert!(output.status.success(), "{}", said(&output.stderr));
+    let record = records(&said(&output.stdout)).swap_remove(0);
+    let down = record.links.iter().find(|link| link.direction == "down").expect("a link");
+    let up = record.links.iter().find(|link| link.direction == "up").expect("a link");
+    let file = |name: &str| directory.path().join("out").join(name);
+    let packets = |name: &str| {
+        let blocks = blocks(&fs::read(file(name)).expect("captured"));
+        assert_eq!((blocks[0].0, blocks[1].0), (0x0a0d_0d0a, 1));
+        blocks.len() as u64 - 2
+    };
+    // The server is the second node: down begins there.
+    assert_eq!(packets("0000.link@server.pcapng"), down.packets_in + up.packets_out);
+    assert_eq!(packets("0000.link@client.pcapng"), down.packets_out + up.packets_in);
+    assert_eq!(packets("0000.link.dropped.pcapng"), down.drops["loss"]);
+    let lines = fs::read_to_string(file("0000.queue.csv")).expect("traced");
+    let entered = lines.lines().filter(|line| line.contains(",enter,")).count() as u64;
+    assert_eq!(entered, down.packets_in + up.packets_in);
+    assert!(fs::read_to_string(file("0000.cwnd.csv")).expect("traced").lines().count() > 20);
+
+    let tshark = Command::new("tshark")
+        .args(["-r", file("0000.link@server.pcapng").to_str().expect("a path")])
+        .args(["-o", "tcp.check_checksum:FALSE", "-T", "fields", "-e", "ip.proto"])
+        .args(["-e", "tcp.flags.syn", "-e", "_ws.malformed", "-e", "tcp.srcport"])
+        .args(["-e", "tcp.len", "-e", "tcp.seq"])
+        .output();
+    let Ok(tshark) = tshark else { return midhop_skips::skipped("tshark is not installed") };
+    assert!(tshark.status.success(), "{}", said(&tshark.stderr));
+    let text = said(&tshark.stdout);
+    let fields: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(fields.len() as u64, down.packets_in + up.packets_out);
+    let with = |column: usize, is: &dyn Fn(&str) -> bool| {
+        fields.iter().filter(|line| line.get(column).is_some_and(|field| is(field))).count() as u64
+    };
+    assert_eq!(with(0, &|protocol| protocol == "17"), record.traffic[0].packets_sent);
+    assert_eq!(with(1, &|syn| syn == "1" || syn == "True"), 2);
+    assert_eq!(with(2, &|malformed| !malformed.is_empty()), 0);
+    // A sequence number that the server sends twice is a segment that it sends again.
+    let mut sent: Vec<&str> = fields
+        .iter()
+        .filter(|line| line[3] == "7000" && line[4] != "0")
+        .map(|line| line[5])
+        .collect();
+    let all = sent.len();
+    sent.sort_unstable();
+    sent.dedup();
+    let again = record.transfers[0].flows[0].retransmissions;
+    assert!(again > 0);
+    assert_eq!((all - sent.len()) as u64, again);
+}

@@ -12,10 +12,11 @@ use crate::engine::{Engine, Timer};
 use crate::network::Network;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet};
 use crate::random::Random;
+use crate::watch::Glance;
 use midhop_congestion::{Algorithm, build};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Autotuning, Cause, Endpoint, Event, Flags, Segment, Settings, State, refusal};
-use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
+use midhop_units::{Bytes, Instant, Seed};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -60,18 +61,6 @@ pub(crate) enum Told {
     Closed,
     /// The connection was cut short, and why.
     Failed(&'static str),
-}
-
-/// How a sender stands.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Glance {
-    pub cwnd: Bytes,
-    pub rtt: Option<Duration>,
-    pub rtt_min: Option<Duration>,
-    pub retransmissions: u64,
-    pub delivery_rate: Option<Rate>,
-    pub in_flight: Bytes,
-    pub pacing_rate: Option<Rate>,
 }
 
 /// What an application has still to write.
@@ -249,16 +238,7 @@ impl Hosts {
     /// How one end of a connection stands; none once it is gone.
     pub fn glance(&self, flow: FlowId, end: End) -> Option<Glance> {
         let at = self.flows[flow.index()].sockets[end.index()]?;
-        let endpoint = &self.sockets[at as usize].as_ref()?.endpoint;
-        Some(Glance {
-            cwnd: endpoint.window(),
-            rtt: endpoint.smoothed_rtt(),
-            rtt_min: endpoint.minimum_rtt(),
-            retransmissions: endpoint.counters().retransmissions,
-            delivery_rate: None,
-            in_flight: endpoint.in_flight(),
-            pacing_rate: endpoint.pacing_rate(),
-        })
+        Some(self.sockets[at as usize].as_ref()?.glance())
     }
 
     // What the network and the clock do.
@@ -361,6 +341,7 @@ impl Hosts {
             }
         }
         let Some(socket) = &mut self.sockets[at as usize] else { return };
+        network.look(now, flow, end, || socket.glance());
         if socket.endpoint.state() == State::Closed {
             let timer = socket.timer;
             self.sockets[at as usize] = None;
@@ -452,6 +433,20 @@ impl Hosts {
 }
 
 impl Socket {
+    /// How it stands as a sender.
+    fn glance(&self) -> Glance {
+        let endpoint = &self.endpoint;
+        Glance {
+            cwnd: endpoint.window(),
+            rtt: endpoint.smoothed_rtt(),
+            rtt_min: endpoint.minimum_rtt(),
+            retransmissions: endpoint.counters().retransmissions,
+            delivery_rate: None,
+            in_flight: endpoint.in_flight(),
+            pacing_rate: endpoint.pacing_rate(),
+        }
+    }
+
     /// Offers the endpoint what is waiting.
     fn feed(&mut self) {
         match self.waiting {
@@ -481,7 +476,10 @@ fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
     Packet {
         flow,
         towards,
+        source: of.nodes[end.index()],
         destination: of.nodes[towards.index()],
+        ports: [of.ports[end.index()], of.ports[towards.index()]],
+        family: of.family,
         size: IP_HEADER[version(of.family)] + segment.size(),
         body: Body::Segment(segment),
     }

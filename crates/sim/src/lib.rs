@@ -31,5 +31,6 @@ pub mod network;
 pub mod node;
 pub mod packet;
 pub mod run;
+pub mod watch;
 
-pub use run::{Effort, Options, RunError, check, run};
+pub use run::{Effort, Options, RunError, check, run, run_watched};

@@ -12,29 +12,14 @@ use crate::agent::{Action, Actions, Agent};
 use crate::engine::{Engine, Timer};
 use crate::hop::{Hop, HopId};
 use crate::node::Node;
-use crate::packet::{Handle, NodeId, Packet, Packets};
+use crate::packet::{End, FlowId, Handle, NodeId, Packet, Packets};
+use crate::watch::{Glance, Sight, Watcher};
 use midhop_units::Instant;
 use std::collections::VecDeque;
+use std::io;
 
 /// The cause under which a node counts a packet that it knows no way for.
 pub const NO_ROUTE: &str = "no-route";
-
-/// What befell a packet, for those who watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
-    /// It was handed to the hop.
-    Entered,
-    /// It has come out of the hop.
-    Left,
-    /// The hop dropped it, for this cause.
-    Dropped(&'static str),
-}
-
-/// Somebody who watches the packets of all hops.
-pub trait Watcher: std::fmt::Debug {
-    /// Something befell a packet.
-    fn see(&mut self, now: Instant, hop: HopId, sight: Sight, packet: &Packet);
-}
 
 /// Nodes, hops, and the packets between them.
 #[derive(Debug, Default)]
@@ -44,7 +29,7 @@ pub struct Network {
     packets: Packets,
     local: VecDeque<(NodeId, Packet)>,
     actions: Actions,
-    watcher: Option<Box<dyn Watcher>>,
+    watchers: Vec<Box<dyn Watcher>>,
 }
 
 impl Network {
@@ -73,9 +58,31 @@ impl Network {
         &self.packets
     }
 
-    /// Lets somebody watch all hops.
+    /// Lets somebody watch.
     pub fn watch(&mut self, watcher: Box<dyn Watcher>) {
-        self.watcher = Some(watcher);
+        self.watchers.push(watcher);
+    }
+
+    /// Lets the watchers finish.
+    ///
+    /// # Errors
+    /// The first thing that one of them could not write.
+    pub fn finish_watching(&mut self) -> io::Result<()> {
+        self.watchers.drain(..).try_for_each(|mut watcher| watcher.finish())
+    }
+
+    /// Shows the watchers how one end of a connection stands.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        end: End,
+        glance: impl FnOnce() -> Glance,
+    ) {
+        if !self.watchers.is_empty() {
+            let glance = glance();
+            self.watchers.iter_mut().for_each(|watcher| watcher.look(now, flow, end, &glance));
+        }
     }
 
     /// Puts an agent at a node, which `timer` wakes.
@@ -109,7 +116,8 @@ impl Network {
         while let Some(handle) = self.hops[hop.index()].poll_output(now) {
             let handle = self.packets.own(handle);
             let node = self.hops[hop.index()].to;
-            if let Some(watcher) = &mut self.watcher {
+            for watcher in &mut self.watchers {
+                let hop = &self.hops[hop.index()];
                 watcher.see(now, hop, Sight::Left, self.packets.look(&handle));
             }
             if self.nodes[node.index()].agent.is_some() {
@@ -169,8 +177,9 @@ impl Network {
             self.nodes[node.index()].count_drop(NO_ROUTE);
             return;
         };
-        if let Some(watcher) = &mut self.watcher {
-            watcher.see(engine.now(), hop, Sight::Entered, self.packets.look(&handle));
+        for watcher in &mut self.watchers {
+            let (now, packet) = (engine.now(), self.packets.look(&handle));
+            watcher.see(now, &self.hops[hop.index()], Sight::Entered, packet);
         }
         self.hops[hop.index()].send(engine, size, handle);
         self.bury(engine.now(), hop);
@@ -180,8 +189,9 @@ impl Network {
     fn bury(&mut self, now: Instant, hop: HopId) {
         while let Some(dropped) = self.hops[hop.index()].poll_dropped() {
             let packet = self.packets.take(dropped.packet);
-            if let Some(watcher) = &mut self.watcher {
-                watcher.see(now, hop, Sight::Dropped(dropped.cause.name()), &packet);
+            let sight = Sight::Dropped(dropped.cause.name());
+            for watcher in &mut self.watchers {
+                watcher.see(now, &self.hops[hop.index()], sight, &packet);
             }
         }
     }

@@ -4,6 +4,7 @@
 //! four-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
 //! clones one: the copy arrives first and borrows the slot that the original gives back.
 
+use midhop_experiment::limit::Family;
 use midhop_tcp::Segment;
 
 /// The IPv4 and IPv6 headers. Unit: bytes.
@@ -55,6 +56,14 @@ impl End {
         }
     }
 
+    /// The name in traces.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Opener => "opener",
+            Self::Listener => "listener",
+        }
+    }
+
     /// 0 or 1.
     pub const fn index(self) -> usize {
         self as usize
@@ -68,8 +77,14 @@ pub struct Packet {
     pub flow: FlowId,
     /// Which end of the flow it goes to.
     pub towards: End,
+    /// The node of the other end.
+    pub source: NodeId,
     /// The node of that end.
     pub destination: NodeId,
+    /// From which port to which.
+    pub ports: [u16; 2],
+    /// The version of IP.
+    pub family: Family,
     /// Header and payload of the network layer. Unit: bytes.
     pub size: u32,
     /// What it carries.
@@ -175,7 +190,10 @@ mod tests {
         Packet {
             flow: FlowId(1),
             towards: End::Listener,
+            source: NodeId(0),
             destination: NodeId(2),
+            ports: [10_000, 7_000],
+            family: Family::Ipv4,
             size: 1500,
             body: Body::Datagram(number),
         }

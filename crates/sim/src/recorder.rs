@@ -4,7 +4,7 @@
 //! often, so that the whole run stays visible.
 
 use crate::hop::Hop;
-use crate::host::Glance;
+use crate::watch::Glance;
 use midhop_experiment::record::Series;
 use midhop_units::{Duration, Instant};
 

@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::packet::{End, NodeId};
 use crate::recorder::INTERVAL;
 use crate::simulation::{Simulation, Stopped};
+use crate::watch::Watcher;
 use midhop_congestion::{Algorithm, build};
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Opener;
@@ -19,7 +20,7 @@ use midhop_experiment::traffic::{Load, TrafficPlan};
 use midhop_path::{Direction, Link};
 use midhop_units::{Instant, Seed};
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, io};
 
 /// Why a plan gave no record.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,9 @@ pub enum RunError {
         /// What is named and missing.
         what: String,
     },
+    /// A trace could not be written.
+    #[error("cannot write a trace: {0}")]
+    Trace(#[from] io::Error),
     /// Somebody asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -118,15 +122,29 @@ pub fn check(plan: &Plan) -> Result<(), RunError> {
 /// # Errors
 /// When the plan has what the simulator lacks, or somebody asks to stop.
 pub fn run(plan: &Plan, options: &Options<'_>) -> Result<(Record, Effort), RunError> {
+    run_watched(plan, options, Vec::new())
+}
+
+/// The same, while somebody watches.
+///
+/// # Errors
+/// As [`run`], and when a watcher could not write.
+pub fn run_watched(
+    plan: &Plan,
+    options: &Options<'_>,
+    watchers: Vec<Box<dyn Watcher>>,
+) -> Result<(Record, Effort), RunError> {
     let mut simulation = build_simulation(plan)?;
     simulation.checking = options.checking;
     for (node, agent) in (options.agents)(plan)? {
         simulation.place(node, agent);
     }
+    watchers.into_iter().for_each(|watcher| simulation.network.watch(watcher));
     let until = Instant::START + plan.duration;
     if simulation.run(until, options.interrupted) == Stopped::Interrupted {
         return Err(RunError::Interrupted);
     }
+    simulation.network.finish_watching()?;
     Ok((record(plan, &mut simulation), effort(&simulation)))
 }
 

@@ -103,7 +103,10 @@ impl Datagrams {
                     Packet {
                         flow,
                         towards: End::Listener,
+                        source: self.nodes[0],
                         destination: self.nodes[1],
+                        ports: desk.hosts.ports(flow),
+                        family: self.plan.family,
                         size: self.size,
                         body: Body::Datagram(self.sent),
                     },

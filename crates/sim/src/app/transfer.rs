@@ -2,9 +2,10 @@
 
 use super::exchange::{Amount, Exchange, Moved, Step};
 use super::{App, Desk};
-use crate::host::{Connect, Glance, Hosts, Told};
+use crate::host::{Connect, Hosts, Told};
 use crate::packet::{End, FlowId};
 use crate::recorder::{Arrivals, FLOWS_SHOWN, SenderCurves};
+use crate::watch::Glance;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{TransferPlan, Work};
 use midhop_experiment::record::{FlowResult, ObjectResult, Series, TransferResult};

@@ -3,9 +3,11 @@
 use super::progress::{Progress, weight};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
+use midhop_sim::watch::Watcher;
 use midhop_sim::{Effort, Options, RunError};
 use midhop_testbed::signals::Interrupts;
 use midhop_units::Duration;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::available_parallelism;
@@ -19,14 +21,18 @@ pub fn processors() -> usize {
 /// What became of a plan.
 pub type Outcome = Result<(Record, Effort), RunError>;
 
+/// Those who watch a run.
+pub type Watchers = io::Result<Vec<Box<dyn Watcher>>>;
+
 /// Runs `plans`, at most `jobs` at a time and the costliest first, until all are done or
-/// `interrupts` says stop. `keep` gets each outcome as it comes, from whatever thread, and may make
+/// `interrupts` says stop. `watch` says who watches a run. `keep` gets each outcome as it comes, from whatever thread, and may make
 /// less of it. What it gives back is in the order of `plans`; [`RunError::Interrupted`] stands for
 /// those that never began.
 pub fn run_all<K: Send>(
     plans: &[&Plan],
     jobs: usize,
     interrupts: &Interrupts,
+    watch: impl Fn(&Plan) -> Watchers + Sync,
     keep: impl Fn(&Plan, Outcome) -> K + Sync,
 ) -> Vec<K> {
     let mut order: Vec<usize> = (0..plans.len()).collect();
@@ -38,7 +44,7 @@ pub fn run_all<K: Send>(
     let work = || {
         while !interrupted() {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let outcome = run(plans[index], &interrupted);
+            let outcome = run(plans[index], &interrupted, &watch);
             let failed = outcome.as_ref().err();
             let failed = failed.filter(|error| !matches!(error, RunError::Interrupted));
             progress.finished(plans[index], failed.map(|error| error as _));
@@ -62,10 +68,10 @@ pub fn run_all<K: Send>(
 }
 
 /// One run, and what the wall clock and the machine have to say of it.
-fn run(plan: &Plan, interrupted: &dyn Fn() -> bool) -> Outcome {
+fn run(plan: &Plan, interrupted: &dyn Fn() -> bool, watch: &dyn Fn(&Plan) -> Watchers) -> Outcome {
     let (began, started) = (Instant::now(), SystemTime::now());
     let options = Options { interrupted, ..Options::default() };
-    let (mut record, effort) = midhop_sim::run(plan, &options)?;
+    let (mut record, effort) = midhop_sim::run_watched(plan, &options, watch(plan)?)?;
     let environment = &mut record.environment;
     environment.processors = u32::try_from(processors()).unwrap_or(u32::MAX);
     environment.started_unix_s = started.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());

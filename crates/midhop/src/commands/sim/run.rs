@@ -1,6 +1,6 @@
 //! `midhop sim run`.
 
-use super::batch::{processors, run_all};
+use super::batch::{Watchers, processors, run_all};
 use super::{Unwritten, check_all};
 use crate::commands::lab::ScenarioArguments;
 use crate::commands::lab::session::{check_place, judge, write_record};
@@ -9,7 +9,10 @@ use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::Plan;
 use midhop_sim::RunError;
+use midhop_sim::watch::{Captures, QueueLines, SenderLines, Watcher};
 use midhop_testbed::signals::Interrupts;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,6 +24,9 @@ pub struct Run {
     /// Write each record to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write what happens, event by event, beside the records; may be repeated
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',', requires = "out")]
+    trace: Vec<Trace>,
     /// Print the records, one JSON object a line, instead of the table
     #[arg(long)]
     json: bool,
@@ -30,6 +36,17 @@ pub struct Run {
     /// Run each cell with this many seeds, whatever the scenario says
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
+}
+
+/// What can be traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Trace {
+    /// Each change of a sender's window, as CSV
+    Cwnd,
+    /// Each packet that enters, leaves or is dropped by a link, as CSV
+    Queue,
+    /// The packets at each end of each link, and those dropped, for Wireshark
+    Pcapng,
 }
 
 impl Run {
@@ -49,17 +66,43 @@ impl Run {
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let all: Vec<&Plan> = plans.iter().collect();
         let unwritten = Unwritten::default();
-        let results = run_all(&all, self.jobs, &interrupts, |plan, outcome| {
-            let (record, _) = outcome?;
-            // At once, so that what is finished survives whatever comes.
-            if let Some(directory) = &self.out {
-                unwritten.note(write_record(directory, plan, &record));
-            }
-            Ok(record)
-        });
+        let results = run_all(
+            &all,
+            self.jobs,
+            &interrupts,
+            |plan| self.watchers(plan),
+            |plan, outcome| {
+                let (record, _) = outcome?;
+                // At once, so that what is finished survives whatever comes.
+                if let Some(directory) = &self.out {
+                    unwritten.note(write_record(directory, plan, &record));
+                }
+                Ok(record)
+            },
+        );
         let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
         let code = unwritten.judge(code);
         print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
         Ok(code)
+    }
+
+    /// Those who watch the run of a plan, and write beside its record.
+    fn watchers(&self, plan: &Plan) -> Watchers {
+        let Some(directory) = &self.out else { return Ok(Vec::new()) };
+        let open = |name: &str| {
+            let path = directory.join(format!("{:04}.{name}", plan.number));
+            let file: Box<dyn Write> = Box::new(BufWriter::new(File::create(path)?));
+            io::Result::Ok(file)
+        };
+        let watcher = |trace: &Trace| -> io::Result<Box<dyn Watcher>> {
+            Ok(match trace {
+                Trace::Cwnd => Box::new(SenderLines::new(open("cwnd.csv")?)),
+                Trace::Queue => Box::new(QueueLines::new(open("queue.csv")?)),
+                Trace::Pcapng => {
+                    Box::new(Captures::new(plan, |name| open(&format!("{name}.pcapng")))?)
+                }
+            })
+        };
+        self.trace.iter().map(watcher).collect()
     }
 }

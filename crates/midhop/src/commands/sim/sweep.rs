@@ -107,11 +107,17 @@ impl Sweep {
             file.write_all(line.as_bytes()).context("cannot write a record")
         };
         let unwritten = Unwritten::default();
-        let outcomes = run_all(&missing, self.jobs, &interrupts, |plan, outcome| {
-            let (mut record, _) = outcome?;
-            unwritten.note(keep(plan, &mut record));
-            Ok(without_bulk(record))
-        });
+        let outcomes = run_all(
+            &missing,
+            self.jobs,
+            &interrupts,
+            |_| Ok(Vec::new()),
+            |plan, outcome| {
+                let (mut record, _) = outcome?;
+                unwritten.note(keep(plan, &mut record));
+                Ok(without_bulk(record))
+            },
+        );
         let mut fresh = outcomes.into_iter();
         let results: Vec<Result<Record, RunError>> = plans
             .iter()
