@@ -93,9 +93,13 @@ impl MinRtt {
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
     number: u64,
+    /// `None` in a round that began before the sender did.
+    started: Option<Instant>,
     rtt_min: Option<Duration>,
     acked: u64,
     lost: u64,
+    /// Whether the application ran out of data.
+    app_limited: bool,
     rate_max: Rate,
     /// Whether what was sent in it was sent at the present rate.
     settled: bool,
@@ -148,9 +152,14 @@ impl KnownRate {
         self.ceiling.map_or(share, |ceiling| ceiling.min(share))
     }
 
+    /// A segment with its headers. Unit: bytes.
+    fn segment(&self) -> u64 {
+        self.mss.saturating_add(self.settings.overhead.get())
+    }
+
     /// The payload that a rate with headers carries.
     fn payload(&self, rate: Rate) -> Rate {
-        part(rate, self.mss, self.mss + self.settings.overhead.get())
+        part(rate, self.mss, self.segment())
     }
 
     fn measure(&mut self, ack: &Ack) {
@@ -166,16 +175,16 @@ impl KnownRate {
         self.round.rtt_min = Some(self.round.rtt_min.map_or(rtt, |min| min.min(rtt)));
     }
 
-    fn claim(&mut self, ack: &Ack) {
-        if !ack.app_limited {
-            self.place.be_busy();
-        } else if ack.in_flight == Bytes::ZERO {
-            self.place.be_silent();
-        } else {
-            let used = ack.delivery_rate.unwrap_or(Rate::ZERO);
-            let headers = self.mss + self.settings.overhead.get();
-            self.place.be_modest(part(used, headers, self.mss));
+    /// A round is over: how much of its share does the flow use?
+    fn claim(&mut self, now: Instant) {
+        if !self.round.app_limited {
+            return self.place.stay_busy();
         }
+        let Some(started) = self.round.started else { return };
+        let lasted = now.saturating_since(started);
+        let sent = Bytes::new(self.round.acked.saturating_add(self.round.lost));
+        let used = part(Rate::of(sent, lasted), self.segment(), self.mss);
+        self.place.use_of(used, self.rate());
     }
 
     /// A round is over: does the leg carry what was said of it?
@@ -191,8 +200,7 @@ impl KnownRate {
         if queue > self.settings.queue_max || too_lossy {
             // A round that was sent before the last answer says nothing of it.
             if settled && rate_max > Rate::ZERO {
-                let headers = self.mss + self.settings.overhead.get();
-                let delivered = part(rate_max, headers, self.mss);
+                let delivered = part(rate_max, self.segment(), self.mss);
                 let retreat = part(delivered, RETREAT_PERCENT, 100).min(self.rate());
                 self.ceiling = Some(retreat.max(part(share, 1, RETREAT_MAX)));
                 self.round.settled = false;
@@ -228,11 +236,15 @@ impl CongestionControl for KnownRate {
         self.timed_out = false;
         if ack.round != self.round.number {
             self.judge();
-            let settled = self.round.settled;
-            self.round = Round { number: ack.round, settled, ..Round::default() };
+            self.claim(ack.now);
+            let (settled, started) = (self.round.settled, Some(ack.now));
+            self.round = Round { number: ack.round, started, settled, ..Round::default() };
         }
         self.measure(ack);
-        self.claim(ack);
+        self.round.app_limited |= ack.sample.is_some_and(|sample| sample.is_app_limited);
+        if ack.in_flight == Bytes::ZERO {
+            self.place.be_silent();
+        }
         self.round.acked = self.round.acked.saturating_add(ack.acked.get());
         self.round.rate_max = self.round.rate_max.max(ack.delivery_rate.unwrap_or(Rate::ZERO));
     }
@@ -266,6 +278,8 @@ impl CongestionControl for KnownRate {
 
     fn on_restart(&mut self, _restart: &Restart) {
         self.place.be_busy();
+        // What arrives in this round was not sent in the one before.
+        self.round.started = None;
     }
 
     fn window(&self) -> Bytes {
@@ -288,5 +302,53 @@ impl CongestionControl for KnownRate {
 
     fn governs_recovery(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RateSample;
+
+    const RATE: Rate = Rate::from_mbit_per_s(20);
+
+    /// Three rounds of a tenth of a second, in each of which ten segments arrive, and the rate after.
+    fn after_three_rounds(flow: &mut KnownRate, first: u64, lacking_data: bool) -> Option<Rate> {
+        for round in first..first + 3 {
+            let sample = RateSample { is_app_limited: lacking_data, ..RateSample::default() };
+            flow.on_ack(&Ack {
+                now: Instant::START + Duration::from_ms(100 * round),
+                acked: Bytes::new(10_000),
+                in_flight: Bytes::new(10_000),
+                round,
+                // A window of one and a half products is never used up where data is paced.
+                app_limited: true,
+                sample: Some(sample),
+                ..Ack::default()
+            });
+        }
+        flow.pacing_rate()
+    }
+
+    #[test]
+    fn only_a_lack_of_data_gives_up_a_part_of_the_leg() {
+        let settings = Settings { overhead: Bytes::ZERO, ..Settings::new(Leg::new(RATE)) };
+        let mut flow = KnownRate::new(Bytes::new(1000), 10, settings);
+        flow.on_restart(&Restart { now: Instant::START, app_limited: false });
+        assert_eq!(after_three_rounds(&mut flow, 1, false), Some(RATE));
+        // 0.8 Mbit/s used: a quarter of an equal part is kept.
+        assert_eq!(after_three_rounds(&mut flow, 4, true), Some(Rate::from_mbit_per_s(5)));
+        assert_eq!(after_three_rounds(&mut flow, 7, false), Some(RATE), "it has data again");
+    }
+
+    #[test]
+    fn a_handover_is_believed_and_its_old_delay_is_not() {
+        let mut flow = KnownRate::new(Bytes::new(1000), 10, Settings::new(Leg::new(RATE)));
+        let (now, rtt) = (Instant::START, Some(Duration::from_ms(100)));
+        flow.on_established(&Established { now, rtt });
+        flow.on_handover(&Handover { now, rtt: None, rate: Some(Rate::from_mbit_per_s(5)) });
+        assert_eq!(flow.place.leg().rate(), Rate::from_mbit_per_s(5));
+        flow.on_ack(&Ack { now, rtt: Some(Duration::from_ms(300)), ..Ack::default() });
+        assert_eq!(flow.min_rtt.min(), Some(Duration::from_ms(300)));
     }
 }

@@ -106,11 +106,27 @@ impl Place {
         self.take(Claim::Busy);
     }
 
-    /// The flow sends `used`, for lack of data. It keeps room to grow, but no more than an equal part.
-    pub fn be_modest(&mut self, used: Rate) {
-        let others = self.leg.active() - u64::from(self.claim != Claim::Nothing);
-        let equal = self.leg.equal(others + 1);
-        let wanted = used.bits_per_s() / 4 * 5;
+    /// The flow has had more to send than it might, if it sent at all.
+    pub fn stay_busy(&mut self) {
+        if self.claim != Claim::Nothing {
+            self.be_busy();
+        }
+    }
+
+    /// The flow ran out of data: it has used `used` of what it was `allowed` for a round. One that uses less than four
+    /// fifths claims what it uses and a quarter more, so that it has room to grow; one that uses nine
+    /// tenths would use more.
+    pub fn use_of(&mut self, used: Rate, allowed: Rate) {
+        let (used, allowed) = (used.bits_per_s(), allowed.bits_per_s());
+        let fills = |tenths: u128| u128::from(used) * 10 >= u128::from(allowed) * tenths;
+        match self.claim {
+            Claim::Nothing => return,
+            Claim::Busy if fills(8) => return,
+            Claim::Modest(_) if fills(9) => return self.be_busy(),
+            Claim::Busy | Claim::Modest(_) => {}
+        }
+        let equal = self.leg.equal(self.leg.active());
+        let wanted = used.saturating_add(used / 4);
         self.take(if wanted >= equal { Claim::Busy } else { Claim::Modest(wanted.max(equal / 4)) });
     }
 
@@ -173,10 +189,13 @@ mod tests {
         assert_eq!(mbit(places[0].share()), 100, "the first may have it all");
         places.iter_mut().for_each(Place::be_busy);
         assert_eq!(mbit(places[3].share()), 25);
-        places[0].be_modest(Rate::from_mbit_per_s(8));
+        let (used, allowed) = (Rate::from_mbit_per_s(8), places[0].share());
+        places[0].use_of(used, allowed);
         assert_eq!((mbit(places[0].share()), mbit(places[1].share())), (10, 30));
-        places[0].be_modest(Rate::from_mbit_per_s(1));
+        places[0].use_of(Rate::from_mbit_per_s(1), Rate::from_mbit_per_s(10));
         assert_eq!(mbit(places[0].share()), 6, "a quarter of an equal part is kept to grow into");
+        places[0].use_of(Rate::from_mbit_per_s(6), Rate::from_mbit_per_s(6));
+        assert_eq!(mbit(places[0].share()), 25, "what fills its claim would use more");
         places[0].be_silent();
         assert_eq!(mbit(places[1].share()), 33);
         places.truncate(2);
@@ -200,7 +219,10 @@ mod tests {
                     match draw {
                         3 => places[place].be_silent(),
                         4 | 5 => places[place].be_busy(),
-                        _ => places[place].be_modest(Rate::from_mbit_per_s(draws.below(120))),
+                        _ => {
+                            let allowed = places[place].share();
+                            places[place].use_of(Rate::from_mbit_per_s(draws.below(120)), allowed);
+                        }
                     }
                 }
                 _ => {}
