@@ -5,6 +5,8 @@
 //! a nightly compiler; the test `corpus` of this crate hands them all inputs that the fuzzer found
 //! worth keeping, with any compiler and in a moment.
 
+mod tcp;
+
 use midhop_experiment::Scenario;
 use midhop_pep::config::Plan;
 use midhop_testbed::meter;
@@ -15,11 +17,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// A target: its name, which is that of its corpus, and what takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
+pub use tcp::{endpoint, packet};
+
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 7] = [
     ("configuration", configuration),
+    ("endpoint", endpoint),
     ("handshake", handshake),
     ("meter", meter),
+    ("packet", packet),
     ("scenario", scenario),
     ("segment", segment),
 ];
