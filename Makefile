@@ -6,7 +6,7 @@ CARGO ?= cargo
 RESULTS ?= results
 FUZZ_SECONDS ?= 60
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and 
 	@scripts/prepare bench
 	MIDHOPD=$(CURDIR)/target/release/midhopd ENVOY=$(CURDIR)/target/peers/bin/envoy \
 	  $(CARGO) bench --locked -p midhop-testbed --bench relay -- --out $(CURDIR)/$(RESULTS)/bench-relay
+
+bench-sim: ## Link-packets per second of one processor, and memory, of the simulator
+	$(CARGO) bench --locked -p midhop-sim --bench speed
 
 clean: ## Remove what building and running left
 	$(CARGO) clean

@@ -1,7 +1,7 @@
 //! Records as tables, plots and a self-contained HTML page.
 //!
-//! [`table`] is for eyes in a terminal, [`csv`] and [`json`] are for programs, as are
-//! [`runs`] and [`cells`], which are columns for CSV and Parquet; [`html`] is one file
+//! [`table`] is for eyes in a terminal, [`csv()`] and [`json()`] are for programs, as are
+//! [`runs()`] and [`cells()`], which are columns for CSV and Parquet; [`html`] is one file
 //! that opens without a network.
 //!
 //! Invariants: nothing is invented. A transfer that did not finish shows a bound; a run that is

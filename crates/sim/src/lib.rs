@@ -5,12 +5,12 @@
 //! a formula for their behaviour.
 //!
 //! # The way of a packet
-//! An application ([`app`]) writes. TCP makes a segment of it, which its [`host`] puts into a packet. The
+//! An application (`app`) writes. TCP makes a segment of it, which its `host` puts into a packet. The
 //! [`node`] knows the next hop. That [`hop`]'s link decides the packet's fate and its time, and asks the
 //! [`engine`] to be woken when something may come out. Then the [`network`] takes it from there: an
 //! [`agent`] may stand at the node, else the packet goes on to the next hop or has arrived. TCP
-//! acknowledges, the application is told, and the [`recorder`] notes how things stand.
-//! [`simulation`] is the loop in which all that happens, [`run`] builds it from a plan.
+//! acknowledges, the application is told, and the `recorder` notes how things stand.
+//! `simulation` is the loop in which all that happens, [`run::run`] builds it from a plan.
 //!
 //! # Invariants
 //! - The engine knows neither TCP nor satellites; TCP knows neither links nor events.
