@@ -12,6 +12,8 @@ use std::{
 };
 
 const BYTES: usize = 8 << 20;
+/// How much is written between two looks at the window.
+const PIECE: usize = 64 << 10;
 /// In a namespace of one's own every port is free.
 const ADDRESSES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5000),
@@ -64,7 +66,8 @@ fn lose_one_in_a_hundred() {
 }
 
 /// Sends the payload from an accepted socket, which inherits its listener's algorithm, as a proxy's
-/// does; returns what the kernel says of the sender before and after.
+/// does; returns what the kernel says of the sender before and after, with the widest window it had on
+/// the way: a machine busy enough to let a timer fire closes it again at any moment.
 fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_info) {
     let listener = TcpListener::bind(address).expect("bind");
     active.select(&listener).expect("select on the listener");
@@ -74,8 +77,12 @@ fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_
             let (mut socket, _) = listener.accept().expect("accept");
             assert_eq!(name_of(&socket), active.kernel_name(), "the accepted socket inherits it");
             let before = tcp_info::read(&socket);
-            socket.write_all(&sent).expect("write");
-            let after = tcp_info::read(&socket);
+            let mut widest = 0;
+            for piece in sent.chunks(PIECE) {
+                socket.write_all(piece).expect("write");
+                widest = widest.max(tcp_info::read(&socket).tcpi_snd_cwnd);
+            }
+            let after = libc::tcp_info { tcpi_snd_cwnd: widest, ..tcp_info::read(&socket) };
             (before, after)
         });
         let mut client = TcpStream::connect(address).expect("connect");
@@ -88,7 +95,8 @@ fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_
     })
 }
 
-/// The sender's window before and after a transfer over IPv4 and over IPv6, in segments; `None` where the algorithm cannot be registered.
+/// The sender's window at first and at its widest, over IPv4 and over IPv6, in segments; `None` where
+/// the algorithm cannot be registered.
 fn windows(algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32); 2]> {
     if let Some(missing) = missing_to_load() {
         midhop_skips::skipped(missing);
