@@ -28,6 +28,9 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_lost_segment(&mut self, _segment: &LostSegment) {}
     /// Data is about to leave although nothing was in flight.
     fn on_restart(&mut self, _restart: &Restart) {}
+    /// Whoever divides a leg of known rate says how fast this flow may send from now on. The transport
+    /// keeps to it; an algorithm that starts at a rate takes it for its own.
+    fn on_share(&mut self, _share: Rate) {}
     /// The device at the bottleneck says what waits there.
     fn on_queue(&mut self, _report: &QueueReport) {}
     /// An acknowledgement carries feedback of XCP routers; it comes before the
@@ -80,6 +83,10 @@ impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
 
     fn on_restart(&mut self, restart: &Restart) {
         (**self).on_restart(restart);
+    }
+
+    fn on_share(&mut self, share: Rate) {
+        (**self).on_share(share);
     }
 
     fn on_queue(&mut self, report: &QueueReport) {

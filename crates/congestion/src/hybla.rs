@@ -348,6 +348,20 @@ impl CongestionControl for Hybla {
         }
     }
 
+    fn on_share(&mut self, share: Rate) {
+        if !self.settings.start_at_rate || self.settings.rate == Some(share) {
+            return;
+        }
+        self.settings.rate = Some(share);
+        if self.rtt_us != RTT_NONE {
+            self.take_rtt(self.rtt_us);
+            self.window.cwnd = fit(self.window.cwnd, self.bdp, self.cwnd_max, !self.doubted);
+            if !self.doubted {
+                self.window.ssthresh = self.window.cwnd;
+            }
+        }
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

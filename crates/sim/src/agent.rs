@@ -7,6 +7,7 @@
 //! meet the agent either.
 
 use crate::packet::Packet;
+use midhop_experiment::record::LegResult;
 use midhop_units::Instant;
 
 /// What an agent wants done, in its order.
@@ -60,6 +61,11 @@ pub trait Agent: std::fmt::Debug {
     /// The causes under which it has dropped packets and what it did else, for the record: what and
     /// how often.
     fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// What a proxy's own connections did, by link.
+    fn legs(&self) -> Vec<LegResult> {
         Vec::new()
     }
 }

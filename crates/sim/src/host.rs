@@ -487,13 +487,17 @@ fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
 
 /// What an endpoint of a flow is made with: what a host of the testbed has.
 fn settings(flow: &Flow) -> Settings {
+    Settings { pacing: paces(flow.congestion), ..host_settings(flow.family) }
+}
+
+/// The TCP of a host of the testbed.
+pub(crate) fn host_settings(family: Family) -> Settings {
     Settings {
-        mss: MSS[version(flow.family)],
+        mss: MSS[version(family)],
         receive_buffer: RECEIVE_BUFFER,
         receive_autotuning: Some(Autotuning { initial: RECEIVE_BUFFER_FIRST }),
         // What is written at once is there at once: there are no bytes to be kept anywhere.
         send_buffer: Bytes::MAX,
-        pacing: paces(flow.congestion),
         nagle: false,
         slow_start_after_idle: false,
         ..Settings::default()

@@ -30,6 +30,7 @@ pub mod hop;
 pub mod network;
 pub mod node;
 pub mod packet;
+pub mod pep;
 pub mod run;
 pub mod watch;
 

@@ -53,6 +53,17 @@ impl Network {
         &self.hops
     }
 
+    /// The hops from one node to another; none where there is no way.
+    pub fn way(&self, from: NodeId, to: NodeId) -> Vec<HopId> {
+        let (mut at, mut way) = (from, Vec::new());
+        while at != to && way.len() <= self.nodes.len() {
+            let Some(hop) = self.nodes[at.index()].route(to) else { return Vec::new() };
+            way.push(hop);
+            at = self.hops[hop.index()].to;
+        }
+        way
+    }
+
     /// The packets under way.
     pub fn packets(&self) -> &Packets {
         &self.packets

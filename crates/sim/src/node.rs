@@ -4,6 +4,7 @@ use crate::agent::Agent;
 use crate::engine::Timer;
 use crate::hop::HopId;
 use crate::packet::NodeId;
+use midhop_experiment::record::LegResult;
 use std::collections::BTreeMap;
 
 /// A node.
@@ -45,6 +46,11 @@ impl Node {
     /// What the agent here did, by its own names.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         self.agent.as_ref().map(|(agent, _)| agent.counts()).unwrap_or_default()
+    }
+
+    /// What the connections of a proxy here did.
+    pub fn legs(&self) -> Vec<LegResult> {
+        self.agent.as_ref().map(|(agent, _)| agent.legs()).unwrap_or_default()
     }
 
     /// Packets that ended here without being for anybody, by cause.

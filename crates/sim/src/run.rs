@@ -8,6 +8,7 @@ use crate::host::{Connect, Hosts};
 use crate::network::Network;
 use crate::node::Node;
 use crate::packet::{End, NodeId};
+use crate::pep::{Place, Proxy, ProxyError};
 use crate::recorder::INTERVAL;
 use crate::simulation::{Simulation, Stopped};
 use crate::watch::Watcher;
@@ -20,22 +21,25 @@ use midhop_experiment::traffic::{Load, TrafficPlan};
 use midhop_path::{Direction, Link};
 use midhop_units::{Instant, Seed};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::{fmt, io};
+
+/// The address of a node without any.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Why a plan gave no record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A node has a proxy.
-    #[error(
-        "node {node} has the proxy {pep}, and the simulator has none; run the file with \
-         `midhop lab run`, or keep the cells without a proxy"
-    )]
+    /// A node's proxy cannot be had.
+    #[error("node {node} cannot have the proxy {pep}: {why}")]
     Pep {
         /// The node.
         node: String,
         /// Its proxy.
         pep: String,
+        /// Why not.
+        why: ProxyError,
     },
     /// A node runs programs of the machine's.
     #[error(
@@ -168,8 +172,12 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
         }
     }
     let network = Network::new(nodes(plan, &ids), hops);
+    let proxies = proxies(plan, &ids, &network)?;
     let hosts = Hosts::new(plan.seed);
     let mut simulation = Simulation::new(engine, network, &timers, hosts);
+    for (node, proxy) in proxies {
+        simulation.place(node, Box::new(proxy));
+    }
     for transfer in &plan.transfers {
         let connect = Connect {
             nodes: [ids.node(transfer.opener())?, ids.node(transfer.listening())?],
@@ -185,6 +193,41 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
         simulation.add(Instant::START + traffic.start, |_| app);
     }
     Ok(simulation)
+}
+
+/// The proxies of all nodes that have one.
+fn proxies(
+    plan: &Plan,
+    ids: &Ids<'_>,
+    network: &Network,
+) -> Result<Vec<(NodeId, Proxy)>, RunError> {
+    let mut proxies = Vec::new();
+    for node in &plan.nodes {
+        let Some(pep) = &node.pep else { continue };
+        let missing = || RunError::Plan { what: format!("the proxy {pep}") };
+        let table = plan.peps.get(pep).ok_or_else(missing)?;
+        let at = ids.node(&node.name)?;
+        let places = plan.nodes.iter().zip(0..).map(|(far, number)| {
+            let way = network.way(at, NodeId(number));
+            let link = |hop: &HopId| network.hops()[hop.index()].name.clone();
+            let last = way.last().map(link);
+            let own = far.interfaces.iter().find(|own| Some(&own.link) == last.as_ref());
+            let own = own.or(far.interfaces.first());
+            let addresses =
+                own.map_or([NOWHERE, NOWHERE], |own| [own.ipv4.into(), own.ipv6.into()]);
+            Place { addresses, link: way.first().map(link) }
+        });
+        let proxy = Proxy::new(at, &node.name, table, places.collect(), plan.seed);
+        proxies.push((
+            at,
+            proxy.map_err(|why| RunError::Pep {
+                node: node.name.clone(),
+                pep: pep.clone(),
+                why,
+            })?,
+        ));
+    }
+    Ok(proxies)
 }
 
 /// The application that makes a line of cross traffic.
@@ -274,9 +317,6 @@ fn hop_id(link: usize, way: Direction) -> HopId {
 
 fn refuse_what_is_missing(plan: &Plan) -> Result<(), RunError> {
     for node in &plan.nodes {
-        if let Some(pep) = &node.pep {
-            return Err(RunError::Pep { node: node.name.clone(), pep: pep.clone() });
-        }
         if !node.programs.is_empty() {
             return Err(RunError::Programs { node: node.name.clone() });
         }
@@ -332,7 +372,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         validity: Validity::default(),
         transfers,
         links: simulation.network.hops().iter().map(link_result).collect(),
-        legs: Vec::new(),
+        legs: simulation.network.nodes().iter().flat_map(Node::legs).collect(),
         traffic,
         nodes: simulation.network.nodes().iter().filter_map(node_result).collect(),
         series,

@@ -106,8 +106,9 @@ fn what_the_simulator_lacks_is_refused_with_a_reason() {
         let text = format!("{FILE}{more}");
         run(&plan(&text, set), &Options::default()).expect_err("refused").to_string()
     };
-    let pep = refused(&["nodes.gateway={ pep = \"gw\" }"], "[peps.gw]\n");
-    assert!(pep.contains("gateway") && pep.contains("gw"), "{pep}");
+    let quick = "[peps.gw]\nlegs.satellite.congestion = \"quick\"\n";
+    let pep = refused(&["nodes.gateway={ pep = \"gw\" }"], quick);
+    assert!(pep.contains("gateway") && pep.contains("legs.satellite.congestion"), "{pep}");
     let unknown = refused(&["transfers.file.congestion=quick"], "");
     assert!(unknown.contains("`quick`") && unknown.contains("cubic"), "{unknown}");
     let stop = Options { interrupted: &|| true, ..Options::default() };

@@ -317,6 +317,10 @@ impl<C: Segmented> CongestionControl for Resume<C> {
         self.controller.on_handover(handover);
     }
 
+    fn on_share(&mut self, share: Rate) {
+        self.controller.on_share(share);
+    }
+
     fn on_lost_segment(&mut self, segment: &LostSegment) {
         self.lost = self.lost.saturating_add(segment.size.get());
         self.controller.on_lost_segment(segment);

@@ -54,6 +54,10 @@ impl<C: Segmented> CongestionControl for Spread<C> {
         self.controller.on_handover(handover);
     }
 
+    fn on_share(&mut self, share: Rate) {
+        self.controller.on_share(share);
+    }
+
     fn on_lost_segment(&mut self, segment: &LostSegment) {
         self.controller.on_lost_segment(segment);
     }

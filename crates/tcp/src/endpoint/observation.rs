@@ -77,6 +77,11 @@ impl Endpoint {
         self.sender.una.min(self.sender.stream.end()).saturating_sub(1)
     }
 
+    /// How many bytes of the stream have never left.
+    pub fn unsent(&self) -> u64 {
+        self.sender.stream.end().saturating_sub(self.sender.nxt.max(1))
+    }
+
     /// How many bytes of the peer's stream are there in order, read or not.
     pub fn received(&self) -> u64 {
         self.receiver.stream_end().saturating_sub(1)

@@ -25,9 +25,12 @@ pub(crate) struct Receiver {
     segment: u64,
     /// The shift of our window field.
     pub shift: u8,
-    /// The round-trip time as the receiver sees it: one window of data after another.
+    /// The round-trip time as the receiver sees it: one window of data after another, or what the
+    /// peer's timestamps echo.
     rtt: Option<Duration>,
     rtt_mark: (u64, Instant),
+    /// The last echo that was measured by.
+    echoed: Option<u32>,
 }
 
 /// What came of a segment's payload.
@@ -51,6 +54,7 @@ impl Receiver {
             shift: 0,
             rtt: None,
             rtt_mark: (0, Instant::START),
+            echoed: None,
         }
     }
 
@@ -147,7 +151,21 @@ impl Receiver {
         self.room.edge
     }
 
-    /// A window's worth of data takes at least a round trip.
+    /// A full segment has come that echoes a timestamp of this age. It corrects what windows show: the
+    /// first window of a fast sender arrives in much less than a round trip (net/ipv4/tcp_input.c,
+    /// tcp_rcv_rtt_measure_ts).
+    pub fn on_echo(&mut self, echo: u32, age: Duration, length: u64) {
+        if length < self.segment || self.echoed.replace(echo) == Some(echo) {
+            return;
+        }
+        let age = age.max(Duration::from_ms(1));
+        self.rtt =
+            Some(self.rtt.map_or(age, |rtt| {
+                Duration::from_ns(rtt.as_ns() - rtt.as_ns() / 8 + age.as_ns() / 8)
+            }));
+    }
+
+    /// A window's worth of data takes at least a round trip, once the sender is under way.
     fn measure(&mut self, now: Instant) {
         let (mark, since) = self.rtt_mark;
         if self.nxt() >= mark {

@@ -1,0 +1,288 @@
+//! One flow through a proxy: two connections and what goes between them.
+//!
+//! Each end's way of ending is carried to the other: an end of stream after its last byte, a reset as a
+//! reset, a refused far side as a refusal, a silent one as silence.
+
+use super::Shared;
+use super::leg::Model;
+use super::relay::{Direction, Leg};
+use crate::agent::Actions;
+use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet};
+use midhop_experiment::limit::Family;
+use midhop_experiment::record::LegResult;
+use midhop_pep::config::Accept;
+use midhop_tcp::{Cause, Event, Segment, State, refusal};
+use midhop_units::{Bytes, Instant};
+use std::collections::BTreeMap;
+
+/// Whether a flow is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Yes,
+    No,
+}
+
+/// A flow. Its legs, like its directions, are called by the end of the flow that they are for: the leg
+/// of the opener faces the client.
+#[derive(Debug)]
+pub(super) struct Flow {
+    id: FlowId,
+    nodes: [NodeId; 2],
+    /// The client's and the server's.
+    ports: [u16; 2],
+    family: Family,
+    legs: [Leg; 2],
+    /// What feeds each leg.
+    directions: [Direction; 2],
+    accept: Accept,
+    /// The client's SYN, which waits for the far side; and whether it counts as pending.
+    held: Option<Segment>,
+    pending: bool,
+    /// The far side has been dialled.
+    dialled: bool,
+    broken: bool,
+    /// When it was last said that it wants to be looked at.
+    pub due: Instant,
+}
+
+const CLIENT: usize = End::Opener.index();
+const SERVER: usize = End::Listener.index();
+
+impl Flow {
+    /// The flow that a SYN opens, between two legs.
+    pub fn new(packet: &Packet, accept: Accept, legs: [Model; 2], initial: [u32; 2]) -> Self {
+        let family = packet.family;
+        let directions = [Direction::feeding(&legs[CLIENT]), Direction::feeding(&legs[SERVER])];
+        let [client, server] = legs;
+        let leg = |model: Model, dials, initial| Leg {
+            endpoint: model.endpoint(family, dials, initial),
+            model,
+            written: 0,
+            connected: false,
+            peer_closed: false,
+        };
+        Self {
+            id: packet.flow,
+            nodes: [packet.source, packet.destination],
+            ports: packet.ports,
+            family,
+            legs: [leg(client, false, initial[0]), leg(server, true, initial[1])],
+            directions,
+            accept,
+            held: None,
+            pending: false,
+            dialled: false,
+            broken: false,
+            due: Instant::NEVER,
+        }
+    }
+
+    /// The flow begins: its client's SYN is answered, or waits for the far side to answer.
+    pub fn open(
+        &mut self,
+        now: Instant,
+        syn: &Segment,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) -> Ended {
+        match self.accept {
+            Accept::Early => self.legs[CLIENT].endpoint.handle_segment(now, syn),
+            Accept::AfterConnect => {
+                self.held = Some(*syn);
+                self.pending = true;
+                shared.counts.pending += 1;
+                self.dialled = true;
+            }
+        }
+        self.settle(now, shared, actions)
+    }
+
+    /// A segment of the flow has come, on its way to the end `towards`.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        towards: End,
+        segment: &Segment,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) -> Ended {
+        if towards == End::Listener && self.held.is_some() {
+            // The client asks again, or gives up.
+            if segment.flags.contains(midhop_tcp::Flags::RST) {
+                self.held = None;
+                self.legs[CLIENT].endpoint.close();
+                self.fail(shared);
+            }
+            return self.settle(now, shared, actions);
+        }
+        self.legs[towards.other().index()].endpoint.handle_segment(now, segment);
+        self.settle(now, shared, actions)
+    }
+
+    /// A moment that [`Flow::timeout`] named has come.
+    pub fn wake(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
+        for (side, leg) in self.legs.iter_mut().enumerate() {
+            let dialled = side == CLIENT || self.dialled;
+            if dialled && leg.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                leg.endpoint.handle_timeout(now);
+            }
+            self.directions[side].follow(now, leg, shared);
+        }
+        self.settle(now, shared, actions)
+    }
+
+    /// When to call [`Flow::wake`].
+    pub fn timeout(&self) -> Instant {
+        let never = Instant::NEVER;
+        let legs = [
+            self.legs[CLIENT].endpoint.poll_timeout().unwrap_or(never),
+            self.legs[SERVER].endpoint.poll_timeout().filter(|_| self.dialled).unwrap_or(never),
+        ];
+        let directions = self.directions.iter().map(Direction::due);
+        directions.chain(legs).min().unwrap_or(never)
+    }
+
+    /// Does all that there is to do at this moment.
+    fn settle(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
+        loop {
+            let mut again = false;
+            for side in [CLIENT, SERVER] {
+                if side == SERVER && !self.dialled {
+                    continue;
+                }
+                while let Some(segment) = self.legs[side].endpoint.poll_transmit(now) {
+                    actions.send(self.packet(side, segment));
+                }
+                while let Some(event) = self.legs[side].endpoint.poll_event() {
+                    again = true;
+                    self.on_event(now, side, event, shared, actions);
+                }
+            }
+            if self.legs.iter().all(|leg| leg.connected) && !self.broken {
+                let [client, server] = &mut self.legs;
+                let [down, up] = &mut self.directions;
+                let (before_up, before_down) = (up.bytes, down.bytes);
+                again |= up.go(now, client, server, shared);
+                again |= down.go(now, server, client, shared);
+                shared.counts.bytes_up += up.bytes - before_up;
+                shared.counts.bytes_down += down.bytes - before_down;
+            }
+            if !again {
+                break;
+            }
+        }
+        let closed = |leg: &Leg| leg.endpoint.state() == State::Closed;
+        let [client, server] = &self.legs;
+        if closed(client) && (closed(server) || !self.dialled) { Ended::Yes } else { Ended::No }
+    }
+
+    fn on_event(
+        &mut self,
+        now: Instant,
+        side: usize,
+        event: Event,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) {
+        match event {
+            Event::Connected => {
+                self.legs[side].connected = true;
+                if side == CLIENT {
+                    self.dialled = true;
+                } else if let Some(syn) = self.held.take() {
+                    self.leave_pending(shared);
+                    self.legs[CLIENT].endpoint.handle_segment(now, &syn);
+                }
+            }
+            Event::Readable | Event::Writable => {}
+            Event::PeerClosed => self.legs[side].peer_closed = true,
+            Event::Closed => {
+                let other = &self.legs[1 - side].endpoint;
+                if !self.broken && matches!(other.state(), State::Closed | State::TimeWait) {
+                    shared.counts.ended += 1;
+                }
+            }
+            Event::Reset(Cause::Aborted) => {}
+            Event::Reset(cause) => self.on_broken(side, cause, shared, actions),
+        }
+    }
+
+    /// One leg went away without ending its stream.
+    fn on_broken(&mut self, side: usize, cause: Cause, shared: &mut Shared, actions: &mut Actions) {
+        if let Some(syn) = self.held.take() {
+            // The far side has not accepted, so nobody does.
+            if cause == Cause::TimedOut {
+                shared.counts.silent += 1;
+            } else {
+                shared.counts.refused += 1;
+                if let Some(reset) = refusal(&syn) {
+                    actions.send(self.packet(CLIENT, reset));
+                }
+            }
+            self.leave_pending(shared);
+            self.broken = true;
+            self.legs[CLIENT].endpoint.close();
+            return;
+        }
+        shared.counts.reset += u64::from(!self.broken);
+        self.broken = true;
+        self.legs[1 - side].endpoint.abort();
+    }
+
+    /// The client has gone before the far side answered.
+    fn fail(&mut self, shared: &mut Shared) {
+        self.leave_pending(shared);
+        shared.counts.reset += 1;
+        self.broken = true;
+        self.legs[SERVER].endpoint.abort();
+    }
+
+    fn leave_pending(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.pending) {
+            shared.counts.pending -= 1;
+        }
+    }
+
+    /// A segment that the leg at `side` sends, in the far end's name.
+    fn packet(&self, side: usize, segment: Segment) -> Packet {
+        Packet {
+            flow: self.id,
+            source: self.nodes[1 - side],
+            ports: [self.ports[1 - side], self.ports[side]],
+            family: self.family,
+            towards: if side == CLIENT { End::Opener } else { End::Listener },
+            destination: self.nodes[side],
+            size: IP_HEADER[usize::from(self.family == Family::Ipv6)] + segment.size(),
+            body: Body::Segment(segment),
+        }
+    }
+
+    /// Gives back what it holds of what flows share, and leaves its figures: it is over.
+    pub fn leave(&mut self, shared: &mut Shared) {
+        self.leave_pending(shared);
+        for direction in &mut self.directions {
+            direction.leave(shared);
+        }
+        self.book(&mut shared.legs);
+    }
+
+    /// What it holds in both directions, as last counted. Unit: bytes.
+    #[cfg(test)]
+    pub fn held_bytes(&self) -> u64 {
+        self.directions.iter().map(|direction| direction.held).sum()
+    }
+
+    /// Adds what its connections did to the books of their legs.
+    pub fn book(&self, books: &mut BTreeMap<String, LegResult>) {
+        for leg in self.legs.iter().filter(|leg| leg.connected) {
+            let link = &leg.model.link;
+            let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
+            let book = books.entry(link.clone()).or_insert_with(fresh);
+            book.connections += 1;
+            book.bytes += Bytes::new(leg.endpoint.acknowledged());
+            book.retransmissions += leg.endpoint.counters().retransmissions;
+            let rtt = leg.endpoint.minimum_rtt();
+            book.rtt_min = [book.rtt_min, rtt].into_iter().flatten().min();
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The proxy as an agent: every flow that passes its node becomes two connections.
+//!
+//! It is the daemon in virtual time: the same configuration, policy, credit and shares of a leg's rate
+//! ([`midhop_pep`]), over the simulator's TCP instead of the kernel's sockets. Both legs keep the flow's
+//! addresses and ports; nothing of one leg's TCP is copied to the other.
+//!
+//! Differs from the daemon: explicit listeners, keep-alive and marks of interception have no meaning
+//! here; a buffer's bytes are payload where the kernel counts its bookkeeping too, so that of a
+//! configured receive buffer half is offered, as the kernel does.
+//!
+//! Invariants: a flow is never reset for want of room: windows close. Whatever is taken from one leg
+//! goes to the other, in order, once; ends and resets are carried over after the bytes before them.
+
+mod bounded;
+mod flow;
+mod leg;
+mod relay;
+mod share;
+
+use crate::agent::{Actions, Agent};
+use crate::packet::{Body, End, FlowId, NodeId, Packet};
+use crate::random::Random;
+use flow::{Ended, Flow};
+use leg::Model;
+use midhop_experiment::limit::Family;
+use midhop_experiment::record::LegResult;
+use midhop_pep::config::{Accept, Action, Config, Plan};
+use midhop_pep::policy::{Decision, FlowKey};
+use midhop_tcp::{Flags, Segment, refusal};
+use midhop_units::{Instant, Seed};
+use relay::Budget;
+use share::Pools;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+/// How a proxy's node reaches another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The addresses of the node: IPv4, IPv6.
+    pub addresses: [IpAddr; 2],
+    /// The link on which the way begins; none to what is unreachable, and to the proxy's own node.
+    pub link: Option<String>,
+}
+
+/// Why a proxy cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ProxyError(String);
+
+/// A proxy at a node.
+#[derive(Debug)]
+pub struct Proxy {
+    node: NodeId,
+    name: String,
+    plan: Plan,
+    /// The legs of the plan, as far as the simulator can model them.
+    models: Vec<Model>,
+    places: Vec<Place>,
+    flows: Vec<Option<Box<Flow>>>,
+    /// When flows want to be looked at.
+    due: BTreeSet<(Instant, FlowId)>,
+    shared: Shared,
+    random: Random,
+}
+
+/// What all flows of a proxy share.
+#[derive(Debug)]
+struct Shared {
+    pools: Pools,
+    budget: Budget,
+    counts: Counts,
+    /// By link.
+    legs: BTreeMap<String, LegResult>,
+}
+
+/// What flows did, under the names of the record.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    live: u64,
+    pending: u64,
+    flows: u64,
+    ended: u64,
+    reset: u64,
+    refused: u64,
+    silent: u64,
+    bypassed_by_rule: u64,
+    bypassed_by_limit: u64,
+    rejected: u64,
+    memory_waits: u64,
+    bytes_up: u64,
+    bytes_down: u64,
+}
+
+impl Proxy {
+    /// The proxy that `table` describes, at `node`, called `name`. `places` tells how each node of the
+    /// network, by its number, is reached from there.
+    ///
+    /// # Errors
+    /// When the table is no configuration, or asks for what a simulation has not.
+    pub fn new(
+        node: NodeId,
+        name: &str,
+        table: &toml::Table,
+        places: Vec<Place>,
+        seed: Seed,
+    ) -> Result<Self, ProxyError> {
+        let mut config: Config =
+            table.clone().try_into().map_err(|error| ProxyError(error.to_string()))?;
+        if table.get("intercept").is_none_or(|intercept| intercept.get("interfaces").is_none()) {
+            let links = places.iter().filter_map(|place| place.link.clone());
+            config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
+        }
+        let mut plan = config.resolve().map_err(|error| ProxyError(error.to_string()))?;
+        // Also the legs as rules change them: no flow may find out too late.
+        plan.replace_congestion(|leg| Model::of(leg).map(|_| leg.congestion.clone()))
+            .map_err(ProxyError)?;
+        let models = plan.legs.iter().map(Model::of).collect::<Result<Vec<_>, _>>();
+        Ok(Self {
+            node,
+            name: name.to_owned(),
+            models: models.map_err(ProxyError)?,
+            places,
+            flows: Vec::new(),
+            due: BTreeSet::new(),
+            shared: Shared {
+                pools: Pools::of(&plan.legs),
+                budget: Budget::new(plan.limits.memory.get()),
+                counts: Counts::default(),
+                legs: BTreeMap::new(),
+            },
+            plan,
+            random: Random::new(seed, &format!("proxy-{name}")),
+        })
+    }
+
+    /// Takes a SYN that belongs to no flow here: what becomes of it.
+    fn on_new(&mut self, now: Instant, packet: Packet, segment: &Segment, actions: &mut Actions) {
+        let Some((key, links)) = self.key(&packet) else { return actions.send(packet) };
+        let decision = self.plan.policy.decide(&key);
+        let [source, destination] = [key.source.ip(), key.destination.ip()];
+        let legs = [
+            self.leg(&decision, source, links[0].as_deref()),
+            self.leg(&decision, destination, links[1].as_deref()),
+        ];
+        let limits = &self.plan.limits;
+        let counts = &mut self.shared.counts;
+        match decision.action {
+            Action::Bypass => {
+                counts.bypassed_by_rule += 1;
+                return actions.send(packet);
+            }
+            Action::Reject => {
+                counts.rejected += 1;
+                if let Some(reset) = refusal(segment) {
+                    actions.send(answer(&packet, segment, reset));
+                }
+                return actions.drop(packet, "rejected");
+            }
+            Action::Split => {}
+        }
+        let waits = decision.accept == Accept::AfterConnect;
+        if counts.live >= u64::from(limits.flows)
+            || (waits && counts.pending >= u64::from(limits.pending))
+        {
+            counts.bypassed_by_limit += 1;
+            return actions.send(packet);
+        }
+        let [Ok(client), Ok(server)] = legs else {
+            counts.bypassed_by_limit += 1;
+            return actions.send(packet);
+        };
+        let initial = [self.random.word(), self.random.word()];
+        let flow = Flow::new(&packet, decision.accept, [client, server], initial);
+        let at = packet.flow.index();
+        if self.flows.len() <= at {
+            self.flows.resize_with(at + 1, || None);
+        }
+        self.shared.counts.flows += 1;
+        self.shared.counts.live += 1;
+        self.flows[at] = Some(Box::new(flow));
+        self.with(packet.flow, |flow, shared| flow.open(now, segment, shared, actions));
+    }
+
+    /// What the policy judges a flow by, and the links towards its two ends; none where the flow is not
+    /// one to be taken.
+    fn key<'p>(&'p self, packet: &Packet) -> Option<(FlowKey<'p>, [Option<String>; 2])> {
+        if packet.source == self.node || packet.destination == self.node {
+            return None;
+        }
+        let source = self.places.get(packet.source.index())?;
+        let destination = self.places.get(packet.destination.index())?;
+        let interface = source.link.as_deref()?;
+        let taken = &self.plan.intercept.interfaces;
+        if !taken.iter().any(|name| name == interface) {
+            return None;
+        }
+        let family = usize::from(packet.family == Family::Ipv6);
+        let key = FlowKey {
+            source: SocketAddr::new(source.addresses[family], packet.ports[0]),
+            destination: SocketAddr::new(destination.addresses[family], packet.ports[1]),
+            interface: Some(interface),
+            dscp: 0,
+        };
+        Some((key, [source.link.clone(), destination.link.clone()]))
+    }
+
+    /// The model of a leg, with what the decision's rule changes.
+    fn leg(
+        &self,
+        decision: &Decision,
+        address: IpAddr,
+        link: Option<&str>,
+    ) -> Result<Model, String> {
+        let own = self.plan.leg_of(address, link);
+        let leg = self.plan.leg(decision, address, link);
+        let at = self.plan.legs.iter().position(|it| it.name == own.name).unwrap_or_default();
+        let model = if std::ptr::eq(own, leg) { self.models[at].clone() } else { Model::of(leg)? };
+        Ok(model.at(at, link))
+    }
+
+    /// Lets a flow act, and keeps its time.
+    fn with(&mut self, id: FlowId, act: impl FnOnce(&mut Flow, &mut Shared) -> Ended) {
+        let Some(flow) = self.flows.get_mut(id.index()).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let before = flow.due;
+        let ended = act(flow, &mut self.shared);
+        let after = if ended == Ended::Yes { Instant::NEVER } else { flow.timeout() };
+        if after != before {
+            if before != Instant::NEVER {
+                self.due.remove(&(before, id));
+            }
+            if after != Instant::NEVER {
+                self.due.insert((after, id));
+            }
+            flow.due = after;
+        }
+        if ended == Ended::Yes {
+            flow.leave(&mut self.shared);
+            self.flows[id.index()] = None;
+            self.shared.counts.live -= 1;
+        }
+    }
+}
+
+impl Agent for Proxy {
+    fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
+        let Body::Segment(segment) = packet.body else { return actions.send(packet) };
+        let known = self.flows.get(packet.flow.index()).is_some_and(Option::is_some);
+        if known {
+            self.with(packet.flow, |flow, shared| {
+                flow.receive(now, packet.towards, &segment, shared, actions)
+            });
+        } else if packet.towards == End::Listener
+            && segment.flags.contains(Flags::SYN)
+            && !segment.flags.contains(Flags::ACK)
+        {
+            self.on_new(now, packet, &segment, actions);
+        } else {
+            actions.send(packet);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
+        while let Some(&(at, id)) = self.due.first() {
+            if at > now {
+                return;
+            }
+            self.with(id, |flow, shared| flow.wake(now, shared, actions));
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let counts = &self.shared.counts;
+        let all = [
+            ("flows", counts.flows),
+            ("flows-ended", counts.ended),
+            ("flows-reset", counts.reset),
+            ("flows-refused", counts.refused),
+            ("flows-unanswered", counts.silent),
+            ("flows-bypassed-by-rule", counts.bypassed_by_rule),
+            ("flows-bypassed-by-limit", counts.bypassed_by_limit),
+            ("flows-rejected", counts.rejected),
+            ("memory-waits", counts.memory_waits),
+            ("bytes-up", counts.bytes_up),
+            ("bytes-down", counts.bytes_down),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    fn legs(&self) -> Vec<LegResult> {
+        let mut books = self.shared.legs.clone();
+        for flow in self.flows.iter().flatten() {
+            flow.book(&mut books);
+        }
+        let named = |leg| LegResult { node: self.name.clone(), ..leg };
+        books.into_values().map(named).collect()
+    }
+}
+
+/// A packet that answers another in its far end's name.
+fn answer(to: &Packet, segment: &Segment, reply: Segment) -> Packet {
+    Packet {
+        source: to.destination,
+        destination: to.source,
+        towards: to.towards.other(),
+        ports: [to.ports[1], to.ports[0]],
+        size: to.size - segment.size() + reply.size(),
+        body: Body::Segment(reply),
+        ..*to
+    }
+}
+
+#[cfg(test)]
+mod tests;

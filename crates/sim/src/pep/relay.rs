@@ -1,0 +1,155 @@
+//! One direction of a flow: bytes that one end sent, on their way to the other.
+//!
+//! What the far side cannot take yet waits here, and until it is gone nothing more is read: the
+//! sender's window closes by itself.
+//!
+//! Invariants: the end of the stream is passed on only after the last byte; at most the direction's
+//! stage waits; a direction that holds nothing may always move a little, however many bytes all flows
+//! hold, so that no flow stands still for good.
+
+use super::Shared;
+use super::leg::Model;
+use super::share::Share;
+use midhop_tcp::Endpoint;
+use midhop_units::{Duration, Instant};
+
+/// How soon a direction that waits for the budget asks again.
+const WAIT: Duration = Duration::from_ms(10);
+
+/// The bytes that all flows hold, and the most that they may.
+#[derive(Debug)]
+pub(super) struct Budget {
+    held: u64,
+    most: u64,
+}
+
+impl Budget {
+    /// A budget of `most` bytes.
+    pub fn new(most: u64) -> Self {
+        Self { held: 0, most }
+    }
+
+    fn recount(&mut self, before: u64, now: u64) {
+        self.held = self.held + now - before;
+    }
+}
+
+/// One end of a flow: its connection and what was written to it.
+#[derive(Debug)]
+pub(super) struct Leg {
+    pub model: Model,
+    pub endpoint: Endpoint,
+    pub written: u64,
+    /// The handshake is over.
+    pub connected: bool,
+    /// The far end sends no more.
+    pub peer_closed: bool,
+}
+
+/// One direction.
+#[derive(Debug)]
+pub(super) struct Direction {
+    /// Read and not yet written. Unit: bytes.
+    staged: u64,
+    /// The end has been passed on.
+    pub done: bool,
+    /// What it holds, as last counted. Unit: bytes.
+    pub held: u64,
+    /// Handed on since the beginning. Unit: bytes.
+    pub bytes: u64,
+    share: Option<Share>,
+    /// It waits for the budget, and asks again then.
+    waiting: bool,
+    waits: Instant,
+}
+
+impl Direction {
+    /// The direction that feeds a leg.
+    pub fn feeding(leg: &Model) -> Self {
+        Self {
+            staged: 0,
+            done: false,
+            held: 0,
+            bytes: 0,
+            share: Share::of(leg),
+            waiting: false,
+            waits: Instant::NEVER,
+        }
+    }
+
+    /// Moves what can be moved now; whether anything was.
+    pub fn go(&mut self, now: Instant, from: &mut Leg, to: &mut Leg, shared: &mut Shared) -> bool {
+        let mut any = false;
+        let stage = to.model.shares.stage.get();
+        while !self.done {
+            if self.staged > 0 {
+                let room = to.model.room(&to.endpoint, to.written);
+                let taken = to.endpoint.write(self.staged.min(room));
+                self.staged -= taken;
+                to.written += taken;
+                self.bytes += taken;
+                any |= taken > 0;
+                if self.staged > 0 {
+                    break;
+                }
+            }
+            let readable = from.endpoint.readable();
+            if readable == 0 {
+                if from.peer_closed {
+                    to.endpoint.close();
+                    self.done = true;
+                    any = true;
+                }
+                break;
+            }
+            let on_its_way = to.written > to.endpoint.acknowledged();
+            if shared.budget.held >= shared.budget.most && on_its_way {
+                if !std::mem::replace(&mut self.waiting, true) {
+                    shared.counts.memory_waits += 1;
+                }
+                self.waits = now + WAIT;
+                break;
+            }
+            self.waiting = false;
+            self.staged = from.endpoint.read(now, stage.min(readable));
+            any = true;
+            if let Some(share) = &mut self.share {
+                share.before_write(now, self.staged, &mut to.endpoint, &mut shared.pools);
+            }
+        }
+        self.count(from, to, shared);
+        any
+    }
+
+    /// Looks at its share, if it is time to.
+    pub fn follow(&mut self, now: Instant, to: &mut Leg, shared: &mut Shared) {
+        if self.waits <= now {
+            self.waits = Instant::NEVER;
+        }
+        if let Some(share) = &mut self.share {
+            let sent = to.written - to.endpoint.unsent().min(to.written);
+            share.follow(now, self.staged, sent, &mut to.endpoint, &mut shared.pools);
+        }
+    }
+
+    /// When it wants to be looked at.
+    pub fn due(&self) -> Instant {
+        self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits)
+    }
+
+    /// Gives back what was counted: the flow is over.
+    pub fn leave(&mut self, shared: &mut Shared) {
+        if let Some(share) = &mut self.share {
+            share.withdraw(&mut shared.pools);
+        }
+        shared.budget.recount(self.held, 0);
+        self.held = 0;
+    }
+
+    fn count(&mut self, from: &Leg, to: &Leg, shared: &mut Shared) {
+        let queued = to.written - to.endpoint.acknowledged().min(to.written);
+        let held = from.endpoint.readable() + self.staged + queued;
+        shared.budget.recount(self.held, held);
+        self.held = held;
+    }
+}
