@@ -43,7 +43,7 @@ deny: ## Licences and advisories of what we depend on (needs cargo-deny)
 	@scripts/deny
 
 docs: ## Documentation of all crates, warnings are errors
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --locked
 
 bpf: ## Rebuild the BPF programs and compare them with those committed (needs clang)
 	@crates/bpf/build-objects.sh || [ $$? = 77 ]

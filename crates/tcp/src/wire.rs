@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 791, RFC 8200, RFC 9293 §3.1–3.2, RFC 7323, RFC 2018; checksums RFC 1071.
 //!
-//! Invariant: no input makes [`read`] panic, and what [`write`] writes [`read`] reads back.
+//! Invariant: no input makes [`read()`] panic, and what [`write()`] writes [`read()`] reads back.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

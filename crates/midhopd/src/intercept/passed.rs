@@ -58,8 +58,8 @@ impl Passed {
         Ok(Self { table: table::name(instance), state: Mutex::new(State { channel, counts }) })
     }
 
-    /// SYNs let pass since the start, by [`table::PASSED`]. Where the kernel does not answer, as when
-    /// the table is gone, what it said last.
+    /// SYNs let pass since the start, by the reasons of [`table::PASSED`]. Where the kernel does not
+    /// answer, as when the table is gone, what it said last.
     pub fn total(&self) -> BTreeMap<String, u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.read(&self.table);

@@ -205,7 +205,7 @@ fn explain(error: RunError) -> Failure {
     }
 }
 
-/// Reads "host", "host:port", "address", "[address]:port".
+/// Reads `host`, `host:port`, `address` or `[address]:port`.
 fn parse_host(text: &str) -> Result<(String, u16), String> {
     let port = |port: &str| {
         port.parse::<u16>().map_err(|_| format!("{port:?} is no port number (1 to 65535)"))
