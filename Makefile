@@ -56,8 +56,8 @@ bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and 
 	MIDHOPD=$(CURDIR)/target/release/midhopd ENVOY=$(CURDIR)/target/peers/bin/envoy \
 	  $(CARGO) bench --locked -p midhop-testbed --bench relay -- --out $(CURDIR)/$(RESULTS)/bench-relay
 
-bench-sim: ## Link-packets per second of one processor, and memory, of the simulator
-	$(CARGO) bench --locked -p midhop-sim --bench speed
+bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)
+	NS3_CHAIN="$$(scripts/ns3)" $(CARGO) bench --locked -p midhop-sim --bench speed
 
 clean: ## Remove what building and running left
 	$(CARGO) clean
