@@ -92,6 +92,7 @@ impl Receiver {
         } else {
             self.reassembly.on_segment(taken)
         };
+        self.room.on_arrival(payload.end - payload.start.min(payload.end));
         self.owed.on_data(now, arrival, self.nxt(), self.segment);
         if fin {
             self.owed.at_once();

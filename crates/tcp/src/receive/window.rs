@@ -22,6 +22,8 @@ pub(crate) struct Room {
     /// The right edge that was offered.
     pub edge: u64,
     tuning: Option<Tuning>,
+    /// Where it is tuned: the window reaches no further beyond what has come. Unit: bytes.
+    threshold: u64,
 }
 
 /// What the application reads per round trip.
@@ -40,6 +42,7 @@ impl Room {
             buffer_max: buffer,
             read: 1,
             edge: 0,
+            threshold: initial.map_or(u64::MAX, |initial| initial.min(buffer)),
             tuning: initial.map(|initial| Tuning {
                 since: Instant::START,
                 read: 1,
@@ -50,7 +53,7 @@ impl Room {
 
     /// The right edge to offer now: no silly window, no unit smaller than the scale, never back.
     pub fn offer(&self, nxt: u64, mss: u64, shift: u8) -> u64 {
-        let edge = (self.read + self.buffer).max(nxt);
+        let edge = (self.read + self.buffer).min(nxt.saturating_add(self.threshold)).max(nxt);
         let edge = edge.min(nxt + (u64::from(u16::MAX) << shift));
         let silly = mss.min(self.buffer / 2).max(1);
         if edge < self.edge + silly {
@@ -66,6 +69,14 @@ impl Room {
         let now = self.edge.saturating_sub(nxt);
         let then = self.offer(nxt, mss, shift).saturating_sub(nxt);
         2 * now <= self.buffer && then > now && then >= 2 * now
+    }
+
+    /// So many bytes have come: the window may open by twice as many, not at once to all of a buffer
+    /// that has been made larger (net/ipv4/tcp_input.c, tcp_grow_window).
+    pub fn on_arrival(&mut self, bytes: u64) {
+        if self.threshold < self.buffer {
+            self.threshold = (self.threshold + 2 * bytes).min(self.buffer);
+        }
     }
 
     /// The application has read up to `position`.
