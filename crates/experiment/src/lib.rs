@@ -20,6 +20,7 @@ mod resolve;
 pub mod route;
 mod scenario;
 pub mod spec;
+pub mod study;
 pub mod traffic;
 pub mod vary;
 

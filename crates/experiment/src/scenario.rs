@@ -61,6 +61,15 @@ impl Scenario {
         &self.axes
     }
 
+    /// The positions of all cells, in the order of their plans: axis → label.
+    pub fn positions(&self) -> Vec<BTreeMap<String, String>> {
+        let position = |cell: Vec<&Case>| {
+            let labels = cell.iter().map(|case| case.label.clone());
+            self.axes.iter().map(|axis| axis.name.clone()).zip(labels).collect()
+        };
+        vary::cross(&self.axes).map(position).collect()
+    }
+
     /// Fixes something from outside, as the option `--set KEY=VALUE` does. The name of an axis with
     /// one of its labels leaves only that case; any other dotted key gets the value, and an axis that
     /// varies it is gone. A value that is not TOML is taken as a string, so that `duration=30 s` needs

@@ -23,6 +23,7 @@ mod page;
 mod parquet_file;
 mod runs;
 mod stats;
+mod study;
 mod summary;
 mod terminal;
 
@@ -30,5 +31,6 @@ pub use columns::{Column, Columns, Values};
 pub use machine::{WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
 pub use stats::{Estimate, LEVEL};
+pub use study::{study, verdict_name};
 pub use summary::{Row, rows, rows_at};
 pub use terminal::{table, table_in};

@@ -184,12 +184,12 @@ fn titles(records: &[Record]) -> String {
 }
 
 /// `text` without control characters, so that a title cannot drive the terminal.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Rules above and below the header and under the last row, nothing else.
-fn frame(table: &mut Table, columns: u16) {
+pub(crate) fn frame(table: &mut Table, columns: u16) {
     let rule = LineStyle::none().fill('─').junction('─');
     let style = TableStyle::new().top_border(rule).header_separator(rule).bottom_border(rule);
     table.load_style(style);

@@ -7,6 +7,7 @@ pub mod orbit;
 mod output;
 mod records;
 pub mod report;
+pub mod reproduce;
 pub mod sim;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Run scenarios in virtual time
     Sim(sim::Sim),
+    /// Run published studies again, and hold their figures and claims against ours
+    Reproduce(reproduce::Reproduce),
     /// Constellations: passes over a place, ways between two places over time, traces of them
     Orbit(orbit::Orbit),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
@@ -36,6 +39,7 @@ impl Command {
             Self::Meter(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Sim(command) => command.run(),
+            Self::Reproduce(command) => command.run(),
             Self::Orbit(command) => command.run(),
             Self::Report(command) => command.run(),
         }

@@ -3,7 +3,7 @@
 //! The same files as `midhop lab`, the same records, no kernel and no waiting. Standard output carries
 //! data only: records with `--json`, else the final table. Progress goes to standard error.
 
-mod batch;
+pub mod batch;
 mod progress;
 mod run;
 mod sweep;

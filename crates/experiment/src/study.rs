@@ -1,0 +1,169 @@
+//! A published study as data: which figures it printed, what of ours stands beside them, and what it
+//! claimed.
+//!
+//! ```text
+//! study.toml ─► Study ─► check (against the cells of its scenarios)
+//! Record ─► Measured::add ─► (a figure's values, cell by cell) ─► Study::judge ─► Judgement per claim
+//! ```
+//!
+//! A study's scenarios are ordinary scenario files beside it. A figure is one metric of one transfer over
+//! the cells of one scenario; a claim is about cells of one figure and holds, does not hold, or cannot be
+//! told from so few runs.
+//!
+//! Invariant: what a claim allows stands in the file. Nothing here knows a study.
+
+mod claim;
+mod figure;
+mod measured;
+
+pub use claim::{Claim, Judgement, Pick, Verdict, Whose};
+pub use figure::{Figure, Metric, Published};
+pub use measured::{CellValue, Estimate, Measured, Reading};
+
+use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A cell of a scenario, or some of its positions: axis → label.
+pub type Cell = BTreeMap<String, String>;
+
+/// A study.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// What it is about, in a line.
+    pub title: String,
+    /// Who wrote it, where and when.
+    pub source: String,
+    /// Level of all intervals. Range: above 0, below 1.
+    #[serde(default = "level")]
+    pub confidence: f64,
+    /// The scenarios that run, by the names of their files without `.toml`.
+    pub scenarios: Vec<String>,
+    /// What is run when little time is given.
+    #[serde(default)]
+    pub quick: Quick,
+    /// What is printed, in this order.
+    pub figures: Vec<Figure>,
+    /// What is judged, in this order.
+    #[serde(default)]
+    pub claims: Vec<Claim>,
+}
+
+/// Less of a study.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// Seeds for each cell. Default: as the scenarios say.
+    pub seeds: Option<u32>,
+    /// Scenario → what is set in it, as `midhop sim run --set` takes it.
+    #[serde(default)]
+    pub set: BTreeMap<String, Vec<String>>,
+    /// Scenarios that are left out.
+    #[serde(default)]
+    pub without: Vec<String>,
+}
+
+impl Study {
+    /// Reads `text`; errors call it `file_name`. What it says of scenarios is for [`Study::check`].
+    ///
+    /// # Errors
+    /// When it is no study: the error names the line.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigError> {
+        let document = Document::parse(file_name, text)?;
+        let study: Self = document.read()?;
+        study.check_alone(&document)?;
+        Ok(study)
+    }
+
+    /// Holds all that is said of cells against the `cells` that each scenario has.
+    ///
+    /// # Errors
+    /// One sentence, when a figure or a claim names a cell that is none or more than one.
+    pub fn check(&self, cells: &BTreeMap<String, Vec<Cell>>) -> Result<(), String> {
+        for figure in &self.figures {
+            let known = cells.get(&figure.scenario).map(Vec::as_slice).unwrap_or_default();
+            let within: Vec<&Cell> = known.iter().filter(|cell| covers(cell, &figure.at)).collect();
+            if within.is_empty() {
+                return Err(format!("figure {}: no cell of {} fits", figure.name, figure.scenario));
+            }
+            for published in &figure.published {
+                let at = &published.at;
+                one(&within, at).map_err(|what| format!("figure {}: {what}", figure.name))?;
+            }
+            for claim in self.claims.iter().filter(|claim| claim.figure == figure.name) {
+                for at in claim.cells(&within)? {
+                    one(&within, &at).map_err(|what| format!("claim `{}`: {what}", claim.says))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The figure called `name`.
+    pub fn figure(&self, name: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.name == name)
+    }
+
+    /// Every claim with what became of it.
+    pub fn judge(&self, measured: &Measured) -> Vec<Judgement> {
+        self.claims.iter().map(|claim| claim.judge(measured, self.confidence)).collect()
+    }
+
+    fn check_alone(&self, document: &Document) -> Result<(), ConfigError> {
+        let refuse = |path: KeyPath, message: String, hint: Option<String>| {
+            Err(document.fault(&path, message, hint))
+        };
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            let hint = Some("such as 0.95".to_owned());
+            return refuse(KeyPath::of(["confidence"]), "no level of confidence".into(), hint);
+        }
+        for (number, figure) in self.figures.iter().enumerate() {
+            let path = KeyPath::of(["figures".to_owned(), number.to_string()]);
+            if !self.scenarios.contains(&figure.scenario) {
+                let hint = suggest::hint(&figure.scenario, "scenarios", &self.scenarios);
+                let message = format!("no scenario is called `{}`", figure.scenario);
+                return refuse(path.join("scenario"), message, hint);
+            }
+            if self.figures[..number].iter().any(|earlier| earlier.name == figure.name) {
+                let message = format!("`{}` is there twice", figure.name);
+                return refuse(path.join("name"), message, None);
+            }
+        }
+        for (number, claim) in self.claims.iter().enumerate() {
+            let path = KeyPath::of(["claims".to_owned(), number.to_string()]);
+            if self.figure(&claim.figure).is_none() {
+                let names = self.figures.iter().map(|figure| figure.name.as_str());
+                let hint = suggest::hint(&claim.figure, "figures", names);
+                let message = format!("no figure is called `{}`", claim.figure);
+                return refuse(path.join("figure"), message, hint);
+            }
+            if let Err(message) = claim.test() {
+                return refuse(path, message, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `cell` stands at every position of `at`.
+fn covers(cell: &Cell, at: &Cell) -> bool {
+    at.iter().all(|(axis, label)| cell.get(axis) == Some(label))
+}
+
+/// The one of `cells` that stands at `at`.
+fn one<'c>(cells: &[&'c Cell], at: &Cell) -> Result<&'c Cell, String> {
+    let mut fitting = cells.iter().filter(|cell| covers(cell, at));
+    match (fitting.next(), fitting.next()) {
+        (Some(cell), None) => Ok(cell),
+        (None, _) => Err(format!("no cell is at {at:?}")),
+        (Some(_), Some(_)) => Err(format!("more than one cell is at {at:?}")),
+    }
+}
+
+fn level() -> f64 {
+    0.95
+}
+
+#[cfg(test)]
+mod tests;

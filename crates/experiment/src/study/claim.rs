@@ -1,0 +1,361 @@
+//! What a study claims, and whether it holds here.
+//!
+//! A claim says what to look at and what it should be:
+//!
+//! | it has | and is about |
+//! |---|---|
+//! | `over`, `falling` or `rising` | the order of an axis' cells: each is above (below) the next |
+//! | `of`, `to` | the value of one cell over that of another |
+//! | neither | the value of the cell at `at` |
+//!
+//! The latter two lie within bounds: `published` with `within`, `at_least`, `at_most`. With `across`, a
+//! value is taken for each case of another axis, and the greatest, the least or every one counts.
+//!
+//! A claim holds where the whole interval of confidence is within its bounds, does not where the whole
+//! interval is outside, and cannot be told otherwise, nor where cells have not run.
+
+use super::measured::{Estimate, Measured};
+use super::{Cell, covers};
+use serde::{Deserialize, Serialize};
+
+/// A claim as written.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The claim in a sentence.
+    pub says: String,
+    /// Who says so.
+    #[serde(default)]
+    pub by: Whose,
+    /// Where the study says so.
+    pub place: Option<String>,
+    /// Why it does not hold, where that is known and explained: then it is no fault.
+    pub departs: Option<String>,
+    /// The figure that it is about.
+    pub figure: String,
+    /// The positions that all its cells share.
+    #[serde(default)]
+    pub at: Cell,
+    /// The axis of an order.
+    pub over: Option<String>,
+    /// Cases of `over`, the greatest first.
+    pub falling: Option<Vec<String>>,
+    /// Cases of `over`, the smallest first.
+    pub rising: Option<Vec<String>>,
+    /// The cell above the line of a ratio.
+    pub of: Option<Cell>,
+    /// The cell below it.
+    pub to: Option<Cell>,
+    /// An axis all of whose cases are looked at.
+    pub across: Option<String>,
+    /// Which of them counts.
+    #[serde(default)]
+    pub pick: Pick,
+    /// What the study found.
+    pub published: Option<f64>,
+    /// How far from `published` ours may be, as a share of it.
+    pub within: Option<f64>,
+    /// The lower bound.
+    pub at_least: Option<f64>,
+    /// The upper bound.
+    pub at_most: Option<f64>,
+}
+
+/// Whose claim it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// The study's.
+    #[default]
+    Study,
+    /// Ours: what follows from the study's own parameters, or what the product adds.
+    Ours,
+}
+
+/// Which value counts where there is one for each case of an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pick {
+    /// All of them.
+    #[default]
+    Every,
+    /// The greatest.
+    Greatest,
+    /// The least.
+    Least,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It holds.
+    Holds,
+    /// It does not.
+    Fails,
+    /// It does not, and the study's file says why.
+    Departs,
+    /// So few runs cannot tell.
+    Open,
+}
+
+/// A claim and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judgement {
+    /// The claim.
+    pub claim: Claim,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What was found, in words.
+    pub found: String,
+    /// What was wanted, in words.
+    pub wanted: String,
+}
+
+/// What a claim comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Test<'c> {
+    Order { axis: &'c str, falling: Vec<&'c str> },
+    Value { bounds: Bounds },
+    Ratio { of: &'c Cell, to: &'c Cell, bounds: Bounds },
+}
+
+/// What a value has to lie within.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Bounds {
+    low: f64,
+    high: f64,
+}
+
+impl Claim {
+    /// What is to be tested.
+    ///
+    /// # Errors
+    /// One sentence, when the claim says too little or two things at once.
+    pub(super) fn test(&self) -> Result<Test<'_>, String> {
+        let some = |names: &[String]| names.len() >= 2;
+        let order = match (&self.over, &self.falling, &self.rising) {
+            (None, None, None) => None,
+            (Some(axis), Some(falling), None) if some(falling) => {
+                Some((axis, falling.iter().map(String::as_str).collect()))
+            }
+            (Some(axis), None, Some(rising)) if some(rising) => {
+                Some((axis, rising.iter().rev().map(String::as_str).collect()))
+            }
+            _ => {
+                return Err(
+                    "an order has `over` and two cases or more in `falling` or in `rising`"
+                        .to_owned(),
+                );
+            }
+        };
+        if let Some((axis, falling)) = order {
+            let nothing_else = self.of.is_none() && self.to.is_none() && self.across.is_none();
+            let unbounded = self.published.is_none() && self.at_least.is_none();
+            return if nothing_else && unbounded && self.at_most.is_none() {
+                Ok(Test::Order { axis, falling })
+            } else {
+                Err("an order has neither bounds nor `of`, `to` and `across`".to_owned())
+            };
+        }
+        let bounds = self.bounds()?;
+        match (&self.of, &self.to) {
+            (None, None) => Ok(Test::Value { bounds }),
+            (Some(of), Some(to)) => Ok(Test::Ratio { of, to, bounds }),
+            _ => Err("a ratio has both `of` and `to`".to_owned()),
+        }
+    }
+
+    fn bounds(&self) -> Result<Bounds, String> {
+        let (low, high) = match (self.published, self.within, self.at_least, self.at_most) {
+            (Some(published), Some(within), None, None) if within > 0.0 => {
+                (published * (1.0 - within), published * (1.0 + within))
+            }
+            (None | Some(_), None, Some(low), Some(high)) if low <= high => (low, high),
+            (None | Some(_), None, Some(low), None) => (low, f64::INFINITY),
+            (None | Some(_), None, None, Some(high)) => (f64::NEG_INFINITY, high),
+            _ => {
+                return Err(
+                    "a value has `published` with `within`, or `at_least` or `at_most`".to_owned()
+                );
+            }
+        };
+        Ok(Bounds { low, high })
+    }
+
+    /// All cells of `known` that the claim looks at, each as what names it.
+    pub(super) fn cells(&self, known: &[&Cell]) -> Result<Vec<Cell>, String> {
+        let with = |more: &Cell| {
+            let mut at = self.at.clone();
+            at.extend(more.clone());
+            at
+        };
+        let ends = match self.test()? {
+            Test::Order { axis, falling } => {
+                let label = |label: &&str| Cell::from([(axis.to_owned(), (*label).to_owned())]);
+                falling.iter().map(|name| with(&label(name))).collect()
+            }
+            Test::Value { .. } => vec![self.at.clone()],
+            Test::Ratio { of, to, .. } => vec![with(of), with(to)],
+        };
+        let cases = self.cases(known.iter().copied());
+        Ok(ends.iter().flat_map(|end| cases.iter().map(move |case| joined(end, case))).collect())
+    }
+
+    /// Whether it holds in what was `measured`, with intervals of `level`.
+    pub fn judge(&self, measured: &Measured, level: f64) -> Judgement {
+        let (verdict, found, wanted) = match self.test() {
+            Ok(Test::Order { axis, falling }) => self.order(measured, level, axis, &falling),
+            Ok(Test::Value { bounds }) => self.values(measured, bounds, &|at| {
+                measured.cell(&self.figure, &joined(&self.at, at))?.estimate(level)
+            }),
+            Ok(Test::Ratio { of, to, bounds }) => self.values(measured, bounds, &|at| {
+                let value = |end: &Cell| {
+                    let cell = joined(&joined(&self.at, end), at);
+                    measured.cell(&self.figure, &cell)?.estimate(level)
+                };
+                value(of)?.over(value(to)?)
+            }),
+            Err(why) => (Verdict::Open, why, String::new()),
+        };
+        let verdict = match verdict {
+            Verdict::Fails if self.departs.is_some() => Verdict::Departs,
+            other => other,
+        };
+        Judgement { claim: self.clone(), verdict, found, wanted }
+    }
+
+    fn order(
+        &self,
+        measured: &Measured,
+        level: f64,
+        axis: &str,
+        falling: &[&str],
+    ) -> (Verdict, String, String) {
+        let wanted = falling.join(" > ");
+        let estimates: Option<Vec<Estimate>> = falling
+            .iter()
+            .map(|label| {
+                let at = Cell::from([(axis.to_owned(), (*label).to_owned())]);
+                measured.cell(&self.figure, &joined(&self.at, &at))?.estimate(level)
+            })
+            .collect();
+        let Some(estimates) = estimates else { return (Verdict::Open, NOT_RUN.to_owned(), wanted) };
+        let above = Bounds { low: 0.0, high: f64::INFINITY };
+        let verdict = estimates
+            .windows(2)
+            .map(|pair| above.judge(pair[0].minus(pair[1])))
+            .reduce(all)
+            .unwrap_or(Verdict::Open);
+        let found: Vec<String> = estimates.iter().map(|estimate| number(estimate.mean)).collect();
+        (verdict, found.join(", "), wanted)
+    }
+
+    fn values(
+        &self,
+        measured: &Measured,
+        bounds: Bounds,
+        value: &dyn Fn(&Cell) -> Option<Estimate>,
+    ) -> (Verdict, String, String) {
+        let wanted = bounds.words(self.published);
+        let known = measured.cells(&self.figure).iter().map(|known| &known.cell);
+        let estimates: Option<Vec<Estimate>> = self.cases(known).iter().map(value).collect();
+        let mut estimates = match estimates {
+            Some(estimates) if !estimates.is_empty() => estimates,
+            _ => return (Verdict::Open, NOT_RUN.to_owned(), wanted),
+        };
+        estimates.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+        let (first, last) = (estimates[0], estimates[estimates.len() - 1]);
+        match self.pick {
+            Pick::Greatest => (bounds.judge(last), last.words(), wanted),
+            Pick::Least => (bounds.judge(first), first.words(), wanted),
+            Pick::Every => {
+                let verdicts = estimates.iter().map(|estimate| bounds.judge(*estimate));
+                let found = if estimates.len() == 1 {
+                    first.words()
+                } else {
+                    format!("{} to {}", number(first.mean), number(last.mean))
+                };
+                (verdicts.reduce(all).unwrap_or(Verdict::Open), found, wanted)
+            }
+        }
+    }
+
+    /// The cases of `across` among `known`, in their order; one of nothing without `across`.
+    fn cases<'k>(&self, known: impl Iterator<Item = &'k Cell>) -> Vec<Cell> {
+        let Some(axis) = &self.across else { return vec![Cell::new()] };
+        let mut cases: Vec<Cell> = Vec::new();
+        for label in known.filter(|cell| covers(cell, &self.at)).filter_map(|cell| cell.get(axis)) {
+            let case = Cell::from([(axis.clone(), label.clone())]);
+            if !cases.contains(&case) {
+                cases.push(case);
+            }
+        }
+        cases
+    }
+}
+
+const NOT_RUN: &str = "not all of its cells have run";
+
+impl Bounds {
+    /// Where a single run has no interval, its value alone decides nothing but what is far off: it is
+    /// taken for the truth, as in a scenario without chance.
+    fn judge(self, found: Estimate) -> Verdict {
+        let margin = found.margin.unwrap_or(0.0);
+        let (least, most) = (found.mean - margin, found.mean + margin);
+        if least >= self.low && most <= self.high {
+            Verdict::Holds
+        } else if most < self.low || least > self.high {
+            Verdict::Fails
+        } else {
+            Verdict::Open
+        }
+    }
+
+    fn words(self, published: Option<f64>) -> String {
+        let band = match (self.low.is_finite(), self.high.is_finite()) {
+            (true, true) => format!("{} to {}", number(self.low), number(self.high)),
+            (true, false) => format!("≥ {}", number(self.low)),
+            _ => format!("≤ {}", number(self.high)),
+        };
+        match published {
+            Some(published) => format!("{} ({band})", number(published)),
+            None => band,
+        }
+    }
+}
+
+impl Estimate {
+    fn words(self) -> String {
+        match self.margin {
+            Some(margin) => format!("{} ± {}", number(self.mean), number(margin)),
+            None => number(self.mean),
+        }
+    }
+}
+
+/// Both hold, or one does not, or it cannot be told.
+fn all(one: Verdict, other: Verdict) -> Verdict {
+    match (one, other) {
+        (Verdict::Fails, _) | (_, Verdict::Fails) => Verdict::Fails,
+        (Verdict::Holds, Verdict::Holds) => Verdict::Holds,
+        _ => Verdict::Open,
+    }
+}
+
+fn joined(at: &Cell, more: &Cell) -> Cell {
+    let mut cell = at.clone();
+    cell.extend(more.clone());
+    cell
+}
+
+/// Three digits.
+fn number(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 0.095 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}

@@ -1,0 +1,230 @@
+//! What is read from a record: one number for each run.
+
+use super::Cell;
+use crate::metrics;
+use crate::plan::{Direction, Plan, TransferPlan};
+use crate::record::{Record, Series, TransferResult};
+use midhop_units::{Duration, Rate};
+use serde::{Deserialize, Serialize};
+
+/// The payload of a full segment, for counting segments in bytes.
+const SEGMENT_BYTES: f64 = 1448.0;
+/// The share of its limit that a transfer has to reach for its start to be over.
+const STARTED_SHARE: f64 = 0.9;
+
+/// One metric of one transfer, over the cells of one scenario.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// What claims call it.
+    pub name: String,
+    /// What it shows, in a line.
+    pub shows: String,
+    /// The scenario it comes from.
+    pub scenario: String,
+    /// The transfer; the first of the record where none is named.
+    pub transfer: Option<String>,
+    /// The link, for metrics of one.
+    pub link: Option<String>,
+    /// What is read.
+    pub metric: Metric,
+    /// From here on, for metrics over a span. Default: the run's start.
+    #[serde(default)]
+    pub from: Duration,
+    /// Until here, for metrics over a span. Default: the end.
+    pub until: Option<Duration>,
+    /// Which cells: all that stand here.
+    #[serde(default)]
+    pub at: Cell,
+    /// The axis whose cases are columns of its table. Default: one line for each cell.
+    pub columns: Option<String>,
+    /// What the study printed, and where.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+/// A figure of the study's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The cell it belongs to.
+    pub at: Cell,
+    /// In the unit of the metric.
+    pub value: f64,
+}
+
+/// What is read from a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// From the first SYN to the last byte; none of what is incomplete.
+    Time,
+    /// Payload over that time.
+    Goodput,
+    /// The same in thousands of bytes per second.
+    GoodputKb,
+    /// The sum of what the flows achieve, each over its own time.
+    FlowsKb,
+    /// Payload that arrives from `from` to `until`, over that span.
+    Span,
+    /// When the goodput first reaches nine tenths of its limit, and stays for another sample.
+    Start,
+    /// Ideal over measured time.
+    Efficiency,
+    /// Goodput over the rate of the narrowest link (effective over provisioned bandwidth).
+    Epb,
+    /// How evenly the flows divide the path, after Jain.
+    Jain,
+    /// Segments that were sent again over `link` (by the proxies on it, else by the sender), over those
+    /// that the payload needs.
+    Resent,
+    /// Packets that `link` dropped, both directions, over those that it was given.
+    Dropped,
+    /// What the sender had sent and nobody had acknowledged, in the mean.
+    OutstandingMean,
+    /// The same at its greatest.
+    OutstandingMax,
+    /// Flows that ended before their time, over all.
+    Broken,
+}
+
+impl Metric {
+    /// The unit of its values.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Time | Self::Start => "s",
+            Self::Goodput | Self::Span => "Mbit/s",
+            Self::GoodputKb | Self::FlowsKb => "kB/s",
+            Self::OutstandingMean | Self::OutstandingMax => "kB",
+            Self::Jain => "",
+            Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
+        }
+    }
+}
+
+impl Figure {
+    /// The value of this figure in `record`; none where the run has none.
+    pub fn read(&self, record: &Record) -> Option<f64> {
+        let transfer = self.transfer_of(record)?;
+        match self.metric {
+            Metric::Time => transfer.complete.then(|| transfer.took.as_s_f64()),
+            Metric::Goodput => Some(transfer.goodput.mbit_per_s()),
+            Metric::GoodputKb => Some(kb_per_s(transfer.goodput)),
+            Metric::FlowsKb => Some(transfer.flows.iter().map(|flow| kb_per_s(flow.goodput)).sum()),
+            Metric::Span => self.span(record, transfer),
+            Metric::Start => {
+                let series = series(record, "goodput", &transfer.name, None)?;
+                let capacity = transfer.limit.as_ref()?.goodput.mbit_per_s();
+                let reached = metrics::start_up_time(series, capacity, STARTED_SHARE)?;
+                Some(reached.as_s_f64())
+            }
+            Metric::Efficiency => Some(transfer.limit.as_ref()?.efficiency * 100.0),
+            Metric::Epb => {
+                let plan = Plan::from_json(&record.plan).ok()?;
+                let sold = provisioned(&plan, plan.transfer(&transfer.name)?)?;
+                metrics::epb_ratio(transfer.goodput, sold).map(|share| share * 100.0)
+            }
+            Metric::Jain => {
+                let shares: Vec<f64> =
+                    transfer.flows.iter().map(|flow| kb_per_s(flow.goodput)).collect();
+                metrics::jain_index(&shares)
+            }
+            Metric::Resent => self.resent(record, transfer),
+            Metric::Dropped => self.dropped(record),
+            Metric::OutstandingMean => {
+                let values = &series(record, "in_flight", &transfer.name, Some(0))?.value;
+                Some(values.iter().sum::<f64>() / values.len() as f64 / 1e3)
+            }
+            Metric::OutstandingMax => {
+                let values = &series(record, "in_flight", &transfer.name, Some(0))?.value;
+                values.iter().copied().reduce(f64::max).map(|most| most / 1e3)
+            }
+            Metric::Broken => {
+                let broken = transfer.flows.iter().filter(|flow| flow.error.is_some()).count();
+                Some(broken as f64 / transfer.flows.len().max(1) as f64 * 100.0)
+            }
+        }
+    }
+
+    /// Ideal over measured time of the same transfer. Range: 0 to 1.
+    pub fn efficiency(&self, record: &Record) -> Option<f64> {
+        Some(self.transfer_of(record)?.limit.as_ref()?.efficiency)
+    }
+
+    fn transfer_of<'r>(&self, record: &'r Record) -> Option<&'r TransferResult> {
+        match &self.transfer {
+            Some(name) => record.transfers.iter().find(|transfer| transfer.name == *name),
+            None => record.transfers.first(),
+        }
+    }
+
+    /// The mean of the goodput's samples within the span; what comes after the last one is nothing.
+    fn span(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
+        let series = series(record, "goodput", &transfer.name, None)?;
+        let from = self.from.as_s_f64();
+        let until = self.until.map_or(f64::INFINITY, |until| until.as_s_f64());
+        let last = *series.time_s.last()?;
+        let end = if until.is_finite() { until } else { last };
+        let (mut before, mut moved) = (0.0f64, 0.0);
+        for (&time, &value) in series.time_s.iter().zip(&series.value) {
+            let within = time.min(end) - before.max(from);
+            moved += value * within.max(0.0);
+            before = time;
+        }
+        (end > from).then(|| moved / (end - from))
+    }
+
+    fn resent(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
+        let link = self.link.as_deref();
+        let mut legs = record
+            .legs
+            .iter()
+            .filter(|leg| link.is_none_or(|link| leg.link == link))
+            .map(|leg| leg.retransmissions)
+            .peekable();
+        let resent: u64 = if legs.peek().is_some() {
+            legs.sum()
+        } else {
+            transfer.flows.iter().map(|flow| flow.retransmissions).sum()
+        };
+        let needed = transfer.bytes.get() as f64 / SEGMENT_BYTES;
+        (needed > 0.0).then(|| resent as f64 / needed * 100.0)
+    }
+
+    fn dropped(&self, record: &Record) -> Option<f64> {
+        let link = self.link.as_deref()?;
+        let (mut given, mut dropped) = (0, 0);
+        for result in record.links.iter().filter(|result| result.name == link) {
+            given += result.packets_in;
+            dropped += result.drops.values().sum::<u64>();
+        }
+        (given > 0).then(|| dropped as f64 / given as f64 * 100.0)
+    }
+}
+
+/// The rate of the link that is narrowest on the way of `transfer`.
+fn provisioned(plan: &Plan, transfer: &TransferPlan) -> Option<Rate> {
+    let at = &transfer.limit.as_ref()?.bottleneck;
+    let link = plan.link(&at.link)?;
+    match at.direction {
+        Direction::Down => link.down.rate_max(),
+        Direction::Up => link.up.rate_max(),
+    }
+}
+
+fn kb_per_s(rate: Rate) -> f64 {
+    rate.bits_per_s() as f64 / 8e3
+}
+
+fn series<'r>(
+    record: &'r Record,
+    quantity: &str,
+    place: &str,
+    flow: Option<u32>,
+) -> Option<&'r Series> {
+    record
+        .series
+        .iter()
+        .find(|series| series.quantity == quantity && series.place == place && series.flow == flow)
+        .filter(|series| !series.value.is_empty())
+}

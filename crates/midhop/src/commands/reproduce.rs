@@ -1,0 +1,272 @@
+//! `midhop reproduce`: published studies, run again.
+//!
+//! Standard output carries data only: tables, or JSON with `--json`. Progress goes to standard error.
+
+mod shipped;
+
+use super::lab::runnable_plans;
+use super::lab::session::write_record;
+use super::output;
+use super::sim::batch::{processors, run_all};
+use crate::failure::Failure;
+use anyhow::Context;
+use midhop_experiment::record::Record;
+use midhop_experiment::study::{Judgement, Measured, Reading, Verdict};
+use midhop_experiment::{Plan, study::Study};
+use midhop_sim::RunError;
+use midhop_testbed::signals::Interrupts;
+use serde_json::json;
+use shipped::Bundle;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// An expectation was not met.
+const UNMET: u8 = 2;
+
+/// Arguments of `midhop reproduce`.
+///
+/// Exit codes: 0 every claim holds, cannot be told from so few runs, or departs for a reason that the
+/// study's file states; 1 a run failed or was not valid; 2 a claim does not hold; 64 usage.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Reproduce {
+    /// A study, or a directory with a study.toml; `all` for every study that comes with the program
+    #[arg(required = true, value_name = "NAME|DIR")]
+    studies: Vec<String>,
+    /// What it runs in
+    #[arg(long = "in", value_enum, value_name = "WHERE", default_value = "sim")]
+    place: Place,
+    /// Fewer cells and seeds, as the study's file says
+    #[arg(long)]
+    quick: bool,
+    /// Run each cell with this many seeds
+    #[arg(long, value_name = "N")]
+    seeds: Option<u32>,
+    /// Runs at a time; all processors when not given
+    #[arg(long, value_name = "N", default_value_t = processors())]
+    jobs: usize,
+    /// Keep each record in this directory, and take from there what an earlier call has finished
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON object for each study instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where a study is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Place {
+    /// In virtual time
+    Sim,
+    /// On real kernels
+    Lab,
+}
+
+impl Reproduce {
+    /// Runs the studies and prints what came out.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.place == Place::Lab {
+            return Err(Failure::usage("studies run in the simulator only, so far")
+                .hint("take --in sim, or give one of a study's scenarios to `midhop lab run`")
+                .into());
+        }
+        if self.jobs == 0 {
+            return Err(Failure::usage("no run at a time is none at all")
+                .hint("give --jobs at least 1")
+                .into());
+        }
+        let mut names: Vec<String> = Vec::new();
+        for name in &self.studies {
+            match name.as_str() {
+                "all" => names.extend(shipped::names().map(str::to_owned)),
+                name => names.push(name.to_owned()),
+            }
+        }
+        let bundles =
+            names.iter().map(|name| shipped::find(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
+        let mut worst = 0;
+        for (number, bundle) in bundles.iter().enumerate() {
+            let outcome = self.reproduce(bundle, &interrupts)?;
+            let gap = if number > 0 && !self.json { "\n" } else { "" };
+            output::print(&format!("{gap}{}", self.shown(bundle, &outcome)?))?;
+            worst = match (worst, outcome.code()) {
+                (crate::failure::RUN, _) | (_, crate::failure::RUN) => crate::failure::RUN,
+                (one, other) => one.max(other),
+            };
+        }
+        Ok(ExitCode::from(worst))
+    }
+
+    fn reproduce(&self, bundle: &Bundle, interrupts: &Interrupts) -> anyhow::Result<Outcome> {
+        let began = Instant::now();
+        let (mut plans, mut scenarios): (Vec<Plan>, Vec<&str>) = Default::default();
+        for (name, mut scenario, set) in bundle.scenarios(self.quick) {
+            let seeds = self.seeds.map(|seeds| format!("seeds={seeds}"));
+            for assignment in set.iter().chain(&seeds) {
+                scenario.set(assignment).map_err(Failure::from)?;
+            }
+            for plan in runnable_plans(&scenario)? {
+                midhop_sim::check(&plan).map_err(|error| {
+                    Failure::usage(format!("{name}: {}: {error}", plan.label()))
+                })?;
+                let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
+                plans.push(Plan { number, ..plan });
+                scenarios.push(name);
+            }
+        }
+        let directory = self.out.as_ref().map(|out| out.join(bundle_directory(&bundle.name)));
+        if let Some(directory) = &directory {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        eprintln!("{}: {} runs", bundle.name, plans.len());
+        let read = |plan: &Plan, record: &Record| {
+            let scenario = scenarios[plan.number as usize];
+            let label = || format!("{scenario}: {}", plan.label());
+            let faults = record.validity.faults.iter().map(|fault| format!("{}: {fault}", label()));
+            (Reading::of(scenario, record, &bundle.study.figures), faults.collect::<Vec<_>>())
+        };
+        let mut results: Vec<Option<(Reading, Vec<String>)>> = plans
+            .iter()
+            .map(|plan| Some(read(plan, &finished(directory.as_deref()?, plan)?)))
+            .collect();
+        let left: Vec<&Plan> =
+            plans.iter().filter(|plan| results[plan.number as usize].is_none()).collect();
+        let ran = run_all(
+            &left,
+            self.jobs,
+            interrupts,
+            |_| Ok(Vec::new()),
+            |plan, outcome| match outcome {
+                Ok((record, _)) => {
+                    if let Some(directory) = &directory {
+                        write_record(directory, plan, &record)?;
+                    }
+                    anyhow::Ok(Some(read(plan, &record)))
+                }
+                Err(RunError::Interrupted) => Ok(None),
+                // What failed was told when it did.
+                Err(_) => Ok(None),
+            },
+        );
+        for (plan, result) in left.iter().zip(ran) {
+            results[plan.number as usize] = result?;
+        }
+        let mut outcome = Outcome { runs: plans.len(), ..Outcome::default() };
+        for (reading, faults) in results.into_iter().flatten() {
+            outcome.finished += 1;
+            outcome.faults.extend(faults);
+            outcome.measured.add(reading);
+        }
+        outcome.judgements = bundle.study.judge(&outcome.measured);
+        outcome.took = began.elapsed();
+        outcome.tell();
+        Ok(outcome)
+    }
+
+    fn shown(&self, bundle: &Bundle, outcome: &Outcome) -> anyhow::Result<String> {
+        let Outcome { measured, judgements, took, .. } = outcome;
+        if !self.json {
+            let tables = midhop_report::study(&bundle.study, measured, judgements);
+            let runs = format!("{} runs in {:.1} s", outcome.finished, took.as_secs_f64());
+            return Ok(format!("{tables}{}; {runs}\n", summed(judgements)));
+        }
+        let value = json!({
+            "study": bundle.name,
+            "title": bundle.study.title,
+            "source": bundle.study.source,
+            "confidence": bundle.study.confidence,
+            "runs": outcome.runs,
+            "finished": outcome.finished,
+            "took_s": took.as_secs_f64(),
+            "figures": figures(&bundle.study, measured),
+            "claims": judgements,
+            "faults": outcome.faults,
+        });
+        Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
+    }
+}
+
+/// What came of a study.
+#[derive(Debug, Default)]
+struct Outcome {
+    runs: usize,
+    finished: usize,
+    faults: Vec<String>,
+    measured: Measured,
+    judgements: Vec<Judgement>,
+    took: Duration,
+}
+
+impl Outcome {
+    fn tell(&self) {
+        for fault in &self.faults {
+            eprintln!("invalid: {fault}");
+        }
+        if self.finished < self.runs {
+            eprintln!("error: {} of {} runs gave no record", self.runs - self.finished, self.runs);
+        }
+    }
+
+    fn code(&self) -> u8 {
+        let unmet = self.judgements.iter().any(|it| it.verdict == Verdict::Fails);
+        match (self.faults.is_empty() && self.finished == self.runs, unmet) {
+            (false, _) => crate::failure::RUN,
+            (true, true) => UNMET,
+            (true, false) => 0,
+        }
+    }
+}
+
+fn summed(judgements: &[Judgement]) -> String {
+    let counted = [Verdict::Holds, Verdict::Fails, Verdict::Departs, Verdict::Open]
+        .into_iter()
+        .map(|verdict| (verdict, judgements.iter().filter(|it| it.verdict == verdict).count()))
+        .filter(|(_, count)| *count > 0)
+        .map(|(verdict, count)| {
+            let name = midhop_report::verdict_name(verdict).to_lowercase();
+            format!("{count} {}", name.trim_end_matches('*'))
+        });
+    format!("claims: {}", counted.collect::<Vec<_>>().join(", "))
+}
+
+fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
+    let mut figures = Vec::new();
+    for figure in &study.figures {
+        for value in measured.cells(&figure.name) {
+            let published = figure.published.iter().find(|published| {
+                published.at.iter().all(|(axis, label)| value.cell.get(axis) == Some(label))
+            });
+            figures.push(json!({
+                "figure": figure.name,
+                "metric": figure.metric,
+                "unit": figure.metric.unit(),
+                "cell": value.cell,
+                "published": published.map(|published| published.value),
+                "here": value.estimate(study.confidence),
+                "values": value.values,
+                "efficiencies": value.efficiencies,
+            }));
+        }
+    }
+    figures
+}
+
+/// The record of `plan` that an earlier call has left, if this program made it.
+fn finished(directory: &Path, plan: &Plan) -> Option<Record> {
+    let text = fs::read_to_string(directory.join(format!("{:04}.json", plan.number))).ok()?;
+    let record = Record::from_json(&text).ok()?;
+    let version = record.environment.versions.get("midhop").map(String::as_str);
+    // Through text, as the record's went: numbers may lose their last bit there.
+    let text = plan.to_json().ok()?.to_string();
+    let same = serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|it| it == record.plan);
+    (same && version == Some(env!("CARGO_PKG_VERSION"))).then_some(record)
+}
+
+/// A study's directory among the records: its name without what leads to it.
+fn bundle_directory(name: &str) -> &str {
+    Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("study")
+}

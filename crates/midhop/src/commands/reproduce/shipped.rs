@@ -1,0 +1,107 @@
+//! The studies that come with the program, and those in a directory.
+
+use crate::failure::Failure;
+use anyhow::Context;
+use midhop_experiment::Scenario;
+use midhop_experiment::study::{Cell, Study};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A study and the texts of its scenarios.
+#[derive(Debug)]
+pub struct Bundle {
+    /// What the user calls it.
+    pub name: String,
+    /// What it prints and claims.
+    pub study: Study,
+    scenarios: BTreeMap<String, Scenario>,
+}
+
+type Text = (&'static str, &'static str);
+
+/// A study's files, as they were when the program was built.
+macro_rules! shipped {
+    ($name:literal, $($scenario:literal),+) => {
+        (
+            $name,
+            include_str!(concat!("../../../../../studies/", $name, "/study.toml")),
+            &[$((
+                $scenario,
+                include_str!(concat!("../../../../../studies/", $name, "/", $scenario, ".toml")),
+            )),+],
+        )
+    };
+}
+
+/// Name, `study.toml`, scenarios.
+const SHIPPED: [(&str, &str, &[Text]); 5] = [
+    shipped!("ntn-placement", "download", "sensitivity", "beyond"),
+    shipped!("geo-leo-variants", "geo", "leo"),
+    shipped!("geo-onoff", "download"),
+    shipped!("far-proxy", "sweep", "conditions", "flight"),
+    shipped!("pepsal-multiflow", "single", "many"),
+];
+
+/// The names of the studies that come with the program.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SHIPPED.iter().map(|(name, _, _)| *name)
+}
+
+/// The study called `name`, or the one in the directory `name`.
+pub fn find(name: &str) -> anyhow::Result<Bundle> {
+    if let Some((_, study, scenarios)) = SHIPPED.iter().find(|(known, _, _)| *known == name) {
+        return Bundle::read(name, study, |scenario| {
+            let known = scenarios.iter().find(|(known, _)| *known == scenario);
+            known.map(|(_, text)| (*text).to_owned()).context("not shipped")
+        });
+    }
+    let directory = Path::new(name);
+    if !directory.join("study.toml").is_file() {
+        let known: Vec<&str> = names().collect();
+        return Err(Failure::usage(format!("no study is called {name}"))
+            .hint(format!("there are {}, all, and directories with a study.toml", known.join(", ")))
+            .into());
+    }
+    let read = |file: &str| {
+        let path = directory.join(file);
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    Bundle::read(name, &read("study.toml")?, |scenario| read(&format!("{scenario}.toml")))
+}
+
+impl Bundle {
+    fn read(
+        name: &str,
+        study: &str,
+        text_of: impl Fn(&str) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Self> {
+        let study = Study::parse(&format!("{name}/study.toml"), study).map_err(Failure::from)?;
+        let mut scenarios = BTreeMap::new();
+        for scenario in &study.scenarios {
+            let file = format!("{name}/{scenario}.toml");
+            let text =
+                text_of(scenario).map_err(|error| Failure::usage(format!("{file}: {error:#}")))?;
+            let parsed = Scenario::parse(&file, &text).map_err(Failure::from)?;
+            scenarios.insert(scenario.clone(), parsed);
+        }
+        let bundle = Self { name: name.to_owned(), study, scenarios };
+        let cells: BTreeMap<String, Vec<Cell>> =
+            bundle.scenarios.iter().map(|(name, it)| (name.clone(), it.positions())).collect();
+        bundle
+            .study
+            .check(&cells)
+            .map_err(|what| Failure::usage(format!("{}/study.toml: {what}", bundle.name)))?;
+        Ok(bundle)
+    }
+
+    /// Its scenarios in the order of the study, each with what has to be set in it.
+    pub fn scenarios(&self, quick: bool) -> impl Iterator<Item = (&str, Scenario, Vec<String>)> {
+        let less = &self.study.quick;
+        let kept = move |name: &&String| !(quick && less.without.contains(name));
+        self.study.scenarios.iter().filter(kept).map(move |name| {
+            let seeds = less.seeds.filter(|_| quick).map(|seeds| format!("seeds={seeds}"));
+            let set = less.set.get(name).filter(|_| quick).into_iter().flatten().cloned();
+            (name.as_str(), self.scenarios[name].clone(), set.chain(seeds).collect())
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! `midhop reproduce` as a user meets it, and the studies that come with it.
+
+use midhop_experiment::Scenario;
+use midhop_experiment::study::Study;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn midhop(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .arg("reproduce")
+        .args(arguments)
+        .output()
+        .expect("the program starts")
+}
+
+fn studies() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies")
+}
+
+/// Every directory below `studies/`, by its name.
+fn directories() -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(studies()).expect("studies/ is there");
+    let paths = entries.map(|entry| entry.expect("listed").path()).filter(|path| path.is_dir());
+    let named = paths.map(|path| {
+        (path.file_name().expect("a name").to_string_lossy().into_owned(), path.clone())
+    });
+    named.collect()
+}
+
+#[test]
+fn every_study_parses_and_names_only_cells_that_it_has() {
+    for (name, directory) in directories() {
+        let read = |file: &str| {
+            fs::read_to_string(directory.join(file))
+                .unwrap_or_else(|e| panic!("{name}/{file}: {e}"))
+        };
+        assert!(!read("README.md").is_empty());
+        let study = Study::parse(&name, &read("study.toml")).unwrap_or_else(|e| panic!("{e}"));
+        let scenario = |file: &String| {
+            let scenario = Scenario::parse(file, &read(&format!("{file}.toml")));
+            let scenario = scenario.unwrap_or_else(|e| panic!("{name}: {e}"));
+            scenario.plans().unwrap_or_else(|e| panic!("{name}: {e}"));
+            (file.clone(), scenario.positions())
+        };
+        let cells: BTreeMap<_, _> = study.scenarios.iter().map(scenario).collect();
+        study.check(&cells).unwrap_or_else(|what| panic!("{name}: {what}"));
+        for files in fs::read_dir(&directory).expect("listed") {
+            let path = files.expect("listed").path();
+            let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let ours = path.extension().is_some_and(|it| it == "toml") && stem != "study";
+            assert!(!ours || study.scenarios.contains(&stem), "{name}: {stem}.toml is never run");
+        }
+    }
+}
+
+#[test]
+fn every_study_comes_with_the_program() {
+    let refused = midhop(&["no-such-study"]);
+    assert_eq!(refused.status.code(), Some(64));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    for (name, _) in directories() {
+        assert!(text.contains(&name), "{name} is not among: {text}");
+    }
+}
+
+#[test]
+fn the_flows_of_the_geo_emulator_are_reproduced() {
+    let output = midhop(&["pepsal-multiflow", "--in", "sim", "--quick", "--json"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["runs"], value["finished"]);
+    let claims = value["claims"].as_array().expect("claims");
+    let holding = claims.iter().filter(|claim| claim["verdict"] == "holds").count();
+    assert!(holding > 0, "{claims:?}");
+    assert!(claims.iter().all(|claim| claim["verdict"] != "fails"), "{claims:?}");
+}
+
+#[test]
+fn what_an_earlier_call_has_finished_is_not_run_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().to_str().expect("UTF-8");
+    let study = studies().join("pepsal-multiflow");
+    let run = || {
+        let study = study.to_str().expect("UTF-8");
+        let output = midhop(&[study, "--quick", "--seeds", "1", "--out", out]);
+        let text = String::from_utf8(output.stdout).expect("text");
+        // All but the time that it took.
+        text.rsplit_once(" in ").expect("a last line").0.to_owned()
+    };
+    let first = run();
+    let record = directory.path().join("pepsal-multiflow/0000.json");
+    let written = || fs::metadata(&record).and_then(|it| it.modified()).expect("a record");
+    let before = written();
+    assert_eq!(run(), first);
+    assert_eq!(written(), before);
+}
+
+#[test]
+fn the_lab_is_refused() {
+    let output = midhop(&["pepsal-multiflow", "--in", "lab"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("simulator only"));
+}
