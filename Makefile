@@ -5,8 +5,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 RESULTS ?= results
 FUZZ_SECONDS ?= 60
+TRUTH_SEEDS ?= 2
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim truth clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,14 @@ bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and 
 
 bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)
 	NS3_CHAIN="$$(scripts/ns3)" $(CARGO) bench --locked -p midhop-sim --bench speed
+
+truth: build ## The same 96 cells simulated and on real kernels, side by side (as root, 15 minutes)
+	@scripts/prepare run
+	@target/release/midhop lab run scenarios/matrix.toml --jobs 4 --seeds $(TRUTH_SEEDS) \
+	  --out $(RESULTS)/truth/lab > /dev/null \
+	  || echo 'some runs of the laboratory are not valid: the comparison leaves them out' >&2
+	@target/release/midhop sim run scenarios/matrix.toml --seeds $(TRUTH_SEEDS) --out $(RESULTS)/truth/sim > /dev/null
+	@target/release/midhop compare $(RESULTS)/truth/sim $(RESULTS)/truth/lab
 
 clean: ## Remove what building and running left
 	$(CARGO) clean

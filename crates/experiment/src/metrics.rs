@@ -109,12 +109,56 @@ impl Summary {
         let t = distribution.inverse_cdf(0.5 + level / 2.0);
         Some(t * self.deviation / (self.count as f64).sqrt())
     }
+
+    /// By how much the difference of this mean and `other`'s may be off either way at a confidence of
+    /// `level`. Where one of them is of a single sample, the deviation of the other stands for both. None
+    /// where both are, or with a level outside 0 to 1.
+    ///
+    /// Source: B. L. Welch, Biometrika 34 (1947); degrees of freedom of F. E. Satterthwaite (1946).
+    pub fn margin_against(&self, other: &Self, level: f64) -> Option<f64> {
+        let counts = [self.count as f64, other.count as f64];
+        let (error, freedom) = match (self.count, other.count) {
+            (0, _) | (_, 0) | (1, 1) => return None,
+            (1, _) | (_, 1) => {
+                let deviation = self.deviation.max(other.deviation);
+                let error = deviation * (1.0 / counts[0] + 1.0 / counts[1]).sqrt();
+                (error, counts[0] + counts[1] - 2.0)
+            }
+            _ => {
+                let parts =
+                    [self.deviation.powi(2) / counts[0], other.deviation.powi(2) / counts[1]];
+                let sum = parts[0] + parts[1];
+                let below =
+                    parts[0].powi(2) / (counts[0] - 1.0) + parts[1].powi(2) / (counts[1] - 1.0);
+                // Without any spread the margin is zero, whatever the degrees of freedom.
+                (sum.sqrt(), if below > 0.0 { sum.powi(2) / below } else { 1.0 })
+            }
+        };
+        let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
+        (0.0..1.0).contains(&level).then(|| student.inverse_cdf(0.5 + level / 2.0) * error)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_difference_of_means_has_welchs_margin() {
+        let one = Summary::of(&[27.5, 21.0, 19.0, 23.6, 17.0, 17.9]).expect("samples");
+        let other = Summary::of(&[27.1, 22.0, 20.8, 23.4, 23.4, 23.5]).expect("samples");
+        // Variances 15.72 and 4.48: error sqrt((15.72 + 4.48) / 6) = 1.835, 7.64 degrees, t = 2.325.
+        let margin = one.margin_against(&other, 0.95);
+        near(margin, 2.325 * 1.835, 0.002);
+        near(other.margin_against(&one, 0.95), margin.expect("a margin"), 1e-12);
+        let single = Summary::of(&[20.0]).expect("a sample");
+        // t(5) = 2.571, deviation 3.965.
+        near(one.margin_against(&single, 0.95), 2.571 * 3.965 * (7.0f64 / 6.0).sqrt(), 0.005);
+        assert_eq!(single.margin_against(&single, 0.95), None);
+        let still = Summary::of(&[5.0, 5.0]).expect("samples");
+        assert_eq!(still.margin_against(&still, 0.95), Some(0.0));
+    }
 
     #[track_caller]
     fn near(got: Option<f64>, wanted: f64, tolerance: f64) {

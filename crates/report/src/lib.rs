@@ -2,7 +2,7 @@
 //!
 //! [`table`] is for eyes in a terminal, [`csv()`] and [`json()`] are for programs, as are
 //! [`runs()`] and [`cells()`], which are columns for CSV and Parquet; [`html`] is one file
-//! that opens without a network.
+//! that opens without a network. [`compare`] sets two sets of records side by side.
 //!
 //! Invariants: nothing is invented. A transfer that did not finish shows a bound; a run that is
 //! invalid is marked wherever its figures appear, with the reason, and is left out of means as long
@@ -11,6 +11,8 @@
 
 mod axes;
 mod columns;
+mod comparison;
+mod contrast_table;
 mod curves;
 mod date;
 mod downsample;
@@ -28,6 +30,8 @@ mod summary;
 mod terminal;
 
 pub use columns::{Column, Columns, Values};
+pub use comparison::{Agreement, Comparison, Contrast, Line, compare, compare_at};
+pub use contrast_table::comparison_table;
 pub use machine::{WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
 pub use stats::{Estimate, LEVEL};

@@ -135,6 +135,13 @@ pub(crate) fn faults(record: &Record, transfer: &TransferResult) -> Vec<String> 
     faults
 }
 
+/// The transfers of the runs that count: valid ones, or none where none is valid.
+pub(crate) fn counted_runs<'a>(runs: &[(&Record, &'a TransferResult)]) -> Vec<&'a TransferResult> {
+    let valid =
+        |(record, transfer): &&(&Record, &TransferResult)| faults(record, transfer).is_empty();
+    runs.iter().filter(valid).map(|&(_, transfer)| transfer).collect()
+}
+
 fn row(
     cell: &BTreeMap<String, String>,
     name: &str,

@@ -512,10 +512,9 @@ fn controls(flow: &Flow, settings: &Settings) -> midhop_congestion::Settings {
     }
 }
 
-/// Whether a sender under this law paces. Linux paces no other without the `fq` queue.
+/// Whether a sender under this law paces: as in the kernel, where a kernel has it.
 pub(crate) fn paces(congestion: Algorithm) -> bool {
-    use Algorithm::{Cubic, Hybla, HyblaLinux, Reno, Vegas, Westwood};
-    !matches!(congestion, Reno | Cubic | Hybla | HyblaLinux | Westwood | Vegas)
+    congestion.paces() || !congestion.runs_in_kernel()
 }
 
 fn version(family: Family) -> usize {

@@ -99,6 +99,30 @@ fn the_offered_window_follows_a_reader_and_never_shrinks() {
     assert!(pair.now < at(4_000), "{:?}", pair.now);
 }
 
+/// The receiver learns the round trip from its own stamps: the first window's worth of data takes more
+/// than two, and a window that follows those would hold slow start up.
+#[test]
+fn the_offered_window_does_not_hold_up_slow_start() {
+    let settings = Settings {
+        receive_autotuning: Some(Autotuning { initial: Bytes::new(65_535) }),
+        ..Settings::default()
+    };
+    let mut pair = Pair::reno(&settings, path(300), 1);
+    pair.check = false;
+    pair.to_write = [4_000_000, 0];
+    pair.run_to(at(700));
+    // The handshake, then rounds of 10, 20, 40, 80, … 640 segments, at whose end most is there.
+    let mut widest = 0;
+    while pair.now < at(5_300) {
+        pair.run_to(pair.now + Duration::from_ms(10));
+        let (window, offered) = (pair.ends[0].window(), pair.ends[0].peer_window());
+        widest = widest.max(pair.ends[0].in_flight().get());
+        let waits = pair.ends[0].acknowledged() < 1_000_000;
+        assert!(!waits || offered >= window, "{:?}: {offered} offered, {window} allowed", pair.now);
+    }
+    assert!(widest >= 600 * MSS, "{} segments at once", widest / MSS);
+}
+
 #[test]
 fn a_half_closed_connection_carries_the_other_half() {
     let mut pair = Pair::reno(&Settings::default(), path(10), 1);

@@ -67,6 +67,14 @@ fn two_namespaces_talk_tcp_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn a_socket_begins_without_pacing_whatever_the_host_prefers() {
+    let node = Namespace::create("node").expect("a namespace");
+    let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let default = node.run(read).expect("entered").expect("readable");
+    assert_eq!(default.trim(), "reno");
+}
+
+#[test]
 fn a_command_runs_inside() {
     let (a, _b) = pair().expect("the pair is made");
     let output = a.command("ip").args(["-o", "-br", "link"]).output().expect("ip runs");

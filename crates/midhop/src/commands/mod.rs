@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod compare;
 pub mod demo;
 pub mod lab;
 pub mod meter;
@@ -29,6 +30,8 @@ pub enum Command {
     Orbit(orbit::Orbit),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
     Report(report::Report),
+    /// Set two sets of records side by side, and say which differences are real
+    Compare(compare::Compare),
 }
 
 impl Command {
@@ -42,6 +45,7 @@ impl Command {
             Self::Reproduce(command) => command.run(),
             Self::Orbit(command) => command.run(),
             Self::Report(command) => command.run(),
+            Self::Compare(command) => command.run(),
         }
     }
 }

@@ -72,7 +72,7 @@ impl Report {
 }
 
 /// The records in and below `places`, in the order in which they were planned.
-fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+pub(super) fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for place in places {
         if place.as_os_str() == "-" {

@@ -79,14 +79,11 @@ impl Endpoint {
         }
         if segment.length > 0 || segment.flags.contains(Flags::FIN) {
             let span = Span { start, end: start + u64::from(segment.length) };
-            let taken = self.receiver.on_data(now, span, segment.flags.contains(Flags::FIN));
             if let Some(stamps) = segment.timestamps.filter(|_| self.agreed.timestamps) {
                 let age = stamp(now).wrapping_sub(stamps.echo);
-                if age as i32 >= 0 {
-                    let age = Duration::from_ms(u64::from(age));
-                    self.receiver.on_echo(stamps.echo, age, u64::from(segment.length));
-                }
+                self.receiver.on_echo(stamps.echo, age, u64::from(segment.length));
             }
+            let taken = self.receiver.on_data(now, span, segment.flags.contains(Flags::FIN));
             self.events.readable |= taken.readable;
             self.events.peer_closed |= taken.closed;
         }

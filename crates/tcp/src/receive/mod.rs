@@ -25,12 +25,12 @@ pub(crate) struct Receiver {
     segment: u64,
     /// The shift of our window field.
     pub shift: u8,
-    /// The round-trip time as the receiver sees it: one window of data after another, or what the
-    /// peer's timestamps echo.
+    /// The round-trip time as the receiver sees it: from echoes of its stamps, and never longer than one
+    /// window of data after another takes.
     rtt: Option<Duration>,
-    rtt_mark: (u64, Instant),
-    /// The last echo that was measured by.
+    /// The stamp that was echoed last.
     echoed: Option<u32>,
+    rtt_mark: (u64, Instant),
 }
 
 /// What came of a segment's payload.
@@ -53,8 +53,8 @@ impl Receiver {
             segment: 536,
             shift: 0,
             rtt: None,
-            rtt_mark: (0, Instant::START),
             echoed: None,
+            rtt_mark: (0, Instant::START),
         }
     }
 
@@ -93,6 +93,9 @@ impl Receiver {
             self.reassembly.on_segment(taken)
         };
         self.room.on_arrival(payload.end - payload.start.min(payload.end));
+        if arrival == Arrival::Beyond {
+            self.room.on_gap(self.reassembly.end() - self.nxt());
+        }
         self.owed.on_data(now, arrival, self.nxt(), self.segment);
         if fin {
             self.owed.at_once();
@@ -130,7 +133,7 @@ impl Receiver {
         let taken = bytes.min(self.readable());
         if taken > 0 {
             let rtt = self.rtt.or(rtt);
-            self.room.on_read(now, self.room.read + taken, rtt, self.segment);
+            self.room.on_read(now, self.room.read + taken, rtt);
             if self.readable() == 0 {
                 self.reassembly.release();
             }
@@ -152,21 +155,26 @@ impl Receiver {
         self.room.edge
     }
 
-    /// A full segment has come that echoes a timestamp of this age. It corrects what windows show: the
-    /// first window of a fast sender arrives in much less than a round trip (net/ipv4/tcp_input.c,
-    /// tcp_rcv_rtt_measure_ts).
-    pub fn on_echo(&mut self, echo: u32, age: Duration, length: u64) {
-        if length < self.segment || self.echoed.replace(echo) == Some(echo) {
+    /// A segment of `length` has come with the echo of a stamp that left `age` milliseconds ago. Called
+    /// before [`Receiver::on_data`].
+    ///
+    /// Source: net/ipv4/tcp_input.c, `tcp_rcv_rtt_measure_ts`: full segments only, one for each stamp;
+    /// a shorter time counts at once, a longer one by an eighth, and only where all has been read.
+    pub fn on_echo(&mut self, echo: u32, age: u32, length: u64) {
+        let known = self.echoed.replace(echo) == Some(echo);
+        let took = Duration::from_ms(u64::from(age.max(1)));
+        // A stamp from the future was never ours.
+        if known || length < self.segment || (age as i32) < 0 {
             return;
         }
-        let age = age.max(Duration::from_ms(1));
-        self.rtt =
-            Some(self.rtt.map_or(age, |rtt| {
-                Duration::from_ns(rtt.as_ns() - rtt.as_ns() / 8 + age.as_ns() / 8)
-            }));
+        self.rtt = match self.rtt {
+            Some(rtt) if took >= rtt && self.readable() > 0 => Some(rtt),
+            Some(rtt) if took >= rtt => Some(rtt - rtt / 8 + took / 8),
+            _ => Some(took),
+        };
     }
 
-    /// A window's worth of data takes at least a round trip, once the sender is under way.
+    /// A window's worth of data takes at least a round trip.
     fn measure(&mut self, now: Instant) {
         let (mark, since) = self.rtt_mark;
         if self.nxt() >= mark {

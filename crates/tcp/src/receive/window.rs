@@ -80,22 +80,36 @@ impl Room {
     }
 
     /// The application has read up to `position`.
-    pub fn on_read(&mut self, now: Instant, position: u64, rtt: Option<Duration>, mss: u64) {
+    pub fn on_read(&mut self, now: Instant, position: u64, rtt: Option<Duration>) {
         self.read = position;
         let Some(tuning) = &mut self.tuning else { return };
         if now.saturating_since(tuning.since) < rtt.unwrap_or(Duration::MAX) {
             return;
         }
         let copied = position - tuning.read;
-        if copied > tuning.space {
-            // Twice what was read, for slow start, and a little; more where it grows.
-            let base = 2 * copied + 16 * mss;
-            let grow = base * (copied - tuning.space) / tuning.space.max(1);
-            let window = base.saturating_add(grow.saturating_mul(2));
-            self.buffer = self.buffer.max(window.min(self.buffer_max));
-            tuning.space = copied;
-        }
+        let before = tuning.space.max(1);
         tuning.since = now;
         tuning.read = position;
+        if copied > before {
+            tuning.space = copied;
+            // Twice what was read, to live through losses; more where it grows, as this is one round
+            // trip late and the sender doubles in slow start.
+            let window = copied.saturating_mul(2);
+            let grow = u128::from(window) * u128::from(copied - before) / u128::from(before);
+            let grow = u64::try_from(grow).unwrap_or(u64::MAX);
+            self.widen(window.saturating_add(grow.saturating_mul(2)));
+        }
+    }
+
+    /// Data lies up to `beyond` bytes behind what has arrived without a gap, and more may come before the
+    /// gap is filled.
+    pub fn on_gap(&mut self, beyond: u64) {
+        if let Some(tuning) = &self.tuning {
+            self.widen(tuning.space.saturating_mul(2).saturating_add(beyond));
+        }
+    }
+
+    fn widen(&mut self, window: u64) {
+        self.buffer = self.buffer.max(window.min(self.buffer_max));
     }
 }

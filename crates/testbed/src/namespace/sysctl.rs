@@ -23,6 +23,9 @@ const DEFAULTS: &[(&str, &str)] = &[
     // A GEO path of 150 Mbit/s and 600 ms holds 11 MB in flight; the kernel counts overhead too.
     ("net.ipv4.tcp_rmem", "4096 131072 134217728"),
     ("net.ipv4.tcp_wmem", "4096 65536 134217728"),
+    // The host's default is not the node's: a socket that begins with a law that paces, such as BBR, goes
+    // on pacing under whatever law it is given later. Reno is in every kernel.
+    ("net.ipv4.tcp_congestion_control", "reno"),
     // Thousands of short connections in a test must not run out of ports.
     ("net.ipv4.ip_local_port_range", "10000 65000"),
 ];

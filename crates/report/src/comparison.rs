@@ -1,0 +1,240 @@
+//! Two sets of records side by side: the simulator and the laboratory, yesterday and today, one
+//! algorithm and another.
+//!
+//! A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's t; where
+//! one side has a single run, the spread of the other stands for both). A difference is *real* where the
+//! interval leaves out 1. Two cells are the same where every axis says the same; an axis that has but one
+//! label on each side tells the two sides apart, not their cells.
+
+use crate::stats::LEVEL;
+use crate::summary::counted_runs;
+use midhop_experiment::metrics::{Summary, median};
+use midhop_experiment::record::{Record, TransferResult};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What [`compare`] finds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// What holds throughout each side: axis → label. Shape: the first side, the second.
+    pub throughout: [BTreeMap<String, String>; 2],
+    /// One line per cell and transfer that both sides have, in the order of the first.
+    pub lines: Vec<Line>,
+    /// What only one side has: its cell and transfer, in words. Shape: the first side, the second.
+    pub alone: [Vec<String>; 2],
+    /// Runs that are left out because they are not valid. Shape: the first side, the second.
+    pub invalid: [usize; 2],
+    /// All lines in short; none without a line that has a ratio.
+    pub summary: Option<Agreement>,
+}
+
+/// One transfer in one cell, on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// Where the cell stands: axis → label.
+    pub cell: BTreeMap<String, String>,
+    /// The transfer's name.
+    pub transfer: String,
+    /// Payload over time: the first side over the second.
+    pub goodput: Contrast,
+    /// From the first SYN to the last byte; none where a run did not deliver everything.
+    pub time: Option<Contrast>,
+}
+
+/// One quantity on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Contrast {
+    /// The means. Unit: Mbit/s, or seconds. Shape: the first side, the second.
+    pub means: [f64; 2],
+    /// Runs that went into each. Shape: the first side, the second.
+    pub runs: [usize; 2],
+    /// The first over the second, of geometric means; none where one is zero.
+    pub ratio: Option<f64>,
+    /// The ends of the ratio's interval; none where each side has but one run.
+    pub interval: Option<[f64; 2]>,
+    /// Whether the interval leaves out 1; none without an interval.
+    pub real: Option<bool>,
+}
+
+/// How well two sides agree in goodput.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Agreement {
+    /// Lines that have a ratio.
+    pub lines: usize,
+    /// The middle one of the ratios.
+    pub median: f64,
+    /// How many of them are within 5 % of 1. Range: 0 to 1.
+    pub within_5_percent: f64,
+    /// How many of them are within 15 % of 1. Range: 0 to 1.
+    pub within_15_percent: f64,
+    /// Lines whose difference is real.
+    pub real: usize,
+    /// Of these, lines that are more than 15 % from 1.
+    pub real_beyond_15_percent: usize,
+    /// The confidence of the intervals.
+    pub confidence: f64,
+}
+
+/// Sets two sets of records side by side, with intervals at a confidence of 95 %.
+pub fn compare(first: &[Record], second: &[Record]) -> Comparison {
+    compare_at(first, second, LEVEL)
+}
+
+/// The same with intervals at a confidence of `level`. Range: 0 to 1.
+pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison {
+    let throughout = [constants(first), constants(second)];
+    let shared: BTreeSet<&String> = first
+        .iter()
+        .chain(second)
+        .flat_map(|record| record.cell.keys())
+        .filter(|axis| !is_constant(first, axis) || !is_constant(second, axis))
+        .collect();
+    let sides = [Side::of(first, &shared), Side::of(second, &shared)];
+    let mut lines = Vec::new();
+    for (key, _) in &sides[0].groups {
+        let (Some(runs), Some(others)) = (sides[0].find(key), sides[1].find(key)) else { continue };
+        let complete = |runs: &[&TransferResult]| runs.iter().all(|run| run.complete);
+        let goodput = |run: &TransferResult| run.goodput.mbit_per_s();
+        let time = |run: &TransferResult| run.took.as_s_f64();
+        lines.push(Line {
+            cell: key.0.clone(),
+            transfer: key.1.clone(),
+            goodput: Contrast::of([samples(runs, goodput), samples(others, goodput)], level),
+            time: (complete(runs) && complete(others))
+                .then(|| Contrast::of([samples(runs, time), samples(others, time)], level)),
+        });
+    }
+    Comparison {
+        throughout,
+        alone: [sides[0].without(&sides[1]), sides[1].without(&sides[0])],
+        invalid: [sides[0].invalid, sides[1].invalid],
+        summary: Agreement::of(&lines, level),
+        lines,
+    }
+}
+
+/// Where a cell stands on the axes that tell cells apart, and which transfer.
+type Key = (BTreeMap<String, String>, String);
+
+/// One side's runs that count.
+struct Side<'r> {
+    groups: Vec<(Key, Vec<&'r TransferResult>)>,
+    invalid: usize,
+}
+
+impl<'r> Side<'r> {
+    fn of(records: &'r [Record], axes: &BTreeSet<&String>) -> Self {
+        let mut all: Vec<(Key, Vec<(&Record, &TransferResult)>)> = Vec::new();
+        for record in records {
+            let cell: BTreeMap<String, String> = record
+                .cell
+                .iter()
+                .filter(|(axis, _)| axes.contains(axis))
+                .map(|(axis, label)| (axis.clone(), label.clone()))
+                .collect();
+            for transfer in &record.transfers {
+                let found = all
+                    .iter_mut()
+                    .find(|((known, name), _)| *known == cell && *name == transfer.name);
+                match found {
+                    Some((_, runs)) => runs.push((record, transfer)),
+                    None => {
+                        all.push(((cell.clone(), transfer.name.clone()), vec![(record, transfer)]))
+                    }
+                }
+            }
+        }
+        let (mut groups, mut invalid) = (Vec::new(), 0);
+        for (key, runs) in all {
+            let counted = counted_runs(&runs);
+            invalid += runs.len() - counted.len();
+            groups.push((key, counted));
+        }
+        Self { groups, invalid }
+    }
+
+    fn find(&self, key: &Key) -> Option<&[&'r TransferResult]> {
+        let (_, runs) = self.groups.iter().find(|(known, _)| known == key)?;
+        (!runs.is_empty()).then_some(runs)
+    }
+
+    /// What this side has and `other` has not, in words.
+    fn without(&self, other: &Self) -> Vec<String> {
+        let missing = |(key, runs): &&(Key, Vec<_>)| !runs.is_empty() && other.find(key).is_none();
+        let words = |((cell, transfer), _): &(Key, Vec<_>)| {
+            let labels = cell.iter().map(|(axis, label)| format!(", {axis} {label}"));
+            transfer.clone() + &labels.collect::<String>()
+        };
+        self.groups.iter().filter(missing).map(words).collect()
+    }
+}
+
+fn samples(runs: &[&TransferResult], figure: impl Fn(&TransferResult) -> f64) -> Vec<f64> {
+    runs.iter().map(|run| figure(run)).collect()
+}
+
+/// The axes with one label throughout.
+fn constants(records: &[Record]) -> BTreeMap<String, String> {
+    let cells = records.iter().flat_map(|record| &record.cell);
+    cells
+        .filter(|(axis, _)| is_constant(records, axis))
+        .map(|(axis, label)| (axis.clone(), label.clone()))
+        .collect()
+}
+
+/// Whether no two of the records differ on an axis.
+fn is_constant(records: &[Record], axis: &str) -> bool {
+    let mut labels = records.iter().map(|record| record.cell.get(axis));
+    let first = labels.next().flatten();
+    labels.all(|label| label == first)
+}
+
+impl Contrast {
+    fn of(samples: [Vec<f64>; 2], level: f64) -> Self {
+        let mean = |side: &[f64]| Summary::of(side).map_or(0.0, |summary| summary.mean);
+        let logs = [0, 1].map(|side: usize| -> Option<Summary> {
+            let logs: Vec<f64> = samples[side].iter().map(|sample| sample.ln()).collect();
+            Summary::of(&logs).filter(|_| logs.iter().all(|log| log.is_finite()))
+        });
+        let mut contrast = Self {
+            means: [mean(&samples[0]), mean(&samples[1])],
+            runs: [samples[0].len(), samples[1].len()],
+            ratio: None,
+            interval: None,
+            real: None,
+        };
+        if let [Some(first), Some(second)] = logs {
+            let difference = first.mean - second.mean;
+            contrast.ratio = Some(difference.exp());
+            if let Some(half) = first.margin_against(&second, level) {
+                contrast.interval = Some([(difference - half).exp(), (difference + half).exp()]);
+                contrast.real = Some(difference.abs() > half);
+            }
+        }
+        contrast
+    }
+}
+
+impl Agreement {
+    fn of(lines: &[Line], level: f64) -> Option<Self> {
+        let ratios: Vec<f64> = lines.iter().filter_map(|line| line.goodput.ratio).collect();
+        let off = |ratio: f64| (ratio - 1.0).abs();
+        let within = |bound: f64| {
+            ratios.iter().filter(|&&ratio| off(ratio) <= bound).count() as f64 / ratios.len() as f64
+        };
+        let real = || lines.iter().filter(|line| line.goodput.real == Some(true));
+        let beyond = |line: &&Line| line.goodput.ratio.is_some_and(|ratio| off(ratio) > 0.15);
+        Some(Self {
+            lines: ratios.len(),
+            median: median(&ratios)?,
+            within_5_percent: within(0.05),
+            within_15_percent: within(0.15),
+            real: real().count(),
+            real_beyond_15_percent: real().filter(beyond).count(),
+            confidence: level,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! A [`Comparison`] for a terminal.
+
+use crate::comparison::{Comparison, Contrast};
+use crate::number;
+use crate::terminal::{frame, plain};
+use comfy_table::{CellAlignment, Table};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// How wide the table may get.
+const COLUMNS: u16 = 120;
+/// How many of those that one side lacks are named.
+const NAMED: usize = 3;
+
+/// The table: one line per cell and transfer, what holds throughout above it, the summary below. The
+/// sides are called `names`.
+pub fn comparison_table(comparison: &Comparison, names: [&str; 2]) -> String {
+    let mut text = String::new();
+    for (side, name) in names.iter().enumerate() {
+        let _ = write!(text, "{}: {}", ["A", "B"][side], plain(name));
+        for (axis, label) in &comparison.throughout[side] {
+            let _ = write!(text, ", {} {}", plain(axis), plain(label));
+        }
+        text.push('\n');
+    }
+    if !comparison.lines.is_empty() {
+        text += &lines(comparison);
+    }
+    text + &remarks(comparison)
+}
+
+fn lines(comparison: &Comparison) -> String {
+    let axes: BTreeSet<&String> =
+        comparison.lines.iter().flat_map(|line| line.cell.keys()).collect();
+    let timed = comparison.lines.iter().any(|line| line.time.is_some());
+    let mut header: Vec<String> = vec!["transfer".to_owned()];
+    header.extend(axes.iter().map(|axis| plain(axis.rsplit('.').next().unwrap_or(axis))));
+    header.extend(["A\nMbit/s", "B\nMbit/s", "A/B", "interval"].map(str::to_owned));
+    header.extend(timed.then(|| "A/B\nof time".to_owned()));
+    header.push("real".to_owned());
+    let mut table = Table::new();
+    frame(&mut table, COLUMNS);
+    table.set_header(header);
+    let means = comparison.lines.iter().flat_map(|line| line.goodput.means);
+    let decimals = number::decimals(means);
+    for line in &comparison.lines {
+        let mut cells = vec![plain(&line.transfer)];
+        cells.extend(
+            axes.iter().map(|axis| line.cell.get(*axis).map_or("–".to_owned(), |l| plain(l))),
+        );
+        cells.extend(line.goodput.means.map(|mean| format!("{mean:.decimals$}")));
+        cells.push(ratio(&line.goodput));
+        cells.push(
+            line.goodput
+                .interval
+                .map_or("–".to_owned(), |[low, high]| format!("{low:.2}–{high:.2}")),
+        );
+        cells.extend(timed.then(|| line.time.as_ref().map_or("–".to_owned(), ratio)));
+        cells.push(
+            match line.goodput.real {
+                Some(true) => "yes",
+                Some(false) => "no",
+                None => "?",
+            }
+            .to_owned(),
+        );
+        table.add_row(cells);
+    }
+    let first = 1 + axes.len();
+    for column in table.column_iter_mut().skip(first).take(4 + usize::from(timed)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt() + "\n"
+}
+
+fn ratio(contrast: &Contrast) -> String {
+    contrast.ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.3}"))
+}
+
+fn remarks(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for (side, name) in ["A", "B"].into_iter().enumerate() {
+        let alone = &comparison.alone[side];
+        if !alone.is_empty() {
+            let named: Vec<String> = alone.iter().take(NAMED).map(|cell| plain(cell)).collect();
+            let more = alone.len() - named.len();
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let _ = writeln!(text, "only in {name}: {}{more}", named.join("; "));
+        }
+        if comparison.invalid[side] > 0 {
+            let _ = writeln!(
+                text,
+                "{} results of {name} are left out: their runs are not valid.",
+                comparison.invalid[side]
+            );
+        }
+    }
+    let Some(summary) = &comparison.summary else {
+        return text
+            + "Nothing to compare: no cell and transfer has valid results on both sides.\n";
+    };
+    let _ = writeln!(
+        text,
+        "A/B of goodput over {} lines: median {:.3}; within 5 %: {:.0} %; within 15 %: {:.0} %.",
+        summary.lines,
+        summary.median,
+        summary.within_5_percent * 100.0,
+        summary.within_15_percent * 100.0,
+    );
+    if comparison.lines.iter().any(|line| line.goodput.real.is_some()) {
+        let _ = writeln!(
+            text,
+            "Real differences: {}, of which {} beyond 15 %. Real: the interval of {:.0} % confidence leaves out 1.",
+            summary.real,
+            summary.real_beyond_15_percent,
+            summary.confidence * 100.0,
+        );
+    } else {
+        text.push_str("Which differences are real needs more than one run of a cell: --seeds 5.\n");
+    }
+    text
+}
