@@ -44,13 +44,16 @@ impl Outage {
 pub(crate) struct Outages {
     outages: Vec<Outage>,
     start: Instant,
+    /// A time over which nothing changes, from a moment up to another, and whether the link is down
+    /// then. The links of an orbit have hundreds of outages, and most packets meet none.
+    known: (Instant, Instant, bool),
 }
 
 impl Outages {
     /// Those of `outages` that hold packets, or those that lose them.
     pub(crate) fn new(outages: &[Outage], hold: bool, start: Instant) -> Self {
         let outages = outages.iter().filter(|outage| outage.hold == hold).copied().collect();
-        Self { outages, start }
+        Self { outages, start, known: (start, start, false) }
     }
 
     /// Whether the link is down at `now`, and when that may change.
@@ -73,7 +76,19 @@ impl Outages {
     }
 
     /// Whether an outage falls into the time from `began` to `finished`, its last moment left out.
-    pub(crate) fn overlap(&self, began: Instant, finished: Instant) -> bool {
+    pub(crate) fn overlap(&mut self, began: Instant, finished: Instant) -> bool {
+        let past = finished.max(began + Duration::from_ns(1));
+        let (from, until, _) = self.known;
+        if began < from || past > until {
+            let (down, until) = self.at(began);
+            self.known = (began, until, down);
+        }
+        let (_, until, down) = self.known;
+        if past <= until || down { down } else { self.any_within(began, finished) }
+    }
+
+    /// [`Outages::overlap`], looking at each.
+    fn any_within(&self, began: Instant, finished: Instant) -> bool {
         let began = began.saturating_since(self.start).as_ns();
         let finished = finished.saturating_since(self.start).as_ns().max(began + 1);
         self.outages.iter().any(|outage| {
@@ -99,6 +114,7 @@ impl Outage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn at(ms: u64) -> Instant {
         Instant::from_ns(ms * 1_000_000)
@@ -136,7 +152,7 @@ mod tests {
             every: Some(Duration::from_ms(20)),
             hold: false,
         };
-        let outages = Outages::new(&[outage], false, at(0));
+        let mut outages = Outages::new(&[outage], false, at(0));
         for (began, finished, touched) in [
             (0, 10, false),
             (0, 11, true),
@@ -149,6 +165,35 @@ mod tests {
             (0, 50, true),
         ] {
             assert_eq!(outages.overlap(at(began), at(finished)), touched, "{began}–{finished}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_remembered_changes_no_answer(
+            outages in prop::collection::vec((0u64..60, 1u64..10, prop::option::of(11u64..40)), 0..5),
+            packets in prop::collection::vec((0u64..12, 0u64..12), 1..40),
+            start in 0u64..20,
+        ) {
+            let outages: Vec<Outage> = outages
+                .into_iter()
+                .map(|(start, length, every)| Outage {
+                    start: Duration::from_ns(start),
+                    length: Duration::from_ns(length),
+                    every: every.map(Duration::from_ns),
+                    hold: false,
+                })
+                .collect();
+            let start = Instant::from_ns(start);
+            let mut remembering = Outages::new(&outages, false, start);
+            let mut began = start;
+            for (gap, length) in packets {
+                began = began + Duration::from_ns(gap);
+                let finished = began + Duration::from_ns(length);
+                let expected = Outages::new(&outages, false, start).any_within(began, finished);
+                prop_assert_eq!(remembering.overlap(began, finished), expected);
+                began = finished;
+            }
         }
     }
 }

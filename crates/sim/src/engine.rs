@@ -13,6 +13,7 @@
 //! - Once the heap has grown to the number of actors, nothing is allocated.
 
 use midhop_units::Instant;
+use std::cmp::Ordering;
 
 /// Children of a heap node: four keep the tree flat and a node's children in one or two cache lines.
 const ARITY: usize = 4;
@@ -30,10 +31,29 @@ impl Timer {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     time: Instant,
     sequence: u64,
+}
+
+impl Key {
+    /// Both in one number: comparing it takes no branch that the processor would have to guess.
+    fn number(self) -> u128 {
+        (u128::from(self.time.as_ns()) << 64) | u128::from(self.sequence)
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -187,10 +207,14 @@ impl Engine {
         loop {
             let first = place * ARITY + 1;
             let last = (first + ARITY).min(self.heap.len());
-            let Some(least) = (first..last).min_by_key(|&below| self.heap[below].key) else {
-                break;
-            };
-            if entry.key <= self.heap[least].key {
+            let Some(below) = self.heap.get(first..last) else { break };
+            let (mut least, mut number) = (place, entry.key.number());
+            for (nth, entry) in below.iter().enumerate() {
+                let other = entry.key.number();
+                (least, number) =
+                    if other < number { (first + nth, other) } else { (least, number) };
+            }
+            if least == place {
                 break;
             }
             self.put(place, self.heap[least]);

@@ -49,9 +49,10 @@ impl Hop {
         self.link.handle_timeout(now);
     }
 
-    /// The next packet that has come out.
-    pub fn poll_output(&mut self, now: Instant) -> Option<Handle> {
-        self.link.poll_output(now).map(|arrival| arrival.packet)
+    /// The next packet that has come out, and its size.
+    pub fn poll_output(&mut self, now: Instant) -> Option<(Handle, u32)> {
+        // A size as it was handed in, which has 32 bits.
+        self.link.poll_output(now).map(|arrival| (arrival.packet, arrival.size.get() as u32))
     }
 
     /// The next packet that will never come out.

@@ -115,7 +115,7 @@ impl Network {
             return;
         }
         let handle = self.packets.insert(packet);
-        self.route(engine, node, handle);
+        self.route(engine, node, handle, packet.size);
     }
 
     /// The timer of a hop has fired: packets may have come out. They go on, or wait for their node to
@@ -124,7 +124,7 @@ impl Network {
         let now = engine.now();
         self.hops[hop.index()].catch_up(now);
         self.bury(now, hop);
-        while let Some(handle) = self.hops[hop.index()].poll_output(now) {
+        while let Some((handle, size)) = self.hops[hop.index()].poll_output(now) {
             let handle = self.packets.own(handle);
             let node = self.hops[hop.index()].to;
             for watcher in &mut self.watchers {
@@ -134,11 +134,11 @@ impl Network {
             if self.nodes[node.index()].agent.is_some() {
                 let packet = self.packets.take(handle);
                 self.meet(engine, node, |agent, actions| agent.handle_packet(now, packet, actions));
-            } else if self.packets.look(&handle).destination == node {
+            } else if handle.destination() == node {
                 let packet = self.packets.take(handle);
                 self.local.push_back((node, packet));
             } else {
-                self.route(engine, node, handle);
+                self.route(engine, node, handle, size);
             }
         }
         self.hops[hop.index()].expect_output(engine);
@@ -180,10 +180,8 @@ impl Network {
         assert!(kept <= inside && inside <= kept + copies, "{kept} kept, {inside} inside links");
     }
 
-    fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle) {
-        let packet = self.packets.look(&handle);
-        let (destination, size) = (packet.destination, packet.size);
-        let Some(hop) = self.nodes[node.index()].route(destination) else {
+    fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle, size: u32) {
+        let Some(hop) = self.nodes[node.index()].route(handle.destination()) else {
             self.packets.take(handle);
             self.nodes[node.index()].count_drop(NO_ROUTE);
             return;

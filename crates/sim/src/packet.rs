@@ -1,7 +1,7 @@
 //! Packets under way, and where they are kept.
 //!
 //! A packet is written once into a slab and stays there from hop to hop; links and queues move its
-//! four-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
+//! eight-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
 //! clones one: the copy arrives first and borrows the slot that the original gives back.
 
 use midhop_experiment::limit::Family;
@@ -100,16 +100,27 @@ pub enum Body {
     Datagram(u64),
 }
 
-/// What stands for a packet inside links.
+/// What stands for a packet inside links. It tells where the packet goes, so that the nodes between
+/// need not look at the packet itself, which a long way has driven out of the processor's caches.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Handle(u32);
+pub struct Handle {
+    slot: u32,
+    destination: NodeId,
+}
 
 /// In a handle: it is a copy.
 const COPY: u32 = 1 << 31;
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        Self(self.0 | COPY)
+        Self { slot: self.slot | COPY, ..*self }
+    }
+}
+
+impl Handle {
+    /// The node to which the packet goes.
+    pub const fn destination(&self) -> NodeId {
+        self.destination
     }
 }
 
@@ -126,14 +137,15 @@ impl Packets {
     /// # Panics
     /// When two thousand million are under way already.
     pub fn insert(&mut self, packet: Packet) -> Handle {
+        let destination = packet.destination;
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(packet);
-            return Handle(slot);
+            return Handle { slot, destination };
         }
         let slot = self.slots.len() as u32;
         assert!(slot < COPY, "too many packets under way");
         self.slots.push(Some(packet));
-        Handle(slot)
+        Handle { slot, destination }
     }
 
     /// Gives a packet out for good.
@@ -141,17 +153,17 @@ impl Packets {
     /// # Panics
     /// When its slot was given back before: a handle was used twice.
     pub fn take(&mut self, handle: Handle) -> Packet {
-        let slot = &mut self.slots[(handle.0 & !COPY) as usize];
-        if handle.0 & COPY != 0 {
+        let slot = &mut self.slots[(handle.slot & !COPY) as usize];
+        if handle.slot & COPY != 0 {
             return slot.expect("a copy arrives before its original");
         }
-        self.free.push(handle.0);
+        self.free.push(handle.slot);
         slot.take().expect("a packet is taken once")
     }
 
     /// A handle that owns its slot: a copy gets a slot of its own.
     pub fn own(&mut self, handle: Handle) -> Handle {
-        if handle.0 & COPY == 0 {
+        if handle.slot & COPY == 0 {
             return handle;
         }
         let packet = self.take(handle);
@@ -163,7 +175,7 @@ impl Packets {
     /// # Panics
     /// When it is not.
     pub fn look(&self, handle: &Handle) -> &Packet {
-        self.slots[(handle.0 & !COPY) as usize].as_ref().expect("the packet is under way")
+        self.slots[(handle.slot & !COPY) as usize].as_ref().expect("the packet is under way")
     }
 
     /// How many are under way.
