@@ -39,7 +39,7 @@ pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError>
         checker.node_exists(&path.join("from"), &traffic.from)?;
         checker.node_exists(&path.join("to"), &traffic.to)?;
         if let Some(congestion) = &traffic.congestion {
-            checker.congestion(&path, congestion)?;
+            checker.congestion(&path, &congestion.algorithm)?;
         }
     }
     checker.run()
@@ -189,7 +189,7 @@ impl Checker<'_> {
         self.amount(path, transfer)?;
         self.shape(path, transfer)?;
         if let Some(congestion) = &transfer.congestion {
-            self.congestion(path, congestion)?;
+            self.congestion(path, &congestion.algorithm)?;
         }
         let sending = Duration::from_s_f64(transfer.seconds.unwrap_or(0.0));
         let end = transfer.start.saturating_add(sending);

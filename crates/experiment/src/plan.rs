@@ -1,5 +1,6 @@
 //! One run, resolved: every default visible, every address given, nothing left to decide.
 
+use crate::congestion::Tuning;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
 use crate::record::LimitResult;
 use crate::spec::Connections;
@@ -157,6 +158,9 @@ pub struct TransferPlan {
     pub work: Work,
     /// Congestion control at both ends, as the kernel names it.
     pub congestion: String,
+    /// All that it is told; none for one that only a kernel knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
     /// When it begins, after the run's start.
     pub start: Duration,
     /// Which end opens the connection.

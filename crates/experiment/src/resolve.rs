@@ -1,5 +1,6 @@
 //! From a spec that passed its checks to a plan.
 
+use crate::congestion::{self, CongestionSpec, Leg, Own};
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
 use crate::plan::{
     AxisPosition, Crossing, Direction, Interface, MTU, Plan, PlannedLink, PlannedNode, Route,
@@ -61,8 +62,60 @@ pub(crate) fn resolve(
     for transfer in &mut transfers {
         transfer.limit = limit(&plan, transfer);
     }
+    for transfer in &mut transfers {
+        let written = control(spec.transfers[&transfer.name].congestion.as_ref());
+        let path = KeyPath::of(["transfers", transfer.name.as_str(), "congestion"]);
+        let leg = Leg { path, route: &transfer.route };
+        transfer.tuning = congestion::resolve(&written, &leg, &plan, document)?;
+    }
     plan.transfers = transfers;
+    tune_traffic(spec, &edges, &mut plan, document)?;
+    one_rate_per_leg(&plan, document)?;
     Ok(plan)
+}
+
+/// What is written, or the default.
+fn control(written: Option<&CongestionSpec>) -> CongestionSpec {
+    written.cloned().unwrap_or_else(|| CONGESTION.into())
+}
+
+fn tune_traffic(
+    spec: &Spec,
+    edges: &[Edge],
+    plan: &mut Plan,
+    document: &Document,
+) -> Result<(), ConfigError> {
+    let mut traffic = std::mem::take(&mut plan.traffic);
+    for flow in traffic.iter_mut().filter(|flow| flow.load.congestion().is_some()) {
+        let written = control(spec.traffic[&flow.name].congestion.as_ref());
+        let path = KeyPath::of(["traffic", flow.name.as_str(), "congestion"]);
+        let route = route::path(edges, &flow.from, &flow.to).unwrap_or_default();
+        let route = crossings(&route);
+        let leg = Leg { path, route: &route };
+        flow.tuning = congestion::resolve(&written, &leg, plan, document)?;
+    }
+    plan.traffic = traffic;
+    Ok(())
+}
+
+/// All flows of known rate that a node sends over a link share one rate: nobody says another.
+fn one_rate_per_leg(plan: &Plan, document: &Document) -> Result<(), ConfigError> {
+    let transfers = plan.transfers.iter().map(|it| ("transfers", &it.name, &it.from, &it.tuning));
+    let traffic = plan.traffic.iter().map(|it| ("traffic", &it.name, &it.from, &it.tuning));
+    let mut rates: BTreeMap<(&str, &str), Rate> = BTreeMap::new();
+    for (table, name, from, tuning) in transfers.chain(traffic) {
+        let Some(Own::KnownRate { link, rate, .. }) = tuning.as_ref().map(|it| &it.own) else {
+            continue;
+        };
+        let known = *rates.entry((from, link)).or_insert(*rate);
+        if known != *rate {
+            let path = KeyPath::of([table, name, "congestion"]);
+            let message = format!("`{from}` knows {rate} of {link} here, and {known} elsewhere");
+            let hint = "flows of known rate share the rate of their leg: say the same".to_owned();
+            return Err(document.fault(&path, message, Some(hint)));
+        }
+    }
+    Ok(())
 }
 
 /// Gives links that lead over a constellation their delay and outages, and tells of which.
@@ -214,7 +267,8 @@ fn transfer(
         from: spec.from.clone(),
         to: spec.to.clone(),
         work: work(spec),
-        congestion: spec.congestion.clone().unwrap_or_else(|| CONGESTION.to_owned()),
+        congestion: control(spec.congestion.as_ref()).algorithm,
+        tuning: None,
         start: spec.start,
         opens: spec.opens,
         family: spec.family,

@@ -32,6 +32,7 @@
 //! objects = ["50 kB", "817 kB"]
 //! ```
 
+use crate::congestion::CongestionSpec;
 use crate::limit::{Family, Opener};
 use crate::traffic::TrafficSpec;
 use midhop_path::LinkSpec;
@@ -105,8 +106,8 @@ pub struct TransferSpec {
     pub connections: Option<Connections>,
     /// Objects of a page under way at once. Default: 1.
     pub parallel: Option<u32>,
-    /// Congestion control at both ends, as the kernel names it. Default: `cubic`.
-    pub congestion: Option<String>,
+    /// Congestion control at both ends. Default: `cubic`.
+    pub congestion: Option<CongestionSpec>,
     /// When it begins, after the run's start. Default: at once.
     #[serde(default)]
     pub start: Duration,

@@ -12,6 +12,7 @@
 //! [`TrafficPlan`]. What a kind takes no part in it refuses, so that nobody believes a key to act that
 //! does not.
 
+use crate::congestion::{CongestionSpec, Tuning};
 use crate::limit::{Family, Opener};
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath};
@@ -46,7 +47,7 @@ pub struct TrafficSpec {
     #[serde(default)]
     pub family: Family,
     /// `bulk`, `web`, `arrivals`: congestion control. Default: `cubic`.
-    pub congestion: Option<String>,
+    pub congestion: Option<CongestionSpec>,
     /// `bulk`: which end opens the connections. Default: the one that receives.
     pub opens: Option<Opener>,
     /// `bulk`: connections at once. Default: 1.
@@ -105,6 +106,9 @@ pub struct TrafficPlan {
     pub port: u16,
     /// What it is like.
     pub load: Load,
+    /// All that its congestion control is told; none where it has none, or one that only a kernel knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
 }
 
 /// What cross traffic is like, in numbers.
@@ -194,7 +198,8 @@ pub(crate) fn resolve(
             format!("it begins at {} and the run ends after {}", written.start, spec.duration);
         return Err(reader.fault(key, "it would end before it begins", Some(hint)));
     }
-    let congestion = || written.congestion.clone().unwrap_or_else(|| CONGESTION.to_owned());
+    let name = written.congestion.as_ref().map_or(CONGESTION, |own| own.algorithm.as_str());
+    let congestion = || name.to_owned();
     let load = match written.kind {
         TrafficKind::Bulk => Load::Bulk {
             flows: reader.count("flows", written.flows)?,
@@ -229,6 +234,7 @@ pub(crate) fn resolve(
         family: written.family,
         port: PORT_FIRST.saturating_add(number),
         load,
+        tuning: None,
     })
 }
 

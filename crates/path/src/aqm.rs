@@ -8,7 +8,7 @@ use midhop_units::Duration;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-const EXPECTED: &str = "\"none\", \"codel\", \"pie\", or a table such as \
+const EXPECTED: &str = "\"none\", \"codel\", \"pie\", \"xcp\", or a table such as \
                         { kind = \"codel\", target = \"5 ms\", interval = \"100 ms\" }";
 
 /// Which active queue management.
@@ -21,6 +21,8 @@ pub enum AqmKind {
     Codel,
     /// Proportional integral controller enhanced, RFC 8033.
     Pie,
+    /// Drop-tail, beside a router that answers XCP's senders.
+    Xcp,
 }
 
 /// Active queue management as written.
@@ -52,6 +54,7 @@ impl FromStr for AqmSpec {
             "none" => AqmKind::None,
             "codel" => AqmKind::Codel,
             "pie" => AqmKind::Pie,
+            "xcp" => AqmKind::Xcp,
             _ => return Err(format!("\"{text}\" is not {EXPECTED}")),
         };
         Ok(Self { kind, target: None, interval: None, update: None, burst: None })
@@ -68,6 +71,8 @@ pub enum AqmPlan {
     Codel(CodelPlan),
     /// RFC 8033.
     Pie(PiePlan),
+    /// Drop-tail: the router that stands beside the queue is the caller's.
+    Xcp,
 }
 
 impl AqmSpec {
@@ -87,6 +92,10 @@ impl AqmSpec {
             AqmKind::None => {
                 foreign(self.target, "aqm.target", "drop-tail has no target")?;
                 AqmPlan::None
+            }
+            AqmKind::Xcp => {
+                foreign(self.target, "aqm.target", "XCP empties the queue")?;
+                AqmPlan::Xcp
             }
             AqmKind::Codel => {
                 let default = CodelPlan::default();

@@ -73,6 +73,11 @@ impl Capacity {
         }
     }
 
+    /// What carrier, MODCOD, outages and slots give, without grants. Times must not go backwards.
+    pub(crate) fn carrier_rate(&mut self, now: Instant) -> Option<Rate> {
+        self.carrier_at(now).rate.map(Rate::from_bits_per_s)
+    }
+
     /// Notes a packet that arrives; `idle` where nothing waited before it.
     pub(crate) fn arrive(&mut self, now: Instant, size: Bytes, idle: bool) {
         if self.dama.is_none() {

@@ -9,7 +9,7 @@ use crate::plan::DirectionPlan;
 use crate::queue::{Queue, Waiting};
 use crate::reconfiguration::Reconfiguration;
 use crate::sender::Sender;
-use midhop_units::{Bytes, Duration, Instant, Seed};
+use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use std::collections::VecDeque;
 
 /// The last moment of any run: after it comes only [`Instant::NEVER`].
@@ -203,6 +203,12 @@ impl<P: Clone> Link<P> {
     /// What became of the packets so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How fast it can send at the time that was last seen, grants on demand left out; none without a
+    /// limit.
+    pub fn carrier_rate(&mut self) -> Option<Rate> {
+        self.sender.carrier_rate(self.now)
     }
 
     /// What waits now.

@@ -88,9 +88,13 @@ impl DirectionPlan {
         check_not_always("duplicate", duplicate)?;
         let dama = spec.dama.as_ref().and_then(Switch::on);
         let reconfiguration = spec.reconfiguration.as_ref().and_then(Switch::on);
+        let aqm = spec.aqm.as_ref().map_or(Ok(AqmPlan::None), |aqm| aqm.resolve())?;
+        if aqm == AqmPlan::Xcp && highest.is_none() {
+            return Err(ResolveError::missing("rate", "XCP's router divides the rate of its link"));
+        }
         Ok(Self {
             queue: QueueSpec::resolve(spec.queue, highest, path_rtt)?,
-            aqm: spec.aqm.as_ref().map_or(Ok(AqmPlan::None), |aqm| aqm.resolve())?,
+            aqm,
             loss,
             bit_error_rate,
             outages,

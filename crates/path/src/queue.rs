@@ -222,7 +222,7 @@ pub(crate) struct Queue<P> {
 impl<P> Queue<P> {
     pub(crate) fn new(limit: QueueLimit, aqm: &AqmPlan, start: Instant, seed: Seed) -> Self {
         let aqm = match aqm {
-            AqmPlan::None => Aqm::None,
+            AqmPlan::None | AqmPlan::Xcp => Aqm::None,
             AqmPlan::Codel(plan) => Aqm::Codel(Codel::new(*plan)),
             AqmPlan::Pie(plan) => Aqm::Pie(Pie::new(*plan, start, seed)),
         };

@@ -2,7 +2,7 @@
 
 use crate::capacity::{Capacity, work};
 use crate::queue::Waiting;
-use midhop_units::{Bytes, Duration, Instant};
+use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// A packet that has been put onto the channel.
 #[derive(Debug)]
@@ -48,6 +48,11 @@ pub(crate) struct Sender<P> {
 impl<P> Sender<P> {
     pub(crate) fn new(capacity: Capacity) -> Self {
         Self { capacity, sending: None, spare: 0, spare_at: Instant::START }
+    }
+
+    /// What the carrier gives at `now`.
+    pub(crate) fn carrier_rate(&mut self, now: Instant) -> Option<Rate> {
+        self.capacity.carrier_rate(now)
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -4,9 +4,10 @@
 //! puts between real kernels. It is woken when a packet may come out, not when one has been sent.
 
 use crate::engine::{Engine, Timer};
-use crate::packet::{Handle, NodeId, Packets};
+use crate::packet::{Handle, NodeId, Packet, Packets};
+use midhop_congestion::xcp::Router;
 use midhop_path::{Counters, Direction, Dropped, Link};
-use midhop_units::{Bytes, Instant};
+use midhop_units::{Bytes, Instant, Rate};
 
 /// A direction of a link, by its number: twice the link's in the plan, plus one for up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,12 +31,41 @@ pub struct Hop {
     pub to: NodeId,
     link: Link<Handle>,
     timer: Timer,
+    /// Who answers XCP's senders, where somebody does.
+    router: Option<Box<Router>>,
 }
 
 impl Hop {
     /// A hop to `to` over `link`, which wakes `timer`.
     pub fn new(name: String, way: Direction, to: NodeId, link: Link<Handle>, timer: Timer) -> Self {
-        Self { name, way, to, link: link.keeping_dropped(), timer }
+        Self { name, way, to, link: link.keeping_dropped(), timer, router: None }
+    }
+
+    /// The same hop, with a router before its queue that answers XCP's senders.
+    #[must_use]
+    pub fn with_router(mut self) -> Self {
+        self.router = Some(Box::new(Router::new(self.link.carrier_rate().unwrap_or(Rate::ZERO))));
+        self
+    }
+
+    /// Shows the router a packet that is about to be sent. What it allows is decided here, where the
+    /// packet joins the queue, and not where it leaves it: the queue that XCP aims at is empty.
+    pub fn answer(&mut self, now: Instant, packet: &mut Packet) {
+        let Some(router) = &mut self.router else { return };
+        self.link.handle_timeout(now);
+        router.set_capacity(self.link.carrier_rate().unwrap_or(Rate::ZERO));
+        let size = Bytes::new(packet.size.into());
+        let header = packet.xcp.header();
+        router.on_arrival(now, size, &header.unwrap_or_default(), self.link.queue_bytes());
+        if let Some(mut header) = header {
+            router.on_departure(now, size, &mut header);
+            packet.xcp = packet.xcp.asking(&header);
+        }
+    }
+
+    /// How fast it can send now; none without a limit.
+    pub fn carrier_rate(&mut self) -> Option<Rate> {
+        self.link.carrier_rate()
     }
 
     /// Hands a packet of `size` bytes to the link.

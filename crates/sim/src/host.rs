@@ -8,17 +8,19 @@
 //! application has been told all, and its timer is set.
 
 use crate::app::AppId;
+use crate::control::Control;
 use crate::engine::{Engine, Timer};
 use crate::network::Network;
-use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet};
+use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::random::Random;
 use crate::watch::Glance;
-use midhop_congestion::{Algorithm, build};
+use midhop_congestion::{build, xcp};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Autotuning, Cause, Endpoint, Event, Flags, Segment, Settings, State, refusal};
 use midhop_units::{Bytes, Instant, Seed};
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 /// The largest payload of a segment without options, by [`Family`]: an MTU of 1500 without headers.
 const MSS: [u16; 2] = [1460, 1440];
@@ -45,7 +47,7 @@ pub(crate) struct Connect {
     /// The version of IP.
     pub family: Family,
     /// Congestion control at both ends.
-    pub congestion: Algorithm,
+    pub congestion: Arc<Control>,
 }
 
 /// What an application is told of one end of a connection.
@@ -87,6 +89,8 @@ struct Socket {
     /// Payload written since [`Hosts::write_on`].
     written_on: u64,
     read: u64,
+    /// Collects what XCP's routers say of the other end's segments.
+    collected: xcp::Receiver,
 }
 
 impl fmt::Debug for Socket {
@@ -104,7 +108,8 @@ pub struct Flow {
     pub ports: [u16; 2],
     /// The version of IP.
     pub family: Family,
-    congestion: Algorithm,
+    /// None of datagrams.
+    congestion: Option<Arc<Control>>,
     sockets: [Option<u32>; 2],
     app: AppId,
     tag: u32,
@@ -151,7 +156,7 @@ impl Hosts {
             nodes: connect.nodes,
             ports: [0, connect.port],
             family: connect.family,
-            congestion: connect.congestion,
+            congestion: Some(connect.congestion.clone()),
             sockets: [None; 2],
             app,
             tag,
@@ -173,7 +178,7 @@ impl Hosts {
             nodes,
             ports: [0, port],
             family,
-            congestion: Algorithm::Reno,
+            congestion: None,
             sockets: [None; 2],
             app,
             tag: 0,
@@ -273,6 +278,13 @@ impl Hosts {
         };
         let now = engine.now();
         if let Some(socket) = &mut self.sockets[at as usize] {
+            socket.tell(&packet.xcp);
+            let flow = &self.flows[packet.flow.index()];
+            if flow.congestion.as_ref().is_some_and(|control| control.queue_feedback)
+                && let Some(report) = network.first_queue(now, node, packet.source)
+            {
+                socket.endpoint.congestion_control().on_queue(&report);
+            }
             socket.endpoint.handle_segment(now, segment);
         }
         self.attend(engine, network, at);
@@ -313,7 +325,8 @@ impl Hosts {
             let Some(socket) = &mut self.sockets[at as usize] else { return };
             socket.feed();
             while let Some(segment) = socket.endpoint.poll_transmit(now) {
-                let packet = packet_of(&self.flows[flow.index()], flow, end, segment);
+                let mut packet = packet_of(&self.flows[flow.index()], flow, end, segment);
+                packet.xcp = socket.ask(&segment);
                 network.send(engine, from, packet);
             }
             let mut again = false;
@@ -375,12 +388,16 @@ impl Hosts {
 
     fn open(&mut self, engine: &mut Engine, id: FlowId, end: End) -> u32 {
         let flow = &self.flows[id.index()];
-        let settings = settings(flow);
+        let control = flow.congestion.as_ref().expect("a datagram opens nothing");
+        let settings = settings(flow, control);
         let initial = self.random.word();
-        // Flows that probe must not do so all at the same moment.
-        let seed = Seed(initial.into()).derive("congestion");
-        let controls = midhop_congestion::Settings { seed, ..controls(flow, &settings) };
-        let control = build(flow.congestion, &controls)
+        let controls = midhop_congestion::Settings {
+            mss: settings.segment_payload(),
+            // Flows that probe must not do so all at the same moment.
+            seed: Seed(initial.into()).derive("congestion"),
+            ..control.settings(end).clone()
+        };
+        let control = build(control.algorithm, &controls)
             .expect("the plan was refused where an algorithm cannot be built");
         let endpoint = match end {
             End::Opener => Endpoint::connect(settings, control, initial),
@@ -398,6 +415,7 @@ impl Hosts {
             written: 0,
             written_on: 0,
             read: 0,
+            collected: xcp::Receiver::default(),
         };
         let at = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
@@ -447,6 +465,27 @@ impl Socket {
         }
     }
 
+    /// Tells the endpoint what XCP's routers say, and keeps what it has to send back.
+    fn tell(&mut self, xcp: &Xcp) {
+        if xcp.reverse_q16 != 0 {
+            self.endpoint.congestion_control().on_xcp_feedback(xcp.reverse_q16);
+        }
+        if let Some(header) = xcp.header() {
+            self.collected.on_segment(&header);
+        }
+    }
+
+    /// What a segment that leaves asks XCP's routers for, and tells the other end.
+    fn ask(&mut self, segment: &Segment) -> Xcp {
+        let reverse_q16 =
+            if segment.flags.contains(Flags::ACK) { self.collected.take() } else { 0 };
+        let back = Xcp::returning(reverse_q16);
+        match self.endpoint.congestion_control().xcp_header() {
+            Some(header) if segment.length > 0 => back.asking(&header),
+            _ => back,
+        }
+    }
+
     /// Offers the endpoint what is waiting.
     fn feed(&mut self) {
         match self.waiting {
@@ -481,13 +520,14 @@ fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
         ports: [of.ports[end.index()], of.ports[towards.index()]],
         family: of.family,
         size: IP_HEADER[version(of.family)] + segment.size(),
+        xcp: Xcp::default(),
         body: Body::Segment(segment),
     }
 }
 
 /// What an endpoint of a flow is made with: what a host of the testbed has.
-fn settings(flow: &Flow) -> Settings {
-    Settings { pacing: paces(flow.congestion), ..host_settings(flow.family) }
+fn settings(flow: &Flow, control: &Control) -> Settings {
+    Settings { pacing: control.paces(), ..host_settings(flow.family) }
 }
 
 /// The TCP of a host of the testbed.
@@ -501,14 +541,6 @@ pub(crate) fn host_settings(family: Family) -> Settings {
         nagle: false,
         slow_start_after_idle: false,
         ..Settings::default()
-    }
-}
-
-fn controls(flow: &Flow, settings: &Settings) -> midhop_congestion::Settings {
-    midhop_congestion::Settings {
-        mss: settings.segment_payload(),
-        paced: paces(flow.congestion),
-        ..midhop_congestion::Settings::default()
     }
 }
 

@@ -19,6 +19,7 @@
 //! - No transfer is faster than its path allows: the record of one that is says so, and is not valid.
 
 mod app;
+mod control;
 mod host;
 mod random;
 mod recorder;

@@ -14,6 +14,7 @@ use crate::hop::{Hop, HopId};
 use crate::node::Node;
 use crate::packet::{End, FlowId, Handle, NodeId, Packet, Packets};
 use crate::watch::{Glance, Sight, Watcher};
+use midhop_congestion::QueueReport;
 use midhop_units::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -155,6 +156,21 @@ impl Network {
         self.local.pop_front()
     }
 
+    /// What waits at the first hop from `node` to `destination`, and how fast that sends; none where
+    /// there is no way.
+    pub(crate) fn first_queue(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        destination: NodeId,
+    ) -> Option<QueueReport> {
+        let hop = self.nodes[node.index()].route(destination)?;
+        self.hops[hop.index()].catch_up(now);
+        self.bury(now, hop);
+        let hop = &mut self.hops[hop.index()];
+        Some(QueueReport { now, queued: hop.queue_bytes(), allocation: hop.carrier_rate() })
+    }
+
     /// Lets every link do what was due by now, so that its queue can be read.
     pub fn catch_up(&mut self, now: Instant) {
         for number in 0..self.hops.len() {
@@ -190,6 +206,7 @@ impl Network {
             let (now, packet) = (engine.now(), self.packets.look(&handle));
             watcher.see(now, &self.hops[hop.index()], Sight::Entered, packet);
         }
+        self.hops[hop.index()].answer(engine.now(), self.packets.look_mut(&handle));
         self.hops[hop.index()].send(engine, size, handle);
         self.bury(engine.now(), hop);
     }

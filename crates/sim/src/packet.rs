@@ -4,8 +4,10 @@
 //! eight-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
 //! clones one: the copy arrives first and borrows the slot that the original gives back.
 
+use midhop_congestion::xcp;
 use midhop_experiment::limit::Family;
 use midhop_tcp::Segment;
+use midhop_units::{Bytes, Duration};
 
 /// The IPv4 and IPv6 headers. Unit: bytes.
 pub(crate) const IP_HEADER: [u32; 2] = [20, 40];
@@ -87,6 +89,8 @@ pub struct Packet {
     pub family: Family,
     /// Header and payload of the network layer. Unit: bytes.
     pub size: u32,
+    /// What XCP's senders, routers and receivers tell each other.
+    pub xcp: Xcp,
     /// What it carries.
     pub body: Body,
 }
@@ -98,6 +102,47 @@ pub enum Body {
     Segment(Segment),
     /// A UDP datagram, by its number in its flow from 0.
     Datagram(u64),
+}
+
+/// XCP's congestion header, and what goes back to the other end's; each may be absent.
+///
+/// It stands for a header between those of IP and TCP, but takes no room in the packet: a study of XCP
+/// is to see its windows, not another segment size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Xcp {
+    feedback_q16: i64,
+    /// What the receiver has collected of the other direction. Unit: bytes, with sixteen binary places.
+    pub reverse_q16: i64,
+    /// Unit: bytes. None is asked for where it is zero.
+    window: u32,
+    /// Unit: µs.
+    rtt_us: u32,
+}
+
+impl Xcp {
+    /// What a receiver has collected goes back.
+    pub fn returning(reverse_q16: i64) -> Self {
+        Self { reverse_q16, ..Self::default() }
+    }
+
+    /// With a sender's header.
+    pub fn asking(self, header: &xcp::Header) -> Self {
+        Self {
+            feedback_q16: header.feedback_q16,
+            window: u32::try_from(header.window.get()).unwrap_or(u32::MAX),
+            rtt_us: u32::try_from(header.rtt.as_ns() / 1000).unwrap_or(u32::MAX),
+            ..self
+        }
+    }
+
+    /// The congestion header; none where the sender knows no XCP.
+    pub fn header(&self) -> Option<xcp::Header> {
+        (self.window > 0).then(|| xcp::Header {
+            window: Bytes::new(self.window.into()),
+            rtt: Duration::from_us(self.rtt_us.into()),
+            feedback_q16: self.feedback_q16,
+        })
+    }
 }
 
 /// What stands for a packet inside links. It tells where the packet goes, so that the nodes between
@@ -178,6 +223,14 @@ impl Packets {
         self.slots[(handle.slot & !COPY) as usize].as_ref().expect("the packet is under way")
     }
 
+    /// A packet under way, for a router to write into.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn look_mut(&mut self, handle: &Handle) -> &mut Packet {
+        self.slots[(handle.slot & !COPY) as usize].as_mut().expect("the packet is under way")
+    }
+
     /// How many are under way.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -207,6 +260,7 @@ mod tests {
             ports: [10_000, 7_000],
             family: Family::Ipv4,
             size: 1500,
+            xcp: Xcp::default(),
             body: Body::Datagram(number),
         }
     }

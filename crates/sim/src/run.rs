@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use crate::app::{App, Arrivals, Bulk, Datagrams, Transfer, Web};
+use crate::control::{Asker, Legs};
 use crate::engine::{Engine, Timer};
 use crate::hop::{Hop, HopId};
 use crate::host::{Connect, Hosts};
@@ -12,16 +13,18 @@ use crate::pep::{Place, Proxy, ProxyError};
 use crate::recorder::INTERVAL;
 use crate::simulation::{Simulation, Stopped};
 use crate::watch::Watcher;
-use midhop_congestion::{Algorithm, build};
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Opener;
+use midhop_experiment::plan::TransferPlan;
 use midhop_experiment::record::{Environment, LinkResult, NodeResult, Record, SCHEMA, Validity};
 use midhop_experiment::route::{self, Edge};
 use midhop_experiment::traffic::{Load, TrafficPlan};
+use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
 use midhop_units::{Instant, Seed};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::{fmt, io};
 
 /// The address of a node without any.
@@ -168,7 +171,8 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
             let timer = engine.timer();
             timers.push(timer);
             let model = Link::new(direction, way, seed, Instant::START);
-            hops.push(Hop::new(link.name.clone(), way, ids.node(to)?, model, timer));
+            let hop = Hop::new(link.name.clone(), way, ids.node(to)?, model, timer);
+            hops.push(if direction.aqm == AqmPlan::Xcp { hop.with_router() } else { hop });
         }
     }
     let network = Network::new(nodes(plan, &ids), hops);
@@ -178,18 +182,22 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     for (node, proxy) in proxies {
         simulation.place(node, Box::new(proxy));
     }
+    let legs = Legs::of(plan);
     for transfer in &plan.transfers {
+        let TransferPlan { name, from, to, congestion, tuning, opens, .. } = transfer;
+        let asker = Asker { table: "transfer", name, from, to };
+        let control = legs.control(asker, congestion, tuning.as_ref(), *opens)?;
         let connect = Connect {
             nodes: [ids.node(transfer.opener())?, ids.node(transfer.listening())?],
             port: transfer.listener.port(),
             family: transfer.family,
-            congestion: algorithm(&format!("transfer {}", transfer.name), &transfer.congestion)?,
+            congestion: Arc::new(control),
         };
         let app = Transfer::new(transfer, connect);
         simulation.add(Instant::START + transfer.start, |_| Box::new(app));
     }
     for traffic in &plan.traffic {
-        let app = traffic_app(traffic, &ids, plan.seed)?;
+        let app = traffic_app(traffic, &ids, &legs, plan.seed)?;
         simulation.add(Instant::START + traffic.start, |_| app);
     }
     Ok(simulation)
@@ -231,16 +239,23 @@ fn proxies(
 }
 
 /// The application that makes a line of cross traffic.
-fn traffic_app(plan: &TrafficPlan, ids: &Ids<'_>, seed: Seed) -> Result<Box<dyn App>, RunError> {
+fn traffic_app(
+    plan: &TrafficPlan,
+    ids: &Ids<'_>,
+    legs: &Legs<'_>,
+    seed: Seed,
+) -> Result<Box<dyn App>, RunError> {
     let (from, to) = (ids.node(&plan.from)?, ids.node(&plan.to)?);
     let seed = seed.derive("traffic");
-    let place = format!("traffic {}", plan.name);
+    let TrafficPlan { name, tuning, .. } = plan;
+    let asker = Asker { table: "traffic", name, from: &plan.from, to: &plan.to };
     let connect = |congestion: &str, opens: Opener| {
         let nodes = match opens {
             Opener::To => [to, from],
             Opener::From => [from, to],
         };
-        let congestion = algorithm(&place, congestion)?;
+        let control = legs.control(asker, congestion, tuning.as_ref(), opens)?;
+        let congestion = Arc::new(control);
         Ok::<_, RunError>(Connect { nodes, port: plan.port, family: plan.family, congestion })
     };
     Ok(match &plan.load {
@@ -322,23 +337,6 @@ fn refuse_what_is_missing(plan: &Plan) -> Result<(), RunError> {
         }
     }
     Ok(())
-}
-
-/// The algorithm called `name`, if it can be had.
-fn algorithm(place: &str, name: &str) -> Result<Algorithm, RunError> {
-    let refuse =
-        |why: String| RunError::Congestion { place: place.to_owned(), name: name.to_owned(), why };
-    let settings = midhop_congestion::Settings::default();
-    let usable = |algorithm: &Algorithm| build(*algorithm, &settings).is_ok();
-    let names: Vec<&str> =
-        Algorithm::ALL.iter().filter(|it| usable(it)).map(|it| it.name()).collect();
-    let there_are = format!("there are {}", names.join(", "));
-    let algorithm = Algorithm::from_name(name)
-        .ok_or_else(|| refuse(format!("nobody knows it; {there_are}")))?;
-    match build(algorithm, &settings) {
-        Ok(_) => Ok(algorithm),
-        Err(error) => Err(refuse(format!("{error}; {there_are}"))),
-    }
 }
 
 /// What the run measured.

@@ -11,8 +11,9 @@ pub mod session;
 
 use crate::failure::Failure;
 use anyhow::Context;
-use midhop_experiment::plan::Plan;
+use midhop_experiment::plan::{Plan, PlannedLink, TransferPlan};
 use midhop_experiment::{PepFault, Scenario};
+use midhop_path::aqm::AqmPlan;
 use midhop_pep::config::{Config, ResolveError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -129,6 +130,23 @@ fn own_program() -> anyhow::Result<PathBuf> {
 
 /// Refuses at once what only a simulation can run.
 fn check_traffic(plans: &[Plan]) -> anyhow::Result<()> {
+    const SIMULATE: &str = "run the file with `midhop sim run`";
+    for plan in plans {
+        let tuned = |it: &&TransferPlan| it.tuning.as_ref().is_some_and(|it| !it.is_a_kernels());
+        if let Some(transfer) = plan.transfers.iter().find(tuned) {
+            let message = format!(
+                "no kernel has the congestion control that transfers.{} asks for: {}, or what it is told",
+                transfer.name, transfer.congestion
+            );
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
+        let routes =
+            |it: &&PlannedLink| [&it.down, &it.up].iter().any(|way| way.aqm == AqmPlan::Xcp);
+        if let Some(link) = plan.links.iter().find(routes) {
+            let message = format!("the lab has no router for XCP (links.{})", link.name);
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
+    }
     let Some(traffic) = plans.iter().find_map(|plan| plan.traffic.first()) else { return Ok(()) };
     Err(Failure::usage(format!("the lab cannot make cross traffic (traffic.{})", traffic.name))
         .hint("run the file with `midhop sim run`, or make the traffic with `programs` of a node")

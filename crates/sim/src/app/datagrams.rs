@@ -9,7 +9,7 @@
 //! IEEE/ACM Transactions on Networking 5(1), 1997.
 
 use super::{App, Desk};
-use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, UDP_HEADER};
+use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, UDP_HEADER, Xcp};
 use crate::random::Random;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::TrafficResult;
@@ -108,6 +108,7 @@ impl Datagrams {
                         ports: desk.hosts.ports(flow),
                         family: self.plan.family,
                         size: self.size,
+                        xcp: Xcp::default(),
                         body: Body::Datagram(self.sent),
                     },
                 );

@@ -7,7 +7,7 @@ use super::Shared;
 use super::leg::Model;
 use super::relay::{Direction, Leg};
 use crate::agent::Actions;
-use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet};
+use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_pep::config::Accept;
@@ -253,6 +253,7 @@ impl Flow {
             towards: if side == CLIENT { End::Opener } else { End::Listener },
             destination: self.nodes[side],
             size: IP_HEADER[usize::from(self.family == Family::Ipv6)] + segment.size(),
+            xcp: Xcp::default(),
             body: Body::Segment(segment),
         }
     }

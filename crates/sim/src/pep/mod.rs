@@ -18,7 +18,7 @@ mod relay;
 mod share;
 
 use crate::agent::{Actions, Agent};
-use crate::packet::{Body, End, FlowId, NodeId, Packet};
+use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use crate::random::Random;
 use flow::{Ended, Flow};
 use leg::Model;
@@ -310,6 +310,7 @@ fn answer(to: &Packet, segment: &Segment, reply: Segment) -> Packet {
         towards: to.towards.other(),
         ports: [to.ports[1], to.ports[0]],
         size: to.size - segment.size() + reply.size(),
+        xcp: Xcp::default(),
         body: Body::Segment(reply),
         ..*to
     }

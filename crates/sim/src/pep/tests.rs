@@ -128,6 +128,7 @@ impl Rig {
                         towards: if side == 0 { End::Listener } else { End::Opener },
                         destination: nodes[1 - side],
                         size: 20 + segment.size(),
+                        xcp: Xcp::default(),
                         body: Body::Segment(segment),
                     };
                     self.wire.push((now + DELAY, 1, packet));

@@ -1,0 +1,252 @@
+//! Congestion control as a scenario asks for it: a name, or a table that tells the algorithm more.
+//!
+//! ```toml
+//! congestion = "cubic"
+//! congestion = { algorithm = "cubic", slow_start = "search", initial_window = 20 }
+//! ```
+//!
+//! What is written is a [`CongestionSpec`]; with every default filled in, a [`Tuning`]. A key that the
+//! algorithm takes no part in is refused, so that nobody believes it to act. A name alone may be one
+//! that only some kernel knows; such a one has no tuning.
+
+mod resolve;
+mod settings;
+
+pub(crate) use resolve::{Leg, resolve};
+
+use midhop_units::{Bytes, Duration, Loss, Rate};
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+
+/// Congestion control as a person writes it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct CongestionSpec {
+    /// The algorithm by its name.
+    pub algorithm: String,
+    /// How the first slow start ends: `classic`, `hystart`, `hystart++`, `search`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_start: Option<String>,
+    /// How a connection begins: `burst`, `initial-spreading`, `careful-resume`, `jump`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opening: Option<String>,
+    /// The window before anything is acknowledged. Unit: segments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<u32>,
+    /// Whether segments leave at the algorithm's rate instead of as acknowledgements come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<bool>,
+    /// `careful-resume`: what an earlier connection had delivered in a round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_window: Option<Bytes>,
+    /// `careful-resume`: the smallest round-trip time of that connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_rtt: Option<Duration>,
+    /// `jump`, `known-rate`, `hybla`: the known rate; `xcp`: the rate it asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// `jump`: the largest window that is jumped to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_max: Option<Bytes>,
+    /// `hybla`, `hybla-linux`: the round-trip time of the flow it imitates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt0: Option<Duration>,
+    /// `hybla`: how many times the window may grow per round in slow start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth_max: Option<f64>,
+    /// `hybla`: the share of segments that may be lost without the window being halved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_tolerance: Option<Loss>,
+    /// `hybla`: whether it starts at the known rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_at_rate: Option<bool>,
+    /// `vegas`, `dvegas`: fewer segments waiting let the window grow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<u32>,
+    /// `vegas`, `dvegas`: more segments waiting shrink it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta: Option<u32>,
+    /// `vegas`, `dvegas`: more segments waiting end slow start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gamma: Option<u32>,
+    /// `dvegas`: more segments in the terminal's queue are drained at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// `dvegas`: whether the sender is told what waits at its own first link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_feedback: Option<bool>,
+    /// `xcp`: whether a loss leaves the window as it is (P-XCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_on_loss: Option<bool>,
+    /// `known-rate`: the link whose rate is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// `known-rate`: the window in products of rate and round-trip time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<f64>,
+    /// `known-rate`: the longest queue that may stand for a round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_max: Option<Duration>,
+    /// `known-rate`: the largest part of a round's data that the channel may lose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_max: Option<Loss>,
+}
+
+impl From<&str> for CongestionSpec {
+    fn from(algorithm: &str) -> Self {
+        Self { algorithm: algorithm.to_owned(), ..Self::default() }
+    }
+}
+
+impl CongestionSpec {
+    /// Whether it is no more than a name.
+    fn is_name(&self) -> bool {
+        *self == Self::from(self.algorithm.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for CongestionSpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> de::Visitor<'de> for Either {
+            type Value = CongestionSpec;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a name such as \"cubic\", or a table such as \
+                     { algorithm = \"cubic\", slow_start = \"search\" }",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<CongestionSpec, E> {
+                Ok(name.into())
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<CongestionSpec, A::Error> {
+                // The inherent function that `remote` derives, not the trait's.
+                CongestionSpec::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        from.deserialize_any(Either)
+    }
+}
+
+impl Serialize for CongestionSpec {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if self.is_name() { to.serialize_str(&self.algorithm) } else { Self::serialize(self, to) }
+    }
+}
+
+/// An algorithm of ours with all that it is told, nothing left to its defaults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// The algorithm by its name.
+    pub algorithm: String,
+    /// How the first slow start ends; none where the algorithm has a rule of its own.
+    pub slow_start: Option<String>,
+    /// What is sent before anything is known of the path.
+    pub opening: OpeningPlan,
+    /// The window before anything is acknowledged. Unit: segments.
+    pub initial_window: u32,
+    /// Whether segments leave at the algorithm's rate.
+    pub pacing: bool,
+    /// What only this algorithm is told.
+    pub own: Own,
+}
+
+/// What is sent before anything is known of the path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum OpeningPlan {
+    /// The initial window at once.
+    Burst,
+    /// The initial window over the first round trip.
+    InitialSpreading,
+    /// Half of what an earlier connection had, once the path is found to be the same (RFC 9959).
+    CarefulResume {
+        /// What that connection had delivered in a round trip.
+        saved_window: Bytes,
+        /// Its smallest round-trip time.
+        saved_rtt: Duration,
+    },
+    /// What a known rate carries in a round trip.
+    Jump {
+        /// The rate.
+        rate: Rate,
+        /// The largest jump.
+        window_max: Bytes,
+    },
+}
+
+/// What only one algorithm is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Own {
+    /// Nothing.
+    Nothing,
+    /// Hybla's.
+    Hybla {
+        /// The round-trip time of the flow it imitates.
+        rtt0: Duration,
+        /// How many times the window may grow per round in slow start, in 1024ths.
+        growth_max_q10: u32,
+        /// The share of segments that may be lost without the window being halved, in 65536ths.
+        loss_tolerance_q16: u32,
+        /// The rate of the path, where it is known.
+        rate: Option<Rate>,
+        /// Whether it starts at that rate.
+        start_at_rate: bool,
+    },
+    /// Hybla's as Linux computes it.
+    HyblaLinux {
+        /// The round-trip time of the flow it imitates.
+        rtt0: Duration,
+    },
+    /// Vegas'.
+    Vegas(Thresholds),
+    /// DVegas'.
+    DVegas {
+        /// Vegas' part.
+        thresholds: Thresholds,
+        /// More segments in the terminal's queue are drained at once.
+        limit: u32,
+        /// Whether the sender is told what waits at its own first link.
+        queue_feedback: bool,
+    },
+    /// XCP's.
+    Xcp {
+        /// The rate it asks for; none: as much as there is.
+        rate: Option<Rate>,
+        /// Whether a loss leaves the window as it is.
+        keep_on_loss: bool,
+    },
+    /// Of a flow whose leg has a known rate.
+    KnownRate {
+        /// The link; all flows of known rate that a node sends over it share its rate.
+        link: String,
+        /// What the sender may send.
+        rate: Rate,
+        /// What the end that receives may send.
+        rate_back: Rate,
+        /// The window in hundredths of the product of rate and round-trip time.
+        window_percent: u32,
+        /// The longest queue that may stand for a round trip.
+        queue_max: Duration,
+        /// The largest part of a round's data that the channel may lose. Unit: percent.
+        loss_percent_max: u32,
+    },
+}
+
+/// How many segments may wait, after Vegas.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Thresholds {
+    /// Fewer let the window grow.
+    pub alpha: u32,
+    /// More shrink it.
+    pub beta: u32,
+    /// More end slow start.
+    pub gamma: u32,
+}

@@ -1,0 +1,139 @@
+//! What a tuning is for the crate that computes: its settings.
+
+use super::{OpeningPlan, Own, Thresholds, Tuning};
+use midhop_congestion::{
+    Algorithm, Opening, Settings, SlowStart, dvegas, hybla, known_rate,
+    opening::{Jump, Saved},
+    vegas, xcp,
+};
+
+impl Tuning {
+    /// The algorithm; none in a plan that another release has written.
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        Algorithm::from_name(&self.algorithm)
+    }
+
+    /// Whether a kernel does all this when it is asked for the algorithm by its name alone.
+    pub fn is_a_kernels(&self) -> bool {
+        self.algorithm().is_some_and(|algorithm| {
+            algorithm.runs_in_kernel() && Self::of(algorithm).as_ref() == Some(self)
+        })
+    }
+
+    /// What the algorithm is told, but for the seed and the size of a segment. A leg of known rate is
+    /// a new one, of the sender's rate.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings {
+            initial_window: self.initial_window,
+            slow_start: self.slow_start.as_deref().and_then(SlowStart::from_name),
+            opening: match self.opening {
+                OpeningPlan::Burst => Opening::Burst,
+                OpeningPlan::InitialSpreading => Opening::Spread,
+                OpeningPlan::CarefulResume { saved_window: window, saved_rtt: rtt } => {
+                    Opening::Jump(Jump::Saved(Saved { window, rtt }))
+                }
+                OpeningPlan::Jump { rate, window_max } => {
+                    Opening::Jump(Jump::Known { rate, window_max })
+                }
+            },
+            paced: self.pacing,
+            ..Settings::default()
+        };
+        match &self.own {
+            Own::Nothing => {}
+            Own::Hybla { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
+                settings.hybla = hybla::Settings {
+                    rtt0: *rtt0,
+                    growth_max_q10: *growth_max_q10,
+                    loss_tolerance_q16: *loss_tolerance_q16,
+                    rate: *rate,
+                    start_at_rate: *start_at_rate,
+                    ..settings.hybla
+                };
+            }
+            Own::HyblaLinux { rtt0 } => settings.hybla.rtt0 = *rtt0,
+            Own::Vegas(thresholds) => settings.vegas = thresholds.vegas(),
+            Own::DVegas { thresholds, limit, .. } => {
+                settings.dvegas = dvegas::Thresholds { vegas: thresholds.vegas(), limit: *limit };
+            }
+            Own::Xcp { rate, keep_on_loss } => {
+                settings.xcp = Some(xcp::Settings { demand: *rate, keep_on_loss: *keep_on_loss });
+            }
+            Own::KnownRate { rate, window_percent, queue_max, loss_percent_max, .. } => {
+                let leg = known_rate::Leg::new(*rate);
+                settings.known_rate = Some(known_rate::Settings {
+                    window_percent: *window_percent,
+                    queue_max: *queue_max,
+                    loss_percent_max: *loss_percent_max,
+                    ..known_rate::Settings::new(leg)
+                });
+            }
+        }
+        settings
+    }
+
+    /// What an algorithm is told that is asked for by its name alone; none for one that needs to be
+    /// told of its leg.
+    fn of(algorithm: Algorithm) -> Option<Self> {
+        let settings = Settings::default();
+        let hybla = settings.hybla;
+        let own = match algorithm {
+            Algorithm::Hybla => Own::Hybla {
+                rtt0: hybla.rtt0,
+                growth_max_q10: hybla.growth_max_q10,
+                loss_tolerance_q16: hybla.loss_tolerance_q16,
+                rate: hybla.rate,
+                start_at_rate: hybla.start_at_rate,
+            },
+            Algorithm::HyblaLinux => Own::HyblaLinux { rtt0: hybla.rtt0 },
+            Algorithm::Vegas => Own::Vegas(Thresholds::of(settings.vegas)),
+            Algorithm::DVegas => Own::DVegas {
+                thresholds: Thresholds::of(settings.dvegas.vegas),
+                limit: settings.dvegas.limit,
+                queue_feedback: false,
+            },
+            Algorithm::Xcp => Own::Xcp { rate: None, keep_on_loss: false },
+            Algorithm::KnownRate => return None,
+            Algorithm::Reno
+            | Algorithm::Cubic
+            | Algorithm::Westwood
+            | Algorithm::Bbr
+            | Algorithm::BbrV3
+            | Algorithm::Vivace => Own::Nothing,
+        };
+        Some(Self::plain(algorithm, own, settings.initial_window))
+    }
+
+    /// An algorithm with nothing chosen.
+    pub(super) fn plain(algorithm: Algorithm, own: Own, initial_window: u32) -> Self {
+        Self {
+            algorithm: algorithm.name().to_owned(),
+            slow_start: own_slow_start(algorithm),
+            opening: OpeningPlan::Burst,
+            initial_window,
+            pacing: algorithm.paces(),
+            own,
+        }
+    }
+}
+
+/// The slow start of an algorithm that could have another and is not asked to.
+fn own_slow_start(algorithm: Algorithm) -> Option<String> {
+    let slow_start = match algorithm {
+        Algorithm::Cubic => SlowStart::HyStart,
+        Algorithm::Reno | Algorithm::Westwood => SlowStart::Classic,
+        _ => return None,
+    };
+    Some(slow_start.name().to_owned())
+}
+
+impl Thresholds {
+    pub(super) fn of(thresholds: vegas::Thresholds) -> Self {
+        let vegas::Thresholds { alpha, beta, gamma } = thresholds;
+        Self { alpha, beta, gamma }
+    }
+
+    fn vegas(&self) -> vegas::Thresholds {
+        vegas::Thresholds { alpha: self.alpha, beta: self.beta, gamma: self.gamma }
+    }
+}

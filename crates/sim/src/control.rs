@@ -1,0 +1,117 @@
+//! Congestion control of a plan's flows: what their endpoints are built with.
+
+use crate::packet::End;
+use crate::run::RunError;
+use midhop_congestion::known_rate::Leg;
+use midhop_congestion::{Algorithm, Settings, build};
+use midhop_experiment::Plan;
+use midhop_experiment::congestion::{Own, Tuning};
+use midhop_experiment::limit::Opener;
+use std::collections::BTreeMap;
+
+/// Congestion control of a kind of flow.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Control {
+    /// The algorithm at both ends.
+    pub algorithm: Algorithm,
+    /// Whether a sender is told what waits at its own first link.
+    pub queue_feedback: bool,
+    /// What opener and listener are told; the segment's size and the seed are the host's to add.
+    settings: [Settings; 2],
+}
+
+impl Control {
+    /// What one end is told.
+    pub fn settings(&self, end: End) -> &Settings {
+        &self.settings[end.index()]
+    }
+
+    /// Whether senders pace.
+    pub fn paces(&self) -> bool {
+        self.settings[0].paced
+    }
+}
+
+/// Who asks for congestion control, and between which nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker<'p> {
+    /// What it is called in messages: its table.
+    pub table: &'static str,
+    /// And its name.
+    pub name: &'p str,
+    /// The node that sends the data.
+    pub from: &'p str,
+    /// The node that receives it.
+    pub to: &'p str,
+}
+
+/// The legs of known rate, each by the node that sends and the link: all its flows share one.
+#[derive(Debug, Default)]
+pub(crate) struct Legs<'p>(BTreeMap<(&'p str, &'p str), Leg>);
+
+impl<'p> Legs<'p> {
+    /// All that a plan's flows use. What senders of data may send counts before what others, who send
+    /// requests, may.
+    pub fn of(plan: &'p Plan) -> Self {
+        let transfers = plan.transfers.iter().map(|it| (&it.from, &it.to, it.tuning.as_ref()));
+        let traffic = plan.traffic.iter().map(|it| (&it.from, &it.to, it.tuning.as_ref()));
+        let known =
+            |(from, to, tuning): (&'p String, &'p String, Option<&'p Tuning>)| match &tuning?.own {
+                Own::KnownRate { link, rate, rate_back, .. } => {
+                    Some([(from.as_str(), link.as_str(), *rate), (to, link, *rate_back)])
+                }
+                _ => None,
+            };
+        let all: Vec<_> = transfers.chain(traffic).filter_map(known).collect();
+        let mut legs = Self::default();
+        for side in 0..2 {
+            for (node, link, rate) in all.iter().map(|ends| ends[side]) {
+                legs.0.entry((node, link)).or_insert_with(|| Leg::new(rate));
+            }
+        }
+        legs
+    }
+
+    /// The congestion control that somebody asks for by `name`, tuned where it is one of ours.
+    ///
+    /// # Errors
+    /// When nobody knows the name, or the algorithm is not to be had as it is asked for.
+    pub fn control(
+        &self,
+        asker: Asker<'_>,
+        name: &str,
+        tuning: Option<&Tuning>,
+        opens: Opener,
+    ) -> Result<Control, RunError> {
+        let refuse = |why: String| RunError::Congestion {
+            place: format!("{} {}", asker.table, asker.name),
+            name: name.to_owned(),
+            why,
+        };
+        let algorithm = Algorithm::from_name(name).ok_or_else(|| {
+            let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+            refuse(format!("nobody knows it; there are {names}"))
+        })?;
+        let Some(tuning) = tuning else {
+            return Err(refuse("the plan does not say what it is told".to_owned()));
+        };
+        let settings = |node: &str| {
+            let mut settings = tuning.settings();
+            if let (Some(known), Own::KnownRate { link, .. }) =
+                (&mut settings.known_rate, &tuning.own)
+                && let Some(leg) = self.0.get(&(node, link.as_str()))
+            {
+                known.leg = leg.clone();
+            }
+            settings
+        };
+        let ends = match opens {
+            Opener::To => [asker.to, asker.from],
+            Opener::From => [asker.from, asker.to],
+        };
+        let settings = ends.map(settings);
+        build(algorithm, &settings[0]).map_err(|error| refuse(error.to_string()))?;
+        let queue_feedback = matches!(tuning.own, Own::DVegas { queue_feedback: true, .. });
+        Ok(Control { algorithm, queue_feedback, settings })
+    }
+}
