@@ -55,18 +55,16 @@ fn a_plan_shows_all_that_an_algorithm_is_told() {
     let known = tuning("known-rate").expect("one of ours").own;
     let Own::KnownRate { link, rate, .. } = known else { panic!("{known:?}") };
     assert_eq!((link.as_str(), rate), ("satellite", Rate::from_mbit_per_s(20)));
+    let search = tuning("{ algorithm = \"cubic\", slow_start = \"search\" }");
+    assert_eq!(search.expect("one of ours").slow_start.as_deref(), Some("search"));
     assert_eq!(tuning("illinois"), None, "some kernel may know it");
 }
 
 #[test]
-fn a_larger_initial_window_and_another_slow_start_are_quicker() {
+fn a_larger_initial_window_is_quicker() {
     let small = file("{ algorithm = \"cubic\", initial_window = 2 }", &[]);
     let large = file("{ algorithm = \"cubic\", initial_window = 40 }", &[]);
     assert!(large.took + Duration::from_ms(200) < small.took, "{} {}", large.took, small.took);
-    let geo = ["links.satellite.delay=290 ms", "transfers.file.bytes=5 MB"];
-    let hystart = file("cubic", &geo);
-    let classic = file("{ algorithm = \"cubic\", slow_start = \"classic\" }", &geo);
-    assert_ne!(hystart.took, classic.took, "a longer slow start shows");
 }
 
 #[test]
@@ -83,14 +81,6 @@ fn a_connection_begins_as_it_is_told() {
     let gain = Duration::from_ms(100);
     assert!(resumed.took + gain < burst.took, "{} {}", resumed.took, burst.took);
     assert!(jumped.took + gain < burst.took, "{} {}", jumped.took, burst.took);
-    // The window's burst reaches the queue at once, or over a round trip.
-    let more = ["transfers.file.bytes=60 kB", "transfers.file.congestion.initial_window=40"];
-    let wide = |opening: &str| {
-        let text =
-            format!("{FILE}congestion = {{ algorithm = \"reno\", opening = \"{opening}\" }}\n");
-        queue_max(&quick(&text, &more))
-    };
-    assert!(wide("initial-spreading") * 4 < wide("burst"));
 }
 
 #[test]
