@@ -40,7 +40,7 @@ pub(crate) fn resolve(
     let mut transfers = Vec::new();
     for (port, (name, written)) in (PORT_FIRST..).zip(&spec.transfers) {
         if spec.run.as_ref().is_none_or(|run| run.contains(name)) {
-            transfers.push(transfer(name, written, port, &edges, &nodes, document)?);
+            transfers.push((transfer(name, written, port, &edges, &nodes, document)?, written));
         }
     }
     let links = links(spec, document, &edges, &transfers, &orbits)?;
@@ -59,16 +59,14 @@ pub(crate) fn resolve(
         transfers: Vec::new(),
         traffic: traffic(spec, document)?,
     };
-    for transfer in &mut transfers {
+    for (transfer, written) in &mut transfers {
         transfer.limit = limit(&plan, transfer);
-    }
-    for transfer in &mut transfers {
-        let written = control(spec.transfers[&transfer.name].congestion.as_ref());
+        let written = control(written.congestion.as_ref());
         let path = KeyPath::of(["transfers", transfer.name.as_str(), "congestion"]);
         let leg = Leg { path, route: &transfer.route };
         transfer.tuning = congestion::resolve(&written, &leg, &plan, document)?;
     }
-    plan.transfers = transfers;
+    plan.transfers = transfers.into_iter().map(|(transfer, _)| transfer).collect();
     tune_traffic(spec, &edges, &mut plan, document)?;
     one_rate_per_leg(&plan, document)?;
     Ok(plan)
@@ -86,8 +84,12 @@ fn tune_traffic(
     document: &Document,
 ) -> Result<(), ConfigError> {
     let mut traffic = std::mem::take(&mut plan.traffic);
-    for flow in traffic.iter_mut().filter(|flow| flow.load.congestion().is_some()) {
-        let written = control(spec.traffic[&flow.name].congestion.as_ref());
+    // The plan has them in the order of the spec.
+    for (flow, written) in traffic.iter_mut().zip(spec.traffic.values()) {
+        if flow.load.congestion().is_none() {
+            continue;
+        }
+        let written = control(written.congestion.as_ref());
         let path = KeyPath::of(["traffic", flow.name.as_str(), "congestion"]);
         let route = route::path(edges, &flow.from, &flow.to).unwrap_or_default();
         let route = crossings(&route);
@@ -307,7 +309,7 @@ fn links(
     spec: &Spec,
     document: &Document,
     edges: &[Edge],
-    transfers: &[TransferPlan],
+    transfers: &[(TransferPlan, &TransferSpec)],
     orbits: &BTreeMap<String, OrbitPlan>,
 ) -> Result<Vec<PlannedLink>, ConfigError> {
     let mut rtt: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -316,7 +318,7 @@ fn links(
         let delays = crossings.iter().map(|crossing| delay_min(spec, crossing));
         delays.fold(Duration::ZERO, Duration::saturating_add)
     };
-    for transfer in transfers {
+    for (transfer, _) in transfers {
         let both = one_way(&transfer.route).saturating_add(one_way(&transfer.route_back));
         for crossing in transfer.route.iter().chain(&transfer.route_back) {
             let known = rtt.entry(&crossing.link).or_default();

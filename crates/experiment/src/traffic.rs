@@ -198,8 +198,8 @@ pub(crate) fn resolve(
             format!("it begins at {} and the run ends after {}", written.start, spec.duration);
         return Err(reader.fault(key, "it would end before it begins", Some(hint)));
     }
-    let name = written.congestion.as_ref().map_or(CONGESTION, |own| own.algorithm.as_str());
-    let congestion = || name.to_owned();
+    let algorithm = written.congestion.as_ref().map_or(CONGESTION, |own| own.algorithm.as_str());
+    let congestion = || algorithm.to_owned();
     let load = match written.kind {
         TrafficKind::Bulk => Load::Bulk {
             flows: reader.count("flows", written.flows)?,

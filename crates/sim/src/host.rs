@@ -544,11 +544,6 @@ pub(crate) fn host_settings(family: Family) -> Settings {
     }
 }
 
-/// Whether a sender under this law paces: as in the kernel, where a kernel has it.
-pub(crate) fn paces(congestion: Algorithm) -> bool {
-    congestion.paces() || !congestion.runs_in_kernel()
-}
-
 fn version(family: Family) -> usize {
     usize::from(family == Family::Ipv6)
 }

@@ -142,7 +142,8 @@ fn every_kind_of_traffic_runs_to_its_stop() {
     let record = checked(text, &["duration=20 s"]);
     let of = |name: &str| record.traffic.iter().find(|it| it.name == name).expect(name);
     assert_eq!((of("a").flows, of("a").complete), (2, 2));
-    assert!(of("a").goodput.mbit_per_s() > 8.0, "{:?}", of("a"));
+    // What is under way when it stops arrives later, and no faster than the link carries it.
+    assert!((8.0..19.4).contains(&of("a").goodput.mbit_per_s()), "{:?}", of("a"));
     assert!(of("b").complete > 10, "{:?}", of("b"));
     // 4 a second for 20 s: 80, give or take four deviations.
     assert!((45..=115).contains(&of("d").flows), "{:?}", of("d"));

@@ -51,7 +51,7 @@ impl Arrivals {
     }
 
     fn follow(&mut self, desk: &mut Desk<'_>, at: usize, step: Step) {
-        self.connections.count(step.arrived);
+        self.connections.count(desk.now(), step.arrived);
         if step.complete.is_some() {
             self.connections.end(desk, at, true);
         }

@@ -1,12 +1,13 @@
 //! The connections of cross traffic: many, short-lived, each forgotten when it is over.
 
 use super::Desk;
+use super::arrived::Arrived;
 use super::exchange::Exchange;
 use crate::host::Connect;
 use crate::packet::{End, FlowId};
 use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::TrafficPlan;
-use midhop_units::{Bytes, Duration, Instant, Rate};
+use midhop_units::{Duration, Instant};
 
 /// A connection and what its application knows of it.
 #[derive(Debug)]
@@ -24,14 +25,14 @@ pub(super) struct Connections<T> {
     flows: u64,
     complete: u64,
     took: Duration,
-    arrived: u64,
+    arrived: Arrived,
 }
 
 impl<T> Connections<T> {
     /// None yet.
     pub fn new() -> Self {
         let (slots, free) = (Vec::new(), Vec::new());
-        Self { slots, free, flows: 0, complete: 0, took: Duration::ZERO, arrived: 0 }
+        Self { slots, free, flows: 0, complete: 0, took: Duration::ZERO, arrived: Arrived::new() }
     }
 
     /// Opens one over which `sender` will send; gives its place.
@@ -60,9 +61,9 @@ impl<T> Connections<T> {
         self.slots.get_mut(at)?.as_mut()
     }
 
-    /// Counts payload that has arrived.
-    pub fn count(&mut self, arrived: u64) {
-        self.arrived += arrived;
+    /// Counts payload that arrives now.
+    pub fn count(&mut self, now: Instant, payload: u64) {
+        self.arrived.add(now, payload);
     }
 
     /// Ends a connection and forgets it; `complete` where it did all that it was to do.
@@ -79,15 +80,12 @@ impl<T> Connections<T> {
 
     /// What they all did by `end`.
     pub fn result(&self, plan: &TrafficPlan, end: Instant) -> TrafficResult {
-        let begin = Instant::START + plan.start;
-        let span = end.min(Instant::START + plan.stop).saturating_since(begin);
-        let bytes = Bytes::new(self.arrived);
         TrafficResult {
             name: plan.name.clone(),
             flows: self.flows,
             complete: self.complete,
-            bytes,
-            goodput: if span.is_zero() { Rate::ZERO } else { Rate::of(bytes, span) },
+            bytes: self.arrived.bytes(),
+            goodput: self.arrived.goodput(plan, end),
             packets_sent: 0,
             packets_received: 0,
             flow_time_mean: (self.complete > 0).then(|| self.took / self.complete),

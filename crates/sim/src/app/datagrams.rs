@@ -8,6 +8,7 @@
 //! Source: W. Willinger, M. Taqqu, R. Sherman, D. Wilson, "Self-similarity through high-variability",
 //! IEEE/ACM Transactions on Networking 5(1), 1997.
 
+use super::arrived::Arrived;
 use super::{App, Desk};
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, UDP_HEADER, Xcp};
 use crate::random::Random;
@@ -40,7 +41,7 @@ pub(crate) struct Datagrams {
     on_before: u64,
     sent: u64,
     received: u64,
-    payload: Bytes,
+    arrived: Arrived,
 }
 
 impl Datagrams {
@@ -64,7 +65,7 @@ impl Datagrams {
             on_before: 0,
             sent: 0,
             received: 0,
-            payload: Bytes::ZERO,
+            arrived: Arrived::new(),
             plan: plan.clone(),
         }
     }
@@ -141,20 +142,18 @@ impl App for Datagrams {
         }
     }
 
-    fn handle_datagram(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {
+    fn handle_datagram(&mut self, desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {
         self.received += 1;
-        self.payload += Bytes::new(self.payload_size());
+        self.arrived.add(desk.now(), self.payload_size());
     }
 
     fn traffic_result(&self, end: Instant) -> Option<TrafficResult> {
-        let begin = Instant::START + self.plan.start;
-        let span = end.min(Instant::START + self.plan.stop).saturating_since(begin);
         Some(TrafficResult {
             name: self.plan.name.clone(),
             flows: u64::from(self.flow.is_some()),
             complete: 0,
-            bytes: self.payload,
-            goodput: Rate::of(self.payload, span),
+            bytes: self.arrived.bytes(),
+            goodput: self.arrived.goodput(&self.plan, end),
             packets_sent: self.sent,
             packets_received: self.received,
             flow_time_mean: None,

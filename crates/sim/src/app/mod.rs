@@ -5,6 +5,7 @@
 //! before the bytes that say it have arrived.
 
 mod arrivals;
+mod arrived;
 mod bulk;
 mod connections;
 mod datagrams;

@@ -134,7 +134,7 @@ impl Web {
     }
 
     fn follow(&mut self, desk: &mut Desk<'_>, at: usize, step: Step) {
-        self.connections.count(step.arrived);
+        self.connections.count(desk.now(), step.arrived);
         if step.complete.is_none() {
             return;
         }

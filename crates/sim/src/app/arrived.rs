@@ -1,0 +1,39 @@
+//! What has arrived of cross traffic, and how fast.
+
+use midhop_experiment::traffic::TrafficPlan;
+use midhop_units::{Bytes, Instant, Rate};
+
+/// Payload that has arrived, and when the last of it did.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    bytes: Bytes,
+    last: Instant,
+}
+
+impl Arrived {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { bytes: Bytes::ZERO, last: Instant::START }
+    }
+
+    /// Counts payload that arrives now.
+    pub fn add(&mut self, now: Instant, payload: u64) {
+        if payload > 0 {
+            self.bytes += Bytes::new(payload);
+            self.last = now;
+        }
+    }
+
+    /// All of it.
+    pub const fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// How fast it arrived in a run that ends at `end`: over the time in which `plan` sends, and what
+    /// was still on its way then took longer.
+    pub fn goodput(&self, plan: &TrafficPlan, end: Instant) -> Rate {
+        let until = end.min(self.last.max(Instant::START + plan.stop));
+        let span = until.saturating_since(Instant::START + plan.start);
+        if span.is_zero() { Rate::ZERO } else { Rate::of(self.bytes, span) }
+    }
+}
