@@ -9,6 +9,8 @@ const SEEDS_MAX: u32 = 10_000;
 const NAMES_MAX: usize = 250;
 const FLOWS_MAX: u32 = 10_000;
 const OBJECTS_MAX: usize = 10_000;
+/// More than any run moves, and sums of it are numbers.
+pub(crate) const BYTES_MAX: Bytes = Bytes::new(1_000_000_000_000_000);
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
 /// Names that the kernel keeps for itself where interfaces are named.
 const INTERFACES_TAKEN: [&str; 5] = ["lo", "all", "default", ".", ".."];
@@ -244,9 +246,18 @@ impl Checker<'_> {
                 let path = path.join(empty.to_string());
                 return self.refuse(&path, "an object without a byte", None);
             }
+            if let Some(large) = objects.iter().position(|&size| size > BYTES_MAX) {
+                let message = format!("an object of {} is impossible", objects[large]);
+                let hint = format!("at most {BYTES_MAX}");
+                return self.refuse(&path.join(large.to_string()), message, hint);
+            }
         }
         if transfer.bytes == Some(Bytes::ZERO) {
             return self.refuse(&path.join("bytes"), "nothing would be sent", None);
+        }
+        if let Some(bytes) = transfer.bytes.filter(|bytes| *bytes > BYTES_MAX) {
+            let message = format!("a file of {bytes} is impossible");
+            return self.refuse(&path.join("bytes"), message, format!("at most {BYTES_MAX}"));
         }
         if transfer.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
             let message = "a transfer lasts longer than nothing";

@@ -71,7 +71,9 @@ impl Record {
                     "transfer {}: {} is more than the path can carry, {goodput}",
                     transfer.name, transfer.goodput
                 ));
-            } else if transfer.took.as_s_f64() * allowed < time.as_s_f64() {
+            } else if transfer.bytes > Bytes::ZERO
+                && transfer.took.as_s_f64() * allowed < time.as_s_f64()
+            {
                 faults.push(format!(
                     "transfer {}: {} is less time than the path can take, {time}",
                     transfer.name, transfer.took

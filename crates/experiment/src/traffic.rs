@@ -12,6 +12,7 @@
 //! [`TrafficPlan`]. What a kind takes no part in it refuses, so that nobody believes a key to act that
 //! does not.
 
+use crate::check::BYTES_MAX;
 use crate::congestion::{CongestionSpec, Tuning};
 use crate::limit::{Family, Opener};
 use crate::spec::Spec;
@@ -24,6 +25,8 @@ const CONGESTION: &str = "cubic";
 const PACKET: Bytes = Bytes::new(1500);
 /// Mean times on and off where none are given.
 const BURST: Duration = Duration::from_ms(500);
+/// Shorter than a packet on any link that such traffic matters to; and a run must come to an end.
+const BURST_MIN: Duration = Duration::from_us(10);
 /// The first port that cross traffic listens on; the next one takes the next.
 const PORT_FIRST: u16 = 9000;
 const FLOWS_MAX: u32 = 10_000;
@@ -313,9 +316,10 @@ impl Reader<'_> {
 
     fn time(&self, key: &str, written: Option<Duration>) -> Result<Duration, ConfigError> {
         let time = written.unwrap_or(BURST);
-        if time.is_zero() {
-            let hint = Some("for traffic without pauses use kind = \"constant\"".to_owned());
-            return Err(self.fault(key, "a mean of no time at all", hint));
+        if time < BURST_MIN {
+            let hint =
+                format!("{BURST_MIN} or more; for traffic without pauses use kind = \"constant\"");
+            return Err(self.fault(key, format!("a mean of {time} is too short"), Some(hint)));
         }
         Ok(time)
     }
@@ -350,6 +354,10 @@ impl Reader<'_> {
         match self.written.bytes {
             None => Err(self.missing("bytes", "\"100 kB\"")),
             Some(Bytes::ZERO) => Err(self.fault("bytes", "nothing would be sent", None)),
+            Some(bytes) if bytes > BYTES_MAX => {
+                let hint = Some(format!("at most {BYTES_MAX}"));
+                Err(self.fault("bytes", format!("{bytes} are impossible"), hint))
+            }
             Some(bytes) => Ok(bytes),
         }
     }

@@ -14,7 +14,8 @@
 //!
 //! # Invariants
 //! - The engine knows neither TCP nor satellites; TCP knows neither links nor events.
-//! - The same plan gives the same record, byte for byte, on every machine.
+//! - The same plan gives the same record, byte for byte, on every machine whose standard library
+//!   computes `exp` and `ln` alike: what is drawn normal or exponential depends on them.
 //! - Every packet that does not arrive is counted where it ended, with the cause.
 //! - No transfer is faster than its path allows: the record of one that is says so, and is not valid.
 

@@ -1,5 +1,7 @@
 //! Random numbers of applications: each has a stream of its own, so that one more of them changes
 //! nothing for the others.
+//!
+//! Powers and exponentials come from `libm`, which computes the same on every machine.
 
 use midhop_units::{Bytes, Duration, Seed};
 use rand::{Rng, SeedableRng};
@@ -33,7 +35,7 @@ impl Random {
 
     /// Pareto with mean 1: the smallest value is `(shape - 1) / shape`.
     pub fn pareto(&mut self, shape: f64) -> f64 {
-        (shape - 1.0) / shape * self.uniform().powf(-1.0 / shape)
+        (shape - 1.0) / shape * libm::pow(self.uniform(), -1.0 / shape)
     }
 
     /// Of mean 1: Pareto where there is a shape, else exponential.
@@ -49,16 +51,16 @@ impl Random {
         mean.scale(self.spread(shape))
     }
 
-    /// A size of this mean, at least one byte.
+    /// A size of this mean, at least one byte and at most 2^50.
     pub fn size(&mut self, mean: Bytes, shape: Option<f64>) -> u64 {
-        mean.scale(self.spread(shape)).get().max(1)
+        mean.scale(self.spread(shape)).get().clamp(1, 1 << 50)
     }
 
     /// Lognormal: the exponential of a normal variable. Drawn again until it lies between the bounds.
     pub fn lognormal(&mut self, mean: f64, deviation: f64, least: f64, most: f64) -> f64 {
         loop {
             let normal: f64 = StandardNormal.sample(&mut self.0);
-            let value = (mean + deviation * normal).exp();
+            let value = libm::exp(mean + deviation * normal);
             if (least..=most).contains(&value) {
                 return value;
             }
@@ -67,7 +69,7 @@ impl Random {
 
     /// Pareto with the smallest value `scale`, cut off at `most`.
     pub fn pareto_cut(&mut self, shape: f64, scale: f64, most: f64) -> f64 {
-        (scale * self.uniform().powf(-1.0 / shape)).min(most)
+        (scale * libm::pow(self.uniform(), -1.0 / shape)).min(most)
     }
 }
 

@@ -22,17 +22,26 @@ pub(crate) struct Samples<const N: usize> {
     /// Every so manieth sample is kept.
     stride: u32,
     skipped: u32,
+    /// The time of the last sample, kept or not.
+    seen: Instant,
 }
 
 impl<const N: usize> Default for Samples<N> {
     fn default() -> Self {
-        Self { rows: Vec::new(), stride: 1, skipped: 0 }
+        Self { rows: Vec::new(), stride: 1, skipped: 0, seen: Instant::NEVER }
     }
 }
 
 impl<const N: usize> Samples<N> {
-    /// Adds a sample; samples come at equal intervals.
+    /// Adds a sample; samples come at equal intervals. Of two of one time the later one counts.
     pub fn push(&mut self, now: Instant, row: [f64; N]) {
+        if self.seen == now {
+            if let Some((_, last)) = self.rows.last_mut().filter(|(at, _)| *at == now) {
+                *last = row;
+            }
+            return;
+        }
+        self.seen = now;
         self.skipped += 1;
         if self.skipped < self.stride {
             return;
@@ -195,6 +204,16 @@ mod tests {
         let series = arrivals.series("file", None).expect("sampled");
         assert!((1_000..SAMPLES_MAX).contains(&series.value.len()));
         assert!(series.value.iter().all(|value| (value - 0.1).abs() < 1e-9), "{:?}", series.value);
+    }
+
+    #[test]
+    fn of_two_samples_of_one_time_the_later_counts() {
+        let mut arrivals = Arrivals::default();
+        for (tick, total) in [(1, 12_500), (2, 12_500), (2, 25_000)] {
+            arrivals.push(at(tick), total);
+        }
+        let series = arrivals.series("file", None).expect("sampled");
+        assert_eq!((series.time_s, series.value), (vec![0.1, 0.2], vec![1.0, 1.0]));
     }
 
     #[test]

@@ -68,6 +68,14 @@ pub enum RunError {
         /// What is named and missing.
         what: String,
     },
+    /// Virtual time would stand still.
+    #[error("the way from {from} to {to} takes no time; give one of its links a delay or a rate")]
+    Timeless {
+        /// Where data comes from.
+        from: String,
+        /// Where it goes.
+        to: String,
+    },
     /// A trace could not be written.
     #[error("cannot write a trace: {0}")]
     Trace(#[from] io::Error),
@@ -176,6 +184,7 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
         }
     }
     let network = Network::new(nodes(plan, &ids), hops);
+    refuse_what_takes_no_time(plan, &ids, &network)?;
     let proxies = proxies(plan, &ids, &network)?;
     let hosts = Hosts::new(plan.seed);
     let mut simulation = Simulation::new(engine, network, &timers, hosts);
@@ -334,6 +343,29 @@ fn refuse_what_is_missing(plan: &Plan) -> Result<(), RunError> {
     for node in &plan.nodes {
         if !node.programs.is_empty() {
             return Err(RunError::Programs { node: node.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Between two nodes with nothing but unlimited links without delay, data would flow for ever at one
+/// moment.
+fn refuse_what_takes_no_time(
+    plan: &Plan,
+    ids: &Ids<'_>,
+    network: &Network,
+) -> Result<(), RunError> {
+    let takes_time = |hop: HopId| {
+        plan.links.get(hop.index() / 2).is_some_and(|link| {
+            let ways = [&link.down, &link.up];
+            ways.iter().any(|way| !way.delay_min().is_zero() || way.rate_max().is_some())
+        })
+    };
+    let transfers = plan.transfers.iter().map(|it| (&it.from, &it.to));
+    for (from, to) in transfers.chain(plan.traffic.iter().map(|it| (&it.from, &it.to))) {
+        let way = network.way(ids.node(from)?, ids.node(to)?);
+        if !way.is_empty() && !way.into_iter().any(takes_time) {
+            return Err(RunError::Timeless { from: from.clone(), to: to.clone() });
         }
     }
     Ok(())

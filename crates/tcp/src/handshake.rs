@@ -171,7 +171,7 @@ impl Endpoint {
             stamps
                 .map(|stamps| stamp(now).wrapping_sub(stamps.echo))
                 .filter(|&age| age as i32 >= 0)
-                .map(|age| Duration::from_ms(u64::from(age)))
+                .map(|age| Duration::from_ms(u64::from(age.max(1))))
         };
         if let Some(rtt) = rtt {
             self.sender.rtt.sample(now, rtt);

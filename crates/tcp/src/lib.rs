@@ -1,4 +1,4 @@
-//! A sans-IO TCP: the endpoint, and the agents that stand on its path.
+//! A sans-IO TCP: one end of a connection.
 //!
 //! An [`Endpoint`] takes segments and the time, and gives segments and the next moment it wants to be
 //! asked. It moves offsets and lengths, never bytes: a simulated segment costs no payload, and an

@@ -246,6 +246,7 @@ fn an_idle_sender_starts_over_where_it_is_told_to() {
         let before = pair.data(0).len();
         pair.to_write = [2_000_000, 0];
         pair.run_to(at(10_000));
+        assert_eq!(pair.read[1], 4_000_000, "the cap of the start goes as data arrives");
         let data = pair.data(0);
         let burst = data[before..].iter().filter(|(sent, ..)| *sent == data[before].0).count();
         if slow_start_after_idle {

@@ -121,8 +121,8 @@ impl Datagrams {
             self.on_before += (self.burst.1 - self.burst.0).as_ns();
             let begin = self.burst.1 + self.random.time(bursts.off, bursts.shape);
             self.begin_burst(begin);
-            if begin >= stop {
-                return desk.wake_at(Instant::NEVER);
+            if begin > now {
+                return desk.wake_at(if begin < stop { begin } else { Instant::NEVER });
             }
         }
     }

@@ -134,7 +134,7 @@ impl Exchange {
         if end == self.sender.other() {
             let behind_preamble = of_item.saturating_sub(item.preamble);
             let payload = behind_preamble.min(item.length.unwrap_or(u64::MAX));
-            step.arrived = payload - item.arrived;
+            step.arrived = payload.saturating_sub(item.arrived);
             if step.arrived > 0 {
                 item.first_byte.get_or_insert(now);
                 item.last_byte = Some(now);
@@ -194,7 +194,9 @@ impl Exchange {
     /// The time to send is over: what is written is all.
     pub fn finish(&mut self, hosts: &mut Hosts) {
         if let Some(item) = self.item.as_mut().filter(|item| item.length.is_none()) {
-            item.length = Some(hosts.write_no_more(self.flow, self.sender));
+            // A sender that has given up no longer knows what it wrote.
+            let written = hosts.write_no_more(self.flow, self.sender);
+            item.length = Some(written.max(item.arrived));
             hosts.write(self.flow, self.sender, END_MARK);
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct Flow {
     /// The far side has been dialled.
     dialled: bool,
     broken: bool,
+    /// It counts as one of the flows that the proxy may have.
+    live: bool,
     /// When it was last said that it wants to be looked at.
     pub due: Instant,
 }
@@ -73,6 +75,7 @@ impl Flow {
             pending: false,
             dialled: false,
             broken: false,
+            live: false,
             due: Instant::NEVER,
         }
     }
@@ -85,6 +88,8 @@ impl Flow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
+        self.live = true;
+        shared.counts.live += 1;
         match self.accept {
             Accept::Early => self.legs[CLIENT].endpoint.handle_segment(now, syn),
             Accept::AfterConnect => {
@@ -171,9 +176,16 @@ impl Flow {
                 break;
             }
         }
-        let closed = |leg: &Leg| leg.endpoint.state() == State::Closed;
-        let [client, server] = &self.legs;
-        if closed(client) && (closed(server) || !self.dialled) { Ended::Yes } else { Ended::No }
+        let in_each = |states: &[State]| {
+            let over = |leg: &Leg| states.contains(&leg.endpoint.state());
+            over(&self.legs[CLIENT]) && (over(&self.legs[SERVER]) || !self.dialled)
+        };
+        let ended = in_each(&[State::Closed]);
+        // The daemon's sockets are closed when its kernel waits for late segments.
+        if in_each(&[State::Closed, State::TimeWait]) {
+            self.leave_live(shared);
+        }
+        if ended { Ended::Yes } else { Ended::No }
     }
 
     fn on_event(
@@ -243,6 +255,12 @@ impl Flow {
         }
     }
 
+    fn leave_live(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.live) {
+            shared.counts.live -= 1;
+        }
+    }
+
     /// A segment that the leg at `side` sends, in the far end's name.
     fn packet(&self, side: usize, segment: Segment) -> Packet {
         Packet {
@@ -261,6 +279,7 @@ impl Flow {
     /// Gives back what it holds of what flows share, and leaves its figures: it is over.
     pub fn leave(&mut self, shared: &mut Shared) {
         self.leave_pending(shared);
+        self.leave_live(shared);
         for direction in &mut self.directions {
             direction.leave(shared);
         }

@@ -7,7 +7,7 @@ use midhop_experiment::limit::Family;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
 use midhop_tcp::{Endpoint, Settings};
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_units::{Bytes, Duration, Rate, Seed};
 
 /// The congestion control of a leg that names none: the kernel's default.
 const DEFAULT: Algorithm = Algorithm::Cubic;
@@ -98,7 +98,9 @@ impl Model {
             ..host
         };
         let mss = settings.segment_payload();
-        let control = midhop_congestion::Settings { mss, ..self.control.clone() };
+        // Flows that probe must not do so all at the same moment.
+        let seed = Seed(initial.into()).derive("congestion");
+        let control = midhop_congestion::Settings { mss, seed, ..self.control.clone() };
         let inner = build(self.algorithm, &control).expect("it was built once to see that it can");
         let control = Box::new(Bounded { inner, most: self.pacing });
         if dials {

@@ -9,7 +9,8 @@
 //! configured receive buffer half is offered, as the kernel does.
 //!
 //! Invariants: a flow is never reset for want of room: windows close. Whatever is taken from one leg
-//! goes to the other, in order, once; ends and resets are carried over after the bytes before them.
+//! goes to the other, in order, once. An end of stream is carried over after the bytes before it, a reset at
+//! once: what waited behind it is lost, as it is in a kernel's buffers.
 
 mod bounded;
 mod flow;
@@ -176,7 +177,6 @@ impl Proxy {
             self.flows.resize_with(at + 1, || None);
         }
         self.shared.counts.flows += 1;
-        self.shared.counts.live += 1;
         self.flows[at] = Some(Box::new(flow));
         self.with(packet.flow, |flow, shared| flow.open(now, segment, shared, actions));
     }
@@ -238,7 +238,6 @@ impl Proxy {
         if ended == Ended::Yes {
             flow.leave(&mut self.shared);
             self.flows[id.index()] = None;
-            self.shared.counts.live -= 1;
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use midhop_units::{Duration, Instant};
 
-use super::{Cause, Endpoint, stamp};
+use super::{Cause, Endpoint, Life, stamp};
 use crate::{
     ranges::Span,
     segment::{Ecn, Flags, Segment},
@@ -31,7 +31,10 @@ impl Endpoint {
             return;
         }
         if reset {
-            if start == nxt {
+            if start == nxt && matches!(self.life, Life::TimeWait(_)) {
+                // Both ends have all: whoever resets now has forgotten the connection already.
+                self.finish();
+            } else if start == nxt {
                 self.die(Cause::Peer);
             } else {
                 // RFC 5961 §3.2: who really means it answers the challenge.
@@ -117,8 +120,8 @@ impl Endpoint {
         blocks.sort_unstable_by_key(|block| block.map_or(u64::MAX, |span| span.start));
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps).and_then(|stamps| {
             let age = stamp(now).wrapping_sub(stamps.echo);
-            // A stamp from the future was never ours.
-            let age = (age as i32 >= 0).then(|| Duration::from_ms(u64::from(age)))?;
+            // A stamp from the future was never ours; less than a tick counts as one, as Linux has it.
+            let age = (age as i32 >= 0).then(|| Duration::from_ms(u64::from(age.max(1))))?;
             Some((stamps.echo, age))
         });
         self.sender.on_ack(

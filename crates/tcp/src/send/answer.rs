@@ -61,6 +61,7 @@ impl Sender {
         if advanced || delivery.bytes > 0 {
             self.expiries = 0;
         }
+        self.widen_restart(delivery.bytes);
         let rtt = self.measure(now, ack, &delivery);
         let newest = delivery.newest.map(|sent| (sent.sent_at, sent.rate));
         let sample = if delivery.bytes > 0 {

@@ -228,6 +228,13 @@ impl Sender {
         }
     }
 
+    /// What has arrived widens the cap that idle time has set, until the window is below it.
+    pub(super) fn widen_restart(&mut self, arrived: u64) {
+        let window = self.control.window().get();
+        let widened = self.restart.map(|cap| cap + arrived);
+        self.restart = widened.filter(|cap| *cap < window);
+    }
+
     /// Books a segment as sent.
     fn book(
         &mut self,

@@ -69,7 +69,8 @@ pub(crate) struct Sender {
     usage: Usage,
     /// What the window was before anything was sent. Unit: bytes.
     first_window: u64,
-    /// After idle time: no more than so much of the window, growing as data arrives. Unit: bytes.
+    /// After idle time: no more than so much of the window; it grows by what arrives, until it is no less
+    /// than the window. Unit: bytes.
     restart: Option<u64>,
     /// How often in a row the retransmission or persist timer has fired.
     pub expiries: u32,
