@@ -1,7 +1,7 @@
 //! `midhop compare`: two sets of records side by side, and which differences are real.
 
-use super::output;
 use super::report::read_all;
+use super::{arguments, output};
 use crate::failure::Failure;
 use anyhow::Context;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct Compare {
     #[arg(value_name = "B")]
     second: PathBuf,
     /// Confidence of the intervals around ratios
-    #[arg(long, value_name = "LEVEL", default_value_t = midhop_report::LEVEL)]
+    #[arg(long, value_name = "LEVEL", default_value_t = midhop_report::LEVEL, value_parser = arguments::confidence)]
     confidence: f64,
     /// Print JSON instead of the table
     #[arg(long)]
@@ -28,11 +28,6 @@ pub struct Compare {
 impl Compare {
     /// Reads both sides and prints the comparison.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            return Err(Failure::usage(format!("{} is no confidence", self.confidence))
-                .hint("more than 0 and less than 1, such as 0.95 or 0.98")
-                .into());
-        }
         if self.first.as_os_str() == "-" && self.second.as_os_str() == "-" {
             return Err(Failure::usage("standard input cannot be both sides")
                 .hint("name a file or a directory for one of them")

@@ -1,8 +1,9 @@
 //! `midhop demo`: the main job, with a table and a page at its end.
 
+use super::lab::check_daemon;
 use super::lab::session::{Isolated, Session};
-use super::lab::{check_daemon, runnable_plans};
-use super::records;
+use super::scenario::runnable_plans;
+use super::{arguments, records};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_bpf::{Parameters, resolve};
@@ -25,7 +26,7 @@ pub struct Demo {
     #[arg(long, value_name = "DIR", default_value = "results/demo")]
     out: PathBuf,
     /// Runs at a time; lateness tells whether the machine can
-    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = arguments::jobs)]
     jobs: usize,
     /// Change a key of the scenario or keep one case of an axis; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
@@ -51,7 +52,7 @@ impl Demo {
         }
         let directory = self.out.join("records");
         remove_old(&directory)?;
-        let session = Session { out: Some(directory), jobs: self.jobs.max(1), lateness: LATENESS };
+        let session = Session { out: Some(directory), jobs: self.jobs, lateness: LATENESS };
         let ran = session.run(&plans, inside)?;
         let code = ran.judge(&plans);
         let records: Vec<_> = ran.results.into_iter().flatten().collect();

@@ -12,9 +12,7 @@ pub mod session;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::plan::{Plan, PlannedLink, TransferPlan};
-use midhop_experiment::{PepFault, Scenario};
 use midhop_path::aqm::AqmPlan;
-use midhop_pep::config::{Config, ResolveError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -51,71 +49,6 @@ impl Lab {
             Action::List(command) => command.run(),
         }
     }
-}
-
-/// A scenario and what is changed in it.
-#[derive(Debug, clap::Args)]
-pub struct ScenarioArguments {
-    /// The scenario (TOML)
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Change a key (links.satellite.down.loss=0.01) or keep one case of an axis; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-}
-
-impl ScenarioArguments {
-    /// Reads the scenario and resolves it into the plans of all its runs.
-    pub fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
-        self.varied_plans(&[], more)
-    }
-
-    /// The same, with axes from the command line.
-    pub fn varied_plans(&self, vary: &[String], more: &[String]) -> anyhow::Result<Vec<Plan>> {
-        let name = self.file.display().to_string();
-        let text = std::fs::read_to_string(&self.file).map_err(|error| {
-            Failure::usage(format!("cannot read {name}: {error}"))
-                .hint("name a scenario file; `midhop lab list` shows those nearby")
-        })?;
-        let mut scenario = Scenario::parse(&name, &text).map_err(Failure::from)?;
-        for assignment in self.set.iter().chain(more) {
-            scenario.set(assignment).map_err(Failure::from)?;
-        }
-        for assignment in vary {
-            scenario.vary(assignment).map_err(Failure::from)?;
-        }
-        supply_files(&mut scenario, &self.file)?;
-        let plans = runnable_plans(&scenario)?;
-        if plans.is_empty() {
-            return Err(Failure::usage(format!("{name} gives nothing to run")).into());
-        }
-        Ok(plans)
-    }
-}
-
-/// Reads the files that a scenario names, which lie beside its own.
-pub fn supply_files(scenario: &mut Scenario, own: &Path) -> Result<(), Failure> {
-    let directory = own.parent().unwrap_or(Path::new("."));
-    for name in scenario.files()? {
-        let file = directory.join(&name);
-        let text = std::fs::read_to_string(&file).map_err(|error| {
-            Failure::usage(format!("cannot read {}: {error}", file.display()))
-                .hint(format!("{} names it; paths count from where the scenario is", own.display()))
-        })?;
-        scenario.supply(&name, text);
-    }
-    Ok(())
-}
-
-/// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.
-pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
-    let plans = scenario.plans().map_err(Failure::from)?;
-    let check = |config: Config| match config.resolve() {
-        Ok(_) => Ok(()),
-        Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
-    };
-    scenario.check_peps(check).map_err(Failure::from)?;
-    Ok(plans)
 }
 
 /// The name that a lab gets from its scenario's file.

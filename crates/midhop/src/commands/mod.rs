@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod arguments;
 pub mod compare;
 pub mod demo;
 pub mod lab;
@@ -9,6 +10,7 @@ mod output;
 mod records;
 pub mod report;
 pub mod reproduce;
+mod scenario;
 pub mod sim;
 
 use std::process::ExitCode;

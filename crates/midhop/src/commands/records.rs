@@ -1,8 +1,14 @@
-//! Records on standard output: as a table, or as JSON for the next program.
+//! Records: on standard output, as files, and what they say of how the runs went.
 
 use super::output;
+use crate::failure::{self, Failure};
 use anyhow::Context;
+use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Prints records, one JSON object a line, or as a table.
 pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
@@ -16,4 +22,88 @@ pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
         text = midhop_report::table(records).trim_end().to_owned() + "\n";
     }
     output::print(&text)
+}
+
+/// Makes a directory for records and tries it: better refused now than after an hour of runs.
+pub fn check_place(directory: &Path) -> anyhow::Result<()> {
+    let trial = directory.join(format!("trial-{}.new", std::process::id()));
+    let tried =
+        fs::create_dir_all(directory).and_then(|()| fs::write(&trial, "a record would go here\n"));
+    let _ = fs::remove_file(&trial);
+    tried.map_err(|error| {
+        Failure::usage(format!("no records can be written to {}", directory.display()))
+            .because(error)
+            .hint("give another directory with --out, or make room in this one")
+            .into()
+    })
+}
+
+/// Writes a record whole or not at all.
+pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
+    let path = directory.join(format!("{:04}.json", plan.number));
+    let draft = directory.join(format!("{:04}.json.new", plan.number));
+    let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
+    fs::write(&draft, text)
+        .and_then(|()| fs::rename(&draft, &path))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&draft);
+        })
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Says on standard error what went wrong, and gives the exit code.
+pub fn judge<E>(
+    plans: &[Plan],
+    results: &[Result<Record, E>],
+    is_interruption: impl Fn(&E) -> bool,
+) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    let (mut interrupted, mut failed) = (0, 0);
+    for (plan, result) in plans.iter().zip(results) {
+        match result {
+            Ok(record) => {
+                for fault in &record.validity.faults {
+                    eprintln!("invalid: {}: {fault}", plan.label());
+                    code = ExitCode::from(failure::RUN);
+                }
+            }
+            Err(error) if is_interruption(error) => interrupted += 1,
+            // What failed was told when it did.
+            Err(_) => failed += 1,
+        }
+    }
+    if failed > 0 {
+        eprintln!("error: {failed} of {} runs failed", plans.len());
+        code = ExitCode::from(failure::RUN);
+    }
+    if interrupted > 0 {
+        eprintln!("interrupted: {interrupted} of {} runs have no record", plans.len());
+        code = ExitCode::from(failure::RUN);
+    }
+    code
+}
+
+/// How many results could not be written. A full disk ends no run: what can be printed is.
+#[derive(Debug, Default)]
+pub struct Unwritten(AtomicUsize);
+
+impl Unwritten {
+    /// Tells of what was not written, and counts it.
+    pub fn note(&self, written: anyhow::Result<()>) {
+        if let Err(error) = written {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            eprintln!("error: {error:#}");
+        }
+    }
+
+    /// The exit code, which was `code` but for this.
+    pub fn judge(self, code: ExitCode) -> ExitCode {
+        match self.0.into_inner() {
+            0 => code,
+            count => {
+                eprintln!("error: {count} results were not written");
+                ExitCode::from(failure::RUN)
+            }
+        }
+    }
 }

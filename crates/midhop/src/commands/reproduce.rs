@@ -4,10 +4,10 @@
 
 mod shipped;
 
-use super::lab::runnable_plans;
-use super::lab::session::write_record;
-use super::output;
+use super::records::write_record;
+use super::scenario::runnable_plans;
 use super::sim::batch::{processors, run_all};
+use super::{arguments, output};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::record::Record;
@@ -45,7 +45,7 @@ pub struct Reproduce {
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
     /// Runs at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors())]
+    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
     jobs: usize,
     /// Keep each record in this directory, and take from there what an earlier call has finished
     #[arg(long, value_name = "DIR")]
@@ -70,11 +70,6 @@ impl Reproduce {
         if self.place == Place::Lab {
             return Err(Failure::usage("studies run in the simulator only, so far")
                 .hint("take --in sim, or give one of a study's scenarios to `midhop lab run`")
-                .into());
-        }
-        if self.jobs == 0 {
-            return Err(Failure::usage("no run at a time is none at all")
-                .hint("give --jobs at least 1")
                 .into());
         }
         let mut names: Vec<String> = Vec::new();

@@ -8,10 +8,9 @@ mod progress;
 mod run;
 mod sweep;
 
-use crate::failure::{self, Failure};
+use crate::failure::Failure;
 use midhop_experiment::Plan;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Arguments of `midhop sim`.
 #[derive(Debug, clap::Args)]
@@ -46,29 +45,4 @@ fn check_all(plans: &[Plan]) -> anyhow::Result<()> {
             .map_err(|error| Failure::usage(format!("{}: {error}", plan.label())))?;
     }
     Ok(())
-}
-
-/// How many results could not be written. A full disk ends no run: what can be printed is.
-#[derive(Debug, Default)]
-struct Unwritten(AtomicUsize);
-
-impl Unwritten {
-    /// Tells of what was not written, and counts it.
-    fn note(&self, written: anyhow::Result<()>) {
-        if let Err(error) = written {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            eprintln!("error: {error:#}");
-        }
-    }
-
-    /// The exit code, which was `code` but for this.
-    fn judge(self, code: ExitCode) -> ExitCode {
-        match self.0.into_inner() {
-            0 => code,
-            count => {
-                eprintln!("error: {count} results were not written");
-                ExitCode::from(failure::RUN)
-            }
-        }
-    }
 }

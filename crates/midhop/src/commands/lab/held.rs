@@ -1,7 +1,8 @@
 //! `midhop lab up`, `exec` and `down`: a lab that stays.
 
-use super::{ScenarioArguments, check_daemon, check_traffic, name_of};
+use super::{check_daemon, check_traffic, name_of};
 use crate::commands::output;
+use crate::commands::scenario::ScenarioArguments;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;

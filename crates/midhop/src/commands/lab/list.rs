@@ -1,7 +1,7 @@
 //! `midhop lab list`.
 
-use super::supply_files;
 use crate::commands::output;
+use crate::commands::scenario::supply_files;
 use crate::failure::Failure;
 use midhop_experiment::Scenario;
 use midhop_path::presets;

@@ -1,9 +1,10 @@
 //! `midhop lab run`.
 
 use super::session::{Isolated, Session};
-use super::{ScenarioArguments, check_daemon, check_traffic};
+use super::{check_daemon, check_traffic};
+use crate::commands::arguments;
 use crate::commands::records::print;
-use crate::failure::Failure;
+use crate::commands::scenario::ScenarioArguments;
 use midhop_testbed::runner::LATENESS;
 use midhop_units::Duration;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ pub struct Run {
     #[arg(long)]
     json: bool,
     /// Runs at a time; lateness tells whether the machine can
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = arguments::jobs)]
     jobs: usize,
     /// Run each cell with this many seeds, whatever the scenario says
     #[arg(long, value_name = "N")]
@@ -34,11 +35,6 @@ pub struct Run {
 impl Run {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.jobs == 0 {
-            return Err(Failure::usage("no run at a time is none at all")
-                .hint("give --jobs at least 1")
-                .into());
-        }
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.plans(&seeds)?;
         check_traffic(&plans)?;

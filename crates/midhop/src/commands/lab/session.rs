@@ -2,7 +2,8 @@
 
 use super::own_program;
 use super::progress::Progress;
-use crate::failure::{self, Failure};
+use crate::commands::records::{check_place, judge, write_record};
+use crate::failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
@@ -11,8 +12,7 @@ use midhop_testbed::runner::{Event, RunError, RunOptions, run_all};
 use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
 use midhop_units::Duration;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -93,63 +93,4 @@ impl Ran {
         eprintln!("error: {} of {} records were not written", self.unwritten, plans.len());
         ExitCode::from(failure::RUN)
     }
-}
-
-/// Makes a directory for records and tries it: better refused now than after an hour of runs.
-pub fn check_place(directory: &Path) -> anyhow::Result<()> {
-    let trial = directory.join(format!("trial-{}.new", std::process::id()));
-    let tried =
-        fs::create_dir_all(directory).and_then(|()| fs::write(&trial, "a record would go here\n"));
-    let _ = fs::remove_file(&trial);
-    tried.map_err(|error| {
-        Failure::usage(format!("no records can be written to {}", directory.display()))
-            .because(error)
-            .hint("give another directory with --out, or make room in this one")
-            .into()
-    })
-}
-
-/// Writes a record whole or not at all.
-pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
-    let path = directory.join(format!("{:04}.json", plan.number));
-    let draft = directory.join(format!("{:04}.json.new", plan.number));
-    let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
-    fs::write(&draft, text)
-        .and_then(|()| fs::rename(&draft, &path))
-        .inspect_err(|_| {
-            let _ = fs::remove_file(&draft);
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Says on standard error what went wrong, and gives the exit code.
-pub fn judge<E>(
-    plans: &[Plan],
-    results: &[Result<Record, E>],
-    is_interruption: impl Fn(&E) -> bool,
-) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
-    let (mut interrupted, mut failed) = (0, 0);
-    for (plan, result) in plans.iter().zip(results) {
-        match result {
-            Ok(record) => {
-                for fault in &record.validity.faults {
-                    eprintln!("invalid: {}: {fault}", plan.label());
-                    code = ExitCode::from(failure::RUN);
-                }
-            }
-            Err(error) if is_interruption(error) => interrupted += 1,
-            // What failed was told when it did.
-            Err(_) => failed += 1,
-        }
-    }
-    if failed > 0 {
-        eprintln!("error: {failed} of {} runs failed", plans.len());
-        code = ExitCode::from(failure::RUN);
-    }
-    if interrupted > 0 {
-        eprintln!("interrupted: {interrupted} of {} runs have no record", plans.len());
-        code = ExitCode::from(failure::RUN);
-    }
-    code
 }

@@ -1,11 +1,10 @@
 //! `midhop sim run`.
 
 use super::batch::{Watchers, processors, run_all};
-use super::{Unwritten, check_all};
-use crate::commands::lab::ScenarioArguments;
-use crate::commands::lab::session::{check_place, judge, write_record};
-use crate::commands::records::print;
-use crate::failure::Failure;
+use super::check_all;
+use crate::commands::arguments;
+use crate::commands::records::{Unwritten, check_place, judge, print, write_record};
+use crate::commands::scenario::ScenarioArguments;
 use anyhow::Context;
 use midhop_experiment::Plan;
 use midhop_sim::RunError;
@@ -31,7 +30,7 @@ pub struct Run {
     #[arg(long)]
     json: bool,
     /// Runs at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors())]
+    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
     jobs: usize,
     /// Run each cell with this many seeds, whatever the scenario says
     #[arg(long, value_name = "N")]
@@ -52,11 +51,6 @@ enum Trace {
 impl Run {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.jobs == 0 {
-            return Err(Failure::usage("no run at a time is none at all")
-                .hint("give --jobs at least 1")
-                .into());
-        }
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.plans(&seeds)?;
         check_all(&plans)?;

@@ -9,11 +9,10 @@
 //! is the one that would run and the same build of this program made it.
 
 use super::batch::{processors, run_all};
-use super::{Unwritten, check_all};
-use crate::commands::lab::ScenarioArguments;
-use crate::commands::lab::session::{check_place, judge};
-use crate::commands::records::print;
-use crate::failure::Failure;
+use super::check_all;
+use crate::commands::arguments;
+use crate::commands::records::{Unwritten, check_place, judge, print};
+use crate::commands::scenario::ScenarioArguments;
 use anyhow::Context;
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
@@ -49,13 +48,13 @@ pub struct Sweep {
     #[arg(long)]
     json: bool,
     /// Runs at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors())]
+    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
     jobs: usize,
     /// Run each cell with this many seeds, whatever the scenario says
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
     /// Confidence of the intervals around means
-    #[arg(long, value_name = "LEVEL", default_value_t = midhop_report::LEVEL)]
+    #[arg(long, value_name = "LEVEL", default_value_t = midhop_report::LEVEL, value_parser = arguments::confidence)]
     confidence: f64,
     /// Keep the curves over time in the records; without, a record holds only its figures
     #[arg(long)]
@@ -65,16 +64,6 @@ pub struct Sweep {
 impl Sweep {
     /// Runs what is missing. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.jobs == 0 {
-            return Err(Failure::usage("no run at a time is none at all")
-                .hint("give --jobs at least 1")
-                .into());
-        }
-        if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            return Err(Failure::usage(format!("{} is no confidence", self.confidence))
-                .hint("more than 0 and less than 1, such as 0.95 or 0.98")
-                .into());
-        }
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.varied_plans(&self.vary, &seeds)?;
         check_all(&plans)?;
