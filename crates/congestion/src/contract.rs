@@ -42,6 +42,10 @@ pub trait CongestionControl: fmt::Debug + Send {
     }
     /// How much may be in flight.
     fn window(&self) -> Bytes;
+    /// Whether it looks for the path's capacity from below, by slow start or what it has instead.
+    fn is_in_slow_start(&self) -> bool {
+        false
+    }
     /// Whether [`window`](Self::window) holds in recovery as it stands. If not, the transport spends the
     /// reduction over a round trip itself (RFC 9937).
     fn governs_recovery(&self) -> bool {
@@ -103,6 +107,10 @@ impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
 
     fn window(&self) -> Bytes {
         (**self).window()
+    }
+
+    fn is_in_slow_start(&self) -> bool {
+        (**self).is_in_slow_start()
     }
 
     fn governs_recovery(&self) -> bool {

@@ -238,6 +238,10 @@ impl CongestionControl for DVegas {
         }
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

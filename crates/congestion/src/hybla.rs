@@ -362,6 +362,10 @@ impl CongestionControl for Hybla {
         }
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

@@ -193,6 +193,10 @@ impl CongestionControl for HyblaLinux {
     /// The kernel's Hybla takes no notice of handovers.
     fn on_handover(&mut self, _handover: &Handover) {}
 
+    fn is_in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

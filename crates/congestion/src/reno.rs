@@ -113,6 +113,10 @@ impl CongestionControl for Reno {
     /// Reno takes no notice of handovers.
     fn on_handover(&mut self, _handover: &Handover) {}
 
+    fn is_in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

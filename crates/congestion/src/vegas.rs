@@ -211,6 +211,10 @@ impl CongestionControl for Vegas {
         self.begin_round(None);
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

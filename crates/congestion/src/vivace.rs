@@ -407,6 +407,10 @@ impl CongestionControl for Vivace {
         self.advance(restart.now);
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.stage == Stage::Starting
+    }
+
     fn window(&self) -> Bytes {
         if self.timed_out {
             return Bytes::new(4 * self.mss);

@@ -197,6 +197,10 @@ impl CongestionControl for Westwood {
         self.rtt_min_ms = handover.rtt.map(ms);
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

@@ -22,6 +22,7 @@ pub mod route;
 mod scenario;
 pub mod spec;
 pub mod study;
+pub mod tcp;
 pub mod traffic;
 pub mod vary;
 

@@ -4,6 +4,7 @@ use crate::congestion::Tuning;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
 use crate::record::LimitResult;
 use crate::spec::Connections;
+use crate::tcp::TcpPlan;
 use crate::traffic::TrafficPlan;
 use midhop_path::DirectionPlan;
 use midhop_path::orbit::OrbitPlan;
@@ -65,6 +66,9 @@ pub struct PlannedNode {
     pub pep: Option<String>,
     /// Commands, each for a shell, that run on it.
     pub programs: Vec<String>,
+    /// Its TCP.
+    #[serde(default, skip_serializing_if = "TcpPlan::is_default")]
+    pub tcp: TcpPlan,
     /// Its ends of links, in the order of the links' names.
     pub interfaces: Vec<Interface>,
     /// The ways to addresses that are on none of its links.

@@ -4,6 +4,7 @@ use crate::plan::Plan;
 use midhop_units::{Bytes, Duration, Rate, Seed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 /// The version of the shape below; raised when a field changes its meaning.
 pub const SCHEMA: u32 = 1;
@@ -217,6 +218,39 @@ pub struct FlowResult {
     pub congestion: String,
     /// What ended the flow early, if something did.
     pub error: Option<String>,
+    /// How long its sender was in which phase; none where nobody could see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseTimes>,
+}
+
+/// How long senders were in which phase of their congestion control, while data of theirs was on its
+/// way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PhaseTimes {
+    /// Looking for the path's capacity from below: slow start, or what an algorithm has instead.
+    pub slow_start: Duration,
+    /// Following the algorithm's law.
+    pub avoidance: Duration,
+    /// Repairing losses without a timeout (fast recovery), or reducing for a mark.
+    pub recovery: Duration,
+    /// After a retransmission timeout, until what was on its way then has arrived.
+    pub loss: Duration,
+}
+
+impl PhaseTimes {
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.slow_start + self.avoidance + self.recovery + self.loss
+    }
+}
+
+impl AddAssign for PhaseTimes {
+    fn add_assign(&mut self, other: Self) {
+        self.slow_start += other.slow_start;
+        self.avoidance += other.avoidance;
+        self.recovery += other.recovery;
+        self.loss += other.loss;
+    }
 }
 
 /// One object of a page.
@@ -253,12 +287,19 @@ pub struct LinkResult {
     pub bytes_out: u64,
     /// Packets that did not come out, by cause (`queue`, `loss`, `outage`, `aqm`, …).
     pub drops: BTreeMap<String, u64>,
+    /// Packets that AQM marked instead of dropping them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marks: u64,
     /// Largest queue seen.
     pub queue_bytes_max: u64,
     /// How late packets left the emulator; none in the simulator.
     pub lateness: Option<Lateness>,
     /// Processor time that emulating it cost; none in the simulator.
     pub cpu: Option<Duration>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A proxy's connections over one of its links, all together, as the proxy's kernel saw them.
@@ -278,6 +319,9 @@ pub struct LegResult {
     pub retransmissions: u64,
     /// Smallest round trip that a connection saw.
     pub rtt_min: Option<Duration>,
+    /// How long the proxy's senders were in which phase, all together; none where nobody could see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<PhaseTimes>,
 }
 
 impl LegResult {

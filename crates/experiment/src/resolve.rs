@@ -8,6 +8,7 @@ use crate::plan::{
 };
 use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
+use crate::tcp::{self, TcpPlan};
 use crate::traffic::{self, TrafficPlan};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::orbit::{Journeys, OrbitError, OrbitPlan};
@@ -36,7 +37,7 @@ pub(crate) fn resolve(
     let orbits = fly(&mut spec, document, journeys)?;
     let spec = &spec;
     let edges = edges(spec, document)?;
-    let nodes = nodes(spec, &edges);
+    let nodes = nodes(spec, &edges, document)?;
     let mut transfers = Vec::new();
     for (port, (name, written)) in (PORT_FIRST..).zip(&spec.transfers) {
         if spec.run.as_ref().is_none_or(|run| run.contains(name)) {
@@ -174,18 +175,22 @@ fn edges(spec: &Spec, document: &Document) -> Result<Vec<Edge>, ConfigError> {
         .collect()
 }
 
-fn nodes(spec: &Spec, edges: &[Edge]) -> Vec<PlannedNode> {
-    let mut nodes: Vec<PlannedNode> = spec
-        .nodes
-        .iter()
-        .map(|(name, node)| PlannedNode {
+fn nodes(
+    spec: &Spec,
+    edges: &[Edge],
+    document: &Document,
+) -> Result<Vec<PlannedNode>, ConfigError> {
+    let mut nodes = Vec::new();
+    for (name, node) in &spec.nodes {
+        nodes.push(PlannedNode {
             name: name.clone(),
             pep: node.pep.clone().filter(|pep| pep != NO_PEP),
             programs: node.programs.clone(),
+            tcp: tcp::resolve(name, node.tcp.as_ref(), spec.tcp.as_ref(), document)?,
             interfaces: interfaces(name, edges),
             routes: Vec::new(),
-        })
-        .collect();
+        });
+    }
     let interfaces: BTreeMap<String, Vec<Interface>> =
         nodes.iter().map(|node| (node.name.clone(), node.interfaces.clone())).collect();
     for (destination, addresses) in &interfaces {
@@ -209,7 +214,7 @@ fn nodes(spec: &Spec, edges: &[Edge]) -> Vec<PlannedNode> {
             }
         }
     }
-    nodes
+    Ok(nodes)
 }
 
 /// Link number n is the networks 10.(n/256).(n mod 256).0/24 and fd6d:6964:686f:n::/64, of which the
@@ -357,7 +362,7 @@ fn delay_min(spec: &Spec, crossing: &Crossing) -> Duration {
 }
 
 fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
-    let framing = Framing { mtu: MTU, family: transfer.family, timestamps: true };
+    let framing = framing(plan, transfer);
     let hops = |read: &dyn Fn(&DirectionPlan) -> (Option<Rate>, Loss)| -> Vec<(Hop, &Crossing)> {
         transfer
             .route
@@ -398,6 +403,32 @@ fn limit(plan: &Plan, transfer: &TransferPlan) -> Option<TransferLimit> {
         rtt: propagation(&transfer.route).saturating_add(propagation(&transfer.route_back)),
         framing,
     })
+}
+
+/// The most frugal framing of any connection that may carry a transfer: that between its ends, and
+/// those between the hosts with proxies on its way.
+fn framing(plan: &Plan, transfer: &TransferPlan) -> Framing {
+    let own = |name: &str| plan.node(name).map(|node| &node.tcp);
+    let behind = |crossing: &Crossing| {
+        let link = plan.link(&crossing.link)?;
+        let end = match crossing.direction {
+            Direction::Down => &link.between[0],
+            Direction::Up => &link.between[1],
+        };
+        plan.splits_after(crossing).then_some(end.as_str())
+    };
+    let linux = TcpPlan::default();
+    let ends = [transfer.from.as_str(), transfer.to.as_str()];
+    let inner = transfer.route.iter().filter_map(behind);
+    let mut hosts: Vec<&TcpPlan> =
+        [ends[0]].into_iter().chain(inner).chain([ends[1]]).filter_map(own).collect();
+    // A proxy may let the flow pass: then its two ends meet.
+    hosts.extend(own(ends[0]));
+    hosts
+        .windows(2)
+        .map(|pair| pair[0].framing(pair[1], transfer.family))
+        .max_by(|one, other| one.efficiency().total_cmp(&other.efficiency()))
+        .unwrap_or_else(|| linux.framing(&linux, transfer.family))
 }
 
 /// The loss that even a lucky run meets: that of each packet by itself, and that between bursts. A

@@ -34,6 +34,7 @@
 
 use crate::congestion::CongestionSpec;
 use crate::limit::{Family, Opener};
+use crate::tcp::TcpSpec;
 use crate::traffic::TrafficSpec;
 use midhop_path::LinkSpec;
 use midhop_units::{Bytes, Duration, Seed};
@@ -57,6 +58,8 @@ pub struct Spec {
     /// The first seed.
     #[serde(default = "first_seed")]
     pub seed: Seed,
+    /// The TCP of all hosts, as far as they have no own. Default: that of Linux.
+    pub tcp: Option<TcpSpec>,
     /// The hosts, by name.
     pub nodes: BTreeMap<String, NodeSpec>,
     /// The links, by name; the name is also that of the interface on both of its nodes.
@@ -84,6 +87,8 @@ pub struct NodeSpec {
     /// Commands, each for a shell, that run here from before the first transfer till after the last.
     #[serde(default)]
     pub programs: Vec<String>,
+    /// What is different in its TCP.
+    pub tcp: Option<TcpSpec>,
 }
 
 /// Something to send. Exactly one of `objects`, `bytes` and `seconds` says how much.

@@ -24,7 +24,8 @@ impl Default for CodelPlan {
 
 /// CoDel at work: it looks at each packet that leaves the queue.
 ///
-/// Source: RFC 8289 §5; differs: nothing is marked, since a link does not look into packets.
+/// Source: RFC 8289 §5; a packet whose ends take marks is marked instead of dropped, as Linux has it
+/// (`include/net/codel_impl.h`).
 #[derive(Debug, Clone)]
 pub(crate) struct Codel {
     plan: CodelPlan,
@@ -52,19 +53,25 @@ impl Codel {
         }
     }
 
-    /// Takes the next packet to send from `queue`, and tells `drop` of those it drops instead.
+    /// Takes the next packet to send from `queue`. Those it would drop it offers to `mark`, which says
+    /// whether they could be marked, and else tells `drop` of them.
     pub(crate) fn take<P>(
         &mut self,
         now: Instant,
         queue: &mut Fifo<P>,
+        mut mark: impl FnMut(&mut P) -> bool,
         mut drop: impl FnMut(Waiting<P>),
     ) -> Option<Waiting<P>> {
         let (mut head, mut may_drop) = self.look(now, queue);
         if self.dropping {
             self.dropping &= may_drop;
             while self.dropping && now >= self.drop_next {
-                head.into_iter().for_each(&mut drop);
                 self.count = self.count.saturating_add(1);
+                if head.as_mut().is_some_and(|head| mark(&mut head.packet)) {
+                    self.drop_next = self.next_after(self.drop_next);
+                    break;
+                }
+                head.into_iter().for_each(&mut drop);
                 (head, may_drop) = self.look(now, queue);
                 if may_drop {
                     self.drop_next = self.next_after(self.drop_next);
@@ -73,8 +80,10 @@ impl Codel {
                 }
             }
         } else if may_drop {
-            head.into_iter().for_each(&mut drop);
-            (head, _) = self.look(now, queue);
+            if !head.as_mut().is_some_and(|head| mark(&mut head.packet)) {
+                head.into_iter().for_each(&mut drop);
+                (head, _) = self.look(now, queue);
+            }
             self.dropping = true;
             // Where it dropped a short while ago, it goes on at about the rate that worked.
             let learnt = self.count.saturating_sub(self.count_at_entry);
@@ -125,7 +134,7 @@ mod tests {
                 let since = at_ms(now - wait_ms);
                 queue.push(Waiting { packet: (), size: Bytes::new(1500), since });
             }
-            assert!(codel.take(at_ms(now), &mut queue, |_| drops.push(now)).is_some());
+            assert!(codel.take(at_ms(now), &mut queue, |()| false, |_| drops.push(now)).is_some());
         }
         drops
     }
@@ -147,13 +156,42 @@ mod tests {
     }
 
     #[test]
+    fn what_can_be_marked_is_marked_when_it_would_be_dropped() {
+        let mut dropping = Codel::new(CodelPlan::default());
+        let mut marking = dropping.clone();
+        let drops = drops(&mut dropping, 1000, 2000, 20);
+        let mut marks = Vec::new();
+        for now in 1000..2000 {
+            let mut queue = Fifo::new();
+            for number in 0..10 {
+                let since = at_ms(now - 20);
+                queue.push(Waiting { packet: number, size: Bytes::new(1500), since });
+            }
+            let mark = |number: &mut i32| {
+                *number = -1;
+                marks.push(now);
+                true
+            };
+            let taken = marking.take(at_ms(now), &mut queue, mark, |_| panic!("dropped"));
+            let marked = marks.last() == Some(&now);
+            assert_eq!(taken.map(|taken| taken.packet), Some(if marked { -1 } else { 0 }));
+        }
+        assert_eq!(marks, drops);
+    }
+
+    #[test]
     fn short_waits_and_short_queues_are_left_alone() {
         let mut codel = Codel::new(CodelPlan::default());
         assert!(drops(&mut codel, 1000, 3000, 4).is_empty());
         for now in 3000..5000 {
             let mut queue = Fifo::new();
             queue.push(Waiting { packet: (), size: Bytes::new(1500), since: at_ms(now - 500) });
-            let taken = codel.take(at_ms(now), &mut queue, |_| panic!("dropped the only packet"));
+            let taken = codel.take(
+                at_ms(now),
+                &mut queue,
+                |()| false,
+                |_| panic!("dropped the only packet"),
+            );
             assert!(taken.is_some());
         }
     }

@@ -60,6 +60,9 @@ pub struct Counters {
     pub duplicates: u64,
     /// Packets dropped, by [`Cause`] in the order of [`Cause::ALL`].
     drops: [u64; 6],
+    /// Packets that AQM marked instead of dropping them.
+    #[serde(default)]
+    pub marks: u64,
     /// The most that ever waited.
     pub queue_bytes_max: Bytes,
     /// The most packets that ever waited.

@@ -76,6 +76,7 @@ pub struct Link<P> {
     now: Instant,
     /// What was dropped and not yet asked for; `None` where nobody asks.
     dropped: Option<VecDeque<Dropped<P>>>,
+    mark: fn(&mut P) -> bool,
     delay_min: Duration,
 }
 
@@ -103,6 +104,7 @@ impl<P: Clone> Link<P> {
             counters: Counters::default(),
             now: start,
             dropped: None,
+            mark: |_| false,
             delay_min: plan.delay_min(),
         }
     }
@@ -111,6 +113,14 @@ impl<P: Clone> Link<P> {
     #[must_use]
     pub fn keeping_dropped(mut self) -> Self {
         self.dropped = Some(VecDeque::new());
+        self
+    }
+
+    /// The same link, whose AQM marks packets instead of dropping them (RFC 3168) where `mark` can: it
+    /// says whether both ends of the packet's connection take marks, and if so marks it.
+    #[must_use]
+    pub fn marking(mut self, mark: fn(&mut P) -> bool) -> Self {
+        self.mark = mark;
         self
     }
 
@@ -128,7 +138,8 @@ impl<P: Clone> Link<P> {
             self.handle_timeout(now);
             return;
         }
-        match self.queue.enter(waiting) {
+        let (mark, marks) = (self.mark, &mut self.counters.marks);
+        match self.queue.enter(waiting, |packet| counted(mark, marks, packet)) {
             Ok(()) => {
                 let counters = &mut self.counters;
                 counters.queue_bytes_max = counters.queue_bytes_max.max(self.queue.bytes());
@@ -159,10 +170,14 @@ impl<P: Clone> Link<P> {
                     self.counters.duplicates += u64::from(twice);
                 }
             }
+            let (mark, mut marks) = (self.mark, self.counters.marks);
             let (counters, dropped) = (&mut self.counters, &mut self.dropped);
-            let next = self.queue.take(sent.finished, |waiting| {
-                drop_packet(counters, dropped, waiting, Cause::Aqm);
-            });
+            let next = self.queue.take(
+                sent.finished,
+                |packet| counted(mark, &mut marks, packet),
+                |waiting| drop_packet(counters, dropped, waiting, Cause::Aqm),
+            );
+            self.counters.marks = marks;
             if let Some(next) = next {
                 self.sender.begin(sent.finished, next, self.queue.bytes());
             }
@@ -238,6 +253,13 @@ impl<P: Clone> Link<P> {
         self.sender.check_invariants();
         self.flight.check_invariants();
     }
+}
+
+/// Marks a packet, if it can be, and counts it.
+fn counted<P>(mark: fn(&mut P) -> bool, marks: &mut u64, packet: &mut P) -> bool {
+    let marked = mark(packet);
+    *marks += u64::from(marked);
+    marked
 }
 
 /// Books a drop, and keeps the packet where somebody will ask for it.

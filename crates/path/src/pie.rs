@@ -34,6 +34,8 @@ const SPARED: Bytes = Bytes::new(2 * 1500);
 const ALARMING: Duration = Duration::from_ms(250);
 /// More updates than this are never made at once.
 const ROUNDS_MAX: u64 = 100_000;
+/// Above this probability what could be marked is dropped all the same (§5.1).
+const MARKED_MAX: f64 = 0.1;
 /// Below this probability nothing is ever dropped: it is as good as zero.
 const NEGLIGIBLE: f64 = 1e-9;
 
@@ -41,7 +43,8 @@ const NEGLIGIBLE: f64 = 1e-9;
 ///
 /// Source: RFC 8033 §4, §5.4 (drops spread evenly) and §5.5 (bounded steps); differs: the waiting time
 /// is read from the packet at the head, much as Linux reads it from timestamps, instead of being
-/// reckoned from the departure rate; it is always active; nothing is marked.
+/// reckoned from the departure rate; it is always active. What can be marked
+/// is marked instead of dropped up to a probability of a tenth (§5.1).
 #[derive(Debug, Clone)]
 pub(crate) struct Pie {
     plan: PiePlan,
@@ -84,6 +87,11 @@ impl Pie {
             self.update(wait);
             self.next_update = self.next_update + self.plan.update;
         }
+    }
+
+    /// Whether what is turned away may come in with a mark instead.
+    pub(crate) fn may_mark(&self) -> bool {
+        self.probability <= MARKED_MAX
     }
 
     /// Whether a packet that wants to enter is turned away.

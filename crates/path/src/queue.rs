@@ -238,7 +238,12 @@ impl<P> Queue<P> {
     }
 
     /// Lets a packet in, or gives it back and says why.
-    pub(crate) fn enter(&mut self, waiting: Waiting<P>) -> Result<(), (Waiting<P>, Cause)> {
+    /// AQM offers to `mark` what it would refuse, and that comes in where it could be marked.
+    pub(crate) fn enter(
+        &mut self,
+        mut waiting: Waiting<P>,
+        mark: impl FnOnce(&mut P) -> bool,
+    ) -> Result<(), (Waiting<P>, Cause)> {
         let fits = match self.limit {
             QueueLimit::Bytes(limit) => self.fifo.bytes.saturating_add(waiting.size) <= limit,
             QueueLimit::Packets(limit) => (self.fifo.packets.len() as u64) < limit,
@@ -248,7 +253,7 @@ impl<P> Queue<P> {
         }
         if let Aqm::Pie(pie) = &mut self.aqm {
             pie.catch_up(waiting.since, self.fifo.packets.front().map(|head| head.since));
-            if pie.refuses(self.fifo.bytes) {
+            if pie.refuses(self.fifo.bytes) && !(pie.may_mark() && mark(&mut waiting.packet)) {
                 return Err((waiting, Cause::Aqm));
             }
         }
@@ -256,15 +261,17 @@ impl<P> Queue<P> {
         Ok(())
     }
 
-    /// Takes the next packet to send, and tells `drop` of those that AQM drops instead.
+    /// Takes the next packet to send. AQM offers to `mark` what it would drop, and tells `drop` of what
+    /// could not be marked.
     pub(crate) fn take(
         &mut self,
         now: Instant,
+        mark: impl FnMut(&mut P) -> bool,
         drop: impl FnMut(Waiting<P>),
     ) -> Option<Waiting<P>> {
         match &mut self.aqm {
             Aqm::None => self.fifo.pop(),
-            Aqm::Codel(codel) => codel.take(now, &mut self.fifo, drop),
+            Aqm::Codel(codel) => codel.take(now, &mut self.fifo, mark, drop),
             Aqm::Pie(pie) => {
                 pie.catch_up(now, self.fifo.packets.front().map(|head| head.since));
                 self.fifo.pop()

@@ -64,8 +64,8 @@ pub trait Agent: std::fmt::Debug {
         Vec::new()
     }
 
-    /// What a proxy's own connections did, by link.
-    fn legs(&self) -> Vec<LegResult> {
+    /// What a proxy's own connections did by `now`, by link.
+    fn legs(&self, _now: Instant) -> Vec<LegResult> {
         Vec::new()
     }
 }

@@ -38,7 +38,14 @@ pub struct Hop {
 impl Hop {
     /// A hop to `to` over `link`, which wakes `timer`.
     pub fn new(name: String, way: Direction, to: NodeId, link: Link<Handle>, timer: Timer) -> Self {
-        Self { name, way, to, link: link.keeping_dropped(), timer, router: None }
+        Self {
+            name,
+            way,
+            to,
+            link: link.keeping_dropped().marking(Handle::mark),
+            timer,
+            router: None,
+        }
     }
 
     /// The same hop, with a router before its queue that answers XCP's senders.

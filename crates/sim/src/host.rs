@@ -13,22 +13,18 @@ use crate::engine::{Engine, Timer};
 use crate::network::Network;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::random::Random;
+use crate::stack;
 use crate::watch::Glance;
 use midhop_congestion::{build, xcp};
 use midhop_experiment::limit::Family;
-use midhop_tcp::{Autotuning, Cause, Endpoint, Event, Flags, Segment, Settings, State, refusal};
-use midhop_units::{Bytes, Instant, Seed};
+use midhop_experiment::record::PhaseTimes;
+use midhop_experiment::tcp::TcpPlan;
+use midhop_tcp::{Cause, Endpoint, Event, Flags, Segment, Settings, State, refusal};
+use midhop_units::{Instant, Seed};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest payload of a segment without options, by [`Family`]: an MTU of 1500 without headers.
-const MSS: [u16; 2] = [1460, 1440];
-/// What the receiver offers at most: half of the largest buffer (`tcp_rmem`) that the testbed gives,
-/// as the kernel keeps half for its own books.
-const RECEIVE_BUFFER: Bytes = Bytes::new(64 << 20);
-/// What the receiver offers first: half of the default buffer of Linux.
-const RECEIVE_BUFFER_FIRST: Bytes = Bytes::new(65_536);
 /// How many windows of data the kernel's send buffer holds: it is sized for two windows of segments,
 /// each reckoned at more than twice its payload (net/ipv4/tcp_input.c, tcp_sndbuf_expand).
 const WINDOWS_BUFFERED: u64 = 6;
@@ -126,11 +122,13 @@ pub(crate) struct Hosts {
     told: VecDeque<(FlowId, End, Told)>,
     timers: Vec<Option<u32>>,
     random: Random,
+    /// The TCP of each node, by its number; Linux' where there is none.
+    stacks: Vec<TcpPlan>,
 }
 
 impl Hosts {
-    /// No connections yet.
-    pub fn new(seed: Seed) -> Self {
+    /// No connections yet; the TCP of each node, by its number.
+    pub fn new(seed: Seed, stacks: Vec<TcpPlan>) -> Self {
         Self {
             sockets: Vec::new(),
             free: Vec::new(),
@@ -139,6 +137,7 @@ impl Hosts {
             told: VecDeque::new(),
             timers: Vec::new(),
             random: Random::new(seed, "initial-sequence-numbers"),
+            stacks,
         }
     }
 
@@ -244,6 +243,12 @@ impl Hosts {
     pub fn glance(&self, flow: FlowId, end: End) -> Option<Glance> {
         let at = self.flows[flow.index()].sockets[end.index()]?;
         Some(self.sockets[at as usize].as_ref()?.glance())
+    }
+
+    /// How long one end of a connection was in which phase by `now`; none once it is gone.
+    pub fn phases(&self, now: Instant, flow: FlowId, end: End) -> Option<PhaseTimes> {
+        let at = self.flows[flow.index()].sockets[end.index()]?;
+        Some(stack::phases(&self.sockets[at as usize].as_ref()?.endpoint, now))
     }
 
     // What the network and the clock do.
@@ -389,7 +394,11 @@ impl Hosts {
     fn open(&mut self, engine: &mut Engine, id: FlowId, end: End) -> u32 {
         let flow = &self.flows[id.index()];
         let control = flow.congestion.as_ref().expect("a datagram opens nothing");
-        let settings = settings(flow, control);
+        let node = flow.nodes[end.index()];
+        let settings = Settings {
+            pacing: control.paces(),
+            ..stack::settings(&self.stacks[node.index()], flow.family)
+        };
         let initial = self.random.word();
         let controls = midhop_congestion::Settings {
             mss: settings.segment_payload(),
@@ -455,11 +464,12 @@ impl Socket {
     fn glance(&self) -> Glance {
         let endpoint = &self.endpoint;
         Glance {
+            phase: endpoint.phase(),
             cwnd: endpoint.window(),
             rtt: endpoint.smoothed_rtt(),
             rtt_min: endpoint.minimum_rtt(),
             retransmissions: endpoint.counters().retransmissions,
-            delivery_rate: None,
+            delivery_rate: endpoint.delivery_rate(),
             in_flight: endpoint.in_flight(),
             pacing_rate: endpoint.pacing_rate(),
         }
@@ -522,25 +532,6 @@ fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
         size: IP_HEADER[version(of.family)] + segment.size(),
         xcp: Xcp::default(),
         body: Body::Segment(segment),
-    }
-}
-
-/// What an endpoint of a flow is made with: what a host of the testbed has.
-fn settings(flow: &Flow, control: &Control) -> Settings {
-    Settings { pacing: control.paces(), ..host_settings(flow.family) }
-}
-
-/// The TCP of a host of the testbed.
-pub(crate) fn host_settings(family: Family) -> Settings {
-    Settings {
-        mss: MSS[version(family)],
-        receive_buffer: RECEIVE_BUFFER,
-        receive_autotuning: Some(Autotuning { initial: RECEIVE_BUFFER_FIRST }),
-        // What is written at once is there at once: there are no bytes to be kept anywhere.
-        send_buffer: Bytes::MAX,
-        nagle: false,
-        slow_start_after_idle: false,
-        ..Settings::default()
     }
 }
 

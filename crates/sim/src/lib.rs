@@ -25,6 +25,7 @@ mod host;
 mod random;
 mod recorder;
 mod simulation;
+mod stack;
 
 pub mod agent;
 pub mod engine;

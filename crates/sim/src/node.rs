@@ -5,6 +5,7 @@ use crate::engine::Timer;
 use crate::hop::HopId;
 use crate::packet::NodeId;
 use midhop_experiment::record::LegResult;
+use midhop_units::Instant;
 use std::collections::BTreeMap;
 
 /// A node.
@@ -49,8 +50,8 @@ impl Node {
     }
 
     /// What the connections of a proxy here did.
-    pub fn legs(&self) -> Vec<LegResult> {
-        self.agent.as_ref().map(|(agent, _)| agent.legs()).unwrap_or_default()
+    pub fn legs(&self, now: Instant) -> Vec<LegResult> {
+        self.agent.as_ref().map(|(agent, _)| agent.legs(now)).unwrap_or_default()
     }
 
     /// Packets that ended here without being for anybody, by cause.

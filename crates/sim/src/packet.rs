@@ -6,7 +6,7 @@
 
 use midhop_congestion::xcp;
 use midhop_experiment::limit::Family;
-use midhop_tcp::Segment;
+use midhop_tcp::{Ecn, Segment};
 use midhop_units::{Bytes, Duration};
 
 /// The IPv4 and IPv6 headers. Unit: bytes.
@@ -95,6 +95,23 @@ pub struct Packet {
     pub body: Body,
 }
 
+impl Packet {
+    /// What its IP header says of congestion.
+    pub const fn ecn(&self) -> Ecn {
+        match &self.body {
+            Body::Segment(segment) => segment.ecn,
+            Body::Datagram(_) => Ecn::NotCapable,
+        }
+    }
+
+    /// Says in its IP header that it has met congestion.
+    fn mark(&mut self) {
+        if let Body::Segment(segment) = &mut self.body {
+            segment.ecn = Ecn::Congested;
+        }
+    }
+}
+
 /// What a packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
@@ -151,6 +168,7 @@ impl Xcp {
 pub struct Handle {
     slot: u32,
     destination: NodeId,
+    ecn: Ecn,
 }
 
 /// In a handle: it is a copy.
@@ -163,6 +181,15 @@ impl Clone for Handle {
 }
 
 impl Handle {
+    /// Marks the packet as having met congestion, if its ends take marks; whether they do.
+    pub fn mark(&mut self) -> bool {
+        let takes = self.ecn != Ecn::NotCapable;
+        if takes {
+            self.ecn = Ecn::Congested;
+        }
+        takes
+    }
+
     /// The node to which the packet goes.
     pub const fn destination(&self) -> NodeId {
         self.destination
@@ -183,14 +210,15 @@ impl Packets {
     /// When two thousand million are under way already.
     pub fn insert(&mut self, packet: Packet) -> Handle {
         let destination = packet.destination;
+        let ecn = packet.ecn();
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = Some(packet);
-            return Handle { slot, destination };
+            return Handle { slot, destination, ecn };
         }
         let slot = self.slots.len() as u32;
         assert!(slot < COPY, "too many packets under way");
         self.slots.push(Some(packet));
-        Handle { slot, destination }
+        Handle { slot, destination, ecn }
     }
 
     /// Gives a packet out for good.
@@ -206,8 +234,12 @@ impl Packets {
         slot.take().expect("a packet is taken once")
     }
 
-    /// A handle that owns its slot: a copy gets a slot of its own.
+    /// A handle that owns its slot: a copy gets a slot of its own. What the way has written onto the
+    /// handle is now in the packet.
     pub fn own(&mut self, handle: Handle) -> Handle {
+        if handle.ecn == Ecn::Congested {
+            self.slots[(handle.slot & !COPY) as usize].iter_mut().for_each(Packet::mark);
+        }
         if handle.slot & COPY == 0 {
             return handle;
         }

@@ -186,7 +186,8 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     let network = Network::new(nodes(plan, &ids), hops);
     refuse_what_takes_no_time(plan, &ids, &network)?;
     let proxies = proxies(plan, &ids, &network)?;
-    let hosts = Hosts::new(plan.seed);
+    let stacks = plan.nodes.iter().map(|node| node.tcp.clone()).collect();
+    let hosts = Hosts::new(plan.seed, stacks);
     let mut simulation = Simulation::new(engine, network, &timers, hosts);
     for (node, proxy) in proxies {
         simulation.place(node, Box::new(proxy));
@@ -234,7 +235,8 @@ fn proxies(
                 own.map_or([NOWHERE, NOWHERE], |own| [own.ipv4.into(), own.ipv6.into()]);
             Place { addresses, link: way.first().map(link) }
         });
-        let proxy = Proxy::new(at, &node.name, table, places.collect(), plan.seed);
+        let proxy = Proxy::new(at, &node.name, table, places.collect(), plan.seed)
+            .map(|proxy| proxy.with_tcp(node.tcp.clone()));
         proxies.push((
             at,
             proxy.map_err(|why| RunError::Pep {
@@ -402,7 +404,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         validity: Validity::default(),
         transfers,
         links: simulation.network.hops().iter().map(link_result).collect(),
-        legs: simulation.network.nodes().iter().flat_map(Node::legs).collect(),
+        legs: simulation.network.nodes().iter().flat_map(|node| node.legs(now)).collect(),
         traffic,
         nodes: simulation.network.nodes().iter().filter_map(node_result).collect(),
         series,
@@ -425,6 +427,7 @@ fn link_result(hop: &Hop) -> LinkResult {
             .filter(|(_, count)| *count > 0)
             .map(|(cause, count)| (cause.to_owned(), count))
             .collect(),
+        marks: counters.marks,
         queue_bytes_max: counters.queue_bytes_max.get(),
         lateness: None,
         cpu: None,

@@ -11,6 +11,7 @@ pub use pcapng::Captures;
 
 use crate::hop::Hop;
 use crate::packet::{End, FlowId, Packet};
+use midhop_tcp::SenderPhase;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::io;
 
@@ -28,6 +29,8 @@ pub enum Sight {
 /// How a sender stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Glance {
+    /// What it is doing about its window; none while nothing is on its way.
+    pub phase: Option<SenderPhase>,
     /// How much may be in flight.
     pub cwnd: Bytes,
     /// The smoothed round trip.

@@ -26,5 +26,5 @@ pub mod wire;
 pub use endpoint::{Cause, Endpoint, Event, Placement, State, refusal};
 pub use invariants::Broken;
 pub use segment::{Ecn, Flags, SackBlock, SackBlocks, Segment, SynOptions, Timestamps};
-pub use send::Counters;
+pub use send::{Counters, PhaseTimes, SenderPhase};
 pub use settings::{Autotuning, DelayedAck, LossDetection, RtoRule, Settings};

@@ -9,8 +9,10 @@
 
 mod network;
 mod proxy;
+mod stack;
 mod visit;
 
 pub use network::{LabError, Network, NetworkReport};
 pub use proxy::{Proxy, ProxyError, find_daemon};
+pub use stack::lacking;
 pub use visit::{VisitError, publish, visit};

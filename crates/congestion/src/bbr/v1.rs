@@ -462,6 +462,10 @@ impl CongestionControl for BbrV1 {
         }
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.mode == Mode::Startup
+    }
+
     fn window(&self) -> Bytes {
         Bytes::new(self.cwnd)
     }

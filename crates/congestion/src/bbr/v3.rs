@@ -388,6 +388,10 @@ impl CongestionControl for BbrV3 {
         }
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.state == State::Startup
+    }
+
     fn window(&self) -> Bytes {
         Bytes::new(self.cwnd)
     }

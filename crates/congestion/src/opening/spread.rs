@@ -70,6 +70,10 @@ impl<C: Segmented> CongestionControl for Spread<C> {
         self.controller.on_queue(report);
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.controller.is_in_slow_start()
+    }
+
     fn window(&self) -> Bytes {
         self.controller.window()
     }

@@ -11,8 +11,9 @@ pub mod session;
 
 use crate::failure::Failure;
 use anyhow::Context;
-use midhop_experiment::plan::{Plan, PlannedLink, TransferPlan};
+use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
 use midhop_path::aqm::AqmPlan;
+use midhop_testbed::lab::lacking;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -71,6 +72,11 @@ fn check_traffic(plans: &[Plan]) -> anyhow::Result<()> {
                 "no kernel has the congestion control that transfers.{} asks for: {}, or what it is told",
                 transfer.name, transfer.congestion
             );
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
+        let lacking = |it: &PlannedNode| Some((it.name.clone(), lacking(&it.tcp)?));
+        if let Some((node, key)) = plan.nodes.iter().find_map(lacking) {
+            let message = format!("no kernel has a host whose TCP has another `{key}` ({node})");
             return Err(Failure::usage(message).hint(SIMULATE).into());
         }
         let routes =

@@ -183,6 +183,7 @@ fn flow(
         rtt_min: Some(if proxied { Duration::from_us(9_700) } else { Duration::from_us(600_300) }),
         congestion: if setup == "cubic" { "cubic" } else { "bbr" }.to_owned(),
         error: (!complete).then(|| "the run ended before the last byte".to_owned()),
+        phases: None,
     }
 }
 
@@ -197,6 +198,7 @@ fn links(bytes: f64, loss: f64, took: f64) -> Vec<LinkResult> {
         packets_out: packets,
         bytes_out: packets * 1500,
         drops: if lost > 0 { BTreeMap::from([("loss".to_owned(), lost)]) } else { BTreeMap::new() },
+        marks: 0,
         queue_bytes_max: 612_000,
         lateness: Some(Lateness {
             packets,
@@ -217,6 +219,7 @@ fn legs(bytes: f64, loss: f64, flows: u32) -> Vec<LegResult> {
         bytes: Bytes::new(bytes as u64),
         retransmissions: retransmissions as u64,
         rtt_min: Some(rtt_min),
+        phases: None,
     };
     vec![
         leg("internet", 400.0, 0.0, Duration::from_us(9_700)),

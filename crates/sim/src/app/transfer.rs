@@ -8,7 +8,7 @@ use crate::recorder::{Arrivals, FLOWS_SHOWN, SenderCurves};
 use crate::watch::Glance;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{TransferPlan, Work};
-use midhop_experiment::record::{FlowResult, ObjectResult, Series, TransferResult};
+use midhop_experiment::record::{FlowResult, ObjectResult, PhaseTimes, Series, TransferResult};
 use midhop_experiment::spec::Connections;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::BTreeSet;
@@ -48,6 +48,8 @@ struct Flow {
     arrived: u64,
     /// How the sender stood at the end.
     last: Option<Glance>,
+    /// And how long it had been in which phase.
+    phases: Option<PhaseTimes>,
     error: Option<String>,
     curve: Arrivals,
     sender: SenderCurves,
@@ -90,6 +92,7 @@ impl Transfer {
             object: object.map(|object| (object, start)),
             arrived: 0,
             last: None,
+            phases: None,
             error: None,
             curve: Arrivals::default(),
             sender: SenderCurves::default(),
@@ -184,6 +187,7 @@ impl Transfer {
         }
         flow.over = Some(now);
         flow.last = hosts.glance(flow.exchange.flow, flow.exchange.sender());
+        flow.phases = hosts.phases(now, flow.exchange.flow, flow.exchange.sender());
         flow.error = error;
         self.under_way -= 1;
         hosts.close(flow.exchange.flow, End::Opener);
@@ -211,6 +215,7 @@ impl Transfer {
             rtt_min: last.and_then(|last| last.rtt_min),
             congestion: self.plan.congestion.clone(),
             error: flow.error.clone().or(unfinished),
+            phases: flow.phases.or_else(|| hosts.phases(now, flow.exchange.flow, sender)),
         }
     }
 }

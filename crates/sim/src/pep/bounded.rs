@@ -67,6 +67,10 @@ impl CongestionControl for Bounded {
         self.inner.window()
     }
 
+    fn is_in_slow_start(&self) -> bool {
+        self.inner.is_in_slow_start()
+    }
+
     fn governs_recovery(&self) -> bool {
         self.inner.governs_recovery()
     }

@@ -8,8 +8,10 @@ use super::leg::Model;
 use super::relay::{Direction, Leg};
 use crate::agent::Actions;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
+use crate::stack;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
+use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::Accept;
 use midhop_tcp::{Cause, Event, Segment, State, refusal};
 use midhop_units::{Bytes, Instant};
@@ -52,12 +54,18 @@ const SERVER: usize = End::Listener.index();
 
 impl Flow {
     /// The flow that a SYN opens, between two legs.
-    pub fn new(packet: &Packet, accept: Accept, legs: [Model; 2], initial: [u32; 2]) -> Self {
+    pub fn new(
+        packet: &Packet,
+        accept: Accept,
+        legs: [Model; 2],
+        tcp: &TcpPlan,
+        initial: [u32; 2],
+    ) -> Self {
         let family = packet.family;
         let directions = [Direction::feeding(&legs[CLIENT]), Direction::feeding(&legs[SERVER])];
         let [client, server] = legs;
         let leg = |model: Model, dials, initial| Leg {
-            endpoint: model.endpoint(family, dials, initial),
+            endpoint: model.endpoint(&stack::settings(tcp, family), dials, initial),
             model,
             written: 0,
             connected: false,
@@ -277,13 +285,13 @@ impl Flow {
     }
 
     /// Gives back what it holds of what flows share, and leaves its figures: it is over.
-    pub fn leave(&mut self, shared: &mut Shared) {
+    pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
         self.leave_pending(shared);
         self.leave_live(shared);
         for direction in &mut self.directions {
             direction.leave(shared);
         }
-        self.book(&mut shared.legs);
+        self.book(now, &mut shared.legs);
     }
 
     /// What it holds in both directions, as last counted. Unit: bytes.
@@ -293,7 +301,7 @@ impl Flow {
     }
 
     /// Adds what its connections did to the books of their legs.
-    pub fn book(&self, books: &mut BTreeMap<String, LegResult>) {
+    pub fn book(&self, now: Instant, books: &mut BTreeMap<String, LegResult>) {
         for leg in self.legs.iter().filter(|leg| leg.connected) {
             let link = &leg.model.link;
             let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
@@ -302,6 +310,7 @@ impl Flow {
             book.bytes += Bytes::new(leg.endpoint.acknowledged());
             book.retransmissions += leg.endpoint.counters().retransmissions;
             let rtt = leg.endpoint.minimum_rtt();
+            *book.phases.get_or_insert_default() += stack::phases(&leg.endpoint, now);
             book.rtt_min = [book.rtt_min, rtt].into_iter().flatten().min();
         }
     }

@@ -1,9 +1,7 @@
 //! One side of a flow: its endpoint, made as the leg's configuration asks.
 
 use super::bounded::Bounded;
-use crate::host;
 use midhop_congestion::{Algorithm, build, hybla};
-use midhop_experiment::limit::Family;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
 use midhop_tcp::{Endpoint, Settings};
@@ -80,9 +78,8 @@ impl Model {
         self.divided
     }
 
-    /// A new connection's end; it dials, or it listens.
-    pub fn endpoint(&self, family: Family, dials: bool, initial: u32) -> Endpoint {
-        let host = host::host_settings(family);
+    /// A new connection's end on such a host; it dials, or it listens.
+    pub fn endpoint(&self, host: &Settings, dials: bool, initial: u32) -> Endpoint {
         let settings = Settings {
             // The kernel counts segments with their bookkeeping and offers half.
             receive_buffer: self
@@ -93,9 +90,9 @@ impl Model {
                 Some(_) => None,
                 None => host.receive_autotuning,
             },
-            send_buffer: self.shares.send.unwrap_or(Bytes::MAX),
+            send_buffer: self.shares.send.unwrap_or(host.send_buffer),
             pacing: self.paced,
-            ..host
+            ..host.clone()
         };
         let mss = settings.segment_payload();
         // Flows that probe must not do so all at the same moment.

@@ -25,6 +25,7 @@ use flow::{Ended, Flow};
 use leg::Model;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
+use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{Accept, Action, Config, Plan};
 use midhop_pep::policy::{Decision, FlowKey};
 use midhop_tcp::{Flags, Segment, refusal};
@@ -57,6 +58,7 @@ pub struct Proxy {
     /// The legs of the plan, as far as the simulator can model them.
     models: Vec<Model>,
     places: Vec<Place>,
+    tcp: TcpPlan,
     flows: Vec<Option<Box<Flow>>>,
     /// When flows want to be looked at.
     due: BTreeSet<(Instant, FlowId)>,
@@ -121,6 +123,7 @@ impl Proxy {
             name: name.to_owned(),
             models: models.map_err(ProxyError)?,
             places,
+            tcp: TcpPlan::default(),
             flows: Vec::new(),
             due: BTreeSet::new(),
             shared: Shared {
@@ -132,6 +135,11 @@ impl Proxy {
             plan,
             random: Random::new(seed, &format!("proxy-{name}")),
         })
+    }
+
+    /// The same on a host with this TCP.
+    pub fn with_tcp(self, tcp: TcpPlan) -> Self {
+        Self { tcp, ..self }
     }
 
     /// Takes a SYN that belongs to no flow here: what becomes of it.
@@ -171,14 +179,14 @@ impl Proxy {
             return actions.send(packet);
         };
         let initial = [self.random.word(), self.random.word()];
-        let flow = Flow::new(&packet, decision.accept, [client, server], initial);
+        let flow = Flow::new(&packet, decision.accept, [client, server], &self.tcp, initial);
         let at = packet.flow.index();
         if self.flows.len() <= at {
             self.flows.resize_with(at + 1, || None);
         }
         self.shared.counts.flows += 1;
         self.flows[at] = Some(Box::new(flow));
-        self.with(packet.flow, |flow, shared| flow.open(now, segment, shared, actions));
+        self.with(now, packet.flow, |flow, shared| flow.open(now, segment, shared, actions));
     }
 
     /// What the policy judges a flow by, and the links towards its two ends; none where the flow is not
@@ -219,7 +227,12 @@ impl Proxy {
     }
 
     /// Lets a flow act, and keeps its time.
-    fn with(&mut self, id: FlowId, act: impl FnOnce(&mut Flow, &mut Shared) -> Ended) {
+    fn with(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        act: impl FnOnce(&mut Flow, &mut Shared) -> Ended,
+    ) {
         let Some(flow) = self.flows.get_mut(id.index()).and_then(Option::as_deref_mut) else {
             return;
         };
@@ -236,7 +249,7 @@ impl Proxy {
             flow.due = after;
         }
         if ended == Ended::Yes {
-            flow.leave(&mut self.shared);
+            flow.leave(now, &mut self.shared);
             self.flows[id.index()] = None;
         }
     }
@@ -247,7 +260,7 @@ impl Agent for Proxy {
         let Body::Segment(segment) = packet.body else { return actions.send(packet) };
         let known = self.flows.get(packet.flow.index()).is_some_and(Option::is_some);
         if known {
-            self.with(packet.flow, |flow, shared| {
+            self.with(now, packet.flow, |flow, shared| {
                 flow.receive(now, packet.towards, &segment, shared, actions)
             });
         } else if packet.towards == End::Listener
@@ -265,7 +278,7 @@ impl Agent for Proxy {
             if at > now {
                 return;
             }
-            self.with(id, |flow, shared| flow.wake(now, shared, actions));
+            self.with(now, id, |flow, shared| flow.wake(now, shared, actions));
         }
     }
 
@@ -291,10 +304,10 @@ impl Agent for Proxy {
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    fn legs(&self) -> Vec<LegResult> {
+    fn legs(&self, now: Instant) -> Vec<LegResult> {
         let mut books = self.shared.legs.clone();
         for flow in self.flows.iter().flatten() {
-            flow.book(&mut books);
+            flow.book(now, &mut books);
         }
         let named = |leg| LegResult { node: self.name.clone(), ..leg };
         books.into_values().map(named).collect()

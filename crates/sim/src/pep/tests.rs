@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::Action;
-use crate::host::host_settings;
+use crate::stack;
 use midhop_congestion::{Algorithm, Settings, build};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Cause, Endpoint, Event, State};
@@ -30,7 +30,7 @@ struct Rig {
 
 fn endpoint(dials: bool) -> Endpoint {
     let control = build(Algorithm::Cubic, &Settings::default()).expect("cubic");
-    let settings = host_settings(Family::Ipv4);
+    let settings = stack::settings(&TcpPlan::default(), Family::Ipv4);
     if dials {
         Endpoint::connect(settings, control, 77)
     } else {

@@ -3,6 +3,7 @@
 use super::{Glance, Sight, Watcher};
 use crate::hop::Hop;
 use crate::packet::{End, FlowId, Packet};
+use midhop_tcp::SenderPhase;
 use midhop_units::Instant;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +42,7 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// One line whenever window, retransmissions or what is in flight have changed at one end of a
+/// One line whenever window, phase, retransmissions or what is in flight have changed at one end of a
 /// connection that has sent data.
 #[derive(Debug)]
 pub struct SenderLines {
@@ -52,15 +53,15 @@ pub struct SenderLines {
 impl SenderLines {
     /// Lines that go to `out`.
     pub fn new(out: Box<dyn Write>) -> Self {
-        let header = "time_s,flow,end,cwnd_bytes,in_flight_bytes,rtt_ms,retransmissions,\
-                      pacing_mbit_per_s";
+        let header = "time_s,flow,end,cwnd_bytes,in_flight_bytes,rtt_ms,rtt_min_ms,\
+                      retransmissions,pacing_mbit_per_s,delivery_mbit_per_s,phase";
         Self { lines: Lines::new(out, header), last: BTreeMap::new() }
     }
 }
 
 impl Watcher for SenderLines {
     fn look(&mut self, now: Instant, flow: FlowId, end: End, glance: &Glance) {
-        let key = |it: &Glance| (it.cwnd, it.in_flight, it.retransmissions);
+        let key = |it: &Glance| (it.cwnd, it.in_flight, it.retransmissions, it.phase);
         let last = self.last.insert((flow, end), *glance);
         let idle = last.is_none() && glance.in_flight.get() == 0;
         if idle || last.is_some_and(|last| key(&last) == key(glance)) {
@@ -68,15 +69,18 @@ impl Watcher for SenderLines {
         }
         let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.3}"));
         self.lines.write(format_args!(
-            "{:.9},{},{},{},{},{},{},{}",
+            "{:.9},{},{},{},{},{},{},{},{},{},{}",
             now.as_ns() as f64 / 1e9,
             flow.0,
             end.name(),
             glance.cwnd.get(),
             glance.in_flight.get(),
             number(glance.rtt.map(|rtt| rtt.as_ms_f64())),
+            number(glance.rtt_min.map(|rtt| rtt.as_ms_f64())),
             glance.retransmissions,
             number(glance.pacing_rate.map(|rate| rate.mbit_per_s())),
+            number(glance.delivery_rate.map(|rate| rate.mbit_per_s())),
+            glance.phase.map_or("", SenderPhase::name),
         ));
     }
 

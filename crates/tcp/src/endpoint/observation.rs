@@ -1,13 +1,13 @@
 //! What an observer may ask of an endpoint, and a caller that moves contents.
 
 use midhop_congestion::CongestionControl;
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_units::{Bytes, Duration, Instant, Rate};
 
 use super::{Endpoint, Life, State};
 use crate::{
     ranges::Span,
     segment::{Flags, Segment},
-    send::Counters,
+    send::{Counters, PhaseTimes, SenderPhase},
 };
 
 impl Endpoint {
@@ -70,6 +70,25 @@ impl Endpoint {
     /// The rate at which segments leave, where they are paced.
     pub fn pacing_rate(&self) -> Option<Rate> {
         self.sender.control.pacing_rate().filter(|_| self.settings.pacing)
+    }
+
+    /// The rate at which data was delivered lately; one that is small for want of data does not count.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        self.sender.sampler.latest
+    }
+
+    /// What the sender is doing about its window; none while nothing is on its way.
+    pub fn phase(&self) -> Option<SenderPhase> {
+        self.sender.phases.phase()
+    }
+
+    /// How long the sender was in which phase by `now`.
+    pub fn phase_times(&self, now: Instant) -> PhaseTimes {
+        match self.life {
+            // It may have been cut off with data on its way, and nobody has said when.
+            Life::Closed => self.sender.phases.last_times(),
+            _ => self.sender.phases.times(now),
+        }
     }
 
     /// How many bytes of the stream the peer has acknowledged.

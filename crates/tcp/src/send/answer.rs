@@ -129,6 +129,7 @@ impl Sender {
         } else if delivery.bytes > 0 && self.board.sacked_segments() > 0 {
             self.arm(now, settings);
         }
+        self.note_phase(now);
     }
 
     /// Takes in the peer's window; returns whether it changed.

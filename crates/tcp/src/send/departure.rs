@@ -277,5 +277,8 @@ impl Sender {
         } else if !departure.retransmission {
             self.arm_probe(now, settings);
         }
+        if was_idle {
+            self.note_phase(now);
+        }
     }
 }

@@ -4,6 +4,7 @@ mod answer;
 pub(crate) mod buffer;
 mod departure;
 pub(crate) mod pacing;
+mod phases;
 pub(crate) mod rack;
 pub(crate) mod rate;
 pub(crate) mod recovery;
@@ -14,6 +15,7 @@ mod timers;
 use midhop_congestion::CongestionControl;
 use midhop_units::{Duration, Instant};
 
+pub use self::phases::{PhaseTimes, SenderPhase};
 pub(crate) use self::{
     answer::Acknowledgment,
     departure::{Departure, Idle},
@@ -21,6 +23,7 @@ pub(crate) use self::{
 use self::{
     buffer::Stream,
     pacing::Pacer,
+    phases::Tally,
     rack::Rack,
     rate::Sampler,
     recovery::{Mode, Recovery},
@@ -55,6 +58,7 @@ pub(crate) struct Sender {
     pub sampler: Sampler,
     pub pacer: Pacer,
     pub counters: Counters,
+    pub phases: Tally,
     timer: Timer,
     /// When to look for late segments again.
     reorder_at: Instant,
@@ -162,6 +166,7 @@ impl Sender {
             sampler: Sampler::default(),
             pacer: Pacer::default(),
             counters: Counters::default(),
+            phases: Tally::default(),
             timer: Timer::Off,
             reorder_at: Instant::NEVER,
             forced: None,

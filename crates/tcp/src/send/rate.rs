@@ -50,6 +50,8 @@ pub(crate) struct Sampler {
     pub round: u64,
     /// Whether the last acknowledgement began a round.
     pub round_start: bool,
+    /// The last rate that tells of the path.
+    pub latest: Option<Rate>,
 }
 
 impl Sampler {
@@ -109,6 +111,10 @@ impl Sampler {
         // Shorter than any round trip: the acknowledgements were squeezed together.
         let valid = !interval.is_zero() && rtt_min.is_none_or(|rtt_min| interval >= rtt_min);
         let rate = valid.then(|| Rate::of(Bytes::new(delivered), interval));
+        // One that is small for want of data says nothing, as Linux has it (net/ipv4/tcp_rate.c).
+        if rate.is_some() && (!snapshot.app_limited || rate > self.latest) {
+            self.latest = rate;
+        }
         Some(Sample { rate, delivered, interval, snapshot, sent: sent_at })
     }
 }

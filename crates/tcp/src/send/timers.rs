@@ -75,7 +75,7 @@ impl Sender {
                 self.reduce(1, false);
             }
         }
-        match self.timer {
+        let answer = match self.timer {
             Timer::Retransmission(at) if at <= now => self.on_retransmission(now, settings),
             Timer::Probe(at) if at <= now => {
                 self.counters.probes += 1;
@@ -89,7 +89,9 @@ impl Sender {
             }
             Timer::Persist(at) if at <= now => self.on_persist(now, settings),
             _ => Ok(()),
-        }
+        };
+        self.note_phase(now);
+        answer
     }
 
     fn on_persist(&mut self, now: Instant, settings: &Settings) -> Result<(), GivenUp> {

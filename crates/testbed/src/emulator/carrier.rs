@@ -189,7 +189,7 @@ impl Direction {
         Ok(Self {
             way,
             socket: PacketSocket::open(interface, wire.mtu as usize)?,
-            link: Link::new(plan, way, seed, epoch),
+            link: Link::new(plan, way, seed, epoch).marking(Frame::mark),
             lateness: Histogram::new(),
             arrivals: Vec::new(),
             due: Vec::new(),
@@ -245,6 +245,7 @@ impl Direction {
                 .filter(|(_, count)| *count > 0)
                 .map(|(cause, count)| (cause.to_owned(), count))
                 .collect(),
+            marks: counters.marks,
             queue_bytes_max: counters.queue_bytes_max.get(),
             lateness: Some(self.lateness.summary()),
             cpu: Some(cpu),

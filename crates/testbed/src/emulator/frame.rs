@@ -54,6 +54,45 @@ impl Frame {
     }
 }
 
+impl Frame {
+    /// Marks the packet as having met congestion, if its ends take marks (RFC 3168 §5); whether they do.
+    pub(super) fn mark(&mut self) -> bool {
+        match self.bytes_mut() {
+            [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, packet @ ..] => mark_ipv4(packet),
+            [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, packet @ ..] => mark_ipv6(packet),
+            _ => false,
+        }
+    }
+}
+
+/// The last two bits of the second byte, which the header's checksum covers.
+fn mark_ipv4(packet: &mut [u8]) -> bool {
+    let Some(header) = packet.get_mut(..20) else { return false };
+    if header[1] & 0b11 == 0 {
+        return false;
+    }
+    let before = u16::from_be_bytes([header[0], header[1]]);
+    header[1] |= 0b11;
+    let after = u16::from_be_bytes([header[0], header[1]]);
+    // RFC 1624 §3: HC' = ~(~HC + ~m + m').
+    let checksum = u16::from_be_bytes([header[10], header[11]]);
+    let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    true
+}
+
+/// Bits two and three of the second byte, which no checksum covers.
+fn mark_ipv6(packet: &mut [u8]) -> bool {
+    let Some(byte) = packet.get_mut(1) else { return false };
+    let takes = *byte & 0b0011_0000 != 0;
+    if takes {
+        *byte |= 0b0011_0000;
+    }
+    takes
+}
+
 impl Clone for Frame {
     fn clone(&self) -> Self {
         let mut copy = take(&self.home, self.memory.len());
@@ -119,6 +158,43 @@ mod tests {
         assert!(!to(0xff, [0x08, 0x00]), "broadcast");
         assert!(!frame(&[2; 13]).is_unicast_ip(), "shorter than a header");
         assert!(!frame(&[]).is_unicast_ip());
+    }
+
+    /// The sum that is all ones over a header whose checksum is right.
+    fn sum(header: &[u8]) -> u16 {
+        let words = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let mut sum: u32 = words.sum();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    }
+
+    #[test]
+    fn packets_whose_ends_take_marks_are_marked_and_stay_whole() {
+        // The header of RFC 1071's kind of examples: any numbers, and the checksum that fits.
+        let mut header =
+            [0x45, 0, 5, 0xdc, 0x1c, 0x46, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 1, 2];
+        for (ecn, after, marked) in [(0b01, 0b11, true), (0b10, 0b11, true), (0b00, 0b00, false)] {
+            header[1] = 0b1011_1000 | ecn;
+            header[10..12].fill(0);
+            let checksum = !sum(&header);
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            let mut bytes = vec![2; 12];
+            bytes.extend([0x08, 0x00]);
+            bytes.extend(header);
+            let mut frame = frame(&bytes);
+            assert_eq!(frame.mark(), marked);
+            let packet = &frame.bytes_mut()[HEADER..];
+            assert_eq!(packet[1], 0b1011_1000 | after);
+            assert_eq!(sum(packet), 0xffff, "{ecn}");
+        }
+        let mut bytes = vec![2; 12];
+        bytes.extend([0x86, 0xdd, 0x60, 0b0010_0101, 0, 0]);
+        let mut six = frame(&bytes);
+        assert!(six.mark());
+        assert_eq!(six.bytes_mut()[HEADER + 1], 0b0011_0101);
+        assert!(!frame(&bytes[..14]).mark() && !frame(&[]).mark(), "cut short");
     }
 
     #[test]

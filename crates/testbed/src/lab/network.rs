@@ -1,5 +1,6 @@
 //! Namespaces, devices, addresses and routes of a plan.
 
+use super::stack;
 use crate::emulator::{Emulator, EmulatorError, Policy, Wire, scheduling};
 use crate::namespace::{Namespace, NamespaceError, VethEnd, veth};
 use midhop_experiment::plan::{IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink};
@@ -76,6 +77,9 @@ impl Network {
         }
         for node in &plan.nodes {
             let namespace = network.named(&node.name)?;
+            for (key, value) in stack::parameters(&node.tcp) {
+                namespace.set_sysctl(key, &value)?;
+            }
             for route in &node.routes {
                 namespace.add_route(route.to, host_prefix(route.to), route.via)?;
             }

@@ -122,6 +122,7 @@ fn flow_result(epoch: Instant, outcome: &FlowOutcome, sender: Option<&Log>) -> F
         rtt_min: sender.and_then(|log| log.rtt_min_us).map(Duration::from_us),
         congestion: outcome.congestion.clone().unwrap_or_default(),
         error: outcome.error.as_ref().map(ToString::to_string),
+        phases: None,
     }
 }
 

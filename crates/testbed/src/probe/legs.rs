@@ -88,6 +88,7 @@ impl Legs {
                 bytes: Bytes::new(leg.acknowledged_bytes),
                 retransmissions: leg.retransmissions,
                 rtt_min: leg.rtt_min_us.map(Duration::from_us),
+                phases: None,
             };
             report.series.extend(leg.samples.series(&result.place(), None, 0.0));
             report.legs.push(result);

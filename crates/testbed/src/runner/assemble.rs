@@ -179,6 +179,7 @@ mod tests {
             rtt_min: None,
             congestion: "cubic".to_owned(),
             error: None,
+            phases: None,
         };
         TransferResult {
             name: "file".to_owned(),

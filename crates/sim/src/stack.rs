@@ -1,0 +1,84 @@
+//! The TCP that a host's plan describes, as the settings of its endpoints.
+//!
+//! Where the plan says nothing it is the TCP of a host of the testbed: its sysctls, its meter's way of
+//! writing and reading.
+
+use midhop_experiment::limit::Family;
+use midhop_experiment::record::PhaseTimes;
+use midhop_experiment::tcp::{self, TcpPlan};
+use midhop_tcp::{Autotuning, DelayedAck, Endpoint, LossDetection, RtoRule, Settings};
+use midhop_units::{Bytes, Instant};
+
+/// Headers of IP and TCP without options, by [`Family`]. Unit: bytes.
+const HEADERS: [u32; 2] = [40, 60];
+/// What the receiver offers at most: half of the largest buffer (`tcp_rmem`) that the testbed gives,
+/// as the kernel keeps half for its own books.
+const RECEIVE_BUFFER: Bytes = Bytes::new(64 << 20);
+/// What the receiver offers first: half of the default buffer of Linux.
+const RECEIVE_BUFFER_FIRST: Bytes = Bytes::new(65_536);
+
+/// The settings of a host's endpoints. Whether they pace is for their congestion control to say.
+pub(crate) fn settings(plan: &TcpPlan, family: Family) -> Settings {
+    let mss = plan.packet.saturating_sub(HEADERS[usize::from(family == Family::Ipv6)]);
+    Settings {
+        mss: u16::try_from(mss).unwrap_or(u16::MAX),
+        receive_buffer: plan.receive_buffer.unwrap_or(RECEIVE_BUFFER),
+        receive_autotuning: match plan.receive_buffer {
+            Some(_) => None,
+            None => Some(Autotuning { initial: RECEIVE_BUFFER_FIRST }),
+        },
+        // What is written at once is there at once: there are no bytes to be kept anywhere.
+        send_buffer: plan.send_buffer.unwrap_or(Bytes::MAX),
+        sack: plan.sack,
+        timestamps: plan.timestamps,
+        window_scaling: plan.window_scaling,
+        ecn: plan.ecn,
+        delayed_ack: DelayedAck {
+            segments: plan.delayed_ack.segments,
+            timeout: plan.delayed_ack.timeout,
+            quick: plan.delayed_ack.quick,
+        },
+        loss_detection: match plan.loss_detection {
+            tcp::LossDetection::Rack => LossDetection::Rack,
+            tcp::LossDetection::RackWithoutProbe => LossDetection::RackWithoutProbe,
+            tcp::LossDetection::DupThresh => LossDetection::DupThresh,
+        },
+        limited_transmit: plan.limited_transmit,
+        prr: plan.prr,
+        rto: match plan.rto {
+            tcp::Rto::Linux => RtoRule::Linux,
+            tcp::Rto::Rfc6298 => RtoRule::Rfc6298,
+        },
+        undo: plan.undo,
+        nagle: false,
+        slow_start_after_idle: plan.restart_after_idle,
+        ..Settings::default()
+    }
+}
+
+/// How long an endpoint's sender was in which phase by `now`, as a record says it.
+pub(crate) fn phases(endpoint: &Endpoint, now: Instant) -> PhaseTimes {
+    let midhop_tcp::PhaseTimes { slow_start, avoidance, recovery, loss } =
+        endpoint.phase_times(now);
+    PhaseTimes { slow_start, avoidance, recovery, loss }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_wishes_is_a_host_of_the_testbed() {
+        let host = Settings {
+            receive_buffer: Bytes::new(64 << 20),
+            receive_autotuning: Some(Autotuning { initial: Bytes::new(65_536) }),
+            send_buffer: Bytes::MAX,
+            nagle: false,
+            slow_start_after_idle: false,
+            ..Settings::default()
+        };
+        assert_eq!(settings(&TcpPlan::default(), Family::Ipv4), host);
+        let over_ipv6 = Settings { mss: 1440, ..host };
+        assert_eq!(settings(&TcpPlan::default(), Family::Ipv6), over_ipv6);
+    }
+}
