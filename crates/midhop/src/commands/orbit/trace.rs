@@ -113,6 +113,7 @@ fn scenario(
         family: Default::default(),
     };
     let spec = Spec {
+        tcp: None,
         title: format!("{}: {} to {}", plan.constellation, plan.from, plan.to),
         duration: journey.duration,
         seeds: 1,
