@@ -1,11 +1,13 @@
 //! `midhop reproduce` as a user meets it, and the studies that come with it.
 
 use midhop_experiment::Scenario;
+use midhop_experiment::record::Record;
 use midhop_experiment::study::Study;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 fn midhop(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_midhop"))
@@ -91,11 +93,26 @@ fn what_an_earlier_call_has_finished_is_not_run_again() {
         text.rsplit_once(" in ").expect("a last line").0.to_owned()
     };
     let first = run();
-    let record = directory.path().join("pepsal-multiflow/0000.json");
-    let written = || fs::metadata(&record).and_then(|it| it.modified()).expect("a record");
+    let records = directory.path().join("pepsal-multiflow");
+    let written = || -> BTreeMap<PathBuf, SystemTime> {
+        let entries = fs::read_dir(&records).expect("records").map(|entry| entry.expect("listed"));
+        let modified =
+            |path: &Path| fs::metadata(path).and_then(|it| it.modified()).expect("a file");
+        entries.map(|entry| (entry.path(), modified(&entry.path()))).collect()
+    };
     let before = written();
     assert_eq!(run(), first);
     assert_eq!(written(), before);
+    // A record that another build has made, with other figures, is no record of this one's.
+    let path = before.keys().next().expect("a record");
+    let mut record = Record::from_json(&fs::read_to_string(path).expect("a record")).expect("JSON");
+    record.environment.versions.insert("build".to_owned(), "another".to_owned());
+    record.transfers.iter_mut().for_each(|transfer| transfer.complete = false);
+    fs::write(path, record.to_json().expect("JSON")).expect("written");
+    assert_eq!(run(), first);
+    let after = written();
+    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert!(before.iter().all(|(known, then)| (after[known] != *then) == (known == path)));
 }
 
 #[test]

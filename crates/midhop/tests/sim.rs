@@ -148,6 +148,52 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     assert!(output.status.success(), "{}", said(&output.stderr));
 }
 
+const PROXIED: &str = r#"title = "a proxy and its congestion control"
+duration = "5 s"
+[nodes]
+client = {}
+gateway = { pep = "p" }
+server = {}
+[links.lan]
+between = ["client", "gateway"]
+rate = "100 Mbit/s"
+delay = "1 ms"
+[links.sat]
+between = ["gateway", "server"]
+rate = "20 Mbit/s"
+delay = "50 ms"
+[peps.p]
+legs.sat = { congestion = "cubic" }
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "200 kB"
+[vary]
+proxy = { on = {}, off = { "nodes.gateway.pep" = "none" } }
+"peps.p.legs.sat.congestion" = ["cubic", "reno"]
+"#;
+
+#[test]
+fn a_finished_sweep_keeps_cells_that_are_the_same_run() {
+    // Without the proxy its congestion control changes nothing: two cells, one plan.
+    let directory = directory();
+    fs::write(directory.path().join("proxied.toml"), PROXIED).expect("written");
+    let sweep = || {
+        let output = midhop(directory.path(), &["sim", "sweep", "proxied.toml", "--out", "out"]);
+        let told = said(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        let table = |name: &str| {
+            fs::read_to_string(directory.path().join("out").join(name)).expect("written")
+        };
+        (table("runs.csv"), table("cells.csv"), told)
+    };
+    let (runs, cells, _) = sweep();
+    assert_eq!((runs.lines().count(), cells.lines().count()), (1 + 4, 1 + 4), "{runs}");
+    let (again, cells_again, told) = sweep();
+    assert!(told.contains("4 of 4 runs are there already"), "{told}");
+    assert_eq!((again, cells_again), (runs, cells));
+}
+
 /// The blocks of a pcapng file: kind and body.
 fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let word = |at: &[u8]| u32::from_le_bytes(at[..4].try_into().expect("four bytes"));

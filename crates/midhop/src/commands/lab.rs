@@ -10,11 +10,10 @@ mod run;
 pub mod session;
 
 use crate::failure::Failure;
-use anyhow::Context;
 use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
 use midhop_path::aqm::AqmPlan;
 use midhop_testbed::lab::lacking;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Arguments of `midhop lab`.
@@ -55,11 +54,6 @@ impl Lab {
 /// The name that a lab gets from its scenario's file.
 fn name_of(file: &Path) -> String {
     file.file_stem().map_or_else(|| "lab".to_owned(), |stem| stem.to_string_lossy().into_owned())
-}
-
-/// This program, for starting its own meter.
-fn own_program() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("cannot find this program's own file")
 }
 
 /// Refuses at once what only a simulation can run.

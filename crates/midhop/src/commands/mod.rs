@@ -13,6 +13,8 @@ pub mod reproduce;
 mod scenario;
 pub mod sim;
 
+use anyhow::Context;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What `midhop` can do. Each command is one module, which holds its arguments and its `run`.
@@ -50,4 +52,9 @@ impl Command {
             Self::Compare(command) => command.run(),
         }
     }
+}
+
+/// The file of this program.
+fn own_program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot find this program's own file")
 }

@@ -96,6 +96,11 @@ impl Unwritten {
         }
     }
 
+    /// How many there are so far.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// The exit code, which was `code` but for this.
     pub fn judge(self, code: ExitCode) -> ExitCode {
         match self.0.into_inner() {

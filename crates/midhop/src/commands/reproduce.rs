@@ -4,20 +4,19 @@
 
 mod shipped;
 
-use super::records::write_record;
+use super::records::{Unwritten, check_place};
 use super::scenario::runnable_plans;
 use super::sim::batch::{processors, run_all};
-use super::{arguments, output};
+use super::{arguments, output, own_program};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::record::Record;
 use midhop_experiment::study::{Judgement, Measured, Reading, Verdict};
 use midhop_experiment::{Plan, study::Study};
-use midhop_sim::RunError;
+use midhop_store::{Build, Files, Key};
 use midhop_testbed::signals::Interrupts;
 use serde_json::json;
 use shipped::Bundle;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -112,11 +111,8 @@ impl Reproduce {
                 scenarios.push(name);
             }
         }
-        let directory = self.out.as_ref().map(|out| out.join(bundle_directory(&bundle.name)));
-        if let Some(directory) = &directory {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
-        }
+        let store = self.store(bundle)?;
+        let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
         eprintln!("{}: {} runs", bundle.name, plans.len());
         let read = |plan: &Plan, record: &Record| {
             let scenario = scenarios[plan.number as usize];
@@ -124,33 +120,33 @@ impl Reproduce {
             let faults = record.validity.faults.iter().map(|fault| format!("{}: {fault}", label()));
             (Reading::of(scenario, record, &bundle.study.figures), faults.collect::<Vec<_>>())
         };
-        let mut results: Vec<Option<(Reading, Vec<String>)>> = plans
-            .iter()
-            .map(|plan| Some(read(plan, &finished(directory.as_deref()?, plan)?)))
-            .collect();
+        let finished =
+            |(plan, key): (&Plan, &Key)| Some(read(plan, &store.as_ref()?.get(plan, key)?));
+        let mut results: Vec<Option<(Reading, Vec<String>)>> =
+            plans.iter().zip(&keys).map(finished).collect();
         let left: Vec<&Plan> =
             plans.iter().filter(|plan| results[plan.number as usize].is_none()).collect();
+        let unwritten = Unwritten::default();
         let ran = run_all(
             &left,
             self.jobs,
             interrupts,
             |_| Ok(Vec::new()),
-            |plan, outcome| match outcome {
-                Ok((record, _)) => {
-                    if let Some(directory) = &directory {
-                        write_record(directory, plan, &record)?;
-                    }
-                    anyhow::Ok(Some(read(plan, &record)))
-                }
-                Err(RunError::Interrupted) => Ok(None),
+            |plan, outcome| {
                 // What failed was told when it did.
-                Err(_) => Ok(None),
+                let (mut record, _) = outcome.ok()?;
+                if let Some(store) = &store {
+                    let key = &keys[plan.number as usize];
+                    unwritten.note(store.keep(&mut record, plan, key).map_err(Into::into));
+                }
+                Some(read(plan, &record))
             },
         );
         for (plan, result) in left.iter().zip(ran) {
-            results[plan.number as usize] = result?;
+            results[plan.number as usize] = result;
         }
-        let mut outcome = Outcome { runs: plans.len(), ..Outcome::default() };
+        let runs = plans.len();
+        let mut outcome = Outcome { runs, unwritten: unwritten.count(), ..Outcome::default() };
         for (reading, faults) in results.into_iter().flatten() {
             outcome.finished += 1;
             outcome.faults.extend(faults);
@@ -160,6 +156,14 @@ impl Reproduce {
         outcome.took = began.elapsed();
         outcome.tell();
         Ok(outcome)
+    }
+
+    /// Where the records of a study are kept, if anywhere.
+    fn store(&self, bundle: &Bundle) -> anyhow::Result<Option<Files>> {
+        let Some(out) = &self.out else { return Ok(None) };
+        let directory = out.join(bundle_directory(&bundle.name));
+        check_place(&directory)?;
+        Ok(Some(Files::new(&directory, Build::of(&own_program()?)?)))
     }
 
     fn shown(&self, bundle: &Bundle, outcome: &Outcome) -> anyhow::Result<String> {
@@ -190,6 +194,8 @@ impl Reproduce {
 struct Outcome {
     runs: usize,
     finished: usize,
+    /// Records that could not be written.
+    unwritten: usize,
     faults: Vec<String>,
     measured: Measured,
     judgements: Vec<Judgement>,
@@ -204,11 +210,15 @@ impl Outcome {
         if self.finished < self.runs {
             eprintln!("error: {} of {} runs gave no record", self.runs - self.finished, self.runs);
         }
+        if self.unwritten > 0 {
+            eprintln!("error: {} of {} records were not written", self.unwritten, self.runs);
+        }
     }
 
     fn code(&self) -> u8 {
         let unmet = self.judgements.iter().any(|it| it.verdict == Verdict::Fails);
-        match (self.faults.is_empty() && self.finished == self.runs, unmet) {
+        let whole = self.finished == self.runs && self.unwritten == 0;
+        match (self.faults.is_empty() && whole, unmet) {
             (false, _) => crate::failure::RUN,
             (true, true) => UNMET,
             (true, false) => 0,
@@ -248,17 +258,6 @@ fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
         }
     }
     figures
-}
-
-/// The record of `plan` that an earlier call has left, if this program made it.
-fn finished(directory: &Path, plan: &Plan) -> Option<Record> {
-    let text = fs::read_to_string(directory.join(format!("{:04}.json", plan.number))).ok()?;
-    let record = Record::from_json(&text).ok()?;
-    let version = record.environment.versions.get("midhop").map(String::as_str);
-    // Through text, as the record's went: numbers may lose their last bit there.
-    let text = plan.to_json().ok()?.to_string();
-    let same = serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|it| it == record.plan);
-    (same && version == Some(env!("CARGO_PKG_VERSION"))).then_some(record)
 }
 
 /// A study's directory among the records: its name without what leads to it.

@@ -1,7 +1,7 @@
 //! Runs plans in an isolated process, with progress, each record kept the moment it is there.
 
-use super::own_program;
 use super::progress::Progress;
+use crate::commands::own_program;
 use crate::commands::records::{check_place, judge, write_record};
 use crate::failure;
 use anyhow::Context;

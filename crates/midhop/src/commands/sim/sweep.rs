@@ -10,27 +10,19 @@
 
 use super::batch::{processors, run_all};
 use super::check_all;
-use crate::commands::arguments;
 use crate::commands::records::{Unwritten, check_place, judge, print};
 use crate::commands::scenario::ScenarioArguments;
+use crate::commands::{arguments, own_program};
 use anyhow::Context;
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_report::Columns;
 use midhop_sim::RunError;
+use midhop_store::{Build, Key, Lines, without_bulk};
 use midhop_testbed::signals::Interrupts;
-use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use xxhash_rust::xxh3::Xxh3;
-
-/// The name under which a record tells the hash of its plan.
-const PLAN: &str = "plan";
-/// The name under which a record tells which build of this program made it.
-const BUILD: &str = "build";
 
 /// Arguments of `midhop sim sweep`.
 #[derive(Debug, clap::Args)]
@@ -68,13 +60,13 @@ impl Sweep {
         let plans = self.scenario.varied_plans(&self.vary, &seeds)?;
         check_all(&plans)?;
         check_place(&self.out)?;
-        let build = build_hash()?;
-        let hashes: Vec<String> = plans.iter().map(hash).collect::<anyhow::Result<_>>()?;
-        let mut store = Store::open(&self.out.join("records.jsonl"), &build)?;
+        let program = own_program()?;
+        let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
+        let store = Lines::open(&self.out.join("records.jsonl"), Build::of(&program)?)?;
         let missing: Vec<&Plan> = plans
             .iter()
-            .zip(&hashes)
-            .filter(|(_, hash)| !store.kept.contains_key(*hash))
+            .zip(&keys)
+            .filter(|(_, key)| !store.has(key))
             .map(|(plan, _)| plan)
             .collect();
         if missing.len() < plans.len() {
@@ -82,18 +74,11 @@ impl Sweep {
             eprintln!("{there} of {} runs are there already", plans.len());
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let file = Mutex::new(&mut store.file);
-        let keep = |plan: &Plan, record: &mut Record| {
+        let keep = |plan: &Plan, record: &mut Record| -> anyhow::Result<()> {
             if !self.series {
                 record.series.clear();
             }
-            let versions = &mut record.environment.versions;
-            versions.insert(PLAN.to_owned(), hash(plan)?);
-            versions.insert(BUILD.to_owned(), build.clone());
-            let line = record.to_json().context("cannot print a record")? + "\n";
-            // At once and in one piece, so that what is finished survives whatever comes.
-            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.write_all(line.as_bytes()).context("cannot write a record")
+            Ok(store.keep(record, &Key::of(plan)?)?)
         };
         let unwritten = Unwritten::default();
         let outcomes = run_all(
@@ -108,12 +93,12 @@ impl Sweep {
             },
         );
         let mut fresh = outcomes.into_iter();
+        // Several plans may have one record; each that had none has run, and has its own outcome.
         let results: Vec<Result<Record, RunError>> = plans
             .iter()
-            .zip(&hashes)
-            .map(|(plan, hash)| match store.kept.remove(hash) {
-                // Its cell may be called something else by now.
-                Some(record) => Ok(Record { cell: plan.cell(), ..record }),
+            .zip(&keys)
+            .map(|(plan, key)| match store.get(plan, key) {
+                Some(record) => Ok(record),
                 None => fresh.next().unwrap_or(Err(RunError::Interrupted)),
             })
             .collect();
@@ -143,73 +128,4 @@ impl Sweep {
         eprintln!("wrote runs and cells as CSV and Parquet to {}", self.out.display());
         Ok(())
     }
-}
-
-/// The records of a directory.
-struct Store {
-    file: File,
-    /// What is there already, by the hash of its plan; curves and plans are left in the file.
-    kept: BTreeMap<String, Record>,
-}
-
-impl Store {
-    /// Reads what `build` has written, and opens the file for more.
-    fn open(path: &Path, build: &str) -> anyhow::Result<Self> {
-        let name = || path.display().to_string();
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)
-            .with_context(|| format!("cannot open {}", name()))?;
-        let mut kept = BTreeMap::new();
-        let mut ends_with_newline = true;
-        for line in BufReader::new(&file).split(b'\n') {
-            let line = line.with_context(|| format!("cannot read {}", name()))?;
-            // What was cut short by a crash is run again.
-            let text = String::from_utf8(line).unwrap_or_default();
-            ends_with_newline = text.is_empty() || text.ends_with('}');
-            let Ok(record) = Record::from_json(&text) else { continue };
-            let versions = &record.environment.versions;
-            if versions.get(BUILD).is_some_and(|by| by == build)
-                && let Some(plan) = versions.get(PLAN).cloned()
-            {
-                kept.insert(plan, without_bulk(record));
-            }
-        }
-        if !ends_with_newline {
-            writeln!(file).with_context(|| format!("cannot write {}", name()))?;
-        }
-        Ok(Self { file, kept })
-    }
-}
-
-/// A record as it is held in memory, where there may be thousands.
-fn without_bulk(mut record: Record) -> Record {
-    record.series = Vec::new();
-    record.plan = serde_json::Value::Null;
-    record
-}
-
-/// What tells one plan from another, whatever its number in its sweep and the names of its axes.
-fn hash(plan: &Plan) -> anyhow::Result<String> {
-    let plan = Plan { number: 0, seeds: 1, axes: Vec::new(), ..plan.clone() };
-    let text = serde_json::to_vec(&plan).context("cannot print a plan")?;
-    Ok(format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&text)))
-}
-
-/// What tells this build of the program from any other.
-fn build_hash() -> anyhow::Result<String> {
-    let path = std::env::current_exe().context("cannot find this program's own file")?;
-    let read = || {
-        let (mut file, mut hasher) = (File::open(&path)?, Xxh3::new());
-        let mut buffer = vec![0; 1 << 18];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => return io::Result::Ok(format!("{:016x}", hasher.digest())),
-                length => hasher.update(&buffer[..length]),
-            }
-        }
-    };
-    read().with_context(|| format!("cannot read {}", path.display()))
 }

@@ -1,0 +1,82 @@
+//! All records in one file, one JSON object a line, written the moment they are there.
+//!
+//! Who reads the file elsewhere finds the records whole; in memory, where there may be thousands, they are
+//! without their curves and their plans.
+
+use crate::{Build, Key, StoreError, at, of_plan};
+use midhop_experiment::Plan;
+use midhop_experiment::record::Record;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// A file of records.
+#[derive(Debug)]
+pub struct Lines {
+    path: PathBuf,
+    file: Mutex<File>,
+    build: Build,
+    /// What was there when it was opened.
+    kept: BTreeMap<Key, Record>,
+}
+
+impl Lines {
+    /// Reads what `build` has written, and opens the file for more. A line that a crash has cut short is
+    /// passed over.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn open(path: &Path, build: Build) -> Result<Self, StoreError> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true);
+        let mut file = options.open(path).map_err(at(path, "open"))?;
+        let mut kept = BTreeMap::new();
+        let mut ends_with_newline = true;
+        for line in BufReader::new(&file).split(b'\n') {
+            let line = line.map_err(at(path, "read"))?;
+            let text = String::from_utf8(line).unwrap_or_default();
+            ends_with_newline = text.is_empty() || text.ends_with('}');
+            let Ok(record) = Record::from_json(&text) else { continue };
+            if let Some(key) = build.key(&record) {
+                kept.insert(key, without_bulk(record));
+            }
+        }
+        if !ends_with_newline {
+            writeln!(file).map_err(at(path, "write"))?;
+        }
+        Ok(Self { path: path.to_owned(), file: Mutex::new(file), build, kept })
+    }
+
+    /// Whether a record of such a plan was there when the file was opened.
+    pub fn has(&self, key: &Key) -> bool {
+        self.kept.contains_key(key)
+    }
+
+    /// The record of `plan`, whose key is `key`, that was there when the file was opened; without curves
+    /// and plan.
+    pub fn get(&self, plan: &Plan, key: &Key) -> Option<Record> {
+        Some(of_plan(self.kept.get(key)?.clone(), plan))
+    }
+
+    /// Adds the record of a plan whose key is `key`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, record: &mut Record, key: &Key) -> Result<(), StoreError> {
+        self.build.sign(record, key);
+        let text =
+            record.to_json().map_err(|source| StoreError::Print { what: "a record", source })?;
+        // At once and in one piece, so that what is finished survives whatever comes.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all((text + "\n").as_bytes()).map_err(at(&self.path, "write"))
+    }
+}
+
+/// A record as it is held in memory where there may be thousands: without curves and plan.
+pub fn without_bulk(mut record: Record) -> Record {
+    record.series = Vec::new();
+    record.plan = serde_json::Value::Null;
+    record
+}
