@@ -6,6 +6,7 @@ use crate::record::LimitResult;
 use crate::spec::Connections;
 use crate::tcp::TcpPlan;
 use crate::traffic::TrafficPlan;
+pub use midhop_path::Direction;
 use midhop_path::DirectionPlan;
 use midhop_path::orbit::OrbitPlan;
 use midhop_units::{Bytes, Duration, Loss, Rate, Seed};
@@ -118,16 +119,6 @@ pub struct PlannedLink {
     pub down: DirectionPlan,
     /// Towards the second node.
     pub up: DirectionPlan,
-}
-
-/// A direction of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Towards the first node of `between`.
-    Down,
-    /// Towards the second.
-    Up,
 }
 
 impl PlannedLink {

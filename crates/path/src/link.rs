@@ -10,13 +10,15 @@ use crate::queue::{Queue, Waiting};
 use crate::reconfiguration::Reconfiguration;
 use crate::sender::Sender;
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The last moment of any run: after it comes only [`Instant::NEVER`].
 const LAST: Instant = Instant::from_ns(u64::MAX - 1);
 
 /// Which way packets go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Towards the link's first node, the user's side.
     Down,
