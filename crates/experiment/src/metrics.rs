@@ -40,14 +40,19 @@ pub fn page_load_time(transfer: &TransferResult) -> Option<Duration> {
     transfer.complete.then(|| end.saturating_sub(start))
 }
 
-/// When a goodput series first reaches `share` of `capacity` (in the series' unit) and does so in
+/// How long after `start` a goodput series first reaches `share` of `capacity` (in the series' unit) and does so in
 /// the next sample too, so that a lone burst does not count; the last sample counts alone.
 /// None when it never does.
-pub fn start_up_time(goodput: &Series, capacity: f64, share: f64) -> Option<Duration> {
+pub fn start_up_time(
+    goodput: &Series,
+    start: Duration,
+    capacity: f64,
+    share: f64,
+) -> Option<Duration> {
     let wanted = capacity * share;
     let reached = |at: usize| goodput.value.get(at).is_none_or(|&value| value >= wanted);
     let first = (0..goodput.value.len()).find(|&at| reached(at) && reached(at + 1))?;
-    goodput.time_s.get(first).map(|&s| Duration::from_s_f64(s))
+    goodput.time_s.get(first).map(|&s| Duration::from_s_f64(s).saturating_sub(start))
 }
 
 /// The `share` quantile (0 to 1), interpolated between the two nearest samples. None without
@@ -209,6 +214,9 @@ mod tests {
             unit: "Mbit/s".into(),
             time_s: (1..=value.len()).map(|n| n as f64 * 0.5).collect(),
             value: value.to_vec(),
+        };
+        let start_up_time = |series: &Series, capacity, share| {
+            start_up_time(series, Duration::ZERO, capacity, share)
         };
         let risen = series(&[1.0, 19.0, 2.0, 10.0, 18.5, 19.0]);
         assert_eq!(start_up_time(&risen, 20.0, 0.9), Some(Duration::from_ms(2500)));

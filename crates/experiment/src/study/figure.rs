@@ -67,7 +67,8 @@ pub enum Metric {
     FlowsKb,
     /// Payload that arrives from `from` to `until`, over that span.
     Span,
-    /// When the goodput first reaches nine tenths of its limit, and stays for another sample.
+    /// How long after the first SYN the goodput first reaches nine tenths of its limit, and stays for
+    /// another sample.
     Start,
     /// Ideal over measured time.
     Efficiency,
@@ -115,7 +116,8 @@ impl Figure {
             Metric::Start => {
                 let series = series(record, "goodput", &transfer.name, None)?;
                 let capacity = transfer.limit.as_ref()?.goodput.mbit_per_s();
-                let reached = metrics::start_up_time(series, capacity, STARTED_SHARE)?;
+                let start = began(transfer)?;
+                let reached = metrics::start_up_time(series, start, capacity, STARTED_SHARE)?;
                 Some(reached.as_s_f64())
             }
             Metric::Efficiency => Some(transfer.limit.as_ref()?.efficiency * 100.0),
@@ -165,7 +167,8 @@ impl Figure {
         let until = self.until.map_or(f64::INFINITY, |until| until.as_s_f64());
         let last = *series.time_s.last()?;
         let end = if until.is_finite() { until } else { last };
-        let (mut before, mut moved) = (0.0f64, 0.0);
+        let mut moved = 0.0;
+        let mut before = span_start(series, transfer);
         for (&time, &value) in series.time_s.iter().zip(&series.value) {
             let within = time.min(end) - before.max(from);
             moved += value * within.max(0.0);
@@ -210,6 +213,23 @@ fn provisioned(plan: &Plan, transfer: &TransferPlan) -> Option<Rate> {
         Direction::Down => link.down.rate_max(),
         Direction::Up => link.up.rate_max(),
     }
+}
+
+/// When the first SYN left.
+fn began(transfer: &TransferResult) -> Option<Duration> {
+    transfer.flows.iter().map(|flow| flow.start).min()
+}
+
+/// Where the interval begins that the first sample of `series` is the mean of: samples come at equal
+/// intervals, but for the last, which may come sooner. Unit: seconds.
+fn span_start(series: &Series, transfer: &TransferResult) -> f64 {
+    let widest = series.time_s.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::max);
+    let first = series.time_s.first().copied().unwrap_or_default();
+    let start = match widest {
+        Some(interval) => first - interval,
+        None => began(transfer).map_or(0.0, Duration::as_s_f64),
+    };
+    start.max(0.0).min(first)
 }
 
 fn kb_per_s(rate: Rate) -> f64 {
