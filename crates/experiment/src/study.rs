@@ -12,6 +12,7 @@
 //!
 //! Invariant: what a claim allows stands in the file. Nothing here knows a study.
 
+mod chance;
 mod claim;
 mod figure;
 mod measured;

@@ -174,8 +174,10 @@ impl Digits {
         let digits = self.0;
         match value.estimate(level) {
             Some(estimate) => match estimate.margin {
-                Some(margin) => format!("{:.digits$} ± {margin:.digits$}", estimate.mean),
-                None => format!("{:.digits$}", estimate.mean),
+                Some(margin) if margin > 0.0 => {
+                    format!("{:.digits$} ± {margin:.digits$}", estimate.mean)
+                }
+                _ => format!("{:.digits$}", estimate.mean),
             },
             None => {
                 format!("– ({} of {} runs)", value.values.len(), value.values.len() + value.missing)

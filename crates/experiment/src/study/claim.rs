@@ -12,7 +12,8 @@
 //! value is taken for each case of another axis, and the greatest, the least or every one counts.
 //!
 //! A claim holds where the whole interval of confidence is within its bounds, does not where the whole
-//! interval is outside, and cannot be told otherwise, nor where cells have not run.
+//! interval is outside, and cannot be told otherwise, nor where cells have not run, nor from a single run
+//! in which chance has a part. Where it has none, a run is its own interval.
 
 use super::measured::{Estimate, Measured};
 use super::{Cell, covers};
@@ -298,10 +299,9 @@ impl Claim {
 const NOT_RUN: &str = "not all of its cells have run";
 
 impl Bounds {
-    /// Where a single run has no interval, its value alone decides nothing but what is far off: it is
-    /// taken for the truth, as in a scenario without chance.
+    /// What has no interval, one random draw, decides nothing.
     fn judge(self, found: Estimate) -> Verdict {
-        let margin = found.margin.unwrap_or(0.0);
+        let Some(margin) = found.margin else { return Verdict::Open };
         let (least, most) = (found.mean - margin, found.mean + margin);
         if least >= self.low && most <= self.high {
             Verdict::Holds

@@ -1,7 +1,10 @@
 //! What all runs gave, figure by figure and cell by cell.
+//!
+//! Differences and ratios have Welch's margins, as those of `midhop compare` have.
 
-use super::{Cell, Figure, covers};
+use super::{Cell, Figure, chance, covers};
 use crate::metrics::Summary;
+use crate::plan::Plan;
 use crate::record::Record;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,33 +14,80 @@ use std::collections::BTreeMap;
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// Half of the interval; none of a single run.
+    /// Half of the interval; zero where chance has no part in a run, none of a single run in which it
+    /// has.
     pub margin: Option<f64>,
     /// How many runs.
     pub runs: usize,
+    /// What it is from; none of what is from several samples.
+    #[serde(skip)]
+    samples: Option<Summary>,
+    /// The confidence of the margin.
+    #[serde(skip)]
+    level: f64,
 }
 
 impl Estimate {
     /// The estimate from `samples` at a confidence of `level`; none without samples.
     pub fn of(samples: &[f64], level: f64) -> Option<Self> {
         let summary = Summary::of(samples)?;
-        Some(Self { mean: summary.mean, margin: summary.margin(level), runs: summary.count })
-    }
-
-    /// This over that, with relative margins added in quadrature.
-    pub(super) fn over(self, that: Self) -> Option<Self> {
-        (that.mean > 0.0 && self.mean > 0.0).then(|| {
-            let mean = self.mean / that.mean;
-            let share = |estimate: Self| estimate.margin.map(|margin| margin / estimate.mean);
-            let margin = share(self).zip(share(that)).map(|(a, b)| mean * a.hypot(b));
-            Self { mean, margin, runs: self.runs.min(that.runs) }
+        let margin = summary.margin(level);
+        Some(Self {
+            mean: summary.mean,
+            margin,
+            runs: summary.count,
+            samples: Some(summary),
+            level,
         })
     }
 
-    /// This without that, with margins added in quadrature.
+    /// The same of what every run would give again.
+    fn certain(self) -> Self {
+        Self { margin: self.margin.or(Some(0.0)), ..self }
+    }
+
+    /// This over that.
+    pub(super) fn over(self, that: Self) -> Option<Self> {
+        (that.mean > 0.0 && self.mean > 0.0).then(|| {
+            let mean = self.mean / that.mean;
+            // As shares of the means, errors of a ratio add up as those of a difference do.
+            let margin = self.shares().margin_against(that.shares()).map(|margin| mean * margin);
+            Self { mean, margin, runs: self.runs.min(that.runs), samples: None, ..self }
+        })
+    }
+
+    /// This without that.
     pub(super) fn minus(self, that: Self) -> Self {
-        let margin = self.margin.zip(that.margin).map(|(a, b)| a.hypot(b));
-        Self { mean: self.mean - that.mean, margin, runs: self.runs.min(that.runs) }
+        let (mean, margin) = (self.mean - that.mean, self.margin_against(that));
+        Self { mean, margin, runs: self.runs.min(that.runs), samples: None, ..self }
+    }
+
+    /// By how much the difference of both may be off either way: after Welch, but for what is itself a
+    /// ratio or a difference, whose margins are added in quadrature.
+    fn margin_against(self, that: Self) -> Option<f64> {
+        match (self.samples, that.samples) {
+            _ if self.margin == Some(0.0) => that.margin,
+            _ if that.margin == Some(0.0) => self.margin,
+            (Some(these), Some(those)) => these.margin_against(&those, self.level),
+            _ => self.margin.zip(that.margin).map(|(a, b)| a.hypot(b)),
+        }
+    }
+
+    /// The same in units of its mean.
+    fn shares(self) -> Self {
+        let scaled = |it: Summary| Summary {
+            mean: it.mean / self.mean,
+            deviation: it.deviation / self.mean,
+            min: it.min / self.mean,
+            max: it.max / self.mean,
+            ..it
+        };
+        Self {
+            mean: 1.0,
+            margin: self.margin.map(|margin| margin / self.mean),
+            samples: self.samples.map(scaled),
+            ..self
+        }
     }
 }
 
@@ -52,12 +102,15 @@ pub struct CellValue {
     pub efficiencies: Vec<f64>,
     /// Runs that did not give the figure.
     pub missing: usize,
+    /// Whether another seed could have given something else.
+    pub chance: bool,
 }
 
 impl CellValue {
     /// The estimate; none where a run is missing or there was none.
     pub fn estimate(&self, level: f64) -> Option<Estimate> {
-        (self.missing == 0).then(|| Estimate::of(&self.values, level)).flatten()
+        let estimate = (self.missing == 0).then(|| Estimate::of(&self.values, level)).flatten()?;
+        Some(if self.chance { estimate } else { estimate.certain() })
     }
 }
 
@@ -65,14 +118,22 @@ impl CellValue {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reading {
     cell: Cell,
+    /// Whether another seed could have given something else.
+    chance: bool,
     figures: Vec<(String, Option<f64>, Option<f64>)>,
 }
 
 impl Reading {
-    /// A reading of one figure without a record.
+    /// A reading of one figure without a record, of a run in which chance has a part.
     #[cfg(test)]
     pub(super) fn given(cell: Cell, figure: &str, value: Option<f64>) -> Self {
-        Self { cell, figures: vec![(figure.to_owned(), value, None)] }
+        Self { cell, chance: true, figures: vec![(figure.to_owned(), value, None)] }
+    }
+
+    /// The same of a run in which chance has none.
+    #[cfg(test)]
+    pub(super) fn certain(cell: Cell, figure: &str, value: f64) -> Self {
+        Self { chance: false, ..Self::given(cell, figure, Some(value)) }
     }
 
     /// Reads from a record all figures of `figures` that belong to `scenario` and its cell.
@@ -80,8 +141,12 @@ impl Reading {
         let here = figures
             .iter()
             .filter(|figure| figure.scenario == scenario && covers(&record.cell, &figure.at));
+        // What kernels do is never twice the same.
+        let simulated = record.environment.runner == "sim";
+        let plan = Plan::from_json(&record.plan).ok().filter(|_| simulated);
         Self {
             cell: record.cell.clone(),
+            chance: plan.is_none_or(|plan| chance::has_part_in(&plan)),
             figures: here
                 .map(|figure| (figure.name.clone(), figure.read(record), figure.efficiency(record)))
                 .collect(),
@@ -105,6 +170,7 @@ impl Measured {
                 cells.push(CellValue { cell: reading.cell.clone(), ..CellValue::default() });
                 cells.len() - 1
             });
+            cells[place].chance |= reading.chance;
             match value.filter(|value| value.is_finite()) {
                 Some(value) => cells[place].values.push(value),
                 None => cells[place].missing += 1,

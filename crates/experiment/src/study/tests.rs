@@ -1,6 +1,12 @@
 //! Claims over cells, and studies that name what is not there.
 
 use super::*;
+use crate::Scenario;
+use crate::metrics::Summary;
+use crate::record::{
+    Environment, FlowResult, LimitResult, Record, SCHEMA, Series, TransferResult, Validity,
+};
+use midhop_units::{Bytes, Duration, Rate};
 
 fn cell(text: &str) -> Cell {
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').expect("axis=label"));
@@ -56,6 +62,185 @@ fn a_value_is_judged_with_its_interval() {
     assert_eq!(verdict("at_least = 7\nat_most = 11", &three), Verdict::Open);
     let known = verdict("at_most = 7\ndeparts = \"why\"", &three);
     assert_eq!(known, Verdict::Departs);
+}
+
+#[test]
+fn one_random_draw_decides_nothing_and_one_run_without_chance_everything() {
+    let drawn = measured(&[("pep=on", &[9.0]), ("pep=off", &[3.0])]);
+    let mut sure = Measured::default();
+    for (position, value) in [("pep=on", 9.0), ("pep=off", 3.0)] {
+        sure.add(Reading::certain(cell(position), "goodput", value));
+    }
+    let ratio = "of = { pep = \"on\" }\nto = { pep = \"off\" }\n";
+    for (text, truth) in [
+        ("at = { pep = \"on\" }\nat_least = 1".to_owned(), Verdict::Holds),
+        ("at = { pep = \"on\" }\nat_most = 1".to_owned(), Verdict::Fails),
+        ("over = \"pep\"\nfalling = [\"on\", \"off\"]".to_owned(), Verdict::Holds),
+        ("over = \"pep\"\nrising = [\"on\", \"off\"]".to_owned(), Verdict::Fails),
+        (format!("{ratio}published = 3\nwithin = 0.01"), Verdict::Holds),
+        (format!("{ratio}at_most = 2"), Verdict::Fails),
+    ] {
+        assert_eq!(verdict(&text, &drawn), Verdict::Open, "{text}");
+        assert_eq!(verdict(&text, &sure), truth, "{text}");
+    }
+    // One of several runs in which chance had a part is enough.
+    sure.add(Reading::given(cell("pep=on"), "goodput", Some(9.0)));
+    assert!(sure.cells("goodput")[0].chance && !sure.cells("goodput")[1].chance);
+}
+
+#[test]
+fn margins_of_differences_and_ratios_are_welchs() {
+    let (on, off) = ([10.0, 10.5, 11.0], [8.5, 9.0, 9.5]);
+    let of = |samples: &[f64]| Estimate::of(samples, 0.95).expect("samples");
+    let summary = |samples: &[f64]| Summary::of(samples).expect("samples");
+    let difference = of(&on).minus(of(&off));
+    let welch = summary(&on).margin_against(&summary(&off), 0.95);
+    assert_eq!((difference.mean, difference.margin), (1.5, welch));
+    // 1.13, where margins added in quadrature are 1.76 and could not tell.
+    let both = measured(&[("pep=on", &on), ("pep=off", &off)]);
+    assert_eq!(verdict("over = \"pep\"\nfalling = [\"on\", \"off\"]", &both), Verdict::Holds);
+    // Nearly the same as what the logarithms say, which is how records are compared.
+    let logs = |samples: &[f64]| summary(&samples.iter().map(|it| it.ln()).collect::<Vec<_>>());
+    let margin = logs(&on).margin_against(&logs(&off), 0.95).expect("a margin");
+    let ratio = of(&on).over(of(&off)).expect("a ratio");
+    assert!((ratio.margin.expect("a margin") / ratio.mean - margin).abs() < 0.002, "{ratio:?}");
+}
+
+const LINK: &str = r#"
+title = "t"
+duration = "30 s"
+[nodes]
+a = {}
+b = {}
+[links.l]
+between = ["a", "b"]
+rate = "10 Mbit/s"
+delay = "5 ms"
+[transfers.t]
+from = "b"
+to = "a"
+seconds = 5
+start = "20.01 s"
+"#;
+
+#[test]
+fn chance_is_seen_wherever_it_is() {
+    let has_part = |set: &[&str]| {
+        let mut scenario = Scenario::parse("s.toml", LINK).expect("a scenario");
+        set.iter().for_each(|set| scenario.set(set).unwrap_or_else(|e| panic!("{set}: {e}")));
+        let plans = scenario.plans().unwrap_or_else(|e| panic!("{set:?}: {e}"));
+        chance::has_part_in(&plans[0])
+    };
+    for certain in [
+        &[][..],
+        &["links.l.loss=0"],
+        &["links.l.aqm=codel"],
+        &["transfers.t.congestion=hybla"],
+        &["links.l.outages=[{ start = \"1 s\", length = \"1 s\" }]"],
+    ] {
+        assert!(!has_part(certain), "{certain:?}");
+    }
+    let noise = "traffic.n={ kind = \"web\", from = \"b\", to = \"a\" }";
+    for drawn in [
+        &["links.l.up.loss=0.01"][..],
+        &["links.l.down.bit_error_rate=1e-9"],
+        &["links.l.aqm=pie"],
+        &["links.l.duplicate=0.01"],
+        &["links.l.jitter={ kind = \"uniform\", max = \"1 ms\" }"],
+        &["transfers.t.congestion=bbr"],
+        &[noise],
+    ] {
+        assert!(has_part(drawn), "{drawn:?}");
+    }
+}
+
+/// A record of `LINK`: 10 Mbit/s on average of 9.5 from 20.0 s on, sampled every tenth of a second.
+fn late() -> Record {
+    let plan = Scenario::parse("s.toml", LINK).and_then(|it| it.plans()).expect("plans").remove(0);
+    let time_s: Vec<f64> = (1..=50).map(|tick| 20.0 + f64::from(tick) / 10.0).collect();
+    let rate = Rate::from_bits_per_s(9_500_000);
+    let (start, end) = (Duration::from_ms(20_010), Duration::from_ms(25_000));
+    let bytes = Bytes::new(9_500_000 / 8 * 5);
+    let flow = FlowResult {
+        id: 0,
+        client_port: 1,
+        server_port: 2,
+        start,
+        end,
+        bytes,
+        goodput: rate,
+        hash_sent: None,
+        hash_received: None,
+        retransmissions: 0,
+        rtt_min: None,
+        congestion: "cubic".to_owned(),
+        error: None,
+        phases: None,
+    };
+    let limit = LimitResult { goodput: rate, time: end - start, efficiency: 1.0 };
+    Record {
+        schema: SCHEMA,
+        title: "t".to_owned(),
+        cell: Cell::new(),
+        seed: plan.seed,
+        plan: plan.to_json().expect("JSON"),
+        environment: Environment { runner: "sim".to_owned(), ..Environment::default() },
+        validity: Validity::default(),
+        transfers: vec![TransferResult {
+            name: "t".to_owned(),
+            complete: true,
+            took: end - start,
+            bytes,
+            goodput: rate,
+            limit: Some(limit),
+            flows: vec![flow],
+            objects: Vec::new(),
+        }],
+        links: Vec::new(),
+        legs: Vec::new(),
+        traffic: Vec::new(),
+        nodes: Vec::new(),
+        series: vec![Series {
+            quantity: "goodput".to_owned(),
+            place: "t".to_owned(),
+            flow: None,
+            unit: "Mbit/s".to_owned(),
+            value: vec![9.5; time_s.len()],
+            time_s,
+        }],
+    }
+}
+
+#[test]
+fn what_begins_late_is_measured_from_there() {
+    let figure = |more: &str| -> Figure {
+        let text = format!("name = \"f\"\nshows = \"x\"\nscenario = \"s\"\n{more}");
+        toml::from_str(&text).expect("a figure")
+    };
+    let record = late();
+    let read = |more: &str| figure(more).read(&record).expect("a value");
+    let near = |got: f64, wanted: f64| assert!((got - wanted).abs() < 1e-6, "{got}, not {wanted}");
+    let bits = record.transfers[0].bytes.get() as f64 * 8.0;
+    near(read("metric = \"span\"\nuntil = \"30 s\""), bits / 30e6);
+    near(read("metric = \"span\"\nfrom = \"20 s\"\nuntil = \"25 s\""), 9.5);
+    near(read("metric = \"span\"\nfrom = \"10 s\"\nuntil = \"20.05 s\""), 9.5 * 0.05 / 10.05);
+    near(read("metric = \"start\""), 0.09);
+    // A single sample is the mean since the first SYN.
+    let mut short = record.clone();
+    short.series[0].time_s.truncate(1);
+    short.series[0].value.truncate(1);
+    let read = figure("metric = \"span\"\nuntil = \"30 s\"").read(&short).expect("a value");
+    near(read, 9.5 * 0.09 / 30.0);
+    let reading = Reading::of("s", &record, &[figure("metric = \"goodput\"")]);
+    let mut measured = Measured::default();
+    measured.add(reading);
+    let estimate = measured.cells("f")[0].estimate(0.95).expect("an estimate");
+    assert_eq!((estimate.mean, estimate.margin), (9.5, Some(0.0)), "nothing here is random");
+    let mut on_kernels = record;
+    on_kernels.environment.runner = "lab".to_owned();
+    let mut measured = Measured::default();
+    measured.add(Reading::of("s", &on_kernels, &[figure("metric = \"goodput\"")]));
+    assert_eq!(measured.cells("f")[0].estimate(0.95).expect("an estimate").margin, None);
 }
 
 #[test]
