@@ -4,7 +4,7 @@
 //! puts between real kernels. It is woken when a packet may come out, not when one has been sent.
 
 use crate::engine::{Engine, Timer};
-use crate::packet::{Handle, NodeId, Packet, Packets};
+use crate::packet::{Handle, NodeId, Packets};
 use midhop_congestion::xcp::Router;
 use midhop_path::{Counters, Direction, Dropped, Link};
 use midhop_units::{Bytes, Instant, Rate};
@@ -57,8 +57,9 @@ impl Hop {
 
     /// Shows the router a packet that is about to be sent. What it allows is decided here, where the
     /// packet joins the queue, and not where it leaves it: the queue that XCP aims at is empty.
-    pub fn answer(&mut self, now: Instant, packet: &mut Packet) {
+    pub fn answer(&mut self, now: Instant, packets: &mut Packets, handle: &Handle) {
         let Some(router) = &mut self.router else { return };
+        let packet = packets.look(handle);
         self.link.handle_timeout(now);
         router.set_capacity(self.link.carrier_rate().unwrap_or(Rate::ZERO));
         let size = Bytes::new(packet.size.into());
@@ -66,7 +67,7 @@ impl Hop {
         router.on_arrival(now, size, &header.unwrap_or_default(), self.link.queue_bytes());
         if let Some(mut header) = header {
             router.on_departure(now, size, &mut header);
-            packet.xcp = packet.xcp.asking(&header);
+            packets.write_xcp(handle, packet.xcp.asking(&header));
         }
     }
 

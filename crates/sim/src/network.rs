@@ -28,7 +28,8 @@ pub struct Network {
     nodes: Vec<Node>,
     hops: Vec<Hop>,
     packets: Packets,
-    local: VecDeque<(NodeId, Packet)>,
+    /// Packets that are where they belong, until their node takes them.
+    local: VecDeque<(NodeId, Handle)>,
     actions: Actions,
     watchers: Vec<Box<dyn Watcher>>,
 }
@@ -111,12 +112,12 @@ impl Network {
 
     /// Sends a packet from `node` to its destination. It does not meet the node's own agent.
     pub fn send(&mut self, engine: &mut Engine, node: NodeId, packet: Packet) {
+        let handle = self.packets.insert(&packet);
         if packet.destination == node {
-            self.local.push_back((node, packet));
-            return;
+            self.local.push_back((node, handle));
+        } else {
+            self.route(engine, node, handle, packet.size);
         }
-        let handle = self.packets.insert(packet);
-        self.route(engine, node, handle, packet.size);
     }
 
     /// The timer of a hop has fired: packets may have come out. They go on, or wait for their node to
@@ -130,14 +131,13 @@ impl Network {
             let node = self.hops[hop.index()].to;
             for watcher in &mut self.watchers {
                 let hop = &self.hops[hop.index()];
-                watcher.see(now, hop, Sight::Left, self.packets.look(&handle));
+                watcher.see(now, hop, Sight::Left, &self.packets.look(&handle));
             }
             if self.nodes[node.index()].agent.is_some() {
                 let packet = self.packets.take(handle);
                 self.meet(engine, node, |agent, actions| agent.handle_packet(now, packet, actions));
             } else if handle.destination() == node {
-                let packet = self.packets.take(handle);
-                self.local.push_back((node, packet));
+                self.local.push_back((node, handle));
             } else {
                 self.route(engine, node, handle, size);
             }
@@ -153,7 +153,8 @@ impl Network {
 
     /// The next packet that is where it belongs, and the node where that is.
     pub fn poll_local(&mut self) -> Option<(NodeId, Packet)> {
-        self.local.pop_front()
+        let (node, handle) = self.local.pop_front()?;
+        Some((node, self.packets.take(handle)))
     }
 
     /// What waits at the first hop from `node` to `destination`, and how fast that sends; none where
@@ -204,9 +205,9 @@ impl Network {
         };
         for watcher in &mut self.watchers {
             let (now, packet) = (engine.now(), self.packets.look(&handle));
-            watcher.see(now, &self.hops[hop.index()], Sight::Entered, packet);
+            watcher.see(now, &self.hops[hop.index()], Sight::Entered, &packet);
         }
-        self.hops[hop.index()].answer(engine.now(), self.packets.look_mut(&handle));
+        self.hops[hop.index()].answer(engine.now(), &mut self.packets, &handle);
         self.hops[hop.index()].send(engine, size, handle);
         self.bury(engine.now(), hop);
     }

@@ -1,8 +1,8 @@
-//! Packets under way, and where they are kept.
-//!
-//! A packet is written once into a slab and stays there from hop to hop; links and queues move its
-//! eight-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
-//! clones one: the copy arrives first and borrows the slot that the original gives back.
+//! What travels: packets, and the names of those between whom they do.
+
+mod under_way;
+
+pub use under_way::{Handle, Packets};
 
 use midhop_congestion::xcp;
 use midhop_experiment::limit::Family;
@@ -103,13 +103,6 @@ impl Packet {
             Body::Datagram(_) => Ecn::NotCapable,
         }
     }
-
-    /// Says in its IP header that it has met congestion.
-    fn mark(&mut self) {
-        if let Body::Segment(segment) = &mut self.body {
-            segment.ecn = Ecn::Congested;
-        }
-    }
 }
 
 /// What a packet carries.
@@ -159,162 +152,5 @@ impl Xcp {
             rtt: Duration::from_us(self.rtt_us.into()),
             feedback_q16: self.feedback_q16,
         })
-    }
-}
-
-/// What stands for a packet inside links. It tells where the packet goes, so that the nodes between
-/// need not look at the packet itself, which a long way has driven out of the processor's caches.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Handle {
-    slot: u32,
-    destination: NodeId,
-    ecn: Ecn,
-}
-
-/// In a handle: it is a copy.
-const COPY: u32 = 1 << 31;
-
-impl Clone for Handle {
-    fn clone(&self) -> Self {
-        Self { slot: self.slot | COPY, ..*self }
-    }
-}
-
-impl Handle {
-    /// Marks the packet as having met congestion, if its ends take marks; whether they do.
-    pub fn mark(&mut self) -> bool {
-        let takes = self.ecn != Ecn::NotCapable;
-        if takes {
-            self.ecn = Ecn::Congested;
-        }
-        takes
-    }
-
-    /// The node to which the packet goes.
-    pub const fn destination(&self) -> NodeId {
-        self.destination
-    }
-}
-
-/// All packets under way.
-#[derive(Debug, Default)]
-pub struct Packets {
-    slots: Vec<Option<Packet>>,
-    free: Vec<u32>,
-}
-
-impl Packets {
-    /// Takes a packet in.
-    ///
-    /// # Panics
-    /// When two thousand million are under way already.
-    pub fn insert(&mut self, packet: Packet) -> Handle {
-        let destination = packet.destination;
-        let ecn = packet.ecn();
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = Some(packet);
-            return Handle { slot, destination, ecn };
-        }
-        let slot = self.slots.len() as u32;
-        assert!(slot < COPY, "too many packets under way");
-        self.slots.push(Some(packet));
-        Handle { slot, destination, ecn }
-    }
-
-    /// Gives a packet out for good.
-    ///
-    /// # Panics
-    /// When its slot was given back before: a handle was used twice.
-    pub fn take(&mut self, handle: Handle) -> Packet {
-        let slot = &mut self.slots[(handle.slot & !COPY) as usize];
-        if handle.slot & COPY != 0 {
-            return slot.expect("a copy arrives before its original");
-        }
-        self.free.push(handle.slot);
-        slot.take().expect("a packet is taken once")
-    }
-
-    /// A handle that owns its slot: a copy gets a slot of its own. What the way has written onto the
-    /// handle is now in the packet.
-    pub fn own(&mut self, handle: Handle) -> Handle {
-        if handle.ecn == Ecn::Congested {
-            self.slots[(handle.slot & !COPY) as usize].iter_mut().for_each(Packet::mark);
-        }
-        if handle.slot & COPY == 0 {
-            return handle;
-        }
-        let packet = self.take(handle);
-        self.insert(packet)
-    }
-
-    /// A packet under way.
-    ///
-    /// # Panics
-    /// When it is not.
-    pub fn look(&self, handle: &Handle) -> &Packet {
-        self.slots[(handle.slot & !COPY) as usize].as_ref().expect("the packet is under way")
-    }
-
-    /// A packet under way, for a router to write into.
-    ///
-    /// # Panics
-    /// When it is not.
-    pub fn look_mut(&mut self, handle: &Handle) -> &mut Packet {
-        self.slots[(handle.slot & !COPY) as usize].as_mut().expect("the packet is under way")
-    }
-
-    /// How many are under way.
-    pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// Whether none is under way.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The most that were ever under way at once.
-    pub fn most(&self) -> usize {
-        self.slots.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn packet(number: u64) -> Packet {
-        Packet {
-            flow: FlowId(1),
-            towards: End::Listener,
-            source: NodeId(0),
-            destination: NodeId(2),
-            ports: [10_000, 7_000],
-            family: Family::Ipv4,
-            size: 1500,
-            xcp: Xcp::default(),
-            body: Body::Datagram(number),
-        }
-    }
-
-    #[test]
-    fn slots_are_used_again_and_copies_own_none() {
-        let mut packets = Packets::default();
-        let first = packets.insert(packet(1));
-        let second = packets.insert(packet(2));
-        let copy = second.clone();
-        let copy = packets.own(copy);
-        assert_eq!(packets.len(), 3);
-        assert_eq!(packets.take(copy), packet(2));
-        assert_eq!(packets.take(second), packet(2));
-        let again = packets.insert(packet(3));
-        assert_eq!((packets.take(first), packets.take(again)), (packet(1), packet(3)));
-        assert_eq!((packets.len(), packets.most()), (0, 3));
-    }
-
-    #[test]
-    fn a_packet_under_way_takes_less_than_200_bytes() {
-        // In the slab, and its handle with size and time in a queue or in the air.
-        assert!(size_of::<Option<Packet>>() + 32 + 4 <= 200, "{}", size_of::<Option<Packet>>());
     }
 }

@@ -4,9 +4,18 @@ use midhop_units::Instant;
 
 use super::{Endpoint, stamp};
 use crate::{
-    segment::{Ecn, Flags, SackBlock, Segment, Timestamps},
+    segment::{Ecn, Flags, SackBlock, SackBlocks, Segment, SynOptions, Timestamps},
     send::{Departure, Idle},
 };
+
+/// What a segment carries and says of it, in positions of the sequence space.
+struct Content {
+    start: u64,
+    /// Payload. Unit: bytes.
+    length: u32,
+    flags: Flags,
+    ecn: Ecn,
+}
 
 impl Endpoint {
     pub(super) fn data_segment(&mut self, now: Instant) -> Option<Segment> {
@@ -34,65 +43,69 @@ impl Endpoint {
     }
 
     fn compose(&mut self, now: Instant, departure: Departure) -> Segment {
-        let mut segment = self.header(now, departure.start, departure.length);
-        segment.offset = departure.start.saturating_sub(1);
-        segment.length = departure.length;
+        let mut flags = Flags::ACK;
         if departure.push {
-            segment.flags |= Flags::PSH;
+            flags |= Flags::PSH;
         }
         if departure.fin {
-            segment.flags |= Flags::FIN;
+            flags |= Flags::FIN;
             self.closed_first |= !self.receiver.is_finished();
         }
-        if self.agreed.ecn && departure.length > 0 && !departure.retransmission {
-            segment.ecn = Ecn::Capable;
-            if departure.reduced {
-                segment.flags |= Flags::CWR;
-            }
+        let takes_marks = self.agreed.ecn && departure.length > 0 && !departure.retransmission;
+        if takes_marks && departure.reduced {
+            flags |= Flags::CWR;
         }
-        segment
+        let ecn = if takes_marks { Ecn::Capable } else { Ecn::NotCapable };
+        self.segment(now, Content { start: departure.start, length: departure.length, flags, ecn })
     }
 
     pub(super) fn acknowledgment(&mut self, now: Instant) -> Option<Segment> {
-        let due = self.receiver.owed.is_due(now);
-        due.then(|| self.header(now, self.sender.nxt, 0))
+        let start = self.sender.nxt;
+        let nothing = Content { start, length: 0, flags: Flags::ACK, ecn: Ecn::NotCapable };
+        self.receiver.owed.is_due(now).then(|| self.segment(now, nothing))
     }
 
-    /// A segment that acknowledges, and has room for so many bytes of payload.
-    fn header(&mut self, now: Instant, start: u64, payload: u32) -> Segment {
+    /// A segment with this content, which acknowledges all that has come.
+    fn segment(&mut self, now: Instant, content: Content) -> Segment {
         let nxt = self.receiver.nxt();
         let edge = self.receiver.offer();
-        let mut flags = Flags::ACK;
-        if self.echo_congestion {
-            flags |= Flags::ECE;
+        let mut sack = SackBlocks::default();
+        if self.report(content.length, &mut sack) {
+            self.receiver.owed.on_sent(nxt);
         }
-        let mut segment = Segment {
-            sequence: self.local.wire(start),
+        let echo = if self.echo_congestion { Flags::ECE } else { Flags::default() };
+        // Written in one go: a segment that is built on the way is copied on the way.
+        Segment {
+            offset: if content.length > 0 { content.start.saturating_sub(1) } else { 0 },
+            sequence: self.local.wire(content.start),
             acknowledgment: self.remote.wire(nxt),
+            length: content.length,
             window: u16::try_from((edge - nxt) >> self.receiver.shift).unwrap_or(u16::MAX),
-            flags,
+            flags: content.flags | echo,
+            ecn: content.ecn,
             timestamps: self
                 .agreed
                 .timestamps
                 .then(|| Timestamps { value: stamp(now), echo: self.agreed.recent }),
-            ..Segment::default()
-        };
-        if self.sender.sack && self.receiver.reassembly.has_report() {
-            let room = self.sender.mss.saturating_sub(payload + 4) as usize / 8;
-            let limit = self.sack_limit().min(room);
-            let remote = self.remote;
-            self.receiver.reassembly.report(limit, |span| {
-                segment
-                    .sack
-                    .push(SackBlock { start: remote.wire(span.start), end: remote.wire(span.end) });
-            });
-            if limit == 0 {
-                // A retransmission that fills the segment: the report follows alone.
-                return segment;
-            }
+            sack,
+            syn: SynOptions::default(),
         }
-        self.receiver.owed.on_sent(nxt);
-        segment
+    }
+
+    /// Reports what has come out of order, as far as there is room beside so many bytes of payload;
+    /// whether there was room for any.
+    fn report(&mut self, payload: u32, sack: &mut SackBlocks) -> bool {
+        if !self.sender.sack || !self.receiver.reassembly.has_report() {
+            return true;
+        }
+        let room = self.sender.mss.saturating_sub(payload + 4) as usize / 8;
+        let limit = self.sack_limit().min(room);
+        let remote = self.remote;
+        self.receiver.reassembly.report(limit, |span| {
+            sack.push(SackBlock { start: remote.wire(span.start), end: remote.wire(span.end) });
+        });
+        // A retransmission that fills the segment: the report follows alone.
+        limit > 0
     }
 
     /// How many SACK blocks the options have room for.

@@ -1,0 +1,337 @@
+//! Where packets under way are kept.
+//!
+//! A packet is written once into a slab and stays there from hop to hop; links and queues move its
+//! eight-byte [`Handle`]. What is cloned is marked as a copy, because only a channel that delivers twice
+//! clones one: the copy arrives first and borrows the slot that the original gives back.
+//!
+//! On a long way packets lie here for longer than the processor's caches remember, so that each costs
+//! its receiver a wait for memory. What every packet has is therefore one cache line; what few have, the
+//! options of a SYN, SACK blocks and XCP's header, lies apart.
+
+use super::{Body, End, FlowId, NodeId, Packet, Xcp};
+use midhop_experiment::limit::Family;
+use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions, Timestamps};
+
+/// What stands for a packet inside links. It tells where the packet goes and takes the marks of the
+/// way, so that the nodes between need not look at the packet itself, which a long way has driven out
+/// of the processor's caches.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Handle {
+    slot: u32,
+    destination: NodeId,
+    ecn: Ecn,
+}
+
+/// In a handle: it is a copy.
+const COPY: u32 = 1 << 31;
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Self { slot: self.slot | COPY, ..*self }
+    }
+}
+
+impl Handle {
+    const fn index(&self) -> usize {
+        (self.slot & !COPY) as usize
+    }
+
+    /// Marks the packet as having met congestion, if its ends take marks; whether they do.
+    pub fn mark(&mut self) -> bool {
+        let takes = self.ecn != Ecn::NotCapable;
+        if takes {
+            self.ecn = Ecn::Congested;
+        }
+        takes
+    }
+
+    /// The node to which the packet goes.
+    pub const fn destination(&self) -> NodeId {
+        self.destination
+    }
+}
+
+/// What every packet has.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Slot {
+    /// What it carries; nothing in a slot that is free.
+    content: Content,
+    towards: End,
+    family: Family,
+    flags: Flags,
+    window: u16,
+    source: NodeId,
+    destination: NodeId,
+    ports: [u16; 2],
+    flow: FlowId,
+    size: u32,
+    /// Of a segment, or the number of a datagram.
+    offset: u64,
+    sequence: u32,
+    acknowledgment: u32,
+    length: u32,
+    timestamps: Option<Timestamps>,
+    /// Where the rest of it is; [`NOWHERE`] for most.
+    rare: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    Segment,
+    Datagram,
+}
+
+/// What few packets have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Rare {
+    xcp: Xcp,
+    sack: SackBlocks,
+    syn: SynOptions,
+}
+
+/// The place of what a packet has not.
+const NOWHERE: u32 = u32::MAX;
+
+/// All packets under way.
+#[derive(Debug, Default)]
+pub struct Packets {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    rare: Vec<Rare>,
+    rare_free: Vec<u32>,
+}
+
+impl Packets {
+    /// Takes a packet in.
+    ///
+    /// # Panics
+    /// When two thousand million are under way already.
+    #[inline]
+    pub fn insert(&mut self, packet: &Packet) -> Handle {
+        let filled = self.fill(packet);
+        let (destination, ecn) = (packet.destination, packet.ecn());
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = filled;
+            return Handle { slot, destination, ecn };
+        }
+        let slot = self.slots.len() as u32;
+        assert!(slot < COPY, "too many packets under way");
+        self.slots.push(filled);
+        Handle { slot, destination, ecn }
+    }
+
+    /// Gives a packet out for good.
+    ///
+    /// # Panics
+    /// When its slot was given back before: a handle was used twice.
+    #[inline]
+    pub fn take(&mut self, handle: Handle) -> Packet {
+        let packet = self.look(&handle);
+        if handle.slot & COPY == 0 {
+            let slot = &mut self.slots[handle.index()];
+            slot.content = Content::Nothing;
+            if slot.rare != NOWHERE {
+                self.rare_free.push(slot.rare);
+            }
+            self.free.push(handle.slot);
+        }
+        packet
+    }
+
+    /// A handle that owns its slot: a copy gets a slot of its own.
+    pub fn own(&mut self, handle: Handle) -> Handle {
+        if handle.slot & COPY == 0 {
+            return handle;
+        }
+        let packet = self.take(handle);
+        self.insert(&packet)
+    }
+
+    /// A packet under way.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[inline]
+    pub fn look(&self, handle: &Handle) -> Packet {
+        let slot = &self.slots[handle.index()];
+        let rare = self.rare.get(slot.rare as usize).copied().unwrap_or_default();
+        let body = match slot.content {
+            Content::Segment => Body::Segment(Segment {
+                offset: slot.offset,
+                sequence: slot.sequence,
+                acknowledgment: slot.acknowledgment,
+                length: slot.length,
+                window: slot.window,
+                flags: slot.flags,
+                // As the way has left it.
+                ecn: handle.ecn,
+                timestamps: slot.timestamps,
+                sack: rare.sack,
+                syn: rare.syn,
+            }),
+            Content::Datagram => Body::Datagram(slot.offset),
+            Content::Nothing => panic!("the packet is not under way"),
+        };
+        Packet {
+            flow: slot.flow,
+            towards: slot.towards,
+            source: slot.source,
+            destination: slot.destination,
+            ports: slot.ports,
+            family: slot.family,
+            size: slot.size,
+            xcp: rare.xcp,
+            body,
+        }
+    }
+
+    /// Writes what a router answers into a packet under way.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn write_xcp(&mut self, handle: &Handle, xcp: Xcp) {
+        let packet = Packet { xcp, ..self.look(handle) };
+        let slot = self.slots[handle.index()];
+        if slot.rare != NOWHERE {
+            self.rare_free.push(slot.rare);
+        }
+        self.slots[handle.index()] = self.fill(&packet);
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether none is under way.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most that were ever under way at once.
+    pub fn most(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn fill(&mut self, packet: &Packet) -> Slot {
+        let nothing = Segment::default();
+        let (content, segment, number) = match &packet.body {
+            Body::Segment(segment) => (Content::Segment, segment, segment.offset),
+            Body::Datagram(number) => (Content::Datagram, &nothing, *number),
+        };
+        let is_plain = segment.sack.is_empty()
+            && segment.syn == SynOptions::default()
+            && packet.xcp == Xcp::default();
+        let rare = if is_plain {
+            NOWHERE
+        } else {
+            self.put_apart(Rare { xcp: packet.xcp, sack: segment.sack, syn: segment.syn })
+        };
+        Slot {
+            content,
+            towards: packet.towards,
+            family: packet.family,
+            flags: segment.flags,
+            window: segment.window,
+            source: packet.source,
+            destination: packet.destination,
+            ports: packet.ports,
+            flow: packet.flow,
+            size: packet.size,
+            offset: number,
+            sequence: segment.sequence,
+            acknowledgment: segment.acknowledgment,
+            length: segment.length,
+            timestamps: segment.timestamps,
+            rare,
+        }
+    }
+
+    fn put_apart(&mut self, rare: Rare) -> u32 {
+        if let Some(place) = self.rare_free.pop() {
+            self.rare[place as usize] = rare;
+            return place;
+        }
+        self.rare.push(rare);
+        self.rare.len() as u32 - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(number: u64) -> Packet {
+        Packet {
+            flow: FlowId(1),
+            towards: End::Listener,
+            source: NodeId(0),
+            destination: NodeId(2),
+            ports: [10_000, 7_000],
+            family: Family::Ipv4,
+            size: 1500,
+            xcp: Xcp::default(),
+            body: Body::Datagram(number),
+        }
+    }
+
+    fn segment(sack: bool, xcp: bool) -> Packet {
+        let mut segment = Segment {
+            offset: 1 << 33,
+            sequence: 7,
+            acknowledgment: 8,
+            length: 9,
+            window: 10,
+            flags: Flags::ACK,
+            ecn: Ecn::Capable,
+            timestamps: Some(Timestamps { value: 11, echo: 12 }),
+            ..Segment::default()
+        };
+        if sack {
+            segment.sack.push(midhop_tcp::SackBlock { start: 13, end: 14 });
+        }
+        let xcp = Xcp { reverse_q16: i64::from(xcp), ..Xcp::default() };
+        Packet { xcp, body: Body::Segment(segment), ..packet(0) }
+    }
+
+    #[test]
+    fn a_packet_comes_out_as_it_went_in() {
+        let mut packets = Packets::default();
+        for round in 0..3 {
+            let all = [(false, false), (true, false), (false, true), (true, true)];
+            let all = all.map(|(sack, xcp)| segment(sack, xcp));
+            let handles: Vec<Handle> = all.iter().map(|packet| packets.insert(packet)).collect();
+            let answered = Xcp { reverse_q16: 5 + round, ..Xcp::default() };
+            handles.iter().for_each(|handle| packets.write_xcp(handle, answered));
+            for (handle, packet) in handles.into_iter().zip(all) {
+                assert_eq!(packets.take(handle), Packet { xcp: answered, ..packet });
+            }
+        }
+        assert!(packets.is_empty());
+        assert_eq!((packets.rare.len(), packets.rare_free.len()), (4, 4));
+    }
+
+    #[test]
+    fn slots_are_used_again_and_copies_own_none() {
+        let mut packets = Packets::default();
+        let first = packets.insert(&packet(1));
+        let second = packets.insert(&packet(2));
+        let copy = second.clone();
+        let copy = packets.own(copy);
+        assert_eq!(packets.len(), 3);
+        assert_eq!(packets.take(copy), packet(2));
+        assert_eq!(packets.take(second), packet(2));
+        let again = packets.insert(&packet(3));
+        assert_eq!((packets.take(first), packets.take(again)), (packet(1), packet(3)));
+        assert_eq!((packets.len(), packets.most()), (0, 3));
+    }
+
+    #[test]
+    fn a_packet_under_way_takes_a_cache_line_and_its_place_in_a_queue() {
+        assert_eq!(size_of::<Slot>(), 64);
+        assert_eq!(size_of::<Handle>(), 8);
+    }
+}
