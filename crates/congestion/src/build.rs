@@ -133,7 +133,7 @@ pub fn build(
         Some(slow_start) => Err(BuildError::SlowStart { algorithm, slow_start }),
         None => Ok(()),
     };
-    let own_opening = || match settings.opening {
+    let own_opening = || match &settings.opening {
         Opening::Burst => Ok(()),
         Opening::Spread | Opening::Jump(_) => Err(BuildError::Opening { algorithm }),
     };
@@ -211,10 +211,10 @@ fn opened<C: Segmented + 'static>(
     settings: &Settings,
 ) -> Box<dyn CongestionControl> {
     controller.segments().cwnd = settings.initial_window;
-    match settings.opening {
+    match &settings.opening {
         Opening::Burst => Box::new(controller),
         Opening::Spread => Box::new(Spread::new(controller)),
-        Opening::Jump(jump) => Box::new(Resume::new(controller, jump)),
+        Opening::Jump(jump) => Box::new(Resume::new(controller, jump.clone())),
     }
 }
 

@@ -6,13 +6,13 @@
 pub mod resume;
 mod spread;
 
-pub use resume::{Jump, Observer, Saved};
+pub use resume::{Jump, Observer, Record, Saved};
 
 pub(crate) use resume::Resume;
 pub(crate) use spread::Spread;
 
 /// How a connection begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Opening {
     /// The initial window at once, as every stack does.
     #[default]

@@ -5,7 +5,7 @@ use midhop_congestion::{
     Ack, Algorithm, CongestionControl, Established, Handover, Loss, LostSegment, Opening, Phase,
     QueueReport, Restart, Rto, Settings, SlowStart, Spurious, build,
     known_rate::{self, Leg},
-    opening::{Jump, Saved},
+    opening::{Jump, Record, Saved},
     xcp,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -147,28 +147,33 @@ impl Transport {
     }
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
-    let jumps = [
-        Opening::Burst,
-        Opening::Spread,
-        Opening::Jump(Jump::Known {
+/// Each with a record of its own: one that is shared would carry over from case to case.
+fn opening() -> impl Strategy<Value = Opening> {
+    (0..4).prop_map(|nth| match nth {
+        0 => Opening::Burst,
+        1 => Opening::Spread,
+        2 => Opening::Jump(Jump::Known {
             rate: Rate::from_mbit_per_s(20),
             window_max: Bytes::new(1 << 20),
         }),
-        Opening::Jump(Jump::Saved(Saved {
-            window: Bytes::new(1_500_000),
-            rtt: Duration::from_ms(600),
-        })),
-    ];
+        _ => Opening::Jump(Jump::Saved {
+            record: Record::new(Saved {
+                window: Bytes::new(1_500_000),
+                rtt: Duration::from_ms(600),
+            }),
+            window_max: Bytes::MAX,
+        }),
+    })
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
     let slow_start = prop::option::of(prop::sample::select(SlowStart::ALL.to_vec()));
-    (slow_start, prop::sample::select(jumps.to_vec()), any::<bool>()).prop_map(
-        |(slow_start, opening, paced)| Settings {
-            slow_start,
-            opening,
-            paced: paced || opening != Opening::Burst,
-            ..Settings::default()
-        },
-    )
+    (slow_start, opening(), any::<bool>()).prop_map(|(slow_start, opening, paced)| Settings {
+        slow_start,
+        paced: paced || opening != Opening::Burst,
+        opening,
+        ..Settings::default()
+    })
 }
 
 /// A controller, with as much of the settings as it takes.

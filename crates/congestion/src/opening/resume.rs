@@ -11,7 +11,11 @@
 //!
 //! Differs: which transmissions were those of the Unvalidated Phase is told by count, as every
 //! transmission ends delivered or lost; the end of the round trip is looked at when an acknowledgement
-//! comes. A saved record has no lifetime here: who keeps records decides when they are too old.
+//! comes. What is acknowledged of the time before the jump is part of the PipeSize from the start, as
+//! flight_size, and not counted again, as in the RFC's examples. A saved record has no lifetime here: who
+//! keeps records decides when they are too old.
+//!
+//! Invariant: at any time one connection at most sends by a [`Record`], and none once it has failed.
 
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
@@ -19,6 +23,8 @@ use crate::{
     segments::{Segmented, saturated},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
+use record::Claim;
+pub use record::Record;
 
 /// What an earlier connection found out about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +36,15 @@ pub struct Saved {
 }
 
 /// Where a connection may jump to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Jump {
-    /// To half of what was saved, where the path is the same (RFC 9959).
-    Saved(Saved),
+    /// To half of what was saved, where the path is the same (RFC 9959), but not beyond `window_max`.
+    Saved {
+        /// What was saved, and whether another connection is using it.
+        record: Record,
+        /// max_jump: the largest jump.
+        window_max: Bytes,
+    },
     /// To the product of a known rate and the round-trip time, but not beyond `window_max`.
     Known {
         /// What the path carries, for this connection alone.
@@ -45,13 +56,17 @@ pub enum Jump {
 
 /// The Observe Phase: finds out what is worth saving.
 ///
-/// Give it every acknowledgement of a connection; save what it says at the connection's end.
+/// Give it every acknowledgement of a connection; save what it says at the connection's end. A round
+/// trip that a queue had made longer counts for what it delivered in the time of the shortest, so that
+/// an overshoot is not taken for capacity (RFC 9959, "Observing the Path Capacity").
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Observer {
     round: u64,
     delivered: Bytes,
     window: Bytes,
     rtt: Option<Duration>,
+    /// The shortest of this round.
+    rtt_round: Option<Duration>,
 }
 
 impl Observer {
@@ -59,13 +74,27 @@ impl Observer {
     pub fn on_ack(&mut self, ack: &Ack) {
         if ack.round != self.round {
             // A round that was cut short by a lack of data says nothing new, but nothing wrong.
-            self.window = self.window.max(self.delivered);
+            self.window = self.window.max(self.carried());
             self.round = ack.round;
             self.delivered = Bytes::ZERO;
+            self.rtt_round = None;
         }
         self.delivered = self.delivered.saturating_add(ack.acked);
         if let Some(rtt) = ack.rtt {
             self.rtt = Some(self.rtt.map_or(rtt, |least| least.min(rtt)));
+            self.rtt_round = Some(self.rtt_round.map_or(rtt, |least| least.min(rtt)));
+        }
+    }
+
+    /// What this round has delivered per shortest round-trip time.
+    fn carried(&self) -> Bytes {
+        match (self.rtt, self.rtt_round) {
+            (Some(least), Some(round)) if round > least => {
+                let bytes = u128::from(self.delivered.get()) * u128::from(least.as_ns());
+                let bytes = bytes / u128::from(round.as_ns());
+                Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+            }
+            _ => self.delivered,
         }
     }
 
@@ -124,6 +153,10 @@ pub(crate) struct Resume<C> {
     jump: Jump,
     phase: Phase,
     window_initial: Bytes,
+    /// The shortest of the Reconnaissance Phase.
+    rtt_min: Option<Duration>,
+    /// While the record is this connection's.
+    claim: Option<Claim>,
     delivered: u64,
     lost: u64,
     in_flight: u64,
@@ -136,6 +169,8 @@ impl<C: Segmented> Resume<C> {
             controller,
             jump,
             phase: Phase::Reconnaissance,
+            rtt_min: None,
+            claim: None,
             delivered: 0,
             lost: 0,
             in_flight: 0,
@@ -152,14 +187,20 @@ impl<C: Segmented> Resume<C> {
         window.cwnd = segments.max(reno::WINDOW_MIN);
     }
 
+    fn confirm(&mut self, rtt: Option<Duration>) {
+        self.rtt_min = self.rtt_min.into_iter().chain(rtt).min();
+    }
+
     /// How far to jump over a path of `rtt`; `None` where it is not the path that was saved.
     fn jump(&self, rtt: Duration) -> Option<u64> {
-        match self.jump {
-            Jump::Known { rate, window_max } => Some(rate.bytes_in(rtt).min(window_max).get()),
-            Jump::Saved(saved) => {
-                let least = saved.rtt / 2;
+        match &self.jump {
+            Jump::Known { rate, window_max } => Some(rate.bytes_in(rtt).min(*window_max).get()),
+            Jump::Saved { record, window_max } => {
+                let saved = record.saved()?;
+                let shortest = self.rtt_min.unwrap_or(rtt);
                 let most = Duration::from_ns(saved.rtt.as_ns().saturating_mul(10));
-                (rtt > least && rtt < most).then_some(saved.window.get() / 2)
+                let same = shortest > saved.rtt / 2 && shortest <= most;
+                same.then_some((saved.window.get() / 2).min(window_max.get()))
             }
         }
     }
@@ -170,6 +211,10 @@ impl<C: Segmented> Resume<C> {
         let Some(jump) = self.jump(rtt) else { return };
         if jump <= self.controller.window().get() {
             return;
+        }
+        if let Jump::Saved { record, .. } = &self.jump {
+            let Some(claim) = record.claim() else { return };
+            self.claim = Some(claim);
         }
         let leap = Leap { first: self.ended() + self.in_flight, pipe: self.in_flight };
         self.phase = Phase::Unvalidated { entered: now, rtt, leap };
@@ -189,7 +234,7 @@ impl<C: Segmented> Resume<C> {
         let flight = flight.min(window);
         if flight <= without {
             self.set_window(without);
-            self.phase = Phase::Normal;
+            self.end();
         } else {
             self.set_window(flight);
             self.phase = Phase::Validating { last: self.ended() + self.in_flight, leap };
@@ -207,6 +252,7 @@ impl<C: Segmented> Resume<C> {
         match self.phase {
             Phase::Normal => true,
             Phase::Reconnaissance => {
+                self.confirm(ack.rtt);
                 if let Some(rtt) = ack.rtt
                     && !ack.app_limited
                     && self.delivered >= self.window_initial.get()
@@ -230,7 +276,7 @@ impl<C: Segmented> Resume<C> {
                 let leap = leap.count(acked, self.ended());
                 self.phase = Phase::Validating { last, leap };
                 if self.ended() >= last {
-                    self.phase = Phase::Normal;
+                    self.end();
                 }
                 true
             }
@@ -247,6 +293,9 @@ impl<C: Segmented> Resume<C> {
     }
 
     fn retreat(&mut self, loss: &Loss, last: Option<u64>, leap: Leap) {
+        if let Some(claim) = self.claim.take() {
+            claim.fail();
+        }
         let half = (leap.pipe / 2).min(self.controller.window().get());
         self.set_window(half);
         self.phase = Phase::Retreat { loss: *loss, last, leap };
@@ -258,15 +307,28 @@ impl<C: Segmented> Resume<C> {
         let window = self.controller.window().get();
         self.set_window(pipe);
         self.controller.on_loss(loss);
+        let carried = saturated(pipe / self.mss());
+        let own = self.controller.segments();
+        if own.ssthresh > carried {
+            // One that does not take losses for congestion; β is the RFC's then, 0.5.
+            own.ssthresh = reno::halve(carried);
+        }
         self.set_window(window.min(self.controller.window().get()));
+        self.end();
+    }
+
+    /// Careful Resume is over: another connection may use the record, if it has not failed.
+    fn end(&mut self) {
         self.phase = Phase::Normal;
+        self.claim = None;
     }
 }
 
 impl<C: Segmented> CongestionControl for Resume<C> {
     fn on_established(&mut self, established: &Established) {
         self.controller.on_established(established);
-        if let (Jump::Known { .. }, Some(rtt)) = (self.jump, established.rtt) {
+        self.confirm(established.rtt);
+        if let (Jump::Known { .. }, Some(rtt)) = (&self.jump, established.rtt) {
             self.leap(established.now, rtt);
         }
     }
@@ -297,7 +359,10 @@ impl<C: Segmented> CongestionControl for Resume<C> {
             | Phase::Retreat { leap, .. } => self.set_window(leap.pipe),
             Phase::Reconnaissance | Phase::Normal => {}
         }
-        self.phase = Phase::Normal;
+        if let Some(claim) = self.claim.take() {
+            claim.fail();
+        }
+        self.end();
         self.controller.on_rto(rto);
     }
 
@@ -309,12 +374,19 @@ impl<C: Segmented> CongestionControl for Resume<C> {
         self.controller.on_spurious(spurious);
     }
 
-    /// Another path is not the one that was saved.
+    /// Another path is not the one that was saved; what is on its way to it is too much for all that
+    /// is known.
     fn on_handover(&mut self, handover: &Handover) {
-        if self.phase == Phase::Reconnaissance {
-            self.phase = Phase::Normal;
-        }
         self.controller.on_handover(handover);
+        match self.phase {
+            Phase::Reconnaissance => self.phase = Phase::Normal,
+            Phase::Unvalidated { leap, .. } => {
+                let in_flight = Bytes::new(self.in_flight);
+                let loss = Loss { now: handover.now, lost: Bytes::ZERO, in_flight };
+                self.retreat(&loss, None, leap);
+            }
+            Phase::Validating { .. } | Phase::Retreat { .. } | Phase::Normal => {}
+        }
     }
 
     fn on_share(&mut self, share: Rate) {
@@ -353,6 +425,8 @@ impl<C: Segmented> CongestionControl for Resume<C> {
         }
     }
 }
+
+mod record;
 
 #[cfg(test)]
 mod tests;

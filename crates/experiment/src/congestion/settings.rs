@@ -3,7 +3,7 @@
 use super::{OpeningPlan, Own, Thresholds, Tuning};
 use midhop_congestion::{
     Algorithm, Opening, Settings, SlowStart, dvegas, hybla, known_rate,
-    opening::{Jump, Saved},
+    opening::{Jump, Record, Saved},
     vegas, xcp,
 };
 
@@ -21,7 +21,8 @@ impl Tuning {
     }
 
     /// What the algorithm is told, but for the seed and the size of a segment. A leg of known rate is
-    /// a new one, of the sender's rate.
+    /// a new one, of the sender's rate; so is the record of a careful resume, which all connections with
+    /// clones of these settings share.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings {
             initial_window: self.initial_window,
@@ -29,8 +30,9 @@ impl Tuning {
             opening: match self.opening {
                 OpeningPlan::Burst => Opening::Burst,
                 OpeningPlan::InitialSpreading => Opening::Spread,
-                OpeningPlan::CarefulResume { saved_window: window, saved_rtt: rtt } => {
-                    Opening::Jump(Jump::Saved(Saved { window, rtt }))
+                OpeningPlan::CarefulResume { saved_window, saved_rtt, window_max } => {
+                    let record = Record::new(Saved { window: saved_window, rtt: saved_rtt });
+                    Opening::Jump(Jump::Saved { record, window_max })
                 }
                 OpeningPlan::Jump { rate, window_max } => {
                     Opening::Jump(Jump::Known { rate, window_max })

@@ -10,8 +10,12 @@ fn segments(bytes: u64) -> Bytes {
     Bytes::new(bytes * MSS)
 }
 
+fn record(window: u64, rtt_ms: u64) -> Record {
+    Record::new(Saved { window: segments(window), rtt: Duration::from_ms(rtt_ms) })
+}
+
 fn saved(window: u64, rtt_ms: u64) -> Jump {
-    Jump::Saved(Saved { window: segments(window), rtt: Duration::from_ms(rtt_ms) })
+    Jump::Saved { record: record(window, rtt_ms), window_max: Bytes::MAX }
 }
 
 fn reno(jump: Jump) -> Resume<Reno> {
@@ -69,7 +73,8 @@ fn a_jump_that_arrives_is_where_slow_start_goes_on() {
 
 #[test]
 fn another_path_is_told_by_its_round_trip_time() {
-    for (saved_ms, jumps) in [(59, false), (61, true), (1199, true), (1201, false)] {
+    // More than half of what was saved, and up to ten times as long.
+    for (saved_ms, jumps) in [(59, false), (60, true), (1199, true), (1200, false)] {
         let mut resume = reno(saved(1000, saved_ms));
         acks(&mut resume, RTT_MS, 10, 10);
         assert_eq!(window(&resume) == 500, jumps, "saved at {saved_ms} ms: {}", window(&resume));
@@ -164,11 +169,132 @@ fn an_observer_saves_the_best_round_and_the_shortest() {
     let mut observer = Observer::default();
     assert_eq!(observer.saved(), None);
     for (round, acked, rtt_ms) in
-        [(0, 10, 620), (1, 20, 600), (1, 20, 640), (2, 15, 610), (3, 1, 600)]
+        [(0, 10, 620), (1, 20, 600), (1, 20, 640), (2, 15, 610), (3, 100, 1800), (4, 1, 600)]
     {
         let rtt = Some(Duration::from_ms(rtt_ms));
         observer.on_ack(&Ack { rtt, ..ack(round, acked * MSS) });
     }
     let saved = Saved { window: segments(40), rtt: Duration::from_ms(600) };
     assert_eq!(observer.saved(), Some(saved));
+}
+
+/// Up to the jump of the RFC's examples ("Notes on the Careful Resume Phases"): an initial window of
+/// ten, 29 packets in flight when the path is confirmed, 300 saved.
+fn example() -> Resume<Reno> {
+    let mut resume = reno(saved(300, 600));
+    resume.controller.segments().cwnd = 20;
+    acks(&mut resume, RTT_MS, 9, 38);
+    assert_eq!(window(&resume), 29);
+    acks(&mut resume, RTT_MS, 1, 30);
+    assert_eq!(window(&resume), 150);
+    assert!(matches!(resume.phase, Phase::Unvalidated { leap: Leap { pipe, .. }, .. }
+        if pipe == 29 * MSS));
+    resume
+}
+
+#[test]
+fn the_example_without_loss_validates_all_150_packets() {
+    let mut resume = example();
+    acks(&mut resume, 2 * RTT_MS, 29, 150);
+    assert!(matches!(resume.phase, Phase::Validating { .. }), "{:?}", resume.phase);
+    acks(&mut resume, 2 * RTT_MS, 120, 121);
+    assert!(matches!(resume.phase, Phase::Validating { leap, .. } if leap.pipe == 149 * MSS));
+    acks(&mut resume, 2 * RTT_MS, 1, 150);
+    assert_eq!(resume.phase, Phase::Normal);
+    assert_eq!(resume.controller.segments().ssthresh, crate::segments::NO_THRESHOLD);
+}
+
+#[test]
+fn the_example_of_a_rate_limited_sender_falls_back_to_the_50_packets_it_has_in_flight() {
+    let mut resume = example();
+    acks(&mut resume, RTT_MS + 500, 29, 79);
+    assert!(matches!(resume.phase, Phase::Unvalidated { .. }), "{:?}", resume.phase);
+    // The first unvalidated packet arrives.
+    acks(&mut resume, RTT_MS + 500, 1, 50);
+    assert!(matches!(resume.phase, Phase::Validating { leap, .. } if leap.pipe == 30 * MSS));
+    assert_eq!(window(&resume), 50);
+}
+
+#[test]
+fn the_example_with_a_loss_goes_back_to_half_of_66_packets() {
+    let mut resume = example();
+    acks(&mut resume, 2 * RTT_MS, 29, 150);
+    acks(&mut resume, 2 * RTT_MS, 34, 121);
+    assert!(matches!(resume.phase, Phase::Validating { leap, .. } if leap.pipe == 63 * MSS));
+    // Packet 64 is missed when three after it have come.
+    acks(&mut resume, 2 * RTT_MS, 3, 87);
+    lose(&mut resume, 1);
+    assert!(matches!(resume.phase, Phase::Retreat { leap, .. } if leap.pipe == 66 * MSS));
+    assert_eq!(window(&resume), 33);
+    acks(&mut resume, 2 * RTT_MS, 82, 83);
+    assert_eq!(window(&resume), 33);
+    acks(&mut resume, 2 * RTT_MS, 1, 34);
+    assert_eq!(resume.phase, Phase::Normal);
+    // 29 and 120 of 121 have arrived; Reno's half of it.
+    assert_eq!((window(&resume), resume.controller.segments().ssthresh), (33, 74));
+}
+
+#[test]
+fn the_shortest_round_trip_confirms_the_path_and_the_present_one_paces() {
+    // Saved at 1100 ms: 600 is more than half of it, but the handshake took 500.
+    for (handshake_ms, jumps) in [(500, false), (560, true)] {
+        let mut resume = reno(saved(1000, 1100));
+        let rtt = Some(Duration::from_ms(handshake_ms));
+        resume.on_established(&Established { now: Instant::START, rtt });
+        acks(&mut resume, RTT_MS, 10, 10);
+        assert_eq!(window(&resume) == 500, jumps, "{handshake_ms} ms");
+        let paced = Rate::of(segments(500), Duration::from_ms(RTT_MS));
+        assert_eq!(resume.pacing_rate() == Some(paced), jumps);
+    }
+}
+
+#[test]
+fn a_path_that_changes_under_a_jump_is_retreated_from() {
+    let mut resume = reno(saved(1000, 600));
+    jumped(&mut resume);
+    resume.on_handover(&Handover { now: Instant::START, rtt: None, rate: None });
+    assert!(matches!(resume.phase, Phase::Retreat { .. }), "{:?}", resume.phase);
+    assert_eq!(window(&resume), 9, "half of the nineteen that were in flight");
+    acks(&mut resume, 2 * RTT_MS, 500, 500);
+    assert_eq!(resume.phase, Phase::Normal);
+    assert_eq!((window(&resume), resume.controller.segments().ssthresh), (9, 250));
+}
+
+#[test]
+fn a_record_is_for_one_connection_at_a_time_and_for_none_after_a_retreat() {
+    let record = record(1000, 600);
+    let new = || reno(Jump::Saved { record: record.clone(), window_max: segments(400) });
+    let resumes = |resume: &mut Resume<Reno>| {
+        acks(resume, RTT_MS, 10, 20);
+        window(resume) == 400
+    };
+    let mut first = new();
+    assert!(resumes(&mut first), "to the largest jump");
+    assert!(!resumes(&mut new()), "another has it");
+    drop(first);
+    let mut second = new();
+    assert!(resumes(&mut second), "it was given back");
+    acks(&mut second, 2 * RTT_MS, 400, 400);
+    assert_eq!(second.phase, Phase::Normal);
+    let mut third = new();
+    assert!(resumes(&mut third), "the second has validated what it sent");
+    lose(&mut third, 1);
+    drop(third);
+    assert!(!resumes(&mut new()), "it has failed");
+    assert_eq!(record.saved(), None);
+}
+
+#[test]
+fn an_algorithm_that_keeps_its_window_at_losses_still_gets_a_threshold() {
+    let thresholds = crate::dvegas::Thresholds::default();
+    let mut dvegas = crate::dvegas::DVegas::new(Bytes::new(MSS), thresholds);
+    dvegas.segments().cwnd = 10;
+    let mut resume = Resume::new(dvegas, saved(1000, 600));
+    acks(&mut resume, RTT_MS, 10, 10);
+    assert_eq!(window(&resume), 500);
+    acks(&mut resume, 2 * RTT_MS, 100, 500);
+    lose(&mut resume, 200);
+    acks(&mut resume, 2 * RTT_MS, 200, 200);
+    assert_eq!(resume.phase, Phase::Normal);
+    assert!(resume.controller.segments().ssthresh <= 150, "half of what arrived");
 }
