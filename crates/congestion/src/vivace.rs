@@ -57,7 +57,7 @@ struct Step {
     up: bool,
     /// Steps in this direction so far.
     count: u64,
-    /// Steps in a row that met their bound.
+    /// k: which bound holds; one more with each step that met its bound.
     bounded: u64,
     /// Where it came from, and what that was worth.
     from: (Rate, i64),
@@ -274,9 +274,17 @@ impl Vivace {
         let base = step.from.0.bits_per_s();
         // A gradient of one is a step of a Mbit/s.
         let wanted = gradient.saturating_mul(u128::from(confidence));
-        let bound_percent = BOUND_PERCENT + step.bounded * BOUND_STEP_PERCENT;
-        let bound = u128::from(base) * u128::from(bound_percent) / 100;
-        step.bounded = if wanted > bound { step.bounded + 1 } else { 0 };
+        let bound_of = |bounded: u64| {
+            let percent = BOUND_PERCENT.saturating_add(bounded.saturating_mul(BOUND_STEP_PERCENT));
+            u128::from(base) * u128::from(percent) / 100
+        };
+        let bound = bound_of(step.bounded);
+        step.bounded = if wanted > bound {
+            step.bounded.saturating_add(1)
+        } else {
+            // The least whose bound is not met.
+            (0..step.bounded).find(|&k| wanted <= bound_of(k)).unwrap_or(step.bounded)
+        };
         let least = u128::from(base) * u128::from(STEP_MIN_PERCENT) / 100;
         let change = u64::try_from(wanted.min(bound).max(least)).unwrap_or(u64::MAX);
         let bits = if step.up { base.saturating_add(change) } else { base.saturating_sub(change) };
@@ -430,3 +438,6 @@ impl CongestionControl for Vivace {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,3 +107,24 @@ fn the_same_seed_gives_the_same_run_and_another_one_another() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+#[test]
+fn a_geostationary_path_is_filled_in_the_rounds_that_probing_takes() {
+    let mut path = path(600);
+    let (mut filled, mut moving) = (None, false);
+    path.watch(Duration::from_ms(60 * 600), |path| {
+        let vivace = &path.flows[0].control;
+        moving |= vivace.stage() == Stage::Moving;
+        if moving
+            && vivace.rate().is_some_and(|rate| rate.bits_per_s() * 10 >= RATE.bits_per_s() * 9)
+        {
+            filled = filled.or(Some(path.now.as_ns() / 600_000_000));
+        }
+    });
+    // Ten doublings, of which three are known too late; four intervals and the answers to them, through
+    // the queue that those made; and steps of 5, 10, 15, 15 and 25 in a hundred, two rounds each.
+    let filled = filled.expect("it is filled");
+    assert!((20..30).contains(&filled), "after {filled} rounds");
+    let share = path.share(Duration::from_s(20));
+    assert!(share > 0.93, "{share}");
+}
