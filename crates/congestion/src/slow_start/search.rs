@@ -6,9 +6,10 @@
 //! It looks at no RTT's rise, so a scheduler's jitter does not end it. After the end the window is
 //! drained to what the path carries in the connection's first RTT.
 //!
-//! The look back is by the latest RTT, which grows with the queue, and the window of time is long: by
-//! arithmetic the end comes when about five bandwidth-delay products are in flight, four in a queue. Where the
-//! queue holds less, a loss comes first.
+//! The look back is by the latest RTT, which grows with the queue, as in the draft and in its authors'
+//! code; what is delivered then lags behind what was sent only by the growth of the RTT within a window
+//! of time. By arithmetic that is a quarter when 5.3 bandwidth-delay products are in flight, 4.3 of them in a
+//! queue. Where the queue holds less, a loss comes first.
 //!
 //! Differs: where the window of a round trip ago ends between two edges, the value there is taken from
 //! the edge before, not the one after, which lies on the wrong side of it. What was sent is what was

@@ -4,7 +4,7 @@
 use crate::path::{Link, MSS, Path};
 use midhop_congestion::{
     Algorithm, CongestionControl, Opening, Settings, SlowStart, build,
-    opening::{Jump, Saved},
+    opening::{Jump, Record, Saved},
 };
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -74,7 +74,8 @@ fn a_jump_to_what_is_not_there_retreats_and_recovers() {
 #[test]
 fn careful_resume_takes_half_the_time_of_slow_start() {
     let window = RATE.bytes_in(RTT);
-    let saved = Opening::Jump(Jump::Saved(Saved { window, rtt: RTT }));
+    let record = Record::new(Saved { window, rtt: RTT });
+    let saved = Opening::Jump(Jump::Saved { record, window_max: Bytes::MAX });
     let (resumed, dropped) = start(&settings(SlowStart::HyStart, saved), 2.0, 4);
     let (without, _) = start(&settings(SlowStart::HyStart, Opening::Burst), 2.0, 4);
     assert!(resumed > 2.0 * without, "{resumed} to {without}");
@@ -94,4 +95,62 @@ fn a_spread_window_meets_no_queue() {
     };
     assert_eq!(dropped(Opening::Spread), 0);
     assert!(dropped(Opening::Burst) > 0);
+}
+
+/// When SEARCH ends in a queue that holds everything: what is in flight then, in products of rate and
+/// round-trip time. Doubling feeds the bottleneck its rate at time 0, in units of the path's round trip; its
+/// acknowledgements are all the rate lets through from 1 on.
+fn in_flight_when_search_ends() -> f64 {
+    let sent =
+        |at: f64| if at < 1.0 { 2_f64.powf(at) } else { 2.0 + 2.0_f64.ln() * 2.0 * (at - 1.0) };
+    let delivered = |at: f64| sent(at) / 2.0;
+    // Both in units of 1 / ln 2; what arrives now was sent when as much had been sent.
+    let sent_when = |count: f64| match count < 2.0 {
+        true => count.log2(),
+        false => 1.0 + (count - 2.0) / (2.0 * 2.0_f64.ln()),
+    };
+    let steps = (10..1000).map(|step| f64::from(step) / 100.0);
+    let ends = steps.into_iter().find(|&at| {
+        let then = sent_when(delivered(at));
+        let sent_then = sent(then) - sent(then - 3.5);
+        let delivered_now = delivered(at) - delivered(at - 3.5);
+        sent_then - delivered_now >= 0.26 * sent_then
+    });
+    let at = ends.expect("it ends");
+    (sent(at) - delivered(at)) / 2.0_f64.ln()
+}
+
+#[test]
+fn search_ends_where_its_arithmetic_says_and_needs_a_queue_for_it() {
+    let ends = in_flight_when_search_ends();
+    assert!((5.2..5.5).contains(&ends), "{ends} products in flight");
+    for rtt_ms in [50, 250, 600] {
+        let rtt = Duration::from_ms(rtt_ms);
+        let run = |slow_start, products: f64| {
+            let mut link = Link::new(RATE, rtt);
+            link.queue = Bytes::new((products * link.bdp() as f64) as u64);
+            let settings = settings(slow_start, Opening::Burst);
+            let control = build(Algorithm::Reno, &settings).expect("Reno");
+            let mut path: Path<Box<dyn CongestionControl>> = Path::one(link, control);
+            path.run(rtt * 30);
+            let (queue, dropped) = (path.queue(), path.link.dropped);
+            // What is left once the drain is over.
+            path.run(rtt * 2);
+            (queue, dropped, path.queue())
+        };
+        let (queue, dropped, left) = run(SlowStart::Search, 8.0);
+        // A bin is 0.35 round trips, in which as much comes, and it is looked at where bins end.
+        assert!((-0.1..0.5).contains(&(queue - (ends - 1.0))), "{rtt_ms} ms: {queue}, {ends}");
+        assert!(dropped == 0 && left < 0.4, "{rtt_ms} ms: {dropped} dropped, {left} left");
+        // With a queue of one product the loss comes first, as without it.
+        let shallow = |slow_start| run(slow_start, 1.0).1;
+        assert_eq!(shallow(SlowStart::Search), shallow(SlowStart::Classic), "{rtt_ms} ms");
+        // HyStart++ sees the rise itself, but not in the round in which it begins, and grows by a quarter
+        // for five rounds more: 1.25⁵ times two to four products.
+        let (longer, ..) = run(SlowStart::HyStartPlusPlus, 16.0);
+        assert!((5.1..11.3).contains(&longer), "{rtt_ms} ms: {longer}");
+        // That is slower than doubling, and loses no more where there is less room.
+        let (slower, doubling) = (shallow(SlowStart::HyStartPlusPlus), shallow(SlowStart::Classic));
+        assert!(slower <= doubling, "{rtt_ms} ms: {slower} to {doubling}");
+    }
 }
