@@ -77,10 +77,36 @@ fn a_connection_begins_as_it_is_told() {
         &geo,
     );
     let jumped = file("{ algorithm = \"cubic\", opening = \"jump\", rate = \"18 Mbit/s\" }", &geo);
-    // No more: the receiver's own window begins at 64 kB, as Linux has it.
-    let gain = Duration::from_ms(100);
-    assert!(resumed.took + gain < burst.took, "{} {}", resumed.took, burst.took);
-    assert!(jumped.took + gain < burst.took, "{} {}", jumped.took, burst.took);
+    // The receiver's own window begins at 64 kB and follows what comes, as Linux has it, so that the
+    // jump is cut short: 691 segments take flights of 45, 106, 228 and the rest instead of seven from ten
+    // on; what a flight is spread over is lost again. Between proxies, whose windows are open, both
+    // gain whole flights (tests/pep.rs).
+    let rtt = Duration::from_us(600_400);
+    assert!(jumped.took + rtt < burst.took, "{} {}", jumped.took, burst.took);
+    // From the jump on slow start goes on from the 45 in flight: a flight less than from ten.
+    assert!(resumed.took < burst.took, "{} {}", resumed.took, burst.took);
+    assert!(jumped.took < resumed.took, "{} {}", jumped.took, resumed.took);
+}
+
+#[test]
+fn what_ends_slow_start_decides_what_is_lost() {
+    let lost = |slow_start: &str| {
+        let told = format!("{{ algorithm = \"reno\", slow_start = \"{slow_start}\" }}");
+        let set = ["links.satellite.delay=290 ms", "transfers.file.bytes=12 MB"];
+        let file = file(&told, &set);
+        file.flows[0].retransmissions as f64 * 1500.0 / (20e6 / 8.0 * 0.6004)
+    };
+    // In products of the link's rate and round-trip time. The queue holds one: doubling goes on for the
+    // two round trips that a full path takes until the first loss is heard of.
+    let classic = lost("classic");
+    assert!((1.8..2.2).contains(&classic), "{classic} products are lost");
+    // SEARCH compares over windows of 3.5 round trips: the loss comes first.
+    assert_eq!(lost("search"), classic);
+    // A rise that is met with growth by a quarter per round instead of by all of it.
+    let slower = lost("hystart++");
+    assert!(slower > 0.0 && slower < classic / 2.0, "{slower} to {classic}");
+    // And one that ends it at once.
+    assert_eq!(lost("hystart"), 0.0);
 }
 
 #[test]
@@ -129,8 +155,15 @@ fn xcp_shares_evenly_between_round_trips_and_keeps_the_queue_short() {
     assert!((0.8..1.1).contains(&ratio), "near has {ratio} of its share");
     let ratio = far.bytes.get() as f64 / (8.0 * 2.41e6 + shared);
     assert!((0.8..1.05).contains(&ratio), "far has {ratio} of its share");
-    // The longer path holds 625 kB, and the queue as much; half of it is met while the near one learns.
-    assert!(queue_max(&record) < 312_000, "{}", queue_max(&record));
+    // What routers give out in an interval, 0.4 of what is spare and 0.1 of what comes, leaves in one
+    // burst where senders do not pace: half of the 625 kB that the longer path holds.
+    assert!(queue_max(&record) <= 312_500 + 2 * 1500, "{}", queue_max(&record));
+    // Paced and alone, the law itself is seen. With what is measured half an interval old, a round trip and
+    // a half until an answer is felt, its fluid overshoots by a queue of 0.27 products.
+    let paced = XCP.replace("\"xcp\"", "{ algorithm = \"xcp\", pacing = true }");
+    let alone = [&set[..], &["run=[\"far\"]"]].concat();
+    let record = quick(&paced, &alone);
+    assert!(queue_max(&record) < 170_000, "{}", queue_max(&record));
 }
 
 #[test]
@@ -148,16 +181,23 @@ fn an_xcp_flow_learns_its_window_in_a_few_round_trips() {
 }
 
 #[test]
-fn dvegas_told_of_its_terminals_queue_keeps_it_short() {
+fn dvegas_told_of_its_terminals_queue_never_fills_it() {
     let text = "[transfers.push]\nfrom = \"terminal\"\nto = \"server\"\nseconds = 10\n";
     let run = |congestion: &str| {
         let set = congestion_of("push", congestion);
         let record = quick(text, &[&set, "links.satellite.delay=250 ms"]);
         let up = record.links.iter().find(|it| it.name == "satellite" && it.direction == "up");
-        (up.map_or(0, |up| up.queue_bytes_max), record.transfers[0].bytes)
+        let dropped = up.expect("the link").drops.values().sum::<u64>();
+        (dropped, up.map_or(0, |up| up.queue_bytes_max), record.transfers[0].bytes)
     };
-    let (deaf, _) = run("dvegas");
-    let (told, bytes) = run("{ algorithm = \"dvegas\", queue_feedback = true }");
-    assert_ne!(deaf, told, "what the terminal says must count");
-    assert!(bytes > Bytes::new(1_000_000), "{bytes}");
+    // 20 Mbit/s over 520.4 ms: the queue holds one product.
+    let product = 1_301_000;
+    let (deaf, ..) = run("dvegas");
+    assert!(deaf > 0, "slow start overruns a queue that nobody tells of");
+    let (dropped, queue, bytes) = run("{ algorithm = \"dvegas\", queue_feedback = true }");
+    // The first round that ends with a segment too many waiting is the last of slow start.
+    assert_eq!(dropped, 0);
+    assert!(queue < product, "{queue}");
+    // 8.5 of ten seconds: slow start takes seven round trips from ten segments on.
+    assert!(bytes > Bytes::new(17_000_000), "{bytes}");
 }
