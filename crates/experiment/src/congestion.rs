@@ -9,9 +9,12 @@
 //! algorithm takes no part in is refused, so that nobody believes it to act. A name alone may be one
 //! that only some kernel knows; such a one has no tuning.
 
+mod proxy;
 mod resolve;
 mod settings;
 
+pub(crate) use proxy::check_legs;
+pub use proxy::{LegTables, ProxyLeg};
 pub(crate) use resolve::{Leg, resolve};
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
@@ -46,7 +49,7 @@ pub struct CongestionSpec {
     /// `jump`, `known-rate`, `hybla`: the known rate; `xcp`: the rate it asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// `jump`: the largest window that is jumped to.
+    /// `jump`, `careful-resume`: the largest window that is jumped to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_max: Option<Bytes>,
     /// `hybla`, `hybla-linux`: the round-trip time of the flow it imitates.
@@ -171,6 +174,8 @@ pub enum OpeningPlan {
         saved_window: Bytes,
         /// Its smallest round-trip time.
         saved_rtt: Duration,
+        /// The largest jump.
+        window_max: Bytes,
     },
     /// What a known rate carries in a round trip.
     Jump {

@@ -8,6 +8,7 @@ use crate::tcp::TcpPlan;
 use crate::traffic::TrafficPlan;
 pub use midhop_path::Direction;
 use midhop_path::DirectionPlan;
+use midhop_path::aqm::AqmPlan;
 use midhop_path::orbit::OrbitPlan;
 use midhop_units::{Bytes, Duration, Loss, Rate, Seed};
 use serde::{Deserialize, Serialize};
@@ -345,9 +346,11 @@ impl Plan {
         fn collect(value: &toml::Value, names: &mut BTreeSet<String>) {
             match value {
                 toml::Value::Table(table) => {
-                    names.extend(
-                        table.get("congestion").and_then(|name| Some(name.as_str()?.into())),
-                    );
+                    let name = table.get("congestion").and_then(|congestion| match congestion {
+                        toml::Value::Table(told) => told.get("algorithm")?.as_str(),
+                        name => name.as_str(),
+                    });
+                    names.extend(name.map(str::to_owned));
                     table.values().for_each(|inner| collect(inner, names));
                 }
                 toml::Value::Array(items) => items.iter().for_each(|inner| collect(inner, names)),
@@ -422,6 +425,14 @@ impl Plan {
                 ideal.time.saturating_sub(limit.goodput.time_for(bytes))
             });
         waiting.saturating_add(limit.rtt * 5).saturating_add(moving)
+    }
+
+    /// Whether the queue in which `node` begins to send over `link` answers XCP.
+    pub fn answers_xcp(&self, node: &str, link: &str) -> bool {
+        self.link(link).is_some_and(|link| {
+            let way = if link.between[0] == node { &link.up } else { &link.down };
+            link.between.iter().any(|end| end == node) && way.aqm == AqmPlan::Xcp
+        })
     }
 
     /// Whether a proxy stands where `crossing` ends.

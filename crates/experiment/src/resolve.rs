@@ -70,6 +70,7 @@ pub(crate) fn resolve(
     plan.transfers = transfers.into_iter().map(|(transfer, _)| transfer).collect();
     tune_traffic(spec, &edges, &mut plan, document)?;
     one_rate_per_leg(&plan, document)?;
+    congestion::check_legs(&plan, document)?;
     Ok(plan)
 }
 

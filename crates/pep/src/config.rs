@@ -5,6 +5,7 @@
 //! [`Config::resolve`], and nowhere else.
 
 mod list;
+mod name;
 mod plan;
 mod resolve;
 
@@ -132,7 +133,7 @@ pub struct Leg {
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
     pub prefixes: OneOrMany<IpNet>,
     /// Congestion control by name; unset: the kernel's default.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name::read")]
     pub congestion: Option<String>,
     /// Taken where `congestion` is not to be had; unset: that is an error at start.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,7 +303,7 @@ pub struct Rule {
 #[serde(deny_unknown_fields, default)]
 pub struct LegOverride {
     /// Congestion control by name.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name::read")]
     pub congestion: Option<String>,
     /// The fastest that one flow may send.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,13 +9,14 @@
 
 use crate::app::AppId;
 use crate::control::Control;
+use crate::dialogue::Dialogue;
 use crate::engine::{Engine, Timer};
 use crate::network::Network;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::random::Random;
 use crate::stack;
 use crate::watch::Glance;
-use midhop_congestion::{build, xcp};
+use midhop_congestion::build;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::PhaseTimes;
 use midhop_experiment::tcp::TcpPlan;
@@ -86,7 +87,7 @@ struct Socket {
     written_on: u64,
     read: u64,
     /// Collects what XCP's routers say of the other end's segments.
-    collected: xcp::Receiver,
+    xcp: Dialogue,
 }
 
 impl fmt::Debug for Socket {
@@ -283,7 +284,7 @@ impl Hosts {
         };
         let now = engine.now();
         if let Some(socket) = &mut self.sockets[at as usize] {
-            socket.tell(&packet.xcp);
+            socket.xcp.tell(&mut socket.endpoint, &packet.xcp);
             let flow = &self.flows[packet.flow.index()];
             if flow.congestion.as_ref().is_some_and(|control| control.queue_feedback)
                 && let Some(report) = network.first_queue(now, node, packet.source)
@@ -331,7 +332,7 @@ impl Hosts {
             socket.feed();
             while let Some(segment) = socket.endpoint.poll_transmit(now) {
                 let mut packet = packet_of(&self.flows[flow.index()], flow, end, segment);
-                packet.xcp = socket.ask(&segment);
+                packet.xcp = socket.xcp.ask(&mut socket.endpoint, &segment);
                 network.send(engine, from, packet);
             }
             let mut again = false;
@@ -400,12 +401,15 @@ impl Hosts {
             ..stack::settings(&self.stacks[node.index()], flow.family)
         };
         let initial = self.random.word();
-        let controls = midhop_congestion::Settings {
+        let mut controls = midhop_congestion::Settings {
             mss: settings.segment_payload(),
             // Flows that probe must not do so all at the same moment.
             seed: Seed(initial.into()).derive("congestion"),
             ..control.settings(end).clone()
         };
+        if let Some(known) = &mut controls.known_rate {
+            known.overhead = stack::overhead(&settings, flow.family);
+        }
         let control = build(control.algorithm, &controls)
             .expect("the plan was refused where an algorithm cannot be built");
         let endpoint = match end {
@@ -424,7 +428,7 @@ impl Hosts {
             written: 0,
             written_on: 0,
             read: 0,
-            collected: xcp::Receiver::default(),
+            xcp: Dialogue::default(),
         };
         let at = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
@@ -472,27 +476,6 @@ impl Socket {
             delivery_rate: endpoint.delivery_rate(),
             in_flight: endpoint.in_flight(),
             pacing_rate: endpoint.pacing_rate(),
-        }
-    }
-
-    /// Tells the endpoint what XCP's routers say, and keeps what it has to send back.
-    fn tell(&mut self, xcp: &Xcp) {
-        if xcp.reverse_q16 != 0 {
-            self.endpoint.congestion_control().on_xcp_feedback(xcp.reverse_q16);
-        }
-        if let Some(header) = xcp.header() {
-            self.collected.on_segment(&header);
-        }
-    }
-
-    /// What a segment that leaves asks XCP's routers for, and tells the other end.
-    fn ask(&mut self, segment: &Segment) -> Xcp {
-        let reverse_q16 =
-            if segment.flags.contains(Flags::ACK) { self.collected.take() } else { 0 };
-        let back = Xcp::returning(reverse_q16);
-        match self.endpoint.congestion_control().xcp_header() {
-            Some(header) if segment.length > 0 => back.asking(&header),
-            _ => back,
         }
     }
 

@@ -28,7 +28,8 @@ mod simulation;
 mod stack;
 
 pub mod agent;
-pub mod engine;
+pub mod dialogue;
+mod engine;
 pub mod hop;
 pub mod network;
 pub mod node;

@@ -233,7 +233,9 @@ fn proxies(
             let own = own.or(far.interfaces.first());
             let addresses =
                 own.map_or([NOWHERE, NOWHERE], |own| [own.ipv4.into(), own.ipv6.into()]);
-            Place { addresses, link: way.first().map(link) }
+            let link = way.first().map(link);
+            let answers_xcp = link.as_ref().is_some_and(|link| plan.answers_xcp(&node.name, link));
+            Place { addresses, link, answers_xcp }
         });
         let proxy = Proxy::new(at, &node.name, table, places.collect(), plan.seed)
             .map(|proxy| proxy.with_tcp(node.tcp.clone()));

@@ -56,6 +56,12 @@ pub(crate) fn settings(plan: &TcpPlan, family: Family) -> Settings {
     }
 }
 
+/// What a full segment of such an endpoint carries beyond its payload.
+pub(crate) fn overhead(settings: &Settings, family: Family) -> Bytes {
+    let options = u64::from(settings.mss).saturating_sub(settings.segment_payload().get());
+    Bytes::new(u64::from(HEADERS[usize::from(family == Family::Ipv6)]) + options)
+}
+
 /// How long an endpoint's sender was in which phase by `now`, as a record says it.
 pub(crate) fn phases(endpoint: &Endpoint, now: Instant) -> PhaseTimes {
     let midhop_tcp::PhaseTimes { slow_start, avoidance, recovery, loss } =

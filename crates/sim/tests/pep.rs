@@ -2,10 +2,11 @@
 
 mod scenes;
 
-use midhop_experiment::record::Record;
+use midhop_experiment::Scenario;
+use midhop_experiment::record::{LinkResult, Record};
 use midhop_sim::{Options, run};
-use midhop_units::Bytes;
-use scenes::{FILE, plan};
+use midhop_units::{Bytes, Duration};
+use scenes::{CHAIN, FILE, plan};
 
 fn record(more: &str, set: &[&str], checking: bool) -> Record {
     let options = Options { checking, ..Options::default() };
@@ -124,4 +125,117 @@ fn flows_divide_the_rate_of_their_leg() {
     let (first, last) = (ends.iter().copied().fold(f64::MAX, f64::min), transfer.took.as_s_f64());
     assert!(last / first < 1.1, "{ends:?}");
     assert!(transfer.goodput.mbit_per_s() > 15.0, "{}", transfer.goodput);
+}
+
+/// A pair of proxies around a geostationary link of 20 Mbit/s, and what the nearer one is told of it.
+fn between_proxies(told: &str, set: &[&str]) -> Record {
+    let peps = "[peps.gw]\nlegs.satellite = { rate = \"20 Mbit/s\", rtt = \"580.4 ms\" }\n\
+                [peps.far]\nlegs.satellite = { rate = \"20 Mbit/s\", rtt = \"580.4 ms\" }\n";
+    let told = format!("peps.gw.legs.satellite.congestion={told}");
+    let all = [
+        "nodes.gateway.pep=gw",
+        "nodes.terminal.pep=far",
+        "links.satellite.delay=290 ms",
+        told.as_str(),
+    ];
+    let record = record(&format!("{FILE}{peps}"), &[&all[..], set].concat(), false);
+    assert!(record.transfers[0].complete, "{told}: {:?}", record.transfers[0]);
+    record
+}
+
+fn satellite(record: &Record) -> &LinkResult {
+    let down = record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
+    down.expect("the link")
+}
+
+/// Until the first byte comes: the SYN and its answer, the request, and the way of the data.
+const FIRST_BYTE_S: f64 = 2.0 * 0.6004;
+
+#[test]
+fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
+    for (told, loss) in [
+        ("known-rate", 0.0),
+        ("known-rate", 0.01),
+        ("{ algorithm = \"known-rate\", window = 3, loss_max = 0.3 }", 0.05),
+    ] {
+        let set = [
+            "transfers.file.flows=4",
+            "transfers.file.bytes=6 MB",
+            &format!("links.satellite.down.loss={loss}"),
+        ];
+        let record = between_proxies(told, &set);
+        // 1448 of 1500 bytes are payload.
+        let ideal_s = 24e6 * 8.0 / (20e6 * 1448.0 / 1500.0 * (1.0 - loss)) + FIRST_BYTE_S;
+        let mut ends: Vec<_> = record.transfers[0].flows.iter().map(|flow| flow.end).collect();
+        ends.sort_unstable();
+        // One flow may lose its very last segment and wait for a probe; the others end together.
+        let end_s = ends[2].as_s_f64();
+        assert!(end_s < ideal_s + 1.5 * 0.6, "{told}, {loss}: {ends:?} of {ideal_s} s");
+        // The first ten segments of each flow leave at once, as Linux' fq lets them.
+        let queue = satellite(&record).queue_bytes_max;
+        assert!(queue <= 4 * 10 * 1500, "{told}, {loss}: a queue of {queue} bytes");
+    }
+}
+
+#[test]
+fn a_table_at_a_leg_reaches_its_connections() {
+    let lossless = |told: &str| between_proxies(told, &["transfers.file.bytes=1 MB"]);
+    let took = |told: &str| lossless(told).transfers[0].took;
+    let burst = took("cubic");
+    let resumed = took(
+        "{ algorithm = \"cubic\", opening = \"careful-resume\", saved_window = \"1.5 MB\", \
+         saved_rtt = \"580.4 ms\" }",
+    );
+    let jumped = took("{ algorithm = \"cubic\", opening = \"jump\", rate = \"18 Mbit/s\" }");
+    // 691 segments are seven flights from ten on, or ten, half of what was saved and the rest, or one;
+    // what is spread takes up to a round trip more.
+    let rtt = Duration::from_ms(580);
+    assert!(resumed + rtt * 2 < burst, "{resumed} to {burst}");
+    assert!(jumped + rtt * 4 < burst, "{jumped} to {burst}");
+}
+
+#[test]
+fn xcp_runs_between_two_proxies_where_the_link_answers_it() {
+    let set = ["links.satellite.down.aqm=xcp", "transfers.file.bytes=12 MB"];
+    let record = between_proxies("xcp", &set);
+    assert_eq!(satellite(&record).drops.values().sum::<u64>(), 0);
+    let took = record.transfers[0].took.as_s_f64();
+    // 5 s at full rate. What is missing to it shrinks by 0.4 of itself per round trip, seen one late:
+    // 1 / 0.4 and 1 round trips are lost, from whatever window.
+    assert!(took < 5.0 + FIRST_BYTE_S + 3.5 * 0.6, "{took} s");
+}
+
+#[test]
+fn a_table_that_means_nothing_is_refused_on_its_line() {
+    let refused = |leg: &str| {
+        let text = format!("{CHAIN}{FILE}[peps.gw]\nlegs.satellite = {leg}\n");
+        let scenario = Scenario::parse("chain.toml", &text).and_then(|mut scenario| {
+            scenario.set("nodes.gateway.pep=gw")?;
+            scenario.plans()
+        });
+        let error = scenario.err().unwrap_or_else(|| panic!("{leg} is taken"));
+        assert_eq!(error.line as usize, text.lines().count(), "{error}");
+        error.message
+    };
+    for (leg, message) in [
+        ("{ congestion = { algorithm = \"known-rate\" } }", "the leg has no rate"),
+        (
+            "{ rate = \"1 Mbit/s\", congestion = { algorithm = \"known-rate\", link = \"lan\" } }",
+            "use the leg's link",
+        ),
+        (
+            "{ rate = \"1 Mbit/s\", congestion = { algorithm = \"known-rate\", rate = \"2 Mbit/s\" } }",
+            "takes the rate of the leg",
+        ),
+        ("{ congestion = { algorithm = \"xcp\" } }", "no router on the way"),
+        (
+            "{ congestion = { algorithm = \"dvegas\", queue_feedback = true } }",
+            "not told its link's queue",
+        ),
+        ("{ congestion = { algorithm = \"cubic\", slow = \"search\" } }", "unknown key"),
+        ("{ congestion = { algorithm = \"cubik\" } }", "no algorithm of ours"),
+    ] {
+        let said = refused(leg);
+        assert!(said.contains(message), "{leg}: {said}");
+    }
 }

@@ -1,6 +1,6 @@
 //! From what is written to a tuning: checked, and with every default filled in.
 
-use super::{CongestionSpec, OpeningPlan, Own, Thresholds, Tuning};
+use super::{CongestionSpec, OpeningPlan, Own, ProxyLeg, Thresholds, Tuning};
 use crate::plan::{Crossing, Direction, Plan};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_congestion::{
@@ -35,54 +35,78 @@ pub(crate) fn resolve(
 ) -> Result<Option<Tuning>, ConfigError> {
     // A proxy on the way is where the sender's connection ends.
     let ends = leg.route.iter().position(|crossing| plan.splits_after(crossing));
-    let leg =
-        &Leg { path: leg.path.clone(), route: ends.map_or(leg.route, |last| &leg.route[..=last]) };
-    let reader = Reader { written, leg, plan, document };
-    let Some(algorithm) = Algorithm::from_name(&written.algorithm) else {
-        if written.is_name() {
-            return Ok(None);
-        }
-        let names = Algorithm::ALL.map(Algorithm::name);
-        let hint = suggest::hint(&written.algorithm, "algorithms", names.iter());
-        let message = format!("no algorithm of ours is called `{}`", written.algorithm);
-        return Err(reader.fault("algorithm", message, hint));
-    };
-    reader.only_its_own_keys(algorithm)?;
-    let initial_window = reader.initial_window()?;
-    let own = reader.own(algorithm)?;
-    let mut tuning = Tuning::plain(algorithm, own, initial_window);
-    tuning.opening = reader.opening()?;
-    if let Some(slow_start) = reader.slow_start()? {
-        tuning.slow_start = Some(slow_start.name().to_owned());
-    }
-    tuning.pacing = written.pacing.unwrap_or(tuning.pacing || tuning.opening != OpeningPlan::Burst);
-    match build(algorithm, &tuning.settings()) {
-        Ok(_) => Ok(Some(tuning)),
-        Err(error) => {
-            let key = match error {
-                BuildError::Unpaced => "pacing",
-                BuildError::Opening { .. } => "opening",
-                BuildError::SlowStart { .. } => "slow_start",
-                _ => "algorithm",
-            };
-            Err(reader.fault(key, error.to_string(), None))
-        }
-    }
+    let route = ends.map_or(leg.route, |last| &leg.route[..=last]);
+    Reader { written, path: &leg.path, way: Way::Route(route, plan), document }.tuning()
+}
+
+/// Resolves what is `written` at `path` for the connections of a proxy's `leg`. None as in [`resolve`].
+///
+/// # Errors
+/// As [`resolve`].
+pub(crate) fn resolve_for_proxy(
+    written: &CongestionSpec,
+    path: &KeyPath,
+    leg: &ProxyLeg,
+    document: &Document,
+) -> Result<Option<Tuning>, ConfigError> {
+    Reader { written, path, way: Way::Proxy(leg), document }.tuning()
+}
+
+/// Where the data goes.
+#[derive(Clone, Copy)]
+enum Way<'r> {
+    Route(&'r [Crossing], &'r Plan),
+    Proxy(&'r ProxyLeg),
 }
 
 struct Reader<'r> {
     written: &'r CongestionSpec,
-    leg: &'r Leg<'r>,
-    plan: &'r Plan,
+    path: &'r KeyPath,
+    way: Way<'r>,
     document: &'r Document,
 }
 
 impl Reader<'_> {
+    fn tuning(&self) -> Result<Option<Tuning>, ConfigError> {
+        let written = self.written;
+        let Some(algorithm) = Algorithm::from_name(&written.algorithm) else {
+            if written.is_name() {
+                return Ok(None);
+            }
+            let names = Algorithm::ALL.map(Algorithm::name);
+            let hint = suggest::hint(&written.algorithm, "algorithms", names.iter());
+            let message = format!("no algorithm of ours is called `{}`", written.algorithm);
+            return Err(self.fault("algorithm", message, hint));
+        };
+        self.only_its_own_keys(algorithm)?;
+        let initial_window = self.initial_window()?;
+        let own = self.own(algorithm)?;
+        let mut tuning = Tuning::plain(algorithm, own, initial_window);
+        tuning.opening = self.opening()?;
+        if let Some(slow_start) = self.slow_start()? {
+            tuning.slow_start = Some(slow_start.name().to_owned());
+        }
+        tuning.pacing =
+            written.pacing.unwrap_or(tuning.pacing || tuning.opening != OpeningPlan::Burst);
+        match build(algorithm, &tuning.settings()) {
+            Ok(_) => Ok(Some(tuning)),
+            Err(error) => {
+                let key = match error {
+                    BuildError::Unpaced => "pacing",
+                    BuildError::Opening { .. } => "opening",
+                    BuildError::SlowStart { .. } => "slow_start",
+                    _ => "algorithm",
+                };
+                Err(self.fault(key, error.to_string(), None))
+            }
+        }
+    }
+
     /// At a key of the table; at the name where there is no table.
     fn fault(&self, key: &str, message: impl Into<String>, hint: Option<String>) -> ConfigError {
-        let within = self.leg.path.join(key);
+        let within = self.path.join(key);
         let there = self.document.get(&within).is_some();
-        self.document.fault(if there { &within } else { &self.leg.path }, message, hint)
+        self.document.fault(if there { &within } else { self.path }, message, hint)
     }
 
     fn only_its_own_keys(&self, algorithm: Algorithm) -> Result<(), ConfigError> {
@@ -108,7 +132,7 @@ impl Reader<'_> {
             ("saved_window", written.saved_window.is_some(), if resumes { &all } else { &[] }),
             ("saved_rtt", written.saved_rtt.is_some(), if resumes { &all } else { &[] }),
             ("rate", written.rate.is_some(), of_rate),
-            ("window_max", written.window_max.is_some(), if jumps { &all } else { &[] }),
+            ("window_max", written.window_max.is_some(), if jumps || resumes { &all } else { &[] }),
             ("rtt0", written.rtt0.is_some(), &[Hybla, HyblaLinux]),
             ("growth_max", written.growth_max.is_some(), &[Hybla]),
             ("loss_tolerance", written.loss_tolerance.is_some(), &[Hybla]),
@@ -128,6 +152,9 @@ impl Reader<'_> {
                 &[KnownRate],
             ),
         ];
+        if self.proxy().is_some() {
+            self.none_of_the_leg(algorithm)?;
+        }
         let foreign = keys.iter().find(|(_, given, whose)| *given && !whose.contains(&algorithm));
         let Some((key, ..)) = foreign else { return Ok(()) };
         let key = match *key {
@@ -143,7 +170,7 @@ impl Reader<'_> {
             .collect();
         let message = match key {
             "saved_window" | "saved_rtt" => format!("`{key}` is for opening = \"careful-resume\""),
-            "window_max" => format!("`{key}` is for opening = \"jump\""),
+            "window_max" => format!("`{key}` is for opening = \"jump\" or \"careful-resume\""),
             _ => format!("{algorithm} takes no `{key}`"),
         };
         let hint = if own.is_empty() {
@@ -152,6 +179,24 @@ impl Reader<'_> {
             format!("it takes {}", own.join(", "))
         };
         Err(self.fault(key, message, Some(hint)))
+    }
+
+    /// What a proxy's leg says itself, or has not.
+    fn none_of_the_leg(&self, algorithm: Algorithm) -> Result<(), ConfigError> {
+        let written = self.written;
+        if written.link.is_some() {
+            let hint = Some("leave it out".to_owned());
+            return Err(self.fault("link", "a leg's connections use the leg's link", hint));
+        }
+        if written.rate.is_some() && algorithm == Algorithm::KnownRate {
+            let hint = Some("write it into the leg, beside `congestion`".to_owned());
+            return Err(self.fault("rate", "known-rate takes the rate of the leg", hint));
+        }
+        if written.queue_feedback == Some(true) {
+            let hint = Some("leave it out, or let the sending host be the terminal".to_owned());
+            return Err(self.fault("queue_feedback", "a proxy is not told its link's queue", hint));
+        }
+        Ok(())
     }
 
     fn initial_window(&self) -> Result<u32, ConfigError> {
@@ -187,6 +232,7 @@ impl Reader<'_> {
                     .saved_window
                     .ok_or_else(|| missing("saved_window", "\"1 MB\""))?,
                 saved_rtt: written.saved_rtt.ok_or_else(|| missing("saved_rtt", "\"600 ms\""))?,
+                window_max: written.window_max.unwrap_or(WINDOW_MAX),
             },
             Some("jump") => OpeningPlan::Jump {
                 rate: written.rate.ok_or_else(|| missing("rate", "\"20 Mbit/s\""))?,
@@ -210,7 +256,7 @@ impl Reader<'_> {
                     Some(loss) => (loss.probability() * 65_536.0).round() as u32,
                     None => default.hybla.loss_tolerance_q16,
                 },
-                rate: written.rate,
+                rate: written.rate.or(self.proxy().and_then(|leg| leg.rate)),
                 start_at_rate: self.start_at_rate()?,
             },
             Algorithm::HyblaLinux => Own::HyblaLinux { rtt0: self.rtt0(default.hybla)? },
@@ -231,8 +277,16 @@ impl Reader<'_> {
         })
     }
 
+    fn proxy(&self) -> Option<&ProxyLeg> {
+        match self.way {
+            Way::Route(..) => None,
+            Way::Proxy(leg) => Some(leg),
+        }
+    }
+
     fn rtt0(&self, default: hybla::Settings) -> Result<midhop_units::Duration, ConfigError> {
-        let rtt0 = self.written.rtt0.unwrap_or(default.rtt0);
+        let configured = self.proxy().and_then(|leg| leg.rtt0);
+        let rtt0 = self.written.rtt0.or(configured).unwrap_or(default.rtt0);
         if rtt0.is_zero() {
             let hint = Some("25 ms is the paper's".to_owned());
             return Err(self.fault("rtt0", "it would be infinitely faster than that", hint));
@@ -254,8 +308,9 @@ impl Reader<'_> {
     }
 
     fn start_at_rate(&self) -> Result<bool, ConfigError> {
-        let starts = self.written.start_at_rate.unwrap_or(false);
-        if starts && self.written.rate.is_none() {
+        let configured = self.proxy().is_some_and(|leg| leg.start_at_rate);
+        let starts = self.written.start_at_rate.unwrap_or(configured);
+        if starts && self.written.rate.or(self.proxy().and_then(|leg| leg.rate)).is_none() {
             let hint = Some("such as rate = \"20 Mbit/s\"".to_owned());
             return Err(self.fault("start_at_rate", "no `rate` is given to start at", hint));
         }
@@ -284,53 +339,40 @@ impl Reader<'_> {
     }
 
     fn xcp(&self) -> Result<Own, ConfigError> {
-        let answered = self.leg.route.iter().any(|crossing| {
-            let link = self.plan.link(&crossing.link);
-            link.is_some_and(|link| link.direction(crossing.direction).aqm == AqmPlan::Xcp)
-        });
+        let (answered, hint) = match self.way {
+            Way::Route(route, plan) => {
+                let answered = route.iter().any(|crossing| {
+                    let link = plan.link(&crossing.link);
+                    link.is_some_and(|link| link.direction(crossing.direction).aqm == AqmPlan::Xcp)
+                });
+                (answered, "give the narrowest link on the way aqm = \"xcp\"")
+            }
+            Way::Proxy(leg) => (leg.answers_xcp, "give the leg's link aqm = \"xcp\""),
+        };
         if !answered {
-            let hint = "give the narrowest link on the way aqm = \"xcp\"".to_owned();
             let message = "no router on the way of the data knows XCP";
-            return Err(self.fault("algorithm", message, Some(hint)));
+            return Err(self.fault("algorithm", message, Some(hint.to_owned())));
         }
         let keep_on_loss = self.written.keep_on_loss.unwrap_or(false);
         Ok(Own::Xcp { rate: self.written.rate, keep_on_loss })
     }
 
-    /// The rate of a direction of a link at its best.
-    fn rate_of(&self, link: &str, direction: Direction) -> Option<Rate> {
-        self.plan.link(link)?.direction(direction).rate_max()
-    }
-
     fn known_rate(&self) -> Result<Own, ConfigError> {
         let written = self.written;
-        let on_the_way = |name: &str| self.leg.route.iter().find(|it| it.link == name);
-        let narrowest = || {
-            let limited = self.leg.route.iter().filter_map(|crossing| {
-                Some((self.rate_of(&crossing.link, crossing.direction)?, crossing))
-            });
-            // Of equal ones the first: it is where the others' queues would be.
-            limited.min_by_key(|(rate, _)| *rate).map(|(_, crossing)| crossing)
-        };
-        let crossing = match &written.link {
-            Some(name) => Some(on_the_way(name).ok_or_else(|| {
-                let links: Vec<&str> = self.leg.route.iter().map(|it| it.link.as_str()).collect();
-                let hint = suggest::hint(name, "links on the way", links.iter());
-                self.fault("link", format!("no link on the way is called `{name}`"), hint)
-            })?),
-            None => narrowest().or(self.leg.route.first()),
-        };
         let unknown = || {
             let hint = "such as rate = \"20 Mbit/s\"".to_owned();
             self.fault("link", "the link has no rate that could be known", Some(hint))
         };
-        let crossing = crossing.ok_or_else(unknown)?;
-        let way = crossing.direction;
-        let back = match way {
-            Direction::Down => Direction::Up,
-            Direction::Up => Direction::Down,
+        let (link, rate, rate_back) = match self.way {
+            Way::Route(route, plan) => self.rate_on(route, plan)?.ok_or_else(unknown)?,
+            Way::Proxy(leg) => {
+                let rate = leg.rate.ok_or_else(|| {
+                    let hint = "give the leg its rate, such as rate = \"20 Mbit/s\"".to_owned();
+                    self.fault("algorithm", "the leg has no rate that could be known", Some(hint))
+                })?;
+                (leg.name.clone(), rate, leg.rate_in.unwrap_or(rate))
+            }
         };
-        let rate = written.rate.or(self.rate_of(&crossing.link, way)).ok_or_else(unknown)?;
         if rate == Rate::ZERO {
             return Err(self.fault("rate", "nothing would be sent", None));
         }
@@ -345,9 +387,9 @@ impl Reader<'_> {
             }
         };
         Ok(Own::KnownRate {
-            link: crossing.link.clone(),
+            link,
             rate,
-            rate_back: self.rate_of(&crossing.link, back).unwrap_or(rate),
+            rate_back,
             window_percent,
             queue_max: written.queue_max.unwrap_or(default.queue_max),
             loss_percent_max: match written.loss_max {
@@ -355,5 +397,43 @@ impl Reader<'_> {
                 None => default.loss_percent_max,
             },
         })
+    }
+
+    /// The link on a route whose rate is to be known, and what it carries along the route and back; none
+    /// where it has no rate.
+    fn rate_on(
+        &self,
+        route: &[Crossing],
+        plan: &Plan,
+    ) -> Result<Option<(String, Rate, Rate)>, ConfigError> {
+        // At its best.
+        let rate_of = |link: &str, way| plan.link(link)?.direction(way).rate_max();
+        let narrowest = || {
+            let limited = route.iter().filter_map(|crossing| {
+                Some((rate_of(&crossing.link, crossing.direction)?, crossing))
+            });
+            // Of equal ones the first: it is where the others' queues would be.
+            limited.min_by_key(|(rate, _)| *rate).map(|(_, crossing)| crossing)
+        };
+        let crossing = match &self.written.link {
+            Some(name) => {
+                let found = route.iter().find(|crossing| crossing.link == *name);
+                Some(found.ok_or_else(|| {
+                    let links: Vec<&str> = route.iter().map(|it| it.link.as_str()).collect();
+                    let hint = suggest::hint(name, "links on the way", links.iter());
+                    self.fault("link", format!("no link on the way is called `{name}`"), hint)
+                })?)
+            }
+            None => narrowest().or(route.first()),
+        };
+        let Some(crossing) = crossing else { return Ok(None) };
+        let back = match crossing.direction {
+            Direction::Down => Direction::Up,
+            Direction::Up => Direction::Down,
+        };
+        let rate = self.written.rate.or(rate_of(&crossing.link, crossing.direction));
+        Ok(rate.map(|rate| {
+            (crossing.link.clone(), rate, rate_of(&crossing.link, back).unwrap_or(rate))
+        }))
     }
 }

@@ -287,3 +287,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_only_a_simulation_can_do_is_refused() {
+    for text in [
+        "[legs.s]\ncongestion = { algorithm = \"cubic\", slow_start = \"search\" }",
+        "[legs.s]\n[[rules]]\naction = \"split\"\nlegs.s.congestion = { algorithm = \"bbr\" }",
+    ] {
+        let error = Plan::read("midhopd.toml", text).expect_err(text).to_string();
+        assert!(error.contains("only `midhop sim` does"), "{error}");
+    }
+}

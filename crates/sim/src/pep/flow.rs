@@ -7,6 +7,7 @@ use super::Shared;
 use super::leg::Model;
 use super::relay::{Direction, Leg};
 use crate::agent::Actions;
+use crate::dialogue::Dialogue;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::stack;
 use midhop_experiment::limit::Family;
@@ -65,7 +66,8 @@ impl Flow {
         let directions = [Direction::feeding(&legs[CLIENT]), Direction::feeding(&legs[SERVER])];
         let [client, server] = legs;
         let leg = |model: Model, dials, initial| Leg {
-            endpoint: model.endpoint(&stack::settings(tcp, family), dials, initial),
+            endpoint: model.endpoint(tcp, family, dials, initial),
+            xcp: Dialogue::default(),
             model,
             written: 0,
             connected: false,
@@ -110,15 +112,16 @@ impl Flow {
         self.settle(now, shared, actions)
     }
 
-    /// A segment of the flow has come, on its way to the end `towards`.
+    /// A segment of the flow has come in `packet`.
     pub fn receive(
         &mut self,
         now: Instant,
-        towards: End,
+        packet: &Packet,
         segment: &Segment,
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
+        let towards = packet.towards;
         if towards == End::Listener && self.held.is_some() {
             // The client asks again, or gives up.
             if segment.flags.contains(midhop_tcp::Flags::RST) {
@@ -128,7 +131,9 @@ impl Flow {
             }
             return self.settle(now, shared, actions);
         }
-        self.legs[towards.other().index()].endpoint.handle_segment(now, segment);
+        let leg = &mut self.legs[towards.other().index()];
+        leg.xcp.tell(&mut leg.endpoint, &packet.xcp);
+        leg.endpoint.handle_segment(now, segment);
         self.settle(now, shared, actions)
     }
 
@@ -164,7 +169,9 @@ impl Flow {
                     continue;
                 }
                 while let Some(segment) = self.legs[side].endpoint.poll_transmit(now) {
-                    actions.send(self.packet(side, segment));
+                    let leg = &mut self.legs[side];
+                    let xcp = leg.xcp.ask(&mut leg.endpoint, &segment);
+                    actions.send(Packet { xcp, ..self.packet(side, segment) });
                 }
                 while let Some(event) = self.legs[side].endpoint.poll_event() {
                     again = true;

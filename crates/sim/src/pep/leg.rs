@@ -1,16 +1,63 @@
 //! One side of a flow: its endpoint, made as the leg's configuration asks.
 
+use super::Place;
 use super::bounded::Bounded;
-use midhop_congestion::{Algorithm, build, hybla};
+use crate::stack;
+use midhop_congestion::{Algorithm, build, known_rate};
+use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
+use midhop_experiment::limit::Family;
+use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
 use midhop_tcp::{Endpoint, Settings};
 use midhop_units::{Bytes, Duration, Rate, Seed};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The congestion control of a leg that names none: the kernel's default.
-const DEFAULT: Algorithm = Algorithm::Cubic;
+const DEFAULT: &str = Algorithm::Cubic.name();
 /// Windows of data that a send buffer holds which the kernel measures.
 const WINDOWS_BUFFERED: u64 = 6;
+
+/// What a proxy's legs are told besides what midhopd would read.
+#[derive(Debug)]
+pub(super) struct Told {
+    tables: LegTables,
+    /// The legs of known rate, by name: all flows of one share it, whatever rule they are under.
+    known: BTreeMap<String, known_rate::Leg>,
+    /// The links whose queues answer XCP.
+    answering: BTreeSet<String>,
+}
+
+impl Told {
+    /// For `legs` at a node that reaches others as `places` say.
+    pub fn new(tables: LegTables, legs: &[LegPlan], places: &[Place]) -> Self {
+        let known = |leg: &LegPlan| Some((leg.name.clone(), known_rate::Leg::new(leg.rate?)));
+        let answering = places.iter().filter(|place| place.answers_xcp);
+        Self {
+            tables,
+            known: legs.iter().filter_map(known).collect(),
+            answering: answering.filter_map(|place| place.link.clone()).collect(),
+        }
+    }
+
+    /// What the leg's connections are told by the congestion control called `name`, if it can be had.
+    fn tuning(&self, leg: &LegPlan, name: &str) -> Result<Tuning, String> {
+        let link = leg.interface.as_deref().unwrap_or(&leg.name);
+        let proxys = ProxyLeg {
+            name: leg.name.clone(),
+            rate: leg.rate,
+            rate_in: leg.rate_in,
+            rtt0: leg.rtt0,
+            start_at_rate: leg.start == Start::Rate,
+            answers_xcp: self.answering.contains(link),
+        };
+        // A rule may name another one, and then by its name only.
+        let table = self.tables.leg(&leg.name).filter(|table| table.algorithm == name);
+        let written = table.cloned().unwrap_or_else(|| CongestionSpec::from(name));
+        let tuning = proxys.tuning(&written).map_err(|error| error.message)?;
+        tuning.ok_or_else(|| format!("nobody knows `{name}`"))
+    }
+}
 
 /// A leg's configuration, as far as it concerns its connections.
 #[derive(Debug, Clone)]
@@ -34,26 +81,22 @@ impl Model {
     ///
     /// # Errors
     /// When its congestion control is not to be had, and neither is its fallback.
-    pub fn of(leg: &LegPlan) -> Result<Self, String> {
-        let algorithm = match (&leg.congestion, &leg.fallback) {
-            (None, _) => DEFAULT,
-            (Some(name), fallback) => usable(name)
-                .or_else(|why| fallback.as_deref().map_or(Err(why), usable))
-                .map_err(|why| format!("legs.{}.congestion: {why}", leg.name))?,
+    pub fn of(leg: &LegPlan, told: &Told) -> Result<Self, String> {
+        let wanted = told.tuning(leg, leg.congestion.as_deref().unwrap_or(DEFAULT));
+        let tuning = match (wanted, &leg.fallback) {
+            (Err(_), Some(fallback)) => told.tuning(leg, fallback),
+            (wanted, _) => wanted,
         };
+        let place = |why| format!("legs.{}.congestion: {why}", leg.name);
+        let tuning = tuning.map_err(place)?;
+        let algorithm = tuning.algorithm().ok_or_else(|| place("nobody knows it".to_owned()))?;
         // A bound on a socket's rate makes the kernel pace it, whatever its congestion control.
-        let paced = algorithm.paces() || leg.share || leg.pacing.is_some();
-        let defaults = hybla::Settings::default();
-        let control = midhop_congestion::Settings {
-            paced,
-            hybla: hybla::Settings {
-                rtt0: leg.rtt0.unwrap_or(defaults.rtt0),
-                rate: leg.rate,
-                start_at_rate: leg.start == Start::Rate,
-                ..defaults
-            },
-            ..midhop_congestion::Settings::default()
-        };
+        let paced = tuning.pacing || leg.share || leg.pacing.is_some();
+        let mut control = midhop_congestion::Settings { paced, ..tuning.settings() };
+        if let (Some(known), Some(shared)) = (&mut control.known_rate, told.known.get(&leg.name)) {
+            known.leg = shared.clone();
+            known.rtt = leg.rtt;
+        }
         Ok(Self {
             at: 0,
             link: leg.name.clone(),
@@ -63,7 +106,8 @@ impl Model {
             algorithm,
             control,
             paced,
-            divided: leg.share,
+            // What knows its rate divides it itself.
+            divided: leg.share && algorithm != Algorithm::KnownRate,
         })
     }
 
@@ -78,8 +122,9 @@ impl Model {
         self.divided
     }
 
-    /// A new connection's end on such a host; it dials, or it listens.
-    pub fn endpoint(&self, host: &Settings, dials: bool, initial: u32) -> Endpoint {
+    /// A new connection's end on a host with such a TCP; it dials, or it listens.
+    pub fn endpoint(&self, tcp: &TcpPlan, family: Family, dials: bool, initial: u32) -> Endpoint {
+        let host = stack::settings(tcp, family);
         let settings = Settings {
             // The kernel counts segments with their bookkeeping and offers half.
             receive_buffer: self
@@ -92,12 +137,15 @@ impl Model {
             },
             send_buffer: self.shares.send.unwrap_or(host.send_buffer),
             pacing: self.paced,
-            ..host.clone()
+            ..host
         };
         let mss = settings.segment_payload();
         // Flows that probe must not do so all at the same moment.
         let seed = Seed(initial.into()).derive("congestion");
-        let control = midhop_congestion::Settings { mss, seed, ..self.control.clone() };
+        let mut control = midhop_congestion::Settings { mss, seed, ..self.control.clone() };
+        if let Some(known) = &mut control.known_rate {
+            known.overhead = stack::overhead(&settings, family);
+        }
         let inner = build(self.algorithm, &control).expect("it was built once to see that it can");
         let control = Box::new(Bounded { inner, most: self.pacing });
         if dials {
@@ -122,12 +170,71 @@ impl Model {
     }
 }
 
-/// The algorithm called `name`, if it can be had.
-fn usable(name: &str) -> Result<Algorithm, String> {
-    let algorithm = Algorithm::from_name(name);
-    let algorithm = algorithm.ok_or_else(|| format!("nobody knows `{name}`"))?;
-    match build(algorithm, &midhop_congestion::Settings::default()) {
-        Ok(_) => Ok(algorithm),
-        Err(error) => Err(error.to_string()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_pep::config::Plan;
+
+    /// The models of all legs, then of those that rules change.
+    fn models(text: &str) -> Result<Vec<Model>, String> {
+        let mut table: toml::Table = text.parse().expect("TOML");
+        let tables = LegTables::take(&mut table).map_err(|error| error.to_string())?;
+        let mut plan = Plan::read("test.toml", &table.to_string()).expect("a configuration");
+        let told = Told::new(tables, &plan.legs, &[]);
+        let mut models = Vec::new();
+        plan.replace_congestion(|leg| {
+            models.push(Model::of(leg, &told)?);
+            Ok::<_, String>(leg.congestion.clone())
+        })?;
+        Ok(models)
+    }
+
+    #[test]
+    fn flows_of_known_rate_share_their_leg_under_every_rule() {
+        let text = "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\ncongestion = \"known-rate\"\n\
+                    [legs.t]\nrate = \"20 Mbit/s\"\ncongestion = \"known-rate\"\n\
+                    [[rules]]\naction = \"split\"\nlegs.s.pacing = \"1 Mbit/s\"\n";
+        let models = models(text).expect("models");
+        let known = |at: usize| models[at].control.known_rate.clone().expect("a known rate");
+        assert_eq!(known(0).leg, known(2).leg, "the rule's leg is the same leg");
+        assert_ne!(known(0).leg, known(1).leg);
+        assert_eq!(known(0).rtt, Some(Duration::from_ms(600)));
+        assert_eq!(known(0).leg.rate(), Rate::from_mbit_per_s(20));
+        assert!(models.iter().all(|model| !model.divides()), "it divides its rate itself");
+    }
+
+    #[test]
+    fn a_table_tells_more_than_a_name_and_the_leg_fills_in_what_it_says() {
+        let text = "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\nrtt0 = \"50 ms\"\n\
+                    congestion = { algorithm = \"hybla\", loss_tolerance = 0.1 }\n\
+                    [legs.t]\ncongestion = { algorithm = \"cubic\", slow_start = \"search\", \
+                    initial_window = 32 }\n\
+                    [[rules]]\naction = \"split\"\nlegs.t.congestion = \"reno\"\n";
+        let models = models(text).expect("models");
+        let hybla = models[0].control.hybla;
+        assert_eq!(hybla.rtt0, Duration::from_ms(50));
+        assert_eq!(hybla.rate, Some(Rate::from_mbit_per_s(20)));
+        assert!(hybla.start_at_rate && hybla.loss_tolerance_q16 == 6554);
+        let cubic = &models[1].control;
+        assert_eq!(cubic.slow_start, Some(midhop_congestion::SlowStart::Search));
+        assert_eq!(cubic.initial_window, 32);
+        assert_eq!(models[2].algorithm, Algorithm::Reno);
+        assert_eq!(models[2].control.initial_window, 10, "the table is not the rule's");
+    }
+
+    #[test]
+    fn what_a_leg_lacks_is_said() {
+        for (text, why) in [
+            ("[legs.s]\ncongestion = \"known-rate\"", "the leg has no rate that could be known"),
+            ("[legs.s]\ncongestion = \"xcp\"", "no router on the way"),
+            ("[legs.s]\ncongestion = \"illinois\"", "nobody knows `illinois`"),
+            ("[legs.s]\ncongestion = { algorithm = \"cubic\", rtt0 = \"1 s\" }", "takes no `rtt0`"),
+        ] {
+            let error = models(text).expect_err(text);
+            assert!(error.starts_with("legs.s.congestion: ") && error.contains(why), "{error}");
+        }
+        let with_fallback = "[legs.s]\ncongestion = \"xcp\"\nfallback = \"westwood\"";
+        let model = &models(with_fallback).expect("the fallback")[0];
+        assert_eq!(model.algorithm, Algorithm::Westwood);
     }
 }

@@ -6,7 +6,9 @@
 //!
 //! Differs from the daemon: explicit listeners, keep-alive and marks of interception have no meaning
 //! here; a buffer's bytes are payload where the kernel counts its bookkeeping too, so that of a
-//! configured receive buffer half is offered, as the kernel does.
+//! configured receive buffer half is offered, as the kernel does. A leg may have any congestion control of
+//! ours, also such as no kernel has, and tell it more than its name ([`LegTables`]); with `known-rate`
+//! it is the algorithm itself that divides the leg's rate among all flows.
 //!
 //! Invariants: a flow is never reset for want of room: windows close. Whatever is taken from one leg
 //! goes to the other, in order, once. An end of stream is carried over after the bytes before it, a reset at
@@ -22,7 +24,8 @@ use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use crate::random::Random;
 use flow::{Ended, Flow};
-use leg::Model;
+use leg::{Model, Told};
+use midhop_experiment::congestion::LegTables;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
@@ -42,6 +45,8 @@ pub struct Place {
     pub addresses: [IpAddr; 2],
     /// The link on which the way begins; none to what is unreachable, and to the proxy's own node.
     pub link: Option<String>,
+    /// Whether the queue there answers XCP.
+    pub answers_xcp: bool,
 }
 
 /// Why a proxy cannot be had.
@@ -57,6 +62,7 @@ pub struct Proxy {
     plan: Plan,
     /// The legs of the plan, as far as the simulator can model them.
     models: Vec<Model>,
+    told: Told,
     places: Vec<Place>,
     tcp: TcpPlan,
     flows: Vec<Option<Box<Flow>>>,
@@ -107,21 +113,25 @@ impl Proxy {
         places: Vec<Place>,
         seed: Seed,
     ) -> Result<Self, ProxyError> {
-        let mut config: Config =
-            table.clone().try_into().map_err(|error| ProxyError(error.to_string()))?;
+        let mut written = table.clone();
+        let said = |error: toml::de::Error| ProxyError(error.to_string());
+        let tables = LegTables::take(&mut written).map_err(said)?;
+        let mut config: Config = written.try_into().map_err(said)?;
         if table.get("intercept").is_none_or(|intercept| intercept.get("interfaces").is_none()) {
             let links = places.iter().filter_map(|place| place.link.clone());
             config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
         }
         let mut plan = config.resolve().map_err(|error| ProxyError(error.to_string()))?;
+        let told = Told::new(tables, &plan.legs, &places);
         // Also the legs as rules change them: no flow may find out too late.
-        plan.replace_congestion(|leg| Model::of(leg).map(|_| leg.congestion.clone()))
+        plan.replace_congestion(|leg| Model::of(leg, &told).map(|_| leg.congestion.clone()))
             .map_err(ProxyError)?;
-        let models = plan.legs.iter().map(Model::of).collect::<Result<Vec<_>, _>>();
+        let models = plan.legs.iter().map(|leg| Model::of(leg, &told)).collect::<Result<_, _>>();
         Ok(Self {
             node,
             name: name.to_owned(),
             models: models.map_err(ProxyError)?,
+            told,
             places,
             tcp: TcpPlan::default(),
             flows: Vec::new(),
@@ -222,7 +232,10 @@ impl Proxy {
         let own = self.plan.leg_of(address, link);
         let leg = self.plan.leg(decision, address, link);
         let at = self.plan.legs.iter().position(|it| it.name == own.name).unwrap_or_default();
-        let model = if std::ptr::eq(own, leg) { self.models[at].clone() } else { Model::of(leg)? };
+        let model = match std::ptr::eq(own, leg) {
+            true => self.models[at].clone(),
+            false => Model::of(leg, &self.told)?,
+        };
         Ok(model.at(at, link))
     }
 
@@ -261,7 +274,7 @@ impl Agent for Proxy {
         let known = self.flows.get(packet.flow.index()).is_some_and(Option::is_some);
         if known {
             self.with(now, packet.flow, |flow, shared| {
-                flow.receive(now, packet.towards, &segment, shared, actions)
+                flow.receive(now, &packet, &segment, shared, actions)
             });
         } else if packet.towards == End::Listener
             && segment.flags.contains(Flags::SYN)

@@ -10,6 +10,7 @@
 use super::Shared;
 use super::leg::Model;
 use super::share::Share;
+use crate::dialogue::Dialogue;
 use midhop_tcp::Endpoint;
 use midhop_units::{Duration, Instant};
 
@@ -39,6 +40,7 @@ impl Budget {
 pub(super) struct Leg {
     pub model: Model,
     pub endpoint: Endpoint,
+    pub xcp: Dialogue,
     pub written: u64,
     /// The handshake is over.
     pub connected: bool,

@@ -44,6 +44,7 @@ impl Rig {
         let place = |host: u8, link: Option<&str>| Place {
             addresses: [IpAddr::from([10, 0, 0, host]), IpAddr::from([10, 0, 0, host])],
             link: link.map(str::to_owned),
+            answers_xcp: false,
         };
         let places = vec![place(1, Some("near")), place(2, None), place(3, Some("far"))];
         let proxy = Proxy::new(NodeId(1), "box", &table, places, Seed(1));

@@ -1,0 +1,23 @@
+//! The name of a congestion control.
+
+use serde::{Deserializer, de};
+use std::fmt;
+
+/// Reads a name. What a scenario for a simulation may write instead, a table, no kernel can do.
+pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    struct Name;
+
+    impl de::Visitor<'_> for Name {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a name such as \"hybla\"; a kernel takes no more, only `midhop sim` does")
+        }
+
+        fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {
+            Ok(Some(name.to_owned()))
+        }
+    }
+
+    from.deserialize_str(Name)
+}
