@@ -17,7 +17,7 @@ mod claim;
 mod figure;
 mod measured;
 
-pub use claim::{Claim, Judgement, Pick, Verdict, Whose};
+pub use claim::{Claim, Judgement, Other, Pick, Verdict, Whose};
 pub use figure::{Figure, Metric, Published};
 pub use measured::{CellValue, Estimate, Measured, Reading};
 
@@ -97,6 +97,13 @@ impl Study {
                     one(&within, &at).map_err(|what| format!("claim `{}`: {what}", claim.says))?;
                 }
             }
+            let other = |claim: &&Claim| claim.other_figure() == figure.name;
+            for claim in self.claims.iter().filter(other) {
+                for end in claim.than.iter().flat_map(|than| [(than, &than.of), (than, &than.to)]) {
+                    let at = joined(&end.0.at, end.1);
+                    one(&within, &at).map_err(|what| format!("claim `{}`: {what}", claim.says))?;
+                }
+            }
         }
         Ok(())
     }
@@ -109,6 +116,18 @@ impl Study {
     /// Every claim with what became of it.
     pub fn judge(&self, measured: &Measured) -> Vec<Judgement> {
         self.claims.iter().map(|claim| claim.judge(measured, self.confidence)).collect()
+    }
+
+    /// What became of each figure that is published and judged, in the order of the file.
+    pub fn verdicts(&self, measured: &Measured) -> Vec<Verdict> {
+        let judged = |figure: &Figure, published: &Published| {
+            figure.judge(published, measured, self.confidence)
+        };
+        self.figures
+            .iter()
+            .filter(|figure| !measured.cells(&figure.name).is_empty())
+            .flat_map(|figure| figure.published.iter().filter_map(move |it| judged(figure, it)))
+            .collect()
     }
 
     fn check_alone(&self, document: &Document) -> Result<(), ConfigError> {
@@ -126,6 +145,10 @@ impl Study {
                 let message = format!("no scenario is called `{}`", figure.scenario);
                 return refuse(path.join("scenario"), message, hint);
             }
+            if figure.within.is_some() && figure.off.is_some() {
+                let message = "`within` and `off` are two tolerances for one figure".to_owned();
+                return refuse(path.join("off"), message, None);
+            }
             if self.figures[..number].iter().any(|earlier| earlier.name == figure.name) {
                 let message = format!("`{}` is there twice", figure.name);
                 return refuse(path.join("name"), message, None);
@@ -133,11 +156,13 @@ impl Study {
         }
         for (number, claim) in self.claims.iter().enumerate() {
             let path = KeyPath::of(["claims".to_owned(), number.to_string()]);
-            if self.figure(&claim.figure).is_none() {
-                let names = self.figures.iter().map(|figure| figure.name.as_str());
-                let hint = suggest::hint(&claim.figure, "figures", names);
-                let message = format!("no figure is called `{}`", claim.figure);
-                return refuse(path.join("figure"), message, hint);
+            for named in [claim.figure.as_str(), claim.other_figure()] {
+                if self.figure(named).is_none() {
+                    let names = self.figures.iter().map(|figure| figure.name.as_str());
+                    let hint = suggest::hint(named, "figures", names);
+                    let message = format!("no figure is called `{named}`");
+                    return refuse(path.join("figure"), message, hint);
+                }
             }
             if let Err(message) = claim.test() {
                 return refuse(path, message, None);
@@ -150,6 +175,13 @@ impl Study {
 /// Whether `cell` stands at every position of `at`.
 fn covers(cell: &Cell, at: &Cell) -> bool {
     at.iter().all(|(axis, label)| cell.get(axis) == Some(label))
+}
+
+/// The positions of both; those of `more` win.
+fn joined(at: &Cell, more: &Cell) -> Cell {
+    let mut cell = at.clone();
+    cell.extend(more.clone());
+    cell
 }
 
 /// The one of `cells` that stands at `at`.

@@ -2,7 +2,7 @@
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Record;
-use midhop_experiment::study::Study;
+use midhop_experiment::study::{Study, Whose};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,15 @@ fn every_study_parses_and_names_only_cells_that_it_has() {
         };
         let cells: BTreeMap<_, _> = study.scenarios.iter().map(scenario).collect();
         study.check(&cells).unwrap_or_else(|what| panic!("{name}: {what}"));
+        for claim in study.claims.iter().filter(|claim| claim.by == Whose::Study) {
+            let bounded = claim.within.or(claim.at_least).or(claim.at_most).is_some();
+            assert!(!bounded || claim.basis.is_some(), "{name}: {}: whose bounds?", claim.says);
+        }
+        for figure in &study.figures {
+            let judged = figure.within.or(figure.off).is_some()
+                && figure.published.iter().any(|it| it.calibrates.is_none());
+            assert!(!judged || figure.tolerance.is_some(), "{name}: {}: why so far?", figure.name);
+        }
         for files in fs::read_dir(&directory).expect("listed") {
             let path = files.expect("listed").path();
             let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
@@ -78,6 +87,27 @@ fn the_flows_of_the_geo_emulator_are_reproduced() {
     let holding = claims.iter().filter(|claim| claim["verdict"] == "holds").count();
     assert!(holding > 0, "{claims:?}");
     assert!(claims.iter().all(|claim| claim["verdict"] != "fails"), "{claims:?}");
+}
+
+/// The fleet that the placement study prints cannot see the places that it prints.
+#[test]
+fn the_fleet_of_the_placement_study_is_refused_with_the_reason() {
+    let scenario = studies().join("ntn-placement/moving.toml");
+    let mut arguments = vec!["sim".to_owned(), "run".to_owned(), scenario.display().to_string()];
+    for link in ["user", "isl", "feeder"] {
+        arguments.extend([
+            "--set".to_owned(),
+            format!("links.{link}.orbit.constellation=onboard-study"),
+        ]);
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .args(&arguments)
+        .output()
+        .expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(errors.contains("never rises above 20° at 51.399°N 10.536°E"), "{errors}");
+    assert!(errors.contains("47.5° north and south"), "{errors}");
 }
 
 #[test]

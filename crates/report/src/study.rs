@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 /// Every figure of `study` as a table, published beside ours, then every claim.
 pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement]) -> String {
-    let mut text = format!("{}\n{}\n", plain(&study.title), plain(&study.source));
+    let mut text = format!("{}\n{}", plain(&study.title), wrapped("", &study.source));
     for figure in &study.figures {
         let cells = measured.cells(&figure.name);
         if cells.is_empty() {
@@ -18,24 +18,79 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement]) -> St
         let unit = figure.metric.unit();
         let unit = if unit.is_empty() { String::new() } else { format!(", {unit}") };
         let level = study.confidence * 100.0;
-        let _ = writeln!(text, "\n{}{unit} (± {level} %)", plain(&figure.shows));
-        let table = match &figure.columns {
-            Some(axis) => grid(figure, cells, axis, study.confidence),
-            None => list(figure, cells, study.confidence),
-        };
-        text.push_str(&table.trim_fmt());
         text.push('\n');
+        text.push_str(&wrapped("", &format!("{}{unit} (± {level} %)", figure.shows)));
+        let table = match &figure.columns {
+            Some(axis) => grid(cells, axis, study.confidence),
+            None => list(figure, measured, study.confidence),
+        };
+        text.push_str(&drawn(&table));
+        remarks(&mut text, figure, measured, study.confidence);
     }
     if !judgements.is_empty() {
         text.push('\n');
-        text.push_str(&claims(judgements).trim_fmt());
-        text.push('\n');
+        text.push_str(&claims(judgements));
         for judgement in judgements.iter().filter(|it| it.verdict == Verdict::Departs) {
             let why = judgement.claim.departs.as_deref().unwrap_or_default();
-            let _ = writeln!(text, "* {}: {}", plain(&judgement.claim.says), plain(why));
+            text.push_str(&wrapped("* ", &format!("{}: {why}", judgement.claim.says)));
         }
     }
     text
+}
+
+/// What a table cannot say: where its tolerances come from, what was chosen to meet a figure, and why
+/// one is not met.
+fn remarks(text: &mut String, figure: &Figure, measured: &Measured, level: f64) {
+    if let Some(tolerance) = &figure.tolerance {
+        text.push_str(&wrapped("± ", tolerance));
+    }
+    let mut told: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for published in &figure.published {
+        let (mark, why) = match figure.judge(published, measured, level) {
+            Some(Verdict::Calibrated) => ("= ", &published.calibrates),
+            Some(Verdict::Departs) => ("* ", &published.departs),
+            _ => continue,
+        };
+        let why = why.as_deref().unwrap_or_default();
+        let labels: Vec<&str> = published.at.values().map(String::as_str).collect();
+        let place = labels.join(" ");
+        match told.iter_mut().find(|known| (known.0, known.1) == (mark, why)) {
+            Some(known) => known.2.push(place),
+            None => told.push((mark, why, vec![place])),
+        }
+    }
+    for (mark, why, places) in told {
+        text.push_str(&wrapped(mark, &format!("{}: {why}", places.join(", "))));
+    }
+}
+
+/// `words` after `mark`, at the width of the tables.
+fn wrapped(mark: &str, words: &str) -> String {
+    let words = plain(words);
+    let (mut text, mut line) = (String::new(), mark.to_owned());
+    let mut used = 0;
+    for word in words.split_whitespace() {
+        if used > 0 && line.chars().count() + 1 + word.chars().count() > usize::from(COLUMNS) {
+            let _ = writeln!(text, "{line}");
+            (line, used) = (" ".repeat(mark.chars().count()), 0);
+        }
+        if used > 0 {
+            line.push(' ');
+        }
+        line.push_str(word);
+        used += 1;
+    }
+    let _ = writeln!(text, "{line}");
+    text
+}
+
+fn drawn(table: &Table) -> String {
+    table.trim_fmt().replace('\u{a0}', " ") + "\n"
+}
+
+/// The cells of a row, none of which is to be broken across lines.
+fn unbroken(row: Vec<String>) -> Vec<String> {
+    row.into_iter().map(|cell| cell.replace(' ', "\u{a0}")).collect()
 }
 
 /// What a verdict is called.
@@ -45,56 +100,79 @@ pub fn verdict_name(verdict: Verdict) -> &'static str {
         Verdict::Fails => "DOES NOT HOLD",
         Verdict::Departs => "does not hold*",
         Verdict::Open => "cannot be told",
+        Verdict::Calibrated => "calibrated=",
     }
 }
 
-/// One line for each cell.
-fn list(figure: &Figure, cells: &[CellValue], level: f64) -> Table {
-    let axes: Vec<&String> =
-        cells[0].cell.keys().filter(|axis| !figure.at.contains_key(*axis)).collect();
+/// One line for each cell; with what is published and judged, a verdict beside it.
+fn list(figure: &Figure, measured: &Measured, level: f64) -> Table {
+    let cells = measured.cells(&figure.name);
+    let axes: Vec<&String> = cells[0]
+        .cell
+        .keys()
+        .filter(|axis| cells.iter().any(|other| other.cell[*axis] != cells[0].cell[*axis]))
+        .collect();
     let mut table = framed();
     let mut header: Vec<String> = axes.iter().map(|axis| plain(axis)).collect();
     let published = !figure.published.is_empty();
     if published {
         header.push("published".to_owned());
     }
-    header.push("here".to_owned());
+    header.extend(["here", "limit\n%"].map(str::to_owned));
     if published {
-        header.push("here/published".to_owned());
+        header.extend(["ratio", "verdict"].map(str::to_owned));
     }
-    header.push("of limit\n%".to_owned());
-    let numbers = header.len() - axes.len();
+    let numbers = header.len() - axes.len() - usize::from(published);
     table.set_header(header);
     let digits = Digits::of(cells);
+    let mut above: Vec<String> = Vec::new();
     for value in cells {
-        let mut row: Vec<String> = axes.iter().map(|axis| plain(&value.cell[*axis])).collect();
+        let place: Vec<String> = axes.iter().map(|axis| plain(&value.cell[*axis])).collect();
+        let mut row = unlike(&place, &above);
+        above = place;
         let found = figure
             .published
             .iter()
             .find(|published| published.at.iter().all(|(k, v)| value.cell.get(k) == Some(v)));
         if published {
-            row.push(found.map_or_else(dash, |found| found.value.to_string()));
+            row.push(found.map_or_else(dash, |found| match figure.allowance(found.value) {
+                Some(off) => format!("{} ± {}", found.value, short(off)),
+                None => found.value.to_string(),
+            }));
         }
         row.push(digits.show(value, level));
+        row.push(mean(&value.efficiencies).map_or_else(dash, |it| format!("{:.1}", it * 100.0)));
         if published {
-            let share = found.zip(value.estimate(level));
+            let share = found.filter(|it| it.value != 0.0).zip(value.estimate(level));
             row.push(share.map_or_else(dash, |(published, ours)| {
                 format!("{:.2}", ours.mean / published.value)
             }));
+            let verdict = found.and_then(|found| figure.judge(found, measured, level));
+            row.push(verdict.map_or_else(String::new, |it| verdict_name(it).to_owned()));
         }
-        row.push(mean(&value.efficiencies).map_or_else(dash, |it| format!("{:.1}", it * 100.0)));
-        table.add_row(row);
+        table.add_row(unbroken(row));
     }
     align(&mut table, axes.len(), numbers);
     table
 }
 
+/// The labels of a row, blank up to the first that differs from the row above.
+fn unlike(place: &[String], above: &[String]) -> Vec<String> {
+    let same = place.iter().zip(above).take_while(|(here, there)| here == there).count();
+    let same = same.min(place.len().saturating_sub(1));
+    let shown = |(column, label): (usize, &String)| {
+        if column < same { String::new() } else { label.clone() }
+    };
+    place.iter().enumerate().map(shown).collect()
+}
+
 /// One column for each case of `axis`, with the share of the limit in brackets.
-fn grid(figure: &Figure, cells: &[CellValue], axis: &str, level: f64) -> Table {
+fn grid(cells: &[CellValue], axis: &str, level: f64) -> Table {
     let rows: Vec<&String> = cells[0]
         .cell
         .keys()
-        .filter(|name| *name != axis && !figure.at.contains_key(*name))
+        .filter(|name| *name != axis)
+        .filter(|name| cells.iter().any(|other| other.cell[*name] != cells[0].cell[*name]))
         .collect();
     let mut columns: Vec<&str> = Vec::new();
     let mut places: Vec<Vec<&String>> = Vec::new();
@@ -110,11 +188,14 @@ fn grid(figure: &Figure, cells: &[CellValue], axis: &str, level: f64) -> Table {
     }
     let mut table = framed();
     let mut header: Vec<String> = rows.iter().map(|name| plain(name)).collect();
-    header.extend(columns.iter().map(|label| plain(&format!("{axis} {label}"))));
+    header.extend(columns.iter().map(|label| plain(&format!("{axis}\n{label}"))));
     table.set_header(header);
     let digits = Digits::of(cells);
+    let mut above: Vec<String> = Vec::new();
     for place in &places {
-        let mut row: Vec<String> = place.iter().map(|label| plain(label)).collect();
+        let labels: Vec<String> = place.iter().map(|label| plain(label)).collect();
+        let mut row = unlike(&labels, &above);
+        above = labels;
         for column in &columns {
             let value = cells.iter().find(|value| {
                 value.cell.get(axis).is_some_and(|label| label == column)
@@ -125,8 +206,8 @@ fn grid(figure: &Figure, cells: &[CellValue], axis: &str, level: f64) -> Table {
             });
             row.push(value.map_or_else(dash, |value| {
                 let share = mean(&value.efficiencies)
-                    .map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
-                format!("{}{share}", digits.show(value, level))
+                    .map_or_else(String::new, |share| format!(" ({:.0}\u{a0}%)", share * 100.0));
+                format!("{}{share}", digits.show(value, level).replace(' ', "\u{a0}"))
             }));
         }
         table.add_row(row);
@@ -135,18 +216,15 @@ fn grid(figure: &Figure, cells: &[CellValue], axis: &str, level: f64) -> Table {
     table
 }
 
-fn claims(judgements: &[Judgement]) -> Table {
-    let mut table = framed();
-    table.set_header(["verdict", "claim", "wanted", "here"]);
+/// Two or three lines for each claim: its verdict, what it says, what was wanted and what was found.
+fn claims(judgements: &[Judgement]) -> String {
+    let mut text = String::new();
     for Judgement { claim, verdict, found, wanted } in judgements {
-        table.add_row([
-            verdict_name(*verdict).to_owned(),
-            plain(&spoken(claim)),
-            plain(wanted),
-            plain(found),
-        ]);
+        let mark = format!("{:15} ", verdict_name(*verdict));
+        text.push_str(&wrapped(&mark, &spoken(claim)));
+        text.push_str(&wrapped(&" ".repeat(16), &format!("wanted {wanted}; here {found}")));
     }
-    table
+    text
 }
 
 fn spoken(claim: &Claim) -> String {
@@ -164,8 +242,8 @@ impl Digits {
     fn of(cells: &[CellValue]) -> Self {
         let most = cells.iter().filter_map(|cell| mean(&cell.values)).fold(0.0, f64::max);
         Self(match most {
-            most if most >= 100.0 => 1,
-            most if most >= 10.0 => 2,
+            most if most >= 10.0 => 1,
+            most if most >= 1.5 => 2,
             _ => 3,
         })
     }
@@ -186,16 +264,28 @@ impl Digits {
     }
 }
 
+/// What a terminal shows at least.
+const COLUMNS: u16 = 80;
+
 fn framed() -> Table {
     let mut table = Table::new();
-    frame(&mut table, 120);
+    frame(&mut table, COLUMNS);
     table
 }
 
 fn align(table: &mut Table, first: usize, count: usize) {
-    for column in table.column_iter_mut().skip(first).take(count) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (place, column) in table.column_iter_mut().enumerate() {
+        let number = place >= first && place < first + count;
+        column.set_padding((u16::from(place >= first), 1));
+        column.set_cell_alignment(if number { CellAlignment::Right } else { CellAlignment::Left });
     }
+}
+
+/// Two digits, none after the point where they say nothing.
+fn short(value: f64) -> String {
+    let decimals = usize::from(value < 10.0);
+    let text = format!("{value:.decimals$}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

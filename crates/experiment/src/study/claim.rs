@@ -9,14 +9,15 @@
 //! | neither | the value of the cell at `at` |
 //!
 //! The latter two lie within bounds: `published` with `within`, `at_least`, `at_most`. With `across`, a
-//! value is taken for each case of another axis, and the greatest, the least or every one counts.
+//! value is taken for each case of another axis, and the greatest, the least or every one counts. A ratio
+//! may also be above that of two other cells: `than`.
 //!
 //! A claim holds where the whole interval of confidence is within its bounds, does not where the whole
 //! interval is outside, and cannot be told otherwise, nor where cells have not run, nor from a single run
 //! in which chance has a part. Where it has none, a run is its own interval.
 
 use super::measured::{Estimate, Measured};
-use super::{Cell, covers};
+use super::{Cell, covers, joined};
 use serde::{Deserialize, Serialize};
 
 /// A claim as written.
@@ -60,6 +61,25 @@ pub struct Claim {
     pub at_least: Option<f64>,
     /// The upper bound.
     pub at_most: Option<f64>,
+    /// A ratio that this one is above, whatever either is.
+    pub than: Option<Other>,
+    /// Where the bounds come from: what is published, and how sure one can be of it.
+    pub basis: Option<String>,
+}
+
+/// The ratio of two other cells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Other {
+    /// Their figure, if it is another.
+    pub figure: Option<String>,
+    /// The positions that both share.
+    #[serde(default)]
+    pub at: Cell,
+    /// The cell above the line.
+    pub of: Cell,
+    /// The cell below it.
+    pub to: Cell,
 }
 
 /// Whose claim it is.
@@ -98,6 +118,18 @@ pub enum Verdict {
     Departs,
     /// So few runs cannot tell.
     Open,
+    /// A parameter was chosen such that it holds: it shows nothing.
+    Calibrated,
+}
+
+impl Verdict {
+    /// The same, but for a failure that `departs` explains.
+    pub(super) fn unless(self, departs: &Option<String>) -> Self {
+        match self {
+            Self::Fails if departs.is_some() => Self::Departs,
+            other => other,
+        }
+    }
 }
 
 /// A claim and what became of it.
@@ -119,13 +151,14 @@ pub(super) enum Test<'c> {
     Order { axis: &'c str, falling: Vec<&'c str> },
     Value { bounds: Bounds },
     Ratio { of: &'c Cell, to: &'c Cell, bounds: Bounds },
+    Above { of: &'c Cell, to: &'c Cell, than: &'c Other },
 }
 
 /// What a value has to lie within.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Bounds {
-    low: f64,
-    high: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
 }
 
 impl Claim {
@@ -157,6 +190,15 @@ impl Claim {
                 Ok(Test::Order { axis, falling })
             } else {
                 Err("an order has neither bounds nor `of`, `to` and `across`".to_owned())
+            };
+        }
+        if let Some(than) = &self.than {
+            let bounded = self.published.is_some() || self.at_least.or(self.at_most).is_some();
+            return match (&self.of, &self.to) {
+                (Some(of), Some(to)) if !bounded && self.across.is_none() => {
+                    Ok(Test::Above { of, to, than })
+                }
+                _ => Err("`than` belongs to a ratio, `of` and `to`, and is its only bound".into()),
             };
         }
         let bounds = self.bounds()?;
@@ -197,7 +239,7 @@ impl Claim {
                 falling.iter().map(|name| with(&label(name))).collect()
             }
             Test::Value { .. } => vec![self.at.clone()],
-            Test::Ratio { of, to, .. } => vec![with(of), with(to)],
+            Test::Ratio { of, to, .. } | Test::Above { of, to, .. } => vec![with(of), with(to)],
         };
         let cases = self.cases(known.iter().copied());
         Ok(ends.iter().flat_map(|end| cases.iter().map(move |case| joined(end, case))).collect())
@@ -217,13 +259,39 @@ impl Claim {
                 };
                 value(of)?.over(value(to)?)
             }),
+            Ok(Test::Above { of, to, than }) => self.above(measured, level, [of, to], than),
             Err(why) => (Verdict::Open, why, String::new()),
         };
-        let verdict = match verdict {
-            Verdict::Fails if self.departs.is_some() => Verdict::Departs,
-            other => other,
-        };
+        let verdict = verdict.unless(&self.departs);
         Judgement { claim: self.clone(), verdict, found, wanted }
+    }
+
+    fn above(
+        &self,
+        measured: &Measured,
+        level: f64,
+        [of, to]: [&Cell; 2],
+        than: &Other,
+    ) -> (Verdict, String, String) {
+        let ratio = |figure: &str, at: &Cell, of: &Cell, to: &Cell| {
+            let value = |end| measured.cell(figure, &joined(at, end))?.estimate(level);
+            value(of)?.over(value(to)?)
+        };
+        let ours = ratio(&self.figure, &self.at, of, to);
+        let other = ratio(self.other_figure(), &than.at, &than.of, &than.to);
+        match ours.zip(other) {
+            None => (Verdict::Open, NOT_RUN.to_owned(), "above the other".to_owned()),
+            Some((ours, other)) => {
+                let above = Bounds { low: 0.0, high: f64::INFINITY };
+                let wanted = format!("> {}", other.words());
+                (above.judge(ours.minus(other)), ours.words(), wanted)
+            }
+        }
+    }
+
+    /// The figure that `than` is about.
+    pub(super) fn other_figure(&self) -> &str {
+        self.than.as_ref().and_then(|than| than.figure.as_deref()).unwrap_or(&self.figure)
     }
 
     fn order(
@@ -300,7 +368,7 @@ const NOT_RUN: &str = "not all of its cells have run";
 
 impl Bounds {
     /// What has no interval, one random draw, decides nothing.
-    fn judge(self, found: Estimate) -> Verdict {
+    pub(super) fn judge(self, found: Estimate) -> Verdict {
         let Some(margin) = found.margin else { return Verdict::Open };
         let (least, most) = (found.mean - margin, found.mean + margin);
         if least >= self.low && most <= self.high {
@@ -328,8 +396,10 @@ impl Bounds {
 impl Estimate {
     fn words(self) -> String {
         match self.margin {
-            Some(margin) => format!("{} ± {}", number(self.mean), number(margin)),
-            None => number(self.mean),
+            Some(margin) if margin > 0.0 => {
+                format!("{} ± {}", number(self.mean), number(margin))
+            }
+            _ => number(self.mean),
         }
     }
 }
@@ -341,12 +411,6 @@ fn all(one: Verdict, other: Verdict) -> Verdict {
         (Verdict::Holds, Verdict::Holds) => Verdict::Holds,
         _ => Verdict::Open,
     }
-}
-
-fn joined(at: &Cell, more: &Cell) -> Cell {
-    let mut cell = at.clone();
-    cell.extend(more.clone());
-    cell
 }
 
 /// Three digits.

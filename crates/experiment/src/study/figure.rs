@@ -1,6 +1,7 @@
 //! What is read from a record: one number for each run.
 
-use super::Cell;
+use super::claim::Bounds;
+use super::{Cell, Measured, Verdict};
 use crate::metrics;
 use crate::plan::{Direction, Plan, TransferPlan};
 use crate::record::{Record, Series, TransferResult};
@@ -41,6 +42,12 @@ pub struct Figure {
     /// What the study printed, and where.
     #[serde(default)]
     pub published: Vec<Published>,
+    /// How far from what is published ours may be, as a share of it.
+    pub within: Option<f64>,
+    /// The same in the unit of the metric. Without both, nothing of `published` is judged.
+    pub off: Option<f64>,
+    /// Why so far: where `within` or `off` comes from.
+    pub tolerance: Option<String>,
 }
 
 /// A figure of the study's.
@@ -51,6 +58,10 @@ pub struct Published {
     pub at: Cell,
     /// In the unit of the metric.
     pub value: f64,
+    /// Which parameter of ours was chosen to meet it: then there is nothing to judge.
+    pub calibrates: Option<String>,
+    /// Why ours is elsewhere, where that is known and explained: then it is no fault.
+    pub departs: Option<String>,
 }
 
 /// What is read from a record.
@@ -146,6 +157,22 @@ impl Figure {
                 Some(broken as f64 / transfer.flows.len().max(1) as f64 * 100.0)
             }
         }
+    }
+
+    /// How far from `value` ours may be, in the unit of the metric; none where nothing is judged.
+    pub fn allowance(&self, value: f64) -> Option<f64> {
+        self.off.or_else(|| self.within.map(|share| share * value))
+    }
+
+    /// What becomes of `published` in what was `measured`; none where it is only shown.
+    pub fn judge(&self, published: &Published, measured: &Measured, level: f64) -> Option<Verdict> {
+        if published.calibrates.is_some() {
+            return Some(Verdict::Calibrated);
+        }
+        let off = self.allowance(published.value)?;
+        let bounds = Bounds { low: published.value - off, high: published.value + off };
+        let ours = measured.cell(&self.name, &published.at).and_then(|cell| cell.estimate(level));
+        Some(ours.map_or(Verdict::Open, |ours| bounds.judge(ours)).unless(&published.departs))
     }
 
     /// Ideal over measured time of the same transfer. Range: 0 to 1.

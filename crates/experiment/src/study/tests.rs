@@ -324,3 +324,48 @@ fn names_that_are_none_are_refused_on_their_line() {
         assert_eq!(error.line, line, "{error}");
     }
 }
+
+#[test]
+fn a_ratio_may_be_above_another() {
+    let runs = measured(&[
+        ("sky=leo variant=westwood", &[9.0, 9.1, 8.9]),
+        ("sky=leo variant=hybla", &[10.0, 10.1, 9.9]),
+        ("sky=geo variant=westwood", &[2.0, 2.1, 1.9]),
+        ("sky=geo variant=hybla", &[10.0, 10.1, 9.9]),
+    ]);
+    let nearer = |sky: &str, other: &str| {
+        let ends = "of = { variant = \"westwood\" }\nto = { variant = \"hybla\" }";
+        let there = "of = { variant = \"westwood\" }, to = { variant = \"hybla\" }";
+        let than = format!("than = {{ at = {{ sky = \"{other}\" }}, {there} }}");
+        verdict(&format!("at = {{ sky = \"{sky}\" }}\n{ends}\n{than}"), &runs)
+    };
+    assert_eq!(nearer("leo", "geo"), Verdict::Holds);
+    assert_eq!(nearer("geo", "leo"), Verdict::Fails);
+    assert_eq!(nearer("leo", "meo"), Verdict::Open, "has not run");
+    let two = claim("of = {}\nto = {}\nat_least = 1\nthan = { of = {}, to = {} }");
+    assert!(two.test().is_err(), "two bounds");
+}
+
+#[test]
+fn what_is_published_is_judged_cell_by_cell() {
+    let runs = measured(&[("pep=on", &[9.0, 10.0, 11.0]), ("pep=off", &[1.0, 1.0, 1.0])]);
+    let figure = |tolerance: &str, published: &str| -> Figure {
+        let text = format!(
+            "name = \"goodput\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"goodput\"\n{tolerance}\n\
+             published = [{{ at = {{ pep = \"on\" }}, {published} }}]"
+        );
+        toml::from_str(&text).expect("a figure")
+    };
+    let verdict = |tolerance: &str, published: &str| {
+        let figure = figure(tolerance, published);
+        figure.judge(&figure.published[0], &runs, 0.95)
+    };
+    assert_eq!(verdict("within = 0.3", "value = 10"), Some(Verdict::Holds));
+    assert_eq!(verdict("off = 1", "value = 10"), Some(Verdict::Open));
+    assert_eq!(verdict("within = 0.1", "value = 20"), Some(Verdict::Fails));
+    let known = "value = 20, departs = \"why\"";
+    assert_eq!(verdict("within = 0.1", known), Some(Verdict::Departs));
+    let chosen = "value = 10, calibrates = \"the window\"";
+    assert_eq!(verdict("within = 0.1", chosen), Some(Verdict::Calibrated));
+    assert_eq!(verdict("", "value = 10"), None, "only shown");
+}

@@ -153,6 +153,7 @@ impl Reproduce {
             outcome.measured.add(reading);
         }
         outcome.judgements = bundle.study.judge(&outcome.measured);
+        outcome.cells = bundle.study.verdicts(&outcome.measured);
         outcome.took = began.elapsed();
         outcome.tell();
         Ok(outcome)
@@ -171,7 +172,9 @@ impl Reproduce {
         if !self.json {
             let tables = midhop_report::study(&bundle.study, measured, judgements);
             let runs = format!("{} runs in {:.1} s", outcome.finished, took.as_secs_f64());
-            return Ok(format!("{tables}{}; {runs}\n", summed(judgements)));
+            let claims: Vec<Verdict> = judgements.iter().map(|it| it.verdict).collect();
+            let (claims, cells) = (summed("claims", &claims), summed("figures", &outcome.cells));
+            return Ok(format!("{tables}{claims}{cells}{runs}\n"));
         }
         let value = json!({
             "study": bundle.name,
@@ -199,6 +202,8 @@ struct Outcome {
     faults: Vec<String>,
     measured: Measured,
     judgements: Vec<Judgement>,
+    /// Of what is published cell by cell.
+    cells: Vec<Verdict>,
     took: Duration,
 }
 
@@ -216,7 +221,8 @@ impl Outcome {
     }
 
     fn code(&self) -> u8 {
-        let unmet = self.judgements.iter().any(|it| it.verdict == Verdict::Fails);
+        let claims = self.judgements.iter().map(|it| &it.verdict);
+        let unmet = claims.chain(&self.cells).any(|verdict| *verdict == Verdict::Fails);
         let whole = self.finished == self.runs && self.unwritten == 0;
         match (self.faults.is_empty() && whole, unmet) {
             (false, _) => crate::failure::RUN,
@@ -226,16 +232,19 @@ impl Outcome {
     }
 }
 
-fn summed(judgements: &[Judgement]) -> String {
-    let counted = [Verdict::Holds, Verdict::Fails, Verdict::Departs, Verdict::Open]
+/// How many of `verdicts` there are of each kind; nothing where there are none.
+fn summed(what: &str, verdicts: &[Verdict]) -> String {
+    use Verdict::{Calibrated, Departs, Fails, Holds, Open};
+    let counted = [Holds, Fails, Departs, Open, Calibrated]
         .into_iter()
-        .map(|verdict| (verdict, judgements.iter().filter(|it| it.verdict == verdict).count()))
+        .map(|verdict| (verdict, verdicts.iter().filter(|it| **it == verdict).count()))
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| {
-            let name = midhop_report::verdict_name(verdict).to_lowercase();
-            format!("{count} {}", name.trim_end_matches('*'))
+            let name = midhop_report::verdict_name(verdict);
+            format!("{count} {}", name.trim_end_matches(['*', '=']))
         });
-    format!("claims: {}", counted.collect::<Vec<_>>().join(", "))
+    let counted = counted.collect::<Vec<_>>().join(", ");
+    if counted.is_empty() { counted } else { format!("{what}: {counted}\n") }
 }
 
 fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
@@ -251,6 +260,9 @@ fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
                 "unit": figure.metric.unit(),
                 "cell": value.cell,
                 "published": published.map(|published| published.value),
+                "allowed": published.and_then(|published| figure.allowance(published.value)),
+                "verdict": published
+                    .and_then(|published| figure.judge(published, measured, study.confidence)),
                 "here": value.estimate(study.confidence),
                 "values": value.values,
                 "efficiencies": value.efficiencies,

@@ -35,10 +35,10 @@ macro_rules! shipped {
 
 /// Name, `study.toml`, scenarios.
 const SHIPPED: [(&str, &str, &[Text]); 5] = [
-    shipped!("ntn-placement", "download", "sensitivity", "beyond"),
+    shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving"),
     shipped!("geo-leo-variants", "geo", "leo"),
     shipped!("geo-onoff", "download"),
-    shipped!("far-proxy", "sweep", "conditions", "flight"),
+    shipped!("far-proxy", "sweep", "conditions", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many"),
 ];
 
