@@ -1,5 +1,6 @@
 //! What a scenario must keep to, beyond its shape: names that exist, amounts that make sense.
 
+use crate::agents;
 use crate::spec::{NO_PEP, Spec, TransferSpec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration};
@@ -44,6 +45,7 @@ pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError>
             checker.congestion(&path, &congestion.algorithm)?;
         }
     }
+    agents::check(spec, document)?;
     checker.run()
 }
 
@@ -79,6 +81,7 @@ impl Checker<'_> {
             ("links", self.spec.links.len()),
             ("transfers", self.spec.transfers.len()),
             ("traffic", self.spec.traffic.len()),
+            ("agents", self.spec.agents.len()),
         ] {
             if count > NAMES_MAX {
                 let message = format!("{count} {key} are too many");

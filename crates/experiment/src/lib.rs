@@ -10,6 +10,7 @@
 //!
 //! Invariant: a plan can be run: its transfers have routes, its links are possible, its names exist.
 
+pub mod agents;
 mod check;
 pub mod congestion;
 mod files;

@@ -1,5 +1,6 @@
 //! One run, resolved: every default visible, every address given, nothing left to decide.
 
+use crate::agents::PlannedAgent;
 use crate::congestion::Tuning;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
 use crate::record::LimitResult;
@@ -66,6 +67,9 @@ pub struct PlannedNode {
     pub name: String,
     /// The proxy that runs on it.
     pub pep: Option<String>,
+    /// The agents that stand at it, in the order in which packets meet them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<PlannedAgent>,
     /// Commands, each for a shell, that run on it.
     pub programs: Vec<String>,
     /// Its TCP.

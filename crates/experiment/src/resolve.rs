@@ -1,5 +1,6 @@
 //! From a spec that passed its checks to a plan.
 
+use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
 use crate::plan::{
@@ -186,6 +187,7 @@ fn nodes(
         nodes.push(PlannedNode {
             name: name.clone(),
             pep: node.pep.clone().filter(|pep| pep != NO_PEP),
+            agents: agents::of_node(spec, name, node, document)?,
             programs: node.programs.clone(),
             tcp: tcp::resolve(name, node.tcp.as_ref(), spec.tcp.as_ref(), document)?,
             interfaces: interfaces(name, edges),

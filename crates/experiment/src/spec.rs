@@ -32,6 +32,7 @@
 //! objects = ["50 kB", "817 kB"]
 //! ```
 
+use crate::agents::AgentSpec;
 use crate::congestion::CongestionSpec;
 use crate::limit::{Family, Opener};
 use crate::tcp::TcpSpec;
@@ -68,6 +69,9 @@ pub struct Spec {
     /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written.
     #[serde(default)]
     pub peps: BTreeMap<String, toml::Table>,
+    /// What else may stand at nodes and meet their packets, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<String, AgentSpec>,
     /// What is sent, by name.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferSpec>,
@@ -84,6 +88,9 @@ pub struct Spec {
 pub struct NodeSpec {
     /// Which proxy of `peps` runs here. Default: none.
     pub pep: Option<String>,
+    /// Which of `agents` stand here, in the order in which packets meet them. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<String>,
     /// Commands, each for a shell, that run here from before the first transfer till after the last.
     #[serde(default)]
     pub programs: Vec<String>,

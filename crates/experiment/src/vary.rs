@@ -11,7 +11,7 @@ use midhop_config::{
 };
 
 /// The tables whose keys are names of the scenario's own: what is varied in them must be there.
-const NAMED: [&str; 5] = ["nodes", "links", "peps", "transfers", "traffic"];
+const NAMED: [&str; 6] = ["nodes", "links", "peps", "agents", "transfers", "traffic"];
 
 /// One thing that is varied.
 #[derive(Debug, Clone, PartialEq)]

@@ -90,7 +90,7 @@ fn unknown_keys() {
         "pep = \"gw\"",
         "peps = \"gw\"",
         "lab.toml:6:13: nodes.gateway.peps: unknown key",
-        "did you mean `pep`? (known keys: `pep`, `programs`, `tcp`)",
+        "did you mean `pep`? (known keys: `pep`, `agents`, `programs`, `tcp`)",
     );
 }
 

@@ -89,12 +89,41 @@ fn what_is_wrong_is_told_before_anything_runs() {
         assert!(said(&output.stderr).contains(told), "{arguments:?}: {}", said(&output.stderr));
         assert_eq!(said(&output.stdout), "");
     }
-    let traffic = "\n[traffic.noise]\nkind = \"constant\"\nfrom = \"server\"\nto = \"client\"\n\
-         rate = \"1 Mbit/s\"\n";
-    fs::write(directory.path().join("noise.toml"), SCENARIO.to_owned() + traffic).expect("written");
-    let output = midhop(directory.path(), &["lab", "run", "noise.toml"]);
-    assert_eq!(output.status.code(), Some(64));
-    assert!(said(&output.stderr).contains("traffic.noise"), "{}", said(&output.stderr));
+}
+
+#[test]
+fn the_lab_refuses_what_only_a_simulation_has() {
+    let directory = directory();
+    let thin = "agents.thin={ kind = \"ack-filter\" }";
+    let noise = "traffic.noise={ kind = \"constant\", from = \"server\", to = \"client\", \
+        rate = \"1 Mbit/s\" }";
+    let spread = "transfers.file.congestion={ algorithm = \"cubic\", slow_start = \"search\" }";
+    let xcp = "transfers.file.congestion={ algorithm = \"xcp\" }";
+    for (set, told) in [
+        (&[noise][..], "the lab cannot make cross traffic (traffic.noise)"),
+        (&[spread], "congestion control that transfers.file asks for: cubic"),
+        (&["transfers.file.congestion=dvegas"], "transfers.file asks for: dvegas"),
+        (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
+        (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
+        (&[thin, "nodes.client.agents=[\"thin\"]"], "the lab has no agents (nodes.client: thin)"),
+    ] {
+        let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+        for command in ["run", "up"] {
+            let arguments = [&["lab", command, "file.toml"], &set[..]].concat();
+            let output = midhop(directory.path(), &arguments);
+            let error = said(&output.stderr);
+            assert_eq!(output.status.code(), Some(64), "{arguments:?}: {error}");
+            assert!(error.contains(told), "{arguments:?}: {error}");
+            assert!(error.contains("midhop sim run"), "{arguments:?}: {error}");
+            assert_eq!(said(&output.stdout), "");
+        }
+        let output = midhop(directory.path(), &[&["sim", "run", "file.toml"], &set[..]].concat());
+        assert!(output.status.success(), "{set:?}: {}", said(&output.stderr));
+    }
+    // An agent that no node names changes nothing.
+    let output =
+        midhop(directory.path(), &["lab", "up", "file.toml", "--set", thin, "--set", noise]);
+    assert!(said(&output.stderr).contains("cross traffic"), "{}", said(&output.stderr));
 }
 
 #[test]

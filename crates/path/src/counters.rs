@@ -19,12 +19,21 @@ pub enum Cause {
     Outage,
     /// It was sent with a MODCOD that the signal was too weak for.
     Acm,
+    /// A later packet took its place in the queue, see [`crate::Link::supersede`].
+    Superseded,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 6] =
-        [Self::Queue, Self::Aqm, Self::Loss, Self::BitErrors, Self::Outage, Self::Acm];
+    pub const ALL: [Self; 7] = [
+        Self::Queue,
+        Self::Aqm,
+        Self::Loss,
+        Self::BitErrors,
+        Self::Outage,
+        Self::Acm,
+        Self::Superseded,
+    ];
 
     /// The name in records.
     pub const fn name(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Cause {
             Self::BitErrors => "bit-errors",
             Self::Outage => "outage",
             Self::Acm => "acm",
+            Self::Superseded => "superseded",
         }
     }
 }
@@ -59,7 +69,7 @@ pub struct Counters {
     /// Copies that the channel made.
     pub duplicates: u64,
     /// Packets dropped, by [`Cause`] in the order of [`Cause::ALL`].
-    drops: [u64; 6],
+    drops: [u64; 7],
     /// Packets that AQM marked instead of dropping them.
     #[serde(default)]
     pub marks: u64,

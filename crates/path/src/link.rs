@@ -154,6 +154,33 @@ impl<P: Clone> Link<P> {
         }
     }
 
+    /// Takes a packet that reaches the link at `now` in the place of one that waits, which is dropped as
+    /// [`Cause::Superseded`]. From the youngest on, `choose` says of each waiting packet whether it is
+    /// to go (`Some(true)`), all are to stay (`Some(false)`), or the one before it is to be looked at
+    /// (`None`). At most 1024 are looked at.
+    ///
+    /// # Errors
+    /// Gives the packet back when none goes: it is then one for [`Link::handle_input`].
+    pub fn supersede(
+        &mut self,
+        now: Instant,
+        size: Bytes,
+        packet: P,
+        choose: impl FnMut(&P) -> Option<bool>,
+    ) -> Result<(), P> {
+        let size = size.min(PACKET_MAX);
+        self.handle_timeout(now);
+        let gone = self.queue.replace(packet, size, choose)?;
+        self.counters.packets_in += 1;
+        self.counters.bytes_in += size;
+        // A terminal asks for what waits: the other's share was asked for when it came.
+        self.sender.arrive(self.now, size.saturating_sub(gone.size));
+        let queued = self.queue.bytes();
+        self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(queued);
+        drop_packet(&mut self.counters, &mut self.dropped, gone, Cause::Superseded);
+        Ok(())
+    }
+
     /// Does everything that was due by `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now.min(LAST));

@@ -161,6 +161,9 @@ macro_rules! serde_as_text {
 serde_as_text!(QueueSpec);
 serde_as_text!(QueueLimit);
 
+/// The most waiting packets that a search for one to replace looks at.
+const SEARCHED_MAX: usize = 1024;
+
 /// A packet that waits.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting<P> {
@@ -259,6 +262,38 @@ impl<P> Queue<P> {
         }
         self.fifo.push(waiting);
         Ok(())
+    }
+
+    /// Puts a packet in the place of one that waits, and gives that one back. From the youngest on,
+    /// `choose` says of each packet whether it is to go (`Some(true)`), all are to stay (`Some(false)`),
+    /// or the one before it is to be looked at (`None`).
+    ///
+    /// The newcomer is taken for as old as the other was, so that AQM sees no younger queue.
+    ///
+    /// # Errors
+    /// Gives the packet back when none goes, or when the queue has no room for the difference.
+    pub(crate) fn replace(
+        &mut self,
+        packet: P,
+        size: Bytes,
+        mut choose: impl FnMut(&P) -> Option<bool>,
+    ) -> Result<Waiting<P>, P> {
+        let chosen = self
+            .fifo
+            .packets
+            .iter_mut()
+            .rev()
+            .take(SEARCHED_MAX)
+            .find_map(|waiting| choose(&waiting.packet).map(|goes| goes.then_some(waiting)));
+        let Some(place) = chosen.flatten() else { return Err(packet) };
+        let bytes = self.fifo.bytes - place.size + size;
+        if matches!(self.limit, QueueLimit::Bytes(limit) if bytes > limit) {
+            return Err(packet);
+        }
+        let newcomer = Waiting { packet, size, since: place.since };
+        self.fifo.bytes = bytes;
+        self.fifo.largest_packet = self.fifo.largest_packet.max(size);
+        Ok(std::mem::replace(place, newcomer))
     }
 
     /// Takes the next packet to send. AQM offers to `mark` what it would drop, and tells `drop` of what

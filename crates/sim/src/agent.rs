@@ -1,10 +1,14 @@
 //! Something that stands at a node and meets every packet there: a proxy, a snoop agent, a filter.
 //!
-//! An agent sees what arrives at its node from a link, whether it is for that node or passes by. It
-//! hands packets on as they are or changed, keeps them, drops them for a cause that the record counts,
-//! or sends some of its own. What it hands on takes the node's route to its destination, or reaches the
-//! node's own endpoints; it does not meet the agent again. What the node's own endpoints send does not
-//! meet the agent either.
+//! An agent sees what arrives at its node from a link, whether it is for that node or passes by, and
+//! what is made there: by the node's own endpoints, and by a proxy. It hands packets on as they are or
+//! changed, keeps them, drops them for a cause that the record counts, or sends some of its own.
+//!
+//! Several agents at a node stand in a row. A packet meets each once, in their order, be it on its way
+//! in, out or through; what an agent hands on or makes goes to the next. A proxy stands innermost,
+//! behind all agents, whatever the order: what arrives meets the agents and then the proxy; what the
+//! proxy makes meets the agents and then leaves. Behind the last, a packet takes the node's route to its
+//! destination, or reaches the node's own endpoints.
 
 use crate::packet::Packet;
 use midhop_experiment::record::LegResult;
@@ -13,7 +17,7 @@ use midhop_units::Instant;
 /// What an agent wants done, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The packet goes on to its destination, be it one that came, changed or not, or a new one.
+    /// The packet goes on, to the next agent or to its destination, be it one that came, changed or not, or a new one.
     Send(Packet),
     /// The packet is gone; the node's record counts it under this cause.
     Drop(Packet, &'static str),

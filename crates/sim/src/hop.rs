@@ -82,6 +82,20 @@ impl Hop {
         self.expect_output(engine);
     }
 
+    /// Hands a packet to the link in the place of one that waits, see [`Link::supersede`].
+    ///
+    /// # Errors
+    /// Gives the packet back when none goes.
+    pub fn supersede(
+        &mut self,
+        now: Instant,
+        size: u32,
+        packet: Handle,
+        choose: impl FnMut(&Handle) -> Option<bool>,
+    ) -> Result<(), Handle> {
+        self.link.supersede(now, Bytes::new(size.into()), packet, choose)
+    }
+
     /// Lets the link do all that was due by now.
     pub fn catch_up(&mut self, now: Instant) {
         self.link.handle_timeout(now);

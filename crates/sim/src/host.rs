@@ -510,6 +510,7 @@ fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
         towards,
         source: of.nodes[end.index()],
         destination: of.nodes[towards.index()],
+        maker: of.nodes[end.index()],
         ports: [of.ports[end.index()], of.ports[towards.index()]],
         family: of.family,
         size: IP_HEADER[version(of.family)] + segment.size(),

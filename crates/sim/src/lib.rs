@@ -28,6 +28,7 @@ mod simulation;
 mod stack;
 
 pub mod agent;
+pub mod agents;
 pub mod dialogue;
 mod engine;
 pub mod hop;

@@ -11,7 +11,7 @@
 use crate::agent::{Action, Actions, Agent};
 use crate::engine::{Engine, Timer};
 use crate::hop::{Hop, HopId};
-use crate::node::Node;
+use crate::node::{Node, Post};
 use crate::packet::{End, FlowId, Handle, NodeId, Packet, Packets};
 use crate::watch::{Glance, Sight, Watcher};
 use midhop_congestion::QueueReport;
@@ -22,6 +22,14 @@ use std::io;
 /// The cause under which a node counts a packet that it knows no way for.
 pub const NO_ROUTE: &str = "no-route";
 
+/// A packet on its way through a node.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// Whom it meets next, by the place among the node's posts.
+    next: usize,
+    packet: Packet,
+}
+
 /// Nodes, hops, and the packets between them.
 #[derive(Debug, Default)]
 pub struct Network {
@@ -31,6 +39,8 @@ pub struct Network {
     /// Packets that are where they belong, until their node takes them.
     local: VecDeque<(NodeId, Handle)>,
     actions: Actions,
+    /// Packets on their way through the node that is acting; the next to go on is the last.
+    steps: Vec<Step>,
     watchers: Vec<Box<dyn Watcher>>,
 }
 
@@ -98,25 +108,20 @@ impl Network {
         }
     }
 
-    /// Puts an agent at a node, which `timer` wakes.
-    pub fn place(
-        &mut self,
-        engine: &mut Engine,
-        node: NodeId,
-        agent: Box<dyn Agent>,
-        timer: Timer,
-    ) {
-        engine.set(timer, agent.poll_timeout().unwrap_or(Instant::NEVER));
-        self.nodes[node.index()].agent = Some((agent, timer));
+    /// Puts an agent at a node, which its timer wakes.
+    pub(crate) fn place(&mut self, engine: &mut Engine, node: NodeId, post: Post) {
+        engine.set(post.timer, post.agent.poll_timeout().unwrap_or(Instant::NEVER));
+        self.nodes[node.index()].place(post);
     }
 
-    /// Sends a packet from `node` to its destination. It does not meet the node's own agent.
+    /// Sends a packet that was made at `node` to its destination. It meets the agents there, but no
+    /// proxy.
     pub fn send(&mut self, engine: &mut Engine, node: NodeId, packet: Packet) {
-        let handle = self.packets.insert(&packet);
-        if packet.destination == node {
-            self.local.push_back((node, handle));
+        if self.nodes[node.index()].posts.is_empty() {
+            self.leave(engine, node, packet);
         } else {
-            self.route(engine, node, handle, packet.size);
+            self.steps.push(Step { next: 0, packet });
+            self.go_on(engine, node);
         }
     }
 
@@ -133,9 +138,10 @@ impl Network {
                 let hop = &self.hops[hop.index()];
                 watcher.see(now, hop, Sight::Left, &self.packets.look(&handle));
             }
-            if self.nodes[node.index()].agent.is_some() {
+            if !self.nodes[node.index()].posts.is_empty() {
                 let packet = self.packets.take(handle);
-                self.meet(engine, node, |agent, actions| agent.handle_packet(now, packet, actions));
+                self.steps.push(Step { next: 0, packet });
+                self.go_on(engine, node);
             } else if handle.destination() == node {
                 self.local.push_back((node, handle));
             } else {
@@ -145,10 +151,13 @@ impl Network {
         self.hops[hop.index()].expect_output(engine);
     }
 
-    /// The timer of a node's agent has fired.
-    pub fn agent_wakes(&mut self, engine: &mut Engine, node: NodeId) {
+    /// The timer of an agent at a node has fired.
+    pub fn agent_wakes(&mut self, engine: &mut Engine, node: NodeId, timer: Timer) {
         let now = engine.now();
-        self.meet(engine, node, |agent, actions| agent.handle_timeout(now, actions));
+        let posts = &self.nodes[node.index()].posts;
+        let Some(post) = posts.iter().position(|post| post.timer == timer) else { return };
+        self.meet(engine, node, post, |agent, actions| agent.handle_timeout(now, actions));
+        self.go_on(engine, node);
     }
 
     /// The next packet that is where it belongs, and the node where that is.
@@ -208,7 +217,15 @@ impl Network {
             watcher.see(now, &self.hops[hop.index()], Sight::Entered, &packet);
         }
         self.hops[hop.index()].answer(engine.now(), &mut self.packets, &handle);
-        self.hops[hop.index()].send(engine, size, handle);
+        let handle = match &mut self.nodes[node.index()].filter {
+            Some((_, filter)) if filter.minds(hop, &self.packets.look(&handle)) => {
+                filter.thin(engine.now(), &mut self.hops[hop.index()], &self.packets, handle)
+            }
+            _ => Some(handle),
+        };
+        if let Some(handle) = handle {
+            self.hops[hop.index()].send(engine, size, handle);
+        }
         self.bury(engine.now(), hop);
     }
 
@@ -223,23 +240,57 @@ impl Network {
         }
     }
 
-    /// Lets the agent of a node act, and does what it wants done.
+    /// Takes packets on through a node, each past all who stand there, before the next.
+    fn go_on(&mut self, engine: &mut Engine, node: NodeId) {
+        let now = engine.now();
+        while let Some(Step { next, packet }) = self.steps.pop() {
+            let post = self.nodes[node.index()].posts.get(next);
+            match post.map(|post| post.is_proxy && packet.maker == node) {
+                Some(false) => self.meet(engine, node, next, |agent, actions| {
+                    agent.handle_packet(now, packet, actions);
+                }),
+                Some(true) => self.steps.push(Step { next: next + 1, packet }),
+                None => self.leave(engine, node, packet),
+            }
+        }
+    }
+
+    /// Lets an agent act, and makes steps of what it wants sent: on to whoever stands behind it. What a
+    /// proxy has made sets out from the inside, and meets everybody else.
     fn meet(
         &mut self,
         engine: &mut Engine,
         node: NodeId,
+        post: usize,
         act: impl FnOnce(&mut dyn Agent, &mut Actions),
     ) {
-        let Some((agent, timer)) = &mut self.nodes[node.index()].agent else { return };
-        act(agent.as_mut(), &mut self.actions);
-        engine.set(*timer, agent.poll_timeout().unwrap_or(Instant::NEVER));
+        let acting = &mut self.nodes[node.index()].posts[post];
+        act(acting.agent.as_mut(), &mut self.actions);
+        engine.set(acting.timer, acting.agent.poll_timeout().unwrap_or(Instant::NEVER));
+        let is_proxy = acting.is_proxy;
         let list = self.actions.take();
         for action in &list {
-            match *action {
-                Action::Send(packet) => self.send(engine, node, packet),
-                Action::Drop(_, cause) => self.nodes[node.index()].count_drop(cause),
+            if let Action::Drop(_, cause) = *action {
+                self.nodes[node.index()].count_drop(cause);
+            }
+        }
+        // The last step is taken first.
+        for action in list.iter().rev() {
+            if let Action::Send(packet) = *action {
+                let next = if is_proxy && packet.maker == node { 0 } else { post + 1 };
+                self.steps.push(Step { next, packet });
             }
         }
         self.actions.give_back(list);
+    }
+
+    /// A packet has met all who stand at a node: it is for the node itself, or takes its route.
+    fn leave(&mut self, engine: &mut Engine, node: NodeId, packet: Packet) {
+        let handle = self.packets.insert(&packet);
+        if packet.destination == node {
+            self.local.push_back((node, handle));
+        } else {
+            self.route(engine, node, handle, packet.size);
+        }
     }
 }

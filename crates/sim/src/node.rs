@@ -1,6 +1,7 @@
 //! A node: where packets are for somebody here, or take the next hop.
 
 use crate::agent::Agent;
+use crate::agents::AckFilter;
 use crate::engine::Timer;
 use crate::hop::HopId;
 use crate::packet::NodeId;
@@ -15,16 +16,31 @@ pub struct Node {
     pub name: String,
     /// The next hop to each node, by the node's number; none to itself and to what it cannot reach.
     routes: Vec<Option<HopId>>,
-    /// Who stands here and meets each packet, and the timer that wakes it.
-    pub(crate) agent: Option<(Box<dyn Agent>, Timer)>,
+    /// Who stands here, in the order in which packets meet them; the proxy, if there is one, last.
+    pub(crate) posts: Vec<Post>,
+    /// Who thins the queues of the links that leave it.
+    pub(crate) filter: Option<(String, AckFilter)>,
     /// Packets that ended here without being for anybody, by cause.
     pub(crate) drops: BTreeMap<&'static str, u64>,
+}
+
+/// Somebody who stands at a node.
+#[derive(Debug)]
+pub(crate) struct Post {
+    /// Its name in the scenario, before its counts in the record; the proxy's have none.
+    pub name: Option<String>,
+    pub agent: Box<dyn Agent>,
+    /// Wakes it.
+    pub timer: Timer,
+    /// It ends connections and speaks in their ends' names: it stands behind all others, and does not
+    /// meet what it has made.
+    pub is_proxy: bool,
 }
 
 impl Node {
     /// A node with these ways to all others.
     pub fn new(name: String, routes: Vec<Option<HopId>>) -> Self {
-        Self { name, routes, agent: None, drops: BTreeMap::new() }
+        Self { name, routes, posts: Vec::new(), filter: None, drops: BTreeMap::new() }
     }
 
     /// The next hop on the way to `destination`.
@@ -39,19 +55,37 @@ impl Node {
         }
     }
 
+    /// Puts somebody here, behind those who are here already but before a proxy.
+    pub(crate) fn place(&mut self, post: Post) {
+        let proxies = self.posts.iter().filter(|post| post.is_proxy).count();
+        let behind = if post.is_proxy { 0 } else { proxies };
+        self.posts.insert(self.posts.len() - behind, post);
+    }
+
     /// Counts a packet that ends here.
     pub(crate) fn count_drop(&mut self, cause: &'static str) {
         *self.drops.entry(cause).or_default() += 1;
     }
 
-    /// What the agent here did, by its own names.
-    pub fn counts(&self) -> Vec<(&'static str, u64)> {
-        self.agent.as_ref().map(|(agent, _)| agent.counts()).unwrap_or_default()
+    /// What those who stand here did, each by its own names.
+    pub fn counts(&self) -> Vec<(String, u64)> {
+        let named = |name: Option<&String>, what: &str| match name {
+            Some(name) => format!("{name}.{what}"),
+            None => what.to_owned(),
+        };
+        let filter = self.filter.iter().flat_map(|(name, filter)| {
+            filter.counts().into_iter().map(move |(what, count)| (named(Some(name), what), count))
+        });
+        let posts = self.posts.iter().flat_map(|post| {
+            let counts = post.agent.counts().into_iter();
+            counts.map(move |(what, count)| (named(post.name.as_ref(), what), count))
+        });
+        posts.chain(filter).collect()
     }
 
-    /// What the connections of a proxy here did.
+    /// What the connections of proxies here did.
     pub fn legs(&self, now: Instant) -> Vec<LegResult> {
-        self.agent.as_ref().map(|(agent, _)| agent.legs(now)).unwrap_or_default()
+        self.posts.iter().flat_map(|post| post.agent.legs(now)).collect()
     }
 
     /// Packets that ended here without being for anybody, by cause.

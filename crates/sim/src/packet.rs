@@ -83,6 +83,8 @@ pub struct Packet {
     pub source: NodeId,
     /// The node of that end.
     pub destination: NodeId,
+    /// The node that made it: the source, or a proxy that speaks in its name.
+    pub maker: NodeId,
     /// From which port to which.
     pub ports: [u16; 2],
     /// The version of IP.

@@ -1,6 +1,7 @@
 //! A plan in, a record out.
 
 use crate::agent::Agent;
+use crate::agents;
 use crate::app::{App, Arrivals, Bulk, Datagrams, Transfer, Web};
 use crate::control::{Asker, Legs};
 use crate::engine::{Engine, Timer};
@@ -152,7 +153,7 @@ pub fn run_watched(
     let mut simulation = build_simulation(plan)?;
     simulation.checking = options.checking;
     for (node, agent) in (options.agents)(plan)? {
-        simulation.place(node, agent);
+        simulation.place(node, None, agent);
     }
     watchers.into_iter().for_each(|watcher| simulation.network.watch(watcher));
     let until = Instant::START + plan.duration;
@@ -189,8 +190,9 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     let stacks = plan.nodes.iter().map(|node| node.tcp.clone()).collect();
     let hosts = Hosts::new(plan.seed, stacks);
     let mut simulation = Simulation::new(engine, network, &timers, hosts);
+    agents::place(plan, &mut simulation);
     for (node, proxy) in proxies {
-        simulation.place(node, Box::new(proxy));
+        simulation.place_proxy(node, Box::new(proxy));
     }
     let legs = Legs::of(plan);
     for transfer in &plan.transfers {
@@ -439,8 +441,7 @@ fn link_result(hop: &Hop) -> LinkResult {
 fn node_result(node: &Node) -> Option<NodeResult> {
     let owned = |(name, count): (&&'static str, &u64)| ((*name).to_owned(), *count);
     let drops: BTreeMap<String, u64> = node.drops().iter().map(owned).collect();
-    let counts: BTreeMap<String, u64> =
-        node.counts().iter().map(|(n, c)| ((*n).to_owned(), *c)).collect();
+    let counts: BTreeMap<String, u64> = node.counts().into_iter().collect();
     let silent = drops.is_empty() && counts.is_empty();
     (!silent).then(|| NodeResult { node: node.name.clone(), drops, counts })
 }

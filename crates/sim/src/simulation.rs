@@ -8,6 +8,7 @@ use crate::engine::{Engine, Timer};
 use crate::hop::HopId;
 use crate::host::Hosts;
 use crate::network::Network;
+use crate::node::Post;
 use crate::packet::NodeId;
 use crate::recorder::{INTERVAL, LinkCurves};
 use midhop_units::Instant;
@@ -77,11 +78,21 @@ impl Simulation {
         self.apps.push((app(id), timer));
     }
 
-    /// Puts an agent at a node.
-    pub fn place(&mut self, node: NodeId, agent: Box<dyn Agent>) {
+    /// Puts an agent at a node, behind those who are there but before the proxy. What it counts is
+    /// called by its name.
+    pub fn place(&mut self, node: NodeId, name: Option<String>, agent: Box<dyn Agent>) {
+        self.post(node, name, agent, false);
+    }
+
+    /// Puts a proxy at a node, behind all others there.
+    pub fn place_proxy(&mut self, node: NodeId, agent: Box<dyn Agent>) {
+        self.post(node, None, agent, true);
+    }
+
+    fn post(&mut self, node: NodeId, name: Option<String>, agent: Box<dyn Agent>, is_proxy: bool) {
         let timer = self.engine.timer();
         set_actor(&mut self.actors, timer, Actor::Agent(node));
-        self.network.place(&mut self.engine, node, agent, timer);
+        self.network.place(&mut self.engine, node, Post { name, agent, timer, is_proxy });
     }
 
     /// Runs until every application is done, `until` has come, or `interrupted` says so.
@@ -117,7 +128,7 @@ impl Simulation {
         let mut told = false;
         match self.actors.get(timer.index()).copied().unwrap_or(Actor::Socket) {
             Actor::Hop(hop) => network.hop_wakes(engine, hop),
-            Actor::Agent(node) => network.agent_wakes(engine, node),
+            Actor::Agent(node) => network.agent_wakes(engine, node, timer),
             Actor::Socket => hosts.wake(engine, network, timer),
             Actor::Start(app) => {
                 told = true;

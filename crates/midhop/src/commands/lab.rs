@@ -57,9 +57,14 @@ fn name_of(file: &Path) -> String {
 }
 
 /// Refuses at once what only a simulation can run.
-fn check_traffic(plans: &[Plan]) -> anyhow::Result<()> {
+fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
     const SIMULATE: &str = "run the file with `midhop sim run`";
     for plan in plans {
+        let node = plan.nodes.iter().find(|node| !node.agents.is_empty());
+        if let Some((node, agent)) = node.and_then(|node| Some((node, node.agents.first()?))) {
+            let message = format!("the lab has no agents (nodes.{}: {})", node.name, agent.name);
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
         let tuned = |it: &&TransferPlan| it.tuning.as_ref().is_some_and(|it| !it.is_a_kernels());
         if let Some(transfer) = plan.transfers.iter().find(tuned) {
             let message = format!(

@@ -106,6 +106,7 @@ impl Datagrams {
                         towards: End::Listener,
                         source: self.nodes[0],
                         destination: self.nodes[1],
+                        maker: self.nodes[0],
                         ports: desk.hosts.ports(flow),
                         family: self.plan.family,
                         size: self.size,

@@ -30,6 +30,8 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) struct Flow {
     id: FlowId,
+    /// The proxy's.
+    maker: NodeId,
     nodes: [NodeId; 2],
     /// The client's and the server's.
     ports: [u16; 2],
@@ -56,6 +58,7 @@ const SERVER: usize = End::Listener.index();
 impl Flow {
     /// The flow that a SYN opens, between two legs.
     pub fn new(
+        maker: NodeId,
         packet: &Packet,
         accept: Accept,
         legs: [Model; 2],
@@ -75,6 +78,7 @@ impl Flow {
         };
         Self {
             id: packet.flow,
+            maker,
             nodes: [packet.source, packet.destination],
             ports: packet.ports,
             family,
@@ -285,6 +289,7 @@ impl Flow {
             family: self.family,
             towards: if side == CLIENT { End::Opener } else { End::Listener },
             destination: self.nodes[side],
+            maker: self.maker,
             size: IP_HEADER[usize::from(self.family == Family::Ipv6)] + segment.size(),
             xcp: Xcp::default(),
             body: Body::Segment(segment),

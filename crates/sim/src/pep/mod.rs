@@ -171,7 +171,7 @@ impl Proxy {
             Action::Reject => {
                 counts.rejected += 1;
                 if let Some(reset) = refusal(segment) {
-                    actions.send(answer(&packet, segment, reset));
+                    actions.send(answer(self.node, &packet, segment, reset));
                 }
                 return actions.drop(packet, "rejected");
             }
@@ -189,7 +189,8 @@ impl Proxy {
             return actions.send(packet);
         };
         let initial = [self.random.word(), self.random.word()];
-        let flow = Flow::new(&packet, decision.accept, [client, server], &self.tcp, initial);
+        let flow =
+            Flow::new(self.node, &packet, decision.accept, [client, server], &self.tcp, initial);
         let at = packet.flow.index();
         if self.flows.len() <= at {
             self.flows.resize_with(at + 1, || None);
@@ -327,11 +328,12 @@ impl Agent for Proxy {
     }
 }
 
-/// A packet that answers another in its far end's name.
-fn answer(to: &Packet, segment: &Segment, reply: Segment) -> Packet {
+/// A packet that a proxy at `maker` answers another with, in its far end's name.
+fn answer(maker: NodeId, to: &Packet, segment: &Segment, reply: Segment) -> Packet {
     Packet {
         source: to.destination,
         destination: to.source,
+        maker,
         towards: to.towards.other(),
         ports: [to.ports[1], to.ports[0]],
         size: to.size - segment.size() + reply.size(),

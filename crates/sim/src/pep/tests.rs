@@ -128,6 +128,7 @@ impl Rig {
                         family: Family::Ipv4,
                         towards: if side == 0 { End::Listener } else { End::Opener },
                         destination: nodes[1 - side],
+                        maker: nodes[side],
                         size: 20 + segment.size(),
                         xcp: Xcp::default(),
                         body: Body::Segment(segment),

@@ -1,6 +1,6 @@
 //! `midhop lab up`, `exec` and `down`: a lab that stays.
 
-use super::{check_daemon, check_traffic, name_of};
+use super::{check_daemon, check_kernels_can, name_of};
 use crate::commands::output;
 use crate::commands::scenario::ScenarioArguments;
 use crate::failure::Failure;
@@ -57,7 +57,7 @@ impl Up {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plans = self.scenario.plans(&[])?;
         let plan = &plans[0];
-        check_traffic(&plans[..1])?;
+        check_kernels_can(&plans[..1])?;
         check_daemon(&plans[..1])?;
         let file = &self.scenario.file;
         let name = self.name.clone().unwrap_or_else(|| name_of(file));

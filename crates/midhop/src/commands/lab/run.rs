@@ -1,7 +1,7 @@
 //! `midhop lab run`.
 
 use super::session::{Isolated, Session};
-use super::{check_daemon, check_traffic};
+use super::{check_daemon, check_kernels_can};
 use crate::commands::arguments;
 use crate::commands::records::print;
 use crate::commands::scenario::ScenarioArguments;
@@ -37,7 +37,7 @@ impl Run {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.plans(&seeds)?;
-        check_traffic(&plans)?;
+        check_kernels_can(&plans)?;
         check_daemon(&plans)?;
         let session = Session { out: self.out.clone(), jobs: self.jobs, lateness: self.lateness };
         let ran = session.run(&plans, Isolated::enter()?)?;

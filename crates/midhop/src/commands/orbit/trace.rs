@@ -120,6 +120,7 @@ fn scenario(
         seed: Seed(1),
         nodes: nodes.iter().map(|name| ((*name).to_owned(), NodeSpec::default())).collect(),
         links: links.collect(),
+        agents: BTreeMap::new(),
         peps: BTreeMap::new(),
         traffic: BTreeMap::new(),
         transfers: BTreeMap::from([("download".to_owned(), download)]),

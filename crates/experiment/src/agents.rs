@@ -1,0 +1,195 @@
+//! Agents on the path: what else than a proxy may stand at nodes and meet their packets.
+//!
+//! ```toml
+//! [nodes]
+//! terminal = { agents = ["thin"] }
+//!
+//! [agents.thin]
+//! kind = "ack-filter"
+//! links = ["satellite"]
+//! ```
+//!
+//! A table of the file is an [`AgentSpec`]. For each node that names it, it becomes a [`PlannedAgent`],
+//! checked and with its defaults filled in. What a kind takes no part in it refuses, so that nobody
+//! believes a key to act that does not.
+
+use crate::spec::{NodeSpec, Spec};
+use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use serde::{Deserialize, Serialize};
+
+/// The most agents at a node.
+const AGENTS_MAX: usize = 16;
+
+/// An agent as a person writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSpec {
+    /// What it does.
+    pub kind: AgentKind,
+    /// `ack-filter`: the links before which it acts. Default: all of its node's.
+    pub links: Option<Vec<String>>,
+    /// `ack-filter`: what becomes of ACKs with SACK blocks. Default: `covered`.
+    pub sack: Option<SackRule>,
+}
+
+/// What an agent does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AgentKind {
+    /// Drops acknowledgements that others behind them in a queue make superfluous.
+    AckFilter,
+}
+
+/// An agent at a node, with every default filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedAgent {
+    /// Its name.
+    pub name: String,
+    /// What it does, in numbers.
+    pub role: Role,
+}
+
+/// What an agent does, in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Role {
+    /// See [`AgentKind::AckFilter`].
+    AckFilter(AckFilter),
+}
+
+/// ACK filtering (RFC 3449 §5.2.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AckFilter {
+    /// The links before which it acts.
+    pub links: Vec<String>,
+    /// What becomes of ACKs with SACK blocks.
+    pub sack: SackRule,
+}
+
+/// What an ACK filter does with acknowledgements that carry SACK blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SackRule {
+    /// Drops those whose blocks the later one covers.
+    #[default]
+    Covered,
+    /// Drops none of them.
+    Keep,
+}
+
+/// Checks every agent's table by itself, whether a node names it or not.
+///
+/// # Errors
+/// When a key is missing, out of range, or belongs to another kind.
+pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError> {
+    spec.agents.iter().try_for_each(|(name, written)| {
+        let path = KeyPath::of(["agents", name.as_str()]);
+        let links = written.links.clone().unwrap_or_default();
+        if name.is_empty()
+            || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_')
+        {
+            let hint = Some("letters, digits, '-' and '_'".to_owned());
+            return Err(document.fault(&path, format!("`{name}` is no name for an agent"), hint));
+        }
+        Reader { written, path: &path, document }.role(links).map(drop)
+    })
+}
+
+/// The agents of a node, in their order.
+///
+/// # Errors
+/// When one is not defined, is there twice, or cannot act at this node.
+pub(crate) fn of_node(
+    spec: &Spec,
+    name: &str,
+    node: &NodeSpec,
+    document: &Document,
+) -> Result<Vec<PlannedAgent>, ConfigError> {
+    let place = KeyPath::of(["nodes", name, "agents"]);
+    if node.agents.len() > AGENTS_MAX {
+        let message = format!("{} agents are too many", node.agents.len());
+        return Err(document.fault(&place, message, Some(format!("at most {AGENTS_MAX}"))));
+    }
+    let own: Vec<&String> = spec
+        .links
+        .iter()
+        .filter(|(_, link)| link.between.iter().any(|end| end == name))
+        .map(|(link, _)| link)
+        .collect();
+    let mut agents: Vec<PlannedAgent> = Vec::new();
+    for (at, agent) in node.agents.iter().enumerate() {
+        let place = place.join(at.to_string());
+        let fault = |message: String, hint| Err(document.fault(&place, message, hint));
+        let Some(written) = spec.agents.get(agent) else {
+            let hint = suggest::hint(agent, "defined", spec.agents.keys())
+                .unwrap_or_else(|| format!("write a table [agents.{agent}]"));
+            return fault(format!("no agent `{agent}` is defined"), Some(hint));
+        };
+        if node.agents[..at].contains(agent) {
+            return fault(format!("`{agent}` is there twice"), None);
+        }
+        let path = KeyPath::of(["agents", agent.as_str()]);
+        let links = match &written.links {
+            None => own.iter().map(|link| (*link).clone()).collect(),
+            Some(links) => links.clone(),
+        };
+        if let Some((at, link)) = links.iter().enumerate().find(|(_, link)| !own.contains(link)) {
+            let hint = suggest::hint(link, "its links", &own);
+            let message = format!("no link of `{name}` is called `{link}`");
+            return Err(document.fault(&path.join("links").join(at.to_string()), message, hint));
+        }
+        let role = Reader { written, path: &path, document }.role(links)?;
+        let filters = |agent: &PlannedAgent| matches!(agent.role, Role::AckFilter(_));
+        if matches!(role, Role::AckFilter(_)) && agents.iter().any(filters) {
+            let hint = "one ack-filter looks into the queues of all its `links`".to_owned();
+            return fault("a second ack-filter at the same node".to_owned(), Some(hint));
+        }
+        agents.push(PlannedAgent { name: agent.clone(), role });
+    }
+    Ok(agents)
+}
+
+struct Reader<'r> {
+    written: &'r AgentSpec,
+    path: &'r KeyPath,
+    document: &'r Document,
+}
+
+impl Reader<'_> {
+    /// What the table says, at a node where its `links` are these.
+    fn role(&self, links: Vec<String>) -> Result<Role, ConfigError> {
+        self.only_its_own_keys()?;
+        let written = self.written;
+        Ok(match written.kind {
+            AgentKind::AckFilter => {
+                Role::AckFilter(AckFilter { links, sack: written.sack.unwrap_or_default() })
+            }
+        })
+    }
+
+    fn fault(&self, key: &str, message: impl Into<String>, hint: Option<String>) -> ConfigError {
+        self.document.fault(&self.path.join(key), message.into(), hint)
+    }
+
+    fn only_its_own_keys(&self) -> Result<(), ConfigError> {
+        use AgentKind::AckFilter;
+        let written = self.written;
+        let keys: [(&str, bool, &[AgentKind]); 2] = [
+            ("links", written.links.is_some(), &[AckFilter]),
+            ("sack", written.sack.is_some(), &[AckFilter]),
+        ];
+        let kind = written.kind;
+        match keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind)) {
+            None => Ok(()),
+            Some((key, ..)) => {
+                let own: Vec<&str> = keys
+                    .iter()
+                    .filter(|(.., kinds)| kinds.contains(&kind))
+                    .map(|(key, ..)| *key)
+                    .collect();
+                let hint = format!("keys of this kind are {}", own.join(", "));
+                Err(self.fault(key, "this kind of agent takes no such key", Some(hint)))
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! ACK filtering: in the queue before a narrow link, an acknowledgement takes the place of an earlier
+//! one that it makes superfluous.
+//!
+//! Source: RFC 3449 §5.2.1; what may go is what `ack-filter` of Linux' CAKE lets go
+//! (net/sched/sch_cake.c). Differs: the newcomer takes the place of the other instead of the last one,
+//! so that a queue which never runs empty holds no flow's acknowledgements back for good; and only the
+//! youngest packet of the flow is looked at, so that nothing of the flow changes its order.
+//!
+//! An ACK goes only when it does nothing but acknowledge, without ECE and CWR, carries no news of XCP's
+//! routers and no report of a duplicate (RFC 2883), its timestamp is not younger than the newcomer's,
+//! and the newcomer, itself a pure ACK, says all that it says:
+//! - its acknowledgment number is beyond the other's, and it covers the other's SACK blocks; or
+//! - the number is the same, both have SACK blocks, and it covers the other's.
+//!
+//! A duplicate ACK without SACK blocks is therefore never dropped for another duplicate, nor a window
+//! update for a later one: each stays until the acknowledgment number moves on.
+
+use super::acks::{covers, is_beyond, is_without_ecn, pure, reports_duplicate};
+use crate::hop::{Hop, HopId};
+use crate::packet::{Handle, Packet, Packets};
+use midhop_experiment::agents;
+use midhop_experiment::agents::SackRule;
+use midhop_tcp::Segment;
+use midhop_units::Instant;
+
+/// The filter of a node.
+#[derive(Debug)]
+pub struct AckFilter {
+    /// Whose queues it looks into.
+    hops: Vec<HopId>,
+    sack: SackRule,
+    /// Pure ACKs that came to these hops, and those of them that took the place of another.
+    seen: u64,
+    replaced: u64,
+}
+
+impl AckFilter {
+    /// A filter before these hops.
+    pub fn new(plan: &agents::AckFilter, hops: Vec<HopId>) -> Self {
+        Self { hops, sack: plan.sack, seen: 0, replaced: 0 }
+    }
+
+    /// Whether it has to look at a packet that is about to join the queue of `hop`.
+    pub fn minds(&self, hop: HopId, packet: &Packet) -> bool {
+        pure(packet).is_some() && self.hops.contains(&hop)
+    }
+
+    /// Lets an acknowledgement take the place of one that waits, which the link counts as superseded;
+    /// gives it back when none is to go.
+    pub(crate) fn thin(
+        &mut self,
+        now: Instant,
+        hop: &mut Hop,
+        packets: &Packets,
+        newcomer: Handle,
+    ) -> Option<Handle> {
+        let packet = packets.look(&newcomer);
+        let Some(segment) = pure(&packet) else { return Some(newcomer) };
+        self.seen += 1;
+        let sack = self.sack;
+        let kept = hop.supersede(now, packet.size, newcomer, |waiting| {
+            let waiting = packets.look(waiting);
+            let same_flow = waiting.flow == packet.flow && waiting.towards == packet.towards;
+            same_flow
+                .then(|| pure(&waiting).is_some_and(|old| makes_superfluous(segment, old, sack)))
+        });
+        self.replaced += u64::from(kept.is_ok());
+        kept.err()
+    }
+
+    /// What it did, for the record.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        vec![("acks", self.seen), ("acks-superseded", self.replaced)]
+    }
+}
+
+/// Whether `older` can go when `newer` comes behind it.
+fn makes_superfluous(newer: &Segment, older: &Segment, sack: SackRule) -> bool {
+    let replaceable = is_without_ecn(older)
+        && match sack {
+            SackRule::Keep => older.sack.is_empty(),
+            SackRule::Covered => !reports_duplicate(older) && covers(newer, older),
+        };
+    let in_time = match (older.timestamps, newer.timestamps) {
+        (Some(older), Some(newer)) => !is_beyond(older.value, newer.value),
+        (older, newer) => older.is_none() && newer.is_none(),
+    };
+    let says_more = is_beyond(newer.acknowledgment, older.acknowledgment)
+        || (newer.acknowledgment == older.acknowledgment
+            && !older.sack.is_empty()
+            && !newer.sack.is_empty());
+    replaceable && in_time && says_more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_tcp::{Flags, SackBlock, Timestamps};
+
+    fn ack(acknowledgment: u32) -> Segment {
+        Segment {
+            acknowledgment,
+            window: 500,
+            flags: Flags::ACK,
+            timestamps: Some(Timestamps { value: 7, echo: 3 }),
+            ..Segment::default()
+        }
+    }
+
+    fn with_sack(acknowledgment: u32, blocks: &[(u32, u32)]) -> Segment {
+        let mut segment = ack(acknowledgment);
+        blocks.iter().for_each(|&(start, end)| segment.sack.push(SackBlock { start, end }));
+        segment
+    }
+
+    fn goes(newer: &Segment, older: &Segment) -> bool {
+        makes_superfluous(newer, older, SackRule::Covered)
+    }
+
+    #[test]
+    fn a_later_number_makes_an_earlier_one_superfluous_also_past_the_wrap() {
+        assert!(goes(&ack(2000), &ack(1000)));
+        assert!(goes(&ack(500), &ack(u32::MAX - 500)));
+        assert!(!goes(&ack(1000), &ack(2000)));
+    }
+
+    #[test]
+    fn duplicates_and_window_updates_stay_until_the_number_moves_on() {
+        assert!(!goes(&ack(1000), &ack(1000)));
+        let update = Segment { window: 900, ..ack(1000) };
+        assert!(!goes(&update, &ack(1000)) && !goes(&ack(1000), &update));
+        assert!(goes(&ack(2000), &update));
+    }
+
+    #[test]
+    fn what_speaks_of_congestion_stays() {
+        for flags in [Flags::ECE, Flags::CWR] {
+            let older = Segment { flags: Flags::ACK | flags, ..ack(1000) };
+            assert!(!goes(&ack(2000), &older));
+        }
+    }
+
+    #[test]
+    fn sack_blocks_go_only_when_all_of_them_are_said_again() {
+        let older = with_sack(1000, &[(3000, 4000), (6000, 7000)]);
+        assert!(goes(&with_sack(1000, &[(8000, 9000), (3000, 4500), (6000, 7000)]), &older));
+        assert!(!goes(&with_sack(1000, &[(8000, 9000), (3000, 4500)]), &older));
+        assert!(goes(&with_sack(4000, &[(5000, 9000)]), &older));
+        assert!(goes(&ack(7000), &older));
+        assert!(!goes(&ack(6500), &older));
+        assert!(!makes_superfluous(&ack(7000), &older, SackRule::Keep));
+        assert!(makes_superfluous(&ack(7000), &ack(1000), SackRule::Keep));
+    }
+
+    #[test]
+    fn a_report_of_a_duplicate_stays() {
+        let below = with_sack(5000, &[(2000, 3000), (6000, 7000)]);
+        let inside = with_sack(5000, &[(6200, 6400), (6000, 7000)]);
+        assert!(!goes(&ack(9000), &below) && !goes(&ack(9000), &inside));
+    }
+
+    #[test]
+    fn time_does_not_go_backwards() {
+        let older = Segment { timestamps: Some(Timestamps { value: 9, echo: 3 }), ..ack(1000) };
+        assert!(!goes(&ack(2000), &older));
+        assert!(!goes(&ack(2000), &Segment { timestamps: None, ..ack(1000) }));
+    }
+}

@@ -1,0 +1,41 @@
+//! The agents that a scenario can put on the path, one file each, and their places at nodes.
+//!
+//! Invariants of all: a packet that an agent drops is counted, at the node or at the link whose queue it
+//! stood in; what an agent keeps of packets and flows has a bound; and without randomness of their own,
+//! agents do the same whenever the same packets come at the same moments.
+
+mod ack_filter;
+mod acks;
+
+pub use ack_filter::AckFilter;
+
+use crate::hop::HopId;
+use crate::packet::NodeId;
+use crate::simulation::Simulation;
+use midhop_experiment::Plan;
+use midhop_experiment::agents::Role;
+
+/// Puts the agents of a plan at their nodes.
+pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
+    for (node, number) in plan.nodes.iter().zip(0..) {
+        let at = NodeId(number);
+        for agent in &node.agents {
+            match &agent.role {
+                Role::AckFilter(filter) => {
+                    let hops = exits(plan, &node.name, &filter.links);
+                    let filter = AckFilter::new(filter, hops);
+                    simulation.network.node_mut(at).filter = Some((agent.name.clone(), filter));
+                }
+            }
+        }
+    }
+}
+
+/// The hops that leave a node over these links.
+fn exits(plan: &Plan, node: &str, links: &[String]) -> Vec<HopId> {
+    let leaving = plan.links.iter().enumerate().filter(|(_, link)| links.contains(&link.name));
+    // Twice the link's number is the hop towards its first node.
+    leaving
+        .map(|(at, link)| HopId((2 * at + usize::from(link.between[0] == node)) as u16))
+        .collect()
+}
