@@ -106,6 +106,10 @@ fn passes_are_listed_with_the_longest_gap() {
     let text = good(&[&tle[..], &[file.to_str().expect("text"), "--at", "0,0"]].concat());
     assert!(text.contains("VANGUARD 1"), "{text}");
     assert!(text.contains("% of the time"), "{text}");
+    let tle = [&tle[..], &[file.to_str().expect("text"), "--at", "0,0"]].concat();
+    let (text, code) = refused(&[&tle[..], &["--epoch", "2030-01-01T00:00:00Z"]].concat());
+    assert!(text.contains("days from the newest of the elements"), "{text}");
+    assert_eq!(code, Some(64));
 }
 
 /// A ring of satellites over the equator, written as the generator writes it.
@@ -158,6 +162,28 @@ fn a_network_of_hypatia_is_followed_as_it_says() {
     let theirs: serde_json::Value = serde_json::from_str(&theirs).expect("JSON");
     assert_eq!(theirs["samples"][0], own["samples"][0]);
     assert_eq!(theirs["gaps"], serde_json::json!([["5 s", "10 s"]]));
+
+    // What does not fit together is refused, with the file and the line.
+    let faulty = |file: &str, text: &str, said: &str| {
+        let before = std::fs::read_to_string(directory.path().join(file)).unwrap_or_default();
+        write(file, text);
+        let forwarded = &["route", "--forwarding", "--hypatia", path][..];
+        let (told, code) = refused(&[forwarded, &places].concat());
+        assert!(told.contains(said), "{file}: {told}");
+        assert_eq!(code, Some(64), "{file}: {told}");
+        write(file, &before);
+    };
+    faulty("isls.txt", &format!("{isls}0 36\n"), "a link of isls.txt is 0 36");
+    faulty("isls.txt", &format!("{isls}0 4294967295\n"), "36 satellites, numbered from 0");
+    faulty("isls.txt", &format!("{isls}0 -1\n"), "isls, line 37");
+    faulty("tles.txt", &format!("1 37\n{ring}"), "1 37, and 36 satellites follow");
+    faulty("tles.txt", &ring, "tles.txt, line 1");
+    faulty("tles.txt", &format!("1 36\n{}", &ring[..3000]), "tles.txt, line 1");
+    let fstate = "dynamic_state_100ms_for_10s/fstate_0.txt";
+    faulty(fstate, "36,37,38,0,0\n", "line 1");
+    faulty(fstate, "36,37,0,0", "line 1");
+    faulty(fstate, "36,37,0,0,0\n0,37,20,0,0\n20,37,37,0,0\n", "forwards from 0 to 20");
+    faulty("dynamic_state_100ms_for_10s/fstate_end.txt", &state, "tells no time");
 }
 
 #[test]
@@ -169,11 +195,19 @@ fn mistakes_are_told_with_a_way_out() {
         (&["route", "--constellation", "oneweb"], "both must see the same one"),
         (&["route", "--tle", "absent.tle"], "cannot read absent.tle"),
         (&["route"], "--constellation <NAME>"),
+        (&["route", "--constellation", "iridium", "--forwarding"], "goes with --hypatia"),
+        (&["route", "--constellation", "iridium", "--mask", "-1"], "0 to 89 degrees"),
+        (&["route", "--constellation", "iridium", "--mask", "NaN"], "0 to 89 degrees"),
+        (&["route", "--constellation", "iridium", "--step", "1ns"], "--step is 1 ns"),
+        (&["route", "--constellation", "iridium", "--duration", "0s"], "more than no time"),
     ] {
         let (text, code) = refused(&[arguments, &there].concat());
         assert!(text.contains(message), "{text}");
         assert_eq!(code, Some(64), "{text}");
     }
+    let (text, code) = refused(&["pass", "--constellation", "iridium", "--at", "91,0"]);
+    assert!(text.contains("--at is 91"), "{text}");
+    assert_eq!(code, Some(64));
     let (text, code) =
         refused(&["pass", "--constellation", "iridium", "--at", "Berlin", "--duration", "1min"]);
     assert!(text.contains("hint: write it as 51.4,10.5"), "{text}");

@@ -3,8 +3,9 @@
 use crate::axes::Axes;
 use crate::columns::{Columns, Values};
 use crate::stats::Estimate;
-use crate::summary::{Row, faults, proxy_retransmissions, retransmissions, rows, rows_at};
-use midhop_experiment::record::{LimitResult, Record, TransferResult};
+use crate::summary::{Row, faults, phases, proxy_retransmissions, retransmissions, rows, rows_at};
+use midhop_experiment::record::{LimitResult, PhaseTimes, Record, TransferResult};
+use midhop_units::Duration;
 use serde_json::{Value, json};
 
 /// Why records could not be written for a program.
@@ -75,6 +76,17 @@ pub fn runs(records: &[Record]) -> Columns {
     columns.push("limit_time_s", limit(&|limit| limit.time.as_s_f64()));
     columns.push("retransmissions", count(&|_, transfer| Some(retransmissions(transfer))));
     columns.push("proxy_retransmissions", count(&|record, _| proxy_retransmissions(record)));
+    type Phase = (&'static str, fn(&PhaseTimes) -> Duration);
+    const PHASES: [Phase; 4] = [
+        ("slow_start_s", |phases| phases.slow_start),
+        ("avoidance_s", |phases| phases.avoidance),
+        ("recovery_s", |phases| phases.recovery),
+        ("loss_s", |phases| phases.loss),
+    ];
+    for (name, phase) in PHASES {
+        let time = |transfer: &TransferResult| Some(phase(&phases(transfer)?).as_s_f64());
+        columns.push(name, number(&time));
+    }
     columns.push("flows", count(&|_, transfer| Some(transfer.flows.len() as u64)));
     columns.push("objects", count(&|_, transfer| Some(transfer.objects.len() as u64)));
     columns.push("faults", text(&|record, transfer| faults(record, transfer).join("; ")));

@@ -2,7 +2,7 @@
 
 use crate::axes::{Axes, Role};
 use crate::stats::{Estimate, LEVEL};
-use midhop_experiment::record::{Record, TransferResult};
+use midhop_experiment::record::{PhaseTimes, Record, TransferResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -195,6 +195,16 @@ fn row(
 /// Segments sent again by the sender of the transfer, all its flows together.
 pub(crate) fn retransmissions(transfer: &TransferResult) -> u64 {
     transfer.flows.iter().map(|flow| flow.retransmissions).sum()
+}
+
+/// How long the senders of the transfer were in which phase, all its flows together; none where nobody
+/// could see it.
+pub(crate) fn phases(transfer: &TransferResult) -> Option<PhaseTimes> {
+    let known = transfer.flows.iter().filter_map(|flow| flow.phases);
+    known.reduce(|mut sum, phases| {
+        sum += phases;
+        sum
+    })
 }
 
 /// Segments sent again by the proxies of a run, all legs together; none where no proxy was watched.

@@ -67,9 +67,10 @@ impl Constellation {
     ) -> Result<Self, ElementsError> {
         let orbiters = elements::read(text)?;
         let newest = orbiters.iter().map(|orbiter| orbiter.epoch).max();
+        let newest = newest.ok_or(ElementsError::Empty)?;
         let epoch = match epoch {
-            Some(text) => elements::moment(text)?,
-            None => newest.ok_or(ElementsError::Empty)?,
+            Some(text) => elements::moment_near(text, newest)?,
+            None => newest,
         };
         let names = orbiters.iter().map(|orbiter| orbiter.name.clone()).collect();
         let motion = Motion::Elements { orbiters, epoch };

@@ -32,7 +32,21 @@ pub enum ElementsError {
         /// The text as written.
         text: String,
     },
+    /// A moment in time is so far from the elements' that they tell nothing of it.
+    #[error(
+        "{text} is {days} days from the newest of the elements, which are good for some weeks: \
+             leave the epoch out, or take elements of that time"
+    )]
+    Far {
+        /// The moment as written.
+        text: String,
+        /// How far it is.
+        days: i64,
+    },
 }
+
+/// Elements tell nothing of a time so far from their own; a year is generous. Unit: days.
+const AGE_MAX_DAYS: i64 = 366;
 
 /// A satellite with its elements, ready to be moved.
 #[derive(Debug, Clone)]
@@ -88,6 +102,22 @@ pub(crate) fn read(text: &str) -> Result<Vec<Orbiter>, ElementsError> {
 pub(crate) fn moment(text: &str) -> Result<NaiveDateTime, ElementsError> {
     NaiveDateTime::parse_from_str(text.trim_end_matches('Z'), "%Y-%m-%dT%H:%M:%S%.f")
         .map_err(|_| ElementsError::Moment { text: text.to_owned() })
+}
+
+/// The moment that `text` tells, near enough to the `newest` of some elements.
+///
+/// # Errors
+/// When it is none, or too far.
+pub(crate) fn moment_near(
+    text: &str,
+    newest: NaiveDateTime,
+) -> Result<NaiveDateTime, ElementsError> {
+    let moment = moment(text)?;
+    let days = (moment - newest).num_days().abs();
+    if days > AGE_MAX_DAYS {
+        return Err(ElementsError::Far { text: text.to_owned(), days });
+    }
+    Ok(moment)
 }
 
 impl Orbiter {

@@ -68,6 +68,32 @@ fn lines<T>(
     .collect()
 }
 
+/// Checks that `tles.txt` holds as many satellites as its first line says, and gives it back: the rest of
+/// it is two-line elements. Forwarding counts satellites, so one that is missing would shift them all.
+///
+/// # Errors
+/// When the first line is no pair of numbers, or another number of satellites follows.
+pub fn elements(text: &str) -> Result<&str, HypatiaError> {
+    let fault = |line: usize, text: String, expected| HypatiaError {
+        file: "tles.txt",
+        line,
+        text,
+        expected,
+    };
+    let header = text.lines().next().unwrap_or_default();
+    let numbers = header.split_whitespace().map(|number| number.parse::<u32>().ok());
+    let numbers: Option<Vec<u32>> = numbers.collect();
+    let expected = "planes and satellites of each plane, such as \"32 16\"";
+    let wrong = || fault(1, header.chars().take(80).collect(), expected);
+    let [planes, satellites] = numbers.ok_or_else(wrong)?[..] else { return Err(wrong()) };
+    let there = text.lines().filter(|line| line.starts_with("2 ")).count();
+    if u64::from(planes) * u64::from(satellites) == there as u64 {
+        return Ok(text);
+    }
+    let text = format!("{planes} {satellites}, and {there} satellites follow");
+    Err(fault(1, text, "how many satellites there are"))
+}
+
 /// Reads `isls.txt`: pairs of satellites.
 ///
 /// # Errors
@@ -133,19 +159,21 @@ pub struct ForwardingState {
 }
 
 impl ForwardingState {
-    /// Takes in the changes of an `fstate_T.txt`.
+    /// Takes in the changes of an `fstate_T.txt` of a network of `nodes` satellites and ground stations.
     ///
     /// # Errors
-    /// When a line does not consist of five numbers.
-    pub fn apply(&mut self, text: &str) -> Result<(), HypatiaError> {
-        let expected = "five numbers: node,destination,next node,interface,interface";
+    /// When a line does not consist of five numbers, or names a node that there is not.
+    pub fn apply(&mut self, text: &str, nodes: u32) -> Result<(), HypatiaError> {
+        let expected =
+            "five numbers: node,destination,next node,interface,interface of nodes that there are";
+        let node = |number: i64| u32::try_from(number).ok().filter(|node| *node < nodes);
         let changes = lines("fstate", text, expected, |line| {
             let numbers: Option<Vec<i64>> =
                 line.split(',').map(|number| number.trim().parse().ok()).collect();
-            let [node, destination, next, _, _] = numbers?[..] else { return None };
+            let [from, destination, next, _, _] = numbers?[..] else { return None };
             // -1 stands for: dropped here.
-            let next = if next == -1 { None } else { Some(u32::try_from(next).ok()?) };
-            Some(((u32::try_from(node).ok()?, u32::try_from(destination).ok()?), next))
+            let next = if next == -1 { None } else { Some(node(next)?) };
+            Some(((node(from)?, node(destination)?), next))
         })?;
         self.next.extend(changes);
         Ok(())
@@ -192,7 +220,12 @@ mod tests {
             (ground_stations("0,Tokyo,95,139,0").map(|_| ()), 1),
             (description("max_gsl_length_m=1").map(|_| ()), 0),
             (description("max_gsl_length_m=-1").map(|_| ()), 1),
-            (ForwardingState::default().apply("1,2,3"), 1),
+            (ForwardingState::default().apply("1,2,3", 5), 1),
+            (ForwardingState::default().apply("0,4,1,0,0\n0,4,5,0,0", 5), 2),
+            (ForwardingState::default().apply("0,4,-2,0,0", 5), 1),
+            (elements("").map(|_| ()), 1),
+            (elements("1 two\n").map(|_| ()), 1),
+            (elements("1 2\nA\n1 \n2 \n").map(|_| ()), 1),
         ] {
             assert_eq!(error.expect_err("refused").line, line);
         }
@@ -202,14 +235,14 @@ mod tests {
     fn forwarding_is_followed_from_change_to_change() {
         // Three satellites, ground stations 3 and 4.
         let mut state = ForwardingState::default();
-        state.apply("3,4,0,0,4\n0,4,1,0,1\n1,4,4,4,0\n2,4,4,4,0\n").expect("a state");
+        state.apply("3,4,0,0,4\n0,4,1,0,1\n1,4,4,4,0\n2,4,4,4,0\n", 5).expect("a state");
         assert_eq!(state.way(3, 0, 1), Some(Way { satellites: vec![0, 1] }));
         assert_eq!(state.way(3, 1, 0), None, "nothing is said about the way back");
-        state.apply("0,4,2,1,0\n").expect("a change");
+        state.apply("0,4,2,1,0\n", 5).expect("a change");
         assert_eq!(state.way(3, 0, 1), Some(Way { satellites: vec![0, 2] }));
-        state.apply("2,4,0,1,0\n").expect("a change");
+        state.apply("2,4,0,1,0\n", 5).expect("a change");
         assert_eq!(state.way(3, 0, 1), None, "a circle");
-        state.apply("2,4,-1,-1,-1\n").expect("a change");
+        state.apply("2,4,-1,-1,-1\n", 5).expect("a change");
         assert_eq!(state.way(3, 0, 1), None, "dropped");
     }
 }

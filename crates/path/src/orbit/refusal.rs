@@ -104,7 +104,9 @@ impl OrbitError {
     pub fn key(&self) -> &'static str {
         match self {
             Self::Value(error) => error.key(),
-            Self::Elements(ElementsError::Moment { .. }) => "orbit.constellation.epoch",
+            Self::Elements(ElementsError::Moment { .. } | ElementsError::Far { .. }) => {
+                "orbit.constellation.epoch"
+            }
             Self::Elements(_) => "orbit.constellation.tle",
             Self::Isls(_) => "orbit.constellation.isls",
             Self::Unknown { .. } => "orbit.constellation",

@@ -123,7 +123,7 @@ pub struct Path {
 pub type Touch = Box<dyn FnMut(usize, &mut Segment) -> bool>;
 
 /// One segment on its way, for those who look on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     pub at: Instant,
     pub from: usize,

@@ -34,13 +34,13 @@ pub struct SkyArguments {
     #[arg(long, value_name = "TIME")]
     epoch: Option<String>,
     /// Use no satellite below this elevation, in degrees
-    #[arg(long, value_name = "DEGREES")]
+    #[arg(long, value_name = "DEGREES", value_parser = mask, allow_negative_numbers = true)]
     mask: Option<f64>,
     /// Begin so long after time 0
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub start: Duration,
     /// Look at so long a time
-    #[arg(long, value_name = "TIME", default_value = "10min")]
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = some_time)]
     pub duration: Duration,
     /// Look at the sky so often; changes are placed to the millisecond whatever it is
     #[arg(long, value_name = "TIME", default_value = "1s")]
@@ -75,6 +75,16 @@ pub struct WayArguments {
     hold: bool,
 }
 
+fn mask(text: &str) -> Result<f64, String> {
+    let degrees = text.parse().ok().filter(|degrees| (0.0..=89.0).contains(degrees));
+    degrees.ok_or_else(|| "an elevation from 0 to 89 degrees".to_owned())
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time: Duration = text.parse().map_err(|error| format!("{error}"))?;
+    if time.is_zero() { Err("more than no time at all".to_owned()) } else { Ok(time) }
+}
+
 fn choice(text: &str) -> Result<Choice, String> {
     [Choice::Keep, Choice::Highest, Choice::Shortest]
         .into_iter()
@@ -100,7 +110,8 @@ impl SkyArguments {
             let Description { ground_link_km_max, isl_km_max } =
                 hypatia::description(&read(&directory.join("description.txt"))?)
                     .map_err(Failure::usage)?;
-            table.tle = Some(read(&directory.join("tles.txt"))?);
+            let elements = read(&directory.join("tles.txt"))?;
+            table.tle = Some(hypatia::elements(&elements).map_err(Failure::usage)?.to_owned());
             table.isls = Some(read(&directory.join("isls.txt"))?);
             table.isl_km_max = Some(isl_km_max);
             table.ground_link_km_max = Some(ground_link_km_max);
@@ -151,7 +162,10 @@ impl SkyArguments {
         place: &str,
     ) -> Result<(OrbitPlan, Constellation), Failure> {
         let site = self.site(option, place)?;
-        self.orbit(site, site)?.resolve().map_err(told)
+        self.orbit(site, site)?.resolve().map_err(|error| {
+            let told = error.to_string().replace("`orbit.from`", option);
+            Failure::usage(in_options(told))
+        })
     }
 
     fn orbit(&self, from: Site, to: Site) -> Result<OrbitSpec, Failure> {
@@ -202,7 +216,23 @@ impl WayArguments {
 
 /// An orbit that is refused, in the words of the command line.
 pub fn told(error: OrbitError) -> Failure {
-    Failure::usage(error)
+    Failure::usage(in_options(error.to_string()))
+}
+
+/// What a message says of a scenario's keys, said of the options and files that they come from here.
+fn in_options(message: String) -> String {
+    const KEYS: [(&str, &str); 9] = [
+        ("`orbit.from`", "--from"),
+        ("`orbit.to`", "--to"),
+        ("`orbit.start`", "--start"),
+        ("`orbit.step`", "--step"),
+        ("`orbit.every`", "--every"),
+        ("`orbit.first`", "--first"),
+        ("`orbit.interruption`", "--interruption"),
+        ("`orbit.constellation.isls`", "a link of isls.txt"),
+        ("`orbit.constellation.isl_km_max`", "max_isl_length_m, in km,"),
+    ];
+    KEYS.into_iter().fold(message, |message, (key, option)| message.replace(key, option))
 }
 
 /// Reads a text file.

@@ -10,6 +10,7 @@ use midhop_path::orbit::sky::{Way, WayDelay};
 use midhop_path::orbit::{Constellation, Hop, Journey, OrbitPlan};
 use midhop_units::Duration;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,13 @@ impl Followed {
     pub fn follow(&self) -> anyhow::Result<(OrbitPlan, Constellation, Journey)> {
         let (plan, constellation) = self.way.spec()?.resolve().map_err(told)?;
         let duration = self.way.sky.duration;
+        if self.forwarding && self.way.sky.hypatia().is_none() {
+            return Err(Failure::usage("--forwarding goes with --hypatia").into());
+        }
         if let Some(directory) = self.way.sky.hypatia().filter(|_| self.forwarding) {
             let numbers = self.way.station_numbers()?;
-            let ways = forwarded(directory, constellation.len() as u32, numbers, plan.start)?;
+            let stations = self.way.sky.stations()?.len();
+            let ways = forwarded(directory, &constellation, stations, numbers, plan.start)?;
             let journey = plan.replay(&constellation, &ways, duration);
             return Ok((plan, constellation, journey));
         }
@@ -61,7 +66,8 @@ impl Followed {
 /// order of time, counted from `start`.
 fn forwarded(
     directory: &Path,
-    satellites: u32,
+    constellation: &Constellation,
+    stations: usize,
     [from, to]: [u32; 2],
     start: Duration,
 ) -> anyhow::Result<Vec<(Duration, Option<Way>)>> {
@@ -71,9 +77,12 @@ fn forwarded(
             for file in fs::read_dir(entry.path())?.flatten() {
                 let name = file.file_name().to_string_lossy().into_owned();
                 let time = name.strip_prefix("fstate_").and_then(|rest| rest.strip_suffix(".txt"));
-                if let Some(time) = time.and_then(|time| time.parse().ok()) {
-                    files.push((time, file.path()));
-                }
+                let Some(time) = time else { continue };
+                let time = time.parse().map_err(|_| {
+                    let message = format!("{} tells no time", file.path().display());
+                    Failure::usage(message).hint("files are called fstate_T.txt, T in nanoseconds")
+                })?;
+                files.push((time, file.path()));
             }
         }
     }
@@ -83,12 +92,25 @@ fn forwarded(
         return Err(Failure::usage(message).hint(hint).into());
     }
     files.sort();
+    let satellites = constellation.len() as u32;
+    let nodes = satellites.saturating_add(u32::try_from(stations).unwrap_or(u32::MAX));
+    let joined: BTreeSet<[u32; 2]> = constellation
+        .isls()
+        .iter()
+        .flat_map(|isl| [isl.ends, [isl.ends[1], isl.ends[0]]])
+        .collect();
     let mut state = ForwardingState::default();
     let mut ways: Vec<(Duration, Option<Way>)> = Vec::new();
     for (time_ns, file) in files {
         let error = |error| Failure::usage(format!("{}: {error}", file.display()));
-        state.apply(&read(&file)?).map_err(error)?;
+        state.apply(&read(&file)?, nodes).map_err(error)?;
         let way = state.way(satellites, from, to);
+        let pairs = way.iter().flat_map(|way| way.satellites.windows(2));
+        if let Some(pair) = pairs.into_iter().find(|pair| !joined.contains(*pair)) {
+            let message = format!("{} forwards from {} to {}", file.display(), pair[0], pair[1]);
+            let hint = "isls.txt has no link between them; both must come from one generation";
+            return Err(Failure::usage(message).hint(hint).into());
+        }
         // What held before the run's beginning holds at it.
         let at = Duration::from_ns(time_ns).saturating_sub(start);
         match ways.last_mut() {
