@@ -127,6 +127,43 @@ fn the_lab_refuses_what_only_a_simulation_has() {
 }
 
 #[test]
+fn records_of_other_runs_are_told_of() {
+    let directory = directory();
+    let run = |more: &[&str]| {
+        let common = ["sim", "run", "file.toml", "--out", "out"];
+        let output = midhop(directory.path(), &[&common, more].concat());
+        assert!(output.status.success(), "{}", said(&output.stderr));
+        said(&output.stderr)
+    };
+    assert!(!run(&["--seeds", "3"]).contains("warning"));
+    assert!(!run(&["--seeds", "3"]).contains("warning"), "they replace each other");
+    let told = run(&["--set", "links.link.delay=5 ms"]);
+    assert!(told.contains("warning: out also holds 2 records of other runs"), "{told}");
+    assert!(told.contains("hint: "), "{told}");
+}
+
+/// A device on which nothing fits: what went wrong is said, and what can be printed is.
+#[test]
+fn a_disk_that_is_full_is_told_and_fails() {
+    let directory = directory();
+    let full = directory.path().join("0000.cwnd.csv");
+    std::os::unix::fs::symlink("/dev/full", &full).expect("a link");
+    let arguments = ["sim", "run", "file.toml", "--out", ".", "--trace", "cwnd"];
+    let output = midhop(directory.path(), &arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
+    assert!(said(&output.stderr).contains("No space left on device"), "{}", said(&output.stderr));
+    // The same where a record is to go.
+    fs::remove_file(&full).expect("removed");
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("0000.json.new"))
+        .expect("a link");
+    let output = midhop(directory.path(), &["sim", "run", "file.toml", "--out", ".", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
+    assert!(said(&output.stderr).contains("1 results were not written"), "{output:?}");
+    assert_eq!(records(&said(&output.stdout)).len(), 1);
+    assert!(!directory.path().join("0000.json").exists(), "no record that is cut short");
+}
+
+#[test]
 fn a_sweep_goes_on_where_it_was_interrupted() {
     let directory = directory();
     let sweep = |more: &[&str]| {

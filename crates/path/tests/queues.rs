@@ -194,6 +194,42 @@ fn aqm_keeps_the_standing_queue_near_its_target() {
     }
 }
 
+/// What became of a load of 12 Mbit/s on 10, for twenty seconds: marks, AQM's drops, and the numbers of
+/// the packets that it dropped.
+fn overload(aqm: &str, mark: fn(&mut u64) -> bool) -> (u64, u64, Vec<u64>) {
+    let plan = plan(&format!("rate = \"10 Mbit/s\"\naqm = \"{aqm}\"\nqueue = \"100 MB\""));
+    let mut driven = Driven::new(&plan, 1);
+    driven.link = driven.link.clone().marking(mark).keeping_dropped();
+    let mut dropped = Vec::new();
+    for _ in 0..20_000 {
+        driven.send(1500);
+        driven.run_until(driven.now + ms(1));
+        driven.link.check_invariants();
+        while let Some(drop) = driven.link.poll_dropped() {
+            dropped.push(drop.packet);
+        }
+    }
+    let counters = driven.link.counters();
+    (counters.marks, counters.dropped(Cause::Aqm), dropped)
+}
+
+/// RFC 3168: who takes marks is marked, who does not is dropped.
+#[test]
+fn aqm_marks_what_can_be_marked_and_drops_the_rest() {
+    for aqm in ["codel", "pie"] {
+        let (marks, drops, _) = overload(aqm, |_| false);
+        assert!(marks == 0 && drops > 1000, "{aqm}: {marks} marks, {drops} drops");
+    }
+    let (marks, drops, dropped) = overload("codel", |number| *number % 2 == 0);
+    assert!(marks > 100 && drops > 100, "{marks} marks, {drops} drops");
+    assert!(dropped.iter().all(|number| number % 2 == 1), "{dropped:?}");
+    let (marks, drops, _) = overload("codel", |_| true);
+    assert!(marks > 100 && drops == 0, "{marks} marks, {drops} drops");
+    // RFC 8033 §5.1: a load that marks do not slow is dropped all the same.
+    let (marks, drops, _) = overload("pie", |_| true);
+    assert!(marks > 10 && drops > 1000, "{marks} marks, {drops} drops");
+}
+
 #[test]
 fn aqm_leaves_an_unloaded_link_alone() {
     for aqm in ["codel", "pie"] {

@@ -38,6 +38,24 @@ pub fn check_place(directory: &Path) -> anyhow::Result<()> {
     })
 }
 
+/// Warns of records in a directory that these plans will not replace: who reads the directory later reads
+/// them too.
+pub fn warn_of_others(directory: &Path, plans: &[Plan]) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let number = |name: &str| name.strip_suffix(".json")?.parse::<usize>().ok();
+    let others = entries.flatten().filter(|entry| {
+        number(&entry.file_name().to_string_lossy()).is_some_and(|number| number >= plans.len())
+    });
+    let others = others.count();
+    if others > 0 {
+        let directory = directory.display();
+        eprintln!("warning: {directory} also holds {others} records of other runs");
+        eprintln!(
+            "hint: `midhop report {directory}` would show them too; --out elsewhere keeps apart"
+        );
+    }
+}
+
 /// Writes a record whole or not at all.
 pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
     let path = directory.join(format!("{:04}.json", plan.number));

@@ -3,7 +3,9 @@
 use super::batch::{Watchers, processors, run_all};
 use super::check_all;
 use crate::commands::arguments;
-use crate::commands::records::{Unwritten, check_place, judge, print, write_record};
+use crate::commands::records::{
+    Unwritten, check_place, judge, print, warn_of_others, write_record,
+};
 use crate::commands::scenario::ScenarioArguments;
 use anyhow::Context;
 use midhop_experiment::Plan;
@@ -56,6 +58,7 @@ impl Run {
         check_all(&plans)?;
         if let Some(directory) = &self.out {
             check_place(directory)?;
+            warn_of_others(directory, &plans);
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let all: Vec<&Plan> = plans.iter().collect();

@@ -120,6 +120,9 @@ impl Sweep {
                 let draft = self.out.join(format!("{name}.{extension}.new"));
                 fs::write(&draft, bytes)
                     .and_then(|()| fs::rename(&draft, &path))
+                    .inspect_err(|_| {
+                        let _ = fs::remove_file(&draft);
+                    })
                     .with_context(|| format!("cannot write {}", path.display()))
             };
             write("csv", columns.csv()?.as_bytes())?;
