@@ -37,6 +37,9 @@ pub struct TcpSpec {
     /// Selective acknowledgements, where the other end has them too. Without them losses are repaired
     /// as NewReno does. Default: yes.
     pub sack: Option<bool>,
+    /// Without `sack`: whether a recovery repairs hole after hole (NewReno), or ends at the first (Reno).
+    /// Default: yes.
+    pub newreno: Option<bool>,
     /// Timestamps, where the other end has them too. Default: yes.
     pub timestamps: Option<bool>,
     /// Windows of more than 64 KiB, where the other end has them too. Default: yes.
@@ -117,6 +120,9 @@ pub struct TcpPlan {
     pub packet: u32,
     /// Selective acknowledgements.
     pub sack: bool,
+    /// NewReno's recovery where there are none.
+    #[serde(default = "yes")]
+    pub newreno: bool,
     /// Timestamps.
     pub timestamps: bool,
     /// Window scaling.
@@ -165,6 +171,7 @@ impl Default for TcpPlan {
         Self {
             packet: MTU,
             sack: true,
+            newreno: true,
             timestamps: true,
             window_scaling: true,
             ecn: false,
@@ -197,10 +204,11 @@ impl TcpPlan {
 impl TcpSpec {
     /// The same, with what it leaves open as in `all`.
     fn over(&self, all: &Self) -> Self {
-        let Self { packet, sack, timestamps, window_scaling, ecn, .. } = self;
+        let Self { packet, sack, newreno, timestamps, window_scaling, ecn, .. } = self;
         Self {
             packet: packet.or(all.packet),
             sack: sack.or(all.sack),
+            newreno: newreno.or(all.newreno),
             timestamps: timestamps.or(all.timestamps),
             window_scaling: window_scaling.or(all.window_scaling),
             ecn: ecn.or(all.ecn),
@@ -243,6 +251,7 @@ pub(crate) fn resolve(
     Ok(TcpPlan {
         packet: packet.unwrap_or(plan.packet),
         sack: written.sack.unwrap_or(plan.sack),
+        newreno: written.newreno.unwrap_or(plan.newreno),
         timestamps: written.timestamps.unwrap_or(plan.timestamps),
         window_scaling: written.window_scaling.unwrap_or(plan.window_scaling),
         ecn: written.ecn.unwrap_or(plan.ecn),
@@ -328,6 +337,14 @@ impl Reader<'_> {
             let message = "without `sack` losses are found as NewReno does".to_owned();
             return Err(self.refuse("loss_detection", message, "leave one of the two out"));
         }
+        if self.written.newreno.is_some() && self.written.sack != Some(false) {
+            let message = "it acts without selective acknowledgements only".to_owned();
+            return Err(self.refuse("newreno", message, "add sack = false"));
+        }
         Ok(())
     }
+}
+
+fn yes() -> bool {
+    true
 }

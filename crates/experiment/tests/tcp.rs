@@ -73,6 +73,7 @@ fn what_cannot_be_is_refused_where_it_stands() {
         ("[tcp]\nsak = false", "", "t.toml:18", "did you mean `sack`"),
         ("[tcp]\nsack = false\nloss_detection = \"rack\"", "", "t.toml:19", "NewReno"),
         ("[tcp]\nsack = false", "tcp = { loss_detection = \"rack\" }", "t.toml:6", "NewReno"),
+        ("[tcp]\nnewreno = false", "", "t.toml:18", "add sack = false"),
         ("[tcp]\nrto = \"bsd\"", "", "t.toml:18", "bsd"),
     ] {
         let error = plan(tcp, node).expect_err(tcp);

@@ -30,6 +30,7 @@ pub(crate) fn settings(plan: &TcpPlan, family: Family) -> Settings {
         // What is written at once is there at once: there are no bytes to be kept anywhere.
         send_buffer: plan.send_buffer.unwrap_or(Bytes::MAX),
         sack: plan.sack,
+        newreno: plan.newreno,
         timestamps: plan.timestamps,
         window_scaling: plan.window_scaling,
         ecn: plan.ecn,

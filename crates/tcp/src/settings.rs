@@ -31,6 +31,9 @@ pub struct Settings {
     pub delayed_ack: DelayedAck,
     /// How losses are found where selective acknowledgements are in use.
     pub loss_detection: LossDetection,
+    /// Without selective acknowledgements: whether a recovery goes on at a partial acknowledgement
+    /// (RFC 6582, NewReno), or ends there and begins anew for the next hole (RFC 5681 alone, Reno).
+    pub newreno: bool,
     /// Whether the first two duplicate acknowledgements let new data out (RFC 3042).
     pub limited_transmit: bool,
     /// Whether a reduction of the window is spread over its round trip (RFC 9937).
@@ -139,6 +142,7 @@ impl Default for Settings {
             ecn: false,
             delayed_ack: DelayedAck::default(),
             loss_detection: LossDetection::default(),
+            newreno: true,
             limited_transmit: true,
             prr: true,
             rto: RtoRule::default(),

@@ -20,6 +20,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         send_buffer: Bytes::new(send),
         sack: on[1],
         timestamps: on[2],
+        newreno: !on[2] || on[1],
         window_scaling: on[3],
         ecn: on[4],
         delayed_ack: DelayedAck { segments, ..DelayedAck::default() },

@@ -63,6 +63,26 @@ fn newreno_repairs_one_hole_per_round_trip() {
     assert_eq!(pair.ends[0].window(), Bytes::new(10 * MSS));
 }
 
+/// RFC 5681 without RFC 6582: the first hole's repair ends the recovery, the next hole halves again.
+#[test]
+fn reno_halves_the_window_for_each_hole() {
+    let course = |newreno| {
+        let settings = Settings { sack: false, newreno, prr: false, ..strict() };
+        let control = PlainReno::with_threshold(&settings, 20, 20);
+        let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
+        pair.touch = losing(&[1, 5]);
+        pair.to_write = [400 * MSS, 0];
+        pair.run_to(at(799));
+        let counters = pair.ends[0].counters();
+        assert_eq!(counters.timeouts, 0);
+        let again: Vec<u64> = repeated(&pair).iter().map(|&(_, offset)| offset / MSS + 1).collect();
+        assert_eq!(again, [1, 5]);
+        (counters.recoveries, pair.ends[0].window())
+    };
+    assert_eq!(course(true), (1, Bytes::new(10 * MSS)));
+    assert_eq!(course(false), (2, Bytes::new(5 * MSS)));
+}
+
 /// What the client has sent a second time, or more often.
 fn repeated(pair: &Pair) -> Vec<(Instant, u64)> {
     let mut reached = None;

@@ -220,7 +220,7 @@ impl Sender {
         let with = self.surroundings();
         let by_duplicates = self.recovery.mode == Mode::Open
             && self.recovery.duplicates >= 3
-            && self.una >= self.recovery.point;
+            && (self.una >= self.recovery.point || !settings.newreno);
         let mut told = losses(now, &mut *self.control, &mut self.sampler);
         let found = if !self.sack {
             // RFC 6582: the first segment is lost at the third duplicate.
@@ -262,6 +262,10 @@ impl Sender {
                 if ack.duplicate.is_none() {
                     self.rack.on_recovered();
                 }
+                self.recovery.end();
+            }
+            Mode::Recovery if !self.sack && advanced && !settings.newreno => {
+                self.recovery.duplicates = 0;
                 self.recovery.end();
             }
             Mode::Recovery if !self.sack && advanced => {

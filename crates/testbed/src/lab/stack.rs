@@ -12,6 +12,7 @@ pub fn lacking(plan: &TcpPlan) -> Option<&'static str> {
         ("send_buffer", plan.send_buffer == linux.send_buffer),
         ("delayed_ack", plan.delayed_ack == linux.delayed_ack),
         ("limited_transmit", plan.limited_transmit == linux.limited_transmit),
+        ("newreno", plan.newreno == linux.newreno),
         ("prr", plan.prr == linux.prr),
         ("rto", plan.rto == linux.rto),
         ("undo", plan.undo == linux.undo),
