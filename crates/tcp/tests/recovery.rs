@@ -292,3 +292,23 @@ fn reordering_alone_is_found_out() {
     assert!(counters.retransmissions < 50, "{counters:?}");
     assert!(counters.undone >= 1, "{counters:?}");
 }
+
+#[test]
+fn an_answer_to_an_earlier_recoverys_repair_undoes_nothing() {
+    // Losses closer than a round trip: each recovery begins while the last one's repairs of what was
+    // sent after its point are under way. Nothing is reordered, so nothing is spurious.
+    let settings = strict();
+    let control = Box::new(Fixed(Bytes::new(400 * MSS), None));
+    let path = Path { delay: ms(100), rate: Some(Rate::from_mbit_per_s(50)), ..Path::default() };
+    let mut pair = Pair::with(&settings, control, path);
+    let lost: Vec<u64> = (1..3900).filter(|number| number * number % 101 == 5).collect();
+    let lost: &'static [u64] = lost.leak();
+    pair.touch = losing(lost);
+    pair.to_write = [4000 * MSS, 0];
+    pair.run_to(at(20_000));
+    let counters = pair.ends[0].counters();
+    assert_eq!(pair.ends[0].acknowledged(), 4000 * MSS);
+    assert!(counters.recoveries > 2, "{counters:?}");
+    assert_eq!(counters.retransmissions, lost.len() as u64);
+    assert_eq!((counters.undone, counters.timeouts), (0, 0));
+}

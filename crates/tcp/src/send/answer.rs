@@ -309,7 +309,7 @@ impl Sender {
     /// The last reduction was for nothing.
     fn undo(&mut self, now: Instant) {
         self.counters.undone += 1;
-        self.recovery.undo = super::recovery::Undo::default();
+        self.recovery.undo.disarm();
         self.board.forgive();
         self.rack.forget();
         self.found = Found::default();
@@ -325,7 +325,7 @@ impl Sender {
         }
         self.counters.recoveries += 1;
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
-        self.recovery.undo.arm();
+        self.recovery.undo.arm(self.board.resent_segments());
         if self.recovery.mode != Mode::Reduced {
             self.control.on_loss(&Loss {
                 now,

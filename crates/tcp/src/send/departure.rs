@@ -257,8 +257,8 @@ impl Sender {
         if departure.retransmission {
             self.counters.retransmissions += 1;
             let index = self.board.at_or_after(departure.start);
+            self.recovery.undo.on_retransmission(stamp, self.board.resent_segments());
             self.board.resend(index, now, snapshot);
-            self.recovery.undo.on_retransmission(stamp);
         } else {
             self.board.push(departure.start, length, departure.fin, now, snapshot);
             self.nxt = departure.start + u64::from(length);

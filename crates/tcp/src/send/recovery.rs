@@ -39,11 +39,15 @@ pub(crate) struct Recovery {
 }
 
 /// What tells whether a reduction was for nothing.
+///
+/// A recovery may begin while what an earlier one sent again is still on its way. An answer to that is
+/// no answer to an original, so the moment that counts is the first since anything sent again has been
+/// outstanding (retrans_stamp in net/ipv4/tcp_input.c).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Undo {
     /// A reduction that could be undone.
     pub armed: bool,
-    /// Retransmissions since, less those that the receiver had already.
+    /// Retransmissions that are outstanding or came since, less those that the receiver had already.
     pub unproven: i64,
     pub retransmitted: bool,
     /// The timestamp of the first of them.
@@ -51,16 +55,28 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    pub fn arm(&mut self) {
-        *self = Self { armed: true, ..Self::default() };
+    /// A reduction begins, while so many segments that were sent again are outstanding.
+    pub fn arm(&mut self, outstanding: u32) {
+        *self = Self {
+            armed: true,
+            unproven: outstanding.into(),
+            retransmitted: outstanding > 0,
+            first_stamp: self.first_stamp.filter(|_| outstanding > 0),
+        };
     }
 
-    pub fn on_retransmission(&mut self, stamp: Option<u32>) {
+    /// There is nothing to undo any more.
+    pub fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    /// Something is sent again, while so many segments that were are outstanding.
+    pub fn on_retransmission(&mut self, stamp: Option<u32>, outstanding: u32) {
+        if outstanding == 0 {
+            self.first_stamp = stamp;
+        }
         if self.armed {
             self.unproven += 1;
-            if !self.retransmitted {
-                self.first_stamp = stamp;
-            }
             self.retransmitted = true;
         }
     }

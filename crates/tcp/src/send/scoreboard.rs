@@ -133,6 +133,8 @@ pub(crate) struct Scoreboard {
     lost_bytes: u64,
     sacked_bytes: u64,
     sacked_segments: u32,
+    /// Segments that were sent again and are not covered cumulatively.
+    resent: u32,
     /// The length of the longest segment. Unit: positions.
     typical: u32,
 }
@@ -152,6 +154,7 @@ impl Default for Scoreboard {
             lost_bytes: 0,
             sacked_bytes: 0,
             sacked_segments: 0,
+            resent: 0,
             typical: 1,
         }
     }
@@ -186,6 +189,7 @@ impl Scoreboard {
         }
         let sent = &mut self.ring[index];
         sent.state = State::InFlight;
+        self.resent += u32::from(!sent.retransmitted);
         sent.retransmitted = true;
         sent.rate = rate;
         self.chain(index, now);
@@ -216,6 +220,7 @@ impl Scoreboard {
                     self.sacked_segments -= 1;
                 }
             }
+            self.resent -= u32::from(first.retransmitted);
             self.ring.pop_front();
             self.front = self.front.wrapping_add(1) & Link::MASK;
         }
@@ -464,6 +469,11 @@ impl Scoreboard {
         self.sacked_segments
     }
 
+    /// Segments that were sent again and are not covered cumulatively.
+    pub fn resent_segments(&self) -> u32 {
+        self.resent
+    }
+
     /// Gives back the memory of a burst, when nothing is outstanding.
     pub fn release(&mut self) {
         if self.ring.is_empty() {
@@ -539,12 +549,14 @@ impl Scoreboard {
         let mut next = None;
         let (mut in_flight, mut segments, mut lost, mut sacked, mut sacked_segments) =
             (0, 0, 0, 0, 0);
+        let mut resent = 0;
         for sent in &self.ring {
             if sent.length == 0 || next.is_some_and(|next| next != sent.start) {
                 return Err(format!("segment at {} does not follow {next:?}", sent.start));
             }
             next = Some(sent.end());
             let length = u64::from(sent.length);
+            resent += u32::from(sent.retransmitted);
             match sent.state {
                 State::InFlight => (in_flight, segments) = (in_flight + length, segments + 1),
                 State::Lost => lost += length,
@@ -558,13 +570,14 @@ impl Scoreboard {
                 return Err(format!("lost segment at {} waits nowhere", sent.start));
             }
         }
-        let counted = (in_flight, segments, lost, sacked, sacked_segments);
+        let counted = (in_flight, segments, lost, sacked, sacked_segments, resent);
         let kept = (
             self.in_flight,
             self.segments_in_flight,
             self.lost_bytes,
             self.sacked_bytes,
             self.sacked_segments,
+            self.resent,
         );
         if counted != kept {
             return Err(format!("counts are {kept:?}, not {counted:?}"));

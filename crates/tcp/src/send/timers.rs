@@ -125,7 +125,7 @@ impl Sender {
         self.board.lose_all(&mut losses(now, &mut *self.control, &mut self.sampler));
         self.recovery.duplicates = 0;
         if first {
-            self.recovery.undo.arm();
+            self.recovery.undo.arm(self.board.resent_segments());
             self.recovery.frto = settings.undo;
             self.control.on_rto(&Rto { now, in_flight });
         }
