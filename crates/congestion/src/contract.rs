@@ -51,7 +51,7 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn governs_recovery(&self) -> bool {
         false
     }
-    /// How fast it may leave; `None` while no round-trip time is known: as fast as the window allows.
+    /// How fast payload may leave; `None` while no round-trip time is known: as fast as the window allows.
     fn pacing_rate(&self) -> Option<Rate>;
 }
 

@@ -9,9 +9,6 @@ use midhop_units::Instant;
 use super::{Forced, Mode, Sender, Timer, Usage};
 use crate::settings::Settings;
 
-/// What pacing counts besides the payload: IPv4 and TCP headers with timestamps.
-const PACKET_HEADERS: u64 = 52;
-
 /// A segment that is to leave, in positions of the sequence space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Departure {
@@ -269,8 +266,9 @@ impl Sender {
         }
         self.recovery.on_send();
         if settings.pacing {
-            let size = u64::from(departure.length) + PACKET_HEADERS;
-            self.pacer.on_send(now, size, self.control.pacing_rate());
+            // Without headers, as Linux paces (net/ipv4/tcp_output.c, tcp_update_skb_after_send): a rate
+            // is one of payload, for BBR's is what it saw delivered.
+            self.pacer.on_send(now, departure.length.into(), self.control.pacing_rate());
         }
         if was_idle || matches!(self.timer, Timer::Off | Timer::Persist(_)) {
             self.arm(now, settings);
