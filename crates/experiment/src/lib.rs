@@ -16,6 +16,7 @@ pub mod congestion;
 mod files;
 pub mod limit;
 pub mod metrics;
+mod physics;
 pub mod plan;
 pub mod record;
 mod resolve;

@@ -1,6 +1,5 @@
 //! What one run measured. The same shape comes out of the simulator and the testbed.
 
-use crate::plan::Plan;
 use midhop_units::{Bytes, Duration, Rate, Seed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,44 +45,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// One sentence for each transfer that was faster than physics allows; a correct run has none.
-    ///
-    /// What chance may add is allowed: half a percent for the grain of clocks, and three standard
-    /// deviations of the number of packets that the link should have lost and did not.
-    pub fn check_limit(&self) -> Vec<String> {
-        const PACKET_BYTES: f64 = 1448.0;
-        const CLOCK_GRAIN: f64 = 0.005;
-        let plan = Plan::from_json(&self.plan).ok();
-        let mut faults = Vec::new();
-        for transfer in &self.transfers {
-            let Some(limit) = &transfer.limit else { continue };
-            let planned = plan.as_ref().and_then(|plan| plan.transfer(&transfer.name));
-            let known = planned.and_then(|planned| planned.limit.as_ref());
-            let loss = known.map_or(0.0, |known| known.loss.probability());
-            let packets = (transfer.bytes.get() as f64 / PACKET_BYTES).max(1.0);
-            let by_chance = 3.0 * (loss * (1.0 - loss) / packets).sqrt() / (1.0 - loss).max(1e-9);
-            let allowed = 1.0 + CLOCK_GRAIN + by_chance;
-            let goodput = known.map_or(limit.goodput, |known| known.goodput_peak);
-            let time = planned
-                .and_then(|planned| planned.time_min(transfer.complete, transfer.bytes))
-                .unwrap_or(limit.time);
-            if transfer.goodput.bits_per_s() as f64 > goodput.bits_per_s() as f64 * allowed {
-                faults.push(format!(
-                    "transfer {}: {} is more than the path can carry, {goodput}",
-                    transfer.name, transfer.goodput
-                ));
-            } else if transfer.bytes > Bytes::ZERO
-                && transfer.took.as_s_f64() * allowed < time.as_s_f64()
-            {
-                faults.push(format!(
-                    "transfer {}: {} is less time than the path can take, {time}",
-                    transfer.name, transfer.took
-                ));
-            }
-        }
-        faults
-    }
-
     /// The record as JSON, on one line.
     ///
     /// # Errors
@@ -290,6 +251,13 @@ pub struct LinkResult {
     /// Packets that AQM marked instead of dropping them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub marks: u64,
+    /// Bytes that its sender put onto the channel, lost there or not: what cost capacity.
+    #[serde(default)]
+    pub bytes_sent: u64,
+    /// From the run's start to the moment that these counts are of; zero in records of before they were
+    /// kept.
+    #[serde(default)]
+    pub span: Duration,
     /// Largest queue seen.
     pub queue_bytes_max: u64,
     /// How late packets left the emulator; none in the simulator.

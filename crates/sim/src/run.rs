@@ -407,7 +407,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         },
         validity: Validity::default(),
         transfers,
-        links: simulation.network.hops().iter().map(link_result).collect(),
+        links: simulation.network.hops().iter().map(|hop| link_result(hop, now)).collect(),
         legs: simulation.network.nodes().iter().flat_map(|node| node.legs(now)).collect(),
         traffic,
         nodes: simulation.network.nodes().iter().filter_map(node_result).collect(),
@@ -417,7 +417,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
     record
 }
 
-fn link_result(hop: &Hop) -> LinkResult {
+fn link_result(hop: &Hop, now: Instant) -> LinkResult {
     let counters = hop.counters();
     LinkResult {
         name: hop.name.clone(),
@@ -432,6 +432,8 @@ fn link_result(hop: &Hop) -> LinkResult {
             .map(|(cause, count)| (cause.to_owned(), count))
             .collect(),
         marks: counters.marks,
+        bytes_sent: counters.bytes_sent.get(),
+        span: now.saturating_since(Instant::START),
         queue_bytes_max: counters.queue_bytes_max.get(),
         lateness: None,
         cpu: None,

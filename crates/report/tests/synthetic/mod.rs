@@ -199,6 +199,8 @@ fn links(bytes: f64, loss: f64, took: f64) -> Vec<LinkResult> {
         bytes_out: packets * 1500,
         drops: if lost > 0 { BTreeMap::from([("loss".to_owned(), lost)]) } else { BTreeMap::new() },
         marks: 0,
+        bytes_sent: (packets + lost) * 1500,
+        span: Duration::from_s_f64(took),
         queue_bytes_max: 612_000,
         lateness: Some(Lateness {
             packets,

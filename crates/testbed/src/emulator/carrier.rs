@@ -158,13 +158,15 @@ impl Carrier {
 
     fn report(self, cpu_at_start: Duration) -> io::Result<WireReport> {
         let cpu = scheduling::thread_cpu().saturating_sub(cpu_at_start);
+        // Nothing is sent any more.
+        let span = scheduling::now().saturating_since(self.epoch);
         let mut missed = 0;
         let mut series = Vec::new();
         let mut results = Vec::new();
         for mut direction in self.directions {
             missed += direction.socket.dropped()?;
             let place = format!("{}.{}", self.name, direction.way.name());
-            results.push(direction.result(&self.name, cpu / 2));
+            results.push(direction.result(&self.name, span, cpu / 2));
             series.push(direction.queue.into_series("queue", place.clone(), "bytes"));
             series.push(direction.rate.into_series("rate", place, "Mbit/s"));
         }
@@ -231,7 +233,7 @@ impl Direction {
         self.rate.push(time_s, Rate::of(passed, since).mbit_per_s());
     }
 
-    fn result(&self, name: &str, cpu: Duration) -> LinkResult {
+    fn result(&self, name: &str, span: Duration, cpu: Duration) -> LinkResult {
         let counters = self.link.counters();
         LinkResult {
             name: name.to_owned(),
@@ -246,6 +248,8 @@ impl Direction {
                 .map(|(cause, count)| (cause.to_owned(), count))
                 .collect(),
             marks: counters.marks,
+            bytes_sent: counters.bytes_sent.get(),
+            span,
             queue_bytes_max: counters.queue_bytes_max.get(),
             lateness: Some(self.lateness.summary()),
             cpu: Some(cpu),
