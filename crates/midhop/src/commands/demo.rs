@@ -52,7 +52,8 @@ impl Demo {
         }
         let directory = self.out.join("records");
         remove_old(&directory)?;
-        let session = Session { out: Some(directory), jobs: self.jobs, lateness: LATENESS };
+        let session =
+            Session { out: Some(directory), jobs: self.jobs, lateness: LATENESS, resume: false };
         let ran = session.run(&plans, inside)?;
         let code = ran.judge(&plans);
         let records: Vec<_> = ran.results.into_iter().flatten().collect();

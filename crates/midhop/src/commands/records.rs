@@ -69,6 +69,17 @@ pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::R
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// The record of `plan` that an earlier call has left in `directory`, if this release made it.
+pub fn finished(directory: &Path, plan: &Plan) -> Option<Record> {
+    let text = fs::read_to_string(directory.join(format!("{:04}.json", plan.number))).ok()?;
+    let record = Record::from_json(&text).ok()?;
+    let version = record.environment.versions.get("midhop").map(String::as_str);
+    // Through text, as the record's went: numbers may lose their last bit there.
+    let text = plan.to_json().ok()?.to_string();
+    let same = serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|it| it == record.plan);
+    (same && version == Some(env!("CARGO_PKG_VERSION"))).then_some(record)
+}
+
 /// Says on standard error what went wrong, and gives the exit code.
 pub fn judge<E>(
     plans: &[Plan],
@@ -128,5 +139,29 @@ impl Unwritten {
                 ExitCode::from(failure::RUN)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::Scenario;
+    use midhop_sim::{Options, RunError, run};
+
+    #[test]
+    fn a_run_above_a_physical_limit_fails_its_command() {
+        let text = "title = \"a test\"\nduration = \"5 s\"\n[nodes]\na = {}\nb = {}\n\
+                    [links.l]\nbetween = [\"a\", \"b\"]\nrate = \"10 Mbit/s\"\n\
+                    [transfers.file]\nfrom = \"b\"\nto = \"a\"\nbytes = \"100 kB\"\n";
+        let scenario = Scenario::parse("test.toml", text).expect("a scenario");
+        let plans = scenario.plans().expect("plans");
+        let (mut record, _) = run(&plans[0], &Options::default()).expect("it runs");
+        let code = |record: &Record| judge(&plans, &[Ok::<_, RunError>(record.clone())], |_| false);
+        assert_eq!(code(&record), ExitCode::SUCCESS);
+        for link in &mut record.links {
+            link.bytes_sent *= 1000;
+        }
+        record.validity.faults = record.check_limit();
+        assert_eq!(code(&record), ExitCode::from(failure::RUN));
     }
 }

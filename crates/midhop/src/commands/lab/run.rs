@@ -18,6 +18,9 @@ pub struct Run {
     /// Write each record to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Run only what --out has no valid record of yet, made on this kernel
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// Print the records, one JSON object a line, instead of the table
     #[arg(long)]
     json: bool,
@@ -39,7 +42,12 @@ impl Run {
         let plans = self.scenario.plans(&seeds)?;
         check_kernels_can(&plans)?;
         check_daemon(&plans)?;
-        let session = Session { out: self.out.clone(), jobs: self.jobs, lateness: self.lateness };
+        let session = Session {
+            out: self.out.clone(),
+            jobs: self.jobs,
+            lateness: self.lateness,
+            resume: self.resume,
+        };
         let ran = session.run(&plans, Isolated::enter()?)?;
         let code = ran.judge(&plans);
         print(&ran.results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;

@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use crate::commands::own_program;
-use crate::commands::records::{check_place, judge, write_record};
+use crate::commands::records::{check_place, finished, judge, write_record};
 use crate::failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
@@ -24,6 +24,8 @@ pub struct Session {
     pub jobs: usize,
     /// Lateness that makes a run invalid where 1 % of the round trip is less.
     pub lateness: Duration,
+    /// Takes from `out` what an earlier session has finished on this kernel, where it was valid.
+    pub resume: bool,
 }
 
 /// The process that plans run in: isolated, so that whatever ends it, the kernel cleans up.
@@ -54,9 +56,19 @@ impl Session {
             privileged: inside.isolation.privileged,
             lateness: self.lateness,
         };
-        let progress = Progress::new(plans, self.jobs);
+        let kept: Vec<Option<Record>> = plans.iter().map(|plan| self.kept(plan)).collect();
+        let left: Vec<Plan> = plans
+            .iter()
+            .zip(&kept)
+            .filter(|(_, kept)| kept.is_none())
+            .map(|(p, _)| p.clone())
+            .collect();
+        if left.len() < plans.len() {
+            eprintln!("{} of {} runs are there already", plans.len() - left.len(), plans.len());
+        }
+        let progress = Progress::new(&left, self.jobs);
         let unwritten = AtomicUsize::new(0);
-        let results = run_all(plans, &options, interrupts.flag(), |event| match event {
+        let ran = run_all(&left, &options, interrupts.flag(), |event| match event {
             Event::Started(plan) => progress.started(plan),
             Event::Finished(plan, result) => {
                 // At once, so that what is finished survives whatever comes.
@@ -71,7 +83,22 @@ impl Session {
             _ => {}
         });
         progress.end();
+        let mut ran = ran.into_iter();
+        let results = kept
+            .into_iter()
+            .map(|kept| kept.map_or_else(|| ran.next().unwrap_or(Err(RunError::Interrupted)), Ok))
+            .collect();
         Ok(Ran { results, unwritten: unwritten.into_inner() })
+    }
+
+    /// What need not be run again.
+    fn kept(&self, plan: &Plan) -> Option<Record> {
+        let directory = self.out.as_deref().filter(|_| self.resume)?;
+        let record = finished(directory, plan)?;
+        let kernel = nix::sys::utsname::uname().ok()?;
+        let kernel = kernel.release().to_str()?;
+        let same = record.environment.versions.get("linux").is_some_and(|it| it == kernel);
+        (same && record.validity.is_valid()).then_some(record)
     }
 }
 
