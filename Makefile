@@ -6,8 +6,9 @@ CARGO ?= cargo
 RESULTS ?= results
 FUZZ_SECONDS ?= 60
 TRUTH_SEEDS ?= 2
+TRUTH_JOBS ?= 6
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim truth clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim formulas truth clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,11 +61,14 @@ bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and 
 bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)
 	NS3_CHAIN="$$(scripts/ns3)" $(CARGO) bench --locked -p midhop-sim --bench speed
 
-truth: build ## The same 96 cells simulated and on real kernels, side by side (as root, 15 minutes)
+formulas: build ## Long simulated flows beside the formulas of Mathis, Padhye, CUBIC and Hybla
+	@target/release/midhop formulas
+
+truth: build ## The same 192 cells simulated and on real kernels, side by side (as root, 20 minutes)
 	@scripts/prepare run
-	@target/release/midhop lab run scenarios/matrix.toml --jobs 4 --seeds $(TRUTH_SEEDS) \
+	@target/release/midhop lab run scenarios/matrix.toml --jobs $(TRUTH_JOBS) --seeds $(TRUTH_SEEDS) --resume \
 	  --out $(RESULTS)/truth/lab > /dev/null \
-	  || echo 'some runs of the laboratory are not valid: the comparison leaves them out' >&2
+	  || echo 'some runs of the laboratory are not valid: run again, or the comparison leaves them out' >&2
 	@target/release/midhop sim run scenarios/matrix.toml --seeds $(TRUTH_SEEDS) --out $(RESULTS)/truth/sim > /dev/null
 	@target/release/midhop compare $(RESULTS)/truth/sim $(RESULTS)/truth/lab
 

@@ -14,6 +14,7 @@ pub mod agents;
 mod check;
 pub mod congestion;
 mod files;
+pub mod law;
 pub mod limit;
 pub mod metrics;
 mod physics;

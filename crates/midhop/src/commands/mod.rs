@@ -3,6 +3,7 @@
 mod arguments;
 pub mod compare;
 pub mod demo;
+pub mod formulas;
 pub mod lab;
 pub mod meter;
 pub mod orbit;
@@ -30,6 +31,8 @@ pub enum Command {
     Sim(sim::Sim),
     /// Run published studies again, and hold their figures and claims against ours
     Reproduce(reproduce::Reproduce),
+    /// Long simulated flows beside the formulas that were published for them
+    Formulas(formulas::Formulas),
     /// Constellations: passes over a place, ways between two places over time, traces of them
     Orbit(orbit::Orbit),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.
@@ -47,6 +50,7 @@ impl Command {
             Self::Lab(command) => command.run(),
             Self::Sim(command) => command.run(),
             Self::Reproduce(command) => command.run(),
+            Self::Formulas(command) => command.run(),
             Self::Orbit(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Compare(command) => command.run(),

@@ -1,0 +1,232 @@
+//! How fast a long flow is, by published formulas: what a simulated TCP is held against.
+//!
+//! Each gives segments per second of a flow that always has data, over a path that never runs full and
+//! loses each segment with probability p, independently of the others. `b` is the number of segments
+//! whose acknowledgement the window counts as one: 2 for a sender that counts delayed acknowledgements,
+//! 1 for one that counts what they acknowledge (RFC 3465), as Linux and the simulator's sender do.
+//!
+//! All of them are derived for losses at equal distances, but Padhye's, whose losses come in rounds.
+//! Where they are independent, the mean window of Reno is 1.31/√p instead of √(3/2)/√p (T. Ott,
+//! J. Kemperman, M. Mathis, "The stationary behavior of ideal TCP congestion avoidance", 1996), 7 % more.
+
+use crate::congestion::Own;
+use crate::plan::{Plan, TransferPlan};
+use crate::record::{Record, TransferResult};
+use midhop_units::{Duration, Loss};
+use serde::Serialize;
+
+/// From this loss on a window is so small that timeouts count.
+const LOSS_FOR_TIMEOUTS: f64 = 0.01;
+/// By how much the first timeout is longer than the round trip: Linux' least variance.
+const TIMEOUT_BEYOND_RTT: Duration = Duration::from_ms(200);
+/// The share of a transfer that its start may take: what it was sent with says nothing of the law.
+const START: f64 = 0.1;
+
+/// A published formula.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Law {
+    /// [`mathis`].
+    Mathis,
+    /// [`padhye`].
+    Padhye,
+    /// [`cubic`].
+    Cubic,
+    /// [`hybla`].
+    Hybla,
+}
+
+impl Law {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mathis => "Mathis",
+            Self::Padhye => "Padhye",
+            Self::Cubic => "CUBIC",
+            Self::Hybla => "Hybla",
+        }
+    }
+
+    /// By how much a simulation may be off, as a share of the law.
+    pub fn band(self) -> f64 {
+        match self {
+            Self::Mathis | Self::Padhye | Self::Hybla => 0.15,
+            Self::Cubic => 0.20,
+        }
+    }
+}
+
+/// What a law says of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Expected {
+    /// The law.
+    pub law: Law,
+    /// Segments lost. Range: above 0 to 1.
+    pub loss: f64,
+    /// Propagation there and back.
+    pub rtt: Duration,
+    /// Payload over time, in the long run. Unit: Mbit/s.
+    pub goodput_mbit_per_s: f64,
+}
+
+impl Expected {
+    /// What is to be expected of a transfer of one flow that nothing but random losses hold back; none
+    /// where no law speaks of it: other congestion control, more flows than one, no loss, a Hybla that
+    /// tolerates losses.
+    pub fn of(transfer: &TransferPlan) -> Option<Self> {
+        let limit = transfer.limit.as_ref()?;
+        let (loss, rtt) = (limit.loss, limit.rtt);
+        if loss == Loss::NONE || transfer.work.flows() != 1 {
+            return None;
+        }
+        let own = &transfer.tuning.as_ref()?.own;
+        let (law, segments_per_s) = match (transfer.congestion.as_str(), own) {
+            ("reno", _) if loss.probability() < LOSS_FOR_TIMEOUTS => {
+                (Law::Mathis, mathis(loss, rtt, 1))
+            }
+            ("reno", _) => (Law::Padhye, padhye(loss, rtt, 1, rtt + TIMEOUT_BEYOND_RTT)),
+            ("cubic", _) => (Law::Cubic, cubic(loss, rtt)),
+            (_, Own::Hybla { rtt0, loss_tolerance_q16: 0, .. }) => {
+                (Law::Hybla, hybla(loss, rtt, *rtt0, 1))
+            }
+            _ => return None,
+        };
+        let bits = f64::from(limit.framing.payload()) * 8.0;
+        let goodput_mbit_per_s = segments_per_s * bits / 1e6;
+        Some(Self { law, loss: loss.probability(), rtt, goodput_mbit_per_s })
+    }
+}
+
+/// Payload over time after the first tenth of a transfer's bytes; none without its curve.
+///
+/// Unit: Mbit/s.
+pub fn steady(record: &Record, transfer: &TransferResult) -> Option<f64> {
+    let is_it = |quantity: &str, place: &str| quantity == "goodput" && place == transfer.name;
+    let series = record
+        .series
+        .iter()
+        .find(|series| is_it(&series.quantity, &series.place) && series.flow.is_none())?;
+    let start = transfer.bytes.get() as f64 * 8e-6 * START;
+    let (mut arrived, mut from, mut before) = (0.0, None, 0.0);
+    for (&time, &rate) in series.time_s.iter().zip(&series.value) {
+        arrived += rate * (time - before);
+        before = time;
+        if from.is_none() && arrived >= start {
+            from = Some((time, arrived));
+        }
+    }
+    let (time, already) = from?;
+    (before > time).then(|| (arrived - already) / (before - time))
+}
+
+/// What a record's first transfer is held against, and what it achieved.
+pub fn held(record: &Record) -> Option<(Expected, f64)> {
+    let plan = Plan::from_json(&record.plan).ok()?;
+    let transfer = record.transfers.first().filter(|transfer| transfer.complete)?;
+    let expected = Expected::of(plan.transfer(&transfer.name)?)?;
+    Some((expected, steady(record, transfer)?))
+}
+
+/// Reno: √(3/2bp) segments per round trip.
+///
+/// Unit: segments per second. Source: M. Mathis, J. Semke, J. Mahdavi, T. Ott, "The macroscopic behavior
+/// of the TCP congestion avoidance algorithm", Computer Communication Review 27(3), 1997.
+pub fn mathis(p: Loss, rtt: Duration, b: u32) -> f64 {
+    reno_window(p, b) / rtt.as_s_f64()
+}
+
+/// Reno with timeouts: the full formula of "Modeling TCP Reno performance", where `timeout` is the first
+/// retransmission timeout.
+///
+/// Unit: segments per second. Source: J. Padhye, V. Firoiu, D. Towsley, J. Kurose, IEEE/ACM Transactions
+/// on Networking 8(2), 2000, equations 20 to 32, without a limit of the window.
+pub fn padhye(p: Loss, rtt: Duration, b: u32, timeout: Duration) -> f64 {
+    let (p, b) = (p.probability(), f64::from(b));
+    let share = (2.0 + b) / (3.0 * b);
+    let window = share + (8.0 * (1.0 - p) / (3.0 * b * p) + share * share).sqrt();
+    let whole = |segments: f64| 1.0 - (1.0 - p).powf(segments);
+    // The probability that a loss is found by the timeout, not by duplicates.
+    let by_timeout =
+        (whole(3.0) * (1.0 + (1.0 - p).powi(3) * whole(window - 3.0)) / whole(window)).min(1.0);
+    // Timeouts that follow each other double up to the sixth.
+    let doubling = 1.0 + (0..6).map(|step| 2f64.powi(step) * p.powi(step + 1)).sum::<f64>();
+    let sent = (1.0 - p) / p + window + by_timeout / (1.0 - p);
+    let took = rtt.as_s_f64() * (b * window / 2.0 + 1.0)
+        + by_timeout * timeout.as_s_f64() * doubling / (1.0 - p);
+    sent / took
+}
+
+/// CUBIC: its own response or Reno's, whichever is more.
+///
+/// Unit: segments per second. Source: RFC 9438 §5.1, with C = 0.4 and β = 0.7.
+pub fn cubic(p: Loss, rtt: Duration) -> f64 {
+    const C: f64 = 0.4;
+    const BETA: f64 = 0.7;
+    let rounds = rtt.as_s_f64() / p.probability();
+    let window = (C * (3.0 + BETA) / (4.0 * (1.0 - BETA))).powf(0.25) * rounds.powf(0.75);
+    window.max(reno_window(p, 1)) / rtt.as_s_f64()
+}
+
+/// Hybla: the rate of a Reno flow whose round trip is `rtt0`, unless its own is shorter.
+///
+/// Unit: segments per second. Source: C. Caini, R. Firrincieli, "TCP Hybla: a TCP enhancement for
+/// heterogeneous networks", International Journal of Satellite Communications and Networking 22, 2004.
+pub fn hybla(p: Loss, rtt: Duration, rtt0: Duration, b: u32) -> f64 {
+    mathis(p, rtt.min(rtt0), b)
+}
+
+/// The mean window of Reno. Unit: segments.
+fn reno_window(p: Loss, b: u32) -> f64 {
+    (3.0 / (2.0 * f64::from(b) * p.probability())).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loss(probability: f64) -> Loss {
+        Loss::new(probability).expect("a probability")
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_ms(ms)
+    }
+
+    fn near(value: f64, expected: f64, within: f64) {
+        assert!((value / expected - 1.0).abs() < within, "{value}, not {expected}");
+    }
+
+    #[test]
+    fn mathis_is_the_square_root_law() {
+        near(mathis(loss(1e-4), ms(100), 1), 1224.7, 1e-4);
+        near(mathis(loss(1e-2), ms(100), 2), 86.60, 1e-4);
+    }
+
+    #[test]
+    fn padhye_counts_timeouts() {
+        // Segments of 1448 bytes, delayed acknowledgements, a timeout of max(1 s, 2 RTT).
+        let mbit = |p, rtt, timeout| padhye(loss(p), ms(rtt), 2, ms(timeout)) * 1448.0 * 8e-6;
+        near(mbit(0.010_001, 254, 1000), 0.355, 2e-3);
+        near(mbit(5e-4, 600, 1200), 0.741, 2e-3);
+        near(mbit(0.01, 500, 1000), 0.188, 3e-3);
+        // Rare losses: the square root.
+        near(padhye(loss(1e-6), ms(100), 1, ms(300)), mathis(loss(1e-6), ms(100), 1), 0.01);
+    }
+
+    #[test]
+    fn cubic_is_the_larger_of_two_windows() {
+        let window = |p, rtt| cubic(loss(p), ms(rtt)) * ms(rtt).as_s_f64();
+        near(window(1e-4, 100), 187.4, 1e-3);
+        near(window(1e-3, 600), 127.8, 1e-3);
+        near(window(5e-4, 600), 214.9, 1e-3);
+        near(window(1e-2, 50), 12.247, 1e-3);
+    }
+
+    #[test]
+    fn hybla_forgets_the_round_trip() {
+        let rate = |rtt| hybla(loss(1e-3), ms(rtt), ms(25), 1);
+        near(rate(600), rate(50), 1e-9);
+        near(rate(600), mathis(loss(1e-3), ms(25), 1), 1e-9);
+        near(rate(10), mathis(loss(1e-3), ms(10), 1), 1e-9);
+    }
+}

@@ -1,0 +1,115 @@
+//! Simulated flows beside the formulas that were published for them.
+
+use crate::number;
+use crate::stats::Estimate;
+use crate::terminal::{frame, plain};
+use comfy_table::{CellAlignment, Table};
+use midhop_experiment::law::{self, Expected};
+use midhop_experiment::record::Record;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// How wide the table may get.
+const COLUMNS: u16 = 110;
+
+/// One cell: what its flows achieved, and what the formula says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Held {
+    /// Where it stands: axis → label.
+    pub cell: BTreeMap<String, String>,
+    /// What the formula says.
+    pub expected: Expected,
+    /// What each run achieved after its start. Unit: Mbit/s.
+    pub values: Vec<f64>,
+}
+
+/// All cells of a scenario.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Formulas {
+    /// The cells, in the order of their first runs.
+    pub cells: Vec<Held>,
+}
+
+impl Formulas {
+    /// Adds a run; whether a formula speaks of it.
+    pub fn add(&mut self, record: &Record) -> bool {
+        let Some((expected, value)) = law::held(record) else { return false };
+        match self.cells.iter_mut().find(|held| held.cell == record.cell) {
+            Some(held) => held.values.push(value),
+            None => {
+                let cell = record.cell.clone();
+                self.cells.push(Held { cell, expected, values: vec![value] });
+            }
+        }
+        true
+    }
+
+    /// Whether each cell's mean is within its formula's band.
+    pub fn agree(&self) -> bool {
+        self.cells.iter().all(Held::agrees)
+    }
+}
+
+impl Held {
+    /// Simulated over expected, with an interval at 95 % where there are several runs.
+    pub fn ratio(&self) -> Option<Estimate> {
+        let expected = self.expected.goodput_mbit_per_s;
+        let ratios: Vec<f64> = self.values.iter().map(|value| value / expected).collect();
+        Estimate::of(&ratios)
+    }
+
+    /// Whether the mean is within the formula's band.
+    pub fn agrees(&self) -> bool {
+        self.ratio().is_some_and(|ratio| (ratio.mean - 1.0).abs() <= self.expected.law.band())
+    }
+}
+
+/// The table: one line for each cell, the count below it.
+pub fn formulas_table(formulas: &Formulas) -> String {
+    let Some(first) = formulas.cells.first() else {
+        return "no formula speaks of these runs\n".to_owned();
+    };
+    let axes: Vec<&String> = first.cell.keys().collect();
+    let mut table = Table::new();
+    frame(&mut table, COLUMNS);
+    let mut header: Vec<String> =
+        axes.iter().map(|axis| plain(axis.rsplit('.').next().unwrap_or(axis))).collect();
+    header.extend(
+        ["formula", "formula\nMbit/s", "simulated\nMbit/s", "ratio", "± 95 %", "band", "within"]
+            .map(str::to_owned),
+    );
+    table.set_header(header);
+    for held in &formulas.cells {
+        let Expected { law, goodput_mbit_per_s, .. } = held.expected;
+        let mean = held.values.iter().sum::<f64>() / held.values.len() as f64;
+        let decimals = number::decimals([goodput_mbit_per_s, mean].into_iter());
+        let ratio = held.ratio();
+        let label = |axis: &&String| held.cell.get(*axis).map_or("–".to_owned(), |it| plain(it));
+        let mut cells: Vec<String> = axes.iter().map(label).collect();
+        cells.extend([
+            law.name().to_owned(),
+            format!("{goodput_mbit_per_s:.decimals$}"),
+            format!("{mean:.decimals$}"),
+            ratio.map_or("–".to_owned(), |ratio| format!("{:.3}", ratio.mean)),
+            ratio
+                .and_then(|it| it.half_width)
+                .map_or("–".to_owned(), |half| format!("{half:.3}")),
+            format!("{:.0} %", law.band() * 100.0),
+            if held.agrees() { "yes" } else { "NO" }.to_owned(),
+        ]);
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(axes.len() + 1).take(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = table.trim_fmt() + "\n";
+    let within = formulas.cells.iter().filter(|held| held.agrees()).count();
+    let runs = first.values.len();
+    let _ = writeln!(
+        text,
+        "{within} of {} cells are within their formula's band; {runs} runs each.",
+        formulas.cells.len()
+    );
+    text
+}

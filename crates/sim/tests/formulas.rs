@@ -1,0 +1,63 @@
+//! Long flows against the formulas that were published for them: the cells of `make formulas` that take
+//! seconds. The bands are those of the formulas ([`Law::band`]).
+//!
+//! [`Law::band`]: midhop_experiment::law::Law::band
+
+use midhop_experiment::law::{self, Law};
+use midhop_experiment::{Plan, Scenario};
+use midhop_sim::{Options, run};
+
+const SCENARIO: &str = include_str!("../../../scenarios/formulas.toml");
+
+/// A cell of the scenario with fewer bytes; one seed, so that what comes out is always the same.
+fn plan(congestion: &str, loss: &str, rtt: &str, bytes: &str) -> Plan {
+    let mut scenario = Scenario::parse("formulas.toml", SCENARIO).expect("a scenario");
+    let bytes = format!("transfers.flow.bytes={bytes}");
+    for (axis, label) in [("congestion", congestion), ("loss", loss), ("rtt", rtt)] {
+        scenario.set(&format!("{axis}={label}")).expect("a case");
+    }
+    scenario.set(&bytes).expect("a key");
+    scenario.set("seeds=1").expect("a key");
+    scenario.plans().expect("plans").swap_remove(0)
+}
+
+#[track_caller]
+fn agrees(law: Law, congestion: &str, loss: &str, rtt: &str, bytes: &str) {
+    let plan = plan(congestion, loss, rtt, bytes);
+    let (record, _) = run(&plan, &Options::default()).expect("it runs");
+    assert_eq!(record.validity.faults, Vec::<String>::new());
+    let (expected, value) = law::held(&record).expect("a formula speaks of it");
+    assert_eq!(expected.law, law);
+    let ratio = value / expected.goodput_mbit_per_s;
+    let off = (ratio - 1.0).abs();
+    assert!(off <= law.band(), "{congestion} {loss} {rtt}: {ratio:.3} of {}", law.name());
+}
+
+#[test]
+fn reno_agrees_with_padhye() {
+    // 1,000 losses and more in each.
+    agrees(Law::Padhye, "reno", "1 %", "50ms", "150 MB");
+    agrees(Law::Padhye, "reno", "1 %", "600ms", "150 MB");
+    // Without selective acknowledgements: a hole in each round trip.
+    agrees(Law::Padhye, "newreno", "1 %", "250ms", "150 MB");
+}
+
+#[test]
+fn reno_agrees_with_mathis() {
+    agrees(Law::Mathis, "reno", "0.1 %", "250ms", "450 MB");
+}
+
+#[test]
+fn cubic_agrees_with_its_response() {
+    // Reno's window below, its own above.
+    agrees(Law::Cubic, "cubic", "1 %", "50ms", "150 MB");
+    agrees(Law::Cubic, "cubic", "1 %", "600ms", "150 MB");
+}
+
+#[test]
+fn hybla_agrees_with_its_law_where_each_round_trip_has_its_losses() {
+    // More than one loss in each window of the second: a recovery begins while the last one's repairs
+    // are under way.
+    agrees(Law::Hybla, "hybla", "1 %", "50ms", "150 MB");
+    agrees(Law::Hybla, "hybla", "1 %", "250ms", "200 MB");
+}
