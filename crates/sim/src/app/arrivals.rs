@@ -1,7 +1,7 @@
 //! Flows that begin as a Poisson process, each fetching a file of random size.
 
-use super::connections::Connections;
-use super::exchange::{Amount, Step};
+use super::connections::{Connections, Turn};
+use super::exchange::Amount;
 use super::{App, Desk};
 use crate::host::{Connect, Told};
 use crate::packet::{End, FlowId};
@@ -49,13 +49,6 @@ impl Arrivals {
         let within = next < Instant::START + self.plan.stop;
         desk.wake_at(if within { next } else { Instant::NEVER });
     }
-
-    fn follow(&mut self, desk: &mut Desk<'_>, at: usize, step: Step) {
-        self.connections.count(desk.now(), step.arrived);
-        if step.complete.is_some() {
-            self.connections.end(desk, at, true);
-        }
-    }
 }
 
 impl App for Arrivals {
@@ -70,29 +63,17 @@ impl App for Arrivals {
     }
 
     fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
-        let now = desk.now();
-        let Some(at) = self.connections.find(desk, flow) else {
-            if told == Told::PeerClosed {
-                desk.hosts.close(flow, end);
-            }
-            return;
-        };
-        let Some(connection) = self.connections.at(at) else { return };
-        match told {
-            Told::Connected if end == End::Opener => {
+        let Some((at, turn)) = self.connections.handle(desk, flow, end, told) else { return };
+        let over = match turn {
+            Turn::Opened => {
+                let Some(connection) = self.connections.at(at) else { return };
                 let amount = Amount::Bytes(connection.what);
-                let step = connection.exchange.ask(desk.hosts, now, amount);
-                self.follow(desk, at, step);
+                self.connections.ask(desk, at, amount)
             }
-            Told::Read(total) => {
-                let step = connection.exchange.read(desk.hosts, now, end, total);
-                self.follow(desk, at, step);
-            }
-            Told::PeerClosed => desk.hosts.close(flow, end),
-            Told::Failed(_) => {
-                self.connections.end(desk, at, false);
-            }
-            Told::Connected | Told::Closed => {}
+            Turn::Complete | Turn::Failed => true,
+        };
+        if over {
+            self.connections.end(desk, at, turn != Turn::Failed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Bulk traffic: connections that send all the time, as a file transfer does that never ends.
 
-use super::connections::Connections;
-use super::exchange::{Amount, Step};
+use super::connections::{Connections, Turn};
+use super::exchange::Amount;
 use super::{App, Desk};
 use crate::host::{Connect, Told};
 use crate::packet::{End, FlowId};
@@ -26,13 +26,6 @@ impl Bulk {
         let (connections, places) = (Connections::new(), Vec::new());
         Self { plan: plan.clone(), connect, sender, flows, connections, places }
     }
-
-    fn follow(&mut self, desk: &mut Desk<'_>, at: usize, step: Step) {
-        self.connections.count(desk.now(), step.arrived);
-        if step.complete.is_some() {
-            self.connections.end(desk, at, true);
-        }
-    }
 }
 
 impl App for Bulk {
@@ -52,30 +45,17 @@ impl App for Bulk {
     }
 
     fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
-        let now = desk.now();
-        let Some(at) = self.connections.find(desk, flow) else {
-            if told == Told::PeerClosed {
-                desk.hosts.close(flow, end);
-            }
-            return;
-        };
-        let Some(connection) = self.connections.at(at) else { return };
-        match told {
-            Told::Connected if end == End::Opener => {
+        let Some((at, turn)) = self.connections.handle(desk, flow, end, told) else { return };
+        let over = match turn {
+            Turn::Opened => {
                 // It is the traffic's stop that ends it, not a time of its own.
-                let span = (Instant::START + self.plan.stop).saturating_since(now);
-                let step = connection.exchange.ask(desk.hosts, now, Amount::Time(span));
-                self.follow(desk, at, step);
+                let span = (Instant::START + self.plan.stop).saturating_since(desk.now());
+                self.connections.ask(desk, at, Amount::Time(span))
             }
-            Told::Read(total) => {
-                let step = connection.exchange.read(desk.hosts, now, end, total);
-                self.follow(desk, at, step);
-            }
-            Told::PeerClosed => desk.hosts.close(flow, end),
-            Told::Failed(_) => {
-                self.connections.end(desk, at, false);
-            }
-            Told::Connected | Told::Closed => {}
+            Turn::Complete | Turn::Failed => true,
+        };
+        if over {
+            self.connections.end(desk, at, turn != Turn::Failed);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::Desk;
 use super::arrived::Arrived;
-use super::exchange::Exchange;
-use crate::host::Connect;
+use super::exchange::{Amount, Exchange};
+use crate::host::{Connect, Told};
 use crate::packet::{End, FlowId};
 use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::TrafficPlan;
@@ -15,6 +15,17 @@ pub(super) struct Connection<T> {
     pub exchange: Exchange,
     pub begun: Instant,
     pub what: T,
+}
+
+/// What its application has to do about a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// To ask: it is open.
+    Opened,
+    /// To ask for more, or to end it: what was asked for is there.
+    Complete,
+    /// To end it: it has failed.
+    Failed,
 }
 
 /// The connections under way, and the sum of those that are over.
@@ -48,8 +59,45 @@ impl<T> Connections<T> {
         at as usize
     }
 
+    /// What `end` of a connection was told; gives the connection's place and whose turn it is, if it is
+    /// the application's.
+    pub fn handle(
+        &mut self,
+        desk: &mut Desk<'_>,
+        flow: FlowId,
+        end: End,
+        told: Told,
+    ) -> Option<(usize, Turn)> {
+        if told == Told::PeerClosed {
+            desk.hosts.close(flow, end);
+            return None;
+        }
+        let at = self.find(desk, flow)?;
+        let turn = match told {
+            Told::Connected if end == End::Opener => Turn::Opened,
+            Told::Read(total) => {
+                let now = desk.now();
+                let step = self.at(at)?.exchange.read(desk.hosts, now, end, total);
+                self.arrived.add(now, step.arrived);
+                step.complete.map(|_| Turn::Complete)?
+            }
+            Told::Failed(_) => Turn::Failed,
+            Told::Connected | Told::Closed | Told::PeerClosed => return None,
+        };
+        Some((at, turn))
+    }
+
+    /// Asks for `amount` over a connection; whether that is there at once.
+    pub fn ask(&mut self, desk: &mut Desk<'_>, at: usize, amount: Amount) -> bool {
+        let now = desk.now();
+        let Some(connection) = self.at(at) else { return false };
+        let step = connection.exchange.ask(desk.hosts, now, amount);
+        self.arrived.add(now, step.arrived);
+        step.complete.is_some()
+    }
+
     /// The place of a connection that is under way.
-    pub fn find(&self, desk: &Desk<'_>, flow: FlowId) -> Option<usize> {
+    fn find(&self, desk: &Desk<'_>, flow: FlowId) -> Option<usize> {
         // A place may have been given on: what still comes of its first owner is nobody's business.
         let at = desk.hosts.tag(flow) as usize;
         let connection = self.slots.get(at)?.as_ref()?;
@@ -59,11 +107,6 @@ impl<T> Connections<T> {
     /// A connection that is under way.
     pub fn at(&mut self, at: usize) -> Option<&mut Connection<T>> {
         self.slots.get_mut(at)?.as_mut()
-    }
-
-    /// Counts payload that arrives now.
-    pub fn count(&mut self, now: Instant, payload: u64) {
-        self.arrived.add(now, payload);
     }
 
     /// Ends a connection and forgets it; `complete` where it did all that it was to do.

@@ -17,8 +17,8 @@
 //! and J. Limb, "A Behavioral Model of Web Traffic", ICNP 1999). Differs: connections as today's browsers
 //! use them; users begin somewhere in a first reading time, not all at once.
 
-use super::connections::Connections;
-use super::exchange::{Amount, Step};
+use super::connections::{Connections, Turn};
+use super::exchange::Amount;
 use super::{App, Desk};
 use crate::host::{Connect, Told};
 use crate::packet::{End, FlowId};
@@ -132,19 +132,15 @@ impl Web {
     }
 
     fn ask(&mut self, desk: &mut Desk<'_>, at: usize, errand: Errand) {
-        let now = desk.now();
-        if let Some(connection) = self.connections.at(at) {
-            connection.what = errand;
-            let step = connection.exchange.ask(desk.hosts, now, Amount::Bytes(errand.size));
-            self.follow(desk, at, step);
+        let Some(connection) = self.connections.at(at) else { return };
+        connection.what = errand;
+        if self.connections.ask(desk, at, Amount::Bytes(errand.size)) {
+            self.go_on(desk, at);
         }
     }
 
-    fn follow(&mut self, desk: &mut Desk<'_>, at: usize, step: Step) {
-        self.connections.count(desk.now(), step.arrived);
-        if step.complete.is_none() {
-            return;
-        }
+    /// An object is there: its page goes on.
+    fn go_on(&mut self, desk: &mut Desk<'_>, at: usize) {
         let Some(connection) = self.connections.at(at) else { return };
         let errand = connection.what;
         let user = &mut self.users[errand.user as usize];
@@ -196,26 +192,15 @@ impl App for Web {
     }
 
     fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
-        let now = desk.now();
-        let Some(at) = self.connections.find(desk, flow) else {
-            if told == Told::PeerClosed {
-                desk.hosts.close(flow, end);
-            }
-            return;
-        };
-        let Some(connection) = self.connections.at(at) else { return };
-        match told {
-            Told::Connected if end == End::Opener => {
+        match self.connections.handle(desk, flow, end, told) {
+            Some((at, Turn::Opened)) => {
+                let Some(connection) = self.connections.at(at) else { return };
                 let errand = connection.what;
                 self.ask(desk, at, errand);
             }
-            Told::Read(total) => {
-                let step = connection.exchange.read(desk.hosts, now, end, total);
-                self.follow(desk, at, step);
-            }
-            Told::PeerClosed => desk.hosts.close(flow, end),
-            Told::Failed(_) => self.end(desk, at, false),
-            Told::Connected | Told::Closed => {}
+            Some((at, Turn::Complete)) => self.go_on(desk, at),
+            Some((at, Turn::Failed)) => self.end(desk, at, false),
+            None => {}
         }
     }
 
