@@ -489,9 +489,7 @@ impl Socket {
                 self.waiting = Waiting::Bytes(waiting - taken);
             }
             Waiting::Endless => {
-                let room = self.endpoint.window().get() * WINDOWS_BUFFERED;
-                let buffered = self.written - self.endpoint.acknowledged();
-                let taken = self.endpoint.write(room.saturating_sub(buffered));
+                let taken = self.endpoint.write(send_room(&self.endpoint, self.written));
                 self.written += taken;
                 self.written_on += taken;
             }
@@ -501,6 +499,12 @@ impl Socket {
             self.endpoint.close();
         }
     }
+}
+
+/// How much more the kernel's send buffer takes where it sizes itself, after `written` bytes.
+pub(crate) fn send_room(endpoint: &Endpoint, written: u64) -> u64 {
+    let held = written - endpoint.acknowledged();
+    (endpoint.window().get() * WINDOWS_BUFFERED).saturating_sub(held)
 }
 
 fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {

@@ -2,6 +2,7 @@
 
 use super::Place;
 use super::bounded::Bounded;
+use crate::host::send_room;
 use crate::stack;
 use midhop_congestion::{Algorithm, build, known_rate};
 use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
@@ -15,8 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The congestion control of a leg that names none: the kernel's default.
 const DEFAULT: &str = Algorithm::Cubic.name();
-/// Windows of data that a send buffer holds which the kernel measures.
-const WINDOWS_BUFFERED: u64 = 6;
 
 /// What a proxy's legs are told besides what midhopd would read.
 #[derive(Debug)]
@@ -162,10 +161,7 @@ impl Model {
                 endpoint.writable().min(unsent.get().saturating_sub(endpoint.unsent()))
             }
             (Some(_), None) => endpoint.writable(),
-            (None, _) => {
-                let held = written - endpoint.acknowledged();
-                (endpoint.window().get() * WINDOWS_BUFFERED).saturating_sub(held)
-            }
+            (None, _) => send_room(endpoint, written),
         }
     }
 }
