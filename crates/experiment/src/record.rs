@@ -310,7 +310,7 @@ pub struct TrafficResult {
     pub complete: u64,
     /// Payload that arrived.
     pub bytes: Bytes,
-    /// Payload over the time from its start to its stop.
+    /// Payload over the time from its start to its stop, or to its last arrival where that was later.
     pub goodput: Rate,
     /// Datagrams sent; zero over TCP.
     pub packets_sent: u64,

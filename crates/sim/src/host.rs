@@ -475,6 +475,7 @@ impl Socket {
             retransmissions: endpoint.counters().retransmissions,
             delivery_rate: endpoint.delivery_rate(),
             in_flight: endpoint.in_flight(),
+            outstanding: endpoint.outstanding(),
             pacing_rate: endpoint.pacing_rate(),
         }
     }

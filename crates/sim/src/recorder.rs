@@ -121,7 +121,7 @@ impl Arrivals {
 
 /// The state of a sender over time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SenderCurves(Samples<6>);
+pub(crate) struct SenderCurves(Samples<7>);
 
 impl SenderCurves {
     /// Notes how a sender stands.
@@ -134,6 +134,7 @@ impl SenderCurves {
                 glance.retransmissions as f64,
                 glance.delivery_rate.map_or(f64::NAN, |rate| rate.mbit_per_s()),
                 glance.in_flight.get() as f64,
+                glance.outstanding.get() as f64,
                 glance.pacing_rate.map_or(f64::NAN, |rate| rate.mbit_per_s()),
             ],
         );
@@ -141,12 +142,13 @@ impl SenderCurves {
 
     /// Its curves.
     pub fn series(&self, place: &str, flow: Option<u32>) -> impl Iterator<Item = Series> {
-        const COLUMNS: [(&str, &str); 6] = [
+        const COLUMNS: [(&str, &str); 7] = [
             ("cwnd", "B"),
             ("rtt", "ms"),
             ("retransmissions", "segments"),
             ("delivery_rate", "Mbit/s"),
             ("in_flight", "B"),
+            ("outstanding", "B"),
             ("pacing_rate", "Mbit/s"),
         ];
         self.0.series(COLUMNS, place, flow)

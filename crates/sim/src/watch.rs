@@ -41,8 +41,10 @@ pub struct Glance {
     pub retransmissions: u64,
     /// The rate at which data was delivered lately.
     pub delivery_rate: Option<Rate>,
-    /// What is in flight.
+    /// What is in flight, without what is known to be lost or to have arrived.
     pub in_flight: Bytes,
+    /// What has been sent and not acknowledged in sequence.
+    pub outstanding: Bytes,
     /// The rate at which segments leave.
     pub pacing_rate: Option<Rate>,
 }

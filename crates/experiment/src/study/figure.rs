@@ -92,7 +92,7 @@ pub enum Metric {
     Resent,
     /// Packets that `link` dropped, both directions, over those that it was given.
     Dropped,
-    /// What the sender had sent and nobody had acknowledged, in the mean.
+    /// What the sender had sent and nobody had acknowledged in sequence, in the mean; simulated only.
     OutstandingMean,
     /// The same at its greatest.
     OutstandingMax,
@@ -145,11 +145,11 @@ impl Figure {
             Metric::Resent => self.resent(record, transfer),
             Metric::Dropped => self.dropped(record),
             Metric::OutstandingMean => {
-                let values = &series(record, "in_flight", &transfer.name, Some(0))?.value;
+                let values = &series(record, "outstanding", &transfer.name, Some(0))?.value;
                 Some(values.iter().sum::<f64>() / values.len() as f64 / 1e3)
             }
             Metric::OutstandingMax => {
-                let values = &series(record, "in_flight", &transfer.name, Some(0))?.value;
+                let values = &series(record, "outstanding", &transfer.name, Some(0))?.value;
                 values.iter().copied().reduce(f64::max).map(|most| most / 1e3)
             }
             Metric::Broken => {

@@ -47,6 +47,11 @@ impl Endpoint {
         Bytes::new(self.sender.pipe())
     }
 
+    /// What has been sent and not acknowledged in sequence, lost or not: `SND.NXT` − `SND.UNA`.
+    pub fn outstanding(&self) -> Bytes {
+        Bytes::new(self.sender.nxt.saturating_sub(self.sender.una))
+    }
+
     /// How far the peer's window reaches beyond what it has acknowledged.
     pub fn peer_window(&self) -> Bytes {
         Bytes::new(self.sender.edge.saturating_sub(self.sender.una))

@@ -1,0 +1,69 @@
+//! Curves over time, and the figures that studies read from them.
+
+use midhop_experiment::Scenario;
+use midhop_experiment::record::{Record, Series};
+use midhop_experiment::study::Figure;
+use midhop_sim::{Options, run};
+
+const CABLE: &str = r#"
+title = "a cable"
+duration = "30 s"
+[nodes]
+client = {}
+server = {}
+[links.cable]
+between = ["client", "server"]
+rate = "10 Mbit/s"
+delay = "5 ms"
+"#;
+
+fn record(more: &str) -> Record {
+    let plans = Scenario::parse("s.toml", &(CABLE.to_owned() + more)).and_then(|it| it.plans());
+    let plan = plans.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    run(&plan, &Options::default()).unwrap_or_else(|error| panic!("{error}")).0
+}
+
+fn read(record: &Record, figure: &str) -> f64 {
+    let text = format!("name = \"f\"\nshows = \"x\"\nscenario = \"s\"\n{figure}");
+    let figure: Figure = toml::from_str(&text).expect("a figure");
+    figure.read(record).expect("a value")
+}
+
+#[test]
+fn a_late_transfer_is_measured_from_its_start() {
+    let record = record(
+        "[transfers.file]\nfrom = \"server\"\nto = \"client\"\nseconds = 5\nstart = \"20.01 s\"\n",
+    );
+    let mbit = record.transfers[0].bytes.get() as f64 * 8.0 / 1e6;
+    assert!(mbit > 40.0, "the link carries nearly 50 Mbit in 5 s, not {mbit}");
+    let span = read(&record, "metric = \"span\"\nuntil = \"30 s\"");
+    assert!((span / (mbit / 30.0) - 1.0).abs() < 1e-3, "{span}, not {}", mbit / 30.0);
+    let start = read(&record, "metric = \"start\"");
+    assert!((0.0..1.0).contains(&start), "{start} s");
+}
+
+#[test]
+fn what_is_outstanding_is_more_than_what_is_in_flight_where_packets_are_lost() {
+    let record = record(
+        "down.loss = 0.02\nqueue = \"100 kB\"\n[transfers.file]\nfrom = \"server\"\n\
+         to = \"client\"\nbytes = \"8 MB\"\n",
+    );
+    assert!(record.transfers[0].flows[0].retransmissions > 20);
+    let series = |quantity: &str| -> &Series {
+        let of_flow = |it: &&Series| it.quantity == quantity && it.flow == Some(0);
+        record.series.iter().find(of_flow).expect("a curve")
+    };
+    let (outstanding, in_flight) = (series("outstanding"), series("in_flight"));
+    assert_eq!(outstanding.time_s, in_flight.time_s);
+    let pairs = || outstanding.value.iter().zip(&in_flight.value);
+    let samples = outstanding.value.len();
+    assert!(pairs().all(|(outstanding, in_flight)| outstanding >= in_flight));
+    // What is lost or has arrived behind a hole is not in flight, and nobody has acknowledged it yet.
+    let apart = pairs().filter(|(outstanding, in_flight)| outstanding > in_flight).count();
+    assert!(apart * 20 > samples, "{apart} of {samples}");
+    let mean = outstanding.value.iter().sum::<f64>() / samples as f64 / 1e3;
+    assert!((read(&record, "metric = \"outstanding-mean\"") - mean).abs() < 1e-9);
+    let most = read(&record, "metric = \"outstanding-max\"") * 1e3;
+    assert!(outstanding.value.iter().all(|value| *value <= most + 1e-6), "{most}");
+    assert!(outstanding.value.iter().any(|value| *value >= most - 1e-6), "{most}");
+}
