@@ -236,6 +236,23 @@ impl Scenario {
         Ok(plans)
     }
 
+    /// An error at `path` in the cell of `plan`, which is one of [`Scenario::plans`]: for those who find
+    /// only later what cannot be run.
+    pub fn fault(
+        &self,
+        plan: &Plan,
+        path: &KeyPath,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) -> ConfigError {
+        let is_its = |cell: &[&Case]| {
+            let labels = plan.axes.iter().map(|position| &position.label);
+            cell.iter().map(|case| &case.label).eq(labels)
+        };
+        let cell = self.cells().find(|(_, cell)| is_its(cell)).and_then(|(it, _)| it.ok());
+        cell.as_ref().unwrap_or(&self.document).fault(path, message, hint)
+    }
+
     /// Reads each proxy's table that runs in some cell as a `P`, the type of the proxy's own
     /// configuration, which this crate does not know, and has `check` judge it: so that what the
     /// proxy would refuse is reported on its line in the scenario, before anything runs.

@@ -83,6 +83,7 @@ fn what_is_wrong_is_told_before_anything_runs() {
         (&["--set", "transfers.file.congestion=fastest"], "`fastest`"),
         (&["--set", "nodes.client.programs=[\"true\"]"], "runs programs"),
         (&["--jobs", "0"], "--jobs"),
+        (&["--set", "transfers.file.congestion=bbrv3"], "did you mean `bbr3`?"),
     ] {
         let output = midhop(directory.path(), &[&["sim", "run", "file.toml"], arguments].concat());
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
@@ -212,6 +213,29 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     // Whoever reads records elsewhere reads these.
     let output = midhop(directory.path(), &["report", "out", "--csv"]);
     assert!(output.status.success(), "{}", said(&output.stderr));
+}
+
+#[test]
+fn what_the_simulator_lacks_is_told_on_its_line() {
+    let directory = directory();
+    let (line, varied) = ("congestion = \"bbrv3\"\n", "[vary]\nlaw = { one = {}, ");
+    let varied = format!("{varied}other = {{ transfers.file.congestion = \"bbrv3\" }} }}\n");
+    let lines = SCENARIO.lines().count();
+    for (more, line) in [(line, lines + 1), (&varied, lines + 2)] {
+        fs::write(directory.path().join("new.toml"), SCENARIO.to_owned() + more).expect("written");
+        for arguments in [&["run", "new.toml"][..], &["sweep", "new.toml", "--out", "out"]] {
+            let output = midhop(directory.path(), &[&["sim"], arguments].concat());
+            let told = said(&output.stderr);
+            assert_eq!(output.status.code(), Some(64), "{told}");
+            assert!(told.contains(&format!("new.toml:{line}:")), "{told}");
+            assert!(told.contains("transfers.file.congestion"), "{told}");
+            assert!(told.contains("did you mean `bbr3`?"), "{told}");
+        }
+    }
+    let programs = "nodes.client.programs=[\"true\"]";
+    let output = midhop(directory.path(), &["sim", "run", "file.toml", "--set", programs]);
+    let told = said(&output.stderr);
+    assert!(told.contains("nodes.client.programs") && told.contains("midhop lab run"), "{told}");
 }
 
 const PROXIED: &str = r#"title = "a proxy and its congestion control"

@@ -2,6 +2,7 @@
 
 use crate::packet::End;
 use crate::run::RunError;
+use midhop_config::{KeyPath, suggest};
 use midhop_congestion::known_rate::Leg;
 use midhop_congestion::{Algorithm, Settings, build};
 use midhop_experiment::Plan;
@@ -35,7 +36,7 @@ impl Control {
 /// Who asks for congestion control, and between which nodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'p> {
-    /// What it is called in messages: its table.
+    /// Its table in the scenario.
     pub table: &'static str,
     /// And its name.
     pub name: &'p str,
@@ -83,17 +84,18 @@ impl<'p> Legs<'p> {
         tuning: Option<&Tuning>,
         opens: Opener,
     ) -> Result<Control, RunError> {
-        let refuse = |why: String| RunError::Congestion {
-            place: format!("{} {}", asker.table, asker.name),
+        let refuse = |why: String, hint: Option<String>| RunError::Congestion {
+            key: KeyPath::of([asker.table, asker.name, "congestion"]),
             name: name.to_owned(),
             why,
+            hint,
         };
         let algorithm = Algorithm::from_name(name).ok_or_else(|| {
-            let names = Algorithm::ALL.map(Algorithm::name).join(", ");
-            refuse(format!("nobody knows it; there are {names}"))
+            let names = Algorithm::ALL.map(Algorithm::name);
+            refuse("nobody knows it".to_owned(), suggest::hint(name, "there are", names.iter()))
         })?;
         let Some(tuning) = tuning else {
-            return Err(refuse("the plan does not say what it is told".to_owned()));
+            return Err(refuse("the plan does not say what it is told".to_owned(), None));
         };
         let settings = |node: &str| {
             let mut settings = tuning.settings();
@@ -110,7 +112,7 @@ impl<'p> Legs<'p> {
             Opener::From => [asker.from, asker.to],
         };
         let settings = ends.map(settings);
-        build(algorithm, &settings[0]).map_err(|error| refuse(error.to_string()))?;
+        build(algorithm, &settings[0]).map_err(|error| refuse(error.to_string(), None))?;
         let queue_feedback = matches!(tuning.own, Own::DVegas { queue_feedback: true, .. });
         Ok(Control { algorithm, queue_feedback, settings })
     }

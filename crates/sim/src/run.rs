@@ -14,6 +14,7 @@ use crate::pep::{Place, Proxy, ProxyError};
 use crate::recorder::INTERVAL;
 use crate::simulation::{Simulation, Stopped};
 use crate::watch::Watcher;
+use midhop_config::KeyPath;
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::TransferPlan;
@@ -46,22 +47,22 @@ pub enum RunError {
         why: ProxyError,
     },
     /// A node runs programs of the machine's.
-    #[error(
-        "node {node} runs programs, which a simulation has no place for; run it with `midhop lab run`"
-    )]
+    #[error("node {node} runs programs, which a simulation has no place for")]
     Programs {
         /// The node.
         node: String,
     },
     /// A congestion control that is not to be had.
-    #[error("{place} asks for congestion control `{name}`, which is not to be had here: {why}")]
+    #[error("congestion control `{name}` is not to be had here: {why}")]
     Congestion {
-        /// Who asks.
-        place: String,
+        /// Where it stands in the scenario.
+        key: KeyPath,
         /// What it asks for.
         name: String,
-        /// What is wrong with it, and what there is.
+        /// What is wrong with it.
         why: String,
+        /// What there is.
+        hint: Option<String>,
     },
     /// The plan contradicts itself.
     #[error("the plan names {what}, which it does not describe")]
@@ -83,6 +84,28 @@ pub enum RunError {
     /// Somebody asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl RunError {
+    /// The key of the scenario that is at fault, if one is.
+    pub fn key(&self) -> Option<KeyPath> {
+        match self {
+            Self::Pep { pep, .. } => Some(KeyPath::of(["peps", pep.as_str()])),
+            Self::Programs { node } => Some(KeyPath::of(["nodes", node.as_str(), "programs"])),
+            Self::Congestion { key, .. } => Some(key.clone()),
+            Self::Timeless { .. } => Some(KeyPath::of(["links"])),
+            Self::Plan { .. } | Self::Trace(_) | Self::Interrupted => None,
+        }
+    }
+
+    /// What can be done about it, if that is known.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Congestion { hint, .. } => hint.as_deref(),
+            Self::Programs { .. } => Some("run it with `midhop lab run`"),
+            _ => None,
+        }
+    }
 }
 
 /// Makes the agents of a plan: what stands at which node.
@@ -197,7 +220,7 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     let legs = Legs::of(plan);
     for transfer in &plan.transfers {
         let TransferPlan { name, from, to, congestion, tuning, opens, .. } = transfer;
-        let asker = Asker { table: "transfer", name, from, to };
+        let asker = Asker { table: "transfers", name, from, to };
         let control = legs.control(asker, congestion, tuning.as_ref(), *opens)?;
         let connect = Connect {
             nodes: [ids.node(transfer.opener())?, ids.node(transfer.listening())?],

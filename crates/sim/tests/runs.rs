@@ -3,7 +3,7 @@
 mod scenes;
 
 use midhop_experiment::record::Record;
-use midhop_sim::{Options, RunError, run};
+use midhop_sim::{Options, RunError, check, run};
 use midhop_units::{Bytes, Duration};
 use scenes::{FILE, plan};
 
@@ -109,8 +109,20 @@ fn what_the_simulator_lacks_is_refused_with_a_reason() {
     let quick = "[peps.gw]\nlegs.satellite.congestion = \"quick\"\n";
     let pep = refused(&["nodes.gateway={ pep = \"gw\" }"], quick);
     assert!(pep.contains("gateway") && pep.contains("legs.satellite.congestion"), "{pep}");
-    let unknown = refused(&["transfers.file.congestion=quick"], "");
-    assert!(unknown.contains("`quick`") && unknown.contains("cubic"), "{unknown}");
+    let refused = |set: &[&str], more: &str| {
+        let text = format!("{FILE}{more}");
+        let error = check(&plan(&text, set)).expect_err("refused");
+        let key = error.key().expect("a key of the scenario").to_string();
+        (key, error.to_string(), error.hint().unwrap_or_default().to_owned())
+    };
+    let (key, unknown, hint) = refused(&["transfers.file.congestion=cubik"], "");
+    assert_eq!(key, "transfers.file.congestion");
+    assert!(unknown.contains("`cubik`") && hint.contains("did you mean `cubic`?"), "{hint}");
+    let bulk = "[traffic.noise]\nkind = \"bulk\"\nfrom = \"server\"\nto = \"client\"\n\
+         congestion = \"quick\"\n";
+    let (key, _, hint) = refused(&[], bulk);
+    assert_eq!(key, "traffic.noise.congestion");
+    assert!(hint.contains("cubic") && hint.contains("bbr3"), "{hint}");
     let stop = Options { interrupted: &|| true, ..Options::default() };
     let long = plan(FILE, &["transfers.file.bytes=200 MB", "transfers.file.flows=5"]);
     assert!(matches!(run(&long, &stop), Err(RunError::Interrupted)));

@@ -5,7 +5,7 @@
 mod shipped;
 
 use super::records::{Unwritten, check_place};
-use super::scenario::runnable_plans;
+use super::scenario::simulable_plans;
 use super::sim::batch::{processors, run_all};
 use super::{arguments, output, own_program};
 use crate::failure::Failure;
@@ -102,10 +102,7 @@ impl Reproduce {
             for assignment in set.iter().chain(&seeds) {
                 scenario.set(assignment).map_err(Failure::from)?;
             }
-            for plan in runnable_plans(&scenario)? {
-                midhop_sim::check(&plan).map_err(|error| {
-                    Failure::usage(format!("{name}: {}: {error}", plan.label()))
-                })?;
+            for plan in simulable_plans(&scenario)? {
                 let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
                 plans.push(Plan { number, ..plan });
                 scenarios.push(name);

@@ -19,11 +19,15 @@ pub struct ScenarioArguments {
 impl ScenarioArguments {
     /// Reads the scenario and resolves it into the plans of all its runs.
     pub fn plans(&self, more: &[String]) -> anyhow::Result<Vec<Plan>> {
-        self.varied_plans(&[], more)
+        self.not_none(runnable_plans(&self.scenario(&[], more)?)?)
     }
 
-    /// The same, with axes from the command line.
-    pub fn varied_plans(&self, vary: &[String], more: &[String]) -> anyhow::Result<Vec<Plan>> {
+    /// The same with axes from the command line, when the simulator can run them.
+    pub fn simulable_plans(&self, vary: &[String], more: &[String]) -> anyhow::Result<Vec<Plan>> {
+        self.not_none(simulable_plans(&self.scenario(vary, more)?)?)
+    }
+
+    fn scenario(&self, vary: &[String], more: &[String]) -> anyhow::Result<Scenario> {
         let name = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).map_err(|error| {
             Failure::usage(format!("cannot read {name}: {error}"))
@@ -37,8 +41,12 @@ impl ScenarioArguments {
             scenario.vary(assignment).map_err(Failure::from)?;
         }
         supply_files(&mut scenario, &self.file)?;
-        let plans = runnable_plans(&scenario)?;
+        Ok(scenario)
+    }
+
+    fn not_none(&self, plans: Vec<Plan>) -> anyhow::Result<Vec<Plan>> {
         if plans.is_empty() {
+            let name = self.file.display();
             return Err(Failure::usage(format!("{name} gives nothing to run")).into());
         }
         Ok(plans)
@@ -67,5 +75,20 @@ pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
         Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
     };
     scenario.check_peps(check).map_err(Failure::from)?;
+    Ok(plans)
+}
+
+/// The same, when the simulator can run them: what it cannot is told with its place in the scenario.
+pub fn simulable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
+    let plans = runnable_plans(scenario)?;
+    for plan in &plans {
+        let Err(error) = midhop_sim::check(plan) else { continue };
+        let hint = error.hint().map(str::to_owned);
+        let failure = match error.key() {
+            Some(key) => scenario.fault(plan, &key, error.to_string(), hint).into(),
+            None => Failure::usage(format!("{}: {error}", plan.label())),
+        };
+        return Err(failure.into());
+    }
     Ok(plans)
 }

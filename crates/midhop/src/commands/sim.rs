@@ -8,8 +8,6 @@ mod progress;
 mod run;
 mod sweep;
 
-use crate::failure::Failure;
-use midhop_experiment::Plan;
 use std::process::ExitCode;
 
 /// Arguments of `midhop sim`.
@@ -36,13 +34,4 @@ impl Sim {
             Action::Sweep(command) => command.run(),
         }
     }
-}
-
-/// Refuses, before anything runs, what the simulator cannot run.
-fn check_all(plans: &[Plan]) -> anyhow::Result<()> {
-    for plan in plans {
-        midhop_sim::check(plan)
-            .map_err(|error| Failure::usage(format!("{}: {error}", plan.label())))?;
-    }
-    Ok(())
 }

@@ -1,7 +1,6 @@
 //! `midhop sim run`.
 
 use super::batch::{Watchers, processors, run_all};
-use super::check_all;
 use crate::commands::arguments;
 use crate::commands::records::{
     Unwritten, check_place, judge, print, warn_of_others, write_record,
@@ -54,8 +53,7 @@ impl Run {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
-        let plans = self.scenario.plans(&seeds)?;
-        check_all(&plans)?;
+        let plans = self.scenario.simulable_plans(&[], &seeds)?;
         if let Some(directory) = &self.out {
             check_place(directory)?;
             warn_of_others(directory, &plans);
