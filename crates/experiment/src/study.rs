@@ -88,6 +88,12 @@ impl Study {
             if within.is_empty() {
                 return Err(format!("figure {}: no cell of {} fits", figure.name, figure.scenario));
             }
+            if let Some(axis) =
+                figure.columns.as_ref().filter(|axis| !within[0].contains_key(*axis))
+            {
+                let Figure { name, scenario, .. } = figure;
+                return Err(format!("figure {name}: {scenario} has no axis `{axis}` for columns"));
+            }
             for published in &figure.published {
                 let at = &published.at;
                 one(&within, at).map_err(|what| format!("figure {}: {what}", figure.name))?;
@@ -138,6 +144,7 @@ impl Study {
             let hint = Some("such as 0.95".to_owned());
             return refuse(KeyPath::of(["confidence"]), "no level of confidence".into(), hint);
         }
+        self.check_scenarios(document)?;
         for (number, figure) in self.figures.iter().enumerate() {
             let path = KeyPath::of(["figures".to_owned(), number.to_string()]);
             if !self.scenarios.contains(&figure.scenario) {
@@ -166,6 +173,33 @@ impl Study {
             }
             if let Err(message) = claim.test() {
                 return refuse(path, message, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Study {
+    fn check_scenarios(&self, document: &Document) -> Result<(), ConfigError> {
+        let path = KeyPath::of(["scenarios"]);
+        if self.scenarios.is_empty() {
+            let hint = "name the files beside it, without .toml".to_owned();
+            return Err(document.fault(&path, "without a scenario nothing runs", Some(hint)));
+        }
+        for (number, name) in self.scenarios.iter().enumerate() {
+            if self.scenarios[..number].contains(name) {
+                // Its runs would count twice, and every margin would be too small.
+                return Err(document.fault(&path, format!("`{name}` is there twice"), None));
+            }
+        }
+        let quick = KeyPath::of(["quick"]);
+        let without = self.quick.without.iter().map(|name| (quick.join("without"), name));
+        let set = self.quick.set.keys().map(|name| (quick.join("set").join(name.as_str()), name));
+        for (path, name) in without.chain(set) {
+            if !self.scenarios.contains(name) {
+                let hint = suggest::hint(name, "scenarios", &self.scenarios);
+                let message = format!("no scenario is called `{name}`");
+                return Err(document.fault(&path, message, hint));
             }
         }
         Ok(())

@@ -145,6 +145,103 @@ fn what_an_earlier_call_has_finished_is_not_run_again() {
     assert!(before.iter().all(|(known, then)| (after[known] != *then) == (known == path)));
 }
 
+/// A study in a directory of its own: `study` below a head that names one scenario, and that.
+fn study(directory: &Path, study: &str, scenario: &str) -> PathBuf {
+    let place = directory.join("mine");
+    fs::create_dir_all(&place).expect("made");
+    let head = "title = \"Mine\"\nsource = \"Me\"\n";
+    fs::write(place.join("study.toml"), head.to_owned() + study).expect("written");
+    fs::write(place.join("one.toml"), CABLE.to_owned() + scenario).expect("written");
+    place
+}
+
+const CABLE: &str = r#"title = "a file over a link"
+duration = "20 s"
+seeds = 3
+[nodes]
+client = {}
+server = {}
+[links.link]
+between = ["client", "server"]
+rate = "20 Mbit/s"
+delay = "10 ms"
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "200 kB"
+"#;
+
+const VARIED: &str = "[vary]\n\"links.link.delay\" = [\"10 ms\", \"20 ms\"]\n";
+
+const FIGURE: &str = r#"scenarios = ["one"]
+[[figures]]
+name = "goodput"
+shows = "Goodput"
+scenario = "one"
+metric = "goodput"
+"#;
+
+#[test]
+fn studies_that_say_nonsense_are_refused_and_never_panic() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = |text: &str, scenario: &str| {
+        let place = study(directory.path(), text, scenario);
+        let output = midhop(&[place.to_str().expect("UTF-8"), "--quick"]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!told.contains("panicked"), "{text}: {told}");
+        (output.status.code(), told)
+    };
+    let with = |more: &str| FIGURE.to_owned() + more;
+    let claim = "[[claims]]\nsays = \"x\"\nfigure = \"goodput\"\n";
+    for (text, told) in [
+        ("", "scenarios"),
+        ("scenarios = []\nfigures = []\n", "nothing runs"),
+        ("scenarios = [\"two\"]\nfigures = []\n", "two.toml"),
+        ("scenarios = [\"one\", \"one\"]\nfigures = []\n", "twice"),
+        ("scenarios = \"one\"\nfigures = []\n", "study.toml:3"),
+        (&with("at = { none = \"1\" }\n"), "no cell of one fits"),
+        (&with("columns = \"none\"\n"), "`none`"),
+        (&with("published = [{ at = {}, value = 1 }]\n"), "more than one"),
+        (&with(claim), "study.toml:9"),
+        (&with(&format!("{claim}at_least = 1\nacross = \"none\"\n")), "no cell has an axis `none`"),
+        (&with("[quick]\nwithout = [\"none\"]\n"), "`none`"),
+        (&with("[quick]\nset.one = [\"no.such.key=1\"]\n"), "--set"),
+        (&with("[quick]\nseeds = 0\n"), "seeds"),
+    ] {
+        let (code, error) = run(text, VARIED);
+        assert_eq!(code, Some(64), "{text}: {error}");
+        assert!(error.contains(told), "{text}: {error}");
+    }
+    // What is sound and empty, or has what no run gives, is shown as it is.
+    for text in [
+        "scenarios = [\"one\"]\nfigures = []\n",
+        &with("[quick]\nwithout = [\"one\"]\n"),
+        &with("transfer = \"none\"\n"),
+        &with("columns = \"links.link.delay\"\n"),
+        &with("[quick]\nset.one = [\"links.link.delay=30 ms\"]\n"),
+        &with("from = \"10 s\"\nuntil = \"5 s\"\n").replace("\"goodput\"\nfrom", "\"span\"\nfrom"),
+    ] {
+        let (code, error) = run(text, VARIED);
+        assert_eq!(code, Some(0), "{text}: {error}");
+    }
+}
+
+#[test]
+fn one_run_decides_a_claim_only_where_chance_has_no_part() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let claim = "[[claims]]\nsays = \"x\"\nfigure = \"goodput\"\nat_most = 0.5\n";
+    let verdict = |scenario: &str, seeds: &str| {
+        let place = study(directory.path(), &(FIGURE.to_owned() + claim), scenario);
+        let output = midhop(&[place.to_str().expect("UTF-8"), "--seeds", seeds, "--json"]);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), value["claims"][0]["verdict"].as_str().map(str::to_owned))
+    };
+    let lossy = "[links.link.down]\nloss = 0.02\n";
+    assert_eq!(verdict(lossy, "1"), (Some(0), Some("open".to_owned())));
+    assert_eq!(verdict(lossy, "5"), (Some(2), Some("fails".to_owned())));
+    assert_eq!(verdict("", "1"), (Some(2), Some("fails".to_owned())));
+}
+
 #[test]
 fn the_lab_is_refused() {
     let output = midhop(&["pepsal-multiflow", "--in", "lab"]);

@@ -242,6 +242,9 @@ impl Claim {
             Test::Ratio { of, to, .. } | Test::Above { of, to, .. } => vec![with(of), with(to)],
         };
         let cases = self.cases(known.iter().copied());
+        if let (Some(axis), true) = (&self.across, cases.is_empty()) {
+            return Err(format!("claim `{}`: no cell has an axis `{axis}`", self.says));
+        }
         Ok(ends.iter().flat_map(|end| cases.iter().map(move |case| joined(end, case))).collect())
     }
 

@@ -311,6 +311,9 @@ fn cells_that_are_none_are_refused() {
     assert!(unknown.contains("it helps") && unknown.contains("off"), "{unknown}");
     let twice = study.check(&cells(&["pep=on loss=0", "pep=on loss=1", "pep=off loss=0"]));
     assert!(twice.unwrap_err().contains("more than one"));
+    let columns = STUDY.replace("metric = ", "columns = \"loss\"\nmetric = ");
+    let columns = Study::parse("study.toml", &columns).expect("sound");
+    assert!(columns.check(&cells(&["pep=on", "pep=off"])).unwrap_err().contains("`loss`"));
 }
 
 #[test]
@@ -319,6 +322,10 @@ fn names_that_are_none_are_refused_on_their_line() {
         ("scenario = \"one\"", "scenario = \"ones\"", 8),
         ("figure = \"goodput\"", "figure = \"goodputs\"", 13),
         ("metric", "metrics", 9),
+        ("scenarios = [\"one\"]", "scenarios = []", 4),
+        ("scenarios = [\"one\"]", "scenarios = [\"one\", \"one\"]", 4),
+        ("[[figures]]", "[quick]\nwithout = [\"two\"]\n[[figures]]", 6),
+        ("[[figures]]", "[quick]\nset.two = [\"seeds=1\"]\n[[figures]]", 6),
     ] {
         let error = Study::parse("study.toml", &STUDY.replace(from, to)).unwrap_err();
         assert_eq!(error.line, line, "{error}");
