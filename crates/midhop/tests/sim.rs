@@ -232,6 +232,16 @@ fn what_the_simulator_lacks_is_told_on_its_line() {
             assert!(told.contains("did you mean `bbr3`?"), "{told}");
         }
     }
+    let proxied = PROXIED.replace("\"cubic\" }", "\"cubik\" }");
+    let fixed = proxied.split("[vary]").next().expect("a text");
+    fs::write(directory.path().join("new.toml"), fixed).expect("written");
+    let output = midhop(directory.path(), &["sim", "run", "new.toml"]);
+    let told = said(&output.stderr);
+    let line = 1 + fixed.lines().position(|line| line.contains("cubik")).expect("a line");
+    assert_eq!(output.status.code(), Some(64), "{told}");
+    assert!(told.contains(&format!("new.toml:{line}:")), "{told}");
+    assert!(told.contains("peps.p.legs.sat.congestion"), "{told}");
+    assert!(told.contains("did you mean `cubic`?"), "{told}");
     let programs = "nodes.client.programs=[\"true\"]";
     let output = midhop(directory.path(), &["sim", "run", "file.toml", "--set", programs]);
     let told = said(&output.stderr);

@@ -90,7 +90,10 @@ impl RunError {
     /// The key of the scenario that is at fault, if one is.
     pub fn key(&self) -> Option<KeyPath> {
         match self {
-            Self::Pep { pep, .. } => Some(KeyPath::of(["peps", pep.as_str()])),
+            Self::Pep { pep, why, .. } => {
+                let table = KeyPath::of(["peps", pep.as_str()]);
+                Some(why.keys().into_iter().fold(table, |path, key| path.join(key)))
+            }
             Self::Programs { node } => Some(KeyPath::of(["nodes", node.as_str(), "programs"])),
             Self::Congestion { key, .. } => Some(key.clone()),
             Self::Timeless { .. } => Some(KeyPath::of(["links"])),
@@ -101,6 +104,7 @@ impl RunError {
     /// What can be done about it, if that is known.
     pub fn hint(&self) -> Option<&str> {
         match self {
+            Self::Pep { why, .. } => why.hint(),
             Self::Congestion { hint, .. } => hint.as_deref(),
             Self::Programs { .. } => Some("run it with `midhop lab run`"),
             _ => None,

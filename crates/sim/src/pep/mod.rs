@@ -25,11 +25,13 @@ use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use crate::random::Random;
 use flow::{Ended, Flow};
 use leg::{Model, Told};
+use midhop_config::suggest;
+use midhop_congestion::Algorithm;
 use midhop_experiment::congestion::LegTables;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
-use midhop_pep::config::{Accept, Action, Config, Plan};
+use midhop_pep::config::{Accept, Action, Config, LegPlan, Plan};
 use midhop_pep::policy::{Decision, FlowKey};
 use midhop_tcp::{Flags, Segment, refusal};
 use midhop_units::{Instant, Seed};
@@ -51,8 +53,37 @@ pub struct Place {
 
 /// Why a proxy cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ProxyError(String);
+#[error("{message}")]
+pub struct ProxyError {
+    message: String,
+    /// The leg whose congestion control it is about, and what there is instead.
+    leg: Option<(String, Option<String>)>,
+}
+
+impl ProxyError {
+    fn new(message: impl ToString) -> Self {
+        Self { message: message.to_string(), leg: None }
+    }
+
+    fn of_leg(leg: &LegPlan, message: String) -> Self {
+        let unknown = |name: &&String| Algorithm::from_name(name).is_none();
+        let hint = leg.congestion.as_ref().filter(unknown).and_then(|name| {
+            suggest::hint(name, "there are", Algorithm::ALL.map(Algorithm::name).iter())
+        });
+        Self { message, leg: Some((leg.name.clone(), hint)) }
+    }
+
+    /// The key at fault below the proxy's table, if one is known.
+    pub fn keys(&self) -> Vec<String> {
+        let congestion = |(leg, _): &(String, _)| ["legs", leg, "congestion"].map(str::to_owned);
+        self.leg.as_ref().map(congestion).into_iter().flatten().collect()
+    }
+
+    /// What there is instead, if that is known.
+    pub fn hint(&self) -> Option<&str> {
+        self.leg.as_ref()?.1.as_deref()
+    }
+}
 
 /// A proxy at a node.
 #[derive(Debug)]
@@ -114,23 +145,25 @@ impl Proxy {
         seed: Seed,
     ) -> Result<Self, ProxyError> {
         let mut written = table.clone();
-        let said = |error: toml::de::Error| ProxyError(error.to_string());
+        let said = |error: toml::de::Error| ProxyError::new(error);
         let tables = LegTables::take(&mut written).map_err(said)?;
         let mut config: Config = written.try_into().map_err(said)?;
         if table.get("intercept").is_none_or(|intercept| intercept.get("interfaces").is_none()) {
             let links = places.iter().filter_map(|place| place.link.clone());
             config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
         }
-        let mut plan = config.resolve().map_err(|error| ProxyError(error.to_string()))?;
+        let mut plan = config.resolve().map_err(ProxyError::new)?;
         let told = Told::new(tables, &plan.legs, &places);
         // Also the legs as rules change them: no flow may find out too late.
-        plan.replace_congestion(|leg| Model::of(leg, &told).map(|_| leg.congestion.clone()))
-            .map_err(ProxyError)?;
-        let models = plan.legs.iter().map(|leg| Model::of(leg, &told)).collect::<Result<_, _>>();
+        let model = |leg: &LegPlan| {
+            Model::of(leg, &told).map_err(|message| ProxyError::of_leg(leg, message))
+        };
+        plan.replace_congestion(|leg| model(leg).map(|_| leg.congestion.clone()))?;
+        let models = plan.legs.iter().map(model).collect::<Result<_, _>>()?;
         Ok(Self {
             node,
             name: name.to_owned(),
-            models: models.map_err(ProxyError)?,
+            models,
             told,
             places,
             tcp: TcpPlan::default(),
