@@ -62,6 +62,10 @@ pub trait Agent: std::fmt::Debug {
     /// When it must be called next; `None` for not until a packet comes.
     fn poll_timeout(&self) -> Option<Instant>;
 
+    /// The queue of a link that leaves its node had no room for a packet, whoever sent it. The agent may
+    /// change what it knows, but cannot ask to be called earlier for it.
+    fn handle_drop(&mut self, _now: Instant, _packet: &Packet) {}
+
     /// The causes under which it has dropped packets and what it did else, for the record: what and
     /// how often.
     fn counts(&self) -> Vec<(&'static str, u64)> {
@@ -72,4 +76,10 @@ pub trait Agent: std::fmt::Debug {
     fn legs(&self, _now: Instant) -> Vec<LegResult> {
         Vec::new()
     }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When something does not.
+    fn check_invariants(&self) {}
 }

@@ -266,6 +266,8 @@ impl Hosts {
         let segment = match &packet.body {
             Body::Datagram(number) => return Some((packet.flow, *number)),
             Body::Segment(segment) => segment,
+            // For an agent that is not here.
+            Body::Repair(_) => return None,
         };
         let flow = &self.flows[packet.flow.index()];
         let opens = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);

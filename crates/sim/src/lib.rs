@@ -36,6 +36,7 @@ pub mod network;
 pub mod node;
 pub mod packet;
 pub mod pep;
+pub mod repair;
 pub mod run;
 pub mod watch;
 

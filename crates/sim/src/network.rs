@@ -15,6 +15,7 @@ use crate::node::{Node, Post};
 use crate::packet::{End, FlowId, Handle, NodeId, Packet, Packets};
 use crate::watch::{Glance, Sight, Watcher};
 use midhop_congestion::QueueReport;
+use midhop_path::Cause;
 use midhop_units::Instant;
 use std::collections::VecDeque;
 use std::io;
@@ -204,6 +205,8 @@ impl Network {
         let copies: u64 = self.hops.iter().map(|hop| hop.counters().duplicates).sum();
         let kept = self.packets.len() as u64;
         assert!(kept <= inside && inside <= kept + copies, "{kept} kept, {inside} inside links");
+        let posts = self.nodes.iter().flat_map(|node| &node.posts);
+        posts.for_each(|post| post.agent.check_invariants());
     }
 
     fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle, size: u32) {
@@ -233,11 +236,22 @@ impl Network {
     fn bury(&mut self, now: Instant, hop: HopId) {
         while let Some(dropped) = self.hops[hop.index()].poll_dropped() {
             let packet = self.packets.take(dropped.packet);
+            if matches!(dropped.cause, Cause::Queue | Cause::Aqm) {
+                self.tell_refused(now, hop, &packet);
+            }
             let sight = Sight::Dropped(dropped.cause.name());
             for watcher in &mut self.watchers {
                 watcher.see(now, &self.hops[hop.index()], sight, &packet);
             }
         }
+    }
+
+    /// Tells the agents at the node that a hop leaves that the queue there has refused a packet.
+    fn tell_refused(&mut self, now: Instant, hop: HopId, packet: &Packet) {
+        // The other direction of the link ends where this one begins.
+        let Some(back) = self.hops.get(hop.index() ^ 1) else { return };
+        let posts = &mut self.nodes[back.to.index()].posts;
+        posts.iter_mut().for_each(|post| post.agent.handle_drop(now, packet));
     }
 
     /// Takes packets on through a node, each past all who stand there, before the next.

@@ -102,7 +102,7 @@ impl Packet {
     pub const fn ecn(&self) -> Ecn {
         match &self.body {
             Body::Segment(segment) => segment.ecn,
-            Body::Datagram(_) => Ecn::NotCapable,
+            Body::Datagram(_) | Body::Repair(_) => Ecn::NotCapable,
         }
     }
 }
@@ -114,6 +114,27 @@ pub enum Body {
     Segment(Segment),
     /// A UDP datagram, by its number in its flow from 0.
     Datagram(u64),
+    /// A UDP datagram that agents on the path exchange about the flow and direction.
+    Repair(Repair),
+}
+
+/// What two agents say to each other of a stream that passes between them, in sequence numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    /// What lies from one number to before another is missing.
+    Wanted {
+        /// The first that is missing.
+        from: u32,
+        /// The first that is not.
+        to: u32,
+    },
+    /// It never came by here.
+    Lacking {
+        /// The first that is missing.
+        from: u32,
+        /// The first that is not.
+        to: u32,
+    },
 }
 
 /// XCP's congestion header, and what goes back to the other end's; each may be absent.

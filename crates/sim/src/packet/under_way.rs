@@ -8,7 +8,7 @@
 //! its receiver a wait for memory. What every packet has is therefore one cache line; what few have, the
 //! options of a SYN, SACK blocks and XCP's header, lies apart.
 
-use super::{Body, End, FlowId, NodeId, Packet, Xcp};
+use super::{Body, End, FlowId, NodeId, Packet, Repair, Xcp};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
@@ -82,6 +82,8 @@ enum Content {
     Nothing,
     Segment,
     Datagram,
+    Wanted,
+    Lacking,
 }
 
 /// What few packets have.
@@ -173,6 +175,12 @@ impl Packets {
                 syn: rare.syn,
             }),
             Content::Datagram => Body::Datagram(slot.offset),
+            Content::Wanted => {
+                Body::Repair(Repair::Wanted { from: slot.sequence, to: slot.acknowledgment })
+            }
+            Content::Lacking => {
+                Body::Repair(Repair::Lacking { from: slot.sequence, to: slot.acknowledgment })
+            }
             Content::Nothing => panic!("the packet is not under way"),
         };
         Packet {
@@ -219,10 +227,17 @@ impl Packets {
 
     #[inline]
     fn fill(&mut self, packet: &Packet) -> Slot {
-        let nothing = Segment::default();
+        let mut other = Segment::default();
+        if let Body::Repair(Repair::Wanted { from, to } | Repair::Lacking { from, to }) =
+            packet.body
+        {
+            (other.sequence, other.acknowledgment) = (from, to);
+        }
         let (content, segment, number) = match &packet.body {
             Body::Segment(segment) => (Content::Segment, segment, segment.offset),
-            Body::Datagram(number) => (Content::Datagram, &nothing, *number),
+            Body::Datagram(number) => (Content::Datagram, &other, *number),
+            Body::Repair(Repair::Wanted { .. }) => (Content::Wanted, &other, 0),
+            Body::Repair(Repair::Lacking { .. }) => (Content::Lacking, &other, 0),
         };
         let is_plain = segment.sack.is_empty()
             && segment.syn == SynOptions::default()
@@ -308,6 +323,12 @@ mod tests {
             let all = [(false, false), (true, false), (false, true), (true, true)];
             let all = all.map(|(sack, xcp)| segment(sack, xcp));
             let handles: Vec<Handle> = all.iter().map(|packet| packets.insert(packet)).collect();
+            let (from, to) = (round as u32, 77);
+            for repair in [Repair::Wanted { from, to }, Repair::Lacking { from, to }] {
+                let message = Packet { body: Body::Repair(repair), ..packet(0) };
+                let handle = packets.insert(&message);
+                assert_eq!(packets.take(handle), message);
+            }
             let answered = Xcp { reverse_q16: 5 + round, ..Xcp::default() };
             handles.iter().for_each(|handle| packets.write_xcp(handle, answered));
             for (handle, packet) in handles.into_iter().zip(all) {

@@ -113,7 +113,9 @@ impl Captures {
                     .map_err(io::Error::other)?;
                 self.packet.truncate(self.packet.len() - payload.len());
             }
-            Body::Datagram(_) => udp_headers(addresses, packet.size, &mut self.packet),
+            Body::Datagram(_) | Body::Repair(_) => {
+                udp_headers(addresses, packet.size, &mut self.packet);
+            }
         }
         let Some(files) = self.links.get_mut(&hop.name) else { return Ok(()) };
         // Down leads to the first node.

@@ -1,0 +1,320 @@
+//! Behind the lossy way: one direction of a flow whose sequence numbers are watched for gaps.
+//!
+//! Segments behind a gap are held until it is filled, is known to stay open, or has been open for too
+//! long; then they go on, in their order.
+//!
+//! Invariants: gaps and what is held cover all between what has been passed on and the last that came,
+//! each position once or held twice; what is held lies behind a gap.
+
+use super::{Counts, Settings};
+use crate::packet::Packet;
+use crate::repair::round_trip::RoundTrip;
+use crate::repair::sequence::{first, position};
+use midhop_experiment::limit::Family;
+use midhop_tcp::{Flags, Segment};
+use midhop_units::{Duration, Instant};
+use std::collections::BTreeMap;
+
+/// So many gaps are repaired at once; what is missing beyond is not waited for.
+const GAPS_MAX: usize = 64;
+/// How long an answer is waited for as long as none has come (RFC 6298 §2.1).
+const FIRST_WAIT: Duration = Duration::from_s(1);
+/// No answer is expected faster.
+const WAIT_MIN: Duration = Duration::from_ms(10);
+
+/// What is held, or known not to come.
+#[derive(Debug)]
+struct Held {
+    packet: Option<Packet>,
+    end: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    end: u64,
+    found: Instant,
+    asked: Instant,
+    requests: u32,
+}
+
+/// What is to be done after a call.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// What goes on, in this order.
+    pub forward: Vec<Packet>,
+    /// What the peer is asked for, from one sequence number to before another.
+    pub ask: Vec<(u32, u32)>,
+}
+
+/// One direction of a flow.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// All before it has been passed on, or is not waited for.
+    next: u64,
+    /// Where what has come ends.
+    top: u64,
+    held: BTreeMap<u64, Held>,
+    gaps: BTreeMap<u64, Gap>,
+    /// What is held. Unit: bytes of packets.
+    bytes: u64,
+    pub family: Family,
+    pub active: Instant,
+    pub due: Instant,
+}
+
+impl Watch {
+    /// A direction whose first segment seen is `segment`.
+    pub fn new(now: Instant, packet: &Packet, segment: &Segment) -> Self {
+        let begin = first(segment.sequence);
+        Self {
+            next: begin,
+            top: begin,
+            held: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            bytes: 0,
+            family: packet.family,
+            active: now,
+            due: Instant::NEVER,
+        }
+    }
+
+    /// What is held. Unit: bytes of packets.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a segment that has come over the lossy way. `room` is what may be held of it.
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        segment: &Segment,
+        room: u64,
+        with: (&mut RoundTrip, &mut Counts),
+        outcome: &mut Outcome,
+    ) {
+        let (rtt, counts) = with;
+        let length = u64::from(segment.sequence_length());
+        let start = position(segment.sequence, self.next);
+        let end = start + length;
+        // What only acknowledges waits for nobody, and a SYN or RST ends what was before.
+        if length == 0 || end <= self.next || segment.flags.contains(Flags::SYN) {
+            outcome.forward.push(packet);
+            return;
+        }
+        if start <= self.next {
+            self.fill(now, start, end, rtt, counts);
+            outcome.forward.push(packet);
+            self.next = end;
+            self.top = self.top.max(end);
+            self.release(outcome);
+            return;
+        }
+        let size = u64::from(packet.size);
+        let replaced = self.held.get(&start).and_then(|held| held.packet.as_ref());
+        let gives_back = replaced.map_or(0, |packet| u64::from(packet.size));
+        if size > room + gives_back {
+            counts.overflowed += 1;
+            self.top = self.top.max(end);
+            self.abandon(outcome);
+            outcome.forward.push(packet);
+            return;
+        }
+        if start > self.top {
+            self.open(now, self.top, start, counts, outcome);
+        } else {
+            self.fill(now, start, end, rtt, counts);
+        }
+        self.top = self.top.max(end);
+        if replaced_end(&self.held, start) <= end {
+            counts.held += 1;
+            self.bytes = self.bytes - gives_back + size;
+            self.held.insert(start, Held { packet: Some(packet), end });
+        } else {
+            // A shorter piece of what is held already says nothing new.
+            outcome.forward.push(packet);
+        }
+        self.release(outcome);
+    }
+
+    /// The peer has not got what lies between two sequence numbers: it was lost before it.
+    pub fn on_lacking(
+        &mut self,
+        now: Instant,
+        from: u32,
+        to: u32,
+        rtt: &mut RoundTrip,
+        outcome: &mut Outcome,
+    ) {
+        let (from, to) = (position(from, self.next), position(to, self.next));
+        for (start, gap) in self.cut(from, to) {
+            if gap.requests == 1 {
+                rtt.sample(now - gap.asked);
+            }
+            self.held.entry(start).or_insert(Held { packet: None, end: gap.end });
+        }
+        self.release(outcome);
+    }
+
+    /// Asks again for what has not come, and gives up what has been waited for long enough.
+    pub fn on_timeout(
+        &mut self,
+        now: Instant,
+        settings: &Settings,
+        rtt: &RoundTrip,
+        counts: &mut Counts,
+        outcome: &mut Outcome,
+    ) {
+        let wait = rtt.timeout(WAIT_MIN).unwrap_or(FIRST_WAIT);
+        let due: Vec<u64> = self
+            .gaps
+            .iter()
+            .filter(|(_, gap)| gap.due(settings, wait) <= now)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in due {
+            let Some(gap) = self.gaps.get_mut(&start) else { continue };
+            if gap.found + settings.hold <= now {
+                counts.given_up += 1;
+                let end = gap.end;
+                self.gaps.remove(&start);
+                self.held.entry(start).or_insert(Held { packet: None, end });
+            } else {
+                gap.asked = now;
+                gap.requests += 1;
+                counts.requests += 1;
+                outcome.ask.push((start as u32, gap.end as u32));
+            }
+        }
+        self.release(outcome);
+    }
+
+    /// When [`Watch::on_timeout`] has something to do.
+    pub fn timeout(&self, settings: &Settings, rtt: &RoundTrip) -> Instant {
+        let wait = rtt.timeout(WAIT_MIN).unwrap_or(FIRST_WAIT);
+        let due = self.gaps.values().map(|gap| gap.due(settings, wait));
+        due.min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Lets everything go that is held, in its order.
+    pub fn abandon(&mut self, outcome: &mut Outcome) {
+        self.next = self.top;
+        self.gaps.clear();
+        let held = std::mem::take(&mut self.held);
+        outcome.forward.extend(held.into_values().filter_map(|held| held.packet));
+        self.bytes = 0;
+    }
+
+    /// A gap has been found.
+    fn open(
+        &mut self,
+        now: Instant,
+        start: u64,
+        end: u64,
+        counts: &mut Counts,
+        outcome: &mut Outcome,
+    ) {
+        if self.gaps.len() >= GAPS_MAX {
+            counts.given_up += 1;
+            self.held.entry(start).or_insert(Held { packet: None, end });
+            return;
+        }
+        counts.gaps += 1;
+        counts.requests += 1;
+        self.gaps.insert(start, Gap { end, found: now, asked: now, requests: 1 });
+        outcome.ask.push((start as u32, end as u32));
+    }
+
+    /// Something has come that fills gaps, or parts of them.
+    fn fill(
+        &mut self,
+        now: Instant,
+        start: u64,
+        end: u64,
+        rtt: &mut RoundTrip,
+        counts: &mut Counts,
+    ) {
+        for (_, gap) in self.cut(start, end) {
+            counts.filled += 1;
+            if gap.requests == 1 {
+                rtt.sample(now - gap.asked);
+            }
+        }
+    }
+
+    /// Takes what lies from `from` to `to` out of the gaps, and gives those parts.
+    fn cut(&mut self, from: u64, to: u64) -> Vec<(u64, Gap)> {
+        let mut parts = Vec::new();
+        while let Some((&start, &gap)) =
+            self.gaps.range(..to).next_back().filter(|(_, gap)| gap.end > from)
+        {
+            self.gaps.remove(&start);
+            if start < from {
+                self.gaps.insert(start, Gap { end: from, ..gap });
+            }
+            if gap.end > to {
+                self.gaps.insert(to, gap);
+            }
+            let part = Gap { end: gap.end.min(to), ..gap };
+            parts.push((start.max(from), part));
+            if start < from {
+                break;
+            }
+        }
+        parts
+    }
+
+    /// Lets go what lies behind no gap any more.
+    fn release(&mut self, outcome: &mut Outcome) {
+        while let Some(entry) = self.held.first_entry() {
+            if *entry.key() > self.next {
+                return;
+            }
+            let held = entry.remove();
+            self.next = self.next.max(held.end);
+            if let Some(packet) = held.packet {
+                self.bytes -= u64::from(packet.size);
+                outcome.forward.push(packet);
+            }
+        }
+    }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When something does not.
+    pub fn check_invariants(&self) {
+        let packets = self.held.values().filter_map(|held| held.packet.as_ref());
+        assert_eq!(self.bytes, packets.map(|packet| u64::from(packet.size)).sum::<u64>());
+        assert!(self.gaps.len() <= GAPS_MAX);
+        let (mut at, mut gap_before) = (self.next, false);
+        let gaps = self.gaps.iter().map(|(start, gap)| (*start, gap.end, true));
+        let held = self.held.iter().map(|(start, held)| (*start, held.end, false));
+        let mut all: Vec<_> = gaps.chain(held).collect();
+        all.sort_unstable();
+        for (start, end, is_gap) in all {
+            assert!(start < end && start <= at, "neither a gap nor held");
+            assert!(!is_gap || start == at, "a gap where something is");
+            assert!(is_gap || gap_before, "held behind no gap");
+            gap_before |= is_gap;
+            at = at.max(end);
+        }
+        assert_eq!(at, self.top);
+        assert!(self.held.is_empty() == self.gaps.is_empty());
+    }
+}
+
+impl Gap {
+    /// When it is asked for again, or not waited for any more.
+    fn due(&self, settings: &Settings, wait: Duration) -> Instant {
+        let given_up = self.found + settings.hold;
+        if self.requests >= settings.requests {
+            return given_up;
+        }
+        given_up.min(self.asked + wait)
+    }
+}
+
+fn replaced_end(held: &BTreeMap<u64, Held>, start: u64) -> u64 {
+    held.get(&start).map_or(0, |held| held.end)
+}

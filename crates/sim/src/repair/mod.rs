@@ -1,0 +1,16 @@
+//! Agents that repair losses on the path, by the sequence numbers of the TCP that passes.
+//!
+//! Neither acknowledges anything: what an end reads as acknowledged has arrived at the other.
+
+mod d_proxy;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod rig;
+mod round_trip;
+mod sequence;
+mod snoop;
+mod spans;
+
+pub use d_proxy::{DProxy, Settings as DProxySettings};
+pub use snoop::{Settings as SnoopSettings, Snoop};

@@ -1,0 +1,578 @@
+//! One direction of a flow: what is cached of it, and what its acknowledgements tell.
+//!
+//! A cached segment is *own* as long as the agent answers for it: it was seen for the first time, in
+//! its place, and is neither known to have arrived nor left to the source again. The source is shown
+//! no sign of the loss of an own segment.
+//!
+//! Invariants: nothing is cached that the receiver is known to have; the own segments are those that
+//! are in line by their last transmission.
+
+use super::{Counts, Settings};
+use crate::packet::{Body, Packet};
+use crate::repair::round_trip::RoundTrip;
+use crate::repair::sequence::{first, is_after, position};
+use crate::repair::spans::Spans;
+use midhop_tcp::{Flags, SackBlock, SackBlocks, Segment, Timestamps};
+use midhop_units::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How many segments one acknowledgement may cause to be sent again: as slow start would.
+const RESENDS_AT_ONCE: usize = 2;
+/// How many repairs are remembered, to know the reports of their needless copies.
+const REPAIRS_REMEMBERED: usize = 16;
+/// Of how many blocks of a receiver is kept account.
+const BLOCKS_MAX: usize = 1024;
+/// The timer doubles no further.
+const BACKOFF_MAX: u32 = 6;
+
+/// What becomes of an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Forward,
+    Suppress,
+}
+
+/// Whether a segment is to be cached, and who answers for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is not new, or nothing needs it.
+    No,
+    /// The agent would answer for it.
+    Own,
+    /// The source has sent it before: only the timer repairs it.
+    Source,
+}
+
+/// A segment that may be needed again.
+#[derive(Debug, Clone)]
+struct Cached {
+    packet: Packet,
+    end: u64,
+    sent: Instant,
+    /// Which of the direction's transmissions it was.
+    order: u64,
+    resends: u32,
+    /// Whether the source has sent it more than once.
+    repeated: bool,
+    /// Whether the timer has: what arrives then may be the first transmission, late.
+    timed: bool,
+}
+
+impl Cached {
+    fn stamp(&self) -> Option<u32> {
+        match &self.packet.body {
+            Body::Segment(segment) => segment.timestamps.map(|stamps| stamps.value),
+            Body::Datagram(_) | Body::Repair(_) => None,
+        }
+    }
+}
+
+/// What the source last said of the other direction.
+#[derive(Debug, Clone, Copy)]
+struct Latest {
+    acknowledgment: u32,
+    window: u16,
+    timestamps: Option<Timestamps>,
+}
+
+/// One direction of a flow.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Where the data that was seen ends.
+    highest: u64,
+    /// What the receiver acknowledges.
+    acknowledged: u64,
+    /// What it offers, unscaled; none before its first acknowledgement.
+    window: Option<u16>,
+    /// By their first position.
+    segments: BTreeMap<u64, Cached>,
+    own: BTreeSet<u64>,
+    /// The own segments by their last transmission.
+    line: BTreeSet<(u64, u64)>,
+    /// What is cached. Unit: bytes of packets.
+    bytes: u64,
+    transmissions: u64,
+    /// The latest transmission that is known to have arrived.
+    arrived: u64,
+    /// Whether the receiver acknowledges selectively.
+    selective: bool,
+    /// Without that: duplicate acknowledgements since the last that was none, and how many of them
+    /// say that the first segment is lost.
+    duplicates: u64,
+    duplicates_telling: u64,
+    rtt: RoundTrip,
+    backoff: u32,
+    /// When the receiver last acknowledged something new.
+    progress: Instant,
+    /// Whether the source knows of the congestion that the receiver echoes.
+    echo_told: bool,
+    latest: Option<Latest>,
+    /// The stamp that the receiver last echoed.
+    echoed: Option<u32>,
+    /// The latest of the source's stamps.
+    stamp: Option<u32>,
+    repairs: VecDeque<(u64, u64)>,
+    /// What the receiver has reported to have beyond what it acknowledges.
+    has: Spans,
+    /// What of it the source has not been told: a receiver repeats its blocks a few times only.
+    untold: Spans,
+    /// Where the FIN ends.
+    fin: Option<u64>,
+    /// When something of it last passed.
+    pub active: Instant,
+    /// When it last asked to be looked at.
+    pub due: Instant,
+}
+
+impl Flow {
+    /// A direction whose first segment seen is `segment`.
+    pub fn new(now: Instant, segment: &Segment, settings: &Settings) -> Self {
+        let begin = first(segment.sequence);
+        Self {
+            highest: begin,
+            acknowledged: begin,
+            window: None,
+            segments: BTreeMap::new(),
+            own: BTreeSet::new(),
+            line: BTreeSet::new(),
+            bytes: 0,
+            transmissions: 0,
+            arrived: 0,
+            selective: false,
+            duplicates: 0,
+            duplicates_telling: settings.threshold,
+            rtt: RoundTrip::default(),
+            backoff: 0,
+            progress: now,
+            echo_told: false,
+            latest: None,
+            echoed: None,
+            stamp: None,
+            repairs: VecDeque::new(),
+            has: Spans::default(),
+            untold: Spans::default(),
+            fin: None,
+            active: now,
+            due: Instant::NEVER,
+        }
+    }
+
+    /// What is cached. Unit: bytes of packets.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the receiver has acknowledged the end of the stream.
+    pub fn is_over(&self) -> bool {
+        self.fin.is_some_and(|fin| self.acknowledged >= fin)
+    }
+
+    /// Notes what the source says of the other direction.
+    pub fn note_source(&mut self, segment: &Segment) {
+        let known = self.latest.map(|latest| latest.acknowledgment);
+        if segment.flags.contains(Flags::ACK)
+            && known.is_none_or(|known| !is_after(known, segment.acknowledgment))
+        {
+            self.latest = Some(Latest {
+                acknowledgment: segment.acknowledgment,
+                window: segment.window,
+                timestamps: segment.timestamps,
+            });
+        }
+    }
+
+    /// Takes a segment that is about to pass: whether to cache it.
+    pub fn on_data(&mut self, segment: &Segment, counts: &mut Counts) -> Admission {
+        let start = position(segment.sequence, self.highest);
+        let end = start + u64::from(segment.sequence_length());
+        let stamp = segment.timestamps.map(|stamps| stamps.value);
+        // The source sends later what it stamps later; what carries an older stamp was overtaken.
+        let late = match (stamp, self.stamp) {
+            (Some(own), Some(latest)) => is_after(latest, own),
+            _ => false,
+        };
+        if stamp.is_some() && !late {
+            self.stamp = stamp;
+        }
+        if segment.flags.contains(Flags::FIN) {
+            self.fin = Some(end);
+        }
+        let new = start >= self.highest;
+        self.highest = self.highest.max(end);
+        if end <= self.acknowledged || self.has.covers(start, end) {
+            return Admission::No;
+        }
+        let known = self.segments.get(&start);
+        if known.is_some_and(|known| known.end == end && stamp.is_some() && stamp == known.stamp())
+        {
+            // The network made a copy: the source does not send twice in a millisecond.
+            return Admission::No;
+        }
+        self.transmissions += 1;
+        if known.is_some() {
+            counts.source_resent += 1;
+            self.remove(start);
+            return Admission::Source;
+        }
+        if new || late { Admission::Own } else { Admission::Source }
+    }
+
+    /// Caches the segment that [`Flow::on_data`] has just admitted.
+    pub fn cache(&mut self, now: Instant, packet: Packet, segment: &Segment, own: bool) {
+        let start = position(segment.sequence, self.highest);
+        let end = start + u64::from(segment.sequence_length());
+        let order = self.transmissions;
+        let cached =
+            Cached { packet, end, sent: now, order, resends: 0, repeated: !own, timed: false };
+        self.bytes += u64::from(packet.size);
+        self.segments.insert(start, cached);
+        if own {
+            self.own.insert(start);
+            self.line.insert((order, start));
+        }
+    }
+
+    /// Gives up the last of what is cached, for want of room.
+    pub fn evict(&mut self) -> bool {
+        let last = self.segments.last_key_value().map(|(start, _)| *start);
+        last.is_some_and(|start| self.remove(start).is_some())
+    }
+
+    /// A queue before the lossy side was too full for a segment: the source has to know.
+    pub fn on_congestion(&mut self, segment: &Segment) -> bool {
+        let start = position(segment.sequence, self.highest);
+        self.remove(start).is_some()
+    }
+
+    /// Takes an acknowledgement that comes from the receiver, and takes out of it what the source need
+    /// not know. `resend` gets the segments that are to be sent again now.
+    pub fn on_ack(
+        &mut self,
+        now: Instant,
+        segment: &mut Segment,
+        settings: &Settings,
+        counts: &mut Counts,
+        resend: &mut Vec<Packet>,
+    ) -> Verdict {
+        let ack = position(segment.acknowledgment, self.acknowledged);
+        self.highest = self.highest.max(ack);
+        if let Some(stamps) = segment.timestamps {
+            self.echoed = Some(stamps.echo);
+        }
+        let advanced = ack > self.acknowledged;
+        let stale = ack < self.acknowledged;
+        let repeats = !advanced && !stale && self.window == Some(segment.window);
+        let duplicate = repeats && segment.is_pure_ack() && self.highest > ack;
+        if !stale {
+            self.window = Some(segment.window);
+        }
+        self.deliver(now, ack, segment, advanced);
+        if advanced {
+            self.progress = now;
+            self.backoff = 0;
+            self.duplicates = 0;
+            self.duplicates_telling = settings.threshold;
+        }
+        self.detect(now, duplicate, settings, counts, resend);
+        let covered = self.covering(self.acknowledged).is_some();
+        let silenced = self.silence(segment, ack);
+        let echo = segment.flags.contains(Flags::ECE);
+        let told = self.echo_told;
+        if duplicate && (covered || silenced) && segment.sack.is_empty() && (!echo || told) {
+            counts.suppressed += 1;
+            return Verdict::Suppress;
+        }
+        self.echo_told = echo;
+        Verdict::Forward
+    }
+
+    /// Takes out of the cache what an acknowledgement says has arrived.
+    fn deliver(&mut self, now: Instant, ack: u64, segment: &Segment, advanced: bool) {
+        let mut came = Vec::new();
+        if advanced {
+            self.acknowledged = ack;
+            while let Some((&start, known)) = self.segments.first_key_value() {
+                if known.end > ack {
+                    break;
+                }
+                came.extend(self.remove(start).map(|cached| (start, cached)));
+            }
+            self.has.remove_below(ack);
+            self.untold.remove_below(ack);
+        }
+        if self.has.containing(self.acknowledged).is_some() {
+            // The receiver has thrown away what it had reported (RFC 2018 §8).
+            self.has.clear();
+            self.untold.clear();
+        }
+        for (number, block) in segment.sack.iter().enumerate() {
+            let from = position(block.start, ack);
+            let to = position(block.end, ack);
+            if to <= from || from <= ack || (number == 0 && is_repeat(segment, ack)) {
+                continue;
+            }
+            self.selective = true;
+            if from > self.acknowledged && self.has.len() < BLOCKS_MAX {
+                for (from, to) in self.has.insert(from, to) {
+                    self.untold.insert(from, to);
+                }
+            }
+            while let Some((&start, known)) = self.segments.range(from..to).next() {
+                if known.end > to {
+                    break;
+                }
+                came.extend(self.remove(start).map(|cached| (start, cached)));
+            }
+        }
+        // A round trip is measured where nothing was sent twice, nor waited at the receiver for a
+        // segment before it (Karn's rule).
+        let clean = came.iter().all(|(_, cached)| cached.resends == 0 && !cached.repeated);
+        let newest = came.iter().map(|(_, cached)| cached).max_by_key(|cached| cached.order);
+        if let Some(newest) = newest.filter(|_| clean && self.duplicates == 0) {
+            self.rtt.sample(now - newest.sent);
+        }
+        for (start, cached) in came {
+            // What is answered sooner than ever answers the first transmission. What the source has
+            // sent again, or the timer, may have arrived before, and does not tell which has.
+            let sooner = self.rtt.minimum().is_none_or(|minimum| now - cached.sent < minimum);
+            let certain = !cached.repeated && !cached.timed;
+            if certain && (cached.resends == 0 || !sooner) {
+                self.arrived = self.arrived.max(cached.order);
+            }
+            if cached.resends > 0 && !cached.repeated {
+                self.repairs.push_back((start, cached.end));
+                if self.repairs.len() > REPAIRS_REMEMBERED {
+                    self.repairs.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Finds out which own segments are lost, and sends them again.
+    fn detect(
+        &mut self,
+        now: Instant,
+        duplicate: bool,
+        settings: &Settings,
+        counts: &mut Counts,
+        resend: &mut Vec<Packet>,
+    ) {
+        let threshold = settings.threshold;
+        if self.selective {
+            for _ in 0..RESENDS_AT_ONCE {
+                let Some(&(order, start)) = self.line.first() else { return };
+                if order + threshold > self.arrived {
+                    return;
+                }
+                self.resend(now, start, settings, counts, resend);
+            }
+            return;
+        }
+        let Some(start) = self.covering(self.acknowledged) else { return };
+        let Some(known) = self.segments.get(&start) else { return };
+        if duplicate {
+            self.duplicates += 1;
+        }
+        let overtaken = known.order + threshold <= self.arrived;
+        if overtaken || self.duplicates >= self.duplicates_telling {
+            // All that is under way beyond it will still be answered with duplicates; those after
+            // them say that this transmission has been lost too.
+            let length = (known.end - start).max(1);
+            let beyond = self.highest.saturating_sub(known.end).div_ceil(length);
+            self.duplicates_telling = self.duplicates.max(beyond) + threshold;
+            self.resend(now, start, settings, counts, resend);
+        }
+    }
+
+    /// Takes out of an acknowledgement what would tell the source of losses that are repaired here, and
+    /// puts in what was taken out before and can be told by now; whether there was nothing but a report
+    /// of this agent's needless copy.
+    ///
+    /// Blocks are told from the lowest up, as they would have come: what lies between two of them the
+    /// source takes for lost.
+    fn silence(&mut self, segment: &mut Segment, ack: u64) -> bool {
+        if segment.sack.is_empty() && self.untold.len() == 0 {
+            return false;
+        }
+        let limit = self.own.first().copied().unwrap_or(u64::MAX);
+        // A full segment has no room for more than it has.
+        let room = match (segment.length, segment.timestamps) {
+            (0, Some(_)) => SackBlocks::MAX - 1,
+            (0, None) => SackBlocks::MAX,
+            _ => segment.sack.len(),
+        };
+        let repeat = is_repeat(segment, ack);
+        let only = repeat && segment.sack.len() == 1;
+        let (mut told, mut silenced) = (SackBlocks::default(), false);
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        if let Some(first) = segment.sack.iter().next().filter(|_| repeat) {
+            let span = (position(first.start, ack), position(first.end, ack));
+            silenced = self.repairs.iter().any(|own| own.0 <= span.0 && span.1 <= own.1);
+            if !silenced {
+                told.push(first);
+            }
+        }
+        while told.len() + spans.len() < room {
+            let Some((start, end)) = self.untold.pop_below(limit) else { break };
+            spans.push(self.has.containing(start).unwrap_or((start, end)));
+        }
+        // The latest comes first.
+        spans.reverse();
+        for block in segment.sack.iter().skip(usize::from(repeat)) {
+            let span = (position(block.start, ack), position(block.end, ack));
+            let known = spans.iter().any(|it| it.0 <= span.0 && span.1 <= it.1);
+            if span.1 <= limit && !known && told.len() + spans.len() < room {
+                spans.push(span);
+            }
+        }
+        for (start, end) in spans {
+            told.push(SackBlock { start: start as u32, end: end as u32 });
+        }
+        segment.sack = told;
+        silenced && only
+    }
+
+    /// Sends a segment again, or leaves it to the source where that has been done too often.
+    fn resend(
+        &mut self,
+        now: Instant,
+        start: u64,
+        settings: &Settings,
+        counts: &mut Counts,
+        resend: &mut Vec<Packet>,
+    ) -> bool {
+        let Some(known) = self.segments.get_mut(&start) else { return false };
+        if known.resends >= settings.resends {
+            counts.given_up += 1;
+            self.disown(start);
+            return false;
+        }
+        self.transmissions += 1;
+        let before = known.order;
+        known.order = self.transmissions;
+        known.sent = now;
+        known.resends += 1;
+        if self.line.remove(&(before, start)) {
+            self.line.insert((self.transmissions, start));
+        }
+        counts.resent += 1;
+        resend.push(refreshed(&known.packet, self.latest, self.echoed));
+        true
+    }
+
+    /// The timer's time has come, perhaps.
+    pub fn on_timeout(
+        &mut self,
+        now: Instant,
+        settings: &Settings,
+        counts: &mut Counts,
+        resend: &mut Vec<Packet>,
+    ) {
+        if self.timeout(settings) > now {
+            return;
+        }
+        let Some(&start) = self.segments.keys().next() else { return };
+        self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
+        if self.resend(now, start, settings, counts, resend) {
+            counts.resent_by_timer += 1;
+            if let Some(known) = self.segments.get_mut(&start) {
+                known.timed = true;
+            }
+        } else {
+            // Its turn is over; the source may still send it again.
+            self.remove(start);
+        }
+    }
+
+    /// When the first segment has waited too long for its acknowledgement.
+    pub fn timeout(&self, settings: &Settings) -> Instant {
+        // Without acknowledgements on this way nothing is known, and a closed window is no loss.
+        let (Some(wait), Some((_, first))) =
+            (self.rtt.timeout(settings.timer_min), self.segments.first_key_value())
+        else {
+            return Instant::NEVER;
+        };
+        if self.window == Some(0) {
+            return Instant::NEVER;
+        }
+        let wait = Duration::from_ns(wait.as_ns().saturating_mul(1 << self.backoff));
+        first.sent.max(self.progress) + wait
+    }
+
+    /// The own segment that holds `position`.
+    fn covering(&self, position: u64) -> Option<u64> {
+        let (&start, known) = self.segments.range(..=position).next_back()?;
+        (known.end > position && self.own.contains(&start)).then_some(start)
+    }
+
+    /// Leaves a segment to the source.
+    fn disown(&mut self, start: u64) {
+        if let Some(known) = self.segments.get(&start) {
+            self.line.remove(&(known.order, start));
+            self.own.remove(&start);
+        }
+    }
+
+    fn remove(&mut self, start: u64) -> Option<Cached> {
+        self.disown(start);
+        let cached = self.segments.remove(&start)?;
+        self.bytes -= u64::from(cached.packet.size);
+        Some(cached)
+    }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When something does not.
+    pub fn check_invariants(&self, settings: &Settings) {
+        let bytes: u64 = self.segments.values().map(|cached| u64::from(cached.packet.size)).sum();
+        assert_eq!(self.bytes, bytes);
+        assert_eq!(self.own.len(), self.line.len());
+        for &(order, start) in &self.line {
+            assert!(self.own.contains(&start));
+            assert_eq!(self.segments.get(&start).map(|cached| cached.order), Some(order));
+        }
+        for (start, cached) in &self.segments {
+            assert!(*start < cached.end && cached.end > self.acknowledged, "cached and arrived");
+            assert!(cached.end <= self.highest && cached.order <= self.transmissions);
+            assert!(cached.resends <= settings.resends);
+            assert!(!(cached.repeated && self.own.contains(start)), "the source's and own");
+        }
+        assert!(self.repairs.len() <= REPAIRS_REMEMBERED);
+        assert!(self.has.len() <= BLOCKS_MAX && self.has.containing(self.acknowledged).is_none());
+    }
+}
+
+/// Whether the first block reports something that came twice (RFC 2883 §4).
+fn is_repeat(segment: &Segment, ack: u64) -> bool {
+    let [first, others @ ..] = segment.sack.as_slice() else { return false };
+    let span = (position(first.start, ack), position(first.end, ack));
+    span.0 < ack
+        || others.first().is_some_and(|second| {
+            position(second.start, ack) <= span.0 && span.1 <= position(second.end, ack)
+        })
+}
+
+/// A cached packet as it is sent again: it says of the other direction what the source says by now,
+/// and its stamp is not older than one that the receiver has taken since, which would have it refused
+/// (RFC 7323 §5).
+fn refreshed(packet: &Packet, latest: Option<Latest>, echoed: Option<u32>) -> Packet {
+    let mut packet = *packet;
+    let Body::Segment(segment) = &mut packet.body else { return packet };
+    let before = segment.options_size();
+    segment.sack = SackBlocks::default();
+    packet.size -= before - segment.options_size();
+    if let Some(latest) = latest {
+        segment.acknowledgment = latest.acknowledgment;
+        segment.window = latest.window;
+    }
+    if let Some(stamps) = &mut segment.timestamps {
+        if let Some(theirs) = latest.and_then(|latest| latest.timestamps) {
+            stamps.echo = theirs.echo;
+        }
+        if let Some(echoed) = echoed.filter(|echoed| is_after(*echoed, stamps.value)) {
+            stamps.value = echoed;
+        }
+    }
+    packet
+}
