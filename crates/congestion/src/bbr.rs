@@ -7,6 +7,7 @@
 //! path is forgotten, and what the event says of the new one takes its place.
 
 mod filter;
+mod policer;
 pub mod v1;
 pub mod v3;
 

@@ -6,14 +6,14 @@
 //! Differs: data is counted in bytes, bounds are rounded up to whole segments as there. What is in
 //! flight is taken as it is, without guessing at what a queueing discipline holds until its departure
 //! time, because the transport counts data as in flight once it has left. Round-trip times of delayed
-//! acknowledgements are not told from others. Left out: the long-term sampling that finds a
-//! policer (lt_bw), which begins at one loss in five.
+//! acknowledgements are not told from others.
 
 mod aggregation;
 
+use super::policer::{Look, Policer};
 use super::{HeldBack, Sample, Settings, WindowedMax, scaled};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Restart, Rto, Spurious,
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto, Spurious,
     random::Draws,
 };
 use aggregation::Aggregation;
@@ -84,6 +84,9 @@ pub struct BbrV1 {
     conserving: bool,
     aggregation: Aggregation,
     held_back: HeldBack,
+    policer: Policer,
+    delivered: u64,
+    lost: u64,
 }
 
 impl BbrV1 {
@@ -118,6 +121,9 @@ impl BbrV1 {
             conserving: false,
             aggregation: Aggregation::default(),
             held_back: HeldBack::default(),
+            policer: Policer::default(),
+            delivered: 0,
+            lost: 0,
         }
     }
 
@@ -126,9 +132,14 @@ impl BbrV1 {
         self.mode
     }
 
-    /// The measured rate of the path.
+    /// The measured rate of the path, or what a policer on it lets through.
     pub fn bandwidth(&self) -> Rate {
-        Rate::from_bits_per_s(self.bandwidth.max())
+        self.policer.rate().unwrap_or(Rate::from_bits_per_s(self.bandwidth.max()))
+    }
+
+    /// What a policer on the path lets through, where there seems to be one.
+    pub fn policed(&self) -> Option<Rate> {
+        self.policer.rate()
     }
 
     /// The measured round-trip time without queues.
@@ -141,6 +152,8 @@ impl BbrV1 {
         match self.mode {
             Mode::Startup => HIGH_GAIN,
             Mode::Drain => DRAIN_GAIN,
+            // More than a policer lets through would be lost.
+            Mode::ProbeBw if self.policer.rate().is_some() => UNIT,
             Mode::ProbeBw => CYCLE[self.cycle],
             Mode::ProbeRtt => UNIT,
         }
@@ -157,7 +170,7 @@ impl BbrV1 {
     /// The product of rate and round-trip time, `gain` times. Unit: segments, rounded up.
     fn bdp(&self, gain: u64) -> u64 {
         let Some(min_rtt) = self.min_rtt else { return self.initial_window.div_ceil(self.mss) };
-        let bits = u128::from(self.bandwidth.max()) * u128::from(min_rtt.as_ns());
+        let bits = u128::from(self.bandwidth().bits_per_s()) * u128::from(min_rtt.as_ns());
         let bytes = bits * u128::from(gain) / u128::from(UNIT) / 8_000_000_000;
         u64::try_from(bytes.div_ceil(u128::from(self.mss))).unwrap_or(u64::MAX / self.mss)
     }
@@ -197,9 +210,25 @@ impl BbrV1 {
             self.round_start = true;
             self.conserving = false;
         }
+        self.look_for_a_policer(ack.now, ack.lost > Bytes::ZERO, sample.app_limited);
         let bits = rate.bits_per_s();
         if !sample.app_limited || bits >= self.bandwidth.max() {
             self.bandwidth.update(BANDWIDTH_ROUNDS, self.rounds, bits);
+        }
+    }
+
+    fn look_for_a_policer(&mut self, now: Instant, loses: bool, app_limited: bool) {
+        let over = self.policer.look(Look {
+            now,
+            delivered: self.delivered,
+            lost: self.lost,
+            loses,
+            round_start: self.round_start,
+            app_limited,
+            probing: self.mode == Mode::ProbeBw,
+        });
+        if over {
+            self.enter_probe_bw(now);
         }
     }
 
@@ -410,6 +439,7 @@ impl CongestionControl for BbrV1 {
         {
             self.pace_first(rtt);
         }
+        self.delivered = ack.delivered.get();
         let sample = Sample::of(ack, self.held_back);
         self.update_bandwidth(ack, sample);
         self.update_aggregation(ack, sample);
@@ -425,21 +455,30 @@ impl CongestionControl for BbrV1 {
         self.save_cwnd();
     }
 
-    fn on_rto(&mut self, _rto: &Rto) {
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.lost = self.lost.saturating_add(segment.size.get());
+    }
+
+    fn on_rto(&mut self, rto: &Rto) {
         self.save_cwnd();
         self.phase = Phase::Loss;
         self.full_bandwidth = 0;
+        // It ends a round.
+        self.round_start = true;
+        self.look_for_a_policer(rto.now, true, false);
         self.cwnd = self.mss;
     }
 
     fn on_spurious(&mut self, _spurious: &Spurious) {
         self.full_bandwidth = 0;
         self.full_count = 0;
+        self.policer = Policer::default();
     }
 
     fn on_handover(&mut self, handover: &Handover) {
         self.min_rtt_at = handover.now;
         self.path_since = Some(handover.now);
+        self.policer = Policer::default();
         if handover.rtt.is_some() {
             self.min_rtt = handover.rtt;
         }

@@ -20,22 +20,10 @@ fn path(rtt_ms: u64) -> Path<BbrV1> {
     Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), bbr(1))
 }
 
-/// Each mode in turn, and when it began.
-fn modes(path: &mut Path<BbrV1>, span: Duration) -> Vec<(Mode, u64)> {
-    let mut modes = vec![(path.flows[0].control.mode(), path.now.as_ns() / 1_000_000)];
-    path.watch(span, |path| {
-        let mode = path.flows[0].control.mode();
-        if modes.last().is_some_and(|&(last, _)| last != mode) {
-            modes.push((mode, path.now.as_ns() / 1_000_000));
-        }
-    });
-    modes
-}
-
 #[test]
 fn it_starts_drains_probes_and_looks_for_the_round_trip_time_after_ten_seconds() {
     let mut path = path(50);
-    let walk = modes(&mut path, Duration::from_s(12));
+    let walk = path.walk(Duration::from_s(12), BbrV1::mode);
     let names: Vec<Mode> = walk.iter().map(|&(mode, _)| mode).collect();
     let expected = [Mode::Startup, Mode::Drain, Mode::ProbeBw, Mode::ProbeRtt, Mode::ProbeBw];
     assert_eq!(names, expected, "{walk:?}");
@@ -51,15 +39,7 @@ fn it_starts_drains_probes_and_looks_for_the_round_trip_time_after_ten_seconds()
 fn it_finds_nine_tenths_of_the_rate_within_its_doublings_and_three_rounds() {
     for rtt_ms in [50, 300, 600] {
         let mut path = path(rtt_ms);
-        let mut reached = None;
-        path.watch(Duration::from_ms(20 * rtt_ms), |path| {
-            let found = path.flows[0].control.bandwidth();
-            if found.bits_per_s() * 10 >= RATE.bits_per_s() * 9 {
-                reached = reached.or(Some(path.now.as_ns() / 1_000_000));
-            }
-        });
-        let doublings = (path.link.bdp() as f64 / 14_480.0).log2().ceil() as u64;
-        let reached = reached.expect("the rate is found");
+        let (reached, doublings) = path.reaches_nine_tenths(BbrV1::bandwidth);
         assert!(reached <= (doublings + 3) * rtt_ms, "{rtt_ms} ms: {doublings}, {reached} ms");
     }
 }
@@ -121,7 +101,7 @@ fn a_silence_forgets_nothing_and_needs_no_probe() {
     let bandwidth = path.flows[0].control.bandwidth();
     assert!(bandwidth > Rate::from_mbit_per_s(19), "{bandwidth}");
     path.flows[0].backlog = Some(2_000_000);
-    let walk = modes(&mut path, Duration::from_s(1));
+    let walk = path.walk(Duration::from_s(1), BbrV1::mode);
     assert!(walk.iter().all(|&(mode, _)| mode == Mode::ProbeBw), "{walk:?}");
     assert_eq!(path.flows[0].backlog, Some(2_000_000 % 1448));
 }
@@ -167,4 +147,32 @@ fn the_seed_decides_where_a_cycle_begins_and_the_same_seed_gives_the_same_run() 
     let first_gain = |seed| run(seed).into_iter().rev().find(|&(_, gain)| gain < 200).map(|t| t.0);
     let distinct: std::collections::BTreeSet<_> = (0..20).map(first_gain).collect();
     assert!(distinct.len() > 3, "{distinct:?}");
+}
+
+#[test]
+fn a_policer_is_found_and_kept_to() {
+    let policed = Rate::from_mbit_per_s(5);
+    let mut path = path(50);
+    // A quarter of what the link carries, and a second of it at once.
+    path.link.policer = Some((policed, policed.bytes_in(Duration::from_s(1))));
+    let mut found = None;
+    path.watch(Duration::from_s(20), |path| {
+        found = found.or(path.flows[0].control.policed());
+    });
+    let found = found.expect("a policer");
+    assert!(found.bits_per_s().abs_diff(policed.bits_per_s()) < policed.bits_per_s() / 8, "{found}");
+    // Believed for 48 of each sixty rounds or so, it loses little and wastes little.
+    let before = path.link.dropped;
+    let share = 4.0 * path.share(Duration::from_s(20));
+    let dropped = (path.link.dropped - before) as f64 * 1448.0 / policed.bytes_in(Duration::from_s(20)).get() as f64;
+    assert!(share > 0.8 && dropped < 0.3, "{share} of the rate, {dropped} of it dropped");
+}
+
+#[test]
+fn a_channels_losses_are_not_taken_for_a_policer() {
+    let mut path = path(100);
+    path.link.loss = 1000;
+    let mut found = false;
+    path.watch(Duration::from_s(20), |path| found |= path.flows[0].control.policed().is_some());
+    assert!(!found);
 }

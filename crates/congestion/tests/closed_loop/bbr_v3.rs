@@ -20,23 +20,11 @@ fn path(rtt_ms: u64) -> Path<BbrV3> {
     Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), bbr(1))
 }
 
-/// Each state in turn, and when it began.
-fn states(path: &mut Path<BbrV3>, span: Duration) -> Vec<(State, u64)> {
-    let mut states = vec![(path.flows[0].control.state(), path.now.as_ns() / 1_000_000)];
-    path.watch(span, |path| {
-        let state = path.flows[0].control.state();
-        if states.last().is_some_and(|&(last, _)| last != state) {
-            states.push((state, path.now.as_ns() / 1_000_000));
-        }
-    });
-    states
-}
-
 #[test]
 fn it_starts_drains_and_goes_round_its_states_until_it_looks_for_the_round_trip_time() {
     use State::{Drain, ProbeBwCruise, ProbeBwDown, ProbeBwRefill, ProbeBwUp, ProbeRtt, Startup};
     let mut path = path(50);
-    let walk = states(&mut path, Duration::from_s(12));
+    let walk = path.walk(Duration::from_s(12), BbrV3::state);
     let names: Vec<State> = walk.iter().map(|&(state, _)| state).collect();
     // A path that is drained passes DOWN within one acknowledgement.
     assert_eq!(names[..3], [Startup, Drain, ProbeBwCruise], "{walk:?}");
@@ -69,15 +57,7 @@ fn it_starts_drains_and_goes_round_its_states_until_it_looks_for_the_round_trip_
 fn it_finds_nine_tenths_of_the_rate_within_its_doublings_and_three_rounds() {
     for rtt_ms in [50, 300, 600] {
         let mut path = path(rtt_ms);
-        let mut reached = None;
-        path.watch(Duration::from_ms(20 * rtt_ms), |path| {
-            let found = path.flows[0].control.max_bw();
-            if found.bits_per_s() * 10 >= RATE.bits_per_s() * 9 {
-                reached = reached.or(Some(path.now.as_ns() / 1_000_000));
-            }
-        });
-        let doublings = (path.link.bdp() as f64 / 14_480.0).log2().ceil() as u64;
-        let reached = reached.expect("the rate is found");
+        let (reached, doublings) = path.reaches_nine_tenths(BbrV3::max_bw);
         assert!(reached <= (doublings + 3) * rtt_ms, "{rtt_ms} ms: {doublings}, {reached} ms");
     }
 }
@@ -194,7 +174,7 @@ fn a_path_that_dies_for_a_while_is_filled_again() {
 fn the_same_seed_gives_the_same_run_and_another_one_another() {
     let run = |seed| {
         let mut path = Path::one(Link::new(RATE, Duration::from_ms(50)), bbr(seed));
-        states(&mut path, Duration::from_s(6))
+        path.walk(Duration::from_s(6), BbrV3::state)
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));

@@ -29,6 +29,10 @@ pub struct Link {
     carried: u64,
     /// A queue longer than this marks instead of dropping.
     pub mark_above: Option<Bytes>,
+    /// What a policer before the queue lets through, and what its bucket holds.
+    pub policer: Option<(Rate, Bytes)>,
+    /// Of the policer: when its bucket would be full again.
+    full_again: Instant,
     random: u64,
     busy_until: Instant,
     pub queue_max: Bytes,
@@ -46,6 +50,8 @@ impl Link {
             loss_every: None,
             carried: 0,
             mark_above: None,
+            policer: None,
+            full_again: Instant::START,
             random: 0x2545_f491_4f6c_dd1d,
             busy_until: Instant::START,
             queue_max: Bytes::ZERO,
@@ -63,6 +69,14 @@ impl Link {
 
     /// When a segment's acknowledgement is back and whether it was marked; `None` where it is lost.
     fn carry(&mut self, now: Instant, size: u64) -> Option<(Instant, bool)> {
+        if let Some((rate, bucket)) = self.policer {
+            let full_again = self.full_again.max(now) + rate.time_for(Bytes::new(size));
+            if rate.bytes_in(full_again.saturating_since(now)) > bucket {
+                self.dropped += 1;
+                return None;
+            }
+            self.full_again = full_again;
+        }
         let queued = self.queued(now);
         if queued.get() + size > self.queue.get() {
             self.dropped += 1;
@@ -395,6 +409,32 @@ impl<C: CongestionControl> Path<C> {
 
     pub fn run(&mut self, span: Duration) {
         self.watch(span, |_| {});
+    }
+
+    /// What the first flow does over `span`, each thing in turn, and when it began, in milliseconds.
+    pub fn walk<S: PartialEq>(&mut self, span: Duration, doing: impl Fn(&C) -> S) -> Vec<(S, u64)> {
+        let mut walk = vec![(doing(&self.flows[0].control), self.now.as_ns() / 1_000_000)];
+        self.watch(span, |path| {
+            let now = doing(&path.flows[0].control);
+            if walk.last().is_some_and(|(last, _)| *last != now) {
+                walk.push((now, path.now.as_ns() / 1_000_000));
+            }
+        });
+        walk
+    }
+
+    /// When the first flow has found nine tenths of the link's rate, in milliseconds, and how often its first
+    /// ten segments double until they are what the path holds.
+    pub fn reaches_nine_tenths(&mut self, found: impl Fn(&C) -> Rate) -> (u64, u64) {
+        let mut reached = None;
+        self.watch(self.link.rtt * 20, |path| {
+            let rate = found(&path.flows[0].control);
+            if rate.bits_per_s() * 10 >= path.link.rate.bits_per_s() * 9 {
+                reached = reached.or(Some(path.now.as_ns() / 1_000_000));
+            }
+        });
+        let doublings = (self.link.bdp() as f64 / 14_480.0).log2().ceil() as u64;
+        (reached.expect("the rate is found"), doublings)
     }
 
     /// What share of the link's rate all flows together deliver over `span`.
