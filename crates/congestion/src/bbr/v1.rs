@@ -13,8 +13,8 @@ mod aggregation;
 use super::policer::{Look, Policer};
 use super::{HeldBack, Sample, Settings, WindowedMax, scaled};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto, Spurious,
-    random::Draws,
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto,
+    Spurious, random::Draws,
 };
 use aggregation::Aggregation;
 use midhop_units::{Bytes, Duration, Instant, Rate};

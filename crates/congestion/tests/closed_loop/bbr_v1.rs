@@ -160,11 +160,15 @@ fn a_policer_is_found_and_kept_to() {
         found = found.or(path.flows[0].control.policed());
     });
     let found = found.expect("a policer");
-    assert!(found.bits_per_s().abs_diff(policed.bits_per_s()) < policed.bits_per_s() / 8, "{found}");
+    assert!(
+        found.bits_per_s().abs_diff(policed.bits_per_s()) < policed.bits_per_s() / 8,
+        "{found}"
+    );
     // Believed for 48 of each sixty rounds or so, it loses little and wastes little.
     let before = path.link.dropped;
     let share = 4.0 * path.share(Duration::from_s(20));
-    let dropped = (path.link.dropped - before) as f64 * 1448.0 / policed.bytes_in(Duration::from_s(20)).get() as f64;
+    let dropped = (path.link.dropped - before) as f64 * 1448.0
+        / policed.bytes_in(Duration::from_s(20)).get() as f64;
     assert!(share > 0.8 && dropped < 0.3, "{share} of the rate, {dropped} of it dropped");
 }
 
