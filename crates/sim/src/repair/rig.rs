@@ -35,6 +35,9 @@ struct Host {
     arrived: Vec<(u64, u64)>,
 }
 
+/// Whether a packet that is about to enter a stretch is lost there.
+type Fate = dyn FnMut(usize, &Packet) -> bool;
+
 /// A line of nodes: an endpoint, agents, an endpoint.
 pub(super) struct Rig {
     hosts: [Host; 2],
@@ -44,8 +47,8 @@ pub(super) struct Rig {
     pub now: Instant,
     wire: BTreeMap<(Instant, u64), (usize, Packet)>,
     number: u64,
-    /// Drops the segments for which it says so: the stretch, and the packet before it.
-    pub fate: Box<dyn FnMut(usize, &Packet) -> bool>,
+    /// Drops the segments for which it says so.
+    pub fate: Box<Fate>,
 }
 
 impl Rig {
