@@ -227,7 +227,7 @@ fn aqm_marks_what_can_be_marked_and_drops_the_rest() {
     assert!(marks > 100 && drops == 0, "{marks} marks, {drops} drops");
     // RFC 8033 §5.1: a load that marks do not slow is dropped all the same.
     let (marks, drops, _) = overload("pie", |_| true);
-    assert!(marks > 10 && drops > 1000, "{marks} marks, {drops} drops");
+    assert!(marks > 0 && drops > 1000, "{marks} marks, {drops} drops");
 }
 
 #[test]
