@@ -1,6 +1,6 @@
-// The bench's chain of links in ns-3: one bulk transfer from one end to the other, and what it cost.
+// The bench's chain of links in ns-3: bulk flows from one end to the other, and what they cost.
 //
-// Usage: chain LINKS NARROW_RATE NARROW_DELAY RATE DELAY QUEUE TYPE SECONDS
+// Usage: chain LINKS NARROW_RATE NARROW_DELAY RATE DELAY QUEUE TYPE SECONDS FLOWS
 // The first link is the narrow one, at the receiver; its queue holds QUEUE packets, the others more
 // than ever wait there. Prints the packets handed to devices, the processor time of the run alone in
 // seconds, and the goodput in Mbit/s.
@@ -42,13 +42,14 @@ int
 main(int count, char** words)
 {
     using namespace ns3;
-    if (count != 9)
+    if (count != 10)
     {
-        std::cerr << "usage: chain LINKS NARROW_RATE NARROW_DELAY RATE DELAY QUEUE TYPE SECONDS\n";
+        std::cerr << "usage: chain LINKS NARROW_RATE NARROW_DELAY RATE DELAY QUEUE TYPE SECONDS FLOWS\n";
         return 64;
     }
     const auto links = static_cast<std::uint32_t>(std::stoul(words[1]));
     const double seconds = std::stod(words[8]);
+    const auto flows = static_cast<std::uint32_t>(std::stoul(words[9]));
 
     // As our endpoints: full segments, windows that never limit, a first window of ten.
     Config::SetDefault("ns3::TcpL4Protocol::SocketType", StringValue(std::string("ns3::") + words[7]));
@@ -91,7 +92,10 @@ main(int count, char** words)
     BulkSendHelper bulk("ns3::TcpSocketFactory", there);
     bulk.SetAttribute("MaxBytes", UintegerValue(0));
     bulk.SetAttribute("SendSize", UintegerValue(1448 * 16));
-    bulk.Install(nodes.Get(links));
+    for (std::uint32_t flow = 0; flow < flows; ++flow)
+    {
+        bulk.Install(nodes.Get(links));
+    }
 
     Simulator::Stop(Seconds(seconds));
     const double before = ProcessorTime();

@@ -6,6 +6,8 @@ use midhop_experiment::{Plan, Scenario};
 pub struct Case {
     pub name: String,
     text: String,
+    /// Which of the text's runs it is.
+    number: usize,
     /// What the ns-3 program is called with to run the same; empty where it runs nothing like it.
     pub peer: Vec<String>,
     /// How often it is measured: the least processor time counts.
@@ -15,178 +17,195 @@ pub struct Case {
 impl Case {
     /// The run.
     pub fn plan(&self) -> Plan {
-        let scenario = Scenario::parse("bench.toml", &self.text).expect("the bench's own text");
-        scenario.plans().expect("can be run").swap_remove(0)
+        plans(&self.text).swap_remove(self.number)
     }
 }
 
-/// So many links in a row, the first one narrow, and a transfer from the last node to the first.
-struct Chain<'a> {
-    links: usize,
-    /// Keys of the first link and of all others.
-    narrow: &'a str,
-    wide: &'a str,
-    transfer: String,
-}
-
-impl Chain<'_> {
-    fn case(&self, name: &str) -> Case {
-        let nodes: Vec<String> = (0..=self.links).map(|node| format!("n{node} = {{}}")).collect();
-        let links: Vec<String> = (0..self.links)
-            .map(|link| {
-                let keys = if link == 0 { self.narrow } else { self.wide };
-                format!("[links.l{link}]\nbetween = [\"n{link}\", \"n{}\"]\n{keys}\n", link + 1)
-            })
-            .collect();
-        let text = format!(
-            "title = \"speed\"\nduration = \"10 min\"\n[nodes]\n{}\n{}\n[transfers.t]\n\
-             from = \"n{}\"\nto = \"n0\"\n{}\n",
-            nodes.join("\n"),
-            links.concat(),
-            self.links,
-            self.transfer,
-        );
-        Case { name: name.to_owned(), text, peer: Vec::new(), repetitions: 3 }
-    }
-}
-
-/// One bulk transfer over five links, here and in ns-3.
-struct Together {
+/// So many links in a row, the first one narrow, and flows from the last node to the first.
+struct Chain {
     name: &'static str,
+    links: usize,
     /// Rate in Mbit/s and delay in ms of the first link and of all others.
     narrow: [u32; 2],
     wide: [u32; 2],
     /// Unit: packets.
     queue: u32,
-    /// The congestion control, here and there.
-    congestion: [&'static str; 2],
+    /// Other keys of the first link.
+    keys: &'static str,
+    congestion: &'static str,
     seconds: u32,
+    flows: u32,
+    /// How much of it ns-3 runs: all where it can, some seconds where it would take minutes. None of
+    /// what it would hardly begin.
+    peer_seconds: u32,
 }
 
-impl Together {
+impl Chain {
     fn case(&self) -> Case {
-        let keys =
-            |[rate, delay]: [u32; 2]| format!("rate = \"{rate} Mbit/s\"\ndelay = \"{delay} ms\"");
-        let Self { queue, congestion: [here, there], seconds, .. } = self;
-        let chain = Chain {
-            links: 5,
-            narrow: &format!("{}\nqueue = \"{queue} packets\"", keys(self.narrow)),
-            wide: &keys(self.wide),
-            transfer: format!("seconds = {seconds}\ncongestion = \"{here}\""),
-        };
+        let Self { links, queue, congestion, seconds, flows, keys, .. } = self;
+        let nodes: Vec<String> = (0..=*links).map(|node| format!("n{node} = {{}}")).collect();
+        let lines: Vec<String> = (0..*links)
+            .map(|link| {
+                let [rate, delay] = if link == 0 { self.narrow } else { self.wide };
+                let queue = if link == 0 { *queue } else { 1_000_000 };
+                let keys = if link == 0 { keys } else { &"" };
+                format!(
+                    "[links.l{link}]\nbetween = [\"n{link}\", \"n{}\"]\nrate = \"{rate} Mbit/s\"\n\
+                     delay = \"{delay} ms\"\nqueue = \"{queue} packets\"\n{keys}\n",
+                    link + 1,
+                )
+            })
+            .collect();
+        let text = format!(
+            "title = \"speed\"\nduration = \"10 min\"\n[nodes]\n{}\n{}\n[transfers.t]\n\
+             from = \"n{links}\"\nto = \"n0\"\nseconds = {seconds}\nflows = {flows}\n\
+             congestion = \"{congestion}\"\n",
+            nodes.join("\n"),
+            lines.concat(),
+        );
         let words = |[rate, delay]: [u32; 2]| [format!("{rate}Mbps"), format!("{delay}ms")];
         let peer = [
-            vec!["5".to_owned()],
+            vec![links.to_string()],
             words(self.narrow).to_vec(),
             words(self.wide).to_vec(),
-            vec![queue.to_string(), (*there).to_owned(), seconds.to_string()],
-        ]
-        .concat();
-        Case { peer, ..chain.case(self.name) }
+            vec![
+                queue.to_string(),
+                "TcpCubic".to_owned(),
+                self.peer_seconds.to_string(),
+                flows.to_string(),
+            ],
+        ];
+        Case {
+            name: self.name.to_owned(),
+            text,
+            number: 0,
+            peer: if self.peer_seconds > 0 { peer.concat() } else { Vec::new() },
+            repetitions: 3,
+        }
     }
 }
 
-const SMALL: Together = Together {
+fn plans(text: &str) -> Vec<Plan> {
+    let scenario = Scenario::parse("bench.toml", text).expect("the bench's own text");
+    scenario.plans().expect("can be run")
+}
+
+const SMALL: Chain = Chain {
     name: "5 hops, small window",
+    links: 5,
     narrow: [10, 2],
     wide: [100, 2],
     queue: 100,
-    congestion: ["cubic", "TcpCubic"],
-    seconds: 60,
+    keys: "",
+    congestion: "cubic",
+    seconds: 30,
+    flows: 1,
+    peer_seconds: 30,
 };
 
-/// A phone, three satellites, a gateway, a server; the narrow link is the phone's.
-const PHONE: &str = r#"
-title = "speed"
-duration = "35 s"
-[nodes]
-phone = {}
-sat1 = {}
-sat2 = {}
-sat3 = {}
-gateway = {}
-server = {}
-[links.user]
-between = ["phone", "sat1"]
-down = { rate = "2 Mbit/s", queue = "100 packets" }
-up = { rate = "60 kbit/s" }
-delay = "4 ms"
-[links.isl12]
-between = ["sat1", "sat2"]
-rate = "2 Gbit/s"
-delay = "8500 us"
-[links.isl23]
-between = ["sat2", "sat3"]
-rate = "2 Gbit/s"
-delay = "8500 us"
-[links.feeder]
-between = ["sat3", "gateway"]
-rate = "10 Gbit/s"
-delay = "4 ms"
-[links.internet]
-between = ["gateway", "server"]
-rate = "100 Mbit/s"
-delay = "50 ms"
-[transfers.download]
-from = "server"
-to = "phone"
-seconds = 30
-opens = "from"
-congestion = "hybla"
-"#;
+/// As far as ns-3 comes in some seconds: it takes twice as long for each second from here on.
+const GEO: Chain = Chain {
+    name: "5 hops, geo window, 7 s",
+    narrow: [140, 280],
+    wide: [1000, 5],
+    queue: 7000,
+    seconds: 7,
+    peer_seconds: 7,
+    ..SMALL
+};
 
-/// All cases.
-pub fn all() -> Vec<Case> {
-    let geo = |name: &str, narrow: &str, congestion: &str| {
-        let transfer = format!("seconds = 60\ncongestion = \"{congestion}\"");
-        Chain { links: 1, narrow, wide: "", transfer }.case(name)
-    };
-    const GEO: &str = "rate = \"140 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"1 BDP\"";
-    const GEO_LOSSY: &str =
-        "rate = \"140 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"1 BDP\"\nloss = \"0.05 %\"";
-    const GEO_LARGE: &str = "rate = \"1400 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"1 BDP\"";
-    let phone = |name: &str, loss: &str| Case {
-        name: name.to_owned(),
-        text: PHONE.replace("[links.isl12]", &format!("{loss}\n[links.isl12]")),
-        peer: Vec::new(),
-        repetitions: 9,
-    };
-    let mut all = vec![
+/// Sixty seconds, which ns-3 does not end in any sensible time.
+const GEO_LONG: Chain = Chain {
+    name: "1 hop, geo 140 Mbit/s, cubic",
+    links: 1,
+    narrow: [140, 300],
+    seconds: 60,
+    peer_seconds: 0,
+    ..GEO
+};
+
+/// Speed: link-packets per second of one processor.
+pub fn speed() -> Vec<Case> {
+    vec![
+        Chain { name: "1 hop, small window", links: 1, ..SMALL }.case(),
         SMALL.case(),
-        Together {
-            name: "5 hops, geo window",
-            narrow: [140, 280],
-            wide: [1000, 5],
-            queue: 7000,
-            seconds: 10,
-            ..SMALL
-        }
-        .case(),
-        Together { name: "5 hops, newreno", congestion: ["reno", "TcpNewReno"], ..SMALL }.case(),
-        geo("geo 140 Mbit/s, cubic", GEO, "cubic"),
-        geo("geo 140 Mbit/s, hybla", GEO, "hybla"),
-        geo("geo 140 Mbit/s, 0.05 % lost, hybla", GEO_LOSSY, "hybla"),
-        geo("geo 140 Mbit/s, 0.05 % lost, bbr", GEO_LOSSY, "bbr"),
-        geo("geo 1.4 Gbit/s, hybla", GEO_LARGE, "hybla"),
-        phone("phone over leo, 30 s", ""),
-        phone("phone over leo, 30 s, 0.5 % lost", "loss = \"0.5 %\""),
-    ];
-    for flows in [10, 100, 1_000, 10_000] {
-        let chain = Chain {
-            links: 2,
-            narrow: "rate = \"400 Mbit/s\"\ndelay = \"50 ms\"",
-            wide: "rate = \"10 Gbit/s\"\ndelay = \"1 ms\"",
-            transfer: format!("seconds = 20\nflows = {flows}"),
-        };
-        all.push(chain.case(&format!("{flows} flows")));
-    }
-    // All open at once, and none has more than a packet under way: what a flow itself takes.
-    let idle = Chain {
-        links: 1,
-        narrow: "rate = \"1 Gbit/s\"\ndelay = \"50 ms\"",
-        wide: "",
-        transfer: "bytes = \"1 B\"\nflows = 10000".to_owned(),
+        Chain { name: "1 hop, geo window, 7 s", links: 1, ..GEO }.case(),
+        GEO.case(),
+        GEO_LONG.case(),
+        Chain { name: "5 hops, geo 140 Mbit/s, cubic", links: 5, ..GEO_LONG }.case(),
+    ]
+}
+
+/// From ten flows to ten thousand through one bottleneck.
+pub fn flows() -> Vec<Case> {
+    [(10, "10 flows"), (100, "100 flows"), (1_000, "1000 flows"), (10_000, "10000 flows")]
+        .map(|(flows, name)| {
+            let (narrow, wide) = ([400, 50], [10_000, 1]);
+            let both = Chain { name, links: 2, narrow, wide, queue: 3400, flows, ..SMALL };
+            // Beyond a hundred flows ns-3 takes minutes for a second.
+            let peer_seconds = if flows <= 100 { 1 } else { 0 };
+            Chain { seconds: 5, peer_seconds, ..both }.case()
+        })
+        .into()
+}
+
+/// Sixty seconds over a geostationary satellite, clean and not.
+pub fn geo() -> Vec<Case> {
+    let clean = Chain { name: "geo 140 Mbit/s, 60 s", congestion: "hybla", ..GEO_LONG };
+    let keys = "loss = \"0.05 %\"";
+    let lossy = Chain { name: "geo 140 Mbit/s, 60 s, 0.05 % lost", keys, ..clean };
+    vec![clean.case(), lossy.case()]
+}
+
+const PLACEMENT: &str = include_str!("../../../../studies/ntn-placement/download.toml");
+
+/// Runs of the study of where to place proxies: as its authors most likely meant it, without loss and
+/// with the most.
+pub fn placement() -> Vec<Case> {
+    let cells = plans(PLACEMENT);
+    let each = cells.first().map_or(1, |plan| plan.seeds.max(1) as usize);
+    let label = |plan: &Plan| {
+        let labels: Vec<&str> = plan.axes.iter().map(|at| at.label.as_str()).collect();
+        format!("E1 {}", labels.join(" "))
     };
-    all.push(Case { repetitions: 1, ..idle.case("10000 flows of one byte") });
-    all
+    let some = ["E1 b 1 ", "E1 b 5 "];
+    let once = cells.into_iter().step_by(each);
+    let once = once.filter(|plan| some.iter().any(|cells| label(plan).starts_with(cells)));
+    once.map(|plan| Case {
+        name: label(&plan),
+        text: PLACEMENT.to_owned(),
+        number: plan.number as usize,
+        peer: Vec::new(),
+        repetitions: 1,
+    })
+    .collect()
+}
+
+/// Flows that are open at once and have nothing under way, few and many: what a flow takes.
+pub fn idle() -> [(u32, Case); 2] {
+    [100, 10_000].map(|flows| {
+        let text = format!(
+            "title = \"speed\"\nduration = \"1 min\"\n[nodes]\na = {{}}\nb = {{}}\n[links.l]\n\
+             between = [\"a\", \"b\"]\nrate = \"1 Gbit/s\"\ndelay = \"50 ms\"\n[transfers.t]\n\
+             from = \"b\"\nto = \"a\"\nbytes = \"1 B\"\nflows = {flows}\n"
+        );
+        let name = format!("{flows} flows of one byte");
+        (flows, Case { name, text, number: 0, peer: Vec::new(), repetitions: 1 })
+    })
+}
+
+/// One flow with fewer and with more packets under way: what a packet takes.
+pub fn under_way() -> [Case; 2] {
+    let few = Chain { name: "geo 140 Mbit/s, hybla", congestion: "hybla", ..GEO_LONG };
+    let narrow = [1400, 300];
+    let many = Chain { name: "geo 1.4 Gbit/s, hybla", narrow, queue: 70_000, seconds: 30, ..few };
+    [few, many].map(|chain| Case { repetitions: 1, ..chain.case() })
+}
+
+/// The case of that name. Those of the placement study are many, and only looked at last: what reading
+/// them takes would hide in the memory of others.
+pub fn find(name: &str) -> Option<Case> {
+    let [idle, under_way] = [idle().map(|(_, case)| case), under_way()];
+    let few = [speed(), flows(), geo(), idle.into(), under_way.into()].into_iter().flatten();
+    few.chain(std::iter::once_with(placement).flatten()).find(|case| case.name == name)
 }
