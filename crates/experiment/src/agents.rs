@@ -13,8 +13,13 @@
 //! checked and with its defaults filled in. What a kind takes no part in it refuses, so that nobody
 //! believes a key to act that does not.
 
+mod repair;
+
+pub use repair::{DProxy, Snoop};
+
 use crate::spec::{NodeSpec, Spec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use midhop_units::{Bytes, Duration};
 use serde::{Deserialize, Serialize};
 
 /// The most agents at a node.
@@ -26,10 +31,30 @@ const AGENTS_MAX: usize = 16;
 pub struct AgentSpec {
     /// What it does.
     pub kind: AgentKind,
-    /// `ack-filter`: the links before which it acts. Default: all of its node's.
+    /// `ack-filter`, `snoop`: the links before which it acts. Default: all of its node's.
     pub links: Option<Vec<String>>,
     /// `ack-filter`: what becomes of ACKs with SACK blocks. Default: `covered`.
     pub sack: Option<SackRule>,
+    /// `d-proxy`: the two nodes between which it works; both name it.
+    pub peers: Option<Vec<String>>,
+    /// `snoop`, `d-proxy`: what may be kept to be sent again. Default: 4 MB.
+    pub cache: Option<Bytes>,
+    /// `snoop`: how many later segments make one count as lost. Default: 3.
+    pub threshold: Option<u64>,
+    /// `snoop`: the least that its timer waits. Default: 100 ms.
+    pub timer_min: Option<Duration>,
+    /// `snoop`: how often a segment is sent again. Default: 10.
+    pub resends: Option<u32>,
+    /// `d-proxy`: what may be held behind gaps. Default: 4 MB.
+    pub held: Option<Bytes>,
+    /// `d-proxy`: how long a gap is waited for. Default: 1 s.
+    pub hold: Option<Duration>,
+    /// `d-proxy`: how often the same is asked for. Default: 3.
+    pub requests: Option<u32>,
+    /// `snoop`, `d-proxy`: of how many directions of flows it keeps a state. Default: 10000.
+    pub flows: Option<usize>,
+    /// `snoop`, `d-proxy`: after how long a silence a flow is forgotten. Default: 2 min.
+    pub idle: Option<Duration>,
 }
 
 /// What an agent does.
@@ -38,6 +63,10 @@ pub struct AgentSpec {
 pub enum AgentKind {
     /// Drops acknowledgements that others behind them in a queue make superfluous.
     AckFilter,
+    /// Repairs losses behind it from a cache, and keeps them from the source.
+    Snoop,
+    /// One of two that repair losses between themselves.
+    DProxy,
 }
 
 /// An agent at a node, with every default filled in.
@@ -55,6 +84,10 @@ pub struct PlannedAgent {
 pub enum Role {
     /// See [`AgentKind::AckFilter`].
     AckFilter(AckFilter),
+    /// See [`AgentKind::Snoop`].
+    Snoop(Snoop),
+    /// See [`AgentKind::DProxy`].
+    DProxy(DProxy),
 }
 
 /// ACK filtering (RFC 3449 §5.2.1).
@@ -138,7 +171,14 @@ pub(crate) fn of_node(
             let message = format!("no link of `{name}` is called `{link}`");
             return Err(document.fault(&path.join("links").join(at.to_string()), message, hint));
         }
-        let role = Reader { written, path: &path, document }.role(links)?;
+        if let Some((message, hint)) = repair::refusal(node, written.kind) {
+            return Err(document.fault(&place, message, hint));
+        }
+        let mut role = Reader { written, path: &path, document }.role(links)?;
+        if let Role::DProxy(half) = &mut role {
+            half.peer = repair::peer(spec, name, agent, written)
+                .map_err(|(message, hint)| document.fault(&place, message, hint))?;
+        }
         let filters = |agent: &PlannedAgent| matches!(agent.role, Role::AckFilter(_));
         if matches!(role, Role::AckFilter(_)) && agents.iter().any(filters) {
             let hint = "one ack-filter looks into the queues of all its `links`".to_owned();
@@ -164,6 +204,14 @@ impl Reader<'_> {
             AgentKind::AckFilter => {
                 Role::AckFilter(AckFilter { links, sack: written.sack.unwrap_or_default() })
             }
+            AgentKind::Snoop => {
+                let snoop = repair::snoop(written, links);
+                Role::Snoop(snoop.map_err(|(key, what, hint)| self.fault(key, what, hint))?)
+            }
+            AgentKind::DProxy => {
+                let half = repair::d_proxy(written);
+                Role::DProxy(half.map_err(|(key, what, hint)| self.fault(key, what, hint))?)
+            }
         })
     }
 
@@ -172,11 +220,21 @@ impl Reader<'_> {
     }
 
     fn only_its_own_keys(&self) -> Result<(), ConfigError> {
-        use AgentKind::AckFilter;
+        use AgentKind::{AckFilter, DProxy, Snoop};
         let written = self.written;
-        let keys: [(&str, bool, &[AgentKind]); 2] = [
-            ("links", written.links.is_some(), &[AckFilter]),
+        let keys: [(&str, bool, &[AgentKind]); 12] = [
+            ("links", written.links.is_some(), &[AckFilter, Snoop]),
             ("sack", written.sack.is_some(), &[AckFilter]),
+            ("peers", written.peers.is_some(), &[DProxy]),
+            ("cache", written.cache.is_some(), &[Snoop, DProxy]),
+            ("threshold", written.threshold.is_some(), &[Snoop]),
+            ("timer_min", written.timer_min.is_some(), &[Snoop]),
+            ("resends", written.resends.is_some(), &[Snoop]),
+            ("held", written.held.is_some(), &[DProxy]),
+            ("hold", written.hold.is_some(), &[DProxy]),
+            ("requests", written.requests.is_some(), &[DProxy]),
+            ("flows", written.flows.is_some(), &[Snoop, DProxy]),
+            ("idle", written.idle.is_some(), &[Snoop, DProxy]),
         ];
         let kind = written.kind;
         match keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind)) {

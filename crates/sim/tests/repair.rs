@@ -255,3 +255,27 @@ fn on_a_geo_link_snoop_hides_the_loss_but_not_the_delay() {
         assert!(split > snooped, "{loss}: {split} split, {snooped} with snoop");
     }
 }
+
+#[test]
+fn scenarios_place_what_programs_place() {
+    let tables = "[agents.s]\nkind = \"snoop\"\nlinks = [\"satellite\"]\n\
+        [agents.d]\nkind = \"d-proxy\"\npeers = [\"gateway\", \"terminal\"]\n";
+    let lossy = [&USER[..], &["links.satellite.loss=0.02", "transfers.file.bytes=3 MB"]].concat();
+    let snoop = ["nodes.gateway.agents=[\"s\"]"];
+    let pair = ["nodes.gateway.agents=[\"d\"]", "nodes.terminal.agents=[\"d\"]"];
+    for (cast, nodes) in [(Cast::snoop(), &snoop[..]), (Cast::pair(), &pair)] {
+        let placed = cast.run(&[&lossy], false);
+        let text = format!("{FILES}{tables}");
+        let (named, _) = run(&plan(&text, &[&lossy[..], nodes].concat()), &Options::default())
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(placed.transfers, named.transfers);
+        for (placed, named) in placed.nodes.iter().zip(&named.nodes) {
+            let counts: Vec<_> =
+                placed.counts.iter().map(|(what, count)| (&what[..], count)).collect();
+            let under = |(what, count)| (str::split_once(what, '.').map_or("", |it| it.1), count);
+            let named: Vec<_> = named.counts.iter().map(|(w, c)| (&w[..], c)).map(under).collect();
+            assert_eq!(counts, named);
+        }
+        assert_eq!(placed.nodes.len(), named.nodes.len());
+    }
+}

@@ -11,6 +11,7 @@ pub use ack_filter::AckFilter;
 
 use crate::hop::HopId;
 use crate::packet::NodeId;
+use crate::repair::{DProxy, Snoop};
 use crate::simulation::Simulation;
 use midhop_experiment::Plan;
 use midhop_experiment::agents::Role;
@@ -26,9 +27,35 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
                     let filter = AckFilter::new(filter, hops);
                     simulation.network.node_mut(at).filter = Some((agent.name.clone(), filter));
                 }
+                Role::Snoop(snoop) => {
+                    let hops = exits(plan, &node.name, &snoop.links);
+                    let lossy = |way: &[HopId]| way.first().is_some_and(|hop| hops.contains(hop));
+                    let snoop = Snoop::new(snoop.clone(), ways(plan, simulation, at, lossy));
+                    simulation.place(at, Some(agent.name.clone()), Box::new(snoop));
+                }
+                Role::DProxy(half) => {
+                    let peer = plan.nodes.iter().position(|node| node.name == half.peer);
+                    let peer = NodeId(peer.unwrap_or_default() as u16);
+                    let hops = simulation.network.hops();
+                    let over = |way: &[HopId]| way.iter().any(|hop| hops[hop.index()].to == peer);
+                    let beyond = ways(plan, simulation, at, over);
+                    let half = DProxy::new(half.clone(), at, peer, beyond);
+                    simulation.place(at, Some(agent.name.clone()), Box::new(half));
+                }
             }
         }
     }
+}
+
+/// To which nodes, by their numbers, the way from `at` is such a one.
+fn ways(
+    plan: &Plan,
+    simulation: &Simulation,
+    at: NodeId,
+    is_such: impl Fn(&[HopId]) -> bool,
+) -> Vec<bool> {
+    let nodes = plan.nodes.iter().zip(0..);
+    nodes.map(|(_, node)| is_such(&simulation.network.way(at, NodeId(node)))).collect()
 }
 
 /// The hops that leave a node over these links.

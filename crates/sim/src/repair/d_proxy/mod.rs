@@ -28,9 +28,10 @@ mod watch;
 use super::round_trip::RoundTrip;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Repair, UDP_HEADER, Xcp};
+pub use midhop_experiment::agents::DProxy as Settings;
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Flags, Segment};
-use midhop_units::{Bytes, Duration, Instant};
+use midhop_units::Instant;
 use shelf::Shelf;
 use std::collections::{BTreeMap, BTreeSet};
 use watch::{Outcome, Watch};
@@ -40,36 +41,6 @@ use watch::{Outcome, Watch};
 const REQUEST: [u32; 2] = [24, 48];
 /// Where the agents talk to each other.
 const PORT: u16 = 7;
-
-/// What can be chosen of a D-Proxy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// What is kept for the peer, of all flows together. Unit: bytes of packets.
-    pub cache: Bytes,
-    /// What is held behind gaps, of all flows together. Unit: bytes of packets.
-    pub held: Bytes,
-    /// How long a gap is waited for.
-    pub hold: Duration,
-    /// How often the peer is asked for the same. Range: ≥ 1.
-    pub requests: u32,
-    /// Of how many directions of flows there may be a state, on either side.
-    pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
-    pub idle: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            cache: Bytes::new(4_000_000),
-            held: Bytes::new(4_000_000),
-            hold: Duration::from_s(1),
-            requests: 3,
-            flows: 10_000,
-            idle: Duration::from_s(120),
-        }
-    }
-}
 
 /// A flow's direction, by the end that the data goes to.
 type Key = (FlowId, End);

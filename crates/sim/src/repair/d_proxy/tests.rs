@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::repair::rig::{Rig, Stretch};
+use midhop_units::{Bytes, Duration};
 use std::cell::RefCell;
 use std::rc::Rc;
 

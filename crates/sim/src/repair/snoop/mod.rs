@@ -31,40 +31,10 @@ mod tests;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet};
 use flow::{Admission, Flow, Verdict};
+pub use midhop_experiment::agents::Snoop as Settings;
 use midhop_tcp::{Flags, Segment};
-use midhop_units::{Bytes, Duration, Instant};
+use midhop_units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What can be chosen of a snoop agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// What may be cached of all flows together. Unit: bytes of packets.
-    pub cache: Bytes,
-    /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
-    /// counts as lost. Range: ≥ 1.
-    pub threshold: u64,
-    /// The local timer waits no less.
-    pub timer_min: Duration,
-    /// How often a segment is sent again before it is left to the source.
-    pub resends: u32,
-    /// Of how many directions of flows there may be a state.
-    pub flows: usize,
-    /// A flow of which nothing has passed for so long is forgotten.
-    pub idle: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            cache: Bytes::new(4_000_000),
-            threshold: 3,
-            timer_min: Duration::from_ms(100),
-            resends: 10,
-            flows: 10_000,
-            idle: Duration::from_s(120),
-        }
-    }
-}
 
 /// A flow's direction, by the end that the data goes to.
 type Key = (FlowId, End);

@@ -5,6 +5,7 @@ use crate::agent::Action;
 use crate::packet::Xcp;
 use midhop_experiment::limit::Family;
 use midhop_tcp::{SackBlock, Timestamps};
+use midhop_units::{Bytes, Duration};
 
 const SOURCE: NodeId = NodeId(0);
 const RECEIVER: NodeId = NodeId(1);

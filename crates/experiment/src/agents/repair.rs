@@ -1,0 +1,188 @@
+//! Agents that repair losses on the path by the sequence numbers of the TCP that passes.
+
+use super::{AgentKind, AgentSpec};
+use crate::spec::{NO_PEP, NodeSpec, Spec};
+use midhop_units::{Bytes, Duration};
+use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+
+/// Snoop: one agent before lossy links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snoop {
+    /// The lossy links: what leaves over them is cached.
+    pub links: Vec<String>,
+    /// What may be cached of all flows together. Unit: bytes of packets.
+    pub cache: Bytes,
+    /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
+    /// counts as lost. Range: ≥ 1.
+    pub threshold: u64,
+    /// The local timer waits no less.
+    pub timer_min: Duration,
+    /// How often a segment is sent again before it is left to the source.
+    pub resends: u32,
+    /// Of how many directions of flows there may be a state.
+    pub flows: usize,
+    /// A flow of which nothing has passed for so long is forgotten.
+    pub idle: Duration,
+}
+
+impl Default for Snoop {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            cache: Bytes::new(4_000_000),
+            threshold: 3,
+            timer_min: Duration::from_ms(100),
+            resends: 10,
+            flows: 10_000,
+            idle: Duration::from_s(120),
+        }
+    }
+}
+
+/// D-Proxy: two agents around a lossy way, one of which this is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DProxy {
+    /// The node of the other.
+    pub peer: String,
+    /// What is kept for the peer, of all flows together. Unit: bytes of packets.
+    pub cache: Bytes,
+    /// What is held behind gaps, of all flows together. Unit: bytes of packets.
+    pub held: Bytes,
+    /// How long a gap is waited for.
+    pub hold: Duration,
+    /// How often the peer is asked for the same. Range: ≥ 1.
+    pub requests: u32,
+    /// Of how many directions of flows there may be a state, on either side.
+    pub flows: usize,
+    /// A flow of which nothing has passed for so long is forgotten.
+    pub idle: Duration,
+}
+
+impl Default for DProxy {
+    fn default() -> Self {
+        Self {
+            peer: String::new(),
+            cache: Bytes::new(4_000_000),
+            held: Bytes::new(4_000_000),
+            hold: Duration::from_s(1),
+            requests: 3,
+            flows: 10_000,
+            idle: Duration::from_s(120),
+        }
+    }
+}
+
+/// What is wrong with a table: the key, what, and a hint.
+pub(super) type Wrong = (&'static str, String, Option<String>);
+
+/// A snoop agent before these links.
+pub(super) fn snoop(written: &AgentSpec, links: Vec<String>) -> Result<Snoop, Wrong> {
+    let default = Snoop::default();
+    Ok(Snoop {
+        links,
+        cache: size("cache", written.cache, default.cache)?,
+        threshold: within("threshold", written.threshold, default.threshold, 1..=1000)?,
+        timer_min: time("timer_min", written.timer_min, default.timer_min)?,
+        resends: within("resends", written.resends, default.resends, 1..=100)?,
+        flows: within("flows", written.flows, default.flows, 1..=1_000_000)?,
+        idle: time("idle", written.idle, default.idle)?,
+    })
+}
+
+/// A D-Proxy whose table is right; its peer is not known yet.
+pub(super) fn d_proxy(written: &AgentSpec) -> Result<DProxy, Wrong> {
+    let default = DProxy::default();
+    match written.peers.as_deref() {
+        Some([one, other]) if one != other => {}
+        peers => {
+            let hint = Some("name the two nodes: peers = [\"gateway\", \"terminal\"]".to_owned());
+            let key = if peers.is_some() { "peers" } else { "kind" };
+            return Err((key, "a D-Proxy works between two nodes".to_owned(), hint));
+        }
+    }
+    Ok(DProxy {
+        peer: default.peer,
+        cache: size("cache", written.cache, default.cache)?,
+        held: size("held", written.held, default.held)?,
+        hold: time("hold", written.hold, default.hold)?,
+        requests: within("requests", written.requests, default.requests, 1..=100)?,
+        flows: within("flows", written.flows, default.flows, 1..=1_000_000)?,
+        idle: time("idle", written.idle, default.idle)?,
+    })
+}
+
+/// The node at which a D-Proxy's other half stands.
+///
+/// # Errors
+/// What is wrong with where the two are, and a hint.
+pub(super) fn peer(
+    spec: &Spec,
+    node: &str,
+    agent: &str,
+    written: &AgentSpec,
+) -> Result<String, (String, Option<String>)> {
+    let peers = written.peers.as_deref().unwrap_or_default();
+    if !peers.iter().any(|peer| peer == node) {
+        let hint = Some(format!("its `peers` are {}", peers.join(" and ")));
+        return Err((format!("`{agent}` does not work at `{node}`"), hint));
+    }
+    let peer = peers.iter().find(|peer| *peer != node).cloned().unwrap_or_default();
+    match spec.nodes.get(&peer) {
+        Some(there) if there.agents.iter().any(|name| name == agent) => Ok(peer),
+        Some(_) => {
+            let hint = Some(format!("write `{peer} = {{ agents = [\"{agent}\"] }}` as well"));
+            Err((format!("`{agent}` has no other half at `{peer}`"), hint))
+        }
+        None => {
+            Err((format!("the other half of `{agent}` is at `{peer}`, which is no node"), None))
+        }
+    }
+}
+
+/// Why an agent of this kind cannot stand at a node.
+pub(super) fn refusal(node: &NodeSpec, kind: AgentKind) -> Option<(String, Option<String>)> {
+    let proxy = node.pep.as_ref().is_some_and(|pep| pep != NO_PEP);
+    let reads_numbers = matches!(kind, AgentKind::Snoop | AgentKind::DProxy);
+    (proxy && reads_numbers).then(|| {
+        let what = "a proxy gives a flow other sequence numbers than this agent reads".to_owned();
+        (what, Some("put the agent at a node beside the proxy's".to_owned()))
+    })
+}
+
+fn size(key: &'static str, written: Option<Bytes>, default: Bytes) -> Result<Bytes, Wrong> {
+    match written {
+        Some(size) if size < Bytes::new(1500) => {
+            Err((key, format!("{size} hold no packet"), Some("at least 1500 B".to_owned())))
+        }
+        written => Ok(written.unwrap_or(default)),
+    }
+}
+
+fn time(
+    key: &'static str,
+    written: Option<Duration>,
+    default: Duration,
+) -> Result<Duration, Wrong> {
+    match written {
+        Some(time) if !(Duration::from_ms(1)..=Duration::from_s(3600)).contains(&time) => {
+            Err((key, format!("{time} is out of range"), Some("from 1 ms to 1 h".to_owned())))
+        }
+        written => Ok(written.unwrap_or(default)),
+    }
+}
+
+fn within<T: PartialOrd + Copy + std::fmt::Display>(
+    key: &'static str,
+    written: Option<T>,
+    default: T,
+    range: RangeInclusive<T>,
+) -> Result<T, Wrong> {
+    match written {
+        Some(value) if !range.contains(&value) => {
+            let hint = Some(format!("from {} to {}", range.start(), range.end()));
+            Err((key, format!("{value} is out of range"), hint))
+        }
+        written => Ok(written.unwrap_or(default)),
+    }
+}
