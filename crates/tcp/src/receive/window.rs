@@ -55,7 +55,8 @@ impl Room {
     pub fn offer(&self, nxt: u64, mss: u64, shift: u8) -> u64 {
         let edge = (self.read + self.buffer).min(nxt.saturating_add(self.threshold)).max(nxt);
         let edge = edge.min(nxt + (u64::from(u16::MAX) << shift));
-        let silly = mss.min(self.buffer / 2).max(1);
+        // Of what may be offered, not of all that there is: else a threshold below would never open.
+        let silly = mss.min(self.buffer.min(self.threshold) / 2).max(1);
         if edge < self.edge + silly {
             return self.edge.max(nxt);
         }

@@ -6,7 +6,7 @@ use midhop_congestion::{Ack, CongestionControl, Loss, LostSegment, RateSample, S
 use midhop_units::{Bytes, Duration, Instant};
 
 use super::{
-    Found, Mode, Sampler, Sender,
+    Forced, Found, Mode, Sampler, Sender,
     recovery::Pipe,
     scoreboard::{Delivery, Sent},
 };
@@ -337,6 +337,11 @@ impl Sender {
         let to = self.segments(self.control.window().get());
         let prr = settings.prr && !self.control.governs_recovery();
         self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, prr);
+        if !settings.prr && !self.control.governs_recovery() {
+            // RFC 5681 §3.2, step 3: the first repair leaves whatever the window says; a proportional
+            // reduction lets one out by itself.
+            self.forced = Some(Forced::Head);
+        }
     }
 
     /// The path has marked congestion: once per window.
