@@ -4,7 +4,7 @@ use super::claim::Bounds;
 use super::{Cell, Measured, Verdict};
 use crate::metrics;
 use crate::plan::{Direction, Plan, TransferPlan};
-use crate::record::{Record, Series, TransferResult};
+use crate::record::{PhaseTimes, Record, Series, TransferResult};
 use midhop_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +98,15 @@ pub enum Metric {
     OutstandingMax,
     /// Flows that ended before their time, over all.
     Broken,
+    /// The share of its time with data on its way that the sender over `link` (the proxies on it; the
+    /// transfer's own sender where no link is named) looked for capacity from below.
+    SlowStart,
+    /// The same of following its law.
+    Avoidance,
+    /// The same of repairing losses without a timeout, or reducing for a mark.
+    Recovery,
+    /// The same of coming back from a retransmission timeout.
+    Timeout,
 }
 
 impl Metric {
@@ -110,6 +119,7 @@ impl Metric {
             Self::OutstandingMean | Self::OutstandingMax => "kB",
             Self::Jain => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
+            Self::SlowStart | Self::Avoidance | Self::Recovery | Self::Timeout => "%",
         }
     }
 }
@@ -156,6 +166,10 @@ impl Figure {
                 let broken = transfer.flows.iter().filter(|flow| flow.error.is_some()).count();
                 Some(broken as f64 / transfer.flows.len().max(1) as f64 * 100.0)
             }
+            Metric::SlowStart => self.phase_share(record, transfer, |phases| phases.slow_start),
+            Metric::Avoidance => self.phase_share(record, transfer, |phases| phases.avoidance),
+            Metric::Recovery => self.phase_share(record, transfer, |phases| phases.recovery),
+            Metric::Timeout => self.phase_share(record, transfer, |phases| phases.loss),
         }
     }
 
@@ -219,6 +233,28 @@ impl Figure {
         };
         let needed = transfer.bytes.get() as f64 / SEGMENT_BYTES;
         (needed > 0.0).then(|| resent as f64 / needed * 100.0)
+    }
+
+    /// The share that `phase` has in what the senders were in; none where one of them was not watched.
+    fn phase_share(
+        &self,
+        record: &Record,
+        transfer: &TransferResult,
+        phase: fn(PhaseTimes) -> Duration,
+    ) -> Option<f64> {
+        let watched: Vec<Option<PhaseTimes>> = match &self.link {
+            Some(link) => {
+                let on_it = record.legs.iter().filter(|leg| leg.link == *link);
+                on_it.map(|leg| leg.phases).collect()
+            }
+            None => transfer.flows.iter().map(|flow| flow.phases).collect(),
+        };
+        let mut times = PhaseTimes::default();
+        for phases in watched {
+            times += phases?;
+        }
+        let total = times.total().as_s_f64();
+        (total > 0.0).then(|| phase(times).as_s_f64() / total * 100.0)
     }
 
     fn dropped(&self, record: &Record) -> Option<f64> {

@@ -4,7 +4,8 @@ use super::*;
 use crate::Scenario;
 use crate::metrics::Summary;
 use crate::record::{
-    Environment, FlowResult, LimitResult, Record, SCHEMA, Series, TransferResult, Validity,
+    Environment, FlowResult, LegResult, LimitResult, PhaseTimes, Record, SCHEMA, Series,
+    TransferResult, Validity,
 };
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -241,6 +242,45 @@ fn what_begins_late_is_measured_from_there() {
     let mut measured = Measured::default();
     measured.add(Reading::of("s", &on_kernels, &[figure("metric = \"goodput\"")]));
     assert_eq!(measured.cells("f")[0].estimate(0.95).expect("an estimate").margin, None);
+}
+
+#[test]
+fn time_in_phases_is_that_of_the_sender_on_the_link() {
+    let times = |slow_start, avoidance, recovery, loss| {
+        let [slow_start, avoidance, recovery, loss] =
+            [slow_start, avoidance, recovery, loss].map(Duration::from_ms);
+        Some(PhaseTimes { slow_start, avoidance, recovery, loss })
+    };
+    let leg =
+        |link: &str, phases| LegResult { link: link.to_owned(), phases, ..LegResult::default() };
+    let read = |record: &Record, metric: &str, more: &str| {
+        let text =
+            format!("name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"{metric}\"\n{more}");
+        toml::from_str::<Figure>(&text).expect("a figure").read(record)
+    };
+    let mut record = late();
+    assert_eq!(read(&record, "recovery", ""), None, "nobody watched");
+    record.transfers[0].flows[0].phases = times(500, 1500, 0, 0);
+    // Two proxies on one link count by their time; what sent nothing there has no part.
+    record.legs = vec![
+        leg("user", times(10, 40, 20, 30)),
+        leg("user", times(20, 60, 220, 0)),
+        leg("user", times(0, 0, 0, 0)),
+        leg("feeder", times(0, 0, 0, 0)),
+        leg("isl", None),
+    ];
+    let phases = ["slow-start", "avoidance", "recovery", "timeout"];
+    for (more, shares) in [
+        ("", [Some(25.0), Some(75.0), Some(0.0), Some(0.0)]),
+        ("link = \"user\"", [Some(7.5), Some(25.0), Some(60.0), Some(7.5)]),
+        ("link = \"feeder\"", [None; 4]),
+        ("link = \"isl\"", [None; 4]),
+        ("link = \"none\"", [None; 4]),
+    ] {
+        for (phase, share) in phases.into_iter().zip(shares) {
+            assert_eq!(read(&record, phase, more), share, "{phase} {more}");
+        }
+    }
 }
 
 #[test]
