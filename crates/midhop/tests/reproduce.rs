@@ -66,6 +66,56 @@ fn every_study_parses_and_names_only_cells_that_it_has() {
     }
 }
 
+/// The figures need not come out in so little time: that each study runs to its tables is what is shown.
+#[test]
+fn one_cell_of_every_study_runs() {
+    for (name, directory) in directories() {
+        let made = tempfile::tempdir().expect("a directory");
+        let place = made.path().join(&name);
+        fs::create_dir(&place).expect("made");
+        for file in fs::read_dir(&directory).expect("listed") {
+            let from = file.expect("listed").path();
+            fs::copy(&from, place.join(from.file_name().expect("a name"))).expect("copied");
+        }
+        let read = |file: &str| fs::read_to_string(place.join(file)).expect("a file");
+        let mut text: toml::Table = read("study.toml").parse().expect("TOML");
+        let study = Study::parse(&name, &read("study.toml")).expect("a study");
+        let (runs, left_out) = study.scenarios.split_first().expect("a scenario");
+        let scenario = Scenario::parse(runs, &read(&format!("{runs}.toml"))).expect("a scenario");
+        let first = scenario.positions().into_iter().next().expect("a cell");
+        let kept = first.iter().map(|(axis, label)| format!("{axis}={label}"));
+        // Cross traffic may begin later than a short run ends.
+        let short = !read(&format!("{runs}.toml")).contains("[traffic.");
+        let set: Vec<String> = kept.chain(short.then(|| "duration=4 s".to_owned())).collect();
+        let set = toml::Table::from_iter([(runs.clone(), set.into())]);
+        let quick = [
+            ("seeds".to_owned(), toml::Value::from(1)),
+            ("without".to_owned(), left_out.to_vec().into()),
+            ("set".to_owned(), set.into()),
+        ];
+        text.insert("quick".to_owned(), toml::Table::from_iter(quick).into());
+        fs::write(place.join("study.toml"), text.to_string()).expect("written");
+
+        let output = midhop(&[place.to_str().expect("UTF-8"), "--quick", "--json"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        // A claim of one cell may be judged, and after so little time it need not hold.
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{name}: {errors}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(
+            (&value["runs"], &value["finished"]),
+            (&1.into(), &1.into()),
+            "{name}: {errors}"
+        );
+        let claims = value["claims"].as_array().expect("claims");
+        assert_eq!(claims.len(), study.claims.len(), "{name}");
+        let figures = value["figures"].as_array().expect("figures");
+        assert!(figures.iter().all(|figure| figure["cell"] == serde_json::json!(first)), "{name}");
+        let given = figures.iter().filter(|figure| !figure["here"].is_null()).count();
+        // What asks for a transfer's end has none after 4 s.
+        assert!(given > 0, "{name}: {figures:?}");
+    }
+}
+
 #[test]
 fn every_study_comes_with_the_program() {
     let refused = midhop(&["no-such-study"]);
