@@ -83,6 +83,28 @@ fn reno_halves_the_window_for_each_hole() {
     assert_eq!(course(false), (2, Bytes::new(5 * MSS)));
 }
 
+/// What duplicates stood for has arrived in the recovery, in which no window grows; the acknowledgement
+/// that ends it covers all of it, and must not let the window grow by it once more.
+#[test]
+fn the_end_of_a_recovery_is_no_flight_of_growth() {
+    for (sack, prr) in [(false, false), (false, true), (true, false), (true, true)] {
+        let settings = Settings { sack, prr, ..strict() };
+        let control = PlainReno::with_threshold(&settings, 20, 20);
+        let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
+        pair.touch = losing(&[1]);
+        pair.to_write = [400 * MSS, 0];
+        pair.run_to(at(599));
+        assert_eq!(pair.ends[0].acknowledged(), 0);
+        // The repair is acknowledged, and with it the flight of twenty.
+        pair.run_to(at(600));
+        assert!(pair.ends[0].acknowledged() >= 20 * MSS);
+        assert_eq!(pair.ends[0].counters().recoveries, 1);
+        let window = pair.ends[0].window();
+        // One round trip of a window of ten may have begun to count.
+        assert!(window <= Bytes::new(11 * MSS), "sack {sack}, prr {prr}: {window:?}");
+    }
+}
+
 /// What the client has sent a second time, or more often.
 fn repeated(pair: &Pair) -> Vec<(Instant, u64)> {
     let mut reached = None;

@@ -48,8 +48,10 @@ impl Sender {
             && !window_changed
             && before.outstanding > 0
             && delivery.bytes == 0;
+        // What duplicates have told of before, and this covers.
+        let mut counted = Counted::default();
         if !self.sack {
-            self.count_duplicates(duplicate, advanced, &delivery);
+            counted = self.count_duplicates(duplicate, advanced, &delivery);
         }
         if let Some(span) = ack.duplicate {
             self.counters.duplicates += 1;
@@ -91,10 +93,12 @@ impl Sender {
             let outstanding = u32::try_from(before.outstanding).unwrap_or(u32::MAX);
             prr.from = outstanding.saturating_sub(before.sacked).max(1);
         }
-        if delivery.bytes > 0 {
+        let arrived = self.tell_duplicates(duplicate);
+        if delivery.bytes > 0 || arrived > 0 {
+            let told = u64::from(counted.told) * u64::from(self.mss);
             self.control.on_ack(&Ack {
                 now,
-                acked: Bytes::new(delivery.bytes),
+                acked: Bytes::new(delivery.bytes.saturating_sub(told) + arrived),
                 lost: Bytes::new(newly_lost),
                 rtt,
                 delivery_rate: sample.and_then(|sample| sample.rate),
@@ -117,8 +121,12 @@ impl Sender {
                 }),
             });
         }
-        let delivered =
-            if self.sack { delivery.segments } else { delivery.segments.max(u32::from(duplicate)) };
+        let delivered = if self.sack {
+            delivery.segments
+        } else {
+            // RFC 9937 §5, DeliveredData: without those that the duplicates stood for.
+            (delivery.segments - counted.segments).max(u32::from(duplicate))
+        };
         self.reduce(delivered, advanced && newly_lost == 0);
         if advanced {
             self.rtt.backoff = 0;
@@ -164,21 +172,51 @@ impl Sender {
         }
     }
 
-    /// Without selective acknowledgements each duplicate tells of one segment that has arrived.
-    fn count_duplicates(&mut self, duplicate: bool, advanced: bool, delivery: &Delivery) {
+    /// Without selective acknowledgements each duplicate tells of one segment that has arrived. Returns
+    /// what of this delivery they had told of.
+    fn count_duplicates(
+        &mut self,
+        duplicate: bool,
+        advanced: bool,
+        delivery: &Delivery,
+    ) -> Counted {
+        let recovery = &mut self.recovery;
         if duplicate {
             let most = self.board.segments_in_flight().saturating_sub(1);
-            self.recovery.duplicates = (self.recovery.duplicates + 1).min(most);
-        } else if advanced {
-            // One of those covered was the one missing; the others had been counted.
-            let counted = delivery.segments.saturating_sub(1);
-            self.recovery.duplicates = if self.una >= self.recovery.point {
-                0
-            } else {
-                let left = self.recovery.duplicates.saturating_sub(counted);
-                left.min(self.board.segments_in_flight())
-            };
+            recovery.duplicates = (recovery.duplicates + 1).min(most);
         }
+        if !advanced {
+            return Counted::default();
+        }
+        // One of those covered was the one missing; the others had been counted.
+        let covered = delivery.segments.saturating_sub(1);
+        let counted = Counted {
+            segments: covered.min(recovery.duplicates),
+            told: covered.min(recovery.duplicates_told),
+        };
+        if self.una >= recovery.point {
+            (recovery.duplicates, recovery.duplicates_told) = (0, 0);
+        } else {
+            let left = recovery.duplicates.saturating_sub(covered);
+            recovery.duplicates = left.min(self.board.segments_in_flight());
+            recovery.duplicates_told -= counted.told;
+        }
+        counted
+    }
+
+    /// What the congestion control is to be told has arrived, by duplicates. Unit: bytes.
+    ///
+    /// In a recovery only, in which no window grows. Were it told when the hole is filled, the window
+    /// would grow by a whole flight in the moment in which the recovery ends. Duplicates that came to
+    /// nothing are never told: what they stood for counts when it is acknowledged.
+    fn tell_duplicates(&mut self, duplicate: bool) -> u64 {
+        let recovery = &mut self.recovery;
+        if self.sack || !duplicate || recovery.mode != Mode::Recovery {
+            return 0;
+        }
+        let more = recovery.duplicates.saturating_sub(recovery.duplicates_told);
+        recovery.duplicates_told += more;
+        u64::from(more) * u64::from(self.mss)
     }
 
     /// Measures the round-trip time; returns what the congestion control is told.
@@ -406,6 +444,15 @@ pub(super) fn losses(
         });
         sampler.lost_end = sent.end();
     }
+}
+
+/// What of a delivery duplicates had told of before. Unit: segments.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    /// That was taken out of what is in flight.
+    segments: u32,
+    /// Of which the congestion control knows.
+    told: u32,
 }
 
 /// What was before the acknowledgement.

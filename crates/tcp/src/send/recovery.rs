@@ -29,6 +29,8 @@ pub(crate) struct Recovery {
     pub window: Option<u64>,
     /// Duplicate acknowledgements since the last new one, where there are no selective ones.
     pub duplicates: u32,
+    /// Of what duplicates stood for and is not acknowledged, what the congestion control knows of.
+    pub duplicates_told: u32,
     pub undo: Undo,
     /// Whether the last timeout may still turn out to have been spurious (RFC 5682).
     pub frto: bool,
