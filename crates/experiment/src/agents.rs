@@ -19,11 +19,17 @@ pub use repair::{DProxy, Snoop};
 
 use crate::spec::{NodeSpec, Spec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
-use midhop_units::{Bytes, Duration};
+use midhop_units::{Bytes, Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 /// The most agents at a node.
 const AGENTS_MAX: usize = 16;
+const KEEP_ONE_IN: u32 = 4;
+const HOLD: Duration = Duration::from_ms(50);
+const DELAY_MAX: Duration = Duration::from_ms(100);
+const WAITING_MAX: u32 = 256;
+/// No agent holds an acknowledgement longer: a sender would take it for lost.
+const TIME_MAX: Duration = Duration::from_s(1);
 
 /// An agent as a person writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,7 +37,8 @@ const AGENTS_MAX: usize = 16;
 pub struct AgentSpec {
     /// What it does.
     pub kind: AgentKind,
-    /// `ack-filter`, `snoop`: the links before which it acts. Default: all of its node's.
+    /// `ack-filter`, `snoop`, `ack-decimation`: the links before which it acts; `ack-spacing`: those over
+    /// which the ACKs come. Default: all of its node's.
     pub links: Option<Vec<String>>,
     /// `ack-filter`: what becomes of ACKs with SACK blocks. Default: `covered`.
     pub sack: Option<SackRule>,
@@ -48,6 +55,8 @@ pub struct AgentSpec {
     /// `d-proxy`: what may be held behind gaps. Default: 4 MB.
     pub held: Option<Bytes>,
     /// `d-proxy`: how long a gap is waited for. Default: 1 s.
+    /// `ack-decimation`: how long the youngest ACK that was left out waits before it goes on after all; zero
+    /// for never. Default: 50 ms.
     pub hold: Option<Duration>,
     /// `d-proxy`: how often the same is asked for. Default: 3.
     pub requests: Option<u32>,
@@ -55,6 +64,17 @@ pub struct AgentSpec {
     pub flows: Option<usize>,
     /// `snoop`, `d-proxy`: after how long a silence a flow is forgotten. Default: 2 min.
     pub idle: Option<Duration>,
+    /// `ack-decimation`: of how many ACKs one goes on. Range: 2 to 64. Default: 4.
+    pub keep_one_in: Option<u32>,
+    /// `ack-spacing`: how fast the data leave that ACKs ask for. Default: none, ACKs are not held back for
+    /// what those before them ask for.
+    pub rate: Option<Rate>,
+    /// `ack-spacing`: bytes from one made-up ACK to the next. Default: none are made.
+    pub rebuild: Option<Bytes>,
+    /// `ack-spacing`: the longest that an ACK is held back. Default: 100 ms.
+    pub delay_max: Option<Duration>,
+    /// `ack-spacing`: the most ACKs of a flow that are held back. Range: 2 to 4096. Default: 256.
+    pub waiting_max: Option<u32>,
 }
 
 /// What an agent does.
@@ -67,6 +87,10 @@ pub enum AgentKind {
     Snoop,
     /// One of two that repair losses between themselves.
     DProxy,
+    /// Lets one in so many acknowledgements go on.
+    AckDecimation,
+    /// Lets acknowledgements that came in a bunch leave evenly, and makes up those that are missing.
+    AckSpacing,
 }
 
 /// An agent at a node, with every default filled in.
@@ -88,6 +112,36 @@ pub enum Role {
     Snoop(Snoop),
     /// See [`AgentKind::DProxy`].
     DProxy(DProxy),
+    /// See [`AgentKind::AckDecimation`].
+    AckDecimation(AckDecimation),
+    /// See [`AgentKind::AckSpacing`].
+    AckSpacing(AckSpacing),
+}
+
+/// ACK decimation (RFC 3449 §5.2.2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AckDecimation {
+    /// The links over which the ACKs leave that it acts upon.
+    pub links: Vec<String>,
+    /// Of how many one goes on.
+    pub keep_one_in: u32,
+    /// How long the youngest that was left out waits; zero where it does not.
+    pub hold: Duration,
+}
+
+/// ACK spacing and reconstruction (RFC 3449 §5.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AckSpacing {
+    /// The links over which the ACKs come that it acts upon.
+    pub links: Vec<String>,
+    /// How fast the data leave that ACKs ask for.
+    pub rate: Option<Rate>,
+    /// Bytes from one made-up ACK to the next.
+    pub rebuild: Option<Bytes>,
+    /// The longest that an ACK is held back.
+    pub delay_max: Duration,
+    /// The most ACKs of a flow that are held back.
+    pub waiting_max: u32,
 }
 
 /// ACK filtering (RFC 3449 §5.2.1).
@@ -212,7 +266,50 @@ impl Reader<'_> {
                 let half = repair::d_proxy(written);
                 Role::DProxy(half.map_err(|(key, what, hint)| self.fault(key, what, hint))?)
             }
+            AgentKind::AckDecimation => {
+                let keep_one_in =
+                    self.count("keep_one_in", written.keep_one_in.unwrap_or(KEEP_ONE_IN), 64)?;
+                let hold = self.time("hold", written.hold.unwrap_or(HOLD))?;
+                Role::AckDecimation(AckDecimation { links, keep_one_in, hold })
+            }
+            AgentKind::AckSpacing => Role::AckSpacing(self.spacing(links)?),
         })
+    }
+
+    fn spacing(&self, links: Vec<String>) -> Result<AckSpacing, ConfigError> {
+        let written = self.written;
+        if written.rate.is_none() && written.rebuild.is_none() {
+            let hint = "rate = \"10 Mbit/s\" spaces, rebuild = \"2896 B\" makes up what is missing";
+            let message = "without `rate` and `rebuild` it would do nothing";
+            return Err(self.document.fault(self.path, message, Some(hint.to_owned())));
+        }
+        if written.rate == Some(Rate::ZERO) {
+            return Err(self.fault("rate", "nothing would be acknowledged", None));
+        }
+        if let Some(step) = written.rebuild.filter(|step| !(536..=1 << 20).contains(&step.get())) {
+            let hint = Some("536 B, a small segment, to 1 MiB".to_owned());
+            let message = format!("acknowledgements {step} apart are impossible");
+            return Err(self.fault("rebuild", message, hint));
+        }
+        let delay_max = self.time("delay_max", written.delay_max.unwrap_or(DELAY_MAX))?;
+        let waiting_max =
+            self.count("waiting_max", written.waiting_max.unwrap_or(WAITING_MAX), 4096)?;
+        let (rate, rebuild) = (written.rate, written.rebuild);
+        Ok(AckSpacing { links, rate, rebuild, delay_max, waiting_max })
+    }
+
+    fn count(&self, key: &str, count: u32, most: u32) -> Result<u32, ConfigError> {
+        if (2..=most).contains(&count) {
+            return Ok(count);
+        }
+        Err(self.fault(key, format!("{count} is out of range"), Some(format!("2 to {most}"))))
+    }
+
+    fn time(&self, key: &str, time: Duration) -> Result<Duration, ConfigError> {
+        if time <= TIME_MAX {
+            return Ok(time);
+        }
+        Err(self.fault(key, format!("{time} is too long"), Some(format!("at most {TIME_MAX}"))))
     }
 
     fn fault(&self, key: &str, message: impl Into<String>, hint: Option<String>) -> ConfigError {
@@ -220,10 +317,10 @@ impl Reader<'_> {
     }
 
     fn only_its_own_keys(&self) -> Result<(), ConfigError> {
-        use AgentKind::{AckFilter, DProxy, Snoop};
+        use AgentKind::{AckDecimation, AckFilter, AckSpacing, DProxy, Snoop};
         let written = self.written;
-        let keys: [(&str, bool, &[AgentKind]); 12] = [
-            ("links", written.links.is_some(), &[AckFilter, Snoop]),
+        let keys: [(&str, bool, &[AgentKind]); 17] = [
+            ("links", written.links.is_some(), &[AckFilter, Snoop, AckDecimation, AckSpacing]),
             ("sack", written.sack.is_some(), &[AckFilter]),
             ("peers", written.peers.is_some(), &[DProxy]),
             ("cache", written.cache.is_some(), &[Snoop, DProxy]),
@@ -231,10 +328,15 @@ impl Reader<'_> {
             ("timer_min", written.timer_min.is_some(), &[Snoop]),
             ("resends", written.resends.is_some(), &[Snoop]),
             ("held", written.held.is_some(), &[DProxy]),
-            ("hold", written.hold.is_some(), &[DProxy]),
+            ("hold", written.hold.is_some(), &[DProxy, AckDecimation]),
             ("requests", written.requests.is_some(), &[DProxy]),
             ("flows", written.flows.is_some(), &[Snoop, DProxy]),
             ("idle", written.idle.is_some(), &[Snoop, DProxy]),
+            ("keep_one_in", written.keep_one_in.is_some(), &[AckDecimation]),
+            ("rate", written.rate.is_some(), &[AckSpacing]),
+            ("rebuild", written.rebuild.is_some(), &[AckSpacing]),
+            ("delay_max", written.delay_max.is_some(), &[AckSpacing]),
+            ("waiting_max", written.waiting_max.is_some(), &[AckSpacing]),
         ];
         let kind = written.kind;
         match keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind)) {

@@ -74,6 +74,31 @@ fn what_cannot_be_is_refused_where_it_stands() {
             "no link of `b` is called `n`",
         ),
         (
+            "",
+            "[agents.x]\nkind = \"ack-filter\"\nhold = \"1 ms\"\n",
+            "t.toml:14:8: agents.x.hold",
+            "keys of this kind are links, sack",
+        ),
+        (
+            "",
+            "[agents.x]\nkind = \"ack-decimation\"\nkeep_one_in = 1\n",
+            "t.toml:14:15: agents.x.keep_one_in",
+            "2 to 64",
+        ),
+        (
+            "",
+            "[agents.x]\nkind = \"ack-decimation\"\nhold = \"2 s\"\n",
+            "t.toml:14:8: agents.x.hold",
+            "too long",
+        ),
+        ("", "[agents.x]\nkind = \"ack-spacing\"\n", "t.toml:12:9: agents.x", "do nothing"),
+        (
+            "",
+            "[agents.x]\nkind = \"ack-spacing\"\nrebuild = \"100 B\"\n",
+            "t.toml:14:11: agents.x.rebuild",
+            "536 B",
+        ),
+        (
             "\"thin\", \"also\"",
             "[agents.thin]\nkind = \"ack-filter\"\n[agents.also]\nkind = \"ack-filter\"\n",
             "t.toml:5:25: nodes.b.agents.1",

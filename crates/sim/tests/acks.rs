@@ -5,6 +5,7 @@ mod scenes;
 use midhop_experiment::record::Record;
 use midhop_sim::{Options, run};
 use midhop_units::{Bytes, Duration};
+use proptest::prelude::*;
 use scenes::{FILE, plan};
 
 /// A return link of 60 kbit/s, as wide queues as it takes for them to fill.
@@ -95,5 +96,143 @@ fn nothing_is_lost_over_lossy_links_in_either_family() {
         assert!(transfer.complete, "seed {seed}: {transfer:?}");
         assert_eq!(transfer.bytes, Bytes::new(1_500_000));
         assert!(superseded(&record, "satellite", "up") > 0);
+    }
+}
+
+const ALL: &str = r#"
+[agents.thin]
+kind = "ack-filter"
+[agents.few]
+kind = "ack-decimation"
+keep_one_in = 8
+[agents.even]
+kind = "ack-spacing"
+rebuild = "2896 B"
+[agents.paced]
+kind = "ack-spacing"
+rate = "10 Mbit/s"
+[peps.plain]
+"#;
+
+/// Room enough in the wide link's queue that slow start loses nothing.
+const ROOMY: &str = "links.satellite.down.queue=1000 packets";
+
+const DECIMATED: [&str; 2] =
+    ["agents.few.links=[\"satellite\"]", "nodes.terminal.agents=[\"few\"]"];
+
+#[test]
+fn decimation_frees_the_wide_link_and_counts_what_it_leaves_out() {
+    let record = record(ALL, &[&NARROW[..], &DECIMATED, &[ROOMY]].concat(), true);
+    // One ACK asks for 16 segments, 26 Mbit/s: the wide link is the limit. Its 66 segments of a round trip
+    // of 77 ms are three doublings from ten; with the handshake and the end five rounds, each of which waits
+    // for the hold of 50 ms.
+    let (bits, wide) = (4e6 * 8.0, 10e6 * 1448.0 / 1500.0);
+    let law = bits / (bits / wide + 5.0 * (0.077 + 0.05)) / 1e6;
+    assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
+    let node = &record.nodes[0];
+    assert_eq!(node.drops["ack-decimated"], node.counts["few.acks-left-out"]);
+    let share = node.counts["few.acks-left-out"] as f64 / node.counts["few.acks"] as f64;
+    assert!((0.7..0.875).contains(&share), "{share} left out: {node:?}");
+}
+
+#[test]
+fn decimation_leaves_the_acknowledgements_of_a_repair_to_the_narrow_link() {
+    // Those with SACK blocks all go on, and fill the queue: most of the time is the repair's, unless the
+    // way back is wide.
+    let repair = |more: &[&str]| {
+        let record = record(ALL, &[&NARROW[..], &DECIMATED, more].concat(), true);
+        let flow = &record.transfers[0].flows[0];
+        assert!(flow.retransmissions > 0, "{flow:?}");
+        let recovery = flow.phases.as_ref().expect("known").recovery;
+        (recovery.as_ns() as f64, (flow.end.saturating_sub(flow.start)).as_ns() as f64)
+    };
+    let (narrow, all) = repair(&[]);
+    assert!(narrow > 0.5 * all, "{narrow} of {all} ns");
+    let (wide, all) = repair(&["links.satellite.up.rate=10 Mbit/s"]);
+    assert!(wide < 0.3 * all, "{wide} of {all} ns");
+}
+
+#[test]
+fn rebuilt_acknowledgements_keep_the_wide_link_full_once_it_is() {
+    // The rounds of slow start take longer by what is held back, however long the file is.
+    let set = [
+        &NARROW[..],
+        &[
+            "transfers.file.bytes=20 MB",
+            "agents.thin.links=[\"satellite\"]",
+            "agents.even.links=[\"satellite\"]",
+            "nodes.terminal.agents=[\"thin\"]",
+        ],
+    ]
+    .concat();
+    let thin = record(ALL, &set, false);
+    let both = record(ALL, &[&set[..], &["nodes.gateway.agents=[\"even\"]"]].concat(), true);
+    assert!(goodput(&both) > 0.9 * goodput(&thin), "{} of {}", goodput(&both), goodput(&thin));
+    let made = both.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
+    assert!(made.counts["even.acks-made"] > 100, "{made:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_record_through_agents_and_a_proxy() {
+    let set = [
+        &NARROW[..],
+        &[
+            "nodes.terminal.agents=[\"few\", \"thin\"]",
+            "nodes.gateway.agents=[\"even\"]",
+            "nodes.gateway.pep=plain",
+            "links.satellite.loss=0.01",
+            "transfers.file.flows=2",
+            "transfers.file.bytes=500 kB",
+        ],
+    ]
+    .concat();
+    let first = record(ALL, &set, true);
+    assert!(first.transfers[0].complete, "{:?}", first.transfers[0]);
+    let node = first.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
+    // The proxy took both, and its legs' acknowledgements met the agents before it.
+    assert_eq!(node.counts["flows"], 2, "{node:?}");
+    assert!(node.counts["even.acks"] > 0, "{node:?}");
+    let text = |record: &Record| record.to_json().expect("JSON");
+    assert_eq!(text(&first), text(&record(ALL, &set, false)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn bytes_arrive_whole_through_any_chain_of_agents(
+        chains in proptest::collection::vec(
+            proptest::sample::subsequence(vec!["thin", "few", "even", "paced"], 0..=4).prop_shuffle(),
+            4,
+        ),
+        pep in proptest::option::of(0..2usize),
+        loss in 0..4u32,
+        ipv6: bool,
+        upload: bool,
+        flows in 1..4u32,
+        seed in 1..1000u32,
+    ) {
+        let mut set: Vec<String> = NARROW[..3].iter().map(|set| (*set).to_owned()).collect();
+        for (node, chain) in ["client", "terminal", "gateway", "server"].iter().zip(&chains) {
+            set.push(format!("nodes.{node}.agents={chain:?}"));
+        }
+        if let Some(at) = pep {
+            set.push(format!("nodes.{}.pep=plain", ["terminal", "gateway"][at]));
+        }
+        set.push(format!("links.satellite.loss={}", f64::from(loss) / 100.0));
+        set.push(format!("transfers.file.family={}", if ipv6 { "ipv6" } else { "ipv4" }));
+        set.push(format!("transfers.file.flows={flows}"));
+        // The way up is as narrow as it is: less goes there.
+        let bytes = if upload { 20_000 } else { 150_000 };
+        set.push(format!("transfers.file.bytes={bytes} B"));
+        if upload {
+            set.push("transfers.file.from=client".to_owned());
+            set.push("transfers.file.to=server".to_owned());
+        }
+        set.push(format!("seed={seed}"));
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let record = record(ALL, &set, true);
+        let transfer = &record.transfers[0];
+        prop_assert!(transfer.complete, "{set:?}: {transfer:?}");
+        prop_assert_eq!(transfer.bytes, Bytes::new(bytes * u64::from(flows)));
     }
 }

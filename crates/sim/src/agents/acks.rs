@@ -1,6 +1,8 @@
 //! What those who thin or space acknowledgements must know of one.
 
-use crate::packet::{Body, Packet};
+use crate::hop::HopId;
+use crate::network::Network;
+use crate::packet::{Body, End, FlowId, NodeId, Packet};
 use midhop_tcp::{Flags, SackBlock, Segment};
 
 /// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST. One that
@@ -42,4 +44,71 @@ pub(super) fn covers(later: &Segment, earlier: &Segment) -> bool {
 
 fn is_within(block: SackBlock, other: SackBlock) -> bool {
     !is_beyond(other.start, block.start) && !is_beyond(block.end, other.end)
+}
+
+/// A flow and the end that a packet of it goes to.
+pub(super) type FlowKey = (FlowId, End);
+
+/// Which packets of a node go over certain links.
+#[derive(Debug, Clone)]
+pub(crate) struct Crossing {
+    at: NodeId,
+    /// By node: whether the way from here to there begins on one of the links.
+    beyond: Vec<bool>,
+}
+
+impl Crossing {
+    /// At the node `at` of a network, over `hops`, which leave it.
+    pub fn new(network: &Network, at: NodeId, hops: &[HopId]) -> Self {
+        let node = &network.nodes()[at.index()];
+        let over = |to| node.route(NodeId(to)).is_some_and(|hop| hops.contains(&hop));
+        Self { at, beyond: (0..network.nodes().len() as u16).map(over).collect() }
+    }
+
+    /// Whether a packet will leave over one of the links.
+    pub fn leaves(&self, packet: &Packet) -> bool {
+        self.is_beyond(packet.destination)
+    }
+
+    /// Whether a packet has come over one of the links, as far as ways there and back are the same.
+    pub fn came(&self, packet: &Packet) -> bool {
+        packet.maker != self.at && self.is_beyond(packet.source)
+    }
+
+    fn is_beyond(&self, node: NodeId) -> bool {
+        self.beyond.get(node.index()).copied().unwrap_or(false)
+    }
+}
+
+/// Whether all that a packet does is to move the acknowledgment number beyond `last`.
+pub(super) fn advances(packet: &Packet, last: u32) -> bool {
+    pure(packet).is_some_and(|ack| {
+        is_without_ecn(ack) && ack.sack.is_empty() && is_beyond(ack.acknowledgment, last)
+    })
+}
+
+#[cfg(test)]
+impl Crossing {
+    /// At the second of so many nodes, whose links are all meant.
+    pub(super) fn everything(nodes: usize) -> Self {
+        Self { at: NodeId(1), beyond: vec![true; nodes] }
+    }
+}
+
+/// A pure acknowledgement on its way from the first node to the third.
+#[cfg(test)]
+pub(super) fn sample(acknowledgment: u32, window: u16) -> Packet {
+    let segment = Segment { acknowledgment, window, flags: Flags::ACK, ..Segment::default() };
+    Packet {
+        flow: FlowId(5),
+        towards: End::Listener,
+        source: NodeId(0),
+        destination: NodeId(2),
+        maker: NodeId(0),
+        ports: [10_000, 7_000],
+        family: midhop_experiment::limit::Family::Ipv4,
+        size: 20 + segment.size(),
+        xcp: crate::packet::Xcp::default(),
+        body: Body::Segment(segment),
+    }
 }

@@ -6,13 +6,18 @@
 
 mod ack_filter;
 mod acks;
+mod decimation;
+mod spacing;
 
 pub use ack_filter::AckFilter;
+pub use decimation::AckDecimation;
+pub use spacing::AckSpacing;
 
 use crate::hop::HopId;
 use crate::packet::NodeId;
 use crate::repair::{DProxy, Snoop};
 use crate::simulation::Simulation;
+use acks::Crossing;
 use midhop_experiment::Plan;
 use midhop_experiment::agents::Role;
 
@@ -41,6 +46,18 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
                     let beyond = ways(plan, simulation, at, over);
                     let half = DProxy::new(half.clone(), at, peer, beyond);
                     simulation.place(at, Some(agent.name.clone()), Box::new(half));
+                }
+                Role::AckDecimation(role) => {
+                    let hops = exits(plan, &node.name, &role.links);
+                    let crossing = Crossing::new(&simulation.network, at, &hops);
+                    let agent_here = AckDecimation::new(role, crossing);
+                    simulation.place(at, Some(agent.name.clone()), Box::new(agent_here));
+                }
+                Role::AckSpacing(role) => {
+                    let hops = exits(plan, &node.name, &role.links);
+                    let crossing = Crossing::new(&simulation.network, at, &hops);
+                    let agent_here = AckSpacing::new(role, crossing);
+                    simulation.place(at, Some(agent.name.clone()), Box::new(agent_here));
                 }
             }
         }

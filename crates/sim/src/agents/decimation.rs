@@ -1,0 +1,228 @@
+//! ACK decimation: of the acknowledgements of a flow that leave over a link, one in so many goes on.
+//!
+//! Source: RFC 3449 §5.2.2, whose routers drop at random from a short queue. Differs: which ones go is
+//! not left to chance, and unless `hold` is zero the youngest of those left out is held and sent after
+//! all when no other has come for so long. A flow's last acknowledgement thereby arrives, where a router
+//! that drops it makes the sender wait for its timer.
+//!
+//! Only an ACK that does nothing but move the acknowledgment number on may be left out: no duplicate, no
+//! window update, none with SACK blocks, ECE, CWR or what XCP's routers say. Those go on at once, behind
+//! the one that is held, so that nothing of the flow changes its order.
+//!
+//! Bound: one packet is held per flow, for at most `hold`; flows beyond [`FLOWS_MAX`] are let pass.
+
+use super::acks::{self, Crossing, FlowKey};
+use crate::agent::{Actions, Agent};
+use crate::packet::{Body, Packet};
+use midhop_experiment::agents;
+use midhop_tcp::Flags;
+use midhop_units::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Flows that it keeps in mind at once.
+pub const FLOWS_MAX: usize = 10_000;
+/// The cause under which what is left out is counted.
+pub const DECIMATED: &str = "ack-decimated";
+
+/// An ACK decimator.
+#[derive(Debug)]
+pub struct AckDecimation {
+    plan: agents::AckDecimation,
+    crossing: Crossing,
+    flows: BTreeMap<FlowKey, Flow>,
+    due: BTreeSet<(Instant, FlowKey)>,
+    seen: u64,
+    left_out: u64,
+    late: u64,
+}
+
+#[derive(Debug)]
+struct Flow {
+    /// The acknowledgment number that came last.
+    last: u32,
+    /// How many came since one went on.
+    since: u32,
+    /// The youngest of them, and when it goes on after all.
+    held: Option<(Instant, Packet)>,
+}
+
+impl AckDecimation {
+    /// A decimator of what leaves as `crossing` says.
+    pub(crate) fn new(plan: &agents::AckDecimation, crossing: Crossing) -> Self {
+        Self {
+            plan: plan.clone(),
+            crossing,
+            flows: BTreeMap::new(),
+            due: BTreeSet::new(),
+            seen: 0,
+            left_out: 0,
+            late: 0,
+        }
+    }
+
+    /// A packet of a flow that is not known.
+    fn begin(&mut self, key: FlowKey, packet: &Packet) {
+        let Some(ack) = acks::pure(packet) else { return };
+        if self.flows.len() >= FLOWS_MAX {
+            self.flows.retain(|_, flow| flow.held.is_some());
+        }
+        if self.flows.len() < FLOWS_MAX {
+            self.flows.insert(key, Flow { last: ack.acknowledgment, since: 0, held: None });
+        }
+    }
+}
+
+impl Agent for AckDecimation {
+    fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
+        let Body::Segment(segment) = &packet.body else { return actions.send(packet) };
+        if !self.crossing.leaves(&packet) {
+            return actions.send(packet);
+        }
+        let key = (packet.flow, packet.towards);
+        self.seen += u64::from(acks::pure(&packet).is_some());
+        let Some(flow) = self.flows.get_mut(&key) else {
+            self.begin(key, &packet);
+            return actions.send(packet);
+        };
+        let before = flow.held.take();
+        if let Some((at, _)) = &before {
+            self.due.remove(&(*at, key));
+        }
+        if !acks::advances(&packet, flow.last) {
+            if let Some((_, held)) = before {
+                actions.send(held);
+            }
+            flow.since = 0;
+            if let Some(ack) = acks::pure(&packet) {
+                flow.last = ack.acknowledgment;
+            }
+            if [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag)) {
+                self.flows.remove(&key);
+            }
+            return actions.send(packet);
+        }
+        flow.last = segment.acknowledgment;
+        flow.since += 1;
+        let mut leave_out = |packet| {
+            self.left_out += 1;
+            actions.drop(packet, DECIMATED);
+        };
+        let deadline = before.as_ref().map_or(now + self.plan.hold, |(at, _)| *at);
+        if let Some((_, held)) = before {
+            leave_out(held);
+        }
+        if flow.since >= self.plan.keep_one_in {
+            flow.since = 0;
+            actions.send(packet);
+        } else if self.plan.hold.is_zero() {
+            leave_out(packet);
+        } else {
+            flow.held = Some((deadline, packet));
+            self.due.insert((deadline, key));
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
+        while let Some(&(at, key)) = self.due.first() {
+            if at > now {
+                return;
+            }
+            self.due.pop_first();
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            if let Some((_, held)) = flow.held.take() {
+                flow.since = 0;
+                self.late += 1;
+                actions.send(held);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        vec![("acks", self.seen), ("acks-left-out", self.left_out), ("acks-after-hold", self.late)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::acks::sample;
+    use super::*;
+    use crate::agent::Action;
+    use midhop_tcp::SackBlock;
+    use midhop_units::Duration;
+
+    const HOLD: Duration = Duration::from_ms(40);
+
+    fn decimator(keep_one_in: u32, hold: Duration) -> AckDecimation {
+        let plan = agents::AckDecimation { links: Vec::new(), keep_one_in, hold };
+        AckDecimation::new(&plan, Crossing::everything(3))
+    }
+
+    /// What goes on when a packet comes, by acknowledgment number.
+    fn give(agent: &mut AckDecimation, now: Instant, packet: Packet) -> Vec<u32> {
+        let mut actions = Actions::default();
+        agent.handle_packet(now, packet, &mut actions);
+        sent(actions)
+    }
+
+    fn sent(mut actions: Actions) -> Vec<u32> {
+        let numbers = actions.take().into_iter().filter_map(|action| match action {
+            Action::Send(Packet { body: Body::Segment(segment), .. }) => {
+                Some(segment.acknowledgment)
+            }
+            _ => None,
+        });
+        numbers.collect()
+    }
+
+    #[test]
+    fn one_in_four_goes_on_and_the_last_after_the_hold() {
+        let mut agent = decimator(4, HOLD);
+        let start = Instant::START;
+        let all: Vec<u32> =
+            (0..11).flat_map(|n| give(&mut agent, start, sample(1000 * n, 500))).collect();
+        assert_eq!(all, [0, 4000, 8000]);
+        assert_eq!(agent.poll_timeout(), Some(start + HOLD));
+        let mut actions = Actions::default();
+        agent.handle_timeout(start + HOLD, &mut actions);
+        assert_eq!(sent(actions), [10_000]);
+        assert_eq!(agent.poll_timeout(), None);
+        assert_eq!(agent.counts(), [("acks", 11), ("acks-left-out", 7), ("acks-after-hold", 1)]);
+    }
+
+    #[test]
+    fn without_a_hold_nothing_waits() {
+        let mut agent = decimator(4, Duration::ZERO);
+        let all: Vec<u32> =
+            (0..11).flat_map(|n| give(&mut agent, Instant::START, sample(1000 * n, 500))).collect();
+        assert_eq!((all, agent.poll_timeout()), (vec![0, 4000, 8000], None));
+    }
+
+    #[test]
+    fn what_says_more_than_a_number_goes_on_at_once_behind_what_was_held() {
+        let mut agent = decimator(4, HOLD);
+        let start = Instant::START;
+        give(&mut agent, start, sample(0, 500));
+        assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
+        // A duplicate, a window update, SACK blocks, ECE, and the end.
+        assert_eq!(give(&mut agent, start, sample(1000, 500)), [1000, 1000]);
+        assert!(give(&mut agent, start, sample(2000, 500)).is_empty());
+        assert_eq!(give(&mut agent, start, sample(2000, 900)), [2000, 2000]);
+        for (last, change) in [(4000, 0), (6000, 1), (8000, 2)] {
+            assert!(give(&mut agent, start, sample(last - 1000, 500)).is_empty());
+            let mut packet = sample(last, 500);
+            if let Body::Segment(segment) = &mut packet.body {
+                match change {
+                    0 => segment.sack.push(SackBlock { start: last + 500, end: last + 900 }),
+                    1 => segment.flags |= Flags::ECE,
+                    _ => segment.flags |= Flags::FIN,
+                }
+            }
+            assert_eq!(give(&mut agent, start, packet), [last - 1000, last]);
+        }
+        assert_eq!(agent.poll_timeout(), None);
+    }
+}
