@@ -48,7 +48,7 @@ impl Record {
     /// The record as JSON, on one line.
     ///
     /// # Errors
-    /// Never for a record whose plan came from [`Plan::to_json`].
+    /// Never for a record whose plan came from [`crate::Plan::to_json`].
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string(self)
     }
