@@ -4,8 +4,16 @@ use midhop_bpf::{Algorithm, Hold, Parameters, available, ensure, missing_to_load
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+/// Whoever looks for a registration that is there already holds each of them for a moment: while one
+/// test sees whether its own is gone, no other may look.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether this test must be skipped; says so and why.
 fn skipped() -> bool {
@@ -23,6 +31,7 @@ fn a_registration_lives_as_long_as_its_last_holder() {
     if skipped() {
         return;
     }
+    let _alone = alone();
     let parameters = own_parameters(0);
     let first = ensure(Algorithm::Hybla, &parameters).expect("the kernel takes the program");
     let name = first.kernel_name().to_owned();
@@ -42,6 +51,7 @@ fn the_kernel_takes_every_program() {
     if skipped() {
         return;
     }
+    let _alone = alone();
     for algorithm in Algorithm::ALL {
         let loaded = ensure(algorithm, &Parameters::default())
             .unwrap_or_else(|error| panic!("{algorithm}: {error}"));
@@ -55,6 +65,7 @@ fn a_connection_keeps_an_algorithm_that_is_gone() {
     if skipped() {
         return;
     }
+    let _alone = alone();
     let loaded = ensure(Algorithm::Hybla, &own_parameters(1)).expect("the kernel takes it");
     let name = loaded.kernel_name().to_owned();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
