@@ -37,7 +37,7 @@ macro_rules! shipped {
 const SHIPPED: [(&str, &str, &[Text]); 5] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving"),
     shipped!("geo-leo-variants", "geo", "leo"),
-    shipped!("geo-onoff", "download"),
+    shipped!("geo-onoff", "download", "leg"),
     shipped!("far-proxy", "sweep", "conditions", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many"),
 ];
@@ -103,5 +103,26 @@ impl Bundle {
             let set = less.set.get(name).filter(|_| quick).into_iter().flatten().cloned();
             (name.as_str(), self.scenarios[name].clone(), set.chain(seeds).collect())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_study_of_the_repository_is_shipped_whole() {
+        let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+        let entries = studies.read_dir().expect("studies/ is there").map(|it| it.expect("listed"));
+        let directories: BTreeSet<_> = entries
+            .filter(|it| it.path().is_dir())
+            .map(|it| it.file_name().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(directories, names().map(str::to_owned).collect());
+        for name in names() {
+            let bundle = find(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            assert_eq!(bundle.scenarios(false).count(), bundle.study.scenarios.len(), "{name}");
+        }
     }
 }
