@@ -17,6 +17,7 @@ mod repair;
 
 pub use repair::{DProxy, Snoop};
 
+use crate::own_keys::{self, Key};
 use crate::spec::{NodeSpec, Spec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
@@ -319,7 +320,7 @@ impl Reader<'_> {
     fn only_its_own_keys(&self) -> Result<(), ConfigError> {
         use AgentKind::{AckDecimation, AckFilter, AckSpacing, DProxy, Snoop};
         let written = self.written;
-        let keys: [(&str, bool, &[AgentKind]); 17] = [
+        let keys: [Key<'_, AgentKind>; 17] = [
             ("links", written.links.is_some(), &[AckFilter, Snoop, AckDecimation, AckSpacing]),
             ("sack", written.sack.is_some(), &[AckFilter]),
             ("peers", written.peers.is_some(), &[DProxy]),
@@ -338,17 +339,11 @@ impl Reader<'_> {
             ("delay_max", written.delay_max.is_some(), &[AckSpacing]),
             ("waiting_max", written.waiting_max.is_some(), &[AckSpacing]),
         ];
-        let kind = written.kind;
-        match keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind)) {
+        match own_keys::foreign(&written.kind, &keys) {
             None => Ok(()),
-            Some((key, ..)) => {
-                let own: Vec<&str> = keys
-                    .iter()
-                    .filter(|(.., kinds)| kinds.contains(&kind))
-                    .map(|(key, ..)| *key)
-                    .collect();
-                let hint = format!("keys of this kind are {}", own.join(", "));
-                Err(self.fault(key, "this kind of agent takes no such key", Some(hint)))
+            Some((key, own)) => {
+                let message = "this kind of agent takes no such key";
+                Err(self.fault(key, message, Some(own_keys::hint(&own))))
             }
         }
     }

@@ -15,6 +15,7 @@
 use crate::check::BYTES_MAX;
 use crate::congestion::{CongestionSpec, Tuning};
 use crate::limit::{Family, Opener};
+use crate::own_keys::{self, Key};
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration, Rate};
@@ -260,7 +261,7 @@ impl Reader<'_> {
     fn only_its_own_keys(&self) -> Result<(), ConfigError> {
         use TrafficKind::{Arrivals, Bulk, Constant, OnOff, Web};
         let written = self.written;
-        let keys: [(&str, bool, &[TrafficKind]); 11] = [
+        let keys: [Key<'_, TrafficKind>; 11] = [
             ("congestion", written.congestion.is_some(), &[Bulk, Web, Arrivals]),
             ("opens", written.opens.is_some(), &[Bulk]),
             ("flows", written.flows.is_some(), &[Bulk]),
@@ -273,17 +274,11 @@ impl Reader<'_> {
             ("per_second", written.per_second.is_some(), &[Arrivals]),
             ("bytes", written.bytes.is_some(), &[Arrivals]),
         ];
-        let kind = written.kind;
-        match keys.iter().find(|(_, given, kinds)| *given && !kinds.contains(&kind)) {
+        match own_keys::foreign(&written.kind, &keys) {
             None => Ok(()),
-            Some((key, ..)) => {
-                let own: Vec<&str> = keys
-                    .iter()
-                    .filter(|(.., kinds)| kinds.contains(&kind))
-                    .map(|(key, ..)| *key)
-                    .collect();
-                let hint = format!("keys of this kind are {}", own.join(", "));
-                Err(self.fault(key, "this kind of traffic takes no such key", Some(hint)))
+            Some((key, own)) => {
+                let message = "this kind of traffic takes no such key";
+                Err(self.fault(key, message, Some(own_keys::hint(&own))))
             }
         }
     }

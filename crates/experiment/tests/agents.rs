@@ -77,7 +77,7 @@ fn what_cannot_be_is_refused_where_it_stands() {
             "",
             "[agents.x]\nkind = \"ack-filter\"\nhold = \"1 ms\"\n",
             "t.toml:14:8: agents.x.hold",
-            "keys of this kind are links, sack",
+            "it takes links, sack",
         ),
         (
             "",

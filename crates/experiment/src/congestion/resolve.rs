@@ -1,6 +1,7 @@
 //! From what is written to a tuning: checked, and with every default filled in.
 
 use super::{CongestionSpec, OpeningPlan, Own, ProxyLeg, Thresholds, Tuning};
+use crate::own_keys::{self, Key};
 use crate::plan::{Crossing, Direction, Plan};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_congestion::{
@@ -117,10 +118,9 @@ impl Reader<'_> {
         let written = self.written;
         let opening = written.opening.as_deref();
         let (resumes, jumps) = (opening == Some("careful-resume"), opening == Some("jump"));
-        // A table that takes no part elsewhere: which keys, and whose they are.
         let all = [Reno, Cubic, Westwood, Hybla, Vegas, DVegas, Bbr, BbrV3, Vivace, KnownRate, Xcp];
         let of_rate: &[Algorithm] = if jumps { &all } else { &[Hybla, KnownRate, Xcp] };
-        let keys: [(&str, bool, &[Algorithm]); 19] = [
+        let keys: [Key<'_, Algorithm>; 22] = [
             ("slow_start", written.slow_start.is_some(), &[Reno, Cubic, Westwood, Hybla]),
             ("opening", written.opening.is_some(), &[Reno, Cubic, Westwood, Hybla, Vegas, DVegas]),
             ("initial_window", written.initial_window.is_some(), &all),
@@ -143,42 +143,21 @@ impl Reader<'_> {
             ("limit", written.limit.is_some(), &[DVegas]),
             ("queue_feedback", written.queue_feedback.is_some(), &[DVegas]),
             ("keep_on_loss", written.keep_on_loss.is_some(), &[Xcp]),
-            (
-                "link",
-                written.link.is_some()
-                    || written.window.is_some()
-                    || written.queue_max.is_some()
-                    || written.loss_max.is_some(),
-                &[KnownRate],
-            ),
+            ("link", written.link.is_some(), &[KnownRate]),
+            ("window", written.window.is_some(), &[KnownRate]),
+            ("queue_max", written.queue_max.is_some(), &[KnownRate]),
+            ("loss_max", written.loss_max.is_some(), &[KnownRate]),
         ];
         if self.proxy().is_some() {
             self.none_of_the_leg(algorithm)?;
         }
-        let foreign = keys.iter().find(|(_, given, whose)| *given && !whose.contains(&algorithm));
-        let Some((key, ..)) = foreign else { return Ok(()) };
-        let key = match *key {
-            "link" if written.window.is_some() => "window",
-            "link" if written.queue_max.is_some() => "queue_max",
-            "link" if written.loss_max.is_some() => "loss_max",
-            key => key,
-        };
-        let own: Vec<&str> = keys
-            .iter()
-            .filter(|(.., whose)| whose.contains(&algorithm))
-            .map(|(key, ..)| *key)
-            .collect();
+        let Some((key, own)) = own_keys::foreign(&algorithm, &keys) else { return Ok(()) };
         let message = match key {
             "saved_window" | "saved_rtt" => format!("`{key}` is for opening = \"careful-resume\""),
             "window_max" => format!("`{key}` is for opening = \"jump\" or \"careful-resume\""),
             _ => format!("{algorithm} takes no `{key}`"),
         };
-        let hint = if own.is_empty() {
-            "it takes none but its name".to_owned()
-        } else {
-            format!("it takes {}", own.join(", "))
-        };
-        Err(self.fault(key, message, Some(hint)))
+        Err(self.fault(key, message, Some(own_keys::hint(&own))))
     }
 
     /// What a proxy's leg says itself, or has not.
