@@ -13,8 +13,8 @@ mod proxy;
 mod resolve;
 mod settings;
 
-pub(crate) use proxy::check_legs;
-pub use proxy::{LegTables, ProxyLeg};
+pub use proxy::{LegCongestion, LegTables, ProxyLeg};
+pub(crate) use proxy::{check_legs, leave_names};
 pub(crate) use resolve::{Leg, resolve};
 
 use midhop_units::{Bytes, Duration, Loss, Rate};

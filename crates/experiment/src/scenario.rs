@@ -1,5 +1,6 @@
 //! A scenario file: from its text to the plans of all its runs.
 
+use crate::congestion::{LegCongestion, leave_names};
 use crate::plan::{AxisPosition, Plan};
 use crate::spec::Spec;
 use crate::vary::{self, Axis, Case};
@@ -255,16 +256,21 @@ impl Scenario {
 
     /// Reads each proxy's table that runs in some cell as a `P`, the type of the proxy's own
     /// configuration, which this crate does not know, and has `check` judge it: so that what the
-    /// proxy would refuse is reported on its line in the scenario, before anything runs.
+    /// proxy would refuse is reported on its line in the scenario, before anything runs. What
+    /// `legs` may say beyond that configuration is not shown to it.
     ///
     /// # Errors
     /// At the first table that is no `P` or that `check` refuses; and as [`Scenario::plans`].
     pub fn check_peps<P: DeserializeOwned>(
         &self,
+        legs: LegCongestion,
         check: impl Fn(P) -> Result<(), PepFault>,
     ) -> Result<(), ConfigError> {
         for (document, _) in self.cells() {
-            let document = document?;
+            let mut document = document?;
+            if legs == LegCongestion::NamesAndTables {
+                leave_names(&mut document)?;
+            }
             let spec: Spec = document.read()?;
             let used: BTreeSet<&str> =
                 spec.nodes.values().filter_map(|node| node.pep.as_deref()).collect();

@@ -1,6 +1,7 @@
 //! What somebody who wrote a scenario wrongly gets to read.
 
 use midhop_config::KeyPath;
+use midhop_experiment::congestion::LegCongestion;
 use midhop_experiment::{PepFault, Scenario};
 
 /// A scenario without a fault; the tests put one in.
@@ -168,17 +169,18 @@ fn keys_that_the_proxy_would_refuse() {
     }
     let sound = |_: Proxy| Ok(());
     let scenario = |text: &str| Scenario::parse("lab.toml", text).expect("it is TOML");
-    assert_eq!(scenario(GOOD).check_peps(sound), Ok(()));
+    assert_eq!(scenario(GOOD).check_peps(LegCongestion::Names, sound), Ok(()));
     let wrong = GOOD.replacen("{ congestion =", "{ conjestion =", 1);
-    let error = scenario(&wrong).check_peps(sound).expect_err("no such key");
+    let error = scenario(&wrong).check_peps(LegCongestion::Names, sound).expect_err("no such key");
     assert_eq!((error.line, error.key.as_deref()), (20, Some("peps.gw.legs.sat.conjestion")));
     assert_eq!(error.hint.as_deref(), Some("did you mean `congestion`?"));
     // Where it does not run, nobody minds.
     let unused = wrong.replacen("pep = \"gw\"", "pep = \"none\"", 1);
-    assert_eq!(scenario(&unused).check_peps(sound), Ok(()));
+    assert_eq!(scenario(&unused).check_peps(LegCongestion::Names, sound), Ok(()));
     // A case of an axis may be wrong where the file is not.
     let varied = GOOD.to_owned() + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"bbr\", 7]";
-    let error = scenario(&varied).check_peps(sound).expect_err("a number is no name");
+    let error =
+        scenario(&varied).check_peps(LegCongestion::Names, sound).expect_err("a number is no name");
     assert_eq!(error.line, 32);
     // What reads well may still make no sense to the proxy, which knows only its own keys.
     let refuse = |proxy: Proxy| match proxy.legs["sat"].congestion.as_str() {
@@ -189,9 +191,11 @@ fn keys_that_the_proxy_would_refuse() {
         }),
         _ => Ok(()),
     };
-    assert_eq!(scenario(GOOD).check_peps(refuse), Ok(()));
+    assert_eq!(scenario(GOOD).check_peps(LegCongestion::Names, refuse), Ok(()));
     let varied = GOOD.to_owned() + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"reno\", \"bbr\"]";
-    let error = scenario(&varied).check_peps(refuse).expect_err("one case is refused");
+    let error = scenario(&varied)
+        .check_peps(LegCongestion::Names, refuse)
+        .expect_err("one case is refused");
     assert_eq!((error.line, error.key.as_deref()), (32, Some("peps.gw.legs.sat.congestion")));
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test reads the files that the repository holds")]
 
+use midhop_experiment::congestion::LegCongestion;
 use midhop_experiment::{
     PepFault, Plan, Scenario,
     plan::Work,
@@ -33,10 +34,13 @@ fn every_scenario_resolves_and_can_be_read_back() {
         seen += 1;
         let plans = plans(&name);
         // The proxy's own checks, as far as they need no host.
-        let peps = load(&name).check_peps(|config: Config| match config.resolve() {
-            Ok(_) => Ok(()),
-            Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
-        });
+        let peps =
+            load(&name).check_peps(LegCongestion::Names, |config: Config| match config.resolve() {
+                Ok(_) => Ok(()),
+                Err(ResolveError { key, message, hint, .. }) => {
+                    Err(PepFault { key, message, hint })
+                }
+            });
         assert_eq!(peps, Ok(()), "{name}");
         let labels: BTreeSet<String> = plans.iter().map(Plan::label).collect();
         assert_eq!(labels.len(), plans.len(), "{name}: two plans have one label");

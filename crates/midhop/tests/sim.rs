@@ -274,6 +274,32 @@ proxy = { on = {}, off = { "nodes.gateway.pep" = "none" } }
 "#;
 
 #[test]
+fn a_leg_may_tell_its_congestion_control_more_than_a_name() {
+    let directory = directory();
+    let table = "{ algorithm = \"known-rate\", window = 2 }, rate = \"20 Mbit/s\"";
+    let proxied = PROXIED.replace("\"cubic\" }", &format!("{table} }}"));
+    let fixed = proxied.split("[vary]").next().expect("a text");
+    let varied = format!(
+        "{fixed}[vary.leg]\nhybla = {{ \"peps.p.legs.sat.congestion\" = \"hybla\" }}\nknown = {{}}\n"
+    );
+    fs::write(directory.path().join("table.toml"), varied).expect("written");
+    let output = midhop(directory.path(), &["sim", "run", "table.toml", "--json"]);
+    assert!(output.status.success(), "{}", said(&output.stderr));
+    let records = said(&output.stdout);
+    assert!(records.contains("known-rate"), "{records}");
+    let output = midhop(directory.path(), &["lab", "run", "table.toml"]);
+    let told = said(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{told}");
+    assert!(told.contains("peps.p.legs.sat.congestion") && told.contains("midhop sim"), "{told}");
+    let wrong = fixed.replace("window", "windows");
+    fs::write(directory.path().join("wrong.toml"), wrong).expect("written");
+    let output = midhop(directory.path(), &["sim", "run", "wrong.toml"]);
+    let told = said(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{told}");
+    assert!(told.contains("wrong.toml:") && told.contains("windows"), "{told}");
+}
+
+#[test]
 fn a_finished_sweep_keeps_cells_that_are_the_same_run() {
     // Without the proxy its congestion control changes nothing: two cells, one plan.
     let directory = directory();

@@ -10,6 +10,7 @@
 
 use super::{CongestionSpec, Tuning, resolve::resolve_for_proxy};
 use crate::plan::Plan;
+use midhop_config::tree::Table;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Duration, Rate};
 use serde::Deserialize;
@@ -76,6 +77,36 @@ fn legs_with_tables(
         let congestion = leg.as_table_mut()?.get_mut("congestion")?;
         congestion.is_table().then_some((name, congestion))
     })
+}
+
+/// What the legs of proxies may say of their congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LegCongestion {
+    /// Names, as midhopd has them.
+    Names,
+    /// Tables too, as simulations have them.
+    NamesAndTables,
+}
+
+/// Leaves of each table in the legs of `document` its algorithm's name.
+pub(crate) fn leave_names(document: &mut Document) -> Result<(), ConfigError> {
+    let peps = document.root().get("peps").and_then(|it| it.value.as_table());
+    let mut names = Vec::new();
+    for (pep, configuration) in peps.into_iter().flat_map(tables) {
+        let legs = configuration.get("legs").and_then(|it| it.value.as_table());
+        for (leg, written) in legs.into_iter().flat_map(tables) {
+            let congestion = written.get("congestion").and_then(|it| it.value.as_table());
+            if let Some(name) = congestion.and_then(|table| table.get("algorithm")) {
+                let path = KeyPath::of(["peps", pep, "legs", leg, "congestion"]);
+                names.push((path, name.clone()));
+            }
+        }
+    }
+    names.into_iter().try_for_each(|(path, name)| document.set(&path, name))
+}
+
+fn tables(table: &Table) -> impl Iterator<Item = (&str, &Table)> {
+    table.keys().filter_map(|key| Some((key, table.get(key)?.value.as_table()?)))
 }
 
 /// Whether the tables of all proxies that run mean something.

@@ -1,6 +1,7 @@
 //! Scenarios from files and from the command line, as plans.
 
 use crate::failure::Failure;
+use midhop_experiment::congestion::LegCongestion;
 use midhop_experiment::{PepFault, Plan, Scenario};
 use midhop_pep::config::{Config, ResolveError};
 use std::path::{Path, PathBuf};
@@ -69,18 +70,22 @@ pub fn supply_files(scenario: &mut Scenario, own: &Path) -> Result<(), Failure> 
 
 /// The plans of all runs, when each proxy's table in them is one that `midhopd` takes.
 pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
+    plans_with(scenario, LegCongestion::Names)
+}
+
+fn plans_with(scenario: &Scenario, legs: LegCongestion) -> anyhow::Result<Vec<Plan>> {
     let plans = scenario.plans().map_err(Failure::from)?;
     let check = |config: Config| match config.resolve() {
         Ok(_) => Ok(()),
         Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
     };
-    scenario.check_peps(check).map_err(Failure::from)?;
+    scenario.check_peps(legs, check).map_err(Failure::from)?;
     Ok(plans)
 }
 
 /// The same, when the simulator can run them: what it cannot is told with its place in the scenario.
 pub fn simulable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
-    let plans = runnable_plans(scenario)?;
+    let plans = plans_with(scenario, LegCongestion::NamesAndTables)?;
     for plan in &plans {
         let Err(error) = midhop_sim::check(plan) else { continue };
         let hint = error.hint().map(str::to_owned);
