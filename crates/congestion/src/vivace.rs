@@ -11,7 +11,9 @@
 //! segments in an interval is no noise. The least step is one hundredth of the rate, as in the authors'
 //! code. An interval in which the application ran out of data, the window held the sender back, or the
 //! round-trip time jumped as it does when the path changes and not when a queue grows, decides
-//! nothing. There is a window, of two products of rate and smoothed round-trip time.
+//! nothing. A slope of the round-trip times below three of its standard errors is none: acknowledgements
+//! that a receiver holds back say nothing of a queue. There is a window, of two products of rate and
+//! smoothed round-trip time.
 
 mod interval;
 mod utility;

@@ -88,7 +88,11 @@ struct Regression {
     y: i128,
     xx: i128,
     xy: i128,
+    yy: i128,
 }
+
+/// Three standard errors, squared: a slope below them is noise.
+const SIGNIFICANT_SQUARED: i128 = 9;
 
 impl Regression {
     fn add(&mut self, x: i128, y: i128) {
@@ -97,16 +101,31 @@ impl Regression {
         self.y += y;
         self.xx += x * x;
         self.xy += x * y;
+        self.yy += y * y;
     }
 
-    /// How steep it is. Unit: parts per billion; zero where there are too few points.
+    /// How steep it is. Unit: parts per billion; zero where there are too few points, or where they are
+    /// scattered so widely that they may come from a level line.
     fn slope_ppb(&self) -> i64 {
         let width = self.count * self.xx - self.x * self.x;
-        if width <= 0 {
+        let height = self.count * self.yy - self.y * self.y;
+        let both = self.count * self.xy - self.x * self.y;
+        if width <= 0 || self.is_noise(width, height, both) {
             return 0;
         }
-        let slope = (self.count * self.xy - self.x * self.y) * 1_000_000_000 / width;
+        let slope = both * 1_000_000_000 / width;
         i64::try_from(slope).unwrap_or(if slope > 0 { i64::MAX } else { i64::MIN })
+    }
+
+    /// Whether the slope is less than three of its standard errors: with t² = r²·(n − 2) ∕ (1 − r²) and
+    /// r² = both² ∕ (width·height). Two points lie on a line always.
+    fn is_noise(&self, width: i128, height: i128, both: i128) -> bool {
+        // So many places that the products have room.
+        let excess = (128 - width.max(height).leading_zeros()).saturating_sub(50);
+        let (width, height, both) = (width >> excess, height >> excess, both >> excess);
+        let explained = both * both;
+        self.count > 2
+            && explained * (self.count - 2) < SIGNIFICANT_SQUARED * (width * height - explained)
     }
 }
 
@@ -138,6 +157,21 @@ mod tests {
         assert_eq!(interval(0, |nth| 50_000 + 20 * nth).utility(), utility(20_000_000, 0));
         // Noise without a trend.
         assert_eq!(interval(0, |nth| 50_000 + 500 * (nth % 2)).utility(), utility(0, 0));
+    }
+
+    #[test]
+    fn acknowledgements_that_were_held_back_are_no_queue() {
+        let utility = |gradient| Some(utility_micros(RATE, gradient, 0, 100));
+        // The last two of a hundred come 40 ms later: a receiver began to delay its acknowledgements.
+        assert_eq!(interval(0, |nth| 50_000 + 40_000 * (nth / 98)).utility(), utility(0));
+        // A queue that grows shows through as much noise as a twentieth of a second of it.
+        let noisy = interval(0, |nth| 50_000 + 500 * nth + 5_000 * (nth % 2)).utility();
+        assert!(noisy < utility(400_000_000), "{noisy:?}");
+        assert_eq!(interval(98, |nth| 50_000 + 30 * nth).utility().map(|it| it < 0), Some(true));
+        // As many points and as high numbers as there may be.
+        let mut line = Regression::default();
+        (0..1_000_000).for_each(|nth| line.add(nth * 1_000, 10_000_000 + nth * 20));
+        assert_eq!(line.slope_ppb(), 20_000_000);
     }
 
     #[test]
