@@ -87,6 +87,17 @@ pub(super) fn advances(packet: &Packet, last: u32) -> bool {
     })
 }
 
+/// The highest acknowledgment number of a flow when `segment` comes behind `last`.
+pub(super) fn highest(last: u32, segment: &Segment) -> u32 {
+    let newer = segment.flags.contains(Flags::ACK) && is_beyond(segment.acknowledgment, last);
+    if newer { segment.acknowledgment } else { last }
+}
+
+/// Whether its sender sends no more behind it than acknowledgements.
+pub(super) fn ends(segment: &Segment) -> bool {
+    [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag))
+}
+
 #[cfg(test)]
 impl Crossing {
     /// At the second of so many nodes, whose links are all meant.

@@ -9,18 +9,15 @@
 //! window update, none with SACK blocks, ECE, CWR or what XCP's routers say. Those go on at once, behind
 //! the one that is held, so that nothing of the flow changes its order.
 //!
-//! Bound: one packet is held per flow, for at most `hold`; flows beyond [`FLOWS_MAX`] are let pass.
+//! Bound: one packet is held per flow, for at most `hold`, and as many flows as [`super::flows`] says.
 
-use super::acks::{self, Crossing, FlowKey};
+use super::acks::{self, Crossing};
+use super::flows::Flows;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
 use midhop_experiment::agents;
-use midhop_tcp::Flags;
 use midhop_units::Instant;
-use std::collections::{BTreeMap, BTreeSet};
 
-/// Flows that it keeps in mind at once.
-pub const FLOWS_MAX: usize = 10_000;
 /// The cause under which what is left out is counted.
 pub const DECIMATED: &str = "ack-decimated";
 
@@ -29,8 +26,7 @@ pub const DECIMATED: &str = "ack-decimated";
 pub struct AckDecimation {
     plan: agents::AckDecimation,
     crossing: Crossing,
-    flows: BTreeMap<FlowKey, Flow>,
-    due: BTreeSet<(Instant, FlowKey)>,
+    flows: Flows<Flow>,
     seen: u64,
     left_out: u64,
     late: u64,
@@ -38,7 +34,7 @@ pub struct AckDecimation {
 
 #[derive(Debug)]
 struct Flow {
-    /// The acknowledgment number that came last.
+    /// The highest acknowledgment number that came.
     last: u32,
     /// How many came since one went on.
     since: u32,
@@ -49,26 +45,7 @@ struct Flow {
 impl AckDecimation {
     /// A decimator of what leaves as `crossing` says.
     pub(crate) fn new(plan: &agents::AckDecimation, crossing: Crossing) -> Self {
-        Self {
-            plan: plan.clone(),
-            crossing,
-            flows: BTreeMap::new(),
-            due: BTreeSet::new(),
-            seen: 0,
-            left_out: 0,
-            late: 0,
-        }
-    }
-
-    /// A packet of a flow that is not known.
-    fn begin(&mut self, key: FlowKey, packet: &Packet) {
-        let Some(ack) = acks::pure(packet) else { return };
-        if self.flows.len() >= FLOWS_MAX {
-            self.flows.retain(|_, flow| flow.held.is_some());
-        }
-        if self.flows.len() < FLOWS_MAX {
-            self.flows.insert(key, Flow { last: ack.acknowledgment, since: 0, held: None });
-        }
+        Self { plan: plan.clone(), crossing, flows: Flows::new(), seen: 0, left_out: 0, late: 0 }
     }
 }
 
@@ -80,24 +57,23 @@ impl Agent for AckDecimation {
         }
         let key = (packet.flow, packet.towards);
         self.seen += u64::from(acks::pure(&packet).is_some());
-        let Some(flow) = self.flows.get_mut(&key) else {
-            self.begin(key, &packet);
+        let Some(flow) = self.flows.get_mut(key) else {
+            if let Some(ack) = acks::pure(&packet) {
+                self.flows.begin(key, Flow { last: ack.acknowledgment, since: 0, held: None });
+            }
             return actions.send(packet);
         };
         let before = flow.held.take();
-        if let Some((at, _)) = &before {
-            self.due.remove(&(*at, key));
-        }
         if !acks::advances(&packet, flow.last) {
             if let Some((_, held)) = before {
                 actions.send(held);
             }
             flow.since = 0;
-            if let Some(ack) = acks::pure(&packet) {
-                flow.last = ack.acknowledgment;
-            }
-            if [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag)) {
-                self.flows.remove(&key);
+            flow.last = acks::highest(flow.last, segment);
+            if acks::ends(segment) {
+                self.flows.end(key);
+            } else {
+                self.flows.schedule(key, None);
             }
             return actions.send(packet);
         }
@@ -118,17 +94,13 @@ impl Agent for AckDecimation {
             leave_out(packet);
         } else {
             flow.held = Some((deadline, packet));
-            self.due.insert((deadline, key));
         }
+        let due = flow.held.as_ref().map(|(at, _)| *at);
+        self.flows.schedule(key, due);
     }
 
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
-        while let Some(&(at, key)) = self.due.first() {
-            if at > now {
-                return;
-            }
-            self.due.pop_first();
-            let Some(flow) = self.flows.get_mut(&key) else { continue };
+        while let Some((_, flow)) = self.flows.pop_due(now) {
             if let Some((_, held)) = flow.held.take() {
                 flow.since = 0;
                 self.late += 1;
@@ -138,7 +110,7 @@ impl Agent for AckDecimation {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.flows.next_due()
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
@@ -151,7 +123,7 @@ mod tests {
     use super::super::acks::sample;
     use super::*;
     use crate::agent::Action;
-    use midhop_tcp::SackBlock;
+    use midhop_tcp::{Flags, SackBlock};
     use midhop_units::Duration;
 
     const HOLD: Duration = Duration::from_ms(40);
@@ -224,5 +196,14 @@ mod tests {
             assert_eq!(give(&mut agent, start, packet), [last - 1000, last]);
         }
         assert_eq!(agent.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_late_packet_does_not_turn_a_duplicate_into_news() {
+        let mut agent = decimator(4, HOLD);
+        give(&mut agent, Instant::START, sample(1000, 500));
+        assert!(give(&mut agent, Instant::START, sample(5000, 500)).is_empty());
+        assert_eq!(give(&mut agent, Instant::START, sample(3000, 500)), [5000, 3000]);
+        assert_eq!(give(&mut agent, Instant::START, sample(5000, 500)), [5000]);
     }
 }

@@ -7,6 +7,7 @@
 mod ack_filter;
 mod acks;
 mod decimation;
+mod flows;
 mod spacing;
 
 pub use ack_filter::AckFilter;

@@ -4,36 +4,41 @@
 //! stands behind the narrow link, between it and the sender. With `rate`, an acknowledgement of n bytes
 //! keeps the next one back for as long as n bytes take at that rate. With `rebuild`, one that moves on by
 //! more than so many bytes is preceded by made-up ones, that far apart; without a rate, they are spread
-//! over the time that it took the original to come after the one before it, as the RFC has it.
+//! over the time that so many bytes took to be acknowledged, as the RFC has it.
 //!
-//! Differs from the RFC: intervals are not smoothed, and no acknowledgement is kept longer than
-//! `delay_max`. A made-up one is the original with a smaller acknowledgment number: its window is that
-//! of the original, so where the window has become smaller, none is made, lest the sender see its right
-//! edge move back.
+//! Differs from the RFC: intervals are not smoothed. What counts is the faster of the last two: the one
+//! before which the sender had nothing to send, or waited for its window, says nothing of the path, and
+//! taken for spacing it would add itself to each round trip. And nothing waits longer than the bytes that
+//! it acknowledges took to come, nor longer than `delay_max`, so that no delay outlives its cause.
+//!
+//! A made-up acknowledgement is the original with a smaller number: its window is that of the original,
+//! so where the window has become smaller, none is made, lest the sender see its right edge move back.
+//! None is made behind a duplicate or SACK blocks either: what the next one moves on by had arrived
+//! before, nothing was left out, and a sender would take the numbers between for further holes (RFC 6582
+//! §3.2) or for a receiver that gives up what it had (RFC 2018 §8).
 //!
 //! Duplicates, window updates, SACK blocks, ECE, CWR and everything else than a pure ACK goes on at once,
 //! behind all that waited before it. Nothing of a flow changes its order.
 //!
-//! Bound: `waiting_max` packets per flow, none for longer than `delay_max`; flows beyond [`FLOWS_MAX`]
-//! are let pass.
+//! Bound: `waiting_max` packets per flow, none for longer than `delay_max`, and as many flows as
+//! [`super::flows`] says.
 
-use super::acks::{self, Crossing, FlowKey};
-use super::decimation::FLOWS_MAX;
+use super::acks::{self, Crossing};
+use super::flows::Flows;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
 use midhop_experiment::agents;
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 /// A spacer of acknowledgements.
 #[derive(Debug)]
 pub struct AckSpacing {
     plan: agents::AckSpacing,
     crossing: Crossing,
-    flows: BTreeMap<FlowKey, Flow>,
-    /// When the first that waits of a flow leaves.
-    due: BTreeSet<(Instant, FlowKey)>,
+    /// One is due when the first that waits of it leaves.
+    flows: Flows<Flow>,
     seen: u64,
     made: u64,
     spaced: u64,
@@ -41,48 +46,53 @@ pub struct AckSpacing {
 
 #[derive(Debug)]
 struct Flow {
-    /// The acknowledgment number and window that came last, and when.
+    /// The highest acknowledgment number that came, the window that came last, and when that was.
     last: u32,
     window: u16,
     came: Instant,
+    /// Whether the last was other than plain, so that data beyond a hole may have arrived.
+    repairing: bool,
+    /// How fast bytes were acknowledged by the last that moved on.
+    pace: Pace,
     /// When the next may leave.
     free: Instant,
     waiting: VecDeque<(Instant, Packet)>,
 }
 
 impl Flow {
-    fn note(&mut self, now: Instant, ack: &Segment) {
-        self.last = ack.acknowledgment;
-        self.window = ack.window;
-        self.came = now;
+    fn new(now: Instant, ack: &Segment) -> Self {
+        let (last, window) = (ack.acknowledgment, ack.window);
+        let pace = Pace::UNKNOWN;
+        let waiting = VecDeque::new();
+        Self { last, window, came: now, repairing: false, pace, free: now, waiting }
+    }
+
+    fn note(&mut self, now: Instant, segment: &Segment, plain: bool) {
+        self.repairing = !plain;
+        self.last = acks::highest(self.last, segment);
+        if segment.flags.contains(Flags::ACK) {
+            self.window = segment.window;
+            self.came = now;
+        }
+    }
+
+    /// Lets all that waits leave by then.
+    fn hasten(&mut self, latest: Instant) {
+        // In the order of their times: the first from behind that leaves early enough is followed by
+        // others that do.
+        let late = self.waiting.iter_mut().rev().take_while(|(at, _)| *at > latest);
+        late.for_each(|(at, _)| *at = latest);
+    }
+
+    fn first_due(&self) -> Option<Instant> {
+        self.waiting.front().map(|(at, _)| *at)
     }
 }
 
 impl AckSpacing {
     /// A spacer of what comes as `crossing` says.
     pub(crate) fn new(plan: &agents::AckSpacing, crossing: Crossing) -> Self {
-        Self {
-            plan: plan.clone(),
-            crossing,
-            flows: BTreeMap::new(),
-            due: BTreeSet::new(),
-            seen: 0,
-            made: 0,
-            spaced: 0,
-        }
-    }
-
-    /// A packet of a flow that is not known.
-    fn begin(&mut self, now: Instant, key: FlowKey, packet: &Packet) {
-        let Some(ack) = acks::pure(packet) else { return };
-        if self.flows.len() >= FLOWS_MAX {
-            self.flows.retain(|_, flow| !flow.waiting.is_empty());
-        }
-        if self.flows.len() < FLOWS_MAX {
-            let (last, window) = (ack.acknowledgment, ack.window);
-            let flow = Flow { last, window, came: now, free: now, waiting: VecDeque::new() };
-            self.flows.insert(key, flow);
-        }
+        Self { plan: plan.clone(), crossing, flows: Flows::new(), seen: 0, made: 0, spaced: 0 }
     }
 }
 
@@ -95,24 +105,53 @@ struct Score {
     step: u32,
     /// Time from one to the next.
     pause: Duration,
+    /// The longest that any of them may wait.
+    patience: Duration,
 }
 
 impl Score {
-    fn of(plan: &agents::AckSpacing, now: Instant, flow: &Flow, ack: &Segment) -> Self {
+    fn of(plan: &agents::AckSpacing, pace: Pace, flow: &Flow, ack: &Segment) -> Self {
         let advance = ack.acknowledgment.wrapping_sub(flow.last);
         let pieces = match plan.rebuild {
-            Some(step) if ack.window >= flow.window => {
+            Some(step) if ack.window >= flow.window && !flow.repairing => {
                 let step = u32::try_from(step.get()).unwrap_or(u32::MAX).max(1);
                 advance.div_ceil(step).clamp(1, plan.waiting_max)
             }
             _ => 1,
         };
-        let span = match plan.rate {
-            Some(rate) => rate.time_for(Bytes::new(advance.into())),
-            None => now.saturating_since(flow.came),
+        let (span, patience) = match plan.rate {
+            Some(rate) => {
+                (rate.time_for(Bytes::new(advance.into())).min(plan.delay_max), plan.delay_max)
+            }
+            None => {
+                let span = pace.faster(flow.pace).time_for(advance).min(plan.delay_max);
+                (span, span)
+            }
         };
-        let pause = span.min(plan.delay_max) / u64::from(pieces);
-        Self { pieces, step: advance / pieces, pause }
+        Self { pieces, step: advance / pieces, pause: span / u64::from(pieces), patience }
+    }
+}
+
+/// How fast bytes are acknowledged: how many in which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    bytes: u32,
+    time: Duration,
+}
+
+impl Pace {
+    /// Faster than any other.
+    const UNKNOWN: Self = Self { bytes: 1, time: Duration::ZERO };
+
+    fn faster(self, other: Self) -> Self {
+        let crosswise = |time: Duration, bytes: u32| u128::from(time.as_ns()) * u128::from(bytes);
+        let is_slower = crosswise(self.time, other.bytes) > crosswise(other.time, self.bytes);
+        if is_slower { other } else { self }
+    }
+
+    fn time_for(self, bytes: u32) -> Duration {
+        let ns = u128::from(self.time.as_ns()) * u128::from(bytes) / u128::from(self.bytes.max(1));
+        Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
@@ -124,27 +163,30 @@ impl Agent for AckSpacing {
         }
         let key = (packet.flow, packet.towards);
         self.seen += u64::from(acks::pure(&packet).is_some());
-        let Some(flow) = self.flows.get_mut(&key) else {
-            self.begin(now, key, &packet);
+        let Some(flow) = self.flows.get_mut(key) else {
+            if let Some(ack) = acks::pure(&packet) {
+                self.flows.begin(key, Flow::new(now, ack));
+            }
             return actions.send(packet);
         };
-        if let Some((at, _)) = flow.waiting.front() {
-            self.due.remove(&(*at, key));
-        }
         if !acks::advances(&packet, flow.last) {
             flow.waiting.drain(..).for_each(|(_, waiting)| actions.send(waiting));
-            if let Some(ack) = acks::pure(&packet) {
-                flow.note(now, ack);
-            }
-            if [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag)) {
-                self.flows.remove(&key);
+            flow.note(now, segment, false);
+            if acks::ends(segment) {
+                self.flows.end(key);
+            } else {
+                self.flows.schedule(key, None);
             }
             return actions.send(packet);
         }
-        let score = Score::of(&self.plan, now, flow, segment);
+        let bytes = segment.acknowledgment.wrapping_sub(flow.last);
+        let pace = Pace { bytes, time: now.saturating_since(flow.came) };
+        let score = Score::of(&self.plan, pace, flow, segment);
         let room = (self.plan.waiting_max - score.pieces) as usize;
         let surplus = flow.waiting.len().saturating_sub(room);
         flow.waiting.drain(..surplus).for_each(|(_, waiting)| actions.send(waiting));
+        let latest = now + score.patience;
+        flow.hasten(latest);
         for piece in 1..=score.pieces {
             let mut part = packet;
             if piece < score.pieces
@@ -153,7 +195,7 @@ impl Agent for AckSpacing {
                 made.acknowledgment = flow.last.wrapping_add(score.step * piece);
                 self.made += 1;
             }
-            let at = flow.free.max(now).min(now + self.plan.delay_max);
+            let at = flow.free.max(now).min(latest);
             flow.free = at + score.pause;
             if at <= now && flow.waiting.is_empty() {
                 actions.send(part);
@@ -162,29 +204,25 @@ impl Agent for AckSpacing {
                 flow.waiting.push_back((at, part));
             }
         }
-        flow.note(now, segment);
-        if let Some((at, _)) = flow.waiting.front() {
-            self.due.insert((*at, key));
+        if !flow.repairing {
+            flow.pace = pace;
         }
+        flow.note(now, segment, true);
+        let due = flow.first_due();
+        self.flows.schedule(key, due);
     }
 
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
-        while let Some(&(at, key)) = self.due.first() {
-            if at > now {
-                return;
-            }
-            self.due.pop_first();
-            let Some(flow) = self.flows.get_mut(&key) else { continue };
+        while let Some((key, flow)) = self.flows.pop_due(now) {
             let due = flow.waiting.partition_point(|(at, _)| *at <= now);
             flow.waiting.drain(..due).for_each(|(_, packet)| actions.send(packet));
-            if let Some((at, _)) = flow.waiting.front() {
-                self.due.insert((*at, key));
-            }
+            let due = flow.first_due();
+            self.flows.schedule(key, due);
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.flows.next_due()
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
@@ -254,13 +292,67 @@ mod tests {
         assert_eq!(play(&mut agent, &acks), expected);
     }
 
+    /// Acknowledgements of nothing else than these numbers at these moments.
+    fn plain(acks: &[(u64, u32)]) -> Vec<(u64, Packet)> {
+        acks.iter().map(|(ms, ack)| (*ms, sample(*ack, 500))).collect()
+    }
+
     #[test]
     fn what_was_left_out_is_made_up_over_the_time_it_took() {
         let mut agent = spacer(None, Some(2_000), 64);
-        let acks = [(0, 0), (40, 8_000), (80, 10_000)].map(|(ms, ack)| (ms, sample(ack, 500)));
-        let expected = [(0, 0), (40, 2_000), (50, 4_000), (60, 6_000), (70, 8_000), (80, 10_000)];
-        assert_eq!(play(&mut agent, &acks), expected);
-        assert_eq!(agent.counts(), [("acks", 3), ("acks-made", 3), ("acks-spaced", 3)]);
+        let left = play(&mut agent, &plain(&[(0, 0), (40, 2_000), (80, 10_000), (120, 12_000)]));
+        // Four pieces over 40 ms.
+        let made = [(80, 4_000), (90, 6_000), (100, 8_000), (110, 10_000)];
+        assert_eq!(left, [&[(0, 0), (40, 2_000)][..], &made, &[(120, 12_000)]].concat());
+        assert_eq!(agent.counts(), [("acks", 4), ("acks-made", 3), ("acks-spaced", 3)]);
+    }
+
+    #[test]
+    fn time_without_data_is_not_taken_for_the_time_that_data_took() {
+        // 4000 bytes each 8 ms, but for the 72 ms in which the sender waited for its window.
+        let mut agent = spacer(None, Some(2_000), 64);
+        let acks = [(0, 0), (8, 4_000), (16, 8_000), (88, 12_000), (96, 16_000), (104, 20_000)];
+        let left = play(&mut agent, &plain(&acks));
+        // Nothing is known at the first: its pieces leave at once.
+        let before = [(0, 0), (8, 2_000), (8, 4_000), (16, 6_000), (20, 8_000)];
+        let after = [(88, 10_000), (92, 12_000), (96, 14_000), (100, 16_000), (104, 18_000)];
+        assert_eq!(left, [&before[..], &after, &[(108, 20_000)]].concat());
+    }
+
+    #[test]
+    fn what_waits_for_those_before_it_waits_no_longer_than_one_interval() {
+        // Each is 2 ms nearer to the one before it: what is spread over a longer time than is left until
+        // the next must not keep all later ones behind.
+        let mut agent = spacer(None, Some(2_000), 64);
+        let mut acks = vec![(0, 0)];
+        let mut now = 0;
+        for (number, interval) in (1..).zip((1..=20).rev().map(|n| 2 * n)) {
+            now += interval;
+            acks.push((now, 4_000 * number));
+        }
+        let left = play(&mut agent, &plain(&acks));
+        for ((came, ack), before) in acks.iter().skip(1).zip(&acks) {
+            let (ms, _) = left.iter().find(|(_, number)| number == ack).expect("it leaves");
+            assert!(ms - came <= came - before.0, "{ack} came at {came} and left at {ms}");
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_that_ends_a_repair_stays_one() {
+        // What it moves on by had arrived before: nothing was left out, and numbers between would look
+        // like holes to a sender.
+        let mut agent = spacer(None, Some(2_000), 64);
+        let acks = [(0, 0), (10, 2_000), (20, 2_000), (30, 2_000), (40, 20_000), (50, 24_000)];
+        let left = play(&mut agent, &plain(&acks));
+        assert_eq!(left[..5], acks[..5]);
+        assert_eq!(left[5..], [(50, 22_000), (55, 24_000)]);
+    }
+
+    #[test]
+    fn an_acknowledgement_that_comes_late_makes_up_nothing_twice() {
+        let mut agent = spacer(None, Some(2_000), 64);
+        let acks = [(0, 0), (10, 2_000), (20, 4_000), (21, 2_000), (30, 6_000), (40, 8_000)];
+        assert_eq!(play(&mut agent, &plain(&acks)), acks);
     }
 
     #[test]
