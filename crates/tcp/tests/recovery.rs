@@ -334,3 +334,49 @@ fn an_answer_to_an_earlier_recoverys_repair_undoes_nothing() {
     assert_eq!(counters.retransmissions, lost.len() as u64);
     assert_eq!((counters.undone, counters.timeouts), (0, 0));
 }
+
+/// A repair that leaves late in the round trip is answered when the timer that the last new
+/// acknowledgement has set would have fired already: it is set anew for the repair.
+#[test]
+fn a_repair_has_its_own_time_to_be_answered() {
+    for sack in [false, true] {
+        let settings = Settings { sack, ..strict() };
+        let control = PlainReno::with_threshold(&settings, 20, 20);
+        let mut pair = Pair::with(&settings, control, Path { delay: ms(300), ..Path::default() });
+        pair.run_to(at(600));
+        // Round trips of 600 ms, until the timeout is little more than that and 200 ms.
+        for round in 0..30 {
+            pair.to_write[0] = MSS;
+            pair.run_to(at(1200 + round * 600));
+        }
+        let start = pair.now.saturating_since(Instant::START).as_ns() / 1_000_000;
+        pair.touch = losing(&[32]);
+        // One segment, and 300 ms later ten, of which the first is lost.
+        pair.to_write[0] = MSS;
+        pair.run_to(at(start + 300));
+        pair.to_write[0] = 10 * MSS;
+        pair.run_to(at(start + 5000));
+        let again = repeated(&pair);
+        let counters = pair.ends[0].counters();
+        assert_eq!(again, [(at(start + 900), 31 * MSS)], "sack {sack}: {counters:?}");
+        assert_eq!((counters.timeouts, counters.recoveries), (0, 1), "sack {sack}");
+        assert_eq!(pair.ends[0].acknowledged(), 41 * MSS);
+    }
+}
+
+/// RFC 6582 §3.2, step 2: duplicates of an acknowledgement that covers no more than what was sent
+/// before the timeout answer what was sent again for nothing.
+#[test]
+fn duplicates_after_a_timeout_are_no_loss() {
+    // Nothing is lost; the delay steps, and what was on its way is sent again after the timeout.
+    let settings = Settings { sack: false, undo: false, ..strict() };
+    let control = PlainReno::boxed(&settings, 10);
+    let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
+    pair.to_write[0] = 10_000 * MSS;
+    pair.run_to(at(200));
+    pair.path.delay = ms(500);
+    pair.run_to(at(4000));
+    let counters = pair.ends[0].counters();
+    assert!(counters.timeouts >= 1 && counters.retransmissions > 10, "{counters:?}");
+    assert_eq!(counters.recoveries, 0, "{counters:?}");
+}

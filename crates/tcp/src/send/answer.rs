@@ -258,10 +258,11 @@ impl Sender {
         let with = self.surroundings();
         let by_duplicates = self.recovery.mode == Mode::Open
             && self.recovery.duplicates >= 3
-            && (self.una >= self.recovery.point || !settings.newreno);
+            && (self.una > self.recovery.point || !settings.newreno);
         let mut told = losses(now, &mut *self.control, &mut self.sampler);
         let found = if !self.sack {
-            // RFC 6582: the first segment is lost at the third duplicate.
+            // RFC 6582: the first segment is lost at the third duplicate, if something beyond the last
+            // recovery is acknowledged: duplicates of less may answer what was sent again for nothing.
             if by_duplicates { self.board.lose(0, &mut told) } else { Found::default() }
         } else if settings.loss_detection.is_rack() {
             let (found, again) = self.rack.detect(now, &mut self.board, with, &mut told);

@@ -270,7 +270,9 @@ impl Sender {
             // is one of payload, for BBR's is what it saw delivered.
             self.pacer.on_send(now, departure.length.into(), self.control.pacing_rate());
         }
-        if was_idle || matches!(self.timer, Timer::Off | Timer::Persist(_)) {
+        // The first segment's repair has its own time to be answered (RFC 6675 §6), as in Linux.
+        let repairs_first = departure.retransmission && departure.start == self.una;
+        if was_idle || repairs_first || matches!(self.timer, Timer::Off | Timer::Persist(_)) {
             self.arm(now, settings);
         } else if !departure.retransmission {
             self.arm_probe(now, settings);

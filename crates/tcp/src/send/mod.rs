@@ -187,7 +187,6 @@ impl Sender {
     pub fn open(&mut self) {
         self.una = 1;
         self.nxt = 1;
-        self.recovery.point = 1;
         self.recovery.judged = 1;
     }
 
