@@ -42,6 +42,20 @@ fn reno_agrees_with_padhye() {
     agrees(Law::Padhye, "newreno", "1 %", "250ms", "150 MB");
 }
 
+/// No packet is reordered here and none is late, so what is sent again beyond what was lost is a fault;
+/// only what a timeout gives up is sent again whole.
+#[test]
+fn reno_without_sack_sends_again_what_was_lost() {
+    for rtt in ["50ms", "250ms", "600ms"] {
+        let plan = plan("newreno", "1 %", rtt, "30 MB");
+        let (record, _) = run(&plan, &Options::default()).expect("it runs");
+        let resent = record.transfers[0].flows[0].retransmissions;
+        let lost: u64 = record.links.iter().flat_map(|link| link.drops.values()).sum();
+        let most = lost + lost / 10;
+        assert!((lost..=most).contains(&resent), "{rtt}: {resent} for {lost} that were lost");
+    }
+}
+
 #[test]
 fn reno_agrees_with_mathis() {
     agrees(Law::Mathis, "reno", "0.1 %", "250ms", "450 MB");
