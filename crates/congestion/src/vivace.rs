@@ -75,6 +75,8 @@ pub struct Vivace {
     /// The rate that is probed around. `None` while no round-trip time is known.
     rate: Option<Rate>,
     intervals: VecDeque<Interval>,
+    /// Whether the very first interval has its result.
+    heard: bool,
     /// The best of the start: its rate and utility.
     best: Option<(Rate, i64)>,
     /// Probes yet to be sent, and whether the first of each pair is the upper one.
@@ -100,6 +102,7 @@ impl Vivace {
             stage: Stage::Starting,
             rate: None,
             intervals: VecDeque::with_capacity(OUTSTANDING_MAX),
+            heard: false,
             best: None,
             probes_sent: 0,
             upper_first: [false; 2],
@@ -205,10 +208,14 @@ impl Vivace {
     }
 
     fn started(&mut self, rate: Rate, utility: Option<i64>) {
+        let first = !std::mem::replace(&mut self.heard, true);
         if self.stage != Stage::Starting {
             return;
         }
         match (utility, self.best) {
+            // What leaves before the first acknowledgement counts as short of data: nothing had been
+            // delivered that could show the opposite.
+            (None, None) if first => {}
             (Some(utility), Some((best, worth))) if utility < worth => {
                 self.rate = Some(best);
                 self.probe();

@@ -50,3 +50,18 @@ fn a_boundary_that_is_not_met_falls_to_the_least_that_is_not() {
         assert_eq!(step.bounded, falls_to, "{wanted_percent} %");
     }
 }
+
+#[test]
+fn the_start_outlives_a_first_interval_that_teaches_nothing() {
+    let rate = Rate::from_mbit_per_s(1);
+    let mut vivace = vivace();
+    vivace.started(rate, None);
+    assert_eq!(vivace.stage(), Stage::Starting);
+    vivace.started(scaled(rate, 200), Some(5));
+    vivace.started(scaled(rate, 400), None);
+    assert_eq!((vivace.stage(), vivace.rate()), (Stage::Probing, Some(scaled(rate, 200))));
+    let mut short_of_data = self::vivace();
+    short_of_data.started(rate, None);
+    short_of_data.started(scaled(rate, 200), None);
+    assert_eq!(short_of_data.stage(), Stage::Probing);
+}
