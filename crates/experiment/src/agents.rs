@@ -226,7 +226,7 @@ pub(crate) fn of_node(
             let message = format!("no link of `{name}` is called `{link}`");
             return Err(document.fault(&path.join("links").join(at.to_string()), message, hint));
         }
-        if let Some((message, hint)) = repair::refusal(node, written.kind) {
+        if let Some((message, hint)) = repair::refusal(node, agent, written.kind) {
             return Err(document.fault(&place, message, hint));
         }
         let mut role = Reader { written, path: &path, document }.role(links)?;

@@ -65,6 +65,8 @@ fn what_cannot_be_is_refused_with_a_hint() {
         (at_b, format!("{snoop}idle = \"0 s\"\n"), "agents.x.idle", "from 1 ms to 1 h"),
         (at_b, format!("{snoop}hold = \"1 s\"\n"), "agents.x.hold", "links, cache, threshold"),
         (with_proxy, format!("{snoop}[peps.p]\n"), "nodes.b.agents.0", "beside the proxy's"),
+        (with_proxy, format!("{snoop}[peps.p]\n"), "`x` cannot", "node of the proxy `p`"),
+        (with_proxy, format!("{pair}[peps.p]\n"), "`x` cannot", "node of the proxy `p`"),
         (at_b, "[agents.x]\nkind = \"d-proxy\"\n".to_owned(), "agents.x", "peers = [\"gateway\""),
         (at_b, pair.replace("[\"a\", \"b\"]", "[\"b\"]"), "agents.x.peers", "between two nodes"),
         (at_b, pair.replace("\"b\"", "\"c\""), "nodes.b.agents.0", "a and c"),

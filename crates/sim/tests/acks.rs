@@ -31,6 +31,14 @@ fn superseded(record: &Record, link: &str, way: &str) -> u64 {
     link.expect("it is there").drops.get("superseded").copied().unwrap_or(0)
 }
 
+/// Goodput in Mbit/s of 4 MB over the wide link of 10 Mbit/s when it loses nothing: its 66 segments of a
+/// round trip of 77 ms are three doublings from ten; with the handshake and the end five rounds, each of
+/// which waits for the agents so long besides.
+fn law_of_five_rounds(waits_s: f64) -> f64 {
+    let (bits, wide) = (4e6 * 8.0, 10e6 * 1448.0 / 1500.0);
+    bits / (bits / wide + 5.0 * (0.077 + waits_s)) / 1e6
+}
+
 /// Goodput in Mbit/s of a file that is complete.
 fn goodput(record: &Record) -> f64 {
     assert!(record.transfers[0].complete, "{:?}", record.transfers[0]);
@@ -42,22 +50,28 @@ fn without_a_filter_the_return_link_sets_the_pace() {
     // An ACK of 52 bytes for two segments of 1448 bytes.
     let law = 60e3 / (52.0 * 8.0) * 2.0 * 1448.0 * 8.0 / 1e6;
     let plain = goodput(&record("", &NARROW, false));
+    // 9.6 s by the law; up to there slow start takes five rounds of 77 ms, 4 %, and the acknowledgements of
+    // the first 16 segments come one by one.
     assert!((plain / law - 1.0).abs() < 0.1, "{plain} Mbit/s, {law} by the law");
 }
 
 #[test]
 fn a_filter_before_the_narrow_link_frees_the_wide_one() {
-    let set = [&NARROW[..], &["nodes.terminal.agents=[\"thin\"]"]].concat();
+    let set = [&NARROW[..], &[ROOMY, "nodes.terminal.agents=[\"thin\"]"]].concat();
     let record = record(THIN, &set, true);
-    assert!(goodput(&record) > 7.5, "{}", goodput(&record));
+    let law = law_of_five_rounds(52.0 * 8.0 / 60e3);
+    assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
     let node = &record.nodes[0];
     let gone = node.counts["thin.acks-superseded"];
     assert_eq!((node.node.as_str(), gone), ("terminal", superseded(&record, "satellite", "up")));
+    // The wide link makes 417 acknowledgements a second, of which the narrow one carries 144: two in three
+    // go, but for those of slow start.
     assert!(gone * 2 > node.counts["thin.acks"], "{node:?}");
     assert_eq!(superseded(&record, "satellite", "down"), 0);
-    // What is not sent does not wait: the round trip stays near that of the cables.
+    // What is not sent does not wait: cables of 70.4 ms, a segment of 1.2 ms, and on the narrow link the
+    // acknowledgement itself, behind one that is being sent, 6.9 ms each.
     let rtt = record.transfers[0].flows[0].rtt_min.expect("measured");
-    assert!(rtt < Duration::from_ms(90), "{rtt}");
+    assert!(rtt < Duration::from_us(85_600), "{rtt}");
 }
 
 #[test]
@@ -72,6 +86,7 @@ fn a_hosts_own_acknowledgements_are_filtered_too() {
     let set =
         [&narrow[..], &["agents.thin.links=[\"lan\"]", "nodes.client.agents=[\"thin\"]"]].concat();
     let thin = goodput(&record(THIN, &set, true));
+    // 3.3 Mbit/s by the law above against what is left of 9.65 after slow start, 8.6.
     assert!(thin > 2.0 * plain, "{thin} against {plain} Mbit/s");
 }
 
@@ -123,22 +138,24 @@ const DECIMATED: [&str; 2] =
 #[test]
 fn decimation_frees_the_wide_link_and_counts_what_it_leaves_out() {
     let record = record(ALL, &[&NARROW[..], &DECIMATED, &[ROOMY]].concat(), true);
-    // One ACK asks for 16 segments, 26 Mbit/s: the wide link is the limit. Its 66 segments of a round trip
-    // of 77 ms are three doublings from ten; with the handshake and the end five rounds, each of which waits
-    // for the hold of 50 ms.
-    let (bits, wide) = (4e6 * 8.0, 10e6 * 1448.0 / 1500.0);
-    let law = bits / (bits / wide + 5.0 * (0.077 + 0.05)) / 1e6;
+    // One ACK asks for 16 segments, 26 Mbit/s: the wide link is the limit, and each of the first rounds
+    // waits for the hold of 50 ms.
+    let law = law_of_five_rounds(0.05);
     assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
     let node = &record.nodes[0];
     assert_eq!(node.drops["ack-decimated"], node.counts["few.acks-left-out"]);
     let share = node.counts["few.acks-left-out"] as f64 / node.counts["few.acks"] as f64;
-    assert!((0.7..0.875).contains(&share), "{share} left out: {node:?}");
+    // Seven in eight, but for one of each hold: at most two of each of the five rounds, of 1381.
+    let held = 10.0 / 1381.0;
+    assert!((0.875 - held - 0.001..=0.875).contains(&share), "{share} left out: {node:?}");
 }
 
 #[test]
 fn decimation_leaves_the_acknowledgements_of_a_repair_to_the_narrow_link() {
-    // Those with SACK blocks all go on, and fill the queue: most of the time is the repair's, unless the
-    // way back is wide.
+    // Those with SACK blocks all go on, one for each segment, at most 144 a second: the wide link's window and
+    // queue of 108 segments, which slow start sends up to twice, and half of them again, are 320, or more than
+    // two seconds and another seven tenths for a queue of 100 before them; of a file of 3.3 s. Where the
+    // way back is wide, three rounds of 120 ms do. Half and three tenths lie between.
     let repair = |more: &[&str]| {
         let record = record(ALL, &[&NARROW[..], &DECIMATED, more].concat(), true);
         let flow = &record.transfers[0].flows[0];
@@ -166,10 +183,8 @@ fn rebuilt_acknowledgements_cost_no_more_than_the_time_between_those_that_came()
     ]
     .concat();
     let record = record(ALL, &set, true);
-    // As for decimation above, but what a round waits for is the time between two acknowledgements of 52
-    // bytes on the narrow link.
-    let (bits, wide, apart) = (4e6 * 8.0, 10e6 * 1448.0 / 1500.0, 52.0 * 8.0 / 60e3);
-    let law = bits / (bits / wide + 5.0 * (0.077 + apart)) / 1e6;
+    // A round waits for the time between two acknowledgements of 52 bytes on the narrow link.
+    let law = law_of_five_rounds(52.0 * 8.0 / 60e3);
     assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
     let node = record.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
     // With all that were made up there is one for each two segments, but for those that end repairs.

@@ -121,17 +121,25 @@ fn snoop_hides_the_losses_of_a_short_user_link() {
             let link =
                 record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
             let lost = link.expect("there").drops["loss"];
-            // Those that the source sent again are the source's, and a timer may be early.
+            // Each loss is repaired once, but for those of what the source itself sends again after the
+            // queue has overflowed; and a timer may be early. What comes of both is not derived: a fifth is
+            // what is taken for much.
             assert!(resent >= lost * 8 / 10 && resent <= lost * 12 / 10, "{resent} of {lost}");
             assert!(count(&record, "gateway", "acks-suppressed") > resent);
         }
     }
 }
 
+/// The window of 400 kB is the source's buffer, half as much again as the path holds in 220 ms, and the
+/// queue takes all of it: nothing but the link's losses can cost time, and the arithmetic is that of
+/// [`left_after_repairs`] in either direction. Without the pair Mathis' law allows Reno 0.65 Mbit/s, less
+/// than a third of the 8 that are left.
 #[test]
 fn the_pair_hides_them_in_both_directions() {
     for (from, to) in [("server", "client"), ("client", "server")] {
         let ends = [
+            "tcp.send_buffer=400 kB",
+            "links.satellite.queue=800 kB",
             &format!("transfers.file.from={from}")[..],
             &format!("transfers.file.to={to}"),
             "transfers.file.congestion=reno",
@@ -142,17 +150,21 @@ fn the_pair_hides_them_in_both_directions() {
             },
         ];
         let plain = efficiency(&record(&[&USER, &ends]));
-        let clean = efficiency(&record(&[&USER, &ends[..3]]));
+        let clean = efficiency(&record(&[&USER, &ends[..5]]));
         let record = Cast::pair().run(&[&USER, &ends], false);
         let paired = efficiency(&record);
         println!("{from}: clean {clean:.3}, plain {plain:.3}, paired {paired:.3}");
-        if from == "server" {
-            let bound = clean * left_after_repairs(0.01, 10.0, 0.0204);
-            assert!(paired >= bound, "{ends:?}: {paired} with, {clean} without loss");
-        }
+        let bound = clean * left_after_repairs(0.01, 10.0, 0.0204);
+        assert!(paired >= bound, "{ends:?}: {paired} with, {clean} without loss");
         assert!(paired >= 3.0 * plain, "{ends:?}: {paired} with, {plain} without");
-        let near = if from == "server" { "gateway" } else { "terminal" };
-        assert!(count(&record, near, "segments-resent") >= 130);
+        let (near, way) = if from == "server" { ("gateway", "down") } else { ("terminal", "up") };
+        let link = record.links.iter().find(|it| it.name == "satellite" && it.direction == way);
+        let drops = &link.expect("there").drops;
+        assert_eq!(drops.get("queue"), None, "{drops:?}");
+        // No more than the last of the file leave no gap behind them, and each of the three requests that
+        // there may be for a gap has one answer.
+        let (lost, resent) = (drops["loss"], count(&record, near, "segments-resent"));
+        assert!((lost - 2..=3 * lost).contains(&resent), "{resent} of {lost}");
     }
 }
 

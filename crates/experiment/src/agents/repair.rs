@@ -141,12 +141,19 @@ pub(super) fn peer(
 }
 
 /// Why an agent of this kind cannot stand at a node.
-pub(super) fn refusal(node: &NodeSpec, kind: AgentKind) -> Option<(String, Option<String>)> {
+pub(super) fn refusal(
+    node: &NodeSpec,
+    agent: &str,
+    kind: AgentKind,
+) -> Option<(String, Option<String>)> {
     let proxy = node.pep.as_ref().is_some_and(|pep| pep != NO_PEP);
     let reads_numbers = matches!(kind, AgentKind::Snoop | AgentKind::DProxy);
     (proxy && reads_numbers).then(|| {
-        let what = "a proxy gives a flow other sequence numbers than this agent reads".to_owned();
-        (what, Some("put the agent at a node beside the proxy's".to_owned()))
+        let pep = node.pep.as_deref().unwrap_or_default();
+        let what = format!(
+            "`{agent}` cannot repair flows at the node of the proxy `{pep}`, which ends them there"
+        );
+        (what, Some("put it at the next node beside the proxy's".to_owned()))
     })
 }
 

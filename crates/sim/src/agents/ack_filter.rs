@@ -6,11 +6,14 @@
 //! so that a queue which never runs empty holds no flow's acknowledgements back for good; and only the
 //! youngest packet of the flow is looked at, so that nothing of the flow changes its order.
 //!
-//! An ACK goes only when it does nothing but acknowledge, without ECE and CWR, carries no news of XCP's
-//! routers and no report of a duplicate (RFC 2883), its timestamp is not younger than the newcomer's,
+//! An ACK goes only when it does nothing but acknowledge, carries no news of XCP's routers and no report of a duplicate (RFC 2883), its timestamp is not younger than the newcomer's,
 //! and the newcomer, itself a pure ACK, says all that it says:
 //! - its acknowledgment number is beyond the other's, and it covers the other's SACK blocks; or
-//! - the number is the same, both have SACK blocks, and it covers the other's.
+//! - the number is the same, both have SACK blocks, and it covers the other's;
+//!
+//! and in both cases it has the ECE and CWR of the other, or the other has neither. While a receiver echoes
+//! a mark, the echoes thus thin each other, but the first of them stands where it came, and the last stays
+//! when one without follows.
 //!
 //! A duplicate ACK without SACK blocks is therefore never dropped for another duplicate, nor a window
 //! update for a later one: each stays until the acknowledgment number moves on.
@@ -76,7 +79,7 @@ impl AckFilter {
 
 /// Whether `older` can go when `newer` comes behind it.
 fn makes_superfluous(newer: &Segment, older: &Segment, sack: SackRule) -> bool {
-    let replaceable = is_without_ecn(older)
+    let replaceable = (is_without_ecn(older) || older.flags == newer.flags)
         && match sack {
             SackRule::Keep => older.sack.is_empty(),
             SackRule::Covered => !reports_duplicate(older) && covers(newer, older),
@@ -133,10 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_of_congestion_stays() {
-        for flags in [Flags::ECE, Flags::CWR] {
-            let older = Segment { flags: Flags::ACK | flags, ..ack(1000) };
-            assert!(!goes(&ack(2000), &older));
+    fn what_speaks_of_congestion_goes_only_for_what_says_the_same() {
+        let all = [Flags::default(), Flags::ECE, Flags::CWR, Flags::ECE | Flags::CWR];
+        let flagged = |flags, number| Segment { flags: Flags::ACK | flags, ..ack(number) };
+        for older in all {
+            for newer in all {
+                let may_go = older == Flags::default() || older == newer;
+                assert_eq!(goes(&flagged(newer, 2000), &flagged(older, 1000)), may_go);
+            }
         }
     }
 

@@ -80,10 +80,11 @@ impl Crossing {
     }
 }
 
-/// Whether all that a packet does is to move the acknowledgment number beyond `last`.
-pub(super) fn advances(packet: &Packet, last: u32) -> bool {
+/// Whether all that a packet does is to move the acknowledgment number beyond `last`; of congestion it says
+/// what `flags` do.
+pub(super) fn advances(packet: &Packet, last: u32, flags: Flags) -> bool {
     pure(packet).is_some_and(|ack| {
-        is_without_ecn(ack) && ack.sack.is_empty() && is_beyond(ack.acknowledgment, last)
+        ack.flags == flags && ack.sack.is_empty() && is_beyond(ack.acknowledgment, last)
     })
 }
 

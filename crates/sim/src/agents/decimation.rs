@@ -6,8 +6,9 @@
 //! that drops it makes the sender wait for its timer.
 //!
 //! Only an ACK that does nothing but move the acknowledgment number on may be left out: no duplicate, no
-//! window update, none with SACK blocks, ECE, CWR or what XCP's routers say. Those go on at once, behind
-//! the one that is held, so that nothing of the flow changes its order.
+//! window update, none with SACK blocks or what XCP's routers say, and none whose ECE and CWR are not those
+//! of the ACK before it. Those go on at once, behind the one that is held, so that nothing of the flow
+//! changes its order, the first echo of a mark (RFC 3168 §6.1.3) is never late and the last never missing.
 //!
 //! Bound: one packet is held per flow, for at most `hold`, and as many flows as [`super::flows`] says.
 
@@ -16,6 +17,7 @@ use super::flows::Flows;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
 use midhop_experiment::agents;
+use midhop_tcp::Flags;
 use midhop_units::Instant;
 
 /// The cause under which what is left out is counted.
@@ -36,6 +38,8 @@ pub struct AckDecimation {
 struct Flow {
     /// The highest acknowledgment number that came.
     last: u32,
+    /// The flags of the last pure acknowledgement.
+    flags: Flags,
     /// How many came since one went on.
     since: u32,
     /// The youngest of them, and when it goes on after all.
@@ -59,17 +63,19 @@ impl Agent for AckDecimation {
         self.seen += u64::from(acks::pure(&packet).is_some());
         let Some(flow) = self.flows.get_mut(key) else {
             if let Some(ack) = acks::pure(&packet) {
-                self.flows.begin(key, Flow { last: ack.acknowledgment, since: 0, held: None });
+                let (last, flags) = (ack.acknowledgment, ack.flags);
+                self.flows.begin(key, Flow { last, flags, since: 0, held: None });
             }
             return actions.send(packet);
         };
         let before = flow.held.take();
-        if !acks::advances(&packet, flow.last) {
+        if !acks::advances(&packet, flow.last, flow.flags) {
             if let Some((_, held)) = before {
                 actions.send(held);
             }
             flow.since = 0;
             flow.last = acks::highest(flow.last, segment);
+            flow.flags = acks::pure(&packet).map_or(flow.flags, |ack| ack.flags);
             if acks::ends(segment) {
                 self.flows.end(key);
             } else {
@@ -123,7 +129,7 @@ mod tests {
     use super::super::acks::sample;
     use super::*;
     use crate::agent::Action;
-    use midhop_tcp::{Flags, SackBlock};
+    use midhop_tcp::SackBlock;
     use midhop_units::Duration;
 
     const HOLD: Duration = Duration::from_ms(40);
@@ -179,23 +185,45 @@ mod tests {
         let start = Instant::START;
         give(&mut agent, start, sample(0, 500));
         assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
-        // A duplicate, a window update, SACK blocks, ECE, and the end.
+        // A duplicate, a window update, SACK blocks, and the end.
         assert_eq!(give(&mut agent, start, sample(1000, 500)), [1000, 1000]);
         assert!(give(&mut agent, start, sample(2000, 500)).is_empty());
         assert_eq!(give(&mut agent, start, sample(2000, 900)), [2000, 2000]);
-        for (last, change) in [(4000, 0), (6000, 1), (8000, 2)] {
+        for (last, ends) in [(4000, false), (6000, true)] {
             assert!(give(&mut agent, start, sample(last - 1000, 500)).is_empty());
             let mut packet = sample(last, 500);
             if let Body::Segment(segment) = &mut packet.body {
-                match change {
-                    0 => segment.sack.push(SackBlock { start: last + 500, end: last + 900 }),
-                    1 => segment.flags |= Flags::ECE,
-                    _ => segment.flags |= Flags::FIN,
+                if ends {
+                    segment.flags |= Flags::FIN;
+                } else {
+                    segment.sack.push(SackBlock { start: last + 500, end: last + 900 });
                 }
             }
             assert_eq!(give(&mut agent, start, packet), [last - 1000, last]);
         }
         assert_eq!(agent.poll_timeout(), None);
+    }
+
+    #[test]
+    fn echoes_of_a_mark_thin_each_other_and_nothing_else() {
+        let mut agent = decimator(4, HOLD);
+        let echo = |number| {
+            let mut packet = sample(number, 500);
+            if let Body::Segment(segment) = &mut packet.body {
+                segment.flags |= Flags::ECE;
+            }
+            packet
+        };
+        let start = Instant::START;
+        give(&mut agent, start, sample(0, 500));
+        assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
+        // The first at once, behind what was held; then one in four.
+        let left: Vec<u32> =
+            (2..=7).flat_map(|n| give(&mut agent, start, echo(1000 * n))).collect();
+        assert_eq!(left, [1000, 2000, 6000]);
+        // The last that was left out, and the first without.
+        assert_eq!(give(&mut agent, start, sample(8000, 500)), [7000, 8000]);
+        assert!(give(&mut agent, start, sample(9000, 500)).is_empty());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Agent for AckSpacing {
             }
             return actions.send(packet);
         };
-        if !acks::advances(&packet, flow.last) {
+        if !acks::advances(&packet, flow.last, Flags::ACK) {
             flow.waiting.drain(..).for_each(|(_, waiting)| actions.send(waiting));
             flow.note(now, segment, false);
             if acks::ends(segment) {
