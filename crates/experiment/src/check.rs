@@ -9,6 +9,7 @@ const SEEDS_MAX: u32 = 10_000;
 /// Nodes, links, transfers: so many of each.
 const NAMES_MAX: usize = 250;
 const FLOWS_MAX: u32 = 10_000;
+const RESTARTS_MAX: u32 = 1000;
 const OBJECTS_MAX: usize = 10_000;
 /// More than any run moves, and sums of it are numbers.
 pub(crate) const BYTES_MAX: Bytes = Bytes::new(1_000_000_000_000_000);
@@ -82,6 +83,7 @@ impl Checker<'_> {
             ("transfers", self.spec.transfers.len()),
             ("traffic", self.spec.traffic.len()),
             ("agents", self.spec.agents.len()),
+            ("naive", self.spec.naive.len()),
         ] {
             if count > NAMES_MAX {
                 let message = format!("{count} {key} are too many");
@@ -100,18 +102,27 @@ impl Checker<'_> {
                 let hint = "letters, digits, '-', '_' and '.', at most 63".to_owned();
                 return self.refuse(&path, message, hint);
             }
-            let undefined = |pep: &&str| *pep != NO_PEP && !self.spec.peps.contains_key(*pep);
+            let undefined = |pep: &&str| {
+                let Spec { peps, naive, .. } = self.spec;
+                *pep != NO_PEP && !peps.contains_key(*pep) && !naive.contains_key(*pep)
+            };
             if let Some(pep) = node.pep.as_deref().filter(undefined) {
-                let hint = suggest::hint(pep, "defined", self.spec.peps.keys())
+                let defined = self.spec.peps.keys().chain(self.spec.naive.keys());
+                let hint = suggest::hint(pep, "defined", defined)
                     .unwrap_or_else(|| format!("write a table [peps.{pep}]"));
                 let message = format!("no proxy `{pep}` is defined");
                 return self.refuse(&path.join("pep"), message, hint);
             }
         }
-        if self.spec.peps.contains_key(NO_PEP) {
-            let hint = "give it another name".to_owned();
-            let path = KeyPath::of(["peps", NO_PEP]);
-            return self.refuse(&path, format!("`{NO_PEP}` stands for no proxy at all"), hint);
+        for (table, taken) in [
+            ("peps", self.spec.peps.contains_key(NO_PEP)),
+            ("naive", self.spec.naive.contains_key(NO_PEP)),
+        ] {
+            if taken {
+                let hint = "give it another name".to_owned();
+                let path = KeyPath::of([table, NO_PEP]);
+                return self.refuse(&path, format!("`{NO_PEP}` stands for no proxy at all"), hint);
+            }
         }
         Ok(())
     }
@@ -292,7 +303,31 @@ impl Checker<'_> {
                 return self.refuse(&path.join(key), message, format!("1 to {FLOWS_MAX}"));
             }
         }
-        Ok(())
+        self.restarts(path, transfer)
+    }
+
+    fn restarts(&self, path: &KeyPath, transfer: &TransferSpec) -> Result<(), ConfigError> {
+        if transfer.restarts.is_some() && transfer.seconds.is_some() {
+            let hint = "files and pages begin again: bytes = \"5 MB\", objects = [\"50 kB\", …]";
+            let message = "what is sent for a time has nothing to begin again";
+            return self.refuse(&path.join("restarts"), message, hint.to_owned());
+        }
+        if transfer.restarts.is_some_and(|restarts| !(1..=RESTARTS_MAX).contains(&restarts)) {
+            let message = "a file cannot begin again so often";
+            return self.refuse(&path.join("restarts"), message, format!("1 to {RESTARTS_MAX}"));
+        }
+        let key = path.join("restart_after");
+        match transfer.restart_after {
+            Some(_) if transfer.restarts.is_none() => {
+                let hint = "add `restarts`, how often".to_owned();
+                self.refuse(&key, "nothing begins again", hint)
+            }
+            Some(after) if after > DURATION_MAX => {
+                let message = format!("nobody waits for {after}");
+                self.refuse(&key, message, format!("at most {DURATION_MAX}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn run(&self) -> Result<(), ConfigError> {

@@ -17,6 +17,7 @@ mod files;
 pub mod law;
 pub mod limit;
 pub mod metrics;
+pub mod naive;
 mod own_keys;
 mod physics;
 pub mod plan;

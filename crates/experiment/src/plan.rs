@@ -3,6 +3,7 @@
 use crate::agents::PlannedAgent;
 use crate::congestion::Tuning;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
+use crate::naive::NaivePlan;
 use crate::record::LimitResult;
 use crate::spec::Connections;
 use crate::tcp::TcpPlan;
@@ -44,6 +45,9 @@ pub struct Plan {
     pub links: Vec<PlannedLink>,
     /// The proxy configurations that run on some node, as written.
     pub peps: BTreeMap<String, toml::Table>,
+    /// The naive proxies that run on some node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub naive: BTreeMap<String, NaivePlan>,
     /// What is sent, in the order of the names.
     pub transfers: Vec<TransferPlan>,
     /// What else goes over the links, in the order of the names.
@@ -161,6 +165,9 @@ pub struct TransferPlan {
     /// All that it is told; none for one that only a kernel knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
+    /// How it begins again what a broken connection has cut short; none: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<RestartPlan>,
     /// When it begins, after the run's start.
     pub start: Duration,
     /// Which end opens the connection.
@@ -228,6 +235,15 @@ impl TransferPlan {
             _ => Demand::Bulk(bytes),
         }
     }
+}
+
+/// How what a broken connection has cut short begins again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartPlan {
+    /// How often each file or object may.
+    pub most: u32,
+    /// How long after its connection broke.
+    pub after: Duration,
 }
 
 /// What is sent.

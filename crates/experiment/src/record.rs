@@ -127,16 +127,35 @@ pub struct TransferResult {
     pub complete: bool,
     /// From the first SYN to the last byte.
     pub took: Duration,
-    /// Payload that arrived.
+    /// Payload that arrived, without what was thrown away because it began again.
     pub bytes: Bytes,
-    /// Payload that arrived over the time it took, all flows together.
+    /// That payload over the time it took, all flows together.
     pub goodput: Rate,
     /// The physical limit of this transfer, and how near it came.
     pub limit: Option<LimitResult>,
+    /// How often something began again because its connection was cut short.
+    #[serde(default, skip_serializing_if = "Restarts::is_none")]
+    pub restarts: Restarts,
     /// One per connection.
     pub flows: Vec<FlowResult>,
     /// One per object of a page; empty for other transfers.
     pub objects: Vec<ObjectResult>,
+}
+
+/// Files and objects that began again over a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Restarts {
+    /// How often.
+    pub count: u32,
+    /// What had arrived of them by then and was thrown away.
+    pub discarded: Bytes,
+}
+
+impl Restarts {
+    /// Whether there were none.
+    pub fn is_none(&self) -> bool {
+        self.count == 0
+    }
 }
 
 /// A transfer beside what physics allows it.

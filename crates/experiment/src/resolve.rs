@@ -3,9 +3,10 @@
 use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
+use crate::naive;
 use crate::plan::{
-    AxisPosition, Crossing, Direction, Interface, MTU, Plan, PlannedLink, PlannedNode, Route,
-    TransferLimit, TransferPlan, Work,
+    AxisPosition, Crossing, Direction, Interface, MTU, Plan, PlannedLink, PlannedNode, RestartPlan,
+    Route, TransferLimit, TransferPlan, Work,
 };
 use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
@@ -22,6 +23,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The first port that a transfer listens on; the next transfer takes the next.
 const PORT_FIRST: u16 = 7000;
 const CONGESTION: &str = "cubic";
+/// How long a transfer waits before it begins again what was cut short.
+const RESTART_AFTER: Duration = Duration::from_s(1);
 
 /// Resolves `spec`, which [`crate::check::check`] has accepted, with its first seed. Ways over
 /// constellations that `journeys` knows are not computed again.
@@ -56,6 +59,7 @@ pub(crate) fn resolve(
         seeds: spec.seeds,
         duration: spec.duration,
         peps: peps.map(|(name, table)| (name.clone(), table.clone())).collect(),
+        naive: naive::resolve(spec, document)?,
         nodes,
         links,
         transfers: Vec::new(),
@@ -279,6 +283,9 @@ fn transfer(
         work: work(spec),
         congestion: control(spec.congestion.as_ref()).algorithm,
         tuning: None,
+        restarts: spec
+            .restarts
+            .map(|most| RestartPlan { most, after: spec.restart_after.unwrap_or(RESTART_AFTER) }),
         start: spec.start,
         opens: spec.opens,
         family: spec.family,

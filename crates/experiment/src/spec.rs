@@ -35,6 +35,7 @@
 use crate::agents::AgentSpec;
 use crate::congestion::CongestionSpec;
 use crate::limit::{Family, Opener};
+use crate::naive::NaiveSpec;
 use crate::tcp::TcpSpec;
 use crate::traffic::TrafficSpec;
 use midhop_path::LinkSpec;
@@ -69,6 +70,9 @@ pub struct Spec {
     /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written.
     #[serde(default)]
     pub peps: BTreeMap<String, toml::Table>,
+    /// Proxies that are naive on purpose, by name. A node names one where it would name one of `peps`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub naive: BTreeMap<String, NaiveSpec>,
     /// What else may stand at nodes and meet their packets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agents: BTreeMap<String, AgentSpec>,
@@ -86,7 +90,7 @@ pub struct Spec {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSpec {
-    /// Which proxy of `peps` runs here. Default: none.
+    /// Which proxy of `peps` or `naive` runs here. Default: none.
     pub pep: Option<String>,
     /// Which of `agents` stand here, in the order in which packets meet them. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,6 +124,11 @@ pub struct TransferSpec {
     pub parallel: Option<u32>,
     /// Congestion control at both ends. Default: `cubic`.
     pub congestion: Option<CongestionSpec>,
+    /// How often a file or object begins again, over a new connection, when its connection is cut
+    /// short. Default: never.
+    pub restarts: Option<u32>,
+    /// How long after that it begins again. Default: 1 s.
+    pub restart_after: Option<Duration>,
     /// When it begins, after the run's start. Default: at once.
     #[serde(default)]
     pub start: Duration,

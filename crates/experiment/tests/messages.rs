@@ -78,8 +78,7 @@ fn unknown_keys() {
         "objects =",
         "objekts =",
         "lab.toml:25:1: transfers.page.objekts: unknown key",
-        "did you mean `objects`? (known keys: `from`, `to`, `objects`, `bytes`, `seconds`, `flows`, \
-         `connections`, `parallel`, `congestion`, `start`, `opens`, `family`)",
+        "did you mean `objects`?",
     );
     check(
         "rate = \"20 Mbit/s\"",

@@ -44,6 +44,7 @@ fn record() -> Record {
             bytes,
             goodput: Rate::of(bytes, took),
             limit: plan.transfers[0].limit_result(true, bytes, took),
+            restarts: Default::default(),
             flows: Vec::new(),
             objects: Vec::new(),
         }],

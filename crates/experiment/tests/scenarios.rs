@@ -162,6 +162,7 @@ fn record(plan: &Plan, bytes: u64, took: Duration) -> Record {
             bytes,
             goodput: Rate::of(bytes, took),
             limit: planned.limit_result(true, bytes, took),
+            restarts: Default::default(),
             flows: Vec::new(),
             objects: Vec::new(),
         }],

@@ -23,6 +23,7 @@ fn record(number: u64, setup: &str, took_s: u64) -> Record {
             bytes: Bytes::new(5_000_000),
             goodput: Rate::of(Bytes::new(5_000_000), Duration::from_s(took_s)),
             limit: None,
+            restarts: Default::default(),
             flows: Vec::new(),
             objects: Vec::new(),
         }],

@@ -95,6 +95,7 @@ fn what_is_wrong_is_told_before_anything_runs() {
 #[test]
 fn the_lab_refuses_what_only_a_simulation_has() {
     let directory = directory();
+    let naive = "naive.box={ buffer = \"1 MB\" }";
     let thin = "agents.thin={ kind = \"ack-filter\" }";
     let noise = "traffic.noise={ kind = \"constant\", from = \"server\", to = \"client\", \
         rate = \"1 Mbit/s\" }";
@@ -107,6 +108,8 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
         (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
         (&[thin, "nodes.client.agents=[\"thin\"]"], "the lab has no agents (nodes.client: thin)"),
+        (&[naive, "nodes.client.pep=box"], "the lab has no naive proxies (nodes.client: box)"),
+        (&["transfers.file.restarts=3"], "the lab begins nothing again (transfers.file: restarts)"),
     ] {
         let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
         for command in ["run", "up"] {

@@ -251,8 +251,6 @@ fn proxies(
     let mut proxies = Vec::new();
     for node in &plan.nodes {
         let Some(pep) = &node.pep else { continue };
-        let missing = || RunError::Plan { what: format!("the proxy {pep}") };
-        let table = plan.peps.get(pep).ok_or_else(missing)?;
         let at = ids.node(&node.name)?;
         let places = plan.nodes.iter().zip(0..).map(|(far, number)| {
             let way = network.way(at, NodeId(number));
@@ -266,8 +264,13 @@ fn proxies(
             let answers_xcp = link.as_ref().is_some_and(|link| plan.answers_xcp(&node.name, link));
             Place { addresses, link, answers_xcp }
         });
-        let proxy = Proxy::new(at, &node.name, table, places.collect(), plan.seed)
-            .map(|proxy| proxy.with_tcp(node.tcp.clone()));
+        let places = places.collect();
+        let proxy = match (plan.peps.get(pep), plan.naive.get(pep)) {
+            (Some(table), _) => Proxy::new(at, &node.name, table, places, plan.seed),
+            (None, Some(naive)) => Proxy::naive(at, &node.name, naive, places, plan.seed),
+            (None, None) => return Err(RunError::Plan { what: format!("the proxy {pep}") }),
+        };
+        let proxy = proxy.map(|proxy| proxy.with_tcp(node.tcp.clone()));
         proxies.push((
             at,
             proxy.map_err(|why| RunError::Pep {

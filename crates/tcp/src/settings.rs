@@ -34,11 +34,14 @@ pub struct Settings {
     /// Without selective acknowledgements: whether a recovery goes on at a partial acknowledgement
     /// (RFC 6582, NewReno), or ends there and begins anew for the next hole (RFC 5681 alone, Reno).
     pub newreno: bool,
+    /// Without selective acknowledgements: whether the third duplicate tells of a loss (RFC 5681 §3.2).
+    /// Where it does not, nothing but the retransmission timeout does.
+    pub fast_retransmit: bool,
     /// Whether the first two duplicate acknowledgements let new data out (RFC 3042).
     pub limited_transmit: bool,
     /// Whether a reduction of the window is spread over its round trip (RFC 9937).
     pub prr: bool,
-    /// Which floor the retransmission timeout has.
+    /// How long the retransmission timeout is.
     pub rto: RtoRule,
     /// Whether timeouts and recoveries found to be spurious are undone (RFC 5682, 3522, 3708).
     pub undo: bool,
@@ -106,7 +109,7 @@ impl LossDetection {
     }
 }
 
-/// Which floor the retransmission timeout has.
+/// How long the retransmission timeout is, before any doubling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RtoRule {
     /// `SRTT + max(200 ms, 4·RTTVAR)`, at most 120 s (net/ipv4/tcp_input.c).
@@ -114,6 +117,8 @@ pub enum RtoRule {
     Linux,
     /// `max(1 s, SRTT + 4·RTTVAR)`, at most 60 s (RFC 6298).
     Rfc6298,
+    /// This long, whatever the path's round trip is; at most 60 s.
+    Fixed(Duration),
 }
 
 impl Settings {
@@ -143,6 +148,7 @@ impl Default for Settings {
             delayed_ack: DelayedAck::default(),
             loss_detection: LossDetection::default(),
             newreno: true,
+            fast_retransmit: true,
             limited_transmit: true,
             prr: true,
             rto: RtoRule::default(),

@@ -205,3 +205,37 @@ fn the_timer_doubles_each_time_that_nobody_answers() {
     assert_eq!(pair.ends[0].counters().timeouts, 4);
     assert_eq!(pair.ends[0].phase().map(midhop_tcp::SenderPhase::name), Some("loss"));
 }
+
+/// Of four segments the first is lost; three duplicates tell of it, and nobody listens.
+#[test]
+fn where_nothing_but_the_timer_repairs_duplicates_mean_nothing() {
+    let sent = |fast_retransmit| {
+        let settings = Settings {
+            sack: false,
+            fast_retransmit,
+            limited_transmit: false,
+            undo: false,
+            rto: RtoRule::Fixed(Duration::from_ms(700)),
+            receive_buffer: WINDOW,
+            delayed_ack: DelayedAck::NONE,
+            ..Settings::default()
+        };
+        let mut pair = Pair::with(&settings, fixed(4), path(50));
+        let mut lost = false;
+        pair.touch = Box::new(move |side, segment| {
+            let first = side == 0 && segment.length > 0 && !lost;
+            lost |= first;
+            first
+        });
+        pair.to_write = [4 * MSS, 0];
+        pair.run_to(at(2000));
+        let data = pair.data(0);
+        let again = data.iter().map(|(sent, offset, _)| (*sent, offset / MSS)).skip(4);
+        (again.collect::<Vec<_>>(), pair.ends[0].counters().retransmissions)
+    };
+    // The handshake ends at 100 ms, the duplicates come at 200 ms.
+    assert_eq!(sent(true).0.first(), Some(&(at(200), 0)));
+    let (again, retransmissions) = sent(false);
+    assert_eq!(again.first(), Some(&(at(800), 0)), "700 ms after it had left");
+    assert_eq!(retransmissions, 4, "all that was outstanding, though three of it had arrived");
+}

@@ -4,8 +4,8 @@ use super::claim::Bounds;
 use super::{Cell, Measured, Verdict};
 use crate::metrics;
 use crate::plan::{Direction, Plan, TransferPlan};
-use crate::record::{PhaseTimes, Record, Series, TransferResult};
-use midhop_units::{Duration, Rate};
+use crate::record::{LegResult, PhaseTimes, Record, Series, TransferResult};
+use midhop_units::{Bytes, Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 /// The payload of a full segment, for counting segments in bytes.
@@ -87,8 +87,9 @@ pub enum Metric {
     Epb,
     /// How evenly the flows divide the path, after Jain.
     Jain,
-    /// Segments that were sent again over `link` (by the proxies on it, else by the sender), over those
-    /// that the payload needs.
+    /// Segments that were sent again over `link` (by the proxies on it, else by the sender), and those of
+    /// what arrived and was thrown away because it began again, over those that the payload needs: that of
+    /// the transfer and, where they carried more, that of all that the same proxies did.
     Resent,
     /// Packets that `link` dropped, both directions, over those that it was given.
     Dropped,
@@ -98,6 +99,8 @@ pub enum Metric {
     OutstandingMax,
     /// Flows that ended before their time, over all.
     Broken,
+    /// How often a file or object began again because its connection was cut short.
+    Restarts,
     /// The share of its time with data on its way that the sender over `link` (the proxies on it; the
     /// transfer's own sender where no link is named) looked for capacity from below.
     SlowStart,
@@ -117,7 +120,7 @@ impl Metric {
             Self::Goodput | Self::Span => "Mbit/s",
             Self::GoodputKb | Self::FlowsKb => "kB/s",
             Self::OutstandingMean | Self::OutstandingMax => "kB",
-            Self::Jain => "",
+            Self::Jain | Self::Restarts => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
             Self::SlowStart | Self::Avoidance | Self::Recovery | Self::Timeout => "%",
         }
@@ -166,6 +169,7 @@ impl Figure {
                 let broken = transfer.flows.iter().filter(|flow| flow.error.is_some()).count();
                 Some(broken as f64 / transfer.flows.len().max(1) as f64 * 100.0)
             }
+            Metric::Restarts => Some(transfer.restarts.count.into()),
             Metric::SlowStart => self.phase_share(record, transfer, |phases| phases.slow_start),
             Metric::Avoidance => self.phase_share(record, transfer, |phases| phases.avoidance),
             Metric::Recovery => self.phase_share(record, transfer, |phases| phases.recovery),
@@ -220,19 +224,19 @@ impl Figure {
 
     fn resent(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
         let link = self.link.as_deref();
-        let mut legs = record
-            .legs
-            .iter()
-            .filter(|leg| link.is_none_or(|link| leg.link == link))
-            .map(|leg| leg.retransmissions)
-            .peekable();
-        let resent: u64 = if legs.peek().is_some() {
-            legs.sum()
+        let legs = record.legs.iter().filter(|leg| link.is_none_or(|link| leg.link == link));
+        let legs: Vec<&LegResult> = legs.collect();
+        let discarded = transfer.restarts.discarded;
+        let (again, needed) = if legs.is_empty() {
+            (transfer.flows.iter().map(|flow| flow.retransmissions).sum(), transfer.bytes)
         } else {
-            transfer.flows.iter().map(|flow| flow.retransmissions).sum()
+            let carried: Bytes = legs.iter().map(|leg| leg.bytes).sum();
+            let again: u64 = legs.iter().map(|leg| leg.retransmissions).sum();
+            (again, carried.saturating_sub(discarded).max(transfer.bytes))
         };
-        let needed = transfer.bytes.get() as f64 / SEGMENT_BYTES;
-        (needed > 0.0).then(|| resent as f64 / needed * 100.0)
+        let segments = |bytes: Bytes| bytes.get() as f64 / SEGMENT_BYTES;
+        let again = again as f64 + segments(discarded);
+        (needed > Bytes::ZERO).then(|| again / segments(needed) * 100.0)
     }
 
     /// The share that `phase` has in what the senders were in; none where one of them was not watched.

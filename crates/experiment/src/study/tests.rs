@@ -4,7 +4,7 @@ use super::*;
 use crate::Scenario;
 use crate::metrics::Summary;
 use crate::record::{
-    Environment, FlowResult, LegResult, LimitResult, PhaseTimes, Record, SCHEMA, Series,
+    Environment, FlowResult, LegResult, LimitResult, PhaseTimes, Record, Restarts, SCHEMA, Series,
     TransferResult, Validity,
 };
 use midhop_units::{Bytes, Duration, Rate};
@@ -194,6 +194,7 @@ fn late() -> Record {
             bytes,
             goodput: rate,
             limit: Some(limit),
+            restarts: Default::default(),
             flows: vec![flow],
             objects: Vec::new(),
         }],
@@ -242,6 +243,39 @@ fn what_begins_late_is_measured_from_there() {
     let mut measured = Measured::default();
     measured.add(Reading::of("s", &on_kernels, &[figure("metric = \"goodput\"")]));
     assert_eq!(measured.cells("f")[0].estimate(0.95).expect("an estimate").margin, None);
+}
+
+#[test]
+fn what_is_sent_again_counts_against_all_that_was_carried() {
+    let text = "name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nlink = \"l\"\nmetric = ";
+    let resent = |record: &Record| {
+        let figure: Figure = toml::from_str(&format!("{text}\"resent\"")).expect("a figure");
+        figure.read(record).expect("a value")
+    };
+    let near = |got: f64, wanted: f64| assert!((got - wanted).abs() < 1e-6, "{got}, not {wanted}");
+    let mut record = late();
+    let bytes = record.transfers[0].bytes;
+    let segments = bytes.get() as f64 / 1448.0;
+    record.transfers[0].flows[0].retransmissions = 7;
+    near(resent(&record), 700.0 / segments);
+    // Proxies on the link count instead of the ends, and with what else they carried.
+    let leg = |bytes: Bytes| LegResult {
+        link: "l".to_owned(),
+        bytes,
+        retransmissions: 40,
+        ..LegResult::default()
+    };
+    record.legs = vec![leg(bytes), LegResult { link: "m".to_owned(), ..leg(bytes) }];
+    near(resent(&record), 4000.0 / segments);
+    record.legs[0] = leg(bytes + bytes + bytes);
+    near(resent(&record), 4000.0 / (3.0 * segments));
+    // What began again was carried in vain.
+    let discarded = Bytes::new(bytes.get() / 2);
+    record.transfers[0].restarts = Restarts { count: 1, discarded };
+    record.legs[0] = leg(bytes + discarded);
+    near(resent(&record), 100.0 * (40.0 + segments / 2.0) / segments);
+    let restarts: Figure = toml::from_str(&format!("{text}\"restarts\"")).expect("a figure");
+    assert_eq!(restarts.read(&record), Some(1.0));
 }
 
 #[test]

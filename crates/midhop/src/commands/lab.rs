@@ -65,6 +65,18 @@ fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
             let message = format!("the lab has no agents (nodes.{}: {})", node.name, agent.name);
             return Err(Failure::usage(message).hint(SIMULATE).into());
         }
+        let naive =
+            |it: &&PlannedNode| it.pep.as_ref().is_some_and(|pep| plan.naive.contains_key(pep));
+        if let Some(node) = plan.nodes.iter().find(naive) {
+            let pep = node.pep.as_deref().unwrap_or_default();
+            let message = format!("the lab has no naive proxies (nodes.{}: {pep})", node.name);
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
+        if let Some(transfer) = plan.transfers.iter().find(|it| it.restarts.is_some()) {
+            let message =
+                format!("the lab begins nothing again (transfers.{}: restarts)", transfer.name);
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
         let tuned = |it: &&TransferPlan| it.tuning.as_ref().is_some_and(|it| !it.is_a_kernels());
         if let Some(transfer) = plan.transfers.iter().find(tuned) {
             let message = format!(

@@ -22,6 +22,7 @@ fn record(cell: &[(&str, &str)], seed: u64, kbit: u64) -> Record {
             bytes: Bytes::new(1_000_000),
             goodput: Rate::from_bits_per_s(kbit * 1000),
             limit: None,
+            restarts: Default::default(),
             flows: Vec::new(),
             objects: Vec::new(),
         }],

@@ -85,6 +85,7 @@ fn record(
             time: Duration::from_s_f64(ideal),
             efficiency: ideal / took,
         }),
+        restarts: Default::default(),
         flows,
         objects: (0..objects)
             .map(|id| ObjectResult {

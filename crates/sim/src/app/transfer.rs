@@ -1,4 +1,7 @@
 //! A transfer of the scenario: its flows, its objects, and what is measured of them.
+//!
+//! Where it may begin again what a broken connection has cut short, it is the opener that finds out, waits,
+//! and asks anew over another connection; what had arrived of that file is thrown away.
 
 use super::exchange::{Amount, Exchange, Moved, Step};
 use super::{App, Desk};
@@ -8,10 +11,12 @@ use crate::recorder::{Arrivals, FLOWS_SHOWN, SenderCurves};
 use crate::watch::Glance;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{TransferPlan, Work};
-use midhop_experiment::record::{FlowResult, ObjectResult, PhaseTimes, Series, TransferResult};
+use midhop_experiment::record::{
+    FlowResult, ObjectResult, PhaseTimes, Restarts, Series, TransferResult,
+};
 use midhop_experiment::spec::Connections;
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the record says of a flow that the run's end has cut.
 const TIME_LIMIT: &str = "not finished when the time limit was reached";
@@ -23,6 +28,9 @@ pub(crate) struct Transfer {
     connect: Connect,
     flows: Vec<Flow>,
     objects: Vec<ObjectResult>,
+    restarts: Restarts,
+    /// What begins again, and when.
+    broken: BTreeMap<Instant, Vec<Attempt>>,
     /// The next object that nobody has asked for.
     next_object: usize,
     /// When senders that send for a time are to finish, each with its flow.
@@ -32,11 +40,26 @@ pub(crate) struct Transfer {
     curve: Arrivals,
 }
 
+/// A file or object to be asked for.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    /// The number of the connection in the transfer.
+    id: u32,
+    /// The object, if it is one, and when it was first asked for.
+    object: Option<(u32, Instant)>,
+    /// How often it has begun again.
+    restarts: u32,
+}
+
 /// One connection of the transfer.
 #[derive(Debug)]
 struct Flow {
     /// Its number in the transfer.
     id: u32,
+    /// How often what is under way has begun again.
+    restarts: u32,
+    /// It broke, and what it had cut short began again elsewhere.
+    replaced: bool,
     exchange: Exchange,
     start: Instant,
     /// When the last payload arrived.
@@ -46,6 +69,9 @@ struct Flow {
     /// The object under way and when it was asked for.
     object: Option<(u32, Instant)>,
     arrived: u64,
+    /// Of that, what belongs to what is under way, and what was thrown away.
+    arrived_of_item: u64,
+    discarded: u64,
     /// How the sender stood at the end.
     last: Option<Glance>,
     /// And how long it had been in which phase.
@@ -63,6 +89,8 @@ impl Transfer {
             connect,
             flows: Vec::new(),
             objects: Vec::new(),
+            restarts: Restarts::default(),
+            broken: BTreeMap::new(),
             next_object: 0,
             finishes: BTreeSet::new(),
             under_way: 0,
@@ -78,19 +106,29 @@ impl Transfer {
         }
     }
 
-    fn open(&mut self, desk: &mut Desk<'_>, id: u32, object: Option<u32>) {
+    fn open_first(&mut self, desk: &mut Desk<'_>, id: u32, object: Option<u32>) {
+        let object = object.map(|object| (object, desk.now()));
+        self.open(desk, Attempt { id, object, restarts: 0 });
+    }
+
+    fn open(&mut self, desk: &mut Desk<'_>, attempt: Attempt) {
         let index = self.flows.len() as u32;
         let flow = desk.connect(&self.connect, index);
         let start = desk.now();
+        let Attempt { id, object, restarts } = attempt;
         self.under_way += 1;
         self.flows.push(Flow {
             id,
+            restarts,
+            replaced: false,
             exchange: Exchange::new(flow, self.sender()),
             start,
             last_byte: None,
             over: None,
-            object: object.map(|object| (object, start)),
+            object,
             arrived: 0,
+            arrived_of_item: 0,
+            discarded: 0,
             last: None,
             phases: None,
             error: None,
@@ -100,7 +138,14 @@ impl Transfer {
     }
 
     fn is_over(&self) -> bool {
-        !self.flows.is_empty() && self.under_way == 0
+        !self.flows.is_empty() && self.under_way == 0 && self.broken.is_empty()
+    }
+
+    /// Asks to be woken when something is to finish or to begin again.
+    fn set_alarm(&self, desk: &mut Desk<'_>) {
+        let finish = self.finishes.first().map_or(Instant::NEVER, |(at, _)| *at);
+        let again = self.broken.first_key_value().map_or(Instant::NEVER, |(at, _)| *at);
+        desk.wake_at(finish.min(again));
     }
 
     fn take_object(&mut self) -> Option<u32> {
@@ -135,11 +180,15 @@ impl Transfer {
         let now = desk.now();
         if let Some(at) = step.finish_at {
             self.finishes.insert((at, index as u32));
-            desk.wake_at(self.finishes.first().map_or(Instant::NEVER, |(at, _)| *at));
+            self.set_alarm(desk);
         }
         let flow = &mut self.flows[index];
+        if flow.replaced {
+            return;
+        }
         if step.arrived > 0 {
             flow.arrived += step.arrived;
+            flow.arrived_of_item += step.arrived;
             flow.last_byte = Some(now);
             self.arrived += step.arrived;
         }
@@ -154,6 +203,7 @@ impl Transfer {
         let after_start = |at: Instant| at.saturating_since(Instant::START);
         let flow = &mut self.flows[index];
         flow.last_byte = Some(moved.last_byte);
+        (flow.arrived_of_item, flow.restarts) = (0, 0);
         if let Some((id, asked)) = flow.object.take() {
             self.objects.push(ObjectResult {
                 id,
@@ -174,9 +224,40 @@ impl Transfer {
             }
             Some(object) => {
                 self.end(desk.hosts, index, now, None);
-                self.open(desk, object, Some(object));
+                self.open_first(desk, object, Some(object));
             }
             None => self.end(desk.hosts, index, now, None),
+        }
+    }
+
+    /// An end of a connection was told that it was cut short.
+    fn break_off(&mut self, desk: &mut Desk<'_>, index: usize, end: End, why: &str) {
+        let flow = &self.flows[index];
+        let again = self.plan.restarts.filter(|it| flow.over.is_none() && flow.restarts < it.most);
+        let Some(again) = again else {
+            return self.end(desk.hosts, index, desk.now(), Some(why.to_owned()));
+        };
+        // The other end only waits to be asked anew.
+        if end != End::Opener {
+            return;
+        }
+        self.end(desk.hosts, index, desk.now(), Some(why.to_owned()));
+        let id = self.connections_planned() + self.restarts.count;
+        let flow = &mut self.flows[index];
+        flow.replaced = true;
+        flow.discarded = std::mem::take(&mut flow.arrived_of_item);
+        self.restarts.count += 1;
+        self.restarts.discarded += Bytes::new(flow.discarded);
+        let attempt = Attempt { id, object: flow.object, restarts: flow.restarts + 1 };
+        self.broken.entry(desk.now() + again.after).or_default().push(attempt);
+        self.set_alarm(desk);
+    }
+
+    /// How many connections there are where none breaks.
+    fn connections_planned(&self) -> u32 {
+        match &self.plan.work {
+            Work::Objects { sizes, connections: Connections::New, .. } => sizes.len() as u32,
+            work => work.flows(),
         }
     }
 
@@ -207,8 +288,8 @@ impl Transfer {
             server_port,
             start,
             end,
-            bytes: Bytes::new(flow.arrived),
-            goodput: goodput(flow.arrived, end.saturating_sub(start)),
+            bytes: Bytes::new(flow.arrived - flow.discarded),
+            goodput: goodput(flow.arrived - flow.discarded, end.saturating_sub(start)),
             hash_sent: None,
             hash_received: None,
             retransmissions: last.map_or(0, |last| last.retransmissions),
@@ -229,7 +310,7 @@ impl App for Transfer {
         match &self.plan.work {
             Work::Bytes { flows, .. } | Work::Time { flows, .. } => {
                 for id in 0..*flows {
-                    self.open(desk, id, None);
+                    self.open_first(desk, id, None);
                 }
             }
             Work::Objects { connections, .. } => {
@@ -240,7 +321,7 @@ impl App for Transfer {
                         Connections::Persistent => worker,
                         Connections::New => object.unwrap_or(worker),
                     };
-                    self.open(desk, id, object);
+                    self.open_first(desk, id, object);
                 }
             }
         }
@@ -248,13 +329,16 @@ impl App for Transfer {
 
     fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
         let now = desk.now();
-        while let Some(&(at, index)) = self.finishes.first() {
-            if at > now {
-                return desk.wake_at(at);
-            }
-            self.finishes.pop_first();
+        while let Some(&(at, index)) = self.finishes.first().filter(|(at, _)| *at <= now) {
+            self.finishes.remove(&(at, index));
             self.flows[index as usize].exchange.finish(desk.hosts);
         }
+        while let Some(due) = self.broken.first_entry().filter(|due| *due.key() <= now) {
+            for attempt in due.remove() {
+                self.open(desk, attempt);
+            }
+        }
+        self.set_alarm(desk);
     }
 
     fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
@@ -269,7 +353,7 @@ impl App for Transfer {
             }
             Told::PeerClosed => desk.hosts.close(flow, end),
             Told::Closed => {}
-            Told::Failed(why) => self.end(desk.hosts, index, now, Some(why.to_owned())),
+            Told::Failed(why) => self.break_off(desk, index, end, why),
         }
     }
 
@@ -301,14 +385,16 @@ impl App for Transfer {
         let all_there = match &self.plan.work {
             Work::Objects { sizes, .. } => self.objects.len() == sizes.len(),
             Work::Bytes { flows: wanted, .. } | Work::Time { flows: wanted, .. } => {
-                flows.len() == *wanted as usize
+                self.flows.iter().filter(|flow| !flow.replaced).count() == *wanted as usize
             }
         };
         let start = flows.iter().map(|flow| flow.start).min().unwrap_or(Duration::ZERO);
         let end = flows.iter().map(|flow| flow.end).max().unwrap_or(start);
         let took = end.saturating_sub(start);
-        let bytes = Bytes::new(self.arrived);
-        let complete = all_there && flows.iter().all(|flow| flow.error.is_none());
+        let bytes = Bytes::new(self.arrived) - self.restarts.discarded;
+        let well = |(flow, result): (&Flow, &FlowResult)| flow.replaced || result.error.is_none();
+        let complete =
+            all_there && self.broken.is_empty() && self.flows.iter().zip(&flows).all(well);
         let name = &self.plan.name;
         let shown = || self.flows.iter().filter(|flow| flow.id < FLOWS_SHOWN);
         let mut series: Vec<Series> = self.curve.series(name, None).into_iter().collect();
@@ -319,7 +405,8 @@ impl App for Transfer {
             complete,
             took,
             bytes,
-            goodput: goodput(self.arrived, took),
+            goodput: goodput(bytes.get(), took),
+            restarts: self.restarts,
             limit: self.plan.limit_result(complete, bytes, took),
             flows,
             objects: std::mem::take(&mut self.objects),

@@ -29,7 +29,7 @@ pub(super) enum Ended {
 /// of the opener faces the client.
 #[derive(Debug)]
 pub(super) struct Flow {
-    id: FlowId,
+    pub id: FlowId,
     /// The proxy's.
     maker: NodeId,
     nodes: [NodeId; 2],
@@ -268,6 +268,17 @@ impl Flow {
         self.legs[SERVER].endpoint.abort();
     }
 
+    /// There is no room for what it holds: both of its ends are told that it is over.
+    pub fn overflow(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
+        shared.counts.overflowed += u64::from(!self.broken);
+        self.broken = true;
+        self.held = None;
+        for leg in &mut self.legs {
+            leg.endpoint.abort();
+        }
+        self.settle(now, shared, actions)
+    }
+
     fn leave_pending(&mut self, shared: &mut Shared) {
         if std::mem::take(&mut self.pending) {
             shared.counts.pending -= 1;
@@ -307,7 +318,6 @@ impl Flow {
     }
 
     /// What it holds in both directions, as last counted. Unit: bytes.
-    #[cfg(test)]
     pub fn held_bytes(&self) -> u64 {
         self.directions.iter().map(|direction| direction.held).sum()
     }

@@ -7,10 +7,11 @@ use crate::stack;
 use midhop_congestion::{Algorithm, build, known_rate};
 use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
 use midhop_experiment::limit::Family;
+use midhop_experiment::naive::NaiveLeg;
 use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
-use midhop_tcp::{Endpoint, Settings};
+use midhop_tcp::{Endpoint, RtoRule, Settings};
 use midhop_units::{Bytes, Duration, Rate, Seed};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +74,11 @@ pub(super) struct Model {
     control: midhop_congestion::Settings,
     paced: bool,
     divided: bool,
+    /// Whether it belongs to a naive proxy: its window says nothing of what is held behind it, and all
+    /// that comes is taken at once.
+    pub naive: bool,
+    /// What alone finds losses, if something does; only where it is naive.
+    timer: Option<Duration>,
 }
 
 impl Model {
@@ -107,6 +113,29 @@ impl Model {
             paced,
             // What knows its rate divides it itself.
             divided: leg.share && algorithm != Algorithm::KnownRate,
+            naive: false,
+            timer: None,
+        })
+    }
+
+    /// The model of a naive proxy's leg called `name`. All flows of known rate of one model share it.
+    pub fn of_naive(name: &str, leg: &NaiveLeg) -> Result<Self, String> {
+        let algorithm = leg
+            .tuning
+            .algorithm()
+            .ok_or_else(|| format!("legs.{name}: nobody knows its congestion control"))?;
+        Ok(Self {
+            at: 0,
+            link: name.to_owned(),
+            rtt: None,
+            pacing: None,
+            shares: Shares::of(None).offering(Some(leg.window)),
+            algorithm,
+            control: leg.tuning.settings(),
+            paced: leg.tuning.pacing,
+            divided: false,
+            naive: true,
+            timer: leg.timer,
         })
     }
 
@@ -123,13 +152,15 @@ impl Model {
 
     /// A new connection's end on a host with such a TCP; it dials, or it listens.
     pub fn endpoint(&self, tcp: &TcpPlan, family: Family, dials: bool, initial: u32) -> Endpoint {
-        let host = stack::settings(tcp, family);
+        let mut host = stack::settings(tcp, family);
+        if let Some(timer) = self.timer {
+            (host.sack, host.undo, host.limited_transmit) = (false, false, false);
+            (host.fast_retransmit, host.rto) = (false, RtoRule::Fixed(timer));
+        }
+        // The kernel counts segments with their bookkeeping and offers half.
+        let offered = |bytes: Bytes| if self.naive { bytes } else { Bytes::new(bytes.get() / 2) };
         let settings = Settings {
-            // The kernel counts segments with their bookkeeping and offers half.
-            receive_buffer: self
-                .shares
-                .receive
-                .map_or(host.receive_buffer, |bytes| Bytes::new(bytes.get() / 2)),
+            receive_buffer: self.shares.receive.map_or(host.receive_buffer, offered),
             receive_autotuning: match self.shares.receive {
                 Some(_) => None,
                 None => host.receive_autotuning,

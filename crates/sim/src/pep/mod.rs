@@ -10,33 +10,40 @@
 //! ours, also such as no kernel has, and tell it more than its name ([`LegTables`]); with `known-rate`
 //! it is the algorithm itself that divides the leg's rate among all flows.
 //!
-//! Invariants: a flow is never reset for want of room: windows close. Whatever is taken from one leg
+//! A node may have a naive proxy instead ([`Proxy::naive`]), which is made of the same flows and legs and
+//! does without what keeps its store from overflowing.
+//!
+//! Invariants: but for a naive proxy, a flow is never reset for want of room: windows close. Whatever is taken from one leg
 //! goes to the other, in order, once. An end of stream is carried over after the bytes before it, a reset at
 //! once: what waited behind it is lost, as it is in a kernel's buffers.
 
 mod bounded;
+mod configured;
 mod flow;
 mod leg;
+mod naive;
 mod relay;
 mod share;
 
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use crate::random::Random;
+use configured::{Configured, Fate};
 use flow::{Ended, Flow};
-use leg::{Model, Told};
 use midhop_config::suggest;
 use midhop_congestion::Algorithm;
-use midhop_experiment::congestion::LegTables;
 use midhop_experiment::limit::Family;
+use midhop_experiment::naive::NaivePlan;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
-use midhop_pep::config::{Accept, Action, Config, LegPlan, Plan};
-use midhop_pep::policy::{Decision, FlowKey};
+use midhop_pep::config::{Accept, LegPlan};
+use midhop_pep::policy::FlowKey;
 use midhop_tcp::{Flags, Segment, refusal};
 use midhop_units::{Instant, Seed};
+use naive::Naive;
 use relay::Budget;
 use share::Pools;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -90,10 +97,7 @@ impl ProxyError {
 pub struct Proxy {
     node: NodeId,
     name: String,
-    plan: Plan,
-    /// The legs of the plan, as far as the simulator can model them.
-    models: Vec<Model>,
-    told: Told,
+    make: Make,
     places: Vec<Place>,
     tcp: TcpPlan,
     flows: Vec<Option<Box<Flow>>>,
@@ -101,6 +105,13 @@ pub struct Proxy {
     due: BTreeSet<(Instant, FlowId)>,
     shared: Shared,
     random: Random,
+}
+
+/// What decides about flows.
+#[derive(Debug)]
+enum Make {
+    Configured(Box<Configured>),
+    Naive(Box<Naive>),
 }
 
 /// What all flows of a proxy share.
@@ -121,6 +132,7 @@ struct Counts {
     flows: u64,
     ended: u64,
     reset: u64,
+    overflowed: u64,
     refused: u64,
     silent: u64,
     bypassed_by_rule: u64,
@@ -144,40 +156,57 @@ impl Proxy {
         places: Vec<Place>,
         seed: Seed,
     ) -> Result<Self, ProxyError> {
-        let mut written = table.clone();
-        let said = |error: toml::de::Error| ProxyError::new(error);
-        let tables = LegTables::take(&mut written).map_err(said)?;
-        let mut config: Config = written.try_into().map_err(said)?;
-        if table.get("intercept").is_none_or(|intercept| intercept.get("interfaces").is_none()) {
-            let links = places.iter().filter_map(|place| place.link.clone());
-            config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
-        }
-        let mut plan = config.resolve().map_err(ProxyError::new)?;
-        let told = Told::new(tables, &plan.legs, &places);
-        // Also the legs as rules change them: no flow may find out too late.
-        let model = |leg: &LegPlan| {
-            Model::of(leg, &told).map_err(|message| ProxyError::of_leg(leg, message))
+        let configured = Configured::new(table, &places)?;
+        let shared = Shared {
+            pools: Pools::of(&configured.plan.legs),
+            budget: Budget::new(configured.plan.limits.memory.get()),
+            counts: Counts::default(),
+            legs: BTreeMap::new(),
         };
-        plan.replace_congestion(|leg| model(leg).map(|_| leg.congestion.clone()))?;
-        let models = plan.legs.iter().map(model).collect::<Result<_, _>>()?;
-        Ok(Self {
+        let make = Make::Configured(Box::new(configured));
+        Ok(Self::made(node, name, make, shared, places, seed))
+    }
+
+    /// A proxy that is naive on purpose, otherwise as [`Proxy::new`].
+    ///
+    /// # Errors
+    /// When a leg's congestion control is not to be had.
+    pub fn naive(
+        node: NodeId,
+        name: &str,
+        plan: &NaivePlan,
+        places: Vec<Place>,
+        seed: Seed,
+    ) -> Result<Self, ProxyError> {
+        let naive = Naive::new(plan).map_err(ProxyError::new)?;
+        let shared = Shared {
+            pools: Pools::of(&[]),
+            budget: Budget::new(naive.buffer),
+            counts: Counts::default(),
+            legs: BTreeMap::new(),
+        };
+        Ok(Self::made(node, name, Make::Naive(Box::new(naive)), shared, places, seed))
+    }
+
+    fn made(
+        node: NodeId,
+        name: &str,
+        make: Make,
+        shared: Shared,
+        places: Vec<Place>,
+        seed: Seed,
+    ) -> Self {
+        Self {
             node,
             name: name.to_owned(),
-            models,
-            told,
+            make,
             places,
             tcp: TcpPlan::default(),
             flows: Vec::new(),
             due: BTreeSet::new(),
-            shared: Shared {
-                pools: Pools::of(&plan.legs),
-                budget: Budget::new(plan.limits.memory.get()),
-                counts: Counts::default(),
-                legs: BTreeMap::new(),
-            },
-            plan,
+            shared,
             random: Random::new(seed, &format!("proxy-{name}")),
-        })
+        }
     }
 
     /// The same on a host with this TCP.
@@ -187,43 +216,36 @@ impl Proxy {
 
     /// Takes a SYN that belongs to no flow here: what becomes of it.
     fn on_new(&mut self, now: Instant, packet: Packet, segment: &Segment, actions: &mut Actions) {
-        let Some((key, links)) = self.key(&packet) else { return actions.send(packet) };
-        let decision = self.plan.policy.decide(&key);
-        let [source, destination] = [key.source.ip(), key.destination.ip()];
-        let legs = [
-            self.leg(&decision, source, links[0].as_deref()),
-            self.leg(&decision, destination, links[1].as_deref()),
-        ];
-        let limits = &self.plan.limits;
+        let key = Self::key(&self.places, &self.make, self.node, &packet);
+        let Some((key, links)) = key else { return actions.send(packet) };
         let counts = &mut self.shared.counts;
-        match decision.action {
-            Action::Bypass => {
+        let fate = match &self.make {
+            Make::Configured(made) => made.fate(&key, &links, counts.live, counts.pending),
+            Make::Naive(made) => {
+                let leg = |link: &Option<String>| made.leg(link.as_deref());
+                Fate::Split(Accept::Early, Box::new([leg(&links[0]), leg(&links[1])]))
+            }
+        };
+        let (accept, legs) = match fate {
+            Fate::Split(accept, legs) => (accept, *legs),
+            Fate::Bypassed => {
                 counts.bypassed_by_rule += 1;
                 return actions.send(packet);
             }
-            Action::Reject => {
+            Fate::Unserved => {
+                counts.bypassed_by_limit += 1;
+                return actions.send(packet);
+            }
+            Fate::Rejected => {
                 counts.rejected += 1;
                 if let Some(reset) = refusal(segment) {
                     actions.send(answer(self.node, &packet, segment, reset));
                 }
                 return actions.drop(packet, "rejected");
             }
-            Action::Split => {}
-        }
-        let waits = decision.accept == Accept::AfterConnect;
-        if counts.live >= u64::from(limits.flows)
-            || (waits && counts.pending >= u64::from(limits.pending))
-        {
-            counts.bypassed_by_limit += 1;
-            return actions.send(packet);
-        }
-        let [Ok(client), Ok(server)] = legs else {
-            counts.bypassed_by_limit += 1;
-            return actions.send(packet);
         };
         let initial = [self.random.word(), self.random.word()];
-        let flow =
-            Flow::new(self.node, &packet, decision.accept, [client, server], &self.tcp, initial);
+        let flow = Flow::new(self.node, &packet, accept, legs, &self.tcp, initial);
         let at = packet.flow.index();
         if self.flows.len() <= at {
             self.flows.resize_with(at + 1, || None);
@@ -231,19 +253,24 @@ impl Proxy {
         self.shared.counts.flows += 1;
         self.flows[at] = Some(Box::new(flow));
         self.with(now, packet.flow, |flow, shared| flow.open(now, segment, shared, actions));
+        self.make_room(now, actions);
     }
 
     /// What the policy judges a flow by, and the links towards its two ends; none where the flow is not
     /// one to be taken.
-    fn key<'p>(&'p self, packet: &Packet) -> Option<(FlowKey<'p>, [Option<String>; 2])> {
-        if packet.source == self.node || packet.destination == self.node {
+    fn key<'p>(
+        places: &'p [Place],
+        make: &Make,
+        node: NodeId,
+        packet: &Packet,
+    ) -> Option<(FlowKey<'p>, [Option<String>; 2])> {
+        if packet.source == node || packet.destination == node {
             return None;
         }
-        let source = self.places.get(packet.source.index())?;
-        let destination = self.places.get(packet.destination.index())?;
+        let source = places.get(packet.source.index())?;
+        let destination = places.get(packet.destination.index())?;
         let interface = source.link.as_deref()?;
-        let taken = &self.plan.intercept.interfaces;
-        if !taken.iter().any(|name| name == interface) {
+        if matches!(make, Make::Configured(made) if !made.intercepts(interface)) {
             return None;
         }
         let family = usize::from(packet.family == Family::Ipv6);
@@ -256,21 +283,16 @@ impl Proxy {
         Some((key, [source.link.clone(), destination.link.clone()]))
     }
 
-    /// The model of a leg, with what the decision's rule changes.
-    fn leg(
-        &self,
-        decision: &Decision,
-        address: IpAddr,
-        link: Option<&str>,
-    ) -> Result<Model, String> {
-        let own = self.plan.leg_of(address, link);
-        let leg = self.plan.leg(decision, address, link);
-        let at = self.plan.legs.iter().position(|it| it.name == own.name).unwrap_or_default();
-        let model = match std::ptr::eq(own, leg) {
-            true => self.models[at].clone(),
-            false => Model::of(leg, &self.told)?,
-        };
-        Ok(model.at(at, link))
+    /// Resets those that hold the most until a naive proxy's store has room for the rest.
+    fn make_room(&mut self, now: Instant, actions: &mut Actions) {
+        let Make::Naive(made) = &self.make else { return };
+        let room = made.buffer;
+        while self.shared.budget.held() > room {
+            let flows = self.flows.iter().flatten();
+            let largest = flows.map(|flow| (flow.held_bytes(), Reverse(flow.id))).max();
+            let Some((_, Reverse(id))) = largest else { return };
+            self.with(now, id, |flow, shared| flow.overflow(now, shared, actions));
+        }
     }
 
     /// Lets a flow act, and keeps its time.
@@ -310,6 +332,7 @@ impl Agent for Proxy {
             self.with(now, packet.flow, |flow, shared| {
                 flow.receive(now, &packet, &segment, shared, actions)
             });
+            self.make_room(now, actions);
         } else if packet.towards == End::Listener
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
@@ -326,6 +349,7 @@ impl Agent for Proxy {
                 return;
             }
             self.with(now, id, |flow, shared| flow.wake(now, shared, actions));
+            self.make_room(now, actions);
         }
     }
 
@@ -339,6 +363,7 @@ impl Agent for Proxy {
             ("flows", counts.flows),
             ("flows-ended", counts.ended),
             ("flows-reset", counts.reset),
+            ("flows-reset-store-full", counts.overflowed),
             ("flows-refused", counts.refused),
             ("flows-unanswered", counts.silent),
             ("flows-bypassed-by-rule", counts.bypassed_by_rule),
@@ -349,6 +374,14 @@ impl Agent for Proxy {
             ("bytes-down", counts.bytes_down),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    fn check_invariants(&self) {
+        let held: u64 = self.flows.iter().flatten().map(|flow| flow.held_bytes()).sum();
+        assert_eq!(held, self.shared.budget.held(), "what flows hold is what is counted");
+        if let Make::Naive(made) = &self.make {
+            assert!(held <= made.buffer, "{held} bytes in a store of {}", made.buffer);
+        }
     }
 
     fn legs(&self, now: Instant) -> Vec<LegResult> {

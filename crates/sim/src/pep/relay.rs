@@ -3,8 +3,10 @@
 //! What the far side cannot take yet waits here, and until it is gone nothing more is read: the
 //! sender's window closes by itself.
 //!
+//! A naive proxy reads on, whatever waits; that is all that makes it naive here.
+//!
 //! Invariants: the end of the stream is passed on only after the last byte; at most the direction's
-//! stage waits; a direction that holds nothing may always move a little, however many bytes all flows
+//! stage waits, but with a naive proxy; a direction that holds nothing may always move a little, however many bytes all flows
 //! hold, so that no flow stands still for good.
 
 use super::Shared;
@@ -28,6 +30,11 @@ impl Budget {
     /// A budget of `most` bytes.
     pub fn new(most: u64) -> Self {
         Self { held: 0, most }
+    }
+
+    /// The bytes that all flows hold.
+    pub fn held(&self) -> u64 {
+        self.held
     }
 
     fn recount(&mut self, before: u64, now: u64) {
@@ -82,7 +89,8 @@ impl Direction {
     /// Moves what can be moved now; whether anything was.
     pub fn go(&mut self, now: Instant, from: &mut Leg, to: &mut Leg, shared: &mut Shared) -> bool {
         let mut any = false;
-        let stage = to.model.shares.stage.get();
+        let naive = to.model.naive;
+        let stage = if naive { u64::MAX } else { to.model.shares.stage.get() };
         while !self.done {
             if self.staged > 0 {
                 let room = to.model.room(&to.endpoint, to.written);
@@ -91,13 +99,13 @@ impl Direction {
                 to.written += taken;
                 self.bytes += taken;
                 any |= taken > 0;
-                if self.staged > 0 {
+                if self.staged > 0 && !naive {
                     break;
                 }
             }
             let readable = from.endpoint.readable();
             if readable == 0 {
-                if from.peer_closed {
+                if from.peer_closed && self.staged == 0 {
                     to.endpoint.close();
                     self.done = true;
                     any = true;
@@ -105,7 +113,7 @@ impl Direction {
                 break;
             }
             let on_its_way = to.written > to.endpoint.acknowledged();
-            if shared.budget.held >= shared.budget.most && on_its_way {
+            if !naive && shared.budget.held >= shared.budget.most && on_its_way {
                 if !std::mem::replace(&mut self.waiting, true) {
                     shared.counts.memory_waits += 1;
                 }
@@ -113,10 +121,11 @@ impl Direction {
                 break;
             }
             self.waiting = false;
-            self.staged = from.endpoint.read(now, stage.min(readable));
+            let read = from.endpoint.read(now, stage.min(readable));
+            self.staged += read;
             any = true;
             if let Some(share) = &mut self.share {
-                share.before_write(now, self.staged, &mut to.endpoint, &mut shared.pools);
+                share.before_write(now, read, &mut to.endpoint, &mut shared.pools);
             }
         }
         self.count(from, to, shared);

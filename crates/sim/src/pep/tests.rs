@@ -41,15 +41,18 @@ fn endpoint(dials: bool) -> Endpoint {
 impl Rig {
     fn new(table: &str) -> Self {
         let table = table.parse::<toml::Table>().expect("TOML");
+        Self::with(|places| Proxy::new(NodeId(1), "box", &table, places, Seed(1)))
+    }
+
+    fn with(proxy: impl FnOnce(Vec<Place>) -> Result<Proxy, ProxyError>) -> Self {
         let place = |host: u8, link: Option<&str>| Place {
             addresses: [IpAddr::from([10, 0, 0, host]), IpAddr::from([10, 0, 0, host])],
             link: link.map(str::to_owned),
             answers_xcp: false,
         };
         let places = vec![place(1, Some("near")), place(2, None), place(3, Some("far"))];
-        let proxy = Proxy::new(NodeId(1), "box", &table, places, Seed(1));
         Self {
-            proxy: proxy.unwrap_or_else(|error| panic!("{error}")),
+            proxy: proxy(places).unwrap_or_else(|error| panic!("{error}")),
             ends: [endpoint(true), endpoint(false)],
             events: [Vec::new(), Vec::new()],
             reads: [true; 2],
@@ -104,6 +107,7 @@ impl Rig {
                 }
             }
         }
+        self.proxy.check_invariants();
         for action in actions.take() {
             match action {
                 Action::Send(packet) => {
@@ -267,4 +271,60 @@ fn a_spent_budget_slows_flows_down_and_stops_none() {
     rig.until("all of it", |rig| rig.read[0] == 1_000_000);
     assert!(rig.count("memory-waits") > 0);
     assert_eq!(rig.resets, 0);
+}
+
+/// A naive proxy with a store of so many bytes, from a scenario in which it stands between two links.
+fn naive(buffer: u64) -> Rig {
+    let text = format!(
+        "title = \"t\"\nduration = \"1 s\"\n[nodes]\na = {{}}\nb = {{ pep = \"box\" }}\nc = {{}}\n\
+         [links.near]\nbetween = [\"a\", \"b\"]\n[links.far]\nbetween = [\"b\", \"c\"]\n\
+         [naive.box]\nbuffer = \"{buffer} B\"\nlegs.far.window = \"20000 B\"\n"
+    );
+    let scenario = midhop_experiment::Scenario::parse("t.toml", &text);
+    let plans = scenario.and_then(|scenario| scenario.plans()).unwrap_or_else(|it| panic!("{it}"));
+    Rig::with(|places| Proxy::naive(NodeId(1), "box", &plans[0].naive["box"], places, Seed(1)))
+}
+
+#[test]
+fn a_naive_proxy_acknowledges_what_it_holds_until_its_store_is_full() {
+    let buffer = 300_000;
+    let mut rig = naive(buffer);
+    rig.reads[0] = false;
+    rig.connect();
+    rig.ends[1].write(80 << 20);
+    let mut windows = BTreeSet::new();
+    while !rig.told(SERVER, Event::Reset(Cause::Peer)) {
+        let (now, before) = (rig.now, rig.ends[1].acknowledged());
+        rig.until("time", |rig| rig.now > now);
+        if rig.ends[1].acknowledged() > before {
+            windows.insert(rig.ends[1].peer_window().get());
+        }
+    }
+    // An acknowledgement leaves before what it acknowledges is read.
+    assert!(windows.first() >= Some(&(20_000 - 2 * 1448)), "never less: {windows:?}");
+    let acknowledged = rig.ends[1].acknowledged();
+    rig.until("the client's end", |rig| rig.told(CLIENT, Event::Reset(Cause::Peer)));
+    let arrived = rig.ends[0].readable();
+    // What the client has is in the store too, until it has said so.
+    assert!(acknowledged > arrived + buffer / 2, "{acknowledged} acknowledged, {arrived} arrived");
+    assert!(acknowledged <= arrived + buffer + 20_000, "{acknowledged} and {arrived}");
+    assert_eq!((rig.count("flows-reset-store-full"), rig.count("flows-reset")), (1, 0));
+    assert!(rig.proxy.flows[0].is_none(), "both legs are gone");
+}
+
+#[test]
+fn a_store_that_is_large_enough_resets_nobody() {
+    let mut rig = naive(8 << 20);
+    rig.reads[0] = false;
+    rig.connect();
+    let total = 5 << 20;
+    rig.ends[1].write(total);
+    rig.ends[1].close();
+    rig.until("all acknowledged", |rig| rig.ends[1].acknowledged() >= total);
+    assert!(rig.ends[0].readable() < total, "long before all has arrived");
+    rig.reads[0] = true;
+    rig.read[0] += rig.ends[0].read(rig.now, u64::MAX);
+    rig.until("the end", |rig| rig.told(CLIENT, Event::PeerClosed));
+    assert_eq!((rig.read[0], rig.resets), (total, 0));
+    assert_eq!(rig.count("flows-reset-store-full"), 0);
 }

@@ -256,7 +256,8 @@ impl Sender {
     /// Finds what is lost, and takes it out of what is in flight.
     pub(super) fn detect(&mut self, now: Instant, settings: &Settings) {
         let with = self.surroundings();
-        let by_duplicates = self.recovery.mode == Mode::Open
+        let by_duplicates = settings.fast_retransmit
+            && self.recovery.mode == Mode::Open
             && self.recovery.duplicates >= 3
             && (self.una > self.recovery.point || !settings.newreno);
         let mut told = losses(now, &mut *self.control, &mut self.sampler);

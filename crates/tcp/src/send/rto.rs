@@ -63,10 +63,13 @@ impl RoundTrip {
 
     /// The timeout before any doubling.
     pub fn timeout(&self) -> Duration {
-        let Some(smoothed) = self.smoothed else { return INITIAL };
-        match self.rule {
-            RtoRule::Linux => smoothed + (self.variance * 4).max(Duration::from_ms(200)),
-            RtoRule::Rfc6298 => {
+        match (self.rule, self.smoothed) {
+            (RtoRule::Fixed(timeout), _) => timeout,
+            (_, None) => INITIAL,
+            (RtoRule::Linux, Some(smoothed)) => {
+                smoothed + (self.variance * 4).max(Duration::from_ms(200))
+            }
+            (RtoRule::Rfc6298, Some(smoothed)) => {
                 (smoothed + (self.variance * 4).max(Duration::from_ms(1))).max(Duration::from_s(1))
             }
         }
@@ -76,7 +79,7 @@ impl RoundTrip {
     pub fn backed_off(&self) -> Duration {
         let longest = match self.rule {
             RtoRule::Linux => Duration::from_s(120),
-            RtoRule::Rfc6298 => Duration::from_s(60),
+            RtoRule::Rfc6298 | RtoRule::Fixed(_) => Duration::from_s(60),
         };
         let factor = 1_u64.checked_shl(self.backoff.min(20)).unwrap_or(1);
         Duration::from_ns(self.timeout().as_ns().saturating_mul(factor)).min(longest)
@@ -114,6 +117,17 @@ mod tests {
         assert_eq!(rtt.timeout(), Duration::from_ms(220));
         rtt.backoff = 30;
         assert_eq!(rtt.backed_off(), Duration::from_s(120));
+    }
+
+    #[test]
+    fn a_fixed_timeout_knows_no_round_trip() {
+        let mut rtt = RoundTrip::new(RtoRule::Fixed(Duration::from_ms(700)));
+        assert_eq!(rtt.timeout(), Duration::from_ms(700));
+        rtt.sample(Instant::START, Duration::from_s(2));
+        rtt.backoff = 1;
+        assert_eq!(rtt.backed_off(), Duration::from_ms(1400));
+        rtt.backoff = 30;
+        assert_eq!(rtt.backed_off(), Duration::from_s(60));
     }
 
     #[test]

@@ -97,6 +97,7 @@ pub(super) fn assemble(
             bytes,
             goodput: goodput(bytes, took),
             limit: None,
+            restarts: Default::default(),
             flows,
             objects,
         },

@@ -188,6 +188,7 @@ mod tests {
             bytes: Bytes::ZERO,
             goodput: Rate::ZERO,
             limit: None,
+            restarts: Default::default(),
             flows: ends_ms.iter().map(flow).collect(),
             objects: Vec::new(),
         }

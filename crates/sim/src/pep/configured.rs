@@ -1,0 +1,110 @@
+//! What a proxy's configuration decides: which flows are taken, and how their legs are made.
+
+use super::leg::{Model, Told};
+use super::{Place, ProxyError};
+use midhop_experiment::congestion::LegTables;
+use midhop_pep::config::{Accept, Action, Config, LegPlan, Plan};
+use midhop_pep::policy::{Decision, FlowKey};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// What is to become of a new flow.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// It becomes two connections: the client's and the server's.
+    Split(Accept, Box<[Model; 2]>),
+    /// A rule lets it pass.
+    Bypassed,
+    /// A rule refuses it.
+    Rejected,
+    /// There is no room for it, or no leg: it passes.
+    Unserved,
+}
+
+/// A configuration as `midhopd` reads it, and what it means in a simulation.
+#[derive(Debug)]
+pub(super) struct Configured {
+    pub plan: Plan,
+    /// The legs of the plan, as far as the simulator can model them.
+    models: Vec<Model>,
+    told: Told,
+}
+
+impl Configured {
+    /// What `table` says, at a node that reaches others as `places` tell.
+    ///
+    /// # Errors
+    /// When the table is no configuration, or asks for what a simulation has not.
+    pub fn new(table: &toml::Table, places: &[Place]) -> Result<Self, ProxyError> {
+        let mut written = table.clone();
+        let said = |error: toml::de::Error| ProxyError::new(error);
+        let tables = LegTables::take(&mut written).map_err(said)?;
+        let mut config: Config = written.try_into().map_err(said)?;
+        if table.get("intercept").is_none_or(|intercept| intercept.get("interfaces").is_none()) {
+            let links = places.iter().filter_map(|place| place.link.clone());
+            config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
+        }
+        let mut plan = config.resolve().map_err(ProxyError::new)?;
+        let told = Told::new(tables, &plan.legs, places);
+        // Also the legs as rules change them: no flow may find out too late.
+        let model = |leg: &LegPlan| {
+            Model::of(leg, &told).map_err(|message| ProxyError::of_leg(leg, message))
+        };
+        plan.replace_congestion(|leg| model(leg).map(|_| leg.congestion.clone()))?;
+        let models = plan.legs.iter().map(model).collect::<Result<_, _>>()?;
+        Ok(Self { plan, models, told })
+    }
+
+    /// Whether flows are taken that come over `interface`.
+    pub fn intercepts(&self, interface: &str) -> bool {
+        self.plan.intercept.interfaces.iter().any(|name| name == interface)
+    }
+
+    /// What becomes of the flow of `key`, whose two ends are behind `links`, while `live` flows are there and
+    /// the clients of `pending` wait.
+    pub fn fate(
+        &self,
+        key: &FlowKey<'_>,
+        links: &[Option<String>; 2],
+        live: u64,
+        pending: u64,
+    ) -> Fate {
+        let decision = self.plan.policy.decide(key);
+        let [source, destination] = [key.source.ip(), key.destination.ip()];
+        match decision.action {
+            Action::Bypass => return Fate::Bypassed,
+            Action::Reject => return Fate::Rejected,
+            Action::Split => {}
+        }
+        let limits = &self.plan.limits;
+        let waits = decision.accept == Accept::AfterConnect;
+        if live >= u64::from(limits.flows) || (waits && pending >= u64::from(limits.pending)) {
+            return Fate::Unserved;
+        }
+        let legs = [
+            self.leg(&decision, source, links[0].as_deref()),
+            self.leg(&decision, destination, links[1].as_deref()),
+        ];
+        match legs {
+            [Ok(client), Ok(server)] => Fate::Split(decision.accept, Box::new([client, server])),
+            _ => Fate::Unserved,
+        }
+    }
+
+    /// The model of a leg, with what the decision's rule changes.
+    fn leg(
+        &self,
+        decision: &Decision,
+        address: IpAddr,
+        link: Option<&str>,
+    ) -> Result<Model, String> {
+        let own = self.plan.leg_of(address, link);
+        let leg = self.plan.leg(decision, address, link);
+        let at = self.plan.legs.iter().position(|it| it.name == own.name).unwrap_or_default();
+        let model = match std::ptr::eq(own, leg) {
+            true => self.models[at].clone(),
+            false => Model::of(leg, &self.told)?,
+        };
+        Ok(model.at(at, link))
+    }
+}

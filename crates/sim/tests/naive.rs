@@ -1,0 +1,127 @@
+//! Proxies that are naive on purpose, and transfers that begin again what they break.
+
+mod scenes;
+
+use midhop_experiment::record::{NodeResult, Record, TransferResult};
+use midhop_sim::{Options, run};
+use midhop_units::{Bytes, Duration};
+use scenes::{FILE, plan};
+
+const BOX: &str = "[naive.box]\nbuffer = \"800 kB\"\n";
+
+fn record(more: &str, set: &[&str]) -> Record {
+    let set = [&["nodes.gateway.pep=box"], set].concat();
+    let options = Options { checking: true, ..Options::default() };
+    let result = run(&plan(&format!("{FILE}{BOX}{more}"), &set), &options);
+    let (record, _) = result.unwrap_or_else(|error| panic!("{set:?}: {error}"));
+    assert_eq!(record.validity.faults, Vec::<String>::new(), "{set:?}");
+    record
+}
+
+fn overflows(record: &Record) -> u64 {
+    let gateway = |node: &&NodeResult| node.node == "gateway";
+    let node = record.nodes.iter().find(gateway).expect("a proxy is there");
+    node.counts.get("flows-reset-store-full").copied().unwrap_or_default()
+}
+
+fn transfer<'r>(record: &'r Record, name: &str) -> &'r TransferResult {
+    record.transfers.iter().find(|transfer| transfer.name == name).expect(name)
+}
+
+#[test]
+fn who_holds_the_most_is_reset_and_nobody_else() {
+    let page =
+        "[transfers.page]\nfrom = \"server\"\nto = \"client\"\nobjects = [\"90 kB\", \"90 kB\"]\n";
+    // 65535 bytes in 20 ms are 26 Mbit/s, into a link of 20 Mbit/s: the store fills.
+    let broken = record(page, &["transfers.file.bytes=20 MB"]);
+    assert_eq!(overflows(&broken), 1);
+    let file = transfer(&broken, "file");
+    assert!(!file.complete && file.bytes < Bytes::new(20_000_000), "{file:?}");
+    assert!(file.flows[0].error.as_ref().is_some_and(|why| why.contains("reset")), "{file:?}");
+    assert!(transfer(&broken, "page").complete);
+    let room = record(page, &["transfers.file.bytes=20 MB", "naive.box.buffer=20.2 MB"]);
+    assert_eq!(overflows(&room), 0);
+    assert!(room.transfers.iter().all(|transfer| transfer.complete), "{:?}", room.transfers);
+}
+
+#[test]
+fn a_small_window_keeps_a_far_source_from_filling_the_store() {
+    // 1.6 Mbit/s: less than the link carries, however small the store.
+    let set = ["naive.box.legs.internet.window=20000 B", "links.internet.delay=50 ms"];
+    let far = record("", &[&set[..], &["naive.box.buffer=150 kB"]].concat());
+    assert_eq!(overflows(&far), 0);
+    // Whole segments, of which up to two are acknowledged together and not read yet.
+    let law_s = |window: f64| 2e6 / window * 0.1;
+    let took = transfer(&far, "file").took.as_s_f64();
+    assert!(took > law_s(20_000.0) && took < law_s(20_000.0 - 3.0 * 1448.0) + 0.5, "{took} s");
+}
+
+#[test]
+fn what_was_reset_begins_again_and_arrives_whole() {
+    // Two at a time are too many, one after the other is fine.
+    let set = [
+        "transfers.file.bytes=1 MB",
+        "transfers.file.flows=2",
+        "transfers.file.restarts=3",
+        "transfers.file.restart_after=2 s",
+    ];
+    let record = record("", &set);
+    let file = transfer(&record, "file");
+    assert!(file.complete, "{file:?}");
+    assert_eq!(
+        (file.bytes, file.restarts.count, overflows(&record)),
+        (Bytes::new(2_000_000), 1, 1)
+    );
+    let errors: Vec<bool> = file.flows.iter().map(|flow| flow.error.is_some()).collect();
+    assert_eq!(errors.iter().filter(|it| **it).count(), 1, "{file:?}");
+    let ids: Vec<u32> = file.flows.iter().map(|flow| flow.id).collect();
+    assert_eq!(ids, [0, 1, 2]);
+    let [broken, again] = [errors.iter().position(|it| *it).expect("one broke"), 2];
+    assert_eq!(file.flows[broken].bytes, Bytes::ZERO, "what arrived of it does not count");
+    assert!(file.restarts.discarded > Bytes::ZERO);
+    let pause = file.flows[again].start - file.flows[broken].end;
+    assert!(pause >= Duration::from_s(2) && pause < Duration::from_ms(2500), "{pause}");
+    // What was thrown away had been carried.
+    let down = record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
+    let carried = down.expect("the link").bytes_out;
+    assert!(carried > file.bytes.get() + file.restarts.discarded.get());
+}
+
+#[test]
+fn an_object_of_a_page_begins_again_without_those_before_it() {
+    let page = "[transfers.page]\nfrom = \"server\"\nto = \"client\"\n\
+                objects = [\"200 kB\", \"3 MB\", \"100 kB\"]\nrestarts = 2\n";
+    let both = record(page, &["run=[\"page\"]"]);
+    let result = transfer(&both, "page");
+    // The second never fits: it is tried three times.
+    assert_eq!((result.restarts.count, overflows(&both)), (2, 3));
+    assert!(!result.complete);
+    let done: Vec<u32> = result.objects.iter().map(|object| object.id).collect();
+    assert_eq!(done, [0]);
+    assert_eq!(result.flows[0].bytes, Bytes::new(200_000), "the first counts");
+    let whole = record(page, &["run=[\"page\"]", "naive.box.buffer=3.1 MB"]);
+    assert!(transfer(&whole, "page").complete);
+    assert!(transfer(&whole, "page").restarts.is_none());
+}
+
+#[test]
+fn a_timer_without_acknowledgements_of_parts_sends_again_what_was_not_lost() {
+    let resent = |timer: &[&str]| {
+        let set = [&["links.satellite.down.loss=0.01", "naive.box.buffer=4 MB"], timer].concat();
+        let record = record("", &set);
+        assert!(transfer(&record, "file").complete);
+        let leg = record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg");
+        leg.retransmissions
+    };
+    let (as_linux, by_timer) = (resent(&[]), resent(&["naive.box.legs.satellite.timer=500 ms"]));
+    // 1382 segments, 14 of them lost.
+    assert!((8..=40).contains(&as_linux), "{as_linux}");
+    assert!(by_timer > 3 * as_linux, "{by_timer} against {as_linux}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_record() {
+    let set = ["transfers.file.flows=4", "transfers.file.restarts=20", "links.satellite.loss=0.01"];
+    let text = || record("", &set).to_json().expect("JSON");
+    assert_eq!(text(), text());
+}
