@@ -5,7 +5,8 @@ use crate::plan::{AxisPosition, Plan};
 use crate::spec::Spec;
 use crate::vary::{self, Axis, Case};
 use crate::{check, files, resolve};
-use midhop_config::{ConfigError, Document, KeyPath, suggest, tree::Value};
+use midhop_config::tree::{Node, Value};
+use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::orbit::Journeys;
 use midhop_units::Seed;
 use serde::de::DeserializeOwned;
@@ -19,6 +20,8 @@ const PLANS_MAX: usize = 20_000;
 pub struct Scenario {
     document: Document,
     axes: Vec<Axis>,
+    /// What was fixed from outside; it wins over the cases of every axis.
+    fixed: Vec<(KeyPath, Node)>,
     texts: BTreeMap<String, String>,
 }
 
@@ -54,7 +57,8 @@ impl Scenario {
             }
         };
         document.take("vary");
-        Ok(Self { document, axes, texts: BTreeMap::new() })
+        vary::refuse_hidden(&document)?;
+        Ok(Self { document, axes, fixed: Vec::new(), texts: BTreeMap::new() })
     }
 
     /// What is varied, in the order of the file.
@@ -72,8 +76,8 @@ impl Scenario {
     }
 
     /// Fixes something from outside, as the option `--set KEY=VALUE` does. The name of an axis with
-    /// one of its labels leaves only that case; any other dotted key gets the value, and an axis that
-    /// varies it is gone. A value that is not TOML is taken as a string, so that `duration=30 s` needs
+    /// one of its labels leaves only that case; any other dotted key gets the value, whatever a case says,
+    /// and an axis that varies it is gone. A value that is not TOML is taken as a string, so that `duration=30 s` needs
     /// no quotes.
     ///
     /// # Errors
@@ -122,6 +126,7 @@ impl Scenario {
         };
         vary::apply(&mut self.document, &path, node)?;
         self.axes.retain(|axis| axis.name != key);
+        self.fixed.push((path, node.clone()));
         Ok(())
     }
 
@@ -292,6 +297,7 @@ impl Scenario {
             let changed = cell
                 .iter()
                 .flat_map(|case| &case.changes)
+                .chain(&self.fixed)
                 .try_for_each(|(path, node)| vary::apply(&mut document, path, node));
             let changed = changed.and_then(|()| files::put(&mut document, &self.texts));
             (changed.map(|()| document), cell)

@@ -7,7 +7,7 @@
 
 use midhop_config::{
     ConfigError, Document, KeyPath, suggest,
-    tree::{Entry, Node, Value},
+    tree::{Entry, Node, Table, Value},
 };
 
 /// The tables whose keys are names of the scenario's own: what is varied in them must be there.
@@ -187,7 +187,40 @@ pub(crate) fn apply(
             return Err(document.fault_at(node.span, path, message, hint));
         }
     }
-    document.set(path, node.clone())
+    document.set(path, node.clone())?;
+    match keys {
+        [links, link, key] if links == "links" => refuse_hidden_key(document, link, key, node),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses keys of links that act on nothing, since each direction has its own.
+///
+/// # Errors
+/// At the first such key.
+pub(crate) fn refuse_hidden(document: &Document) -> Result<(), ConfigError> {
+    let links = document.root().get("links").and_then(|links| links.value.as_table());
+    for link in links.into_iter().flat_map(Table::entries) {
+        for entry in link.node.value.as_table().into_iter().flat_map(Table::entries) {
+            refuse_hidden_key(document, &link.key, &entry.key, &entry.node)?;
+        }
+    }
+    Ok(())
+}
+
+fn refuse_hidden_key(
+    document: &Document,
+    link: &str,
+    key: &str,
+    node: &Node,
+) -> Result<(), ConfigError> {
+    let own = |direction| KeyPath::of(["links", link, direction, key]);
+    if ["down", "up"].iter().any(|direction| document.get(&own(direction)).is_none()) {
+        return Ok(());
+    }
+    let message = format!("acts on nothing: both directions have a `{key}` of their own");
+    let hint = format!("change `{}` and `{}`, or take them out", own("down"), own("up"));
+    Err(document.fault_at(node.span, &KeyPath::of(["links", link, key]), message, Some(hint)))
 }
 
 #[cfg(test)]

@@ -402,6 +402,19 @@ fn what_is_set_from_outside() {
 }
 
 #[test]
+fn keys_that_act_on_nothing() {
+    let own =
+        "[vary]\nx = { a = { links.net.down.delay = \"1 ms\", links.net.up.delay = \"1 ms\" } }\n";
+    let (message, hint) = error("", "", own, &["links.net.delay=2 ms"]);
+    let told = "links.net.delay: acts on nothing: both directions have a `delay` of their own";
+    assert_eq!(message, format!("--set:1:19: {told}"));
+    assert_eq!(hint, "change `links.net.down.delay` and `links.net.up.delay`, or take them out");
+    let one =
+        "[vary]\nx = { a = { links.net.down.delay = \"1 ms\", links.net.delay = \"2 ms\" } }\n";
+    assert!(Scenario::parse("lab.toml", &(GOOD.to_owned() + one)).expect("right").plans().is_ok());
+}
+
+#[test]
 fn what_is_set_takes_effect() {
     let vary = "[vary]\n\"links.sat.down.loss\" = [0, 0.01]\n[vary.load]\na = {}\n\
                 b = { transfers.page.congestion = \"bbr\" }\n";
@@ -428,6 +441,12 @@ fn what_is_set_takes_effect() {
         labels(&["load=a", "links.sat.down.loss=0", "seeds=2", "seed=7"]),
         ["links.sat.down.loss=0 load=a seed=7", "links.sat.down.loss=0 load=a seed=8"]
     );
+    let mut scenario = Scenario::parse("lab.toml", &text).expect("it is right");
+    scenario.set("transfers.page.congestion=reno").expect("a name");
+    for plan in scenario.plans().expect("it is right") {
+        let page = plan.transfers.iter().find(|it| it.name == "page").expect("there");
+        assert_eq!(page.congestion, "reno", "what is set wins over a case: {}", plan.label());
+    }
     let mut scenario = Scenario::parse("lab.toml", GOOD).expect("it is right");
     scenario.set("duration = 45 s").expect("a value without quotes");
     scenario.set("nodes.gateway.pep=none").expect("no proxy");
