@@ -406,3 +406,20 @@ fn traces_hold_every_packet_and_tshark_opens_them() {
     assert!(again > 0);
     assert_eq!((all - sent.len()) as u64, again);
 }
+
+#[test]
+fn a_flow_outside_the_band_of_its_formula_is_an_unmet_expectation() {
+    let directory = directory();
+    let formulas = |more: &[&str]| {
+        let cell = ["formulas", "--json", "--seeds", "1", "--set", "congestion=reno"];
+        let sizes = ["--set", "rtt=50ms", "--set", "transfers.flow.bytes=20 MB"];
+        let loss = ["--set", "loss=1 %"];
+        let output = midhop(directory.path(), &[&cell[..], &sizes, &loss, more].concat());
+        (output.status.code(), said(&output.stderr))
+    };
+    let (code, told) = formulas(&[]);
+    assert_eq!(code, Some(0), "{told}");
+    // A link that carries less than half of what Padhye's formula says, which knows no link.
+    let (code, told) = formulas(&["--set", "links.path.rate=1 Mbit/s"]);
+    assert_eq!(code, Some(2), "{told}");
+}

@@ -36,7 +36,7 @@ macro_rules! shipped {
 /// Name, `study.toml`, scenarios.
 const SHIPPED: [(&str, &str, &[Text]); 5] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving"),
-    shipped!("geo-leo-variants", "geo", "leo"),
+    shipped!("geo-leo-variants", "geo", "leo", "pair"),
     shipped!("geo-onoff", "download", "leg"),
     shipped!("far-proxy", "sweep", "conditions", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many"),
