@@ -222,6 +222,55 @@ mod tests {
         near(window(1e-2, 50), 12.247, 1e-3);
     }
 
+    /// RFC 9438's own rules as real numbers, a round trip at a time, without a TCP: what they send in a
+    /// second after `losses`, each of them after so many segments.
+    fn cubic_rules(rtt: Duration, losses: impl Iterator<Item = f64>) -> f64 {
+        const ALPHA: f64 = 3.0 * 0.3 / 1.7;
+        let rtt = rtt.as_s_f64();
+        let (mut window, mut maximum, mut sent, mut took) = (100.0_f64, 100.0_f64, 0.0, 0.0);
+        for distance in losses {
+            let prior = window;
+            maximum = if window < maximum { window * 0.85 } else { window };
+            window = (0.7 * window).max(2.0);
+            let origin = maximum.max(window);
+            let (period, mut friendly) = (((origin - window) / 0.4).cbrt(), window);
+            let (mut elapsed, mut left) = (0.0, distance);
+            while left > 1e-9 {
+                let share = (left / window).min(1.0);
+                sent += window * share;
+                left -= window * share;
+                elapsed += rtt * share;
+                friendly += share * if friendly < prior { ALPHA } else { 1.0 };
+                let target = 0.4 * (elapsed - period).powi(3) + origin;
+                window = target.clamp(window, 1.5 * window).max(friendly);
+            }
+            took += elapsed;
+        }
+        sent / took
+    }
+
+    #[test]
+    fn cubic_is_for_losses_at_equal_distances() {
+        // SplitMix64.
+        let mut state = 1_u64;
+        let mut exponential = |p: f64| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let uniform = ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+            -(1.0 - uniform).ln() / p
+        };
+        for p in [1e-4, 1e-3, 1e-2] {
+            for rtt in [ms(50), ms(250), ms(600)] {
+                let formula = cubic(loss(p), rtt);
+                let equal = cubic_rules(rtt, (0..500).map(|_| 1.0 / p)) / formula;
+                assert!((0.9..1.1).contains(&equal), "{p} {rtt:?}: {equal}");
+                let independent = cubic_rules(rtt, (0..3000).map(|_| exponential(p))) / formula;
+                assert!((1.08..1.30).contains(&independent), "{p} {rtt:?}: {independent}");
+            }
+        }
+    }
+
     #[test]
     fn hybla_forgets_the_round_trip() {
         let rate = |rtt| hybla(loss(1e-3), ms(rtt), ms(25), 1);
