@@ -1,5 +1,6 @@
 //! What one run measured. The same shape comes out of the simulator and the testbed.
 
+use midhop_path::{Counters, Direction};
 use midhop_units::{Bytes, Duration, Rate, Seed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -283,6 +284,34 @@ pub struct LinkResult {
     pub lateness: Option<Lateness>,
     /// Processor time that emulating it cost; none in the simulator.
     pub cpu: Option<Duration>,
+}
+
+impl LinkResult {
+    /// What a link's own books say of one direction, `span` after the run's start. How late the emulator
+    /// was, and what it cost, is not in them.
+    pub fn counted(
+        name: impl Into<String>,
+        direction: Direction,
+        counters: &Counters,
+        span: Duration,
+    ) -> Self {
+        let drops = counters.drops().filter(|(_, count)| *count > 0);
+        Self {
+            name: name.into(),
+            direction: direction.name().to_owned(),
+            packets_in: counters.packets_in,
+            bytes_in: counters.bytes_in.get(),
+            packets_out: counters.packets_out,
+            bytes_out: counters.bytes_out.get(),
+            drops: drops.map(|(cause, count)| (cause.to_owned(), count)).collect(),
+            marks: counters.marks,
+            bytes_sent: counters.bytes_sent.get(),
+            span,
+            queue_bytes_max: counters.queue_bytes_max.get(),
+            lateness: None,
+            cpu: None,
+        }
+    }
 }
 
 fn is_zero(count: &u64) -> bool {

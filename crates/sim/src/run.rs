@@ -448,26 +448,8 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
 }
 
 fn link_result(hop: &Hop, now: Instant) -> LinkResult {
-    let counters = hop.counters();
-    LinkResult {
-        name: hop.name.clone(),
-        direction: hop.way.name().to_owned(),
-        packets_in: counters.packets_in,
-        bytes_in: counters.bytes_in.get(),
-        packets_out: counters.packets_out,
-        bytes_out: counters.bytes_out.get(),
-        drops: counters
-            .drops()
-            .filter(|(_, count)| *count > 0)
-            .map(|(cause, count)| (cause.to_owned(), count))
-            .collect(),
-        marks: counters.marks,
-        bytes_sent: counters.bytes_sent.get(),
-        span: now.saturating_since(Instant::START),
-        queue_bytes_max: counters.queue_bytes_max.get(),
-        lateness: None,
-        cpu: None,
-    }
+    let span = now.saturating_since(Instant::START);
+    LinkResult::counted(&hop.name, hop.way, hop.counters(), span)
 }
 
 fn node_result(node: &Node) -> Option<NodeResult> {

@@ -234,25 +234,10 @@ impl Direction {
     }
 
     fn result(&self, name: &str, span: Duration, cpu: Duration) -> LinkResult {
-        let counters = self.link.counters();
         LinkResult {
-            name: name.to_owned(),
-            direction: self.way.name().to_owned(),
-            packets_in: counters.packets_in,
-            bytes_in: counters.bytes_in.get(),
-            packets_out: counters.packets_out,
-            bytes_out: counters.bytes_out.get(),
-            drops: counters
-                .drops()
-                .filter(|(_, count)| *count > 0)
-                .map(|(cause, count)| (cause.to_owned(), count))
-                .collect(),
-            marks: counters.marks,
-            bytes_sent: counters.bytes_sent.get(),
-            span,
-            queue_bytes_max: counters.queue_bytes_max.get(),
             lateness: Some(self.lateness.summary()),
             cpu: Some(cpu),
+            ..LinkResult::counted(name, self.way, self.link.counters(), span)
         }
     }
 }
