@@ -5,6 +5,7 @@
 //! a nightly compiler; the test `corpus` of this crate hands them all inputs that the fuzzer found
 //! worth keeping, with any compiler and in a moment.
 
+mod files;
 mod tcp;
 
 use midhop_experiment::Scenario;
@@ -17,13 +18,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// A target: its name, which is that of its corpus, and what takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
+pub use files::{elements, hypatia, mahimahi};
 pub use tcp::{endpoint, packet};
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 10] = [
     ("configuration", configuration),
+    ("elements", elements),
     ("endpoint", endpoint),
     ("handshake", handshake),
+    ("hypatia", hypatia),
+    ("mahimahi", mahimahi),
     ("meter", meter),
     ("packet", packet),
     ("scenario", scenario),

@@ -135,7 +135,7 @@ pub fn description(text: &str) -> Result<Description, HypatiaError> {
     let read = lines(file, text, expected, |line| {
         let (key, value) = line.split_once('=')?;
         let metres: f64 = value.trim().parse().ok()?;
-        (metres > 0.0).then(|| (key.trim().to_owned(), metres / 1e3))
+        (metres > 0.0 && metres.is_finite()).then(|| (key.trim().to_owned(), metres / 1e3))
     })?;
     let lengths: BTreeMap<String, f64> = read.into_iter().collect();
     let length = |key: &str| {
@@ -220,6 +220,7 @@ mod tests {
             (ground_stations("0,Tokyo,95,139,0").map(|_| ()), 1),
             (description("max_gsl_length_m=1").map(|_| ()), 0),
             (description("max_gsl_length_m=-1").map(|_| ()), 1),
+            (description("max_gsl_length_m=inf\nmax_isl_length_m=1").map(|_| ()), 1),
             (ForwardingState::default().apply("1,2,3", 5), 1),
             (ForwardingState::default().apply("0,4,1,0,0\n0,4,5,0,0", 5), 2),
             (ForwardingState::default().apply("0,4,-2,0,0", 5), 1),
