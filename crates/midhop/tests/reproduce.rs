@@ -277,6 +277,28 @@ fn studies_that_say_nonsense_are_refused_and_never_panic() {
 }
 
 #[test]
+fn files_that_scenarios_name_lie_beside_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let traced = "[links.link.down]\nrate = { mahimahi_file = \"traces/cell.trace\" }\n";
+    let place = study(directory.path(), FIGURE, traced);
+    let run = || midhop(&[place.to_str().expect("UTF-8"), "--json"]);
+    let missing = run();
+    let told = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(64), "{told}");
+    assert!(told.contains("traces/cell.trace") && told.contains("one.toml names it"), "{told}");
+    // One packet of 1504 bytes in 4 ms are 3 Mbit/s.
+    fs::create_dir(place.join("traces")).expect("made");
+    fs::write(place.join("traces/cell.trace"), "4\n8\n12\n16\n20\n").expect("written");
+    let output = run();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let goodput = value["figures"][0]["values"][0].as_f64().expect("a figure");
+    // Of which 1448 in 1500 are payload; the link's own 20 Mbit/s would give more than 3.
+    assert!((1.5..3.008 * 1448.0 / 1500.0).contains(&goodput), "{goodput} Mbit/s: {value}");
+}
+
+#[test]
 fn one_run_decides_a_claim_only_where_chance_has_no_part() {
     let directory = tempfile::tempdir().expect("a directory");
     let claim = "[[claims]]\nsays = \"x\"\nfigure = \"goodput\"\nat_most = 0.5\n";

@@ -102,6 +102,7 @@ impl Reproduce {
             for assignment in set.iter().chain(&seeds) {
                 scenario.set(assignment).map_err(Failure::from)?;
             }
+            bundle.supply(name, &mut scenario)?;
             for plan in simulable_plans(&scenario)? {
                 let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
                 plans.push(Plan { number, ..plan });

@@ -1,11 +1,12 @@
 //! The studies that come with the program, and those in a directory.
 
+use crate::commands::scenario::supply_files;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::Scenario;
 use midhop_experiment::study::{Cell, Study};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A study and the texts of its scenarios.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub struct Bundle {
     /// What it prints and claims.
     pub study: Study,
     scenarios: BTreeMap<String, Scenario>,
+    /// Where it was read; none for one that comes with the program.
+    directory: Option<PathBuf>,
 }
 
 type Text = (&'static str, &'static str);
@@ -50,7 +53,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The study called `name`, or the one in the directory `name`.
 pub fn find(name: &str) -> anyhow::Result<Bundle> {
     if let Some((_, study, scenarios)) = SHIPPED.iter().find(|(known, _, _)| *known == name) {
-        return Bundle::read(name, study, |scenario| {
+        return Bundle::read(name, None, study, |scenario| {
             let known = scenarios.iter().find(|(known, _)| *known == scenario);
             known.map(|(_, text)| (*text).to_owned()).context("not shipped")
         });
@@ -66,12 +69,14 @@ pub fn find(name: &str) -> anyhow::Result<Bundle> {
         let path = directory.join(file);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    Bundle::read(name, &read("study.toml")?, |scenario| read(&format!("{scenario}.toml")))
+    let study = read("study.toml")?;
+    Bundle::read(name, Some(directory), &study, |scenario| read(&format!("{scenario}.toml")))
 }
 
 impl Bundle {
     fn read(
         name: &str,
+        directory: Option<&Path>,
         study: &str,
         text_of: impl Fn(&str) -> anyhow::Result<String>,
     ) -> anyhow::Result<Self> {
@@ -84,7 +89,8 @@ impl Bundle {
             let parsed = Scenario::parse(&file, &text).map_err(Failure::from)?;
             scenarios.insert(scenario.clone(), parsed);
         }
-        let bundle = Self { name: name.to_owned(), study, scenarios };
+        let directory = directory.map(Path::to_owned);
+        let bundle = Self { name: name.to_owned(), study, scenarios, directory };
         let cells: BTreeMap<String, Vec<Cell>> =
             bundle.scenarios.iter().map(|(name, it)| (name.clone(), it.positions())).collect();
         bundle
@@ -92,6 +98,26 @@ impl Bundle {
             .check(&cells)
             .map_err(|what| Failure::usage(format!("{}/study.toml: {what}", bundle.name)))?;
         Ok(bundle)
+    }
+
+    /// Hands a scenario of it, called `name`, the files that it names, which lie beside it.
+    ///
+    /// # Errors
+    /// When one cannot be read, or the study has no directory.
+    pub fn supply(&self, name: &str, scenario: &mut Scenario) -> Result<(), Failure> {
+        let own = format!("{name}.toml");
+        if let Some(directory) = &self.directory {
+            return supply_files(scenario, &directory.join(own));
+        }
+        match scenario.files()?.first() {
+            None => Ok(()),
+            Some(file) => {
+                let study = &self.name;
+                let message = format!("{study}/{own} names the file {file}, which is not shipped");
+                let hint = "give the study's directory from the source code instead of its name";
+                Err(Failure::usage(message).hint(hint))
+            }
+        }
     }
 
     /// Its scenarios in the order of the study, each with what has to be set in it.
@@ -123,6 +149,10 @@ mod tests {
         for name in names() {
             let bundle = find(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
             assert_eq!(bundle.scenarios(false).count(), bundle.study.scenarios.len(), "{name}");
+            for (scenario, mut read, _) in bundle.scenarios(false) {
+                let whole = bundle.supply(scenario, &mut read);
+                assert!(whole.is_ok(), "{name}/{scenario} names files: {whole:?}");
+            }
         }
     }
 }
