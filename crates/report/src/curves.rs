@@ -77,13 +77,14 @@ struct Key {
     of_leg: bool,
 }
 
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
     "goodput",
     "cwnd",
     "rtt",
     "queue",
     "retransmissions",
     "in_flight",
+    "outstanding",
     "delivery_rate",
     "pacing_rate",
 ];
@@ -347,6 +348,7 @@ fn quantity_name(quantity: &str) -> String {
         "queue" => "queue",
         "retransmissions" => "segments sent again so far",
         "in_flight" => "data in flight",
+        "outstanding" => "data sent and not acknowledged in sequence",
         "delivery_rate" => "delivery rate",
         "pacing_rate" => "pacing rate",
         other => other,

@@ -57,8 +57,8 @@ pub enum ProbeError {
 pub struct ProbeReport {
     /// One per leg that carried a connection, in the order of the nodes and links.
     pub legs: Vec<LegResult>,
-    /// `cwnd`, `rtt`, `retransmissions`, `delivery_rate`, `in_flight` and `pacing_rate` of each leg:
-    /// the median of the round trips, the sum of all else.
+    /// `cwnd`, `rtt`, `retransmissions`, `delivery_rate`, `in_flight`, `outstanding` and `pacing_rate` of
+    /// each leg: the median of the round trips, the sum of all else.
     pub series: Vec<Series>,
 }
 

@@ -381,7 +381,7 @@ async fn strangers_are_sent_away_and_others_go_on() {
     for tail in
         [&[0x01][..], &[0xd1, 0xff, 0, 0, 0, 0, 0, 0, 0], &[0xd0, 0, 0, 0, 0, 0, 0, 0, 1, 7]]
     {
-        garbage.push([b"midhop-meter/1\n".as_slice(), tail].concat());
+        garbage.push([b"midhop-meter/2\n".as_slice(), tail].concat());
     }
     for bytes in garbage {
         let mut stranger = tokio::net::TcpStream::connect(server.address).await.expect("connect");

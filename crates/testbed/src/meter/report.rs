@@ -21,8 +21,8 @@ pub struct MeterReport {
     pub transfer: TransferResult,
     /// `goodput` of all flows together (`flow` is none), then of each flow: payload that reached the
     /// receiver in the interval that ends at the given time. From the sending end of each flow:
-    /// `cwnd` and `in_flight` in bytes, `rtt`, `retransmissions` (segments since the flow's start),
-    /// `delivery_rate`, `pacing_rate`.
+    /// `cwnd`, `in_flight` and `outstanding` in bytes, `rtt`, `retransmissions` (segments since the flow's
+    /// start), `delivery_rate`, `pacing_rate`.
     pub series: Vec<Series>,
     /// Whether client and server read the same clock.
     pub clock_shared: bool,

@@ -52,18 +52,20 @@ struct Sample {
 }
 
 /// What a series needs of a [`Sample`], on the wire without names: there are thousands of them.
-type Row = (u64, u64, u64, Option<u64>, u64, u64, u64, Option<u64>);
+type Row = (u64, u64, u64, Option<u64>, u64, u64, u64, u64, Option<u64>);
 
 impl From<Row> for Sample {
     fn from(row: Row) -> Self {
-        let (at_ns, cwnd_bytes, rtt_us, rtt_min_us, retransmissions, rate, in_flight, pacing) = row;
+        let (at_ns, cwnd_bytes, rtt_us, rtt_min_us, resent, rate, in_flight, outstanding, pacing) =
+            row;
         let info = TcpInfo {
             cwnd_bytes,
             rtt_us,
             rtt_min_us,
-            retransmissions,
+            retransmissions: resent,
             delivery_rate: rate,
             in_flight_bytes: in_flight,
+            outstanding_bytes: outstanding,
             pacing_rate: pacing,
             ..TcpInfo::default()
         };
@@ -81,6 +83,7 @@ impl From<Sample> for Row {
             info.retransmissions,
             info.delivery_rate,
             info.in_flight_bytes,
+            info.outstanding_bytes,
             info.pacing_rate,
         )
     }
@@ -113,12 +116,13 @@ impl Samples {
     /// One series per quantity, at times `offset_s` later than the connection's origin.
     pub(crate) fn series(&self, place: &str, flow: Option<u32>, offset_s: f64) -> Vec<Series> {
         type Column = (&'static str, &'static str, fn(&TcpInfo) -> Option<f64>);
-        const COLUMNS: [Column; 6] = [
+        const COLUMNS: [Column; 7] = [
             ("cwnd", "B", |info| Some(info.cwnd_bytes as f64)),
             ("rtt", "ms", |info| Some(info.rtt_us as f64 / 1e3)),
             ("retransmissions", "segments", |info| Some(info.retransmissions as f64)),
             ("delivery_rate", "Mbit/s", |info| Some(info.delivery_rate as f64 * 8.0 / 1e6)),
             ("in_flight", "B", |info| Some(info.in_flight_bytes as f64)),
+            ("outstanding", "B", |info| Some(info.outstanding_bytes as f64)),
             ("pacing_rate", "Mbit/s", |info| info.pacing_rate.map(|rate| rate as f64 * 8.0 / 1e6)),
         ];
         COLUMNS
@@ -266,7 +270,7 @@ mod tests {
         let mut samples = Samples::default();
         samples.push(TICK, TICK, TcpInfo { cwnd_bytes: 14_480, ..TcpInfo::default() });
         let series = samples.series("page", Some(3), 2.0);
-        assert_eq!(series.len(), 5);
+        assert_eq!(series.len(), 6);
         let cwnd = &series[0];
         assert_eq!((cwnd.quantity.as_str(), cwnd.unit.as_str(), cwnd.flow), ("cwnd", "B", Some(3)));
         assert_eq!((&cwnd.time_s, &cwnd.value), (&vec![2.1], &vec![14_480.0]));

@@ -23,6 +23,8 @@ pub(crate) struct TcpInfo {
     pub(crate) delivery_rate: u64,
     /// Sent, neither acknowledged nor thought lost. Unit: bytes.
     pub(crate) in_flight_bytes: u64,
+    /// Sent and not acknowledged in sequence, lost or not, in whole segments. Unit: bytes.
+    pub(crate) outstanding_bytes: u64,
     /// Pacing rate; none where the connection is not paced. Unit: bytes per second.
     pub(crate) pacing_rate: Option<u64>,
     /// Payload that the other end has acknowledged. Unit: bytes.
@@ -72,6 +74,7 @@ pub(crate) fn parse(raw: &[u8]) -> Option<TcpInfo> {
         retransmissions: u64::from(word(100)?),
         delivery_rate: long(160)?,
         in_flight_bytes: in_flight * mss,
+        outstanding_bytes: u64::from(unacked) * mss,
         pacing_rate: Some(long(104)?).filter(|&rate| rate != u64::MAX),
         acknowledged_bytes: long(120)?,
     })
@@ -98,6 +101,17 @@ mod tests {
         assert!(info.cwnd_bytes >= 10_000, "{info:?}");
         assert!(info.rtt_us < 1_000_000 && info.rtt_min_us.is_some(), "{info:?}");
         assert_eq!(info.in_flight_bytes, 0, "{info:?}");
+    }
+
+    #[test]
+    fn what_has_arrived_behind_a_hole_is_outstanding_and_not_in_flight() {
+        let mut raw = [0; NEEDED];
+        // The sending MSS; of ten segments sent three have arrived, two are lost, one is sent again.
+        for (at, word) in [(16, 1_448u32), (24, 10), (28, 3), (32, 2), (36, 1)] {
+            raw[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        let info = parse(&raw).expect("long enough");
+        assert_eq!((info.outstanding_bytes, info.in_flight_bytes), (14_480, 6 * 1_448));
     }
 
     #[test]

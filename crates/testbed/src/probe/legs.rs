@@ -151,6 +151,7 @@ impl Leg {
             retransmissions: self.retransmissions,
             delivery_rate: sum(|info| info.delivery_rate),
             in_flight_bytes: sum(|info| info.in_flight_bytes),
+            outstanding_bytes: sum(|info| info.outstanding_bytes),
             pacing_rate: paced.then(|| sum(|info| info.pacing_rate.unwrap_or(0))),
             acknowledged_bytes: self.acknowledged_bytes,
         };
