@@ -78,6 +78,42 @@ fn a_directory_becomes_a_table_in_the_order_of_the_plan_and_a_page() {
 }
 
 #[test]
+fn records_of_several_scenarios_are_told_apart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    // The same cell and transfer, of another scenario.
+    let other = Record { title: "Another".to_owned(), ..record(0, "fast", 20) };
+    write(directory.path(), "a.json", &record(0, "fast", 4));
+    write(directory.path(), "b.json", &other);
+    let out = midhop(&[&place], "");
+    let table = text(&out.stdout);
+    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("{what}: {table}"));
+    assert!(at("Another") < at("20.00") && at("20.00") < at("Two setups"), "{table}");
+    assert!(at("Two setups") < at("4.00"), "{table}");
+    let json = midhop(&[&place, "--json"], "");
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let rows = value["summary"].as_array().expect("rows");
+    let told: Vec<_> = rows.iter().map(|row| (&row["title"], &row["time_s"]["mean"])).collect();
+    let (one, two) = (serde_json::json!("Another"), serde_json::json!("Two setups"));
+    let (twenty, four) = (serde_json::json!(20.0), serde_json::json!(4.0));
+    assert_eq!(told, [(&one, &twenty), (&two, &four)]);
+    // A page is of one.
+    let page = directory.path().join("report.html").display().to_string();
+    let refused = midhop(&[&place, "--out", &page], "");
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(64), "{said}");
+    assert!(said.contains("2 scenarios: \"Another\", \"Two setups\""), "{said}");
+    assert!(said.contains("--only TITLE"), "{said}");
+    let out = midhop(&[&place, "--only", "Another", "--out", &page], "");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(!text(&out.stdout).contains("Two setups"), "{}", text(&out.stdout));
+    assert!(std::fs::read_to_string(page).expect("a page").contains("<h1>Another</h1>"));
+    let unknown = midhop(&[&place, "--only", "Anothr"], "");
+    assert_eq!(unknown.status.code(), Some(64));
+    assert!(text(&unknown.stderr).contains("there are \"Another\""), "{}", text(&unknown.stderr));
+}
+
+#[test]
 fn lines_on_standard_input_become_csv_and_json() {
     let lines: String = [record(0, "fast", 4), record(1, "slow", 10)]
         .iter()

@@ -93,7 +93,7 @@ pub fn runs(records: &[Record]) -> Columns {
     columns
 }
 
-/// One row per cell and transfer: means over seeds, and around them intervals at a confidence of
+/// One row per scenario, cell and transfer: means over seeds, and around them intervals at a confidence of
 /// `level` (0.95, 0.98). The half-width of an interval is null for a single run.
 pub fn cells(records: &[Record], level: f64) -> Columns {
     let rows = rows_at(records, level);
@@ -101,6 +101,7 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
         Values::Count(rows.iter().map(|row| Some(value(row) as u64)).collect())
     };
     let mut columns = Columns::default();
+    columns.push("title", Values::Text(rows.iter().map(|row| Some(row.title.clone())).collect()));
     for axis in &Axes::of(records).0 {
         let labels = rows.iter().map(|row| row.cell.get(&axis.key).cloned()).collect();
         columns.push_labels(format!("cell.{}", axis.key), labels);

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 /// One transfer in one cell of the experiment, over all its seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
+    /// The scenario's title.
+    pub title: String,
     /// Where the cell stands: axis → label, as the scenario has them.
     pub cell: BTreeMap<String, String>,
     /// The transfer's name.
@@ -72,14 +74,24 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Not the whole experiment: {}.", parts.join("; ")))
 }
 
-/// One row per cell and transfer, in the order in which a reader compares: transfer, conditions,
-/// configurations.
+/// The records of each scenario, by its title, where those of one stand behind one another. Cells and
+/// transfers of different scenarios may have the same names and nothing else in common.
+pub(crate) fn scenarios(records: &[Record]) -> impl Iterator<Item = &[Record]> {
+    records.chunk_by(|one, other| one.title == other.title)
+}
+
+/// One row per cell and transfer of each scenario, in the order in which a reader compares: transfer,
+/// conditions, configurations.
 pub fn rows(records: &[Record]) -> Vec<Row> {
     rows_at(records, LEVEL)
 }
 
 /// The same with intervals at a confidence of `level`. Range: 0 to 1.
 pub fn rows_at(records: &[Record], level: f64) -> Vec<Row> {
+    scenarios(records).flat_map(|records| rows_of_one(records, level)).collect()
+}
+
+fn rows_of_one(records: &[Record], level: f64) -> Vec<Row> {
     let axes = Axes::of(records);
     // Cells keep the order of the records, so that the author's order of cases survives.
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -168,6 +180,7 @@ fn row(
         .collect();
     let limits = || counted.iter().filter_map(|transfer| transfer.limit.as_ref());
     Row {
+        title: runs.first().map_or_else(String::new, |(record, _)| record.title.clone()),
         cell: cell.clone(),
         transfer: name.to_owned(),
         seeds: runs.iter().map(|(record, _)| record.seed.0).collect(),

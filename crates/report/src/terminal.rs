@@ -2,12 +2,13 @@
 
 use crate::axes::{Axes, Role};
 use crate::number;
-use crate::summary::{Row, gaps, rows};
+use crate::summary::{Row, gaps, rows, scenarios};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use midhop_experiment::record::Record;
 use std::fmt::Write as _;
 
-/// The table at 100 columns: one row per cell and transfer, notes below it.
+/// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios
+/// give one table each, under its title.
 pub fn table(records: &[Record]) -> String {
     table_in(records, 100)
 }
@@ -18,12 +19,21 @@ pub fn table(records: &[Record]) -> String {
 /// transfer that did not finish shows a bound. Each run whose figures may not be believed is marked,
 /// and the reason stands below.
 pub fn table_in(records: &[Record], columns: u16) -> String {
+    if records.is_empty() {
+        return table_of_one(records, columns);
+    }
+    let tables: Vec<String> =
+        scenarios(records).map(|records| table_of_one(records, columns)).collect();
+    tables.join("\n")
+}
+
+fn table_of_one(records: &[Record], columns: u16) -> String {
     let rows = rows(records);
     if rows.is_empty() {
         return "no transfers in these records\n".to_owned();
     }
     let axes = Axes::of(records);
-    let mut text = titles(records);
+    let mut text = plain(&records[0].title) + "\n";
     let fixed: Vec<String> = axes
         .of_role(Role::Constant)
         .flat_map(|axis| {
@@ -171,16 +181,6 @@ impl Notes {
         }
         text
     }
-}
-
-fn titles(records: &[Record]) -> String {
-    let mut titles: Vec<&str> = Vec::new();
-    for record in records {
-        if !titles.contains(&record.title.as_str()) {
-            titles.push(&record.title);
-        }
-    }
-    titles.iter().fold(String::new(), |text, title| text + &plain(title) + "\n")
 }
 
 /// `text` without control characters, so that a title cannot drive the terminal.

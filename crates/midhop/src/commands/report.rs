@@ -8,6 +8,7 @@ use midhop_report::Options;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ pub struct Report {
     /// Records (JSON, one or one a line), directories that hold them, or - for standard input
     #[arg(required = true, value_name = "DIR|FILE|-")]
     from: Vec<PathBuf>,
+    /// Only the records of the scenario with this title
+    #[arg(long, value_name = "TITLE")]
+    only: Option<String>,
     /// Write one HTML file with pictures, which opens without a network
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -46,7 +50,23 @@ pub struct Report {
 impl Report {
     /// Reads the records, writes the page if asked, prints the rest.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let records = read_all(&self.from)?;
+        let mut records = read_all(&self.from)?;
+        let titles: BTreeSet<String> =
+            records.iter().map(|record| format!("\"{}\"", record.title)).collect();
+        let listed = titles.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        if let Some(only) = &self.only {
+            records.retain(|record| record.title == *only);
+            if records.is_empty() {
+                let message = format!("no record is of a scenario with the title \"{only}\"");
+                return Err(Failure::usage(message).hint(format!("there are {listed}")).into());
+            }
+        } else if self.out.is_some() && titles.len() > 1 {
+            // One page compares the cells of one scenario: of several it would compare what only shares
+            // names.
+            let message = format!("these are records of {} scenarios: {listed}", titles.len());
+            let hint = "--only TITLE makes the page of one; the table shows each by itself";
+            return Err(Failure::usage(message).hint(hint).into());
+        }
         if let Some(out) = &self.out {
             let mut options = Options::default();
             if let Some(title) = &self.title {
