@@ -49,6 +49,54 @@ fn every_input_cut_short_holds() {
     }
 }
 
+/// What a fuzzer does first, with any compiler: bytes that are others, gone, or there twice. The same ones
+/// each time.
+#[test]
+fn every_input_with_a_few_bytes_changed_holds() {
+    const ROUNDS: u64 = 40;
+    for (target, run) in TARGETS {
+        let corpus = corpora().join(target);
+        for input in names(&corpus) {
+            let whole = fs::read(corpus.join(&input)).expect("readable");
+            for round in 1..=ROUNDS {
+                let bytes = changed(whole.clone(), round);
+                println!("fuzz/corpus/{target}/{input}, round {round}: {}", bytes.escape_ascii());
+                run(&bytes);
+            }
+        }
+    }
+}
+
+/// An input with up to four changes, which `seed` chooses.
+fn changed(mut bytes: Vec<u8>, seed: u64) -> Vec<u8> {
+    const TELLING: &[u8] = b"0123456789-+.eE, \n\t\0\"=[]{}\xff";
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut below = |limit: usize| {
+        // Marsaglia's xorshift: good enough to choose places.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit.max(1) as u64) as usize
+    };
+    for _ in 0..=below(4) {
+        let at = below(bytes.len());
+        match below(4) {
+            0 if at < bytes.len() => bytes[at] = TELLING[below(TELLING.len())],
+            1 if at < bytes.len() => bytes[at] ^= 1 << below(8),
+            2 if at < bytes.len() => {
+                let until = (at + 1 + below(8)).min(bytes.len());
+                bytes.drain(at..until);
+            }
+            _ => {
+                let until = (at + 1 + below(16)).min(bytes.len());
+                let again = bytes[at..until].to_vec();
+                bytes.splice(at..at, again);
+            }
+        }
+    }
+    bytes
+}
+
 #[test]
 fn every_target_is_fuzzed_and_every_corpus_replayed() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
