@@ -19,6 +19,7 @@
 
 mod bounded;
 mod configured;
+mod due;
 mod flow;
 mod leg;
 mod naive;
@@ -29,6 +30,7 @@ use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use crate::random::Random;
 use configured::{Configured, Fate};
+use due::Due;
 use flow::{Ended, Flow};
 use midhop_config::suggest;
 use midhop_congestion::Algorithm;
@@ -44,7 +46,7 @@ use naive::Naive;
 use relay::Budget;
 use share::Pools;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 /// How a proxy's node reaches another.
@@ -102,7 +104,7 @@ pub struct Proxy {
     tcp: TcpPlan,
     flows: Vec<Option<Box<Flow>>>,
     /// When flows want to be looked at.
-    due: BTreeSet<(Instant, FlowId)>,
+    due: Due,
     shared: Shared,
     random: Random,
 }
@@ -203,7 +205,7 @@ impl Proxy {
             places,
             tcp: TcpPlan::default(),
             flows: Vec::new(),
-            due: BTreeSet::new(),
+            due: Due::default(),
             shared,
             random: Random::new(seed, &format!("proxy-{name}")),
         }
@@ -309,12 +311,7 @@ impl Proxy {
         let ended = act(flow, &mut self.shared);
         let after = if ended == Ended::Yes { Instant::NEVER } else { flow.timeout() };
         if after != before {
-            if before != Instant::NEVER {
-                self.due.remove(&(before, id));
-            }
-            if after != Instant::NEVER {
-                self.due.insert((after, id));
-            }
+            self.due.set(id, after);
             flow.due = after;
         }
         if ended == Ended::Yes {
@@ -344,7 +341,7 @@ impl Agent for Proxy {
     }
 
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
-        while let Some(&(at, id)) = self.due.first() {
+        while let Some((at, id)) = self.due.first() {
             if at > now {
                 return;
             }
@@ -354,7 +351,7 @@ impl Agent for Proxy {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.first().map(|(at, _)| at)
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {

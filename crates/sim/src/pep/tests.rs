@@ -7,6 +7,7 @@ use midhop_congestion::{Algorithm, Settings, build};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Cause, Endpoint, Event, State};
 use midhop_units::Duration;
+use std::collections::BTreeSet;
 
 const DELAY: Duration = Duration::from_ms(5);
 const CLIENT: usize = 0;
