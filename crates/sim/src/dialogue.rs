@@ -22,13 +22,14 @@ impl Dialogue {
     }
 
     /// What a segment that leaves asks XCP's routers for, and tells the other end.
-    pub fn ask(&mut self, endpoint: &mut Endpoint, segment: &Segment) -> Xcp {
+    pub fn ask(&mut self, endpoint: &Endpoint, segment: &Segment) -> Xcp {
         let reverse_q16 =
             if segment.flags.contains(Flags::ACK) { self.collected.take() } else { 0 };
         let back = Xcp::returning(reverse_q16);
-        match endpoint.congestion_control().xcp_header() {
-            Some(header) if segment.length > 0 => back.asking(&header),
-            _ => back,
+        let asks = segment.length > 0;
+        match endpoint.xcp_header().filter(|_| asks) {
+            Some(header) => back.asking(&header),
+            None => back,
         }
     }
 }

@@ -22,7 +22,7 @@ use midhop_experiment::record::PhaseTimes;
 use midhop_experiment::tcp::TcpPlan;
 use midhop_tcp::{Cause, Endpoint, Event, Flags, Segment, Settings, State, refusal};
 use midhop_units::{Instant, Seed};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -125,6 +125,8 @@ pub(crate) struct Hosts {
     random: Random,
     /// The TCP of each node, by its number; Linux' where there is none.
     stacks: Vec<TcpPlan>,
+    /// What endpoints were made with, by node, version of IP and pacing: all of a kind share it.
+    settings: BTreeMap<(NodeId, usize, bool), Arc<Settings>>,
 }
 
 impl Hosts {
@@ -139,6 +141,7 @@ impl Hosts {
             timers: Vec::new(),
             random: Random::new(seed, "initial-sequence-numbers"),
             stacks,
+            settings: BTreeMap::new(),
         }
     }
 
@@ -334,7 +337,7 @@ impl Hosts {
             socket.feed();
             while let Some(segment) = socket.endpoint.poll_transmit(now) {
                 let mut packet = packet_of(&self.flows[flow.index()], flow, end, segment);
-                packet.xcp = socket.xcp.ask(&mut socket.endpoint, &segment);
+                packet.xcp = socket.xcp.ask(&socket.endpoint, &segment);
                 network.send(engine, from, packet);
             }
             let mut again = false;
@@ -398,10 +401,11 @@ impl Hosts {
         let flow = &self.flows[id.index()];
         let control = flow.congestion.as_ref().expect("a datagram opens nothing");
         let node = flow.nodes[end.index()];
-        let settings = Settings {
-            pacing: control.paces(),
-            ..stack::settings(&self.stacks[node.index()], flow.family)
-        };
+        let (stack, pacing) = (&self.stacks[node.index()], control.paces());
+        let kind = self.settings.entry((node, version(flow.family), pacing));
+        let settings = kind
+            .or_insert_with(|| Settings { pacing, ..stack::settings(stack, flow.family) }.into())
+            .clone();
         let initial = self.random.word();
         let mut controls = midhop_congestion::Settings {
             mss: settings.segment_payload(),

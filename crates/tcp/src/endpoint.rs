@@ -12,6 +12,7 @@ mod outgoing;
 
 use midhop_congestion::CongestionControl;
 use midhop_units::Instant;
+use std::sync::Arc;
 
 pub use self::observation::Placement;
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
 /// One end of a TCP connection.
 #[derive(Debug)]
 pub struct Endpoint {
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) life: Life,
     pub(crate) opening: Opening,
     pub(crate) sender: Sender,
@@ -35,14 +36,26 @@ pub struct Endpoint {
     pub(crate) remote: Space,
     pub(crate) agreed: Agreed,
     events: Events,
-    /// A reset that is to leave.
-    reset: Option<Segment>,
+    /// A reset that is to leave: apart, since few endpoints ever send one.
+    reset: Option<Box<Segment>>,
     /// Our FIN has left before the peer's has come: we wait out what is on its way.
     closed_first: bool,
     /// The sender waits for this moment to pace.
     paced_until: Instant,
     /// The path has marked congestion and the peer has not said that it knows.
     echo_congestion: bool,
+    quiet: Quiet,
+}
+
+/// Whether no data was to leave when last asked, and nothing has happened since that could change that.
+/// That an acknowledgement has left changes nothing: options that a segment has no more to carry give
+/// it room for more data, which waits for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quiet {
+    No,
+    Yes,
+    /// As long as the congestion window is so large: who shares it with others may find it changed.
+    While(u64),
 }
 
 /// Where an endpoint is.
@@ -140,18 +153,27 @@ struct Events {
 impl Endpoint {
     /// An endpoint that opens a connection; the first [`Endpoint::poll_transmit`] gives the SYN.
     ///
-    /// `initial` is its initial sequence number (RFC 9293 §3.4.1: it should not be guessable).
-    pub fn connect(settings: Settings, control: Box<dyn CongestionControl>, initial: u32) -> Self {
-        Self::new(settings, control, initial, Life::SynSent)
+    /// `initial` is its initial sequence number (RFC 9293 §3.4.1: it should not be guessable). Many
+    /// endpoints may share their settings.
+    pub fn connect(
+        settings: impl Into<Arc<Settings>>,
+        control: Box<dyn CongestionControl>,
+        initial: u32,
+    ) -> Self {
+        Self::new(settings.into(), control, initial, Life::SynSent)
     }
 
     /// An endpoint that waits for one SYN.
-    pub fn listen(settings: Settings, control: Box<dyn CongestionControl>, initial: u32) -> Self {
-        Self::new(settings, control, initial, Life::Listening)
+    pub fn listen(
+        settings: impl Into<Arc<Settings>>,
+        control: Box<dyn CongestionControl>,
+        initial: u32,
+    ) -> Self {
+        Self::new(settings.into(), control, initial, Life::Listening)
     }
 
     fn new(
-        settings: Settings,
+        settings: Arc<Settings>,
         control: Box<dyn CongestionControl>,
         initial: u32,
         life: Life,
@@ -169,6 +191,7 @@ impl Endpoint {
             closed_first: false,
             paced_until: Instant::NEVER,
             echo_congestion: false,
+            quiet: Quiet::No,
             settings,
         }
     }
@@ -180,6 +203,7 @@ impl Endpoint {
         if self.life == Life::Closed {
             return 0;
         }
+        self.quiet = Quiet::No;
         self.sender.stream.write(bytes, self.sender.una)
     }
 
@@ -200,6 +224,7 @@ impl Endpoint {
 
     /// Nothing more will be written; what was is still sent, then a FIN.
     pub fn close(&mut self) {
+        self.quiet = Quiet::No;
         self.sender.stream.close();
         if self.life == Life::Listening {
             self.life = Life::Closed;
@@ -209,7 +234,7 @@ impl Endpoint {
     /// Ends the connection at once with a reset.
     pub fn abort(&mut self) {
         if matches!(self.life, Life::Open | Life::SynReceived) {
-            self.reset = Some(Segment {
+            self.reply(Segment {
                 sequence: self.local.wire(self.sender.nxt),
                 acknowledgment: self.remote.wire(self.receiver.nxt()),
                 flags: Flags::RST | Flags::ACK,
@@ -244,12 +269,13 @@ impl Endpoint {
 
     /// A segment has come. Its [`Segment::offset`] is not looked at.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
+        self.quiet = Quiet::No;
         match self.life {
             Life::Listening | Life::SynSent | Life::SynReceived => self.handshake(now, segment),
             Life::Open | Life::TimeWait(_) => self.on_segment(now, segment),
             Life::Closed => {
                 if self.reset.is_none() {
-                    self.reset = refusal(segment);
+                    self.reset = refusal(segment).map(Box::new);
                 }
             }
         }
@@ -257,6 +283,7 @@ impl Endpoint {
 
     /// A moment that [`Endpoint::poll_timeout`] named has come, or a later one.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.quiet = Quiet::No;
         if self.paced_until <= now {
             self.paced_until = Instant::NEVER;
         }
@@ -275,13 +302,13 @@ impl Endpoint {
     /// The next segment to leave, if any.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Segment> {
         if let Some(reset) = self.reset.take() {
-            return Some(reset);
+            return Some(*reset);
         }
         match self.life {
             Life::Listening | Life::Closed => None,
             Life::SynSent | Life::SynReceived => self.opening_segment(now),
             Life::Open => {
-                let data = self.data_segment(now);
+                let data = if self.is_quiet() { None } else { self.data_segment(now) };
                 data.or_else(|| self.acknowledgment(now))
             }
             Life::TimeWait(_) => self.acknowledgment(now),
@@ -325,7 +352,7 @@ impl Endpoint {
     }
 
     pub(crate) fn reply(&mut self, reset: Segment) {
-        self.reset = Some(reset);
+        self.reset = Some(Box::new(reset));
     }
 
     pub(crate) fn die(&mut self, cause: Cause) {

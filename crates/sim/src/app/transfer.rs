@@ -27,6 +27,8 @@ pub(crate) struct Transfer {
     plan: TransferPlan,
     connect: Connect,
     flows: Vec<Flow>,
+    /// Those that get curves of their own.
+    shown: Vec<Shown>,
     objects: Vec<ObjectResult>,
     restarts: Restarts,
     /// What begins again, and when.
@@ -72,11 +74,32 @@ struct Flow {
     /// Of that, what belongs to what is under way, and what was thrown away.
     arrived_of_item: u64,
     discarded: u64,
-    /// How the sender stood at the end.
-    last: Option<Glance>,
-    /// And how long it had been in which phase.
-    phases: Option<PhaseTimes>,
-    error: Option<String>,
+    /// What the sender had to say at the end.
+    last: Option<Last>,
+    error: Option<&'static str>,
+}
+
+/// What the record says of a flow's sender.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    retransmissions: u64,
+    rtt_min: Option<Duration>,
+    phases: PhaseTimes,
+}
+
+impl Last {
+    /// As one end of a flow stands; none once it is gone.
+    fn of(hosts: &Hosts, now: Instant, flow: FlowId, end: End) -> Option<Self> {
+        let Glance { retransmissions, rtt_min, .. } = hosts.glance(flow, end)?;
+        Some(Self { retransmissions, rtt_min, phases: hosts.phases(now, flow, end)? })
+    }
+}
+
+/// The curves of a flow.
+#[derive(Debug)]
+struct Shown {
+    /// Its place among the flows.
+    index: u32,
     curve: Arrivals,
     sender: SenderCurves,
 }
@@ -88,6 +111,7 @@ impl Transfer {
             plan: plan.clone(),
             connect,
             flows: Vec::new(),
+            shown: Vec::new(),
             objects: Vec::new(),
             restarts: Restarts::default(),
             broken: BTreeMap::new(),
@@ -117,6 +141,10 @@ impl Transfer {
         let start = desk.now();
         let Attempt { id, object, restarts } = attempt;
         self.under_way += 1;
+        if id < FLOWS_SHOWN {
+            let (curve, sender) = (Arrivals::default(), SenderCurves::default());
+            self.shown.push(Shown { index, curve, sender });
+        }
         self.flows.push(Flow {
             id,
             restarts,
@@ -130,10 +158,7 @@ impl Transfer {
             arrived_of_item: 0,
             discarded: 0,
             last: None,
-            phases: None,
             error: None,
-            curve: Arrivals::default(),
-            sender: SenderCurves::default(),
         });
     }
 
@@ -231,17 +256,17 @@ impl Transfer {
     }
 
     /// An end of a connection was told that it was cut short.
-    fn break_off(&mut self, desk: &mut Desk<'_>, index: usize, end: End, why: &str) {
+    fn break_off(&mut self, desk: &mut Desk<'_>, index: usize, end: End, why: &'static str) {
         let flow = &self.flows[index];
         let again = self.plan.restarts.filter(|it| flow.over.is_none() && flow.restarts < it.most);
         let Some(again) = again else {
-            return self.end(desk.hosts, index, desk.now(), Some(why.to_owned()));
+            return self.end(desk.hosts, index, desk.now(), Some(why));
         };
         // The other end only waits to be asked anew.
         if end != End::Opener {
             return;
         }
-        self.end(desk.hosts, index, desk.now(), Some(why.to_owned()));
+        self.end(desk.hosts, index, desk.now(), Some(why));
         let id = self.connections_planned() + self.restarts.count;
         let flow = &mut self.flows[index];
         flow.replaced = true;
@@ -261,14 +286,13 @@ impl Transfer {
         }
     }
 
-    fn end(&mut self, hosts: &mut Hosts, index: usize, now: Instant, error: Option<String>) {
+    fn end(&mut self, hosts: &mut Hosts, index: usize, now: Instant, error: Option<&'static str>) {
         let flow = &mut self.flows[index];
         if flow.over.is_some() {
             return;
         }
         flow.over = Some(now);
-        flow.last = hosts.glance(flow.exchange.flow, flow.exchange.sender());
-        flow.phases = hosts.phases(now, flow.exchange.flow, flow.exchange.sender());
+        flow.last = Last::of(hosts, now, flow.exchange.flow, flow.exchange.sender());
         flow.error = error;
         self.under_way -= 1;
         hosts.close(flow.exchange.flow, End::Opener);
@@ -276,12 +300,12 @@ impl Transfer {
 
     fn flow_result(&self, flow: &Flow, hosts: &Hosts, now: Instant) -> FlowResult {
         let sender = flow.exchange.sender();
-        let last = flow.last.or_else(|| hosts.glance(flow.exchange.flow, sender));
+        let last = flow.last.or_else(|| Last::of(hosts, now, flow.exchange.flow, sender));
         let after_start = |at: Instant| at.saturating_since(Instant::START);
         let start = after_start(flow.start);
         let end = after_start(flow.last_byte.or(flow.over).unwrap_or(now));
         let [client_port, server_port] = hosts.ports(flow.exchange.flow);
-        let unfinished = flow.over.is_none().then(|| TIME_LIMIT.to_owned());
+        let unfinished = flow.over.is_none().then_some(TIME_LIMIT);
         FlowResult {
             id: flow.id,
             client_port,
@@ -295,8 +319,8 @@ impl Transfer {
             retransmissions: last.map_or(0, |last| last.retransmissions),
             rtt_min: last.and_then(|last| last.rtt_min),
             congestion: self.plan.congestion.clone(),
-            error: flow.error.clone().or(unfinished),
-            phases: flow.phases.or_else(|| hosts.phases(now, flow.exchange.flow, sender)),
+            error: flow.error.or(unfinished).map(str::to_owned),
+            phases: last.map(|last| last.phases),
         }
     }
 }
@@ -362,13 +386,14 @@ impl App for Transfer {
             return;
         }
         self.curve.push(at, self.arrived);
-        for flow in self.flows.iter_mut().filter(|flow| flow.id < FLOWS_SHOWN) {
-            if flow.over.is_some() && flow.curve.is_up_to(flow.arrived) {
+        for Shown { index, curve, sender } in &mut self.shown {
+            let flow = &self.flows[*index as usize];
+            if flow.over.is_some() && curve.is_up_to(flow.arrived) {
                 continue;
             }
-            flow.curve.push(at, flow.arrived);
+            curve.push(at, flow.arrived);
             if let Some(glance) = desk.hosts.glance(flow.exchange.flow, flow.exchange.sender()) {
-                flow.sender.push(at, &glance);
+                sender.push(at, &glance);
             }
         }
     }
@@ -396,10 +421,11 @@ impl App for Transfer {
         let complete =
             all_there && self.broken.is_empty() && self.flows.iter().zip(&flows).all(well);
         let name = &self.plan.name;
-        let shown = || self.flows.iter().filter(|flow| flow.id < FLOWS_SHOWN);
+        let id = |shown: &Shown| Some(self.flows[shown.index as usize].id);
         let mut series: Vec<Series> = self.curve.series(name, None).into_iter().collect();
-        series.extend(shown().filter_map(|flow| flow.curve.series(name, Some(flow.id))));
-        series.extend(shown().flat_map(|flow| flow.sender.series(name, Some(flow.id))));
+        let shown = || self.shown.iter();
+        series.extend(shown().filter_map(|it| it.curve.series(name, id(it))));
+        series.extend(shown().flat_map(|it| it.sender.series(name, id(it))));
         let result = TransferResult {
             name: name.clone(),
             complete,

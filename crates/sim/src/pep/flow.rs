@@ -174,7 +174,7 @@ impl Flow {
                 }
                 while let Some(segment) = self.legs[side].endpoint.poll_transmit(now) {
                     let leg = &mut self.legs[side];
-                    let xcp = leg.xcp.ask(&mut leg.endpoint, &segment);
+                    let xcp = leg.xcp.ask(&leg.endpoint, &segment);
                     actions.send(Packet { xcp, ..self.packet(side, segment) });
                 }
                 while let Some(event) = self.legs[side].endpoint.poll_event() {

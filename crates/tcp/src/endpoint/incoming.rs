@@ -8,7 +8,7 @@ use midhop_units::{Duration, Instant};
 use super::{Cause, Endpoint, Life, stamp};
 use crate::{
     ranges::Span,
-    segment::{Ecn, Flags, Segment},
+    segment::{Ecn, Flags, SackBlocks, Segment},
     send::Acknowledgment,
 };
 
@@ -94,7 +94,7 @@ impl Endpoint {
     }
 
     fn acknowledge(&mut self, now: Instant, segment: &Segment, una: u64) {
-        let mut blocks = [None; 4];
+        let mut blocks = [None; SackBlocks::MAX];
         let mut duplicate = None;
         for (nth, block) in segment.sack.iter().enumerate() {
             let (Some(start), Some(end)) =
@@ -117,7 +117,9 @@ impl Endpoint {
                 blocks[nth] = Some(span);
             }
         }
-        blocks.sort_unstable_by_key(|block| block.map_or(u64::MAX, |span| span.start));
+        if !segment.sack.is_empty() {
+            blocks.sort_unstable_by_key(|block| block.map_or(u64::MAX, |span| span.start));
+        }
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps).and_then(|stamps| {
             let age = stamp(now).wrapping_sub(stamps.echo);
             // A stamp from the future was never ours; less than a tick counts as one, as Linux has it.

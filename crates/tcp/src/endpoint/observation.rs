@@ -1,9 +1,9 @@
 //! What an observer may ask of an endpoint, and a caller that moves contents.
 
-use midhop_congestion::CongestionControl;
+use midhop_congestion::{CongestionControl, xcp};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
-use super::{Endpoint, Life, State};
+use super::{Endpoint, Life, Quiet, State};
 use crate::{
     ranges::Span,
     segment::{Flags, Segment},
@@ -116,8 +116,14 @@ impl Endpoint {
         size_of::<Self>() + self.sender.memory() + self.receiver.reassembly.memory()
     }
 
+    /// What the congestion control would have written into the next segment's congestion header.
+    pub fn xcp_header(&self) -> Option<xcp::Header> {
+        self.sender.control.xcp_header()
+    }
+
     /// The congestion control, to tell it of things that no segment tells.
     pub fn congestion_control(&mut self) -> &mut dyn CongestionControl {
+        self.quiet = Quiet::No;
         &mut *self.sender.control
     }
 

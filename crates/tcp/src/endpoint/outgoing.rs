@@ -2,7 +2,7 @@
 
 use midhop_units::Instant;
 
-use super::{Endpoint, stamp};
+use super::{Endpoint, Quiet, stamp};
 use crate::{
     segment::{Ecn, Flags, SackBlock, SackBlocks, Segment, SynOptions, Timestamps},
     send::{Departure, Idle},
@@ -18,6 +18,15 @@ struct Content {
 }
 
 impl Endpoint {
+    /// Whether it is known without looking that no data is to leave.
+    pub(super) fn is_quiet(&self) -> bool {
+        match self.quiet {
+            Quiet::No => false,
+            Quiet::Yes => true,
+            Quiet::While(window) => self.sender.window() == window,
+        }
+    }
+
     pub(super) fn data_segment(&mut self, now: Instant) -> Option<Segment> {
         if self.paced_until != Instant::NEVER && self.paced_until > now {
             return None;
@@ -34,9 +43,15 @@ impl Endpoint {
                 Some(self.compose(now, departure))
             }
             Err(idle) => {
-                if let Idle::Paced(at) = idle {
-                    self.paced_until = at;
-                }
+                self.quiet = match idle {
+                    Idle::Paced(at) => {
+                        self.paced_until = at;
+                        Quiet::No
+                    }
+                    Idle::Nothing if self.sender.sampler.is_app_limited() => Quiet::Yes,
+                    Idle::PeerWindow => Quiet::Yes,
+                    Idle::Nothing | Idle::Window => Quiet::While(self.sender.window()),
+                };
                 None
             }
         }

@@ -25,6 +25,13 @@ pub(crate) enum Arrival {
 pub(crate) struct Reassembly {
     /// The next position expected.
     pub nxt: u64,
+    /// What has come otherwise than in order, once anything has: apart, since most streams need none.
+    disorder: Option<Box<Disorder>>,
+}
+
+/// What is to be known of a stream that did not come in order.
+#[derive(Debug, Clone, Default)]
+struct Disorder {
     beyond: Ranges,
     /// A position in each of the ranges that were reported last, the latest first.
     recent: [u64; SackBlocks::MAX],
@@ -33,40 +40,106 @@ pub(crate) struct Reassembly {
 
 impl Reassembly {
     pub fn new(nxt: u64) -> Self {
-        Self { nxt, ..Self::default() }
+        Self { nxt, disorder: None }
     }
 
     /// Takes in what lies within the window.
     pub fn on_segment(&mut self, span: Span) -> Arrival {
         if span.end <= self.nxt {
-            self.duplicate = Some(span);
+            self.note_duplicate(span);
             return Arrival::Duplicate;
         }
         if span.start < self.nxt {
-            self.duplicate = Some(Span { start: span.start, end: self.nxt });
+            self.note_duplicate(Span { start: span.start, end: self.nxt });
         }
         let span = Span { start: span.start.max(self.nxt), end: span.end };
-        if span.start == self.nxt && self.beyond.is_empty() {
+        if span.start == self.nxt && !self.has_gap() {
             self.nxt = span.end;
             return Arrival::InOrder;
         }
-        if self.beyond.covers(span) {
-            self.duplicate = Some(span);
-            self.remember(span.start);
+        let disorder = self.disorder.get_or_insert_default();
+        if disorder.beyond.covers(span) {
+            disorder.duplicate = Some(span);
+            disorder.remember(span.start);
             return Arrival::Duplicate;
         }
-        self.beyond.insert(span, |_| {});
+        disorder.beyond.insert(span, |_| {});
         if span.start > self.nxt {
-            self.remember(span.start);
+            disorder.remember(span.start);
             return Arrival::Beyond;
         }
-        if let Some(first) = self.beyond.first() {
+        if let Some(first) = disorder.beyond.first() {
             self.nxt = first.end;
-            self.beyond.remove_below(self.nxt);
+            disorder.beyond.remove_below(self.nxt);
         }
         Arrival::Fills
     }
 
+    /// What to report, the latest first; a duplicate before all, once.
+    pub fn report(&mut self, limit: usize, each: impl FnMut(Span)) {
+        if let Some(disorder) = &mut self.disorder {
+            disorder.report(limit, each);
+        }
+    }
+
+    /// Something came that was there, and lies outside of what is taken in.
+    pub fn note_duplicate(&mut self, span: Span) {
+        self.disorder.get_or_insert_default().duplicate = Some(span);
+    }
+
+    /// How many ranges there would be to report.
+    pub fn reports(&self) -> usize {
+        self.disorder
+            .as_ref()
+            .map_or(0, |disorder| disorder.beyond.len() + usize::from(disorder.duplicate.is_some()))
+    }
+
+    /// What lies on the heap. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        self.disorder
+            .as_ref()
+            .map_or(0, |disorder| size_of::<Disorder>() + disorder.beyond.memory())
+    }
+
+    /// Gives back memory that is not needed.
+    pub fn release(&mut self) {
+        if let Some(disorder) = &mut self.disorder {
+            disorder.beyond.release();
+        }
+    }
+
+    /// Whether anything is missing below what has arrived.
+    pub fn has_gap(&self) -> bool {
+        self.disorder.as_ref().is_some_and(|disorder| !disorder.beyond.is_empty())
+    }
+
+    pub fn has_report(&self) -> bool {
+        let some =
+            |disorder: &Disorder| !disorder.beyond.is_empty() || disorder.duplicate.is_some();
+        self.disorder.as_deref().is_some_and(some)
+    }
+
+    /// The position after the last that has arrived.
+    pub fn end(&self) -> u64 {
+        let last = self.disorder.as_ref().and_then(|disorder| disorder.beyond.last());
+        last.map_or(self.nxt, |span| span.end)
+    }
+
+    /// # Errors
+    /// What is not as it should be.
+    pub fn check(&self) -> Result<(), String> {
+        let mut end = self.nxt;
+        for span in self.disorder.iter().flat_map(|disorder| disorder.beyond.iter()) {
+            if span.start <= end || span.end <= span.start {
+                return Err(format!("{}..{} lies at or below {end}", span.start, span.end));
+            }
+            end = span.end;
+        }
+        Ok(())
+    }
+}
+
+impl Disorder {
     fn remember(&mut self, position: u64) {
         let range = self.beyond.containing(position);
         let same =
@@ -77,8 +150,7 @@ impl Reassembly {
         self.recent[0] = position;
     }
 
-    /// What to report, the latest first; a duplicate before all, once.
-    pub fn report(&mut self, limit: usize, mut each: impl FnMut(Span)) {
+    fn report(&mut self, limit: usize, mut each: impl FnMut(Span)) {
         let mut left = limit;
         if left == 0 {
             return;
@@ -101,53 +173,6 @@ impl Reassembly {
             count += 1;
             each(span);
         }
-    }
-
-    /// Something came that was there, and lies outside of what is taken in.
-    pub fn note_duplicate(&mut self, span: Span) {
-        self.duplicate = Some(span);
-    }
-
-    /// How many ranges there would be to report.
-    pub fn reports(&self) -> usize {
-        self.beyond.len() + usize::from(self.duplicate.is_some())
-    }
-
-    /// What lies on the heap. Unit: bytes.
-    pub fn memory(&self) -> usize {
-        self.beyond.memory()
-    }
-
-    /// Gives back memory that is not needed.
-    pub fn release(&mut self) {
-        self.beyond.release();
-    }
-
-    /// Whether anything is missing below what has arrived.
-    pub fn has_gap(&self) -> bool {
-        !self.beyond.is_empty()
-    }
-
-    pub fn has_report(&self) -> bool {
-        self.has_gap() || self.duplicate.is_some()
-    }
-
-    /// The position after the last that has arrived.
-    pub fn end(&self) -> u64 {
-        self.beyond.last().map_or(self.nxt, |span| span.end)
-    }
-
-    /// # Errors
-    /// What is not as it should be.
-    pub fn check(&self) -> Result<(), String> {
-        let mut end = self.nxt;
-        for span in self.beyond.iter() {
-            if span.start <= end || span.end <= span.start {
-                return Err(format!("{}..{} lies at or below {end}", span.start, span.end));
-            }
-            end = span.end;
-        }
-        Ok(())
     }
 }
 

@@ -33,6 +33,12 @@ pub(crate) struct Acknowledgment {
 impl Sender {
     /// Takes in an acknowledgement.
     pub fn on_ack(&mut self, now: Instant, ack: &Acknowledgment, settings: &Settings) {
+        if self.is_no_news(ack) {
+            self.expiries = 0;
+            self.rack.on_reached(self.una, None);
+            self.note_phase(now);
+            return;
+        }
         let before = Before {
             una: self.una,
             outstanding: self.board.len(),
@@ -138,6 +144,20 @@ impl Sender {
             self.arm(now, settings);
         }
         self.note_phase(now);
+    }
+
+    /// Whether an acknowledgement says what was known to a sender that has nothing outstanding and
+    /// repairs nothing: as every segment does that the receiver of a download gets.
+    fn is_no_news(&self, ack: &Acknowledgment) -> bool {
+        self.board.is_empty()
+            && ack.una == self.una
+            && ack.edge == self.edge
+            && ack.blocks[0].is_none()
+            && ack.duplicate.is_none()
+            && !ack.marked
+            && self.recovery.is_at_rest()
+            && self.restart.is_none()
+            && self.probe.is_none()
     }
 
     /// Takes in the peer's window; returns whether it changed.

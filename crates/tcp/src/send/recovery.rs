@@ -102,6 +102,11 @@ impl Undo {
 }
 
 impl Recovery {
+    /// Nothing is being repaired or reduced, and no reduction could still be undone.
+    pub fn is_at_rest(&self) -> bool {
+        self.mode == Mode::Open && !self.undo.armed
+    }
+
     pub fn phase(&self) -> Phase {
         match self.mode {
             Mode::Open => Phase::Open,

@@ -17,7 +17,7 @@ use midhop_units::Instant;
 use super::rate::Snapshot;
 use crate::ranges::{Ranges, Span};
 
-/// Room for so many segments stays with an idle connection.
+/// Room for so many segments stays with a connection that falls idle for the first time.
 const KEPT: usize = 4;
 
 /// Where a segment is, as far as is known.
@@ -137,6 +137,8 @@ pub(crate) struct Scoreboard {
     resent: u32,
     /// The length of the longest segment. Unit: positions.
     typical: u32,
+    /// Room for so many segments stays when nothing is outstanding.
+    kept: usize,
 }
 
 impl Default for Scoreboard {
@@ -156,6 +158,7 @@ impl Default for Scoreboard {
             sacked_segments: 0,
             resent: 0,
             typical: 1,
+            kept: KEPT,
         }
     }
 }
@@ -475,12 +478,15 @@ impl Scoreboard {
     }
 
     /// Gives back the memory of a burst, when nothing is outstanding.
+    ///
+    /// Each time twice as much is kept: who sends in bursts soon has room for them for good.
     pub fn release(&mut self) {
         if self.ring.is_empty() {
-            if self.ring.capacity() > KEPT {
+            if self.ring.capacity() > self.kept {
                 self.ring = VecDeque::new();
+                self.kept *= 2;
             }
-            if self.lost.capacity() > KEPT {
+            if self.lost.capacity() > self.kept {
                 self.lost = BinaryHeap::new();
             }
             self.sacked.release();
