@@ -41,7 +41,7 @@ const SHIPPED: [(&str, &str, &[Text]); 5] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving"),
     shipped!("geo-leo-variants", "geo", "leo", "pair"),
     shipped!("geo-onoff", "download", "leg"),
-    shipped!("far-proxy", "sweep", "conditions", "amounts", "flight"),
+    shipped!("far-proxy", "sweep", "conditions", "crowd", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many"),
 ];
 
