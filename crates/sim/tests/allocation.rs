@@ -62,7 +62,7 @@ legs.satellite = { congestion = "cubic", rate = "10 Mbit/s", rtt = "50 ms", shar
 [transfers.file]
 from = "server"
 to = "client"
-seconds = 60
+seconds = 30
 "#;
 
 /// Events that pass before a run asks again whether to stop.
@@ -95,9 +95,9 @@ fn no_event_is_allocated_for() {
     for set in [
         &[][..],
         &["links.satellite.down.loss=0.001"],
-        &["transfers.file.flows=20", "links.satellite.loss=0.01"],
+        &["transfers.file.flows=8", "links.satellite.loss=0.01"],
         &["nodes.gateway.pep=gw", "links.satellite.down.loss=0.001"],
-        &["nodes.gateway.pep=shared", "transfers.file.flows=20"],
+        &["nodes.gateway.pep=shared", "transfers.file.flows=8"],
         &["nodes.gateway.pep=gw", "nodes.terminal.pep=gw", "transfers.file.flows=5"],
     ] {
         let (allocations, looks) = allocations(set);
