@@ -7,8 +7,9 @@
 //! Differs from the daemon: explicit listeners, keep-alive and marks of interception have no meaning
 //! here; a buffer's bytes are payload where the kernel counts its bookkeeping too, so that of a
 //! configured receive buffer half is offered, as the kernel does. A leg may have any congestion control of
-//! ours, also such as no kernel has, and tell it more than its name ([`LegTables`]); with `known-rate`
-//! it is the algorithm itself that divides the leg's rate among all flows.
+//! ours, also such as no kernel has, and tell it more than its name
+//! ([`LegTables`](midhop_experiment::congestion::LegTables)); with `known-rate` it is the algorithm itself
+//! that divides the leg's rate among all flows.
 //!
 //! A node may have a naive proxy instead ([`Proxy::naive`]), which is made of the same flows and legs and
 //! does without what keeps its store from overflowing.
