@@ -1,0 +1,1 @@
+//! The congestion control of midhop-congestion as a controller of QUIC.
