@@ -1,1 +1,90 @@
 //! The congestion control of midhop-congestion as a controller of QUIC.
+//!
+//! quinn-proto tells its controller less than the contract of [`CongestionControl`] promises, and asks
+//! it for less than it offers. What is missing is made here:
+//!
+//! - Delivery-rate samples, rounds and whether the sender lacked data: [`Core`] keeps a
+//!   note of each flight that leaves (`flights`) and reads it when its acknowledgement comes.
+//! - Recoveries: a loss of what was sent after the last one began starts another (RFC 9002 §7.3.1).
+//!   Persistent congestion is a timeout. Which packets were lost is not told, only how many bytes and
+//!   when the newest left; the rest follows, because quinn takes for lost whatever is older.
+//! - The pacing rate. quinn's pacer knows only 5/4 of the window per smoothed round trip, so it is
+//!   kept out of the way: while there is room, [`Steered`] names a window for which quinn does not pace.
+//!   [`Pace`] carries the rate to whoever lets the datagrams go, see [`crate::departures`].
+//!
+//! What quinn does not tell is left out: which losses were spurious, and how many packets were marked
+//! by ECN (a mark is a loss of no bytes, as the contract has it).
+
+mod core;
+mod flights;
+mod pace;
+mod steered;
+
+pub use pace::Pace;
+pub use steered::Steered;
+
+use self::core::Core;
+use midhop_congestion::{Algorithm, BuildError, CongestionControl, Settings, SlowStart, build};
+use midhop_units::Bytes;
+use quinn_proto::congestion::{Controller, ControllerFactory};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Payload of a datagram before the path's MTU is known (RFC 9000 §14).
+const DATAGRAM_MIN: u16 = 1200;
+
+/// Makes the controllers of one connection: one when it begins, another whenever its path changes.
+///
+/// One for each connection, because the [`Pace`] that goes with it tells of one.
+#[derive(Debug)]
+pub struct Steering {
+    algorithm: Algorithm,
+    settings: Settings,
+    pace: Pace,
+}
+
+impl Steering {
+    /// Steers by `algorithm`. Of `settings` the segment size is replaced by the datagram's, and what it
+    /// says of pacing by yes. `overhead` is what the path carries of each datagram beyond its payload:
+    /// 28 bytes for IPv4 and UDP, 48 for IPv6.
+    ///
+    /// # Errors
+    /// When the algorithm does not go with the settings.
+    pub fn new(
+        algorithm: Algorithm,
+        settings: Settings,
+        overhead: Bytes,
+    ) -> Result<Self, BuildError> {
+        let settings = Settings { paced: true, ..settings };
+        let pace = Pace::new(overhead);
+        let steering = Self { algorithm, settings, pace };
+        let control = build(algorithm, &steering.with_datagrams_of(DATAGRAM_MIN))?;
+        // Whoever sends before the first controller is made keeps to what that will say.
+        steering.pace.publish(&*control, DATAGRAM_MIN.into());
+        Ok(steering)
+    }
+
+    /// How fast the connection may send, and the way to tell its controller of the world.
+    pub fn pace(&self) -> Pace {
+        self.pace.clone()
+    }
+
+    fn with_datagrams_of(&self, payload: u16) -> Settings {
+        Settings { mss: Bytes::new(payload.max(1).into()), ..self.settings.clone() }
+    }
+
+    fn control(&self, payload: u16) -> Box<dyn CongestionControl> {
+        let settings = self.with_datagrams_of(payload);
+        // What was built once is built again: the size of a segment decides nothing.
+        build(self.algorithm, &settings).unwrap_or_else(|_| {
+            Box::new(midhop_congestion::reno::Reno::new(settings.mss, SlowStart::Classic, true))
+        })
+    }
+}
+
+impl ControllerFactory for Steering {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let core = Core::new(self.control(current_mtu), current_mtu.into(), now);
+        Box::new(Steered::new(core, self.pace.clone()))
+    }
+}

@@ -1,0 +1,234 @@
+use super::*;
+use midhop_congestion::{QueueReport, Spurious};
+use std::sync::{Arc, Mutex};
+
+/// What a controller was told.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    Established(Duration),
+    Ack(Ack),
+    Loss(Loss),
+    LostSegment(LostSegment),
+    Rto(Rto),
+    Restart,
+    Share(Rate),
+}
+
+/// Writes down what it is told; its window is always the same.
+#[derive(Debug, Clone, Default)]
+struct Listener(Arc<Mutex<Vec<Told>>>);
+
+impl Listener {
+    fn note(&self, told: Told) {
+        self.0.lock().expect("a lock").push(told);
+    }
+
+    fn taken(&self) -> Vec<Told> {
+        std::mem::take(&mut *self.0.lock().expect("a lock"))
+    }
+
+    fn last_ack(&self) -> Ack {
+        let mut acks = self.taken().into_iter().filter_map(|told| match told {
+            Told::Ack(ack) => Some(ack),
+            _ => None,
+        });
+        acks.next_back().expect("an acknowledgement")
+    }
+}
+
+impl CongestionControl for Listener {
+    fn on_established(&mut self, established: &Established) {
+        self.note(Told::Established(established.rtt.expect("a round-trip time")));
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.note(Told::Ack(*ack));
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.note(Told::Loss(*loss));
+    }
+
+    fn on_rto(&mut self, rto: &Rto) {
+        self.note(Told::Rto(*rto));
+    }
+
+    fn on_spurious(&mut self, _spurious: &Spurious) {}
+
+    fn on_handover(&mut self, _handover: &Handover) {}
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.note(Told::LostSegment(*segment));
+    }
+
+    fn on_restart(&mut self, _restart: &Restart) {
+        self.note(Told::Restart);
+    }
+
+    fn on_share(&mut self, share: Rate) {
+        self.note(Told::Share(share));
+    }
+
+    fn on_queue(&mut self, _report: &QueueReport) {}
+
+    fn window(&self) -> Bytes {
+        Bytes::new(100_000)
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+}
+
+/// A controller under test with its clock.
+struct Tested {
+    core: Core,
+    heard: Listener,
+    epoch: std::time::Instant,
+    smoothed: std::time::Duration,
+}
+
+impl Tested {
+    fn new() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
+        let epoch = std::time::Instant::now();
+        let heard = Listener::default();
+        let core = Core::new(Box::new(heard.clone()), 1000, epoch);
+        Self { core, heard, epoch, smoothed: std::time::Duration::from_millis(600) }
+    }
+
+    fn at(&self, ms: u64) -> std::time::Instant {
+        self.epoch + std::time::Duration::from_millis(ms)
+    }
+
+    fn send(&mut self, ms: u64, bytes: u64) {
+        self.core.on_sent(self.at(ms), bytes);
+    }
+
+    /// One acknowledgement for what left at these times, of 1000 bytes each.
+    fn ack(&mut self, ms: u64, sent_ms: &[u64], in_flight: u64) {
+        for sent in sent_ms {
+            let (sent, smoothed) = (self.at(*sent), self.smoothed);
+            let acked = Acked { sent, bytes: 1000, app_limited: false, smoothed };
+            self.core.on_acked(&acked);
+        }
+        self.core.on_end_of_acks(self.at(ms), in_flight, false);
+    }
+
+    fn lose(&mut self, ms: u64, newest_ms: u64, bytes: u64, persistent: bool) {
+        let lost = Lost { newest_sent: self.at(newest_ms), bytes, persistent };
+        self.core.on_lost(self.at(ms), &lost);
+    }
+}
+
+#[test]
+fn a_flight_is_measured_from_its_leaving_to_its_acknowledgement() {
+    let mut tested = Tested::new();
+    // A datagram each millisecond, 8 Mbit/s, acknowledged 600 ms later, ten at a time.
+    for ms in 0..3000 {
+        if ms >= 600 && ms % 10 == 9 {
+            let sent: Vec<u64> = (ms - 609..=ms - 600).collect();
+            tested.ack(ms, &sent, 600_000);
+        }
+        tested.send(ms, 1000);
+    }
+    let ack = tested.heard.last_ack();
+    assert_eq!((ack.acked.get(), ack.round, ack.in_flight.get()), (10_000, 4, 600_000));
+    let mbit = ack.delivery_rate.expect("a rate").mbit_per_s();
+    assert!((mbit - 8.0).abs() < 0.15, "{mbit}");
+    let sample = ack.sample.expect("a sample");
+    assert_eq!((sample.lost, sample.is_app_limited), (Bytes::ZERO, false));
+    assert_eq!(ack.phase, Phase::Open);
+}
+
+#[test]
+fn the_peer_s_delay_is_no_part_of_a_round_trip() {
+    let mut tested = Tested::new();
+    // Round trips of 600, 680 and 600 ms, acknowledged late by as much again each time; what quinn has
+    // made of them by then.
+    let averages_us = [333_000, 600_000, 610_000, 608_750];
+    for (nth, average_us) in averages_us.into_iter().enumerate() {
+        let (sent, delay) = (nth as u64 * 1000, [0, 160, 80, 0][nth]);
+        tested.send(sent, 1000);
+        tested.smoothed = std::time::Duration::from_micros(average_us);
+        tested.ack(sent + 600 + delay, &[sent], 0);
+    }
+    let told = tested.heard.taken();
+    let first = Duration::from_ms(600);
+    assert!(told.iter().any(|told| matches!(told, Told::Established(rtt) if *rtt == first)));
+    let rtts = told.iter().filter_map(|told| match told {
+        Told::Ack(ack) => ack.rtt.map(|rtt| rtt.as_ms_f64()),
+        _ => None,
+    });
+    // Each is told with the acknowledgement after its own.
+    assert_eq!(rtts.collect::<Vec<_>>(), [600.0, 600.0, 680.0, 600.0]);
+}
+
+#[test]
+fn a_recovery_begins_once_and_ends_with_what_was_sent_in_it() {
+    let mut tested = Tested::new();
+    (0..10).for_each(|ms| tested.send(ms, 1000));
+    tested.ack(603, &[3], 6000);
+    tested.heard.taken();
+    tested.lose(603, 2, 3000, false);
+    let told = tested.heard.taken();
+    let segments: Vec<_> = told
+        .iter()
+        .filter_map(|told| match told {
+            Told::LostSegment(segment) => Some((segment.size.get(), segment.lost.get())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(segments, [(1000, 1000), (1000, 2000), (1000, 3000)]);
+    let Some(Told::Loss(loss)) = told.last() else { panic!("no recovery: {told:?}") };
+    // In flight when the oldest of them left.
+    assert_eq!((loss.lost.get(), loss.in_flight.get()), (3000, 1000));
+
+    tested.lose(605, 5, 1000, false);
+    assert!(!tested.heard.taken().iter().any(|told| matches!(told, Told::Loss(_))));
+    tested.ack(606, &[6], 3000);
+    let ack = tested.heard.last_ack();
+    assert_eq!((ack.phase, ack.lost.get()), (Phase::Recovery, 4000));
+
+    tested.send(700, 1000);
+    tested.ack(1300, &[700], 0);
+    assert_eq!(tested.heard.last_ack().phase, Phase::Open);
+    // A mark is a loss of nothing, and begins another.
+    tested.lose(1300, 700, 0, false);
+    let told = tested.heard.taken();
+    assert!(matches!(told.last(), Some(Told::Loss(loss)) if loss.lost == Bytes::ZERO), "{told:?}");
+}
+
+#[test]
+fn persistent_congestion_is_a_timeout() {
+    let mut tested = Tested::new();
+    tested.send(0, 5000);
+    tested.lose(3000, 0, 5000, true);
+    let told = tested.heard.taken();
+    assert!(matches!(told.last(), Some(Told::Rto(rto)) if rto.in_flight.get() == 5000), "{told:?}");
+}
+
+#[test]
+fn acknowledgements_alone_are_not_in_flight() {
+    let mut tested = Tested::new();
+    for ms in 0..1000 {
+        tested.send(ms, 60);
+    }
+    assert!(tested.heard.taken().is_empty(), "nothing has begun");
+    // But until quinn says what is in flight, it counts itself.
+    assert!(tested.core.has_room_for(10));
+    (1000..1800).for_each(|ms| tested.send(ms, 60));
+    assert!(!tested.core.has_room_for(10));
+    tested.send(2000, 1000);
+    assert!(matches!(tested.heard.taken()[..], [Told::Restart]));
+    tested.ack(2600, &[2000], 0);
+    assert!(tested.core.has_room_for(10));
+}
+
+#[test]
+fn a_share_reaches_the_controller() {
+    let mut tested = Tested::new();
+    let share = Rate::from_mbit_per_s(7);
+    tested.core.share(share);
+    assert!(matches!(tested.heard.taken()[..], [Told::Share(told)] if told == share));
+}

@@ -1,0 +1,99 @@
+//! The handle that is shared between a connection's controller and whoever lets its datagrams go.
+
+use super::core::Core;
+use midhop_congestion::CongestionControl;
+use midhop_units::{Bytes, Duration, Rate};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// No rate is known: send as fast as the window allows.
+const UNPACED: u64 = u64::MAX;
+
+/// How fast a connection may send, as its controller says at each moment.
+#[derive(Debug, Clone)]
+pub struct Pace(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    overhead: Bytes,
+    /// Unit: bits per second, headers of IP and UDP included.
+    rate: AtomicU64,
+    /// Unit: bytes.
+    window: AtomicU64,
+    /// The controller that was made last.
+    core: Mutex<Weak<Mutex<Core>>>,
+}
+
+impl Pace {
+    pub(super) fn new(overhead: Bytes) -> Self {
+        Self(Arc::new(Shared {
+            overhead,
+            rate: AtomicU64::new(UNPACED),
+            window: AtomicU64::new(0),
+            core: Mutex::new(Weak::new()),
+        }))
+    }
+
+    /// A pace that somebody else sets, for what has no controller of its own.
+    pub fn of(rate: Option<Rate>, overhead: Bytes) -> Self {
+        let pace = Self::new(overhead);
+        pace.0.rate.store(rate.map_or(UNPACED, Rate::bits_per_s), Relaxed);
+        pace
+    }
+
+    /// How fast datagrams may leave, counted with their [overhead](Self::overhead); `None` while
+    /// nothing is known: as fast as they come.
+    pub fn rate(&self) -> Option<Rate> {
+        let bits = self.0.rate.load(Relaxed);
+        (bits != UNPACED).then(|| Rate::from_bits_per_s(bits))
+    }
+
+    /// What the path carries of each datagram beyond its payload.
+    pub fn overhead(&self) -> Bytes {
+        self.0.overhead
+    }
+
+    /// How much the controller lets be in flight. quinn's own figure says nothing.
+    pub fn window(&self) -> Bytes {
+        Bytes::new(self.0.window.load(Relaxed))
+    }
+
+    /// Whoever divides the leg says what part of it this connection may use.
+    pub fn share(&self, rate: Rate) {
+        self.with_core(|core| core.share(rate));
+    }
+
+    /// The path has changed, as far as somebody knows: its round-trip time without queues and its rate.
+    pub fn hand_over(&self, now: std::time::Instant, rtt: Option<Duration>, rate: Option<Rate>) {
+        self.with_core(|core| core.hand_over(now, rtt, rate));
+    }
+
+    fn with_core(&self, tell: impl FnOnce(&mut Core)) {
+        let core = lock(&self.0.core).upgrade();
+        if let Some(core) = core {
+            let mut core = lock(&core);
+            tell(&mut core);
+            core.publish(self);
+        }
+    }
+
+    pub(super) fn belongs_to(&self, core: &Arc<Mutex<Core>>) {
+        *lock(&self.0.core) = Arc::downgrade(core);
+    }
+
+    pub(super) fn publish(&self, control: &dyn CongestionControl, datagram: u64) {
+        let gross = |payload: Rate| {
+            let bits = u128::from(payload.bits_per_s())
+                * u128::from(datagram + self.0.overhead.get())
+                / u128::from(datagram.max(1));
+            u64::try_from(bits).unwrap_or(UNPACED)
+        };
+        self.0.rate.store(control.pacing_rate().map_or(UNPACED, gross), Relaxed);
+        self.0.window.store(control.window().get(), Relaxed);
+    }
+}
+
+/// A lock whose holder never panics in between: what it guards is whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,220 @@
+//! The queue below QUIC from which datagrams leave at the pace of the connection's controller.
+//!
+//! QUIC hands over datagrams as soon as the window allows; here they wait until the pace lets them go.
+//! The queue is short: once it holds what leaves within [`QUEUE_TIME`], it [is full](Departures::is_full)
+//! and QUIC is to keep its data, so that it decides as late as possible what goes next, and takes no
+//! more than that for the path's round-trip time.
+//!
+//! Whoever owns the socket calls [`push`](Departures::push) for each datagram, [`pop`](Departures::pop)
+//! until there is none, and sets a timer for [`wake`](Departures::wake). A timer that is late costs
+//! nothing while datagrams wait: up to [`LATE_MAX`] of what was missed leaves at once.
+
+use crate::control::Pace;
+use midhop_units::{Bytes, Duration, Instant, Rate};
+use std::collections::VecDeque;
+
+/// How long the queue may be.
+pub const QUEUE_TIME: Duration = Duration::from_ms(4);
+/// How much time that passed unused is made up for while datagrams wait.
+pub const LATE_MAX: Duration = Duration::from_ms(10);
+/// And while none did.
+const IDLE_MAX: Duration = Duration::from_ms(1);
+/// Two datagrams may always wait, however slow the leg. Unit: bytes.
+const QUEUE_MIN: u64 = 3000;
+/// Credit is counted in bits × a billion, so that nothing is rounded.
+const ONE_BIT: i128 = 1_000_000_000;
+
+/// Datagrams of one path that wait for their moment. `D` is whatever stands for a datagram.
+///
+/// Invariant: what has left by any moment is no more than the pace allowed since any moment before,
+/// [`LATE_MAX`] and one datagram apart.
+#[derive(Debug)]
+pub struct Departures<D> {
+    pace: Pace,
+    queue: VecDeque<(D, u64)>,
+    /// What waits, with its headers. Unit: bytes.
+    waiting: u64,
+    /// What may leave now, below zero what must be waited for.
+    credit: i128,
+    at: Instant,
+    /// When the queue ran empty last.
+    emptied: Instant,
+}
+
+impl<D> Departures<D> {
+    /// An empty queue, which lets go at `pace`.
+    pub fn new(pace: Pace, now: Instant) -> Self {
+        Self { pace, queue: VecDeque::new(), waiting: 0, credit: 0, at: now, emptied: now }
+    }
+
+    /// Whether as much waits as should. Whoever asks before each batch may hand it over whole.
+    pub fn is_full(&self) -> bool {
+        let Some(rate) = self.pace.rate() else { return false };
+        self.waiting >= rate.bytes_in(QUEUE_TIME).get().max(QUEUE_MIN)
+    }
+
+    /// Takes a datagram with a payload of `size` bytes.
+    pub fn push(&mut self, now: Instant, size: Bytes, datagram: D) {
+        self.earn(now);
+        let size = size.saturating_add(self.pace.overhead()).get();
+        self.waiting += size;
+        self.queue.push_back((datagram, size));
+    }
+
+    /// The next datagram that may leave.
+    pub fn pop(&mut self, now: Instant) -> Option<D> {
+        self.earn(now);
+        if self.credit < 0 && self.pace.rate().is_some() {
+            return None;
+        }
+        let (datagram, size) = self.queue.pop_front()?;
+        self.waiting -= size;
+        self.credit = match self.pace.rate() {
+            Some(_) => self.credit - i128::from(size) * 8 * ONE_BIT,
+            None => 0,
+        };
+        if self.queue.is_empty() {
+            self.emptied = self.at;
+        }
+        Some(datagram)
+    }
+
+    /// When the next datagram may leave; `None` where none waits.
+    pub fn wake(&self) -> Option<Instant> {
+        self.queue.front()?;
+        let missing = u128::try_from(-self.credit).unwrap_or(0);
+        let wait = match self.pace.rate() {
+            None => 0,
+            Some(rate) => missing.div_ceil(u128::from(rate.bits_per_s().max(1))),
+        };
+        Some(self.at + Duration::from_ns(u64::try_from(wait).unwrap_or(u64::MAX)))
+    }
+
+    /// Datagrams that wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// What waits, headers included.
+    pub fn waiting(&self) -> Bytes {
+        Bytes::new(self.waiting)
+    }
+
+    /// Counts the time that has passed at the pace of now.
+    fn earn(&mut self, now: Instant) {
+        let passed = now.saturating_since(self.at);
+        self.at = self.at.max(now);
+        let rate = self.pace.rate().unwrap_or(Rate::ZERO);
+        // A queue that has just run empty is about to be filled again.
+        let idle = self.queue.is_empty() && self.at.saturating_since(self.emptied) > QUEUE_TIME;
+        let bound = if idle { IDLE_MAX } else { LATE_MAX };
+        let worth = |span: Duration| i128::from(rate.bits_per_s()) * i128::from(span.as_ns());
+        self.credit = (self.credit + worth(passed)).min(worth(bound));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn departures(rate: Option<Rate>) -> Departures<u64> {
+        Departures::new(Pace::of(rate, Bytes::new(28)), Instant::START)
+    }
+
+    fn at_us(us: u64) -> Instant {
+        Instant::START + Duration::from_us(us)
+    }
+
+    /// Keeps the queue full for `span`, with a timer that is late by as much as `late` says each time.
+    fn sent_over(rate: Rate, span: Duration, mut late: impl FnMut() -> Duration) -> u64 {
+        let mut queue = departures(Some(rate));
+        let (mut now, mut sent) = (Instant::START, 0);
+        while now < Instant::START + span {
+            // QUIC fills it again whenever there is room.
+            while queue.wake().is_none_or(|wake| wake <= now) {
+                while !queue.is_full() {
+                    (0..10).for_each(|_| queue.push(now, Bytes::new(1472), 1500));
+                }
+                sent += std::iter::from_fn(|| queue.pop(now)).sum::<u64>();
+            }
+            now = queue.wake().unwrap_or(now) + late();
+        }
+        sent
+    }
+
+    #[test]
+    fn a_full_queue_leaves_at_its_pace_however_late_the_timer() {
+        for mbit in [1, 20, 140] {
+            let (rate, span) = (Rate::from_mbit_per_s(mbit), Duration::from_s(10));
+            let exact = rate.bytes_in(span).get();
+            for late_us in [0, 1000, 9000] {
+                let sent = sent_over(rate, span, || Duration::from_us(late_us));
+                let slack = rate.bytes_in(Duration::from_ms(20)).get() + 1500;
+                assert!(sent.abs_diff(exact) <= slack, "{mbit} Mbit/s, {late_us} us: {sent}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_pace_everything_leaves_at_once() {
+        let mut queue = departures(None);
+        for number in 0..1000 {
+            queue.push(Instant::START, Bytes::new(1200), number);
+        }
+        assert!(!queue.is_full());
+        assert_eq!(queue.wake(), Some(Instant::START));
+        assert_eq!((0..1000).filter_map(|_| queue.pop(Instant::START)).count(), 1000);
+        assert_eq!(queue.wake(), None);
+    }
+
+    #[test]
+    fn a_silence_is_no_leave_to_burst() {
+        let mut queue = departures(Some(Rate::from_mbit_per_s(12)));
+        let now = at_us(60_000_000);
+        for number in 0..10 {
+            queue.push(now, Bytes::new(1472), number);
+        }
+        // A millisecond's worth, and the one that exceeds it.
+        assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 2);
+        assert_eq!(queue.wake(), Some(now + Duration::from_ms(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_leaves_early_or_out_of_order(
+            kbit in 10_u64..200_000,
+            steps in proptest::collection::vec((0_u64..20_000, 0_u64..12), 1..200),
+        ) {
+            let rate = Rate::from_bits_per_s(kbit * 1000);
+            let mut queue = departures(Some(rate));
+            let (mut now, mut pushed, mut popped, mut bytes) = (Instant::START, 0_u64, 0_u64, 0_u64);
+            for (wait_us, push) in steps {
+                now = now + Duration::from_us(wait_us);
+                for _ in 0..push {
+                    queue.push(now, Bytes::new(1000), pushed);
+                    pushed += 1;
+                }
+                while let Some(number) = queue.pop(now) {
+                    prop_assert_eq!(number, popped);
+                    popped += 1;
+                    bytes += 1028;
+                }
+                let allowed = rate.bytes_in(now.saturating_since(Instant::START) + LATE_MAX).get();
+                prop_assert!(bytes <= allowed + 1028);
+                prop_assert_eq!(queue.len() as u64, pushed - popped);
+            }
+            // It empties at its pace.
+            while let Some(wake) = queue.wake() {
+                now = now.max(wake);
+                prop_assert!(queue.pop(now).is_some());
+            }
+            prop_assert_eq!(queue.waiting(), Bytes::ZERO);
+        }
+    }
+}

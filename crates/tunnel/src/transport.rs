@@ -1,0 +1,272 @@
+//! What a leg needs of QUIC's own settings.
+
+use crate::control::Steering;
+use midhop_congestion::{Algorithm, BuildError, Settings, known_rate};
+use midhop_units::{Bytes, Duration, Rate};
+use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use std::sync::Arc;
+
+/// Where nothing is said: a geostationary leg (RFC 9002 has 333 ms for the internet at large).
+const RTT_DEFAULT: Duration = Duration::from_ms(600);
+/// Flow control where no rate is known: no leg that we have seen carries more.
+const RATE_DEFAULT: Rate = Rate::from_mbit_per_s(200);
+/// Windows of flow control, in products of rate and round-trip time. One is under way. What comes after
+/// a lost datagram waits for a round trip, and for another each time that its repair is lost too: of
+/// the 7,000 datagrams of 140 Mbit/s × 600 ms at 5 % loss, four times in a row once in 20 round trips.
+/// The last is news of credit.
+const STREAM_PRODUCTS: u64 = 6;
+/// And of the connection: one stream whose reader stalls leaves room for the others.
+const CONNECTION_PRODUCTS: u64 = 8;
+/// The least of them: what a short leg needs while a scheduler is late. Unit: bytes.
+const WINDOW_FLOOR: u64 = 1 << 20;
+/// What an acknowledgement of a lossy path takes, headers and some dozens of ranges. Unit: bytes.
+const ACK_SIZE: u64 = 250;
+/// The part of the return leg that acknowledgements may take. Unit: percent.
+const ACK_PERCENT: u64 = 40;
+/// Acknowledgements come at least this often in a round trip, whatever the return leg: else windows
+/// and repairs would be late.
+const ACKS_PER_RTT_MIN: u64 = 6;
+/// And no more often than this.
+const ACKS_PER_RTT_MAX: u64 = 32;
+/// The shortest delay of an acknowledgement that timers keep.
+const ACK_DELAY_MIN: Duration = Duration::from_ms(1);
+/// Datagrams that one acknowledgement covers at most: it names 64 gaps, which is one in eight of these.
+const ACK_EVERY_MAX: u64 = 500;
+/// IP headers and UDP's: IPv4, IPv6.
+const OVERHEAD: [u64; 2] = [28, 48];
+/// Larger than the product by this much for a known rate: the queue that may stand at the hop.
+const WINDOW_PERCENT: u64 = 120;
+
+/// What is known of a leg, as one of its ends sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LegSettings {
+    /// The round-trip time without queues. Default: unknown; 600 ms are taken.
+    pub rtt: Option<Duration>,
+    /// What the leg carries away from here, at its IP layer. Default: unknown.
+    pub rate: Option<Rate>,
+    /// What it carries towards here. Default: unknown.
+    pub return_rate: Option<Rate>,
+    /// The largest IP packet. Default: 1500 bytes.
+    pub mtu: u16,
+    /// Whether its packets are IPv6. Default: no.
+    pub ipv6: bool,
+    /// What something below QUIC adds to each datagram. Default: nothing.
+    pub headroom: u16,
+    /// Whether something below QUIC repairs losses, later than a few datagrams. Default: no.
+    pub repaired: bool,
+    /// How many streams the peer may have open. Default: 4096.
+    pub streams_max: u32,
+    /// After this long without a word the connection is dead. Default: 60 s.
+    pub idle_timeout: Duration,
+    /// How often a silent connection shows that it lives. Default: 15 s.
+    pub keep_alive: Duration,
+}
+
+impl Default for LegSettings {
+    fn default() -> Self {
+        Self {
+            rtt: None,
+            rate: None,
+            return_rate: None,
+            mtu: 1500,
+            ipv6: false,
+            headroom: 0,
+            repaired: false,
+            streams_max: 4096,
+            idle_timeout: Duration::from_s(60),
+            keep_alive: Duration::from_s(15),
+        }
+    }
+}
+
+impl LegSettings {
+    /// What the leg carries of each datagram beyond QUIC's payload.
+    pub fn overhead(&self) -> Bytes {
+        Bytes::new(OVERHEAD[usize::from(self.ipv6)] + u64::from(self.headroom))
+    }
+
+    /// The largest payload of a datagram.
+    pub fn datagram_max(&self) -> u16 {
+        let payload = u64::from(self.mtu).saturating_sub(self.overhead().get());
+        u16::try_from(payload).unwrap_or(u16::MAX).max(1200)
+    }
+
+    /// The congestion control of a connection over this leg, with `settings` for what the leg does not
+    /// decide. `known-rate` takes the leg's rate, where `settings` names none.
+    ///
+    /// # Errors
+    /// When the algorithm does not go with the settings.
+    pub fn steering(
+        &self,
+        algorithm: Algorithm,
+        settings: Settings,
+    ) -> Result<Arc<Steering>, BuildError> {
+        let mut settings = settings;
+        if let (None, Some(rate)) = (&settings.known_rate, self.rate) {
+            settings.known_rate = Some(known_rate::Settings::new(known_rate::Leg::new(rate)));
+        }
+        if let Some(own) = &mut settings.known_rate {
+            own.rtt = own.rtt.or(self.rtt);
+            own.overhead = self.overhead();
+            own.window_percent = self.window_percent();
+        }
+        Ok(Arc::new(Steering::new(algorithm, settings, self.overhead())?))
+    }
+
+    /// The window of a known rate: the product, what waits for an acknowledgement that is on purpose
+    /// late, and what may wait at the hop.
+    fn window_percent(&self) -> u32 {
+        let rtt_us = (self.rtt() / 1000).as_ns().max(1);
+        let slack_us = ((self.ack_delay() + crate::departures::LATE_MAX) / 1000).as_ns();
+        u32::try_from(WINDOW_PERCENT + 100 * slack_us / rtt_us).unwrap_or(u32::MAX)
+    }
+
+    fn rtt(&self) -> Duration {
+        self.rtt.unwrap_or(RTT_DEFAULT).max(Duration::from_us(1))
+    }
+
+    /// How long the peer may wait with an acknowledgement of what comes from here.
+    pub fn ack_delay(&self) -> Duration {
+        let rtt = self.rtt();
+        let affordable = self
+            .return_rate
+            .map_or(Duration::ZERO, |rate| rate.time_for(Bytes::new(ACK_SIZE * 100 / ACK_PERCENT)));
+        affordable.max(rtt / ACKS_PER_RTT_MAX).min(rtt / ACKS_PER_RTT_MIN).max(ACK_DELAY_MIN)
+    }
+
+    /// Datagrams that leave in that time, twice: the delay decides where the sender is busy.
+    fn ack_every(&self) -> u64 {
+        let rate = self.rate.unwrap_or(RATE_DEFAULT);
+        let datagrams = rate.bytes_in(self.ack_delay()).get() / u64::from(self.mtu.max(1));
+        (2 * datagrams).clamp(2, ACK_EVERY_MAX)
+    }
+
+    /// A window of flow control for what moves at `rate`. Unit: bytes.
+    fn window(&self, rate: Option<Rate>, products: u64) -> u64 {
+        let product = rate.unwrap_or(RATE_DEFAULT).bytes_in(self.rtt()).get();
+        product.saturating_mul(products).max(WINDOW_FLOOR)
+    }
+
+    /// Datagrams that may overtake one before it counts as lost.
+    fn reordering(&self) -> u32 {
+        // What repairs needs its time: a sixteenth of a round trip at full rate. Time decides the rest.
+        if !self.repaired {
+            return 3;
+        }
+        let rate = self.rate.unwrap_or(RATE_DEFAULT);
+        let datagrams = rate.bytes_in(self.rtt() / 16).get() / u64::from(self.mtu.max(1));
+        u32::try_from(datagrams).unwrap_or(u32::MAX).clamp(3, 1000)
+    }
+}
+
+/// QUIC's settings for a connection over this leg.
+///
+/// - Flow control lets six products of rate and round-trip time come per stream, because what arrives
+///   behind a gap waits for as many round trips as its repairs take, and eight on the connection. As much
+///   is kept of what is sent. That is room for the worst; whoever writes to many streams takes care that
+///   none fills it with what waits, since QUIC does not divide it.
+/// - The peer is asked to acknowledge (draft-ietf-quic-ack-frequency) as seldom as the return leg needs
+///   it: 32 times in a round trip, or as often as fits into two fifths of the return rate, but six
+///   times. A gap is no reason for an acknowledgement of its own.
+/// - The round-trip time is the leg's before it is measured, so that nothing is sent again for
+///   impatience.
+pub fn transport(leg: &LegSettings, steering: Arc<Steering>) -> TransportConfig {
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(varint(leg.ack_every()))
+        .max_ack_delay(Some(leg.ack_delay().into()))
+        .reordering_threshold(varint(0));
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(leg.datagram_max());
+    let idle_ms = leg.idle_timeout.as_ns() / 1_000_000;
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(leg.streams_max.into())
+        .max_idle_timeout(Some(IdleTimeout::from(varint(idle_ms))))
+        .keep_alive_interval(Some(leg.keep_alive.into()))
+        .stream_receive_window(varint(leg.window(leg.return_rate, STREAM_PRODUCTS)))
+        .receive_window(varint(leg.window(leg.return_rate, CONNECTION_PRODUCTS)))
+        .send_window(leg.window(leg.rate, CONNECTION_PRODUCTS))
+        .initial_rtt(leg.rtt().into())
+        .packet_threshold(leg.reordering())
+        .mtu_discovery_config(Some(discovery))
+        .ack_frequency_config(Some(acks))
+        .congestion_controller_factory(steering);
+    config
+}
+
+fn varint(value: u64) -> VarInt {
+    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geo() -> LegSettings {
+        LegSettings {
+            rtt: Some(Duration::from_ms(600)),
+            rate: Some(Rate::from_mbit_per_s(140)),
+            return_rate: Some(Rate::from_bits_per_s(60_000)),
+            ..LegSettings::default()
+        }
+    }
+
+    fn written(leg: &LegSettings) -> String {
+        let steering = leg.steering(Algorithm::Cubic, Settings::default()).expect("a steering");
+        format!("{:?}", transport(leg, steering))
+    }
+
+    #[test]
+    fn windows_hold_what_repairs_need_in_their_own_direction() {
+        let sender = written(&geo());
+        assert!(sender.contains("send_window: 84000000"), "{sender}");
+        assert!(sender.contains("stream_receive_window: 1048576"), "{sender}");
+        let receiver = LegSettings { rate: geo().return_rate, return_rate: geo().rate, ..geo() };
+        let receiver = written(&receiver);
+        assert!(receiver.contains("stream_receive_window: 63000000"), "{receiver}");
+        assert!(receiver.contains(" receive_window: 84000000"), "{receiver}");
+        assert!(receiver.contains("initial_rtt: 600ms"), "{receiver}");
+        // 200 Mbit/s × 600 ms without anything said.
+        let default = written(&LegSettings::default());
+        assert!(default.contains("stream_receive_window: 90000000"), "{default}");
+    }
+
+    #[test]
+    fn acknowledgements_fit_the_return_leg() {
+        let leg = geo();
+        let per_s = 1.0 / leg.ack_delay().as_s_f64();
+        assert!(per_s * ACK_SIZE as f64 * 8.0 <= 0.4 * 60_000.0, "{per_s} a second");
+        // The delay decides, not the count.
+        let datagrams = leg.rate.unwrap_or_default().bytes_in(leg.ack_delay()).get() / 1500;
+        assert!(leg.ack_every() >= datagrams.min(ACK_EVERY_MAX));
+        let wide = LegSettings { return_rate: Some(Rate::from_mbit_per_s(5)), ..geo() };
+        assert_eq!(wide.ack_delay(), Duration::from_us(18_750));
+        let near = LegSettings { rtt: Some(Duration::from_ms(10)), ..wide };
+        assert_eq!(near.ack_delay(), Duration::from_ms(1));
+        // A return leg that is hopeless is not waited for without end.
+        let narrow = LegSettings { return_rate: Some(Rate::from_bits_per_s(1200)), ..geo() };
+        assert_eq!(narrow.ack_delay(), Duration::from_ms(100));
+    }
+
+    #[test]
+    fn datagrams_fit_the_leg_with_all_that_is_added() {
+        assert_eq!(LegSettings::default().datagram_max(), 1472);
+        let v6 = LegSettings { ipv6: true, headroom: 8, ..LegSettings::default() };
+        assert_eq!((v6.datagram_max(), v6.overhead()), (1444, Bytes::new(56)));
+        assert_eq!(LegSettings { mtu: 576, ..LegSettings::default() }.datagram_max(), 1200);
+    }
+
+    #[test]
+    fn a_known_rate_is_the_leg_s() {
+        let leg = geo();
+        let steering = leg.steering(Algorithm::KnownRate, Settings::default()).expect("a leg");
+        let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
+        assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
+        // A product and what waits on purpose: 120 % + 110 ms of 600.
+        let product = 10_500_000.0 * 1200.0 / 1228.0;
+        let window = steering.pace().window().get() as f64 / product;
+        assert!((1.2..1.39).contains(&window), "{window}");
+        let unknown = LegSettings { rate: None, ..geo() };
+        assert!(unknown.steering(Algorithm::KnownRate, Settings::default()).is_err());
+    }
+}
