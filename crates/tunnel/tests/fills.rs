@@ -1,0 +1,172 @@
+//! That a leg is filled: QUIC under our congestion control over emulated links, in virtual time.
+//!
+//! What is compared is goodput with what the channel carries at best. `examples/leg.rs` prints all cells.
+
+mod pair;
+
+use midhop_congestion::Algorithm;
+use midhop_units::{Duration, Rate};
+use pair::{Cell, Pair};
+
+const S: Duration = Duration::from_s(1);
+const BURSTS: &str = "{ mean = \"2 %\", burst = \"10 packets\" }";
+
+/// A part of what the channel carries at best, and what it has cost.
+struct Run {
+    mbit: f64,
+    of_limit: f64,
+    /// The queue at the hop, in products of rate and round-trip time.
+    queue: f64,
+    queue_max: f64,
+    resent: f64,
+    lost: f64,
+}
+
+/// Runs a download without end for `span`, after it has run for `before`.
+fn run(cell: &Cell, before: Duration, span: Duration) -> Run {
+    let mut pair = Pair::connected(cell);
+    pair.ask(1 << 40);
+    pair.run_for(before);
+    pair.stood();
+    let (stats, dropped) = (pair.server.stats(), pair.down.counters().dropped_in_all());
+    let sent = pair.down.counters().packets_sent;
+    let goodput = pair.goodput(span).mbit_per_s();
+    let (after, counters) = (pair.server.stats(), *pair.down.counters());
+    assert!(pair.received <= counters.bytes_out.get(), "more has arrived than was carried");
+    let stood = pair.stood();
+    let bdp = cell.bdp().get() as f64;
+    Run {
+        mbit: goodput,
+        of_limit: goodput / cell.limit().mbit_per_s(),
+        queue: stood.mean() / bdp,
+        queue_max: stood.max as f64 / bdp,
+        resent: (after.path.lost_packets - stats.path.lost_packets) as f64
+            / (after.udp_tx.datagrams - stats.udp_tx.datagrams) as f64,
+        lost: (counters.dropped_in_all() - dropped) as f64 / (counters.packets_sent - sent) as f64,
+    }
+}
+
+#[test]
+fn a_known_rate_fills_a_geostationary_leg_whatever_it_loses() {
+    for (loss, mbit_min) in
+        [("\"0.1 %\"", 18.0), ("\"1 %\"", 17.5), ("\"5 %\"", 15.6), (BURSTS, 16.1)]
+    {
+        let cell = Cell::new(20, loss, Algorithm::KnownRate);
+        // Half a minute from the first byte on, as the goals have it.
+        let run = run(&cell, Duration::ZERO, S * 30);
+        assert!(run.mbit >= mbit_min, "{loss}: {:.2} Mbit/s", run.mbit);
+        assert!(run.queue_max <= 0.25, "{loss}: a queue of {:.3}", run.queue_max);
+        assert!(run.resent <= run.lost + 0.005, "{loss}: {} of {}", run.resent, run.lost);
+    }
+}
+
+#[test]
+fn a_known_rate_starts_at_full_rate_on_a_fast_leg() {
+    let mut cell = Cell::new(140, "\"0 %\"", Algorithm::KnownRate);
+    cell.queue = "\"36 MB\"".to_owned();
+    let start = run(&cell, Duration::ZERO, S * 10);
+    assert!(start.mbit >= 110.0, "{:.1} Mbit/s in the first ten seconds", start.mbit);
+    let steady = run(&cell, S * 2, S * 5);
+    assert!(steady.of_limit >= 0.97, "{:.3} of the limit", steady.of_limit);
+    assert!(steady.queue_max <= 0.25 && steady.resent == 0.0, "a queue of {}", steady.queue_max);
+}
+
+#[test]
+fn algorithms_that_search_find_what_there_is() {
+    // What each reaches over TCP, closed_loop of midhop-congestion: the adapter takes nothing away.
+    for (algorithm, loss, of_limit) in [
+        (Algorithm::Cubic, "\"0 %\"", 0.95),
+        (Algorithm::Hybla, "\"1 %\"", 0.9),
+        (Algorithm::Bbr, "\"1 %\"", 0.8),
+        (Algorithm::BbrV3, "\"1 %\"", 0.8),
+    ] {
+        let run = run(&Cell::new(20, loss, algorithm), S * 20, S * 20);
+        assert!(run.of_limit >= of_limit, "{algorithm}: {:.3} of the limit", run.of_limit);
+        assert!(run.queue <= 1.5, "{algorithm}: {}", run.queue);
+    }
+}
+
+#[test]
+fn a_return_leg_of_sixty_kbit_suffices() {
+    let mut cell = Cell::new(140, "\"1 %\"", Algorithm::KnownRate);
+    cell.return_rate = Rate::from_bits_per_s(60_000);
+    let mut pair = Pair::connected(&cell);
+    pair.ask(1 << 40);
+    pair.run_for(S * 2);
+    let before = pair.up.counters().bytes_sent;
+    let goodput = pair.goodput(S * 8);
+    let up = Rate::of(pair.up.counters().bytes_sent - before, S * 8);
+    assert_eq!(pair.up.counters().dropped_in_all(), 0);
+    assert!(up <= Rate::from_bits_per_s(45_000), "{up} of acknowledgements");
+    let of_limit = goodput.mbit_per_s() / cell.limit().mbit_per_s();
+    assert!(of_limit >= 0.95, "{of_limit:.3} of the limit");
+}
+
+#[test]
+fn a_small_object_takes_one_round_trip() {
+    for algorithm in [Algorithm::KnownRate, Algorithm::Cubic, Algorithm::BbrV3] {
+        let cell = Cell::new(20, "\"0 %\"", algorithm);
+        let mut pair = Pair::connected(&cell);
+        let idle = pair.fetch(1000, S * 9).expect("an object");
+        assert!(idle <= cell.rtt.scale(1.05), "{algorithm}: {idle}");
+        pair.run_for(S * 30);
+        let again = pair.fetch(1000, S * 9).expect("an object");
+        assert!(again <= cell.rtt.scale(1.05), "{algorithm}, after a silence: {again}");
+    }
+}
+
+#[test]
+fn a_known_rate_is_at_its_rate_after_a_silence_and_beside_bulk() {
+    let cell = Cell::new(20, "\"0 %\"", Algorithm::KnownRate);
+    let mut pair = Pair::connected(&cell);
+    let size = 2_000_000;
+    // Payload is at least 95 % of what is carried.
+    let physics = cell.rtt + Duration::from_s_f64(size as f64 * 8.0 / 20e6 / 0.95);
+    for _ in 0..2 {
+        let took = pair.fetch(size, S * 9).expect("an object");
+        assert!(took <= physics.scale(1.03), "{took} instead of {physics}");
+        pair.run_for(S * 20);
+    }
+    pair.ask(1 << 40);
+    pair.run_for(S * 5);
+    let beside = pair.fetch(1000, S * 9).expect("an object");
+    assert!(beside <= cell.rtt.scale(1.2), "{beside} beside bulk");
+}
+
+#[test]
+fn a_leg_that_carries_half_of_what_was_said_is_found_out() {
+    // Every second datagram is dropped at first: more gaps than quinn would put in order itself.
+    let mut cell = Cell::new(70, "\"0 %\"", Algorithm::KnownRate);
+    cell.told = Some(Rate::from_mbit_per_s(140));
+    cell.queue = "\"0.1 BDP\"".to_owned();
+    let run = run(&cell, S * 6, S * 10);
+    assert!(run.of_limit >= 0.7, "{:.3} of the limit", run.of_limit);
+    assert!(run.resent <= 0.25, "{:.3} sent again", run.resent);
+}
+
+#[test]
+fn an_outage_is_survived_and_the_rate_found_again() {
+    for algorithm in [Algorithm::KnownRate, Algorithm::BbrV3] {
+        let mut cell = Cell::new(20, "\"0 %\"", algorithm);
+        cell.more = "outages = [{ start = \"17 s\", length = \"8 s\" }]".to_owned();
+        let mut pair = Pair::connected(&cell);
+        pair.ask(1 << 40);
+        pair.run_until(midhop_units::Instant::START + S * 40);
+        let of_limit = pair.goodput(S * 10).mbit_per_s() / cell.limit().mbit_per_s();
+        assert!(of_limit >= 0.8, "{algorithm}: {of_limit:.3} of the limit");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let told = |seed| {
+        let mut cell = Cell::new(20, "\"2 %\"", Algorithm::BbrV3);
+        cell.seed = seed;
+        let mut pair = Pair::connected(&cell);
+        pair.ask(1 << 40);
+        pair.run_for(S * 5);
+        (pair.received, *pair.down.counters(), *pair.up.counters())
+    };
+    assert_eq!(told(3), told(3));
+    assert_ne!(told(3).0, told(4).0);
+}
