@@ -1,0 +1,55 @@
+//! As much of HTTP/3 as CONNECT takes: frames, settings, header fields without a dynamic table.
+//!
+//! Of a published library's two layers the upper one hides the ends of streams that CONNECT has to
+//! carry, and the lower one cannot be reached: see decision 0014. What is here is sans-IO and small
+//! enough to be read beside the RFC.
+//!
+//! Source: RFC 9114 (HTTP/3), RFC 9204 (QPACK), RFC 9220 (extended CONNECT).
+
+pub mod code;
+pub mod field;
+pub mod frame;
+mod huffman;
+pub mod settings;
+mod table;
+
+pub use code::Code;
+pub use field::Field;
+pub use frame::{Frame, FrameReader};
+pub use settings::Settings;
+
+/// What TLS calls the protocol.
+pub const ALPN: &[u8] = b"h3";
+
+/// What the first number of a unidirectional stream says that the stream is.
+///
+/// Source: RFC 9114 §6.2, RFC 9204 §4.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Settings and what concerns the whole connection.
+    Control,
+    /// Pushed responses, which nobody asked us for.
+    Push,
+    /// Instructions to the reader of header fields; with no dynamic table there are none.
+    Encoder,
+    /// Acknowledgements of such instructions.
+    Decoder,
+    /// Anything else, to be ignored.
+    Unknown,
+}
+
+impl StreamKind {
+    /// The number of a control stream.
+    pub const CONTROL: u64 = 0;
+
+    /// The kind of the stream that begins with `number`.
+    pub const fn of(number: u64) -> Self {
+        match number {
+            Self::CONTROL => Self::Control,
+            1 => Self::Push,
+            2 => Self::Encoder,
+            3 => Self::Decoder,
+            _ => Self::Unknown,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What each end of a connection says about itself before all else.
+//!
+//! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3.
+
+use super::{Code, field::SECTION_BYTES_MAX, frame};
+use crate::varint;
+
+/// What an end understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Unit: bytes. The largest section of header fields that it reads; none: as it does not say.
+    pub field_section_bytes_max: Option<u64>,
+    /// Whether it serves CONNECT with a `:protocol`.
+    pub extended_connect: bool,
+}
+
+const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
+const MAX_FIELD_SECTION_SIZE: u64 = 0x06;
+const QPACK_BLOCKED_STREAMS: u64 = 0x07;
+const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
+/// Settings of HTTP/2 that have no meaning here and are refused.
+const RESERVED: [u64; 4] = [0x02, 0x03, 0x04, 0x05];
+/// More numbers than this nobody has to say.
+const SETTINGS_MAX: usize = 64;
+
+impl Settings {
+    /// What this software understands.
+    pub const fn own() -> Self {
+        Self { field_section_bytes_max: Some(SECTION_BYTES_MAX as u64), extended_connect: false }
+    }
+
+    /// As a frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut payload = Vec::new();
+        let mut say = |identifier, value| {
+            varint::write(identifier, &mut payload);
+            varint::write(value, &mut payload);
+        };
+        // No dynamic table, which is also what silence means.
+        say(QPACK_MAX_TABLE_CAPACITY, 0);
+        say(QPACK_BLOCKED_STREAMS, 0);
+        if let Some(bytes) = self.field_section_bytes_max {
+            say(MAX_FIELD_SECTION_SIZE, bytes);
+        }
+        if self.extended_connect {
+            say(ENABLE_CONNECT_PROTOCOL, 1);
+        }
+        let mut frame = Vec::new();
+        frame::write(frame::SETTINGS, &payload, &mut frame);
+        frame
+    }
+
+    /// Reads a frame's payload.
+    ///
+    /// # Errors
+    /// [`Code::FRAME_ERROR`] when it is cut off, [`Code::SETTINGS_ERROR`] when a setting comes twice or
+    /// may not be, [`Code::EXCESSIVE_LOAD`] when there are too many.
+    pub fn decode(mut payload: &[u8]) -> Result<Self, Code> {
+        let mut settings = Self::default();
+        let mut seen = Vec::new();
+        while !payload.is_empty() {
+            let mut number = || {
+                let (value, length) = varint::read(payload).ok_or(Code::FRAME_ERROR)?;
+                payload = payload.get(length..).unwrap_or_default();
+                Ok(value)
+            };
+            let (identifier, value) = (number()?, number()?);
+            if RESERVED.contains(&identifier) || seen.contains(&identifier) {
+                return Err(Code::SETTINGS_ERROR);
+            }
+            if seen.len() == SETTINGS_MAX {
+                return Err(Code::EXCESSIVE_LOAD);
+            }
+            seen.push(identifier);
+            match (identifier, value) {
+                (MAX_FIELD_SECTION_SIZE, bytes) => settings.field_section_bytes_max = Some(bytes),
+                (ENABLE_CONNECT_PROTOCOL, 0) => settings.extended_connect = false,
+                (ENABLE_CONNECT_PROTOCOL, 1) => settings.extended_connect = true,
+                (ENABLE_CONNECT_PROTOCOL, _) => return Err(Code::SETTINGS_ERROR),
+                // Tables that the peer would let us fill, and what we do not know.
+                _ => {}
+            }
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http3::{Frame, FrameReader};
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for settings in [Settings::own(), Settings::default()] {
+            let mut input = Bytes::from(settings.encode());
+            let frame = FrameReader::default().read(&mut input).expect("a frame");
+            let Some(Frame::Settings(payload)) = frame else { panic!("{frame:?}") };
+            assert_eq!(Settings::decode(&payload), Ok(settings));
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_is_refused() {
+        for (payload, code) in [
+            (&[0x06][..], Code::FRAME_ERROR),
+            (&[0x06, 0x01, 0x06, 0x02], Code::SETTINGS_ERROR),
+            (&[0x02, 0x00], Code::SETTINGS_ERROR),
+            (&[0x08, 0x02], Code::SETTINGS_ERROR),
+        ] {
+            assert_eq!(Settings::decode(payload), Err(code), "{payload:x?}");
+        }
+        let many: Vec<u8> = (0x40u16..0x90).flat_map(|it| [0x40, it as u8, 0]).collect();
+        assert_eq!(Settings::decode(&many), Err(Code::EXCESSIVE_LOAD));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(payload: Vec<u8>) {
+            let _ = Settings::decode(&payload);
+        }
+    }
+}

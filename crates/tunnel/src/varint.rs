@@ -1,0 +1,75 @@
+//! Integers of variable length, as QUIC and HTTP/3 write them.
+//!
+//! Source: RFC 9000 §16.
+
+/// The largest number that can be written.
+pub const MAX: u64 = (1 << 62) - 1;
+
+/// The longest form of a number. Unit: bytes.
+pub const BYTES_MAX: usize = 8;
+
+/// How many bytes `value` takes.
+pub const fn length(value: u64) -> usize {
+    match value {
+        0..=0x3f => 1,
+        0x40..=0x3fff => 2,
+        0x4000..=0x3fff_ffff => 4,
+        _ => 8,
+    }
+}
+
+/// Appends `value`, which is cut to [`MAX`].
+pub fn write(value: u64, out: &mut Vec<u8>) {
+    let value = value.min(MAX);
+    let length = length(value);
+    let form = match length {
+        1 => 0,
+        2 => 1,
+        4 => 2,
+        _ => 3u64,
+    };
+    let marked = value | form << (length * 8 - 2);
+    out.extend_from_slice(&marked.to_be_bytes()[8 - length..]);
+}
+
+/// Reads the number at the start of `input`, and says how long it was; none if it is not all there.
+pub fn read(input: &[u8]) -> Option<(u64, usize)> {
+    let first = *input.first()?;
+    let length = 1usize << (first >> 6);
+    let (head, rest) = input.get(..length)?.split_first()?;
+    let value =
+        rest.iter().fold(u64::from(head & 0x3f), |value, byte| value << 8 | u64::from(*byte));
+    Some((value, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_rfc_s_examples_are_read() {
+        // RFC 9000, appendix A.1; the last is a long form of 37.
+        for (bytes, value) in [
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], 151_288_809_941_952_652),
+            (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
+            (&[0x7b, 0xbd], 15_293),
+            (&[0x25], 37),
+            (&[0x40, 0x25], 37),
+        ] {
+            assert_eq!(read(bytes), Some((value, bytes.len())));
+            assert_eq!(read(&bytes[..bytes.len() - 1]), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(value in 0..=MAX, rest: Vec<u8>) {
+            let mut bytes = Vec::new();
+            write(value, &mut bytes);
+            prop_assert_eq!(bytes.len(), length(value));
+            bytes.extend(rest);
+            prop_assert_eq!(read(&bytes), Some((value, length(value))));
+        }
+    }
+}
