@@ -80,7 +80,7 @@ fn a_wrong_configuration_is_told_by_file_line_and_key() {
         ("[limits]\n\nflow = 3", &["midhopd.toml:3:1: limits.flow: unknown key", "`flows`"][..]),
         ("[legs.s]\nrate = \"0 bit/s\"", &["midhopd.toml:2:", "legs.s.rate", "not above zero"]),
         ("[legs.s]\nrate = \"fast\"", &["legs.s.rate", "20 Mbit/s"]),
-        ("[[rules]]\ntunnel = \"hub\"", &["rules.0.tunnel", "not in this version", "hint: "]),
+        ("[[rules]]\ntunnel = \"hub\"", &["rules.0.tunnel", "there is no peer", "hint: "]),
         ("[log]\nlevel = \"loud=loud\"", &["log.level", "hint: "]),
         ("[intercept\n", &["midhopd.toml:1:"]),
     ] {

@@ -8,10 +8,12 @@ mod list;
 mod name;
 mod plan;
 mod resolve;
+mod tunnel;
 
 pub use list::{Dscp, OneOrMany, Ports};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
+pub use tunnel::{Credentials, Peer, PeerPlan, Tunnel, TunnelPlan};
 
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};
@@ -36,6 +38,10 @@ pub struct Config {
     pub daemon: Daemon,
     /// The sides of a flow, by name.
     pub legs: BTreeMap<String, Leg>,
+    /// This daemon's own end of tunnels.
+    pub tunnel: Tunnel,
+    /// The proxies at the other ends of links, by name.
+    pub peers: BTreeMap<String, Peer>,
     /// What becomes of which flow; the first rule that matches decides.
     pub rules: Vec<Rule>,
 }
@@ -287,9 +293,12 @@ pub struct Rule {
     /// What becomes of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// The peer whose tunnel takes them: reserved.
+    /// The peer whose tunnel takes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<String>,
+    /// What becomes of them while the tunnel cannot be had; unset: they are split here alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<Action>,
     /// When their SYNs are answered; unset: as in `[intercept]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept: Option<Accept>,

@@ -36,12 +36,22 @@ pub struct Decision {
     pub rule: Option<usize>,
 }
 
+/// The tunnel by which a rule's flows go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Route {
+    /// The peer at its other end, by name.
+    pub peer: String,
+    /// What becomes of the flows while the tunnel cannot be had.
+    pub otherwise: Action,
+}
+
 /// A rule, checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PolicyRule {
     #[serde(rename = "match")]
     pub(crate) matches: Match,
     pub(crate) action: Action,
+    pub(crate) tunnel: Option<Route>,
     pub(crate) accept: Option<Accept>,
     /// Whole legs as they are for the flows of this rule.
     pub(crate) legs: Vec<LegPlan>,
@@ -100,6 +110,10 @@ impl Policy {
     /// Whether some rule does more than let flows pass, so that the firewall alone cannot follow it.
     pub fn decides_beyond_firewall(&self) -> bool {
         self.rules.iter().any(|rule| rule.action != Action::Bypass)
+    }
+
+    pub(crate) fn route(&self, decision: &Decision) -> Option<&Route> {
+        self.rules.get(decision.rule?)?.tunnel.as_ref()
     }
 
     pub(crate) fn leg_override(&self, decision: &Decision, leg: &str) -> Option<&LegPlan> {

@@ -1,7 +1,9 @@
 //! The configuration as resolved: what the daemon works from, with nothing left to check.
 
-use super::{Admin, Daemon, Explicit, Intercept, Keepalive, Limits, Log, Start};
-use crate::policy::{Decision, Policy};
+use super::{
+    Admin, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start, TunnelPlan,
+};
+use crate::policy::{Decision, Policy, Route};
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};
 use serde::Serialize;
@@ -27,6 +29,10 @@ pub struct Plan {
     pub daemon: Daemon,
     /// The legs by name; the last is [`LegPlan::OTHER`], which takes what no other does.
     pub legs: Vec<LegPlan>,
+    /// This daemon's own end of tunnels.
+    pub tunnel: TunnelPlan,
+    /// The proxies at the other ends of links.
+    pub peers: Vec<PeerPlan>,
     /// What becomes of which flow.
     pub policy: Policy,
 }
@@ -97,6 +103,11 @@ impl Plan {
         self.policy.leg_override(decision, &leg.name).unwrap_or(leg)
     }
 
+    /// By which tunnel the flows go that `decision` is about; none: by none.
+    pub fn route(&self, decision: &Decision) -> Option<&Route> {
+        self.policy.route(decision)
+    }
+
     /// The leg towards `address` behind `interface`, without regard to any rule.
     pub fn leg_of(&self, address: IpAddr, interface: Option<&str>) -> &LegPlan {
         let address = address.to_canonical();
@@ -155,9 +166,18 @@ impl Plan {
             explicit.http_connect,
             explicit.socks5,
             admin.listen,
+            tunnel.listen,
             log.format,
             daemon.workers,
         );
+        if keep("peers", self.peers != next.peers) {
+            next.peers.clone_from(&self.peers);
+        }
+        // Whether there is an identity at all is decided at the start; which files hold it may change.
+        let [before, after] = [self, &next].map(|plan| plan.tunnel.credentials.is_some());
+        if keep("tunnel.certificate", before != after) {
+            next.tunnel.credentials.clone_from(&self.tunnel.credentials);
+        }
         // Which interfaces may change; whether anything is intercepted at all is decided at the start.
         let [before, after] = [self, &next].map(|plan| plan.intercept.interfaces.is_empty());
         if keep("intercept.interfaces", before != after) {

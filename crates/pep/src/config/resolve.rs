@@ -1,8 +1,8 @@
 //! From what was written to what is meant: every number checked, every name looked up, once.
 
-use super::{Action, Config, Keepalive, Leg, LegPlan, Plan, Rule, Start};
+use super::{Action, Config, Keepalive, Leg, LegPlan, PeerPlan, Plan, Rule, Start};
 use crate::credit;
-use crate::policy::{Policy, PolicyRule};
+use crate::policy::{Policy, PolicyRule, Route};
 use ipnet::IpNet;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration, Rate};
@@ -63,17 +63,18 @@ impl Config {
         self.check_listeners()?;
         self.check_limits()?;
         let mut legs = Vec::with_capacity(self.legs.len() + 1);
-        for (name, leg) in self.legs {
+        for (name, leg) in &self.legs {
             let key = KeyPath::of(["legs", name.as_str()]);
-            legs.push(resolve_leg(&key, name, leg, self.limits.flow_buffer)?);
+            legs.push(resolve_leg(&key, name.clone(), leg.clone(), self.limits.flow_buffer)?);
         }
         check_overlap(&legs)?;
         legs.push(other_leg());
         bound_windows(&mut legs, self.limits.flow_buffer);
+        let (tunnel, peers) = self.resolve_tunnels(&legs)?;
         let mut rules = Vec::with_capacity(self.rules.len());
         for (number, rule) in self.rules.into_iter().enumerate() {
             let key = KeyPath::of(["rules".to_owned(), number.to_string()]);
-            rules.push(resolve_rule(&key, rule, &legs)?);
+            rules.push(resolve_rule(&key, rule, &legs, &peers)?);
         }
         Ok(Plan {
             policy: Policy::new(rules, self.intercept.accept),
@@ -84,6 +85,8 @@ impl Config {
             log: self.log,
             daemon: self.daemon,
             legs,
+            tunnel,
+            peers,
         })
     }
 
@@ -372,23 +375,27 @@ fn check_overlap(legs: &[LegPlan]) -> Result<(), ResolveError> {
     Ok(())
 }
 
-fn resolve_rule(key: &KeyPath, rule: Rule, legs: &[LegPlan]) -> Result<PolicyRule, ResolveError> {
-    if rule.tunnel.is_some() {
-        return fault(
-            &key.join("tunnel"),
-            "tunnels between proxies are not in this version",
-            "use action = \"split\" here",
-        );
-    }
-    let Some(action) = rule.action else {
+fn resolve_rule(
+    key: &KeyPath,
+    rule: Rule,
+    legs: &[LegPlan],
+    peers: &[PeerPlan],
+) -> Result<PolicyRule, ResolveError> {
+    let tunnel = resolve_route(key, &rule, peers)?;
+    let implied = tunnel.as_ref().map(|_| Action::Split);
+    let Some(action) = rule.action.or(implied) else {
         return fault(
             key,
             "the rule does not say what becomes of its flows",
-            "add action = \"split\", \"bypass\" or \"reject\"",
+            "add action = \"split\", \"bypass\" or \"reject\", or tunnel = \"NAME\"",
         );
     };
     if action != Action::Split {
-        let given = [("accept", rule.accept.is_some()), ("legs", !rule.legs.is_empty())];
+        let given = [
+            ("tunnel", tunnel.is_some()),
+            ("accept", rule.accept.is_some()),
+            ("legs", !rule.legs.is_empty()),
+        ];
         if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
             return fault(
                 &key.join(field),
@@ -427,7 +434,39 @@ fn resolve_rule(key: &KeyPath, rule: Rule, legs: &[LegPlan]) -> Result<PolicyRul
             ..leg.clone()
         });
     }
-    Ok(PolicyRule { matches: rule.matches, action, accept: rule.accept, legs: overridden })
+    Ok(PolicyRule { matches: rule.matches, action, tunnel, accept: rule.accept, legs: overridden })
+}
+
+/// By which tunnel a rule's flows go, and what becomes of them without it.
+fn resolve_route(
+    key: &KeyPath,
+    rule: &Rule,
+    peers: &[PeerPlan],
+) -> Result<Option<Route>, ResolveError> {
+    let Some(peer) = &rule.tunnel else {
+        return match rule.otherwise {
+            None => Ok(None),
+            Some(_) => fault(
+                &key.join("otherwise"),
+                "there is no tunnel that might not be had",
+                "set `tunnel` too, or take it out",
+            ),
+        };
+    };
+    if !peers.iter().any(|known| known.name == *peer) {
+        let known: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
+        return fault(
+            &key.join("tunnel"),
+            format!("there is no peer \"{peer}\""),
+            if known.is_empty() {
+                "add a table [peers.NAME]".to_owned()
+            } else {
+                format!("the peers are: {}", known.join(", "))
+            },
+        );
+    }
+    let otherwise = rule.otherwise.unwrap_or(Action::Split);
+    Ok(Some(Route { peer: peer.clone(), otherwise }))
 }
 
 fn check_keepalive(key: &KeyPath, keepalive: &Keepalive) -> Result<(), ResolveError> {
@@ -468,7 +507,7 @@ fn check_interface(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
     )
 }
 
-fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
+pub(super) fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+');
     if !name.is_empty() && name.len() <= CONGESTION_BYTES_MAX && name.chars().all(plain) {
         return Ok(());
@@ -480,7 +519,7 @@ fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
     )
 }
 
-fn positive<T: PartialOrd + Display>(
+pub(super) fn positive<T: PartialOrd + Display>(
     key: &KeyPath,
     value: T,
     zero: T,
@@ -497,7 +536,7 @@ fn too_small<T>(key: &KeyPath, buffer: Bytes) -> Result<T, ResolveError> {
     )
 }
 
-fn fault<T>(
+pub(super) fn fault<T>(
     key: &KeyPath,
     message: impl Into<String>,
     hint: impl Into<String>,

@@ -176,7 +176,7 @@ fn impossible_values_are_refused_by_key() {
         ("[explicit]\nsocks5 = \"[::]:1080\"\nclients = []", "explicit.clients", "nobody"),
         ("[explicit]\nsocks5 = \"127.0.0.1:9310\"", "admin.listen", "twice"),
         ("[explicit]\nrequest_timeout = \"0 s\"", "explicit.request_timeout", "zero"),
-        ("[[rules]]\ntunnel = \"hub\"", "rules.0.tunnel", "not in this version"),
+        ("[[rules]]\ntunnel = \"hub\"", "rules.0.tunnel", "there is no peer"),
         ("[[rules]]\nmatch = {}", "rules.0", "what becomes"),
         ("[[rules]]\naction = \"bypass\"\naccept = \"early\"", "rules.0.accept", "split"),
         (

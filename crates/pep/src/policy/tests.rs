@@ -143,6 +143,7 @@ fn rule() -> impl Strategy<Value = PolicyRule> {
                 dscp: OneOrMany(dscp),
             },
             action,
+            tunnel: None,
             accept: None,
             legs: Vec::new(),
         })

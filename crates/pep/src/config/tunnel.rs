@@ -1,0 +1,424 @@
+//! Tunnels to other proxies: this daemon's own identity, its peers, and what they resolve to.
+
+use super::resolve::{check_congestion, fault, positive};
+use super::{Config, LegPlan, OneOrMany, ResolveError};
+use midhop_config::KeyPath;
+use midhop_units::{Bytes, Duration, Rate};
+use serde::{Deserialize, Serialize};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// What a flow may have under way where nobody said how large its link is: two round trips of 600 ms at
+/// 150 Mbit/s.
+const WINDOW_UNMEASURED: Bytes = Bytes::new(24 << 20);
+/// The smallest window that is worth a tunnel.
+const WINDOW_MIN: Bytes = Bytes::new(1 << 20);
+/// Bandwidth-delay products that a flow may have under way: one, and one more while a lost packet is
+/// sent again.
+const WINDOW_BDPS: f64 = 2.0;
+/// Windows of flows whose receivers stand still, beyond which they hold up all others.
+const STUCK_FLOWS: u64 = 8;
+/// The longest name that DNS can hold.
+const NAME_BYTES_MAX: usize = 253;
+
+/// This daemon's own end of tunnels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tunnel {
+    /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
+    pub listen: OneOrMany<SocketAddr>,
+    /// This daemon's certificate, with those between it and the authority's: PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Its key: PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// The certificates of the authority that signs those of the peers: PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PathBuf>,
+    /// Whether peers may name their targets, which are then looked up here.
+    pub resolve: bool,
+    /// Whether this host's loopback and link-local addresses may be targets.
+    pub local_targets: bool,
+}
+
+impl Default for Tunnel {
+    fn default() -> Self {
+        Self {
+            listen: OneOrMany::default(),
+            certificate: None,
+            key: None,
+            authority: None,
+            resolve: true,
+            local_targets: false,
+        }
+    }
+}
+
+/// A proxy at the other end of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Peer {
+    /// Where it listens; none: it comes to us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Its name in its certificate; unset: that of its table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Congestion control of the tunnel by name.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::name::read")]
+    pub congestion: Option<String>,
+    /// Hybla's reference round-trip time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt0: Option<Duration>,
+    /// What the link carries away from this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// What it carries towards this host; unset: `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_in: Option<Rate>,
+    /// Its round-trip time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Duration>,
+    /// What one flow may have under way in each direction; unset: from `rate` and `rtt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<Bytes>,
+    /// Flows that the peer may have open at a time.
+    pub flows: u32,
+    /// Silence after which this end asks whether the other is still there.
+    pub keepalive: Duration,
+    /// Silence after which the tunnel is taken for broken, and its flows with it.
+    pub timeout: Duration,
+    /// How long new flows wait for a tunnel that is being opened, before they go without it.
+    pub patience: Duration,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            address: None,
+            name: None,
+            congestion: None,
+            rtt0: None,
+            rate: None,
+            rate_in: None,
+            rtt: None,
+            window: None,
+            flows: 10_000,
+            keepalive: Duration::from_s(15),
+            timeout: Duration::from_s(60),
+            patience: Duration::from_s(3),
+        }
+    }
+}
+
+/// This daemon's own end of tunnels, resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TunnelPlan {
+    /// UDP addresses at which peers may open a tunnel.
+    pub listen: Vec<SocketAddr>,
+    /// What proves who this daemon is, and who its peers are; none: there are no tunnels.
+    pub credentials: Option<Credentials>,
+    /// Whether peers may name their targets.
+    pub resolve: bool,
+    /// Whether this host's loopback and link-local addresses may be targets.
+    pub local_targets: bool,
+}
+
+/// Files that hold an identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Credentials {
+    /// The certificate chain.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authority's certificates.
+    pub authority: PathBuf,
+}
+
+/// A peer, resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PeerPlan {
+    /// Its name in the configuration, in metrics and in logs.
+    pub name: String,
+    /// Where it listens; none: it comes to us.
+    pub address: Option<SocketAddr>,
+    /// Its name in its certificate.
+    pub identity: String,
+    /// Congestion control by name; none: as a tunnel has it by default.
+    pub congestion: Option<String>,
+    /// Hybla's reference round-trip time.
+    pub rtt0: Option<Duration>,
+    /// What the link carries away from this host, where it was said.
+    pub rate: Option<Rate>,
+    /// What it carries towards this host, where it was said or is taken for the same.
+    pub rate_in: Option<Rate>,
+    /// Its round-trip time, where it was said.
+    pub rtt: Option<Duration>,
+    /// What all flows together may have written that the peer has not acknowledged.
+    pub send_window: Bytes,
+    /// What one flow may have sent to us that has not been passed on.
+    pub flow_window: Bytes,
+    /// What all flows together may have sent to us that has not been passed on.
+    pub receive_window: Bytes,
+    /// Flows that the peer may have open at a time.
+    pub flows: u32,
+    /// Silence after which this end asks whether the other is still there.
+    pub keepalive: Duration,
+    /// Silence after which the tunnel is taken for broken.
+    pub timeout: Duration,
+    /// How long new flows wait for a tunnel that is being opened.
+    pub patience: Duration,
+}
+
+impl Config {
+    /// Checks everything about tunnels but the rules.
+    pub(super) fn resolve_tunnels(
+        &self,
+        legs: &[LegPlan],
+    ) -> Result<(TunnelPlan, Vec<PeerPlan>), ResolveError> {
+        let tunnel = &self.tunnel;
+        let key = KeyPath::of(["tunnel"]);
+        let files = [
+            ("certificate", &tunnel.certificate),
+            ("key", &tunnel.key),
+            ("authority", &tunnel.authority),
+        ];
+        let wanted = !tunnel.listen.is_empty() || !self.peers.is_empty();
+        if let Some((field, _)) = files.iter().find(|(_, file)| file.is_none() && wanted) {
+            return fault(
+                &key.join(*field),
+                "a tunnel takes certificate, key and authority at both of its ends",
+                "`midhopd pki` makes them",
+            );
+        }
+        if !tunnel.listen.is_empty() && self.peers.is_empty() {
+            return fault(
+                &key.join("listen"),
+                "nobody may open a tunnel: there are no peers",
+                "add a table [peers.NAME] for each certificate that may",
+            );
+        }
+        let credentials = match files.map(|(_, file)| file.clone()) {
+            [Some(certificate), Some(key), Some(authority)] => {
+                Some(Credentials { certificate, key, authority })
+            }
+            _ => None,
+        };
+        let mut peers: Vec<PeerPlan> = Vec::with_capacity(self.peers.len());
+        for (name, peer) in &self.peers {
+            let key = KeyPath::of(["peers", name.as_str()]);
+            if legs.iter().any(|leg| leg.name == *name) {
+                return fault(
+                    &key,
+                    format!("there is a leg \"{name}\" already"),
+                    "legs and peers are told apart by their names, in metrics as well",
+                );
+            }
+            let peer = resolve_peer(&key, name, peer, self)?;
+            if let Some(other) = peers.iter().find(|other| other.identity == peer.identity) {
+                return fault(
+                    &key.join("name"),
+                    format!("\"{}\" is peer \"{}\" already", peer.identity, other.name),
+                    "each peer has a certificate of its own",
+                );
+            }
+            peers.push(peer);
+        }
+        if let Some(peer) = peers.iter().find(|it| it.address.is_none() && tunnel.listen.is_empty())
+        {
+            return fault(
+                &KeyPath::of(["peers", peer.name.as_str()]),
+                "this peer cannot be reached and cannot come: it has no address, and nothing listens",
+                "set its `address`, or tunnel.listen",
+            );
+        }
+        let plan = TunnelPlan {
+            listen: tunnel.listen.0.clone(),
+            credentials,
+            resolve: tunnel.resolve,
+            local_targets: tunnel.local_targets,
+        };
+        Ok((plan, peers))
+    }
+}
+
+fn resolve_peer(
+    key: &KeyPath,
+    name: &str,
+    peer: &Peer,
+    config: &Config,
+) -> Result<PeerPlan, ResolveError> {
+    let identity = peer.name.clone().unwrap_or_else(|| name.to_owned());
+    check_name(&key.join("name"), &identity)?;
+    if let Some(congestion) = &peer.congestion {
+        check_congestion(&key.join("congestion"), congestion)?;
+    }
+    for (field, rate) in [("rate", peer.rate), ("rate_in", peer.rate_in)] {
+        let hint = "leave it out where it is not known";
+        rate.map_or(Ok(()), |rate| positive(&key.join(field), rate, Rate::ZERO, hint))?;
+    }
+    for (field, time) in [("rtt", peer.rtt), ("rtt0", peer.rtt0)] {
+        let hint = "leave it out where it is not known";
+        time.map_or(Ok(()), |time| positive(&key.join(field), time, Duration::ZERO, hint))?;
+        if time.is_some_and(|time| time > Duration::from_s(60)) {
+            return fault(
+                &key.join(field),
+                "no round trip takes longer than a minute",
+                "write 600 ms for a geostationary satellite",
+            );
+        }
+    }
+    positive(&key.join("flows"), peer.flows, 0, "a peer without flows needs no tunnel")?;
+    for (field, time) in [("keepalive", peer.keepalive), ("timeout", peer.timeout)] {
+        positive(&key.join(field), time, Duration::ZERO, "15 s and 60 s are usual")?;
+    }
+    if peer.keepalive >= peer.timeout {
+        return fault(
+            &key.join("keepalive"),
+            format!("the tunnel is given up after {} of silence, before anyone asks", peer.timeout),
+            "take a third of the timeout or less",
+        );
+    }
+    if peer.window.is_some_and(|window| window < WINDOW_MIN) {
+        return fault(
+            &key.join("window"),
+            "less than 1 MiB",
+            "a window below the bandwidth-delay product slows its flow down",
+        );
+    }
+    let rate_in = peer.rate_in.or(peer.rate);
+    let window = |rate: Option<Rate>| {
+        let product = rate.zip(peer.rtt).map(|(rate, rtt)| rate.bytes_in(rtt));
+        let measured = product.map(|bytes| bytes.scale(WINDOW_BDPS).max(WINDOW_MIN));
+        peer.window.or(measured).unwrap_or(WINDOW_UNMEASURED)
+    };
+    let flow_window = window(rate_in);
+    // Flows whose receivers stand still must not hold up the others: there is room for some of them.
+    let share = Bytes::new(config.limits.memory.get() / 2 / config.peers.len().max(1) as u64);
+    let receive_window = Bytes::new(flow_window.get() * STUCK_FLOWS).min(share);
+    Ok(PeerPlan {
+        name: name.to_owned(),
+        address: peer.address,
+        identity,
+        congestion: peer.congestion.clone(),
+        rtt0: peer.rtt0,
+        rate: peer.rate,
+        rate_in,
+        rtt: peer.rtt,
+        send_window: window(peer.rate),
+        flow_window: flow_window.min(receive_window),
+        receive_window,
+        flows: peer.flows,
+        keepalive: peer.keepalive,
+        timeout: peer.timeout,
+        patience: peer.patience,
+    })
+}
+
+/// A name that a certificate may have: a DNS name.
+fn check_name(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
+    let label = |label: &str| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(plain)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let numbers = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if name.len() <= NAME_BYTES_MAX && name.split('.').all(label) && !numbers {
+        return Ok(());
+    }
+    fault(
+        key,
+        format!("\"{name}\" cannot be the name in a certificate"),
+        "take letters, digits and hyphens, in parts divided by dots",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Action, Plan};
+    use crate::policy::FlowKey;
+
+    const OWN: &str =
+        "[tunnel]\ncertificate = \"own.pem\"\nkey = \"own.key\"\nauthority = \"ca.pem\"\n";
+
+    fn plan(text: &str) -> Plan {
+        Plan::read("test.toml", text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn windows_hold_two_round_trips_of_the_link() {
+        let text = format!(
+            "{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrate = \"20 Mbit/s\"\n\
+             rate_in = \"150 Mbit/s\"\nrtt = \"600 ms\"\n[peers.second]\naddress = \"192.0.2.2:443\"\n"
+        );
+        let plan = plan(&text);
+        let [ground, second] = plan.peers.as_slice() else { panic!("{:?}", plan.peers) };
+        assert_eq!(ground.identity, "ground");
+        assert_eq!(ground.send_window, Bytes::new(3_000_000));
+        assert_eq!(ground.flow_window, Bytes::new(22_500_000));
+        assert!(ground.receive_window >= Bytes::new(4 * 22_500_000));
+        assert!(ground.receive_window <= Bytes::new((1 << 30) / 4));
+        assert!(second.flow_window >= Bytes::new(22_500_000));
+    }
+
+    #[test]
+    fn rules_name_peers_and_what_comes_instead() {
+        let text = format!(
+            "{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n\
+             [[rules]]\nmatch.destination_port = 80\ntunnel = \"ground\"\naccept = \"early\"\n\
+             [[rules]]\ntunnel = \"ground\"\notherwise = \"bypass\"\n"
+        );
+        let plan = plan(&text);
+        for (port, otherwise) in [(80, Action::Split), (81, Action::Bypass)] {
+            let decision = plan.policy.decide(&FlowKey {
+                source: ([10, 0, 0, 1], 1000).into(),
+                destination: ([10, 0, 0, 2], port).into(),
+                interface: None,
+                dscp: 0,
+            });
+            assert_eq!(decision.action, Action::Split);
+            let route = plan.route(&decision).expect("a tunnel");
+            assert_eq!((route.peer.as_str(), route.otherwise), ("ground", otherwise));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_tunnel_is_refused_by_its_key() {
+        let peer = "[peers.ground]\naddress = \"192.0.2.1:443\"\n";
+        for (text, key) in [
+            (peer.to_owned(), "tunnel.certificate"),
+            (format!("{OWN}listen = \"0.0.0.0:443\"\n"), "tunnel.listen"),
+            (format!("{OWN}[peers.ground]\n"), "peers.ground"),
+            (format!("{OWN}{peer}name = \"-x\"\n"), "peers.ground.name"),
+            (format!("{OWN}{peer}name = \"192.0.2.1\"\n"), "peers.ground.name"),
+            (
+                format!("{OWN}{peer}[peers.b]\nname = \"ground\"\naddress = \"[::1]:1\"\n"),
+                "peers.ground.name",
+            ),
+            (format!("{OWN}{peer}[legs.ground]\n"), "peers.ground"),
+            (format!("{OWN}{peer}window = \"64 KiB\"\n"), "peers.ground.window"),
+            (format!("{OWN}{peer}keepalive = \"60 s\"\n"), "peers.ground.keepalive"),
+            (format!("{OWN}{peer}rtt = \"61 s\"\n"), "peers.ground.rtt"),
+            (format!("{OWN}{peer}flows = 0\n"), "peers.ground.flows"),
+            (format!("{OWN}{peer}[[rules]]\ntunnel = \"hub\"\n"), "rules.0.tunnel"),
+            (
+                format!("{OWN}{peer}[[rules]]\naction = \"split\"\notherwise = \"bypass\"\n"),
+                "rules.0.otherwise",
+            ),
+            (
+                format!("{OWN}{peer}[[rules]]\naction = \"bypass\"\ntunnel = \"ground\"\n"),
+                "rules.0.tunnel",
+            ),
+        ] {
+            let error = Plan::read("test.toml", &text).expect_err(&text);
+            let said = error.key.clone().unwrap_or_default();
+            let either = said == key || (key == "peers.ground.name" && said == "peers.b.name");
+            assert!(either && error.hint.is_some(), "{key}: {error}");
+        }
+    }
+}
