@@ -11,7 +11,8 @@ mod tcp;
 use midhop_experiment::Scenario;
 use midhop_pep::config::Plan;
 use midhop_testbed::meter;
-use midhopd::explicit::handshake::{Handshake, Outcome, Protocol, State};
+use midhop_tunnel::cause::Cause;
+use midhopd::explicit::handshake::{Handshake, Protocol, State};
 use midhopd::intercept::Segment;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -92,8 +93,8 @@ fn shake_hands(protocol: Protocol, input: &[u8], piece: usize) -> (Handshake, Ve
     }
     if matches!(handshake.state(), State::Asked(_)) {
         let outcome = match input.last() {
-            Some(0) => Outcome::Refused,
-            _ => Outcome::Connected(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))),
+            Some(0) => Err(Cause::Refused),
+            _ => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))),
         };
         handshake.answer(outcome);
     }

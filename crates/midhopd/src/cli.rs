@@ -6,7 +6,7 @@
 use crate::{
     doctor,
     failure::{self, Failure, USAGE},
-    logging, run,
+    logging, pki, run,
 };
 use clap::{Args, Parser, Subcommand};
 use midhop_pep::config::Plan;
@@ -40,6 +40,9 @@ enum Command {
     Run(RunArguments),
     /// Check a configuration and print what it means, every default included
     Check(CheckArguments),
+    /// Make and show the certificates by which tunnels know each other
+    #[command(subcommand)]
+    Pki(PkiCommand),
     /// Tell what this host supports, and prove interception with a real connection
     Doctor(DoctorArguments),
 }
@@ -71,6 +74,35 @@ struct DoctorArguments {
     try_in_namespace: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum PkiCommand {
+    /// Make an authority: its certificate and key
+    Init {
+        /// Where
+        #[arg(long, short, value_name = "DIRECTORY", default_value = ".")]
+        directory: PathBuf,
+        /// What it is called
+        #[arg(long, default_value = "midhop authority")]
+        name: String,
+    },
+    /// Issue a certificate and key for a gateway
+    Issue {
+        /// The gateway's name, as its peers' configurations have it
+        name: String,
+        /// Where the authority is, and the certificate goes
+        #[arg(long, short, value_name = "DIRECTORY", default_value = ".")]
+        directory: PathBuf,
+        /// How long it is valid
+        #[arg(long, default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=36500))]
+        days: u32,
+    },
+    /// Tell what a certificate says
+    Show {
+        /// The certificate
+        file: PathBuf,
+    },
+}
+
 /// Does what the command line asks.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -85,6 +117,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(arguments) => run::run(&arguments.config).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
         Command::Doctor(arguments) => doctor::examine(arguments.json),
     };
@@ -102,6 +135,21 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     std::io::stdout()
         .write_all(printed.as_bytes())
         .map_err(|error| Failure::run("the plan could not be printed").because(error))
+}
+
+fn pki(command: &PkiCommand) -> Result<(), Failure> {
+    let said = match command {
+        PkiCommand::Init { directory, name } => {
+            format!("{}\n", pki::init(directory, name)?.display())
+        }
+        PkiCommand::Issue { name, directory, days } => {
+            format!("{}\n", pki::issue(directory, name, *days)?.display())
+        }
+        PkiCommand::Show { file } => pki::show(file)?,
+    };
+    std::io::stdout()
+        .write_all(said.as_bytes())
+        .map_err(|error| Failure::run("the answer could not be printed").because(error))
 }
 
 /// Reads and resolves the configuration in `file`.

@@ -39,6 +39,14 @@ pub async fn close(
     }
 }
 
+/// Closes the socket of a flow whose other side is a stream, as the flow ended. Its far end has been told.
+pub async fn close_one(stream: TcpStream, last: Option<Sample>, carried: &Carried) {
+    match carried.outcome {
+        Ok(_) => depart(stream, last, true).await,
+        Err(_) => drop(stream),
+    }
+}
+
 /// Lets go of a socket whose both directions have ended; where its far end has not been `told` of the
 /// end, closing tells it. A closed socket with unsent data is an orphan, which the kernel gives up
 /// after a few minutes of a closed window: so it is closed only when its far end has room for all

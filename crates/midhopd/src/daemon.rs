@@ -9,6 +9,7 @@ use crate::intercept::{
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::{Budget, Pools};
+use crate::tunnel::{self, Identity, IdentityError, Tunnels};
 use crate::worker::{Doors, PIPES, Worker};
 use midhop_pep::config::{Accept, LegPlan, Plan};
 use nix::sys::resource::{Resource, getrlimit};
@@ -38,6 +39,17 @@ pub enum StartError {
     /// Interception was refused.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
+    /// A tunnel's socket was refused.
+    #[error("tunnel.listen: cannot listen on {address} (UDP): {source}")]
+    Tunnel {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Certificate, key or authority are not to be had.
+    #[error("[tunnel]: {0}")]
+    Identity(#[from] IdentityError),
     /// No thread could be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(#[source] io::Error),
@@ -57,6 +69,9 @@ pub struct DataPlane {
     pools: Arc<Pools>,
     ledgers: Vec<Arc<Ledger>>,
     handover: Handover,
+    tunnels: Arc<Tunnels>,
+    /// Who this daemon is; none where it has no tunnels.
+    identity: Option<watch::Sender<Arc<Identity>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -76,6 +91,10 @@ impl DataPlane {
         let (stop, stopped) = watch::channel(false);
         let admission = Admission::new(flows_max(&plan, workers));
         let intercepts = !plan.intercept.interfaces.is_empty();
+        let identity = identity_of(&plan)?.map(|identity| watch::Sender::new(Arc::new(identity)));
+        let seen = identity.as_ref().map(watch::Sender::subscribe);
+        let (tunnels, tunnel_doors) = tunnel::doors(&plan, seen.as_ref(), usize::from(workers))
+            .map_err(|(address, source)| StartError::Tunnel { address, source })?;
         let mut this = Self {
             interception: None,
             doors: doors_of(&plan),
@@ -86,16 +105,19 @@ impl DataPlane {
             budget: Arc::new(Budget::new(plan.limits.memory.get())),
             pools: Arc::default(),
             ledgers: Vec::new(),
+            tunnels: Arc::new(tunnels),
+            identity,
             threads: Vec::new(),
         };
         let sight = sight(&plan);
         let held = Arc::new(Held::default());
         let mut handed = Vec::new();
-        for number in 0..workers {
+        for (number, tunnels) in (0..workers).zip(tunnel_doors) {
             let mut doors =
                 if intercepts { doors(&plan, sight, number)? } else { Doors::default() };
             let (sender, receiver) = mpsc::unbounded_channel();
             doors.handed = Some(receiver);
+            doors.tunnels = tunnels;
             handed.push(sender);
             let ledger = Arc::new(Ledger::default());
             this.ledgers.push(ledger.clone());
@@ -104,11 +126,12 @@ impl DataPlane {
             let held = held.clone();
             let budget = this.budget.clone();
             let pools = this.pools.clone();
+            let tunnels = this.tunnels.clone();
             let stopped = stopped.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || {
-                    Worker::new(worker_plan, admission, held, budget, pools, ledger)?
+                    Worker::new(worker_plan, admission, held, budget, pools, ledger, tunnels)?
                         .run(doors, stopped)
                 })
                 .map_err(StartError::Thread)?;
@@ -135,6 +158,11 @@ impl DataPlane {
     /// For flows that clients asked for.
     pub fn handover(&self) -> Handover {
         self.handover.clone()
+    }
+
+    /// The tunnels to other proxies.
+    pub fn tunnels(&self) -> &Arc<Tunnels> {
+        &self.tunnels
     }
 
     /// The plan that new flows follow.
@@ -168,6 +196,14 @@ impl DataPlane {
         self.budget.set_limit(plan.limits.memory.get());
         let plan = Arc::new(plan);
         self.plan.send_replace(plan.clone());
+        if let Some(identity) = &self.identity {
+            match identity_of(&plan) {
+                // Tunnels that are open go on with what they began with.
+                Ok(Some(next)) => drop(identity.send_replace(Arc::new(next))),
+                Ok(None) => {}
+                Err(error) => tracing::error!(%error, "the old certificate stays"),
+            }
+        }
         if let Some(interception) = &self.interception {
             let workers = u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX);
             let entrances = entrances(&plan, &self.doors);
@@ -203,6 +239,12 @@ impl Drop for DataPlane {
             }
         }
     }
+}
+
+/// Who the plan says that this daemon is.
+fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
+    let load = |credentials| Identity::load(credentials, &plan.peers);
+    plan.tunnel.credentials.as_ref().map(load).transpose()
 }
 
 /// Loopback addresses of the legs' listeners. Each leg has a port of its own, counted from the

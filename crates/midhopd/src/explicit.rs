@@ -15,11 +15,15 @@ mod socks;
 
 use crate::{
     failure::Failure,
+    flow::Ends,
     handover::{Asked, Handover},
+    ledger::Party,
     leg::Egress,
+    tunnel::{self, Tunnels},
 };
-use dial::Dialled;
-use handshake::{Handshake, Outcome, Protocol, State, Target};
+use bytes::Bytes;
+use dial::{Dialled, Far};
+use handshake::{Handshake, Protocol, State, Target};
 use midhop_pep::config::Plan;
 use std::{
     io,
@@ -76,6 +80,7 @@ impl Listeners {
         self,
         plan: watch::Receiver<Arc<Plan>>,
         handover: Handover,
+        tunnels: Arc<Tunnels>,
     ) -> Result<Explicit, Failure> {
         let (stage, staged) = watch::channel(Stage::Open);
         if self.0.is_empty() {
@@ -88,7 +93,8 @@ impl Listeners {
             .spawn(move || {
                 let egress = Egress::open()?;
                 let places = Semaphore::new(places(&plan.borrow()));
-                let desk = Rc::new(Desk { plan, handover, egress, places: Arc::new(places) });
+                let desk =
+                    Rc::new(Desk { plan, handover, tunnels, egress, places: Arc::new(places) });
                 run(self.0, &desk, staged)
             })
             .map_err(failure)?;
@@ -137,6 +143,7 @@ impl Drop for Explicit {
 struct Desk {
     plan: watch::Receiver<Arc<Plan>>,
     handover: Handover,
+    tunnels: Arc<Tunnels>,
     egress: Egress,
     places: Arc<Semaphore>,
 }
@@ -188,7 +195,7 @@ async fn serve(
     desk: &Desk,
     protocol: Protocol,
     mut client: TcpStream,
-    peer: SocketAddr,
+    from: SocketAddr,
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
     let plan = desk.plan.borrow().clone();
@@ -202,23 +209,34 @@ async fn serve(
     else {
         return part(client, &mut handshake).await;
     };
-    let dialled = dial::dial(&plan, desk, &client, peer, &target).await;
+    let dialled = dial::dial(&plan, desk, &client, from, &target).await;
     let outcome = match &dialled {
-        Ok(dialled) => dialled.server.local_addr().map_or(Outcome::Failed, Outcome::Connected),
-        Err(outcome) => *outcome,
+        Ok(dialled) => dialled.far.bound(),
+        Err(cause) => Err(*cause),
     };
-    tracing::debug!(%peer, %target, ?outcome, "a client asked");
+    tracing::debug!(%from, %target, ?outcome, "a client asked");
     handshake.answer(outcome);
     let (Ok(dialled), State::Connected) = (dialled, handshake.state()) else {
         return part(client, &mut handshake).await;
     };
-    let Dialled { mut server, legs: [client_leg, server_leg], ticket } = dialled;
+    let Dialled { far, client_leg, ticket } = dialled;
     if let Some(output) = handshake.poll_output() {
         client.write_all(&output).await?;
     }
-    server.write_all(&handshake.into_rest()).await?;
-    let (client, server) = (client.into_std()?, server.into_std()?);
-    desk.handover.carry(Asked { client, server, client_leg, server_leg, ticket })
+    let first = handshake.into_rest();
+    match far {
+        Far::Server(mut server, server_leg) => {
+            server.write_all(&first).await?;
+            let (client, server) = (client.into_std()?, server.into_std()?);
+            desk.handover.carry(Asked { client, server, client_leg, server_leg, ticket })
+        }
+        Far::Tunnel { stream, peer, server } => {
+            let (client, first) = (client.into_std()?, Bytes::from(first));
+            let (client_leg, ends) = (Party::from(&client_leg), Ends { client: from, server });
+            let asked = tunnel::Asked { client, client_leg, peer, first, stream, ends, ticket };
+            desk.tunnels.carry(asked)
+        }
+    }
 }
 
 /// Reads until the client has said where it wants to go; none if it talks nonsense or leaves.

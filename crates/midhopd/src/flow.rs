@@ -1,13 +1,17 @@
 //! One flow, as one value that walks through its life: taken, decided on, opened, relayed, closed,
 //! booked.
 
-use crate::hold::Known;
-use crate::ledger::FlowBook;
+use crate::hold::{Far, FarSide, Known};
+use crate::ledger::{FlowBook, Party};
 use crate::leg::Failure;
 use crate::relay::Stages;
+use crate::watch::Both;
 use crate::worker::Worker;
-use crate::{close, leg, relay};
-use midhop_pep::config::{LegPlan, Plan};
+use crate::{close, leg, relay, tunnel};
+use midhop_pep::config::{Action, LegPlan, Plan};
+use midhop_pep::policy::Route;
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::target::Target;
 use socket2::SockRef;
 use std::io;
 use std::net::SocketAddr;
@@ -52,6 +56,16 @@ pub struct Ends {
     pub server: SocketAddr,
 }
 
+/// A flow on its way from one thread to another.
+#[derive(Debug)]
+pub struct Packed {
+    plan: Arc<Plan>,
+    client: std::net::TcpStream,
+    ends: Ends,
+    known: Known,
+    door: Arc<LegPlan>,
+}
+
 /// A flow whose client has been accepted.
 #[derive(Debug)]
 pub struct Flow {
@@ -79,16 +93,100 @@ impl Flow {
     }
 
     /// Lives the flow.
-    pub async fn run(mut self) {
-        let (server, class, ticket) = match self.known.far.take() {
-            Some(far) => match TcpStream::from_std(far.stream) {
-                Ok(server) => (server, far.class, far.ticket),
-                Err(error) => {
-                    tracing::warn!(ends = ?self.ends, %error, "a flow is reset: its far side is lost");
-                    return;
+    pub async fn run(self) {
+        match self.route() {
+            Some(route) => Box::pin(self.run_through(route)).await,
+            None => self.run_split().await,
+        }
+    }
+
+    /// By which tunnel it goes; none: by none, or its far side is open without.
+    fn route(&self) -> Option<Route> {
+        match self.known.far {
+            Some(Far { side: FarSide::Leg(_), .. }) => None,
+            _ => self.plan.route(&self.known.decision).cloned(),
+        }
+    }
+
+    /// Lives the flow with its far side in a tunnel, on the thread that owns the tunnel.
+    async fn run_through(mut self, route: Route) {
+        let worker = self.worker.clone();
+        let link = worker.links.borrow().get(&route.peer).cloned();
+        let Some(link) = link else {
+            return match self.pack() {
+                Ok(packed) => match worker.tunnels.live(&route.peer, packed) {
+                    Ok(()) => {}
+                    // A reload took the peer away.
+                    Err(packed) => match Self::unpack(&worker, packed) {
+                        Ok(flow) => flow.run_split().await,
+                        Err(error) => tracing::warn!(%error, "a flow is reset"),
+                    },
+                },
+                Err(error) => tracing::warn!(%error, "a flow is reset"),
+            };
+        };
+        let (stream, ticket) = match self.known.far.take() {
+            Some(Far { side: FarSide::Tunnel(stream), ticket, .. }) => (stream, ticket),
+            _ => {
+                let ticket = worker.admission.enter();
+                // The client has been accepted: its first bytes need not wait for the answer.
+                match tunnel::begin(&link, &self.request()).await {
+                    Ok(stream) => (stream, ticket),
+                    Err(why) if route.otherwise == Action::Reject => {
+                        tracing::debug!(ends = ?self.ends, ?why, "a flow is reset: it has no tunnel");
+                        worker.ledger.rejected.add(1);
+                        return;
+                    }
+                    Err(why) => {
+                        tracing::debug!(ends = ?self.ends, ?why, "a flow goes without its tunnel");
+                        drop(ticket);
+                        return self.run_split().await;
+                    }
                 }
-            },
-            None => {
+            }
+        };
+        if let Err(error) = self.treat_client(0) {
+            tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
+        }
+        let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer));
+        tunnel::carry(&worker, self.client, Side::Client, stream, book).await;
+        drop(ticket);
+    }
+
+    /// What the peer at the other end of the tunnel is asked for.
+    fn request(&self) -> Request {
+        Request { target: Target::Address(self.ends.server), client: Some(self.ends.client) }
+    }
+
+    /// Takes the flow off its thread, before its first byte has been moved.
+    fn pack(self) -> io::Result<Packed> {
+        let Self { plan, client, ends, known, door, .. } = self;
+        Ok(Packed { plan, client: client.into_std()?, ends, known, door })
+    }
+
+    /// Goes on with a flow on the thread of `worker`.
+    ///
+    /// # Errors
+    /// When the thread's event loop does not take the client's socket.
+    pub fn unpack(worker: &Rc<Worker>, packed: Packed) -> io::Result<Self> {
+        let Packed { plan, client, ends, known, door } = packed;
+        let client = TcpStream::from_std(client)?;
+        Ok(Self { worker: worker.clone(), plan, client, ends, known, door })
+    }
+
+    /// Lives the flow with both of its sides here.
+    async fn run_split(mut self) {
+        let (server, class, ticket) = match self.known.far.take() {
+            Some(Far { side: FarSide::Leg(stream), class, ticket }) => {
+                match TcpStream::from_std(stream) {
+                    Ok(server) => (server, class, ticket),
+                    Err(error) => {
+                        tracing::warn!(ends = ?self.ends, %error, "a flow is reset: its far side is lost");
+                        return;
+                    }
+                }
+            }
+            _ => {
                 let ticket = self.worker.admission.enter();
                 match self.open().await {
                     Ok(server) => (server, self.worker.held.take_class(&self.ends), ticket),
@@ -104,8 +202,9 @@ impl Flow {
         if let Err(error) = self.treat_client(class) {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
-        let book = FlowBook::new(self.ends, self.client_leg(), self.server_leg());
-        let stages = Stages::of(self.client_leg(), self.server_leg(), &self.worker.desk);
+        let (client_leg, server_leg) = (self.client_leg(), self.server_leg());
+        let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into());
+        let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
         let Self { worker, client, .. } = self;
         carry(&worker, client, server, book, stages).await;
         drop(ticket);
@@ -152,13 +251,13 @@ pub async fn carry(
     stages: Stages,
 ) {
     let book = worker.ledger.open(book);
-    let watched = worker.watch.add(&book, client, server);
-    let (client, server) = watched.sides();
+    let watched = worker.watch.add(&book, Both { client, server });
+    let Both { client, server } = watched.sides();
     let carried = relay::relay(client, server, stages, &book, &worker.desk).await;
     let last = [(Side::Client, client), (Side::Server, server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     // None only where the watch holds them still, which it does for no longer than a look.
-    if let Some((client, server)) = watched.release() {
+    if let Some(Both { client, server }) = watched.release() {
         close::close(client, server, last, &carried).await;
     }
     worker.ledger.close(&book, &carried);

@@ -74,7 +74,7 @@ pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Ask
                 (Ok((client, server)), (Ok(from), Ok(to))) => {
                     worker.ledger.flows.add(1);
                     let ends = Ends { client: from, server: to };
-                    let book = FlowBook::new(ends, &client_leg, &server_leg);
+                    let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into());
                     let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
                     carry(&worker, client, server, book, stages).await;
                 }

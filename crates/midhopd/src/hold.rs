@@ -10,10 +10,12 @@
 use crate::admission::Ticket;
 use crate::flow::Ends;
 use crate::intercept::{Marks, Packet, Queue, Segment};
-use crate::leg::{self, Opening, Refusal};
+use crate::leg::{self, Failure, Opening, Refusal};
+use crate::tunnel::{stream::Stream, told::NoFlow};
 use crate::worker::Worker;
 use midhop_pep::config::{Accept, Action, Plan};
-use midhop_pep::policy::{Decision, FlowKey};
+use midhop_pep::policy::{Decision, FlowKey, Route};
+use midhop_tunnel::{connect::Request, target::Target};
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
@@ -47,12 +49,21 @@ pub struct Known {
 /// A far side that has accepted.
 #[derive(Debug)]
 pub struct Far {
-    /// The connection to it, to be registered by the worker that accepts the client.
-    pub stream: TcpStream,
+    /// How it is reached.
+    pub side: FarSide,
     /// The flow's place among the flows.
     pub ticket: Ticket,
     /// The class of service in which it answered.
     pub class: u8,
+}
+
+/// How a far side is reached.
+#[derive(Debug)]
+pub enum FarSide {
+    /// By a connection, to be registered by the worker that accepts the client.
+    Leg(TcpStream),
+    /// By a stream of a tunnel, which lives on the worker that owns the tunnel.
+    Tunnel(Stream),
 }
 
 #[derive(Debug)]
@@ -223,18 +234,19 @@ fn opening_segment(
                 worker.ledger.bypassed_by_limit.add(1);
                 return Some(Verdict::PassBy);
             };
-            let leg = plan.leg(&decision, ends.server.ip(), worker.egress(&plan, ends).as_deref());
-            match leg::dial(ends, leg, known.class, true) {
-                Ok(opening) => {
-                    let (sequence, packet) = (syn.sequence, packet.id);
-                    let asking = Entry::Asking { sequence, packet, class: 0 };
-                    worker.held.entries().insert(ends, asking);
-                    worker.ledger.held.add(1);
-                    spawn_local(ask(worker.clone(), queue.clone(), ends, opening, known, ticket));
-                    None
-                }
-                Err(error) => Some(local_failure(worker, ends, &error)),
-            }
+            let way = match plan.route(&decision) {
+                Some(route) => Way::Tunnel(route.clone()),
+                None => match dial(worker, &plan, ends, &known) {
+                    Ok(opening) => Way::Leg(opening),
+                    Err(error) => return Some(local_failure(worker, ends, &error)),
+                },
+            };
+            let (sequence, packet) = (syn.sequence, packet.id);
+            let asking = Entry::Asking { sequence, packet, class: 0 };
+            worker.held.entries().insert(ends, asking);
+            worker.ledger.held.add(1);
+            spawn_local(ask(worker.clone(), queue.clone(), ends, way, known, ticket));
+            None
         }
         (Action::Reject, _) => {
             worker.ledger.rejected.add(1);
@@ -247,22 +259,60 @@ fn opening_segment(
     }
 }
 
+/// How a far side is asked.
+enum Way {
+    Leg(Opening),
+    Tunnel(Route),
+}
+
+/// Starts to connect to a flow's server.
+fn dial(worker: &Worker, plan: &Plan, ends: Ends, known: &Known) -> io::Result<Opening> {
+    let egress = worker.egress(plan, ends);
+    let leg = plan.leg(&known.decision, ends.server.ip(), egress.as_deref());
+    leg::dial(ends, leg, known.class, true)
+}
+
+/// Waits until the far side has answered.
+async fn answer(worker: &Worker, ends: Ends, way: Way, known: &Known) -> Result<FarSide, Failure> {
+    let opening = match way {
+        Way::Leg(opening) => opening,
+        Way::Tunnel(route) => {
+            let target = Target::Address(ends.server);
+            let request = Request { target, client: Some(ends.client) };
+            let why = match worker.tunnels.open(&route.peer, request).await {
+                Ok(stream) => return Ok(FarSide::Tunnel(stream)),
+                Err(NoFlow::Refused(failure)) => return Err(failure),
+                Err(NoFlow::Unavailable(why)) => io::Error::other(why),
+            };
+            tracing::debug!(?ends, error = %why, otherwise = ?route.otherwise, "no tunnel");
+            match route.otherwise {
+                Action::Split => dial(worker, &worker.plan(), ends, known)?,
+                Action::Bypass => return Err(why.into()),
+                Action::Reject => {
+                    return Err(Failure { error: why, refusal: Some(Refusal::Reset) });
+                }
+            }
+        }
+    };
+    Ok(FarSide::Leg(opening.finish().await?.into_std()?))
+}
+
 /// Waits for the far side's answer and gives it to the client.
 async fn ask(
     worker: Rc<Worker>,
     queue: Rc<AsyncFd<Queue>>,
     ends: Ends,
-    opening: Opening,
+    way: Way,
     known: Known,
     ticket: Ticket,
 ) {
-    let answer = opening.finish().await.and_then(|stream| Ok(stream.into_std()?));
+    let answer = answer(&worker, ends, way, &known).await;
     worker.ledger.held.sub(1);
     let mut entries = worker.held.entries();
     let Some(Entry::Asking { packet, class, .. }) = entries.remove(&ends) else { return };
     let verdict = match answer {
-        Ok(stream) => {
-            let far = Some(Far { stream, ticket, class });
+        Ok(side) => {
+            let far = Some(Far { side, ticket, class });
             let known = Known { far, since: Instant::now(), ..known };
             entries.insert(ends, Entry::Known(known));
             Verdict::LetIn

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 /// A number that only its own worker changes and anybody may read.
@@ -87,8 +87,8 @@ impl Ledger {
     /// Books a flow whose two sides are open.
     pub fn open(&self, book: FlowBook) -> Arc<FlowBook> {
         let book = Arc::new(book);
-        for leg in [&book.client_leg, &book.server_leg] {
-            self.with_leg(leg, |leg| leg.connections += 1);
+        for party in [&book.client_leg, &book.server_leg] {
+            self.with_leg(&party.name, |leg| leg.connections += 1);
         }
         lock(&self.live).insert(Arc::as_ptr(&book).addr(), book.clone());
         book
@@ -97,16 +97,25 @@ impl Ledger {
     /// Books what the kernel says of a flow's socket on one side, now and then and at its end.
     pub fn sample(&self, book: &FlowBook, side: Side, stream: &TcpStream) -> Option<Sample> {
         let sample = Sample::of(stream)?;
-        let (leg, resent) = match side {
-            Side::Client => (&book.client_leg, &book.client_resent),
-            Side::Server => (&book.server_leg, &book.server_resent),
+        let resent = match side {
+            Side::Client => &book.client_resent,
+            Side::Server => &book.server_resent,
         };
         if sample.is_measured() {
             let fresh = u64::from(sample.retransmissions).saturating_sub(resent.value());
             resent.add(fresh);
-            self.with_leg(leg, |leg| leg.add(&sample, fresh));
+            self.with_leg(&book.party(side).name, |leg| {
+                leg.add(sample.rtt_us, sample.rtt_min_us, fresh)
+            });
         }
         Some(sample)
+    }
+
+    /// Books what QUIC measured on a tunnel: it counts packets that it lost, and sends what was in them
+    /// again.
+    pub fn measured(&self, peer: &str, rtt: Duration, rtt_min: Duration, lost: u64) {
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        self.with_leg(peer, |leg| leg.add(micros(rtt), micros(rtt_min), lost));
     }
 
     /// Books a flow that has ended.
@@ -163,19 +172,37 @@ impl Ledger {
     }
 }
 
+/// What a flow has on one of its sides: a leg, or a tunnel.
+#[derive(Debug, Clone)]
+pub struct Party {
+    /// Its name.
+    pub name: Box<str>,
+    /// How a dead end is found.
+    pub keepalive: Keepalive,
+}
+
+impl Party {
+    /// The tunnel to a peer, which keeps itself alive.
+    pub fn tunnel(peer: &str) -> Self {
+        Self { name: peer.into(), keepalive: Keepalive { count: 0, ..Keepalive::default() } }
+    }
+}
+
+impl From<&LegPlan> for Party {
+    fn from(leg: &LegPlan) -> Self {
+        Self { name: leg.name.as_str().into(), keepalive: leg.keepalive.clone() }
+    }
+}
+
 /// One live flow.
 #[derive(Debug)]
 pub struct FlowBook {
     /// Its addresses.
     pub ends: Ends,
-    /// The name of the leg towards the client.
-    pub client_leg: Box<str>,
-    /// The name of the leg towards the server.
-    pub server_leg: Box<str>,
-    /// How a dead client is found.
-    pub client_keepalive: Keepalive,
-    /// How a dead server is found.
-    pub server_keepalive: Keepalive,
+    /// What is towards the client.
+    pub client_leg: Party,
+    /// What is towards the server.
+    pub server_leg: Party,
     /// Since when both sides are open.
     pub since: Instant,
     /// Unit: bytes. From client to server.
@@ -190,13 +217,11 @@ pub struct FlowBook {
 
 impl FlowBook {
     /// A flow that begins.
-    pub fn new(ends: Ends, client_leg: &LegPlan, server_leg: &LegPlan) -> Self {
+    pub fn new(ends: Ends, client_leg: Party, server_leg: Party) -> Self {
         Self {
             ends,
-            client_leg: client_leg.name.as_str().into(),
-            server_leg: server_leg.name.as_str().into(),
-            client_keepalive: client_leg.keepalive.clone(),
-            server_keepalive: server_leg.keepalive.clone(),
+            client_leg,
+            server_leg,
             since: Instant::now(),
             up: Count::default(),
             down: Count::default(),
@@ -205,10 +230,18 @@ impl FlowBook {
         }
     }
 
+    /// What is on one side.
+    pub fn party(&self, side: Side) -> &Party {
+        match side {
+            Side::Client => &self.client_leg,
+            Side::Server => &self.server_leg,
+        }
+    }
+
     /// What each leg sent and received for the flow so far.
     fn carried(&self) -> [(&str, u64, u64); 2] {
         let (up, down) = (self.up.value(), self.down.value());
-        [(&self.client_leg, down, up), (&self.server_leg, up, down)]
+        [(&self.client_leg.name, down, up), (&self.server_leg.name, up, down)]
     }
 }
 
@@ -232,9 +265,8 @@ pub struct LegBook {
 }
 
 impl LegBook {
-    fn add(&mut self, sample: &Sample, resent: u64) {
-        let rtt = u64::from(sample.rtt_us);
-        let least = u64::from(sample.rtt_min_us);
+    fn add(&mut self, rtt_us: u32, rtt_min_us: u32, resent: u64) {
+        let (rtt, least) = (u64::from(rtt_us), u64::from(rtt_min_us));
         self.retransmissions += resent;
         self.rtt_us = Some(self.rtt_us.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
         self.rtt_min_us = Some(self.rtt_min_us.map_or(least, |min| min.min(least)));

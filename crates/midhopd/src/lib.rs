@@ -10,7 +10,8 @@
 //!
 //! A flow is intercepted ([`intercept`]), accepted ([`accept`]), admitted ([`admission`]), given a
 //! far side ([`leg`]), relayed ([`relay`]), closed as its ends closed it ([`close`]) and booked
-//! ([`ledger`]); [`flow`] tells that story in one function, [`daemon`] starts and stops it all.
+//! ([`ledger`]); [`flow`] tells that story in one function, [`daemon`] starts and stops it all. Where a
+//! rule names a peer, the far side is a stream of a [`tunnel`] instead of a leg.
 //!
 //! This is a library only so that tests, fuzzers and benches can reach its parts; the program is
 //! `midhopd`.
@@ -31,14 +32,17 @@ pub mod intercept;
 pub mod ledger;
 pub mod leg;
 pub mod logging;
+pub mod lookup;
 pub mod metrics;
 mod netlink;
 pub mod notify;
+pub mod pki;
 pub mod privileges;
 pub mod relay;
 pub mod run;
 pub mod snapshot;
 mod sockopt;
+pub mod tunnel;
 pub mod watch;
 pub mod worker;
 

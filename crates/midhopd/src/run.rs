@@ -70,9 +70,11 @@ pub fn run(config: &Path) -> Result<(), Failure> {
 /// Checks what the plan takes for granted of this host.
 fn check_host(plan: &Plan) -> Result<(), Failure> {
     let intercepts = !plan.intercept.interfaces.is_empty();
-    if !intercepts && plan.explicit.http_connect.is_empty() && plan.explicit.socks5.is_empty() {
+    let asked = !plan.explicit.http_connect.is_empty() || !plan.explicit.socks5.is_empty();
+    if !intercepts && !asked && plan.tunnel.listen.is_empty() {
         return Err(Failure::usage("the configuration proxies nothing").hint(
-            "list interfaces in [intercept], or addresses in explicit.http_connect or explicit.socks5",
+            "list interfaces in [intercept], or addresses in explicit.http_connect, explicit.socks5 or \
+             tunnel.listen",
         ));
     }
     check_interfaces(plan)?;
@@ -179,7 +181,11 @@ impl Daemon {
         privileges::drop_unneeded()?;
         let data_plane = DataPlane::start(plan.clone())
             .map_err(|error| Failure::run("the data plane did not start").because(error))?;
-        let explicit = explicit.serve(data_plane.plan(), data_plane.handover())?;
+        let explicit = explicit.serve(
+            data_plane.plan(),
+            data_plane.handover(),
+            data_plane.tunnels().clone(),
+        )?;
         let draining = Arc::new(AtomicBool::new(false));
         let daemon = Self { explicit, data_plane, congestion, plan, logging, draining };
         let source = daemon.status_source();

@@ -106,8 +106,8 @@ impl Source {
         let shown = live.iter().map(|book| FlowSnapshot {
             client: book.ends.client,
             server: book.ends.server,
-            client_leg: book.client_leg.to_string(),
-            server_leg: book.server_leg.to_string(),
+            client_leg: book.client_leg.name.to_string(),
+            server_leg: book.server_leg.name.to_string(),
             age: Duration::from_ms(u64::try_from(book.since.elapsed().as_millis()).unwrap_or(0)),
             up: Bytes::new(book.up.value()),
             down: Bytes::new(book.down.value()),

@@ -12,6 +12,7 @@ use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,23 +27,53 @@ const LOOKS: usize = 256;
 /// The live flows of one thread.
 #[derive(Debug, Default)]
 pub struct Watch {
-    flows: RefCell<Slab<(Arc<FlowBook>, Rc<Sides>)>>,
+    flows: RefCell<Slab<(Arc<FlowBook>, Rc<dyn Sockets>)>>,
     next: Cell<usize>,
     /// Places of flows in the order in which they began; some have ended since, or have become
     /// another flow's.
     young: RefCell<VecDeque<(usize, Instant)>>,
 }
 
+/// The sockets of a flow.
+pub trait Sockets: fmt::Debug {
+    /// Each of them, with the side that it is.
+    fn each(&self) -> [Option<(Side, &TcpStream)>; 2];
+}
+
+/// Those of a flow that is split here.
 #[derive(Debug)]
-struct Sides {
-    client: TcpStream,
-    server: TcpStream,
+pub struct Both {
+    /// The client's.
+    pub client: TcpStream,
+    /// The server's.
+    pub server: TcpStream,
+}
+
+impl Sockets for Both {
+    fn each(&self) -> [Option<(Side, &TcpStream)>; 2] {
+        [Some((Side::Client, &self.client)), Some((Side::Server, &self.server))]
+    }
+}
+
+/// That of a flow whose other side is a stream.
+#[derive(Debug)]
+pub struct One {
+    /// Which it is.
+    pub side: Side,
+    /// It.
+    pub stream: TcpStream,
+}
+
+impl Sockets for One {
+    fn each(&self) -> [Option<(Side, &TcpStream)>; 2] {
+        [Some((self.side, &self.stream)), None]
+    }
 }
 
 impl Watch {
     /// Watches a flow until what is given is released or dropped.
-    pub fn add(&self, book: &Arc<FlowBook>, client: TcpStream, server: TcpStream) -> Watched<'_> {
-        let sides = Rc::new(Sides { client, server });
+    pub fn add<S: Sockets + 'static>(&self, book: &Arc<FlowBook>, sides: S) -> Watched<'_, S> {
+        let sides = Rc::new(sides);
         let key = self.flows.borrow_mut().insert((book.clone(), sides.clone()));
         self.young.borrow_mut().push_back((key, book.since));
         Watched { sides, _seat: Seat { watch: self, key } }
@@ -68,9 +99,8 @@ impl Watch {
             let Some((book, sides)) = flows.get(key).filter(|(book, _)| book.since == since) else {
                 continue;
             };
-            for (stream, wanted) in
-                [(&sides.client, &book.client_keepalive), (&sides.server, &book.server_keepalive)]
-            {
+            for (side, stream) in sides.each().into_iter().flatten() {
+                let wanted = &book.party(side).keepalive;
                 if let Err(error) = leg::keep_alive(stream, wanted) {
                     tracing::debug!(ends = ?book.ends, %error, "a flow has no keep-alive");
                 }
@@ -85,8 +115,9 @@ impl Watch {
             let key = self.next.get() % places;
             self.next.set(key + 1);
             if let Some((book, sides)) = flows.get(key) {
-                ledger.sample(book, Side::Client, &sides.client);
-                ledger.sample(book, Side::Server, &sides.server);
+                for (side, stream) in sides.each().into_iter().flatten() {
+                    ledger.sample(book, side, stream);
+                }
             }
         }
     }
@@ -94,22 +125,22 @@ impl Watch {
 
 /// A flow that is watched.
 #[derive(Debug)]
-pub struct Watched<'a> {
-    sides: Rc<Sides>,
+pub struct Watched<'a, S> {
+    sides: Rc<S>,
     _seat: Seat<'a>,
 }
 
-impl Watched<'_> {
-    /// Its sockets: the client's, the server's.
-    pub fn sides(&self) -> (&TcpStream, &TcpStream) {
-        (&self.sides.client, &self.sides.server)
+impl<S> Watched<'_, S> {
+    /// Its sockets.
+    pub fn sides(&self) -> &S {
+        &self.sides
     }
 
     /// Ends the watching and gives the sockets back.
-    pub fn release(self) -> Option<(TcpStream, TcpStream)> {
+    pub fn release(self) -> Option<S> {
         let Self { sides, _seat: seat } = self;
         drop(seat);
-        Rc::into_inner(sides).map(|sides| (sides.client, sides.server))
+        Rc::into_inner(sides)
     }
 }
 
@@ -141,14 +172,16 @@ mod tests {
         let address = listener.local_addr()?;
         let near = TcpStream::connect(address).await?;
         let (far, client) = listener.accept().await?;
-        let book = Arc::new(FlowBook::new(Ends { client, server: address }, leg, leg));
+        let book =
+            Arc::new(FlowBook::new(Ends { client, server: address }, leg.into(), leg.into()));
         let watch = Watch::default();
-        let watched = watch.add(&book, near, far);
+        let watched = watch.add(&book, Both { client: near, server: far });
+        let Both { client: near, server: far } = watched.sides();
         let kept = |stream: &TcpStream| SockRef::from(stream).keepalive();
         watch.keep_alive(book.since + PERIOD / 2);
-        assert!(!kept(watched.sides().0)? && !kept(watched.sides().1)?, "still young");
+        assert!(!kept(near)? && !kept(far)?, "still young");
         watch.keep_alive(book.since + PERIOD);
-        assert!(kept(watched.sides().0)? && kept(watched.sides().1)?);
+        assert!(kept(near)? && kept(far)?);
         drop(watched);
         assert!(watch.young.borrow().is_empty());
         Ok(())

@@ -9,8 +9,11 @@ use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::relay::{Budget, Desk, Pools};
+use crate::tunnel::{self, Tunnels, link::Link};
 use crate::watch::Watch;
 use midhop_pep::config::{LegPlan, Plan};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -36,6 +39,10 @@ pub struct Worker {
     pub desk: Desk,
     /// Where live flows are looked at.
     pub watch: Watch,
+    /// The tunnels of all workers.
+    pub tunnels: Arc<Tunnels>,
+    /// Those that are this worker's own, by peer.
+    pub links: RefCell<BTreeMap<String, Link>>,
     egress: Egress,
 }
 
@@ -51,10 +58,12 @@ impl Worker {
         budget: Arc<Budget>,
         pools: Arc<Pools>,
         ledger: Arc<Ledger>,
+        tunnels: Arc<Tunnels>,
     ) -> io::Result<Self> {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
         let watch = Watch::default();
-        Ok(Self { plan, admission, held, ledger, desk, watch, egress: Egress::open()? })
+        let (links, egress) = (RefCell::default(), Egress::open()?);
+        Ok(Self { plan, admission, held, ledger, desk, watch, tunnels, links, egress })
     }
 
     /// The plan as it is now. A flow keeps the one it began with.
@@ -86,6 +95,7 @@ impl Worker {
             }
             let watching = worker.clone();
             tokio::task::spawn_local(async move { watching.watch.look(&watching.ledger).await });
+            doors.tunnels.serve(&worker);
             if let Some(handed) = doors.handed {
                 tokio::task::spawn_local(handover::receive(worker.clone(), handed));
             }
@@ -105,4 +115,6 @@ pub struct Doors {
     pub queue: Option<Queue>,
     /// Where flows come from that clients asked for.
     pub handed: Option<UnboundedReceiver<Asked>>,
+    /// The tunnels that are this worker's own.
+    pub tunnels: tunnel::Doors,
 }

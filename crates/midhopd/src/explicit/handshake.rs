@@ -9,68 +9,12 @@
 //! request's end, as nothing is wanted after that.
 
 use super::{http, socks};
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-};
+use midhop_tunnel::cause::Cause;
+pub use midhop_tunnel::target::Target;
+use std::net::SocketAddr;
 
-/// Where a client wants to go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// An address.
-    Address(SocketAddr),
-    /// A name that is to be looked up, and a port.
-    Name(String, u16),
-}
-
-impl Target {
-    /// The target `host`, a name or an address, if it can be one.
-    pub(super) fn of(host: &str, port: u16) -> Option<Self> {
-        if port == 0 {
-            return None;
-        }
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Some(Self::Address(SocketAddr::new(address.to_canonical(), port)));
-        }
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        let is_name = !host.is_empty() && host.len() <= 253 && host.bytes().all(plain);
-        is_name.then(|| Self::Name(host.to_owned(), port))
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Name(name, port) => write!(f, "{name}:{port}"),
-        }
-    }
-}
-
-/// What came of a client's wish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// Connected, from this address.
-    Connected(SocketAddr),
-    /// The client may not, or not there.
-    NotAllowed,
-    /// The far side refused.
-    Refused,
-    /// The far host does not answer for its network.
-    HostUnreachable,
-    /// There is no way to its network.
-    NetworkUnreachable,
-    /// The far side never answered.
-    TimedOut,
-    /// The name is not known.
-    NameUnknown,
-    /// Names are not looked up here.
-    NamesOff,
-    /// The proxy takes no more flows.
-    Full,
-    /// The proxy failed.
-    Failed,
-}
+/// What came of a client's wish: the address from which it is connected, or why it is not.
+pub type Outcome = Result<SocketAddr, Cause>;
 
 /// How far a handshake is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,8 +118,8 @@ impl Handshake {
             Protocol::Socks5 => socks::answer(outcome),
         });
         self.state = match outcome {
-            Outcome::Connected(_) => State::Connected,
-            _ => State::Refused,
+            Ok(_) => State::Connected,
+            Err(_) => State::Refused,
         };
     }
 

@@ -38,7 +38,7 @@ pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
     });
     let host_missing = request.version == Some(1)
         && !request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("host"));
-    let target = request.path.and_then(parse_authority);
+    let target = request.path.and_then(Target::parse);
     match target {
         Some(target) if !has_body && !host_missing => Parsed::Done(target, length),
         _ => wrong("400 Bad Request", "http_request_error", ""),
@@ -47,19 +47,22 @@ pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
 
 /// The response head for `outcome`.
 pub(super) fn answer(outcome: Outcome) -> Vec<u8> {
-    let (status, error) = match outcome {
-        Outcome::Connected(_) => return b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
-        Outcome::NotAllowed => ("403 Forbidden", "destination_ip_prohibited"),
-        Outcome::NamesOff => ("403 Forbidden", "http_request_denied"),
-        Outcome::Refused => ("502 Bad Gateway", "connection_refused"),
-        Outcome::HostUnreachable => ("502 Bad Gateway", "destination_unavailable"),
-        Outcome::NetworkUnreachable => ("502 Bad Gateway", "destination_ip_unroutable"),
-        Outcome::NameUnknown => ("502 Bad Gateway", "dns_error"),
-        Outcome::TimedOut => ("504 Gateway Timeout", "connection_timeout"),
-        Outcome::Full => ("503 Service Unavailable", "connection_limit_reached"),
-        Outcome::Failed => ("500 Internal Server Error", "proxy_internal_error"),
-    };
-    refusal(status, error, "")
+    match outcome {
+        Ok(_) => b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
+        Err(cause) => refusal(line(cause.status()), cause.error(), ""),
+    }
+}
+
+/// A status with its words.
+fn line(status: u16) -> &'static str {
+    match status {
+        400 => "400 Bad Request",
+        403 => "403 Forbidden",
+        502 => "502 Bad Gateway",
+        503 => "503 Service Unavailable",
+        504 => "504 Gateway Timeout",
+        _ => "500 Internal Server Error",
+    }
 }
 
 /// The response to a client that did not finish its request.
@@ -70,22 +73,6 @@ pub(super) fn too_late() -> Vec<u8> {
 /// Whether an empty line ends in `bytes`: bare line feeds count, as httparse takes them.
 fn ends_head(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
-}
-
-/// `host:port`, with IPv6 addresses in brackets.
-fn parse_authority(text: &str) -> Option<Target> {
-    let (host, port) = text.rsplit_once(':')?;
-    if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let port = port.parse().ok()?;
-    match host.strip_prefix('[') {
-        Some(bracketed) => {
-            let address: std::net::Ipv6Addr = bracketed.strip_suffix(']')?.parse().ok()?;
-            Target::of(&address.to_string(), port)
-        }
-        None => Target::of(host, port),
-    }
 }
 
 fn too_long() -> Parsed<Target> {

@@ -3,6 +3,7 @@
 //! Source: RFC 1928.
 
 use super::handshake::{Outcome, Parsed, Target};
+use midhop_tunnel::cause::Cause;
 use std::net::{IpAddr, SocketAddr};
 
 const VERSION: u8 = 5;
@@ -85,13 +86,13 @@ pub(super) fn parse_request(input: &[u8]) -> Parsed<Target> {
 /// The reply to a request of which this became.
 pub(super) fn answer(outcome: Outcome) -> Vec<u8> {
     let code = match outcome {
-        Outcome::Connected(bound) => return encode(reply::SUCCEEDED, bound),
-        Outcome::NotAllowed | Outcome::NamesOff => reply::NOT_ALLOWED,
-        Outcome::Refused => reply::REFUSED,
-        Outcome::HostUnreachable | Outcome::NameUnknown => reply::HOST_UNREACHABLE,
-        Outcome::NetworkUnreachable => reply::NETWORK_UNREACHABLE,
-        Outcome::TimedOut => reply::TTL_EXPIRED,
-        Outcome::Full | Outcome::Failed => reply::FAILURE,
+        Ok(bound) => return encode(reply::SUCCEEDED, bound),
+        Err(Cause::NotAllowed | Cause::NamesOff) => reply::NOT_ALLOWED,
+        Err(Cause::Refused) => reply::REFUSED,
+        Err(Cause::HostUnreachable | Cause::NameUnknown) => reply::HOST_UNREACHABLE,
+        Err(Cause::NetworkUnreachable) => reply::NETWORK_UNREACHABLE,
+        Err(Cause::TimedOut) => reply::TTL_EXPIRED,
+        Err(Cause::Full | Cause::Failed | Cause::Malformed) => reply::FAILURE,
     };
     encode(code, SocketAddr::from(([0, 0, 0, 0], 0)))
 }

@@ -89,15 +89,15 @@ fn what_is_wrong_is_told_at_once_however_it_comes() {
 fn http_tells_each_outcome_by_status_and_proxy_status() {
     let bound = SocketAddr::from(([192, 0, 2, 9], 40_000));
     for (outcome, status, error) in [
-        (Outcome::NotAllowed, "403", "destination_ip_prohibited"),
-        (Outcome::NamesOff, "403", "http_request_denied"),
-        (Outcome::Refused, "502", "connection_refused"),
-        (Outcome::HostUnreachable, "502", "destination_unavailable"),
-        (Outcome::NetworkUnreachable, "502", "destination_ip_unroutable"),
-        (Outcome::NameUnknown, "502", "dns_error"),
-        (Outcome::TimedOut, "504", "connection_timeout"),
-        (Outcome::Full, "503", "connection_limit_reached"),
-        (Outcome::Failed, "500", "proxy_internal_error"),
+        (Err(Cause::NotAllowed), "403", "destination_ip_prohibited"),
+        (Err(Cause::NamesOff), "403", "http_request_denied"),
+        (Err(Cause::Refused), "502", "connection_refused"),
+        (Err(Cause::HostUnreachable), "502", "destination_unavailable"),
+        (Err(Cause::NetworkUnreachable), "502", "destination_ip_unroutable"),
+        (Err(Cause::NameUnknown), "502", "dns_error"),
+        (Err(Cause::TimedOut), "504", "connection_timeout"),
+        (Err(Cause::Full), "503", "connection_limit_reached"),
+        (Err(Cause::Failed), "500", "proxy_internal_error"),
     ] {
         let (mut handshake, _) =
             fed(Protocol::HttpConnect, b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 9);
@@ -109,7 +109,7 @@ fn http_tells_each_outcome_by_status_and_proxy_status() {
     }
     let (mut handshake, _) =
         fed(Protocol::HttpConnect, b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 9);
-    handshake.answer(Outcome::Connected(bound));
+    handshake.answer(Ok(bound));
     let said = handshake.poll_output().expect("reply");
     assert_eq!(said, b"HTTP/1.1 200 Connection Established\r\n\r\n");
     assert_eq!(*handshake.state(), State::Connected);
@@ -141,7 +141,7 @@ fn socks_is_understood_in_any_pieces_and_what_follows_is_kept() {
         for piece in [1, 2, 5, 1000] {
             let (mut handshake, output) = fed(Protocol::Socks5, &bytes, piece);
             assert_eq!((handshake.state(), output.as_slice()), (&target(wanted), &[5u8, 0][..]));
-            handshake.answer(Outcome::Connected(SocketAddr::from(([10, 0, 0, 1], 258))));
+            handshake.answer(Ok(SocketAddr::from(([10, 0, 0, 1], 258))));
             assert_eq!(handshake.poll_output(), Some(vec![5, 0, 0, 1, 10, 0, 0, 1, 1, 2]));
             assert_eq!(handshake.into_rest(), b"\x05\x01early");
         }
@@ -151,15 +151,15 @@ fn socks_is_understood_in_any_pieces_and_what_follows_is_kept() {
 #[test]
 fn socks_says_no_in_the_codes_of_the_rfc() {
     for (outcome, code) in [
-        (Outcome::NotAllowed, 2),
-        (Outcome::NamesOff, 2),
-        (Outcome::NetworkUnreachable, 3),
-        (Outcome::HostUnreachable, 4),
-        (Outcome::NameUnknown, 4),
-        (Outcome::Refused, 5),
-        (Outcome::TimedOut, 6),
-        (Outcome::Full, 1),
-        (Outcome::Failed, 1),
+        (Err(Cause::NotAllowed), 2),
+        (Err(Cause::NamesOff), 2),
+        (Err(Cause::NetworkUnreachable), 3),
+        (Err(Cause::HostUnreachable), 4),
+        (Err(Cause::NameUnknown), 4),
+        (Err(Cause::Refused), 5),
+        (Err(Cause::TimedOut), 6),
+        (Err(Cause::Full), 1),
+        (Err(Cause::Failed), 1),
     ] {
         let (mut handshake, _) = fed(Protocol::Socks5, &socks_request(1, &[1, 2, 3, 4], 9), 100);
         handshake.answer(outcome);

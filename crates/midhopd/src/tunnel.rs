@@ -1,0 +1,265 @@
+//! Flows through a tunnel to another proxy: HTTP/3 CONNECT on one QUIC connection per peer.
+//!
+//! Near the client: a rule names a peer → [`open`] asks its tunnel for a flow → the answer is the far
+//! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
+//! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come.
+//!
+//! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
+//! took is handed over before its first byte is moved; no lock is taken on the way of a byte.
+
+pub mod identity;
+pub mod link;
+pub mod relay;
+pub mod serve;
+pub mod session;
+pub mod stream;
+pub mod told;
+pub mod transport;
+
+use crate::admission::Ticket;
+use crate::close;
+use crate::flow::{Ends, Flow, Packed, Side};
+use crate::ledger::{FlowBook, Party};
+use crate::worker::Worker;
+use bytes::Bytes;
+pub use identity::{Identity, IdentityError};
+use midhop_pep::config::Plan;
+use midhop_tunnel::connect::Request;
+use std::io;
+use std::net::UdpSocket;
+use std::rc::Rc;
+use std::sync::Arc;
+use stream::Stream;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::spawn_local;
+use told::NoFlow;
+
+/// The tunnels of all workers, as each of them reaches them.
+#[derive(Debug, Default)]
+pub struct Tunnels(Vec<Entrance>);
+
+#[derive(Debug)]
+struct Entrance {
+    peer: String,
+    orders: UnboundedSender<Order>,
+}
+
+/// What a thread asks of the one that owns a tunnel.
+#[derive(Debug)]
+enum Order {
+    /// A flow is wanted.
+    Open { request: Request, answer: oneshot::Sender<Result<Stream, NoFlow>> },
+    /// A client has been accepted.
+    Live(Box<Packed>),
+    /// A client asked for the proxy, and both of its sides are open.
+    Carry(Box<Asked>),
+}
+
+/// A flow that a client asked for, whose far side is a stream.
+#[derive(Debug)]
+pub struct Asked {
+    /// The client.
+    pub client: std::net::TcpStream,
+    /// The leg that it is on.
+    pub client_leg: Party,
+    /// The peer at the other end of its tunnel.
+    pub peer: String,
+    /// What it said behind its request.
+    pub first: Bytes,
+    /// The far side.
+    pub stream: Stream,
+    /// Its addresses.
+    pub ends: Ends,
+    /// Its place.
+    pub ticket: Ticket,
+}
+
+/// One worker's part of all tunnels.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// Those that it opens.
+    links: Vec<(link::Keeper, UnboundedReceiver<Order>)>,
+    /// Where peers come.
+    sockets: Vec<(UdpSocket, watch::Receiver<Arc<Identity>>)>,
+}
+
+/// Binds what the plan's tunnels take, and divides it among `workers`.
+///
+/// # Errors
+/// The address that cannot be bound, with why.
+pub fn doors(
+    plan: &Plan,
+    identity: Option<&watch::Receiver<Arc<Identity>>>,
+    workers: usize,
+) -> Result<(Tunnels, Vec<Doors>), (std::net::SocketAddr, io::Error)> {
+    let mut doors: Vec<Doors> = (0..workers.max(1)).map(|_| Doors::default()).collect();
+    let mut tunnels = Tunnels::default();
+    let Some(identity) = identity else { return Ok((tunnels, doors)) };
+    let bind = |address| transport::bind(address).map_err(|error| (address, error));
+    for (number, address) in plan.tunnel.listen.iter().enumerate() {
+        let at = number % doors.len();
+        doors[at].sockets.push((bind(*address)?, identity.clone()));
+    }
+    // From the other end, so that a daemon that both goes and is come to uses more than one thread.
+    for (number, peer) in plan.peers.iter().rev().enumerate() {
+        let Some(address) = peer.address else { continue };
+        let at = doors.len() - 1 - number % doors.len();
+        let any = if address.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+        let socket = bind(std::net::SocketAddr::new(any, 0))?;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tunnels.0.push(Entrance { peer: peer.name.clone(), orders: sender });
+        let peer = peer.clone();
+        let keeper = link::Keeper { peer, address, socket, identity: identity.clone() };
+        doors[at].links.push((keeper, receiver));
+    }
+    Ok((tunnels, doors))
+}
+
+impl Doors {
+    /// Serves them on the worker's thread until it stops.
+    pub fn serve(self, worker: &Rc<Worker>) {
+        for (keeper, orders) in self.links {
+            let name = keeper.peer.name.clone();
+            let (link, keep) = keeper.begin(worker.clone());
+            worker.links.borrow_mut().insert(name, link.clone());
+            spawn_local(async move {
+                if let Err(error) = keep.await {
+                    tracing::error!(%error, "a tunnel is given up");
+                }
+            });
+            spawn_local(follow(worker.clone(), link, orders));
+        }
+        for (socket, identity) in self.sockets {
+            let worker = worker.clone();
+            spawn_local(async move {
+                if let Err(error) = serve::listen(worker, socket, identity).await {
+                    tracing::error!(%error, "peers cannot come");
+                }
+            });
+        }
+    }
+}
+
+impl Tunnels {
+    /// Asks the tunnel to `peer` for a flow, and waits for the far side's answer.
+    ///
+    /// # Errors
+    /// The far side's refusal, or that there is no tunnel.
+    pub async fn open(&self, peer: &str, request: Request) -> Result<Stream, NoFlow> {
+        let none = || NoFlow::Unavailable(format!("there is no tunnel to {peer}"));
+        let (answer, answered) = oneshot::channel();
+        let order = Order::Open { request, answer };
+        self.orders(peer).ok_or_else(none)?.send(order).map_err(|_| none())?;
+        answered.await.unwrap_or_else(|_| Err(none()))
+    }
+
+    /// Hands a flow to the worker that owns the tunnel to `peer`.
+    ///
+    /// # Errors
+    /// The flow itself, if there is none.
+    pub fn live(&self, peer: &str, flow: Packed) -> Result<(), Packed> {
+        let Some(orders) = self.orders(peer) else { return Err(flow) };
+        // Where the data plane has ended the flow ends with it.
+        let _ = orders.send(Order::Live(Box::new(flow)));
+        Ok(())
+    }
+
+    /// Hands a flow both of whose sides are open to the worker that owns its tunnel.
+    ///
+    /// # Errors
+    /// When the data plane has ended.
+    pub fn carry(&self, asked: Asked) -> io::Result<()> {
+        let ended = || io::Error::new(io::ErrorKind::BrokenPipe, "the data plane has ended");
+        let orders = self.orders(&asked.peer).cloned();
+        let order = Order::Carry(Box::new(asked));
+        orders.ok_or_else(ended)?.send(order).map_err(|_| ended())
+    }
+
+    fn orders(&self, peer: &str) -> Option<&UnboundedSender<Order>> {
+        self.0.iter().find(|entrance| entrance.peer == peer).map(|entrance| &entrance.orders)
+    }
+}
+
+/// Does what other threads ask of a tunnel.
+async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedReceiver<Order>) {
+    while let Some(order) = orders.recv().await {
+        let (worker, link) = (worker.clone(), link.clone());
+        spawn_local(async move {
+            match order {
+                Order::Open { request, answer } => {
+                    // Whoever asked may have gone: then the stream is reset as it is dropped.
+                    let _ = answer.send(open(&link, &request).await);
+                }
+                Order::Live(packed) => match Flow::unpack(&worker, *packed) {
+                    Ok(flow) => flow.run().await,
+                    Err(error) => tracing::warn!(%error, "a flow was handed over in vain"),
+                },
+                Order::Carry(asked) => {
+                    if let Err(error) = carry_asked(&worker, *asked).await {
+                        tracing::warn!(%error, "a flow was handed over in vain");
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Asks for a flow and waits for the answer.
+async fn open(link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
+    let mut stream = begin(link, request).await?;
+    match stream.input.answer().await {
+        Ok(()) => Ok(stream),
+        Err(fault) => Err(NoFlow::of(fault, &request.target)),
+    }
+}
+
+/// Asks for a flow whose answer comes with its first bytes.
+///
+/// # Errors
+/// That there is no tunnel: nothing has been asked for then.
+pub async fn begin(link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
+    let session =
+        link.session().await.ok_or_else(|| NoFlow::Unavailable("it is not open".into()))?;
+    session.ask(request).await.map_err(|fault| NoFlow::of(fault, &request.target))
+}
+
+async fn carry_asked(worker: &Worker, asked: Asked) -> io::Result<()> {
+    let Asked { client, client_leg, peer, first, mut stream, ends, ticket } = asked;
+    crate::leg::guard(&client)?;
+    let client = TcpStream::from_std(client)?;
+    worker.ledger.flows.add(1);
+    if !first.is_empty() {
+        worker.ledger.bytes_up.add(first.len() as u64);
+        stream.output.put(first);
+    }
+    let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer));
+    carry(worker, client, Side::Client, stream, book).await;
+    drop(ticket);
+    Ok(())
+}
+
+/// Moves the bytes of a flow between `tcp`, which is its `side`, and a stream, to its very end.
+pub async fn carry(
+    worker: &Worker,
+    tcp: TcpStream,
+    side: Side,
+    mut stream: Stream,
+    book: FlowBook,
+) {
+    let book = worker.ledger.open(book);
+    let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp });
+    let tcp = &watched.sides().stream;
+    let carried = relay::relay(tcp, side, &mut stream, &book, &worker.desk).await;
+    let last = worker.ledger.sample(&book, side, tcp);
+    if let Err(broken) = &carried.outcome {
+        tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
+    }
+    // Both resets, where it broke, before whatever else takes time.
+    drop(stream);
+    if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
+        close::close_one(tcp, last, &carried).await;
+    }
+    worker.ledger.close(&book, &carried);
+}

@@ -1,0 +1,214 @@
+//! Who this daemon is, and by what it knows its peers.
+//!
+//! Both ends of a tunnel show a certificate of one private authority. That alone is not enough: a peer
+//! is known by the name in its certificate, and a name that is not configured is a stranger's.
+//!
+//! Invariant: a stranger learns nothing. One that does not ask for this daemon by its name is answered
+//! by an alert, without a certificate and without the authority's name; one that shows no certificate
+//! of ours never gets beyond the handshake.
+
+use midhop_pep::config::{Credentials, PeerPlan};
+use midhop_tunnel::http3;
+use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::{
+        ClientHello, ResolvesServerCert, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// A file cannot be read, or holds nothing of what it should.
+    #[error("{file}: {source}")]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// A file holds no certificate.
+    #[error("{file}: there is no certificate in it")]
+    Empty {
+        /// Which.
+        file: PathBuf,
+    },
+    /// What the files hold does not fit together, or is not what TLS takes.
+    #[error("certificate, key and authority do not make an identity: {0}")]
+    Tls(#[from] rustls::Error),
+    /// Nobody can be verified by the authority.
+    #[error("peers cannot be verified by the authority: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// What QUIC needs of TLS is missing.
+    #[error("TLS cannot protect QUIC: {0}")]
+    Quic(#[from] NoInitialCipherSuite),
+}
+
+/// What both roles of TLS are configured with.
+#[derive(Clone)]
+pub struct Identity {
+    /// For peers that come to us.
+    pub server: Arc<QuicServerConfig>,
+    /// For peers that we go to.
+    pub client: Arc<QuicClientConfig>,
+}
+
+impl Identity {
+    /// Reads the files of `credentials`, and lets in `peers`.
+    ///
+    /// # Errors
+    /// When a file cannot be read or does not hold what it should.
+    pub fn load(credentials: &Credentials, peers: &[PeerPlan]) -> Result<Self, IdentityError> {
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates(&credentials.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&credentials.key)
+            .map_err(|source| IdentityError::File { file: credentials.key.clone(), source })?;
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(&credentials.authority)? {
+            roots.add(authority)?;
+        }
+        let roots = Arc::new(roots);
+        let own = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
+        let names = peers.iter().filter_map(|peer| name_of(&peer.identity)).collect();
+        Ok(Self {
+            server: Arc::new(server(&provider, &roots, own.clone(), names)?.try_into()?),
+            client: Arc::new(client(&provider, &roots, own)?.try_into()?),
+        })
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys are nobody's business.
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+/// A name as TLS takes it.
+fn name_of(name: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(name.to_owned()).ok()
+}
+
+/// Whether `certificate` bears `name`.
+pub fn bears(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    let Some(name) = name_of(name) else { return false };
+    has(certificate, &name)
+}
+
+fn has(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+    webpki::EndEntityCert::try_from(certificate)
+        .is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(name).is_ok())
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let failed = |source| IdentityError::File { file: file.to_owned(), source };
+    let found = CertificateDer::pem_file_iter(file).map_err(failed)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
+    if found.is_empty() {
+        return Err(IdentityError::Empty { file: file.to_owned() });
+    }
+    Ok(found)
+}
+
+fn server(
+    provider: &Arc<CryptoProvider>,
+    roots: &Arc<RootCertStore>,
+    own: Arc<CertifiedKey>,
+    names: Vec<ServerName<'static>>,
+) -> Result<rustls::ServerConfig, IdentityError> {
+    let by_authority =
+        WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build()?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(Arc::new(KnownClients { by_authority, names }))
+        .with_cert_resolver(Arc::new(ByName(own)));
+    config.alpn_protocols = vec![http3::ALPN.to_vec()];
+    // Bytes that may be replayed are no bytes of a flow.
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+fn client(
+    provider: &Arc<CryptoProvider>,
+    roots: &Arc<RootCertStore>,
+    own: Arc<CertifiedKey>,
+) -> Result<rustls::ClientConfig, IdentityError> {
+    let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots.clone())
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+    config.alpn_protocols = vec![http3::ALPN.to_vec()];
+    Ok(config)
+}
+
+/// Shows the certificate only to who asks for a name that it bears.
+#[derive(Debug)]
+struct ByName(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name()?;
+        bears(self.0.end_entity_cert().ok()?, name).then(|| self.0.clone())
+    }
+}
+
+/// Lets in whom the authority has signed under one of these names.
+#[derive(Debug)]
+struct KnownClients {
+    by_authority: Arc<dyn ClientCertVerifier>,
+    names: Vec<ServerName<'static>>,
+}
+
+impl ClientCertVerifier for KnownClients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // Who is known needs no hint, and who is not gets none.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.by_authority.verify_client_cert(end_entity, intermediates, now)?;
+        if self.names.iter().any(|name| has(end_entity, name)) {
+            return Ok(verified);
+        }
+        Err(rustls::CertificateError::ApplicationVerificationFailure.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,252 @@
+//! Moves a flow's bytes between a TCP connection and a stream of a tunnel, both ways, until both ends
+//! have ended or one of them broke.
+//!
+//! Invariants: bytes leave in the order in which they came; the end of a stream is passed on only after
+//! the last byte; of each direction at most a few pieces wait here, and while they do nothing more is
+//! read: the sender's window closes by itself.
+
+use super::stream::{Fault, Input, Output, Stream, judge};
+use crate::flow::{Broken, Side};
+use crate::ledger::{Count, FlowBook};
+use crate::relay::{Carried, Desk, broken};
+use bytes::{Buf, Bytes};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// After so many bytes in one turn a flow lets the others of its worker go first.
+const TURN_BYTES: usize = 1 << 20;
+/// Pieces that are written at once.
+const PIECES: usize = 32;
+
+/// Relays until both directions have ended or one side breaks. `side` is whose end `tcp` is.
+pub async fn relay(
+    tcp: &TcpStream,
+    side: Side,
+    stream: &mut Stream,
+    book: &FlowBook,
+    desk: &Desk,
+) -> Carried {
+    let up = [&book.up, &desk.ledger.bytes_up];
+    let down = [&book.down, &desk.ledger.bytes_down];
+    let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
+    let mut outwards = Outwards { reading: false, ended: false, done: false, books: outwards };
+    let mut inwards = Inwards {
+        waiting: VecDeque::with_capacity(PIECES),
+        reading: false,
+        ended: false,
+        done: false,
+        books: inwards,
+    };
+    let by_tcp = |error: io::Error| Broken { side, error };
+    let connection = stream.connection().clone();
+    let by_stream = |fault: Fault| {
+        judge(&connection, &fault);
+        Broken { side: side.other(), error: fault.into() }
+    };
+    let mut tcp_broken = pin!(broken(tcp));
+    let mut stopped = pin!(stream.output.stopped());
+    let mut all_taken = false;
+    let Stream { output, input, .. } = stream;
+    let outcome = poll_fn(|cx| {
+        // Moving goes first, so that what came before a reset is handed on before the reset is.
+        let out = match outwards.poll_move(cx, tcp, output, desk) {
+            Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
+            Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
+            other => other.is_ready(),
+        };
+        let inside = match inwards.poll_move(cx, tcp, input) {
+            Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
+            Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
+            other => other.is_ready(),
+        };
+        if !all_taken && let Poll::Ready(taken) = stopped.as_mut().poll(cx) {
+            taken.map_err(by_stream)?;
+            all_taken = true;
+        }
+        // A flow is over once its last byte has arrived, not when it is on its way.
+        if out && inside && all_taken {
+            return Poll::Ready(Ok(side.other()));
+        }
+        if !inwards.reading
+            && !inwards.ended
+            && let Poll::Ready(Some(fault)) = input.poll_reset(cx)
+        {
+            return Poll::Ready(Err(by_stream(fault)));
+        }
+        if !outwards.reading
+            && !(out && inside)
+            && let Poll::Ready(error) = tcp_broken.as_mut().poll(cx)
+        {
+            return Poll::Ready(Err(by_tcp(error)));
+        }
+        Poll::Pending
+    })
+    .await;
+    Carried { outcome }
+}
+
+/// Which end of a direction failed.
+enum Stuck {
+    Tcp(io::Error),
+    Stream(Fault),
+}
+
+/// From the TCP connection into the tunnel.
+struct Outwards<'a> {
+    /// Whether it waits for the sender's next byte, so that a sender that breaks is noticed here.
+    reading: bool,
+    ended: bool,
+    done: bool,
+    books: [&'a Count; 2],
+}
+
+impl Outwards<'_> {
+    /// Moves what can be moved now. Ready once the end is passed on.
+    fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        output: &mut Output,
+        desk: &Desk,
+    ) -> Poll<Result<(), Stuck>> {
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        self.reading = false;
+        let mut moved = 0;
+        loop {
+            ready!(output.poll_flush(cx)).map_err(Stuck::Stream)?;
+            if self.ended {
+                output.end();
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
+            if moved >= TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.reading = true;
+            ready!(tcp.poll_read_ready(cx)).map_err(Stuck::Tcp)?;
+            self.reading = false;
+            match self.read(tcp, output, desk) {
+                Ok(count) => {
+                    moved += count;
+                    self.books.iter().for_each(|book| book.add(count as u64));
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
+            }
+        }
+    }
+
+    fn read(&mut self, tcp: &TcpStream, output: &mut Output, desk: &Desk) -> io::Result<usize> {
+        let mut scratch = desk.scratch.borrow_mut();
+        let room = scratch.len();
+        let mut read = None;
+        let outcome = tcp.try_io(Interest::READABLE, || {
+            let count = recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
+            read = Some(count);
+            // The queue is empty: saying so spares the call that would find that out.
+            if count > 0 && count < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        let Some(count) = read else {
+            outcome?;
+            return Ok(0);
+        };
+        match scratch.get(..count) {
+            Some(bytes) if count > 0 => output.put(Bytes::copy_from_slice(bytes)),
+            _ => self.ended = true,
+        }
+        Ok(count)
+    }
+}
+
+/// From the tunnel into the TCP connection.
+struct Inwards<'a> {
+    /// What has come and the TCP connection has not taken yet.
+    waiting: VecDeque<Bytes>,
+    /// Whether it waits for the tunnel, so that a reset is noticed here.
+    reading: bool,
+    ended: bool,
+    done: bool,
+    books: [&'a Count; 2],
+}
+
+impl Inwards<'_> {
+    /// Moves what can be moved now. Ready once the end is passed on.
+    fn poll_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        input: &mut Input,
+    ) -> Poll<Result<(), Stuck>> {
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        self.reading = false;
+        let mut moved = 0;
+        loop {
+            while !self.waiting.is_empty() {
+                match self.write(tcp) {
+                    Ok(count) => {
+                        moved += count;
+                        self.books.iter().for_each(|book| book.add(count as u64));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        ready!(tcp.poll_write_ready(cx)).map_err(Stuck::Tcp)?;
+                    }
+                    Err(error) if is_passing(&error) => {}
+                    Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
+                }
+            }
+            if self.ended {
+                shutdown(tcp.as_raw_fd(), Shutdown::Write)
+                    .map_err(|errno| Stuck::Tcp(errno.into()))?;
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
+            if moved >= TURN_BYTES {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.reading = true;
+            self.ended =
+                !ready!(input.poll_pieces(cx, &mut self.waiting)).map_err(Stuck::Stream)?;
+            self.reading = false;
+        }
+    }
+
+    /// Writes once of what waits.
+    fn write(&mut self, tcp: &TcpStream) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let count =
+            self.waiting.iter().zip(&mut slices).map(|(piece, slice)| *slice = IoSlice::new(piece));
+        let count = count.count();
+        let mut written = tcp.try_io(Interest::WRITABLE, || {
+            let slices = slices.get(..count).unwrap_or_default();
+            Ok(sendmsg::<()>(tcp.as_raw_fd(), slices, &[], MsgFlags::MSG_NOSIGNAL, None)?)
+        })?;
+        let total = written;
+        while let Some(piece) = self.waiting.front_mut() {
+            if written < piece.len() {
+                piece.advance(written);
+                break;
+            }
+            written -= piece.len();
+            self.waiting.pop_front();
+        }
+        Ok(total)
+    }
+}
+
+/// Whether the same call may succeed later, or even now.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,185 @@
+//! The far end of a tunnel: a peer asks for flows, this daemon opens them.
+//!
+//! A request is heard, judged by the rules as every flow is, given a place and a TCP connection, and
+//! answered; then its bytes are relayed to the very end.
+
+use super::{
+    Identity, identity, link,
+    session::Session,
+    stream::{Stream, judge},
+    told, transport,
+};
+use crate::{
+    admission::Ticket,
+    flow::{Ends, Side},
+    ledger::{FlowBook, Party},
+    leg, lookup,
+    worker::Worker,
+};
+use midhop_pep::{
+    config::{Action, PeerPlan},
+    policy::FlowKey,
+};
+use midhop_tunnel::{
+    cause::Cause,
+    connect::{Request, Response},
+    http3::Code,
+};
+use quinn::{Endpoint, Incoming};
+use rustls::pki_types::CertificateDer;
+use std::{io, net::UdpSocket, rc::Rc, sync::Arc, time::Duration};
+use tokio::{net::TcpStream, sync::watch, task::spawn_local, time};
+
+/// How long a handshake, or a request, may take: longer than any satellite needs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves a socket to which peers come, until the worker stops.
+///
+/// # Errors
+/// When the runtime cannot watch the socket.
+pub async fn listen(
+    worker: Rc<Worker>,
+    socket: UdpSocket,
+    identity: watch::Receiver<Arc<Identity>>,
+) -> io::Result<()> {
+    let server = |from| transport::server(&identity.borrow(), &worker.plan().peers, from);
+    let runtime = Arc::new(quinn::TokioRuntime);
+    let endpoint = Endpoint::new(transport::endpoint(), Some(server(None)), socket, runtime)?;
+    while let Some(incoming) = endpoint.accept().await {
+        let config = Arc::new(server(Some(incoming.remote_address())));
+        spawn_local(welcome(worker.clone(), incoming, config));
+    }
+    Ok(())
+}
+
+/// Lets a peer in and serves what it asks for.
+async fn welcome(worker: Rc<Worker>, incoming: Incoming, config: Arc<quinn::ServerConfig>) {
+    let from = incoming.remote_address();
+    let connecting = match incoming.accept_with(config) {
+        Ok(connecting) => time::timeout(PATIENCE, connecting),
+        Err(error) => return tracing::debug!(%from, %error, "somebody did not come in"),
+    };
+    let connection = match connecting.await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
+        Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
+    };
+    let plan = worker.plan();
+    let Some(peer) = peer_of(&connection, &plan.peers) else {
+        // Known when its certificate was looked at, and not any more.
+        return connection.close(0u32.into(), b"");
+    };
+    transport::adapt(&connection, peer);
+    let session = match Session::begin(connection).await {
+        Ok(session) => session,
+        Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
+    };
+    tracing::info!(peer = peer.name, %from, "a peer has come");
+    spawn_local({
+        let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
+        async move {
+            let why = link::follow(&worker, &peer.name, &session).await;
+            tracing::info!(peer = peer.name, %why, "a peer has left");
+        }
+    });
+    let peer = Rc::new(peer.clone());
+    while let Ok(stream) = session.asked().await {
+        spawn_local(serve(worker.clone(), peer.clone(), stream));
+    }
+}
+
+/// Which peer it is, by its certificate.
+fn peer_of<'a>(connection: &quinn::Connection, peers: &'a [PeerPlan]) -> Option<&'a PeerPlan> {
+    let shown = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    let certificate = shown.first()?;
+    peers.iter().find(|peer| identity::bears(certificate, &peer.identity))
+}
+
+/// Serves one stream.
+async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
+    let heard = time::timeout(PATIENCE, stream.input.request()).await;
+    let request = match heard {
+        Ok(Ok(fields)) => Request::decode(&fields),
+        Ok(Err(fault)) => return judge(stream.connection(), &fault),
+        Err(_late) => {
+            stream.output.reset(Code::REQUEST_INCOMPLETE);
+            return;
+        }
+    };
+    let answer = match request {
+        Ok(request) => match open(&worker, &request, &mut stream).await {
+            Ok(opened) => return carry(&worker, &peer, stream, opened).await,
+            Err(cause) => {
+                tracing::debug!(peer = peer.name, target = %request.target, ?cause, "a flow is denied");
+                Response::from(cause)
+            }
+        },
+        Err(denied) => denied,
+    };
+    if stream.output.say(answer.encode()).await.is_ok() {
+        stream.output.end();
+        // What the client has said meanwhile is wanted by nobody.
+        stream.input.stop(Code::NO_ERROR);
+        let _ = stream.output.stopped().await;
+    }
+}
+
+/// A far side that has accepted.
+struct Opened {
+    server: TcpStream,
+    ends: Ends,
+    leg: Party,
+    ticket: Ticket,
+}
+
+/// Opens the far side of a flow.
+async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result<Opened, Cause> {
+    let plan = worker.plan();
+    let client = request.client.unwrap_or_else(|| stream.connection().remote_address());
+    let addresses = lookup::look_up(&request.target, plan.tunnel.resolve).await?;
+    let ticket = worker.admission.try_enter().ok_or(Cause::Full)?;
+    let mut last = Cause::NameUnknown;
+    for server in addresses {
+        if !plan.tunnel.local_targets && lookup::is_local(server.ip()) {
+            return Err(Cause::NotAllowed);
+        }
+        let flow = FlowKey { source: client, destination: server, interface: None, dscp: 0 };
+        let decision = plan.policy.decide(&flow);
+        if decision.action == Action::Reject {
+            worker.ledger.rejected.add(1);
+            return Err(Cause::NotAllowed);
+        }
+        let ends = Ends { client, server };
+        let egress = worker.egress(&plan, ends);
+        let leg = plan.leg(&decision, server.ip(), egress.as_deref());
+        let opening = leg::dial_as_self(server, leg).map_err(|error| {
+            tracing::warn!(%server, %error, "a far side cannot be dialled");
+            Cause::Failed
+        })?;
+        let answer = tokio::select! {
+            answer = opening.finish() => answer,
+            // A peer that goes away takes its request with it.
+            _gone = stream.input.broken() => return Err(Cause::Failed),
+        };
+        match answer {
+            Ok(server) => return Ok(Opened { server, ends, leg: Party::from(leg), ticket }),
+            Err(failure) => {
+                worker.ledger.book_failure(&failure);
+                last = told::cause_of(&failure);
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Answers and moves the bytes, to the very end.
+async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
+    let Opened { server, ends, leg, ticket } = opened;
+    if stream.output.say(Response::Granted.encode()).await.is_err() {
+        return;
+    }
+    worker.ledger.flows.add(1);
+    let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg);
+    super::carry(worker, server, Side::Server, stream, book).await;
+    drop(ticket);
+}

@@ -1,0 +1,182 @@
+//! HTTP/3 on one QUIC connection: what concerns all of its streams.
+//!
+//! Invariant: the control stream of this end lives as long as the session, and the connection ends with
+//! whoever breaks a rule that concerns it as a whole.
+
+use super::stream::{self, Fault, Stream};
+use bytes::Bytes;
+use midhop_tunnel::{
+    connect::Request,
+    http3::{Code, Frame, FrameReader, Settings, StreamKind},
+    varint,
+};
+use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+use tokio::task::spawn_local;
+
+/// One tunnel, open.
+#[derive(Debug)]
+pub struct Session {
+    connection: Connection,
+    /// Never written again, and closed by nobody: that would end the connection.
+    control: RefCell<Option<SendStream>>,
+    /// What the peer understands, once it has said so.
+    settings: Cell<Option<Settings>>,
+    /// Whether the peer takes no more requests.
+    leaving: Cell<bool>,
+}
+
+impl Session {
+    /// Begins to speak HTTP/3 on a connection, and to listen.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub async fn begin(connection: Connection) -> Result<Rc<Self>, ConnectionError> {
+        let mut control = connection.open_uni().await?;
+        let mut said = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut said);
+        said.extend(Settings::own().encode());
+        let session = Rc::new(Self {
+            connection,
+            control: RefCell::new(None),
+            settings: Cell::new(None),
+            leaving: Cell::new(false),
+        });
+        if control.write_all(&said).await.is_err() {
+            stream::judge(session.connection(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
+        }
+        session.control.replace(Some(control));
+        spawn_local(listen(session.clone()));
+        Ok(session)
+    }
+
+    /// The connection below.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Whether new flows may be asked for.
+    pub fn is_open(&self) -> bool {
+        !self.leaving.get() && self.connection.close_reason().is_none()
+    }
+
+    /// Asks for a flow; the answer comes on the stream. Waits while the peer has as many flows as it
+    /// takes.
+    ///
+    /// # Errors
+    /// When the tunnel is gone.
+    pub async fn ask(&self, request: &Request) -> Result<Stream, Fault> {
+        let halves = self.connection.open_bi().await.map_err(Fault::Lost)?;
+        let mut stream = Stream::to_ask(&self.connection, halves);
+        stream.output.say(request.encode()).await?;
+        Ok(stream)
+    }
+
+    /// Waits for the next request.
+    ///
+    /// # Errors
+    /// When the tunnel is gone.
+    pub async fn asked(&self) -> Result<Stream, ConnectionError> {
+        Ok(Stream::to_answer(&self.connection, self.connection.accept_bi().await?))
+    }
+
+    /// Ends the connection, and with it whatever flows it has.
+    pub fn close(&self, code: Code) {
+        self.connection.close(VarInt::from_u64(code.0).unwrap_or(VarInt::MAX), b"");
+    }
+}
+
+/// Hears the peer's unidirectional streams until the connection is gone.
+async fn listen(session: Rc<Session>) {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    while let Ok(stream) = session.connection.accept_uni().await {
+        let (session, seen) = (session.clone(), seen.clone());
+        spawn_local(async move {
+            if let Err(code) = hear(&session, stream, &seen).await {
+                stream::judge(session.connection(), &Fault::Wrong(code));
+            }
+        });
+    }
+}
+
+/// Hears one of them to its end.
+async fn hear(
+    session: &Session,
+    mut stream: RecvStream,
+    seen: &RefCell<Vec<StreamKind>>,
+) -> Result<(), Code> {
+    let mut head = Vec::new();
+    let number = loop {
+        // One byte at a time: what follows belongs to the stream's own reader.
+        match stream.read_chunk(1, true).await {
+            Ok(Some(chunk)) => head.extend_from_slice(&chunk.bytes),
+            Ok(None) | Err(_) => return Ok(()),
+        }
+        if let Some((number, _)) = varint::read(&head) {
+            break number;
+        }
+    };
+    let kind = StreamKind::of(number);
+    match kind {
+        StreamKind::Unknown => {
+            let _ =
+                stream.stop(VarInt::from_u64(Code::STREAM_CREATION_ERROR.0).unwrap_or_default());
+            return Ok(());
+        }
+        StreamKind::Push => return Err(Code::STREAM_CREATION_ERROR),
+        StreamKind::Control | StreamKind::Encoder | StreamKind::Decoder => {}
+    }
+    if seen.borrow().contains(&kind) {
+        return Err(Code::STREAM_CREATION_ERROR);
+    }
+    seen.borrow_mut().push(kind);
+    match kind {
+        StreamKind::Control => hear_control(session, &mut stream).await,
+        kind => hear_tables(kind, &mut stream).await,
+    }
+}
+
+async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), Code> {
+    let mut reader = FrameReader::default();
+    let mut pending = Bytes::new();
+    loop {
+        while let Some(frame) = reader.read(&mut pending)? {
+            match (frame, session.settings.get()) {
+                (Frame::Settings(said), None) => {
+                    session.settings.set(Some(Settings::decode(&said)?));
+                }
+                (_, None) => return Err(Code::MISSING_SETTINGS),
+                (Frame::GoAway(_), Some(_)) => session.leaving.set(true),
+                (Frame::Push, Some(_)) => {}
+                (_, Some(_)) => return Err(Code::FRAME_UNEXPECTED),
+            }
+        }
+        match stream.read_chunk(usize::MAX, true).await {
+            Ok(Some(chunk)) => pending = chunk.bytes,
+            Err(quinn::ReadError::ConnectionLost(_)) => return Ok(()),
+            Ok(None) | Err(_) => return Err(Code::CLOSED_CRITICAL_STREAM),
+        }
+    }
+}
+
+/// Reads what a peer may say about a dynamic table to one who has none: nothing but that it is empty.
+async fn hear_tables(kind: StreamKind, stream: &mut RecvStream) -> Result<(), Code> {
+    /// "Set Dynamic Table Capacity" to 0, RFC 9204 §4.3.1.
+    const EMPTY: u8 = 0b0010_0000;
+    loop {
+        match stream.read_chunk(usize::MAX, true).await {
+            Ok(Some(chunk)) if kind == StreamKind::Encoder => {
+                if chunk.bytes.iter().any(|byte| *byte != EMPTY) {
+                    return Err(Code::ENCODER_STREAM_ERROR);
+                }
+            }
+            // Nothing of ours could be acknowledged or cancelled, but a stream may be.
+            Ok(Some(_)) => {}
+            Err(quinn::ReadError::ConnectionLost(_)) => return Ok(()),
+            Ok(None) | Err(_) => return Err(Code::CLOSED_CRITICAL_STREAM),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! One flow's stream through a tunnel: frames on the outside, bytes of the flow on the inside.
+//!
+//! Invariant: an end that nobody said is never heard. A half that is dropped before its stream has
+//! ended in order is reset with the code of a broken TCP connection, whatever the reason.
+
+use bytes::Bytes;
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::connect::Response;
+use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
+use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::poll_fn,
+    io,
+    pin::pin,
+    task::{Context, Poll, ready},
+};
+
+/// Both halves of a stream.
+#[derive(Debug)]
+pub struct Stream {
+    connection: Connection,
+    /// What this end says.
+    pub output: Output,
+    /// What the other end says.
+    pub input: Input,
+}
+
+impl Stream {
+    /// A stream that this end has opened, to ask for something.
+    pub fn to_ask(connection: &Connection, (send, receive): (SendStream, RecvStream)) -> Self {
+        let (output, input) = (Output::new(send), Input::new(receive, true));
+        Self { connection: connection.clone(), output, input }
+    }
+
+    /// A stream that the other end has opened, to ask for something.
+    pub fn to_answer(connection: &Connection, (send, receive): (SendStream, RecvStream)) -> Self {
+        let (output, input) = (Output::new(send), Input::new(receive, false));
+        Self { connection: connection.clone(), output, input }
+    }
+
+    /// The connection that it is a stream of.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// Ends a connection whose peer broke a rule that concerns it as a whole: most do.
+pub fn judge(connection: &Connection, fault: &Fault) {
+    const OF_ONE_STREAM: [Code; 4] =
+        [Code::MESSAGE_ERROR, Code::REQUEST_INCOMPLETE, Code::EXCESSIVE_LOAD, Code::INTERNAL_ERROR];
+    if let Fault::Wrong(code) = fault
+        && !OF_ONE_STREAM.contains(code)
+    {
+        let peer = connection.remote_address();
+        tracing::warn!(%peer, %code, "a tunnel ends: a rule was broken");
+        connection.close(varint(*code), b"");
+    }
+}
+
+/// Why a stream broke.
+#[derive(Debug)]
+pub enum Fault {
+    /// The peer ended it abruptly.
+    Reset(Code),
+    /// The whole tunnel is gone.
+    Lost(quinn::ConnectionError),
+    /// The peer broke a rule; the code says which.
+    Wrong(Code),
+    /// The peer did not connect.
+    Denied(Cause),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reset(code) => write!(f, "the peer reset the stream: {code}"),
+            Self::Lost(error) => write!(f, "the tunnel is gone: {error}"),
+            Self::Wrong(code) => write!(f, "the peer broke a rule: {code}"),
+            Self::Denied(cause) => write!(f, "the peer did not connect: {}", cause.error()),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<Fault> for io::Error {
+    fn from(fault: Fault) -> Self {
+        let kind = match &fault {
+            Fault::Reset(_) => io::ErrorKind::ConnectionReset,
+            Fault::Lost(quinn::ConnectionError::TimedOut) => io::ErrorKind::TimedOut,
+            Fault::Lost(_) => io::ErrorKind::ConnectionAborted,
+            Fault::Wrong(_) => io::ErrorKind::InvalidData,
+            Fault::Denied(_) => io::ErrorKind::ConnectionRefused,
+        };
+        Self::new(kind, fault)
+    }
+}
+
+fn varint(code: Code) -> VarInt {
+    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}
+
+/// What this end says.
+#[derive(Debug)]
+pub struct Output {
+    stream: SendStream,
+    /// Frames that have not been taken yet: a head, and its payload.
+    waiting: [Bytes; 2],
+    ended: bool,
+}
+
+impl Output {
+    fn new(stream: SendStream) -> Self {
+        Self { stream, waiting: [Bytes::new(), Bytes::new()], ended: false }
+    }
+
+    /// Says a whole frame.
+    ///
+    /// # Errors
+    /// When the stream breaks first.
+    pub async fn say(&mut self, frame: Vec<u8>) -> Result<(), Fault> {
+        self.waiting = [Bytes::from(frame), Bytes::new()];
+        poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    /// Makes a frame of some bytes of the flow. Nothing may wait; what is made waits for
+    /// [`Output::poll_flush`].
+    pub fn put(&mut self, bytes: Bytes) {
+        let mut head = Vec::with_capacity(9);
+        frame::write_head(frame::DATA, bytes.len(), &mut head);
+        self.waiting = [Bytes::from(head), bytes];
+    }
+
+    /// Unit: bytes. What waits to be taken.
+    pub fn waiting(&self) -> usize {
+        self.waiting.iter().map(Bytes::len).sum()
+    }
+
+    /// Hands on what waits. Ready when nothing does.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while self.waiting() > 0 {
+            let begun = usize::from(self.waiting[0].is_empty());
+            let written = self.stream.write_chunks(&mut self.waiting[begun..]);
+            let written = ready!(pin!(written).poll(cx));
+            written.map_err(|error| match error {
+                WriteError::Stopped(code) => Fault::Reset(Code(code.into_inner())),
+                WriteError::ConnectionLost(error) => Fault::Lost(error),
+                WriteError::ClosedStream | WriteError::ZeroRttRejected => {
+                    Fault::Wrong(Code::INTERNAL_ERROR)
+                }
+            })?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends this half in order. Nothing may wait.
+    pub fn end(&mut self) {
+        if !self.ended {
+            self.ended = true;
+            // Where it was stopped before, that is heard of by `stopped`.
+            let _ = self.stream.finish();
+        }
+    }
+
+    /// Ends this half abruptly.
+    pub fn reset(&mut self, code: Code) {
+        self.ended = true;
+        let _ = self.stream.reset(varint(code));
+    }
+
+    /// Waits until the peer wants no more of it, or has all of it.
+    pub fn stopped(&self) -> impl Future<Output = Result<(), Fault>> + use<> {
+        let stopped = self.stream.stopped();
+        async move {
+            match stopped.await {
+                Ok(None) => Ok(()),
+                Ok(Some(code)) => Err(Fault::Reset(Code(code.into_inner()))),
+                Err(StoppedError::ConnectionLost(error)) => Err(Fault::Lost(error)),
+                Err(StoppedError::ZeroRttRejected) => Err(Fault::Wrong(Code::INTERNAL_ERROR)),
+            }
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.reset(Code::CONNECT_ERROR);
+        }
+    }
+}
+
+/// Pieces of a flow that are taken at once.
+const PIECES: usize = 32;
+
+/// What the other end says.
+#[derive(Debug)]
+pub struct Input {
+    stream: RecvStream,
+    reader: FrameReader,
+    /// What has come and has not been taken apart.
+    pending: VecDeque<Bytes>,
+    /// Whether an answer to a request comes first.
+    awaits_answer: bool,
+    /// What is told once that is handed on which came before it.
+    fault: Option<Fault>,
+    ended: bool,
+}
+
+impl Input {
+    fn new(stream: RecvStream, awaits_answer: bool) -> Self {
+        Self {
+            stream,
+            reader: FrameReader::default(),
+            pending: VecDeque::new(),
+            awaits_answer,
+            fault: None,
+            ended: false,
+        }
+    }
+
+    /// Waits for the request that opens the stream.
+    ///
+    /// # Errors
+    /// When the stream breaks, ends or says something else first.
+    pub async fn request(&mut self) -> Result<Vec<Field>, Fault> {
+        poll_fn(|cx| self.poll_fields(cx)).await
+    }
+
+    /// Waits for the answer to the request that opened the stream, where that was not heard before.
+    ///
+    /// # Errors
+    /// [`Fault::Denied`] when that is the answer, else when none comes.
+    pub async fn answer(&mut self) -> Result<(), Fault> {
+        poll_fn(|cx| self.poll_answer(cx)).await
+    }
+
+    /// Waits for bytes of the flow and takes what there is of them; `false`: the other end has ended
+    /// its half.
+    pub fn poll_pieces(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &mut VecDeque<Bytes>,
+    ) -> Poll<Result<bool, Fault>> {
+        if let Some(fault) = self.fault.take() {
+            return Poll::Ready(Err(fault));
+        }
+        ready!(self.poll_answer(cx))?;
+        while pieces.len() < PIECES {
+            let fault = match self.poll_frame(cx) {
+                Poll::Ready(Ok(Some(Frame::Data(bytes)))) => {
+                    pieces.push_back(bytes);
+                    continue;
+                }
+                // Nothing but data belongs to an open flow: not even more header fields.
+                Poll::Ready(Ok(Some(_))) => Fault::Wrong(Code::FRAME_UNEXPECTED),
+                Poll::Ready(Err(fault)) => fault,
+                Poll::Ready(Ok(None)) if pieces.is_empty() => return Poll::Ready(Ok(false)),
+                Poll::Pending if pieces.is_empty() => return Poll::Pending,
+                Poll::Ready(Ok(None)) | Poll::Pending => break,
+            };
+            if pieces.is_empty() {
+                return Poll::Ready(Err(fault));
+            }
+            self.fault = Some(fault);
+            break;
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Waits until the other end breaks off, even while nobody reads; none: it has ended in order.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(pin!(self.stream.received_reset()).poll(cx)) {
+            Ok(None) => None,
+            Ok(Some(code)) => Some(Fault::Reset(Code(code.into_inner()))),
+            Err(quinn::ResetError::ConnectionLost(error)) => Some(Fault::Lost(error)),
+            Err(quinn::ResetError::ZeroRttRejected) => Some(Fault::Wrong(Code::INTERNAL_ERROR)),
+        })
+    }
+
+    /// Wants no more of it.
+    pub fn stop(&mut self, code: Code) {
+        if !self.ended {
+            self.ended = true;
+            let _ = self.stream.stop(varint(code));
+        }
+    }
+
+    /// Waits until the other end breaks off; for ever, where it does not.
+    pub async fn broken(&mut self) -> Fault {
+        let broken = poll_fn(|cx| self.poll_reset(cx));
+        match broken.await {
+            Some(fault) => fault,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while self.awaits_answer {
+            let fields = ready!(self.poll_fields(cx))?;
+            match Response::decode(&fields) {
+                // A provisional one: the other follows.
+                Ok(None) => {}
+                Ok(Some(Response::Granted)) => self.awaits_answer = false,
+                Ok(Some(Response::Denied { cause, .. })) => {
+                    return Poll::Ready(Err(Fault::Denied(cause)));
+                }
+                Err(_malformed) => return Poll::Ready(Err(Fault::Wrong(Code::MESSAGE_ERROR))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+        Poll::Ready(match ready!(self.poll_frame(cx))? {
+            Some(Frame::Headers(section)) => field::decode(&section).map_err(Fault::Wrong),
+            Some(_) => Err(Fault::Wrong(Code::FRAME_UNEXPECTED)),
+            None => Err(Fault::Wrong(Code::REQUEST_INCOMPLETE)),
+        })
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
+        loop {
+            while let Some(piece) = self.pending.front_mut() {
+                if let Some(frame) = self.reader.read(piece).map_err(Fault::Wrong)? {
+                    return Poll::Ready(Ok(Some(frame)));
+                }
+                self.pending.pop_front();
+            }
+            if self.ended {
+                return Poll::Ready(Ok(None));
+            }
+            let mut chunks = [const { Bytes::new() }; PIECES];
+            let read = ready!(pin!(self.stream.read_chunks(&mut chunks)).poll(cx));
+            match read {
+                Ok(Some(count)) => self.pending.extend(chunks.into_iter().take(count)),
+                Ok(None) if self.reader.is_between_frames() => self.ended = true,
+                // A stream cut off is no end.
+                Ok(None) => return Poll::Ready(Err(Fault::Wrong(Code::FRAME_ERROR))),
+                Err(ReadError::Reset(code)) => {
+                    self.ended = true;
+                    return Poll::Ready(Err(Fault::Reset(Code(code.into_inner()))));
+                }
+                Err(ReadError::ConnectionLost(error)) => {
+                    return Poll::Ready(Err(Fault::Lost(error)));
+                }
+                Err(_) => return Poll::Ready(Err(Fault::Wrong(Code::INTERNAL_ERROR))),
+            }
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.stop(Code::CONNECT_ERROR);
+    }
+}

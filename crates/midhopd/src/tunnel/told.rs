@@ -1,0 +1,91 @@
+//! What became of a far side, in the words of HTTP and in those of TCP.
+
+use super::stream::Fault;
+use crate::leg::{Failure, Refusal};
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::target::Target;
+use std::io;
+
+/// Why a tunnel gave no flow.
+#[derive(Debug)]
+pub enum NoFlow {
+    /// The far side did not accept: so its client is told.
+    Refused(Failure),
+    /// There is no tunnel, or the peer could not even try: the flow may go another way.
+    Unavailable(String),
+}
+
+impl NoFlow {
+    /// What `fault` means to a flow towards `target`, of which no byte has been sent on yet.
+    pub fn of(fault: Fault, target: &Target) -> Self {
+        let Fault::Denied(cause) = fault else { return Self::Unavailable(fault.to_string()) };
+        match refusal_of(cause, target) {
+            Some(refusal) => Self::Refused(Failure {
+                error: Fault::Denied(cause).into(),
+                refusal: Some(refusal),
+            }),
+            None => Self::Unavailable(Fault::Denied(cause).to_string()),
+        }
+    }
+}
+
+/// What a client is to see of a far side that did not accept; none where nobody asked the far side.
+fn refusal_of(cause: Cause, target: &Target) -> Option<Refusal> {
+    let v4 = !matches!(target, Target::Address(address) if address.is_ipv6());
+    // ICMP's and ICMPv6's codes.
+    let (host, prohibited) = if v4 { (1, 13) } else { (3, 1) };
+    match cause {
+        Cause::Refused | Cause::NameUnknown => Some(Refusal::Reset),
+        Cause::HostUnreachable => Some(Refusal::Unreachable(host)),
+        Cause::NetworkUnreachable => Some(Refusal::Unreachable(0)),
+        Cause::NotAllowed => Some(Refusal::Unreachable(prohibited)),
+        Cause::TimedOut => Some(Refusal::Silence),
+        Cause::Malformed | Cause::NamesOff | Cause::Full | Cause::Failed => None,
+    }
+}
+
+/// What to say of a far side that was not opened.
+pub fn cause_of(failure: &Failure) -> Cause {
+    match failure.refusal {
+        Some(Refusal::Reset) => Cause::Refused,
+        Some(Refusal::Unreachable(0)) => Cause::NetworkUnreachable,
+        Some(Refusal::Unreachable(13)) => Cause::NotAllowed,
+        Some(Refusal::Unreachable(_)) => Cause::HostUnreachable,
+        Some(Refusal::Silence) => Cause::TimedOut,
+        None => Cause::Failed,
+    }
+}
+
+impl From<NoFlow> for io::Error {
+    fn from(no_flow: NoFlow) -> Self {
+        match no_flow {
+            NoFlow::Refused(failure) => failure.error,
+            NoFlow::Unavailable(why) => Self::other(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_far_side_said_reaches_the_client_through_two_proxies() {
+        for target in ["192.0.2.1:80", "[2001:db8::1]:80"] {
+            let target = Target::parse(target).expect("a target");
+            for refusal in [Refusal::Reset, Refusal::Silence, Refusal::Unreachable(0)] {
+                let failure =
+                    Failure { error: io::ErrorKind::Other.into(), refusal: Some(refusal) };
+                match NoFlow::of(Fault::Denied(cause_of(&failure)), &target) {
+                    NoFlow::Refused(told) => assert_eq!(told.refusal, Some(refusal)),
+                    other => panic!("{refusal:?}: {other:?}"),
+                }
+            }
+        }
+        // A fault of the far proxy's own is none of the server's.
+        let own = Failure { error: io::ErrorKind::Other.into(), refusal: None };
+        let target = Target::parse("192.0.2.1:80").expect("a target");
+        let told = NoFlow::of(Fault::Denied(cause_of(&own)), &target);
+        assert!(matches!(told, NoFlow::Unavailable(_)), "{told:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Both ends of a tunnel: a proxy on the gateway, which takes flows from the wire, and one on the
+//! server's host, to which it goes.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use crate::stage::{Family, Stage};
+use midhop_pep::config::Plan;
+use midhopd::daemon::DataPlane;
+use midhopd::ledger::{Count, Ledger};
+use midhopd::pki;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// The UDP port of the far end.
+pub const PORT: u16 = 4433;
+
+/// Certificates of one authority, in a directory.
+pub struct Authority(TempDir);
+
+impl Authority {
+    pub fn new(names: &[&str]) -> Self {
+        let directory = TempDir::new().expect("a directory");
+        pki::init(directory.path(), "test authority").expect("an authority");
+        for name in names {
+            pki::issue(directory.path(), name, 30).expect("a certificate");
+        }
+        Self(directory)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The table of the daemon whose certificate is `name`'s.
+    pub fn table(&self, name: &str, more: &str) -> String {
+        let at = self.path().display();
+        format!(
+            "[tunnel]\ncertificate = \"{at}/{name}.pem\"\nkey = \"{at}/{name}.key\"\n\
+             authority = \"{at}/ca.pem\"\n{more}"
+        )
+    }
+}
+
+/// Two proxies with a tunnel between them.
+pub struct Ends {
+    pub near: DataPlane,
+    pub far: DataPlane,
+    pub authority: Authority,
+}
+
+impl Ends {
+    /// Starts them; `intercept` adds to the near one's table of that name.
+    pub fn start(stage: &Stage, family: Family, intercept: &str) -> Self {
+        let authority = Authority::new(&["near", "far"]);
+        let far = start_far(stage, family, &authority, "");
+        let near =
+            stage.try_proxy(&near_config(family, &authority, intercept, "")).expect("a proxy");
+        Self { near, far, authority }
+    }
+
+    /// A count of both ends' ledgers: the near end's, the far end's.
+    pub fn sums(&self, count: fn(&Ledger) -> &Count) -> [u64; 2] {
+        [&self.near, &self.far].map(|end| end.ledgers().iter().map(|it| count(it).value()).sum())
+    }
+}
+
+/// The near end's configuration: all flows go through the tunnel.
+pub fn near_config(family: Family, authority: &Authority, intercept: &str, rule: &str) -> String {
+    let own = authority.table("near", "");
+    let address = std::net::SocketAddr::new(family.server(), PORT);
+    format!(
+        "[intercept]\ninterfaces = \"lan0\"\n{intercept}{own}\
+         [peers.far]\naddress = \"{address}\"\n[[rules]]\ntunnel = \"far\"\n{rule}"
+    )
+}
+
+/// Starts the far end on the server's host.
+pub fn start_far(stage: &Stage, family: Family, authority: &Authority, more: &str) -> DataPlane {
+    let address = std::net::SocketAddr::new(family.server(), PORT);
+    let own = authority.table("far", &format!("listen = \"{address}\"\n"));
+    let plan = Plan::read("far.toml", &format!("{own}[peers.near]\n{more}"));
+    let plan = plan.unwrap_or_else(|error| panic!("{error}"));
+    let started = stage.server.run(|| DataPlane::start(plan)).expect("entering the server");
+    started.unwrap_or_else(|error| panic!("the far end does not start: {error}"))
+}
