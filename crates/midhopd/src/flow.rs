@@ -114,10 +114,10 @@ impl Flow {
         let link = worker.links.borrow().get(&route.peer).cloned();
         let Some(link) = link else {
             return match self.pack() {
-                Ok(packed) => match worker.tunnels.live(&route.peer, packed) {
+                Ok(packed) => match worker.tunnels.live(&route.peer, Box::new(packed)) {
                     Ok(()) => {}
                     // A reload took the peer away.
-                    Err(packed) => match Self::unpack(&worker, packed) {
+                    Err(packed) => match Self::unpack(&worker, *packed) {
                         Ok(flow) => flow.run_split().await,
                         Err(error) => tracing::warn!(%error, "a flow is reset"),
                     },
@@ -126,7 +126,7 @@ impl Flow {
             };
         };
         let (stream, ticket) = match self.known.far.take() {
-            Some(Far { side: FarSide::Tunnel(stream), ticket, .. }) => (stream, ticket),
+            Some(Far { side: FarSide::Tunnel(stream), ticket, .. }) => (*stream, ticket),
             _ => {
                 let ticket = worker.admission.enter();
                 // The client has been accepted: its first bytes need not wait for the answer.

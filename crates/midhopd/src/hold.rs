@@ -63,7 +63,7 @@ pub enum FarSide {
     /// By a connection, to be registered by the worker that accepts the client.
     Leg(TcpStream),
     /// By a stream of a tunnel, which lives on the worker that owns the tunnel.
-    Tunnel(Stream),
+    Tunnel(Box<Stream>),
 }
 
 #[derive(Debug)]
@@ -280,7 +280,7 @@ async fn answer(worker: &Worker, ends: Ends, way: Way, known: &Known) -> Result<
             let target = Target::Address(ends.server);
             let request = Request { target, client: Some(ends.client) };
             let why = match worker.tunnels.open(&route.peer, request).await {
-                Ok(stream) => return Ok(FarSide::Tunnel(stream)),
+                Ok(stream) => return Ok(FarSide::Tunnel(Box::new(stream))),
                 Err(NoFlow::Refused(failure)) => return Err(failure),
                 Err(NoFlow::Unavailable(why)) => io::Error::other(why),
             };

@@ -159,10 +159,10 @@ impl Tunnels {
     ///
     /// # Errors
     /// The flow itself, if there is none.
-    pub fn live(&self, peer: &str, flow: Packed) -> Result<(), Packed> {
+    pub fn live(&self, peer: &str, flow: Box<Packed>) -> Result<(), Box<Packed>> {
         let Some(orders) = self.orders(peer) else { return Err(flow) };
         // Where the data plane has ended the flow ends with it.
-        let _ = orders.send(Order::Live(Box::new(flow)));
+        let _ = orders.send(Order::Live(flow));
         Ok(())
     }
 

@@ -27,12 +27,15 @@ const LOOKS: usize = 256;
 /// The live flows of one thread.
 #[derive(Debug, Default)]
 pub struct Watch {
-    flows: RefCell<Slab<(Arc<FlowBook>, Rc<dyn Sockets>)>>,
+    flows: RefCell<Slab<Seen>>,
     next: Cell<usize>,
     /// Places of flows in the order in which they began; some have ended since, or have become
     /// another flow's.
     young: RefCell<VecDeque<(usize, Instant)>>,
 }
+
+/// A flow and its sockets.
+type Seen = (Arc<FlowBook>, Rc<dyn Sockets>);
 
 /// The sockets of a flow.
 pub trait Sockets: fmt::Debug {

@@ -1,8 +1,8 @@
 //! What is shipped beside the program says what the program means.
 
 use midhop_pep::config::{
-    Accept, Action, Config, Dscp, Keepalive, Leg, LegOverride, Match, OneOrMany, Plan, Ports, Rule,
-    Start,
+    Accept, Action, Config, Dscp, Keepalive, Leg, LegOverride, Match, OneOrMany, Peer, Plan, Ports,
+    Rule, Start, Tunnel,
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,12 +96,32 @@ fn every_key_is_in_the_example() {
             dscp: OneOrMany(vec![Dscp::new(1).expect("a DSCP")]),
         },
         action: Some(Action::Split),
-        // Reserved: not for users yet.
-        tunnel: None,
+        tunnel: name.clone(),
+        otherwise: Some(Action::Split),
         accept: Some(Accept::Early),
         legs: BTreeMap::from([("x".to_owned(), LegOverride { congestion: name, pacing: rate })]),
     };
+    let file = Some("x".into());
+    let tunnel = Tunnel {
+        certificate: file.clone(),
+        key: file.clone(),
+        authority: file,
+        ..Tunnel::default()
+    };
+    let peer = Peer {
+        address: "192.0.2.1:443".parse().ok(),
+        name: Some("x".to_owned()),
+        congestion: Some("x".to_owned()),
+        rtt0: time,
+        rate,
+        rate_in: rate,
+        rtt: time,
+        window: Some(Bytes::new(1)),
+        ..Peer::default()
+    };
     let whole = Config {
+        tunnel,
+        peers: BTreeMap::from([("x".to_owned(), peer)]),
         legs: BTreeMap::from([("x".to_owned(), leg)]),
         rules: vec![rule],
         ..Config::default()
@@ -117,12 +137,13 @@ fn every_key_is_in_the_example() {
     assert!(missing.is_empty(), "not in packaging/midhopd.toml: {missing:?}");
 }
 
-/// The dotted keys below a value; legs are all called the same.
+/// The dotted keys below a value; legs and peers are all called the same.
 fn collect(prefix: &str, value: &toml::Value, keys: &mut BTreeSet<String>) {
     match value {
         toml::Value::Table(table) => {
             for (key, value) in table {
-                let key = if prefix.ends_with("legs.") { "*" } else { key.as_str() };
+                let named = prefix.ends_with("legs.") || prefix == "peers.";
+                let key = if named { "*" } else { key.as_str() };
                 collect(&format!("{prefix}{key}."), value, keys);
             }
         }

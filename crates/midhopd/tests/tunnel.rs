@@ -3,11 +3,14 @@
 //! `client – gateway with one proxy – server's host with the other, and the server`
 
 mod ends;
+mod program;
 mod stage;
 
-use ends::Ends;
+use ends::{Authority, Ends, far_config, near_tables};
 use midhopd::ledger::{Count, Ledger};
+use program::{Desk, Running};
 use stage::{Family, Stage, hear, noise, say};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// What both ends say arrives, and so does how they end.
@@ -49,4 +52,34 @@ fn twenty_megabytes_pass_both_ways_after_connect_ipv4() {
 #[test]
 fn twenty_megabytes_pass_both_ways_early_ipv6() {
     whole(Family::V6, "early");
+}
+
+/// A client asks the near proxy by HTTP CONNECT, both proxies being programs of their own.
+#[test]
+fn a_client_that_asks_goes_through_the_tunnel() {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let _far = Running::start_in(&stage.server, &far);
+    let asking = format!(
+        "[explicit]\nhttp_connect = \"10.0.1.1:3128\"\nclients = \"10.0.1.0/24\"\n{}",
+        near_tables(Family::V4, &authority, "")
+    );
+    let near = Desk::new(&asking);
+    let _near = Running::start(&stage, &near);
+    let listener = stage.listen(Family::V4);
+    let target = listener.local_addr().expect("an address");
+    let mut client = stage.connect("10.0.1.1:3128".parse().expect("an address")).expect("a proxy");
+    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("asking");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("an answer");
+        head.extend(byte);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    let (server, peer) = listener.accept().expect("the far side");
+    assert_eq!(peer.ip(), Family::V4.server(), "the far proxy connects as itself");
+    exchange(&client, &server, 20_000_000);
 }

@@ -70,8 +70,9 @@ pub async fn relay(
             taken.map_err(by_stream)?;
             all_taken = true;
         }
+        let over = out && inside;
         // A flow is over once its last byte has arrived, not when it is on its way.
-        if out && inside && all_taken {
+        if over && all_taken {
             return Poll::Ready(Ok(side.other()));
         }
         if !inwards.reading
@@ -80,8 +81,7 @@ pub async fn relay(
         {
             return Poll::Ready(Err(by_stream(fault)));
         }
-        if !outwards.reading
-            && !(out && inside)
+        if !(over || outwards.reading)
             && let Poll::Ready(error) = tcp_broken.as_mut().poll(cx)
         {
             return Poll::Ready(Err(by_tcp(error)));

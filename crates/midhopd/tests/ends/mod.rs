@@ -63,21 +63,29 @@ impl Ends {
     }
 }
 
-/// The near end's configuration: all flows go through the tunnel.
+/// The near end's configuration: all flows of its lan go through the tunnel.
 pub fn near_config(family: Family, authority: &Authority, intercept: &str, rule: &str) -> String {
+    let tables = near_tables(family, authority, rule);
+    format!("[intercept]\ninterfaces = \"lan0\"\n{intercept}{tables}")
+}
+
+/// The near end's tunnel, and the rule that sends all flows by it; `rule` adds to that.
+pub fn near_tables(family: Family, authority: &Authority, rule: &str) -> String {
     let own = authority.table("near", "");
     let address = std::net::SocketAddr::new(family.server(), PORT);
-    format!(
-        "[intercept]\ninterfaces = \"lan0\"\n{intercept}{own}\
-         [peers.far]\naddress = \"{address}\"\n[[rules]]\ntunnel = \"far\"\n{rule}"
-    )
+    format!("{own}[peers.far]\naddress = \"{address}\"\n[[rules]]\ntunnel = \"far\"\n{rule}")
+}
+
+/// The far end's configuration.
+pub fn far_config(family: Family, authority: &Authority, more: &str) -> String {
+    let address = std::net::SocketAddr::new(family.server(), PORT);
+    let own = authority.table("far", &format!("listen = \"{address}\"\n"));
+    format!("{own}[peers.near]\n{more}")
 }
 
 /// Starts the far end on the server's host.
 pub fn start_far(stage: &Stage, family: Family, authority: &Authority, more: &str) -> DataPlane {
-    let address = std::net::SocketAddr::new(family.server(), PORT);
-    let own = authority.table("far", &format!("listen = \"{address}\"\n"));
-    let plan = Plan::read("far.toml", &format!("{own}[peers.near]\n{more}"));
+    let plan = Plan::read("far.toml", &far_config(family, authority, more));
     let plan = plan.unwrap_or_else(|error| panic!("{error}"));
     let started = stage.server.run(|| DataPlane::start(plan)).expect("entering the server");
     started.unwrap_or_else(|error| panic!("the far end does not start: {error}"))

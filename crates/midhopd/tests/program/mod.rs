@@ -68,6 +68,11 @@ pub struct Running {
 impl Running {
     /// Starts it on the gateway and waits until it says that it serves.
     pub fn start(stage: &Stage, desk: &Desk) -> Self {
+        Self::start_in(&stage.gateway, desk)
+    }
+
+    /// Starts it somewhere else.
+    pub fn start_in(namespace: &Namespace, desk: &Desk) -> Self {
         let path = desk.path().join("notify");
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).expect("a socket");
@@ -75,8 +80,7 @@ impl Running {
         let log = std::fs::File::create(desk.path().join("log")).expect("a log");
         let mut command = desk.command();
         command.env("NOTIFY_SOCKET", &path).stderr(log);
-        let child =
-            stage.gateway.run(|| command.spawn()).expect("entering").expect("starting midhopd");
+        let child = namespace.run(|| command.spawn()).expect("entering").expect("starting midhopd");
         let running = Self { child };
         if let Err(error) = hear_ready(&socket) {
             panic!("midhopd did not get ready: {error}\n{}", log_of(desk));
