@@ -1,3 +1,5 @@
+//! What an algorithm is told of a connection, event by event.
+
 use super::*;
 use midhop_congestion::{QueueReport, Spurious};
 use std::sync::{Arc, Mutex};
