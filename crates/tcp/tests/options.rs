@@ -6,7 +6,7 @@ mod pair;
 use midhop_congestion::CongestionControl;
 use midhop_tcp::{DelayedAck, Ecn, Endpoint, Flags, LossDetection, RtoRule, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use pair::{Fixed, Pair, Path, PlainReno};
+use pair::{Fixed, Pair, Path, PlainReno, losing};
 
 const MSS: u64 = 1448;
 
@@ -48,12 +48,7 @@ fn limited_transmit_answers_two_duplicates_with_new_data() {
                 ..Settings::default()
             };
             let mut pair = Pair::with(&settings, fixed(4), path(50));
-            let mut lost = false;
-            pair.touch = Box::new(move |side, segment| {
-                let first = side == 0 && segment.length > 0 && !lost;
-                lost |= first;
-                first
-            });
+            pair.touch = losing(&[1]);
             pair.to_write = [100 * MSS, 0];
             // The handshake ends at 100 ms, four segments leave, and three duplicates come at 200 ms.
             pair.run_to(at(200));
@@ -221,12 +216,7 @@ fn where_nothing_but_the_timer_repairs_duplicates_mean_nothing() {
             ..Settings::default()
         };
         let mut pair = Pair::with(&settings, fixed(4), path(50));
-        let mut lost = false;
-        pair.touch = Box::new(move |side, segment| {
-            let first = side == 0 && segment.length > 0 && !lost;
-            lost |= first;
-            first
-        });
+        pair.touch = losing(&[1]);
         pair.to_write = [4 * MSS, 0];
         pair.run_to(at(2000));
         let data = pair.data(0);

@@ -4,7 +4,7 @@ mod pair;
 
 use midhop_tcp::{DelayedAck, LossDetection, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use pair::{Fixed, Pair, Path, PlainReno, Touch};
+use pair::{Fixed, Pair, Path, PlainReno, losing};
 
 const MSS: u64 = 1448;
 
@@ -24,17 +24,6 @@ fn strict() -> Settings {
         nagle: false,
         ..Settings::default()
     }
-}
-
-/// Loses the first transmission of the segments with these numbers, counted from 1, of the client's.
-fn losing(numbers: &'static [u64]) -> Touch {
-    let mut reached = 0;
-    Box::new(move |side, segment| {
-        let number = segment.offset / MSS + 1;
-        let first = side == 0 && segment.length > 0 && number > reached;
-        reached = if first { number } else { reached };
-        first && numbers.contains(&number)
-    })
 }
 
 #[test]

@@ -122,6 +122,18 @@ pub struct Path {
 /// Looks at, or changes, a segment from this side; true loses it.
 pub type Touch = Box<dyn FnMut(usize, &mut Segment) -> bool>;
 
+/// Loses the first transmission of the client's full segments with these numbers, counted from 1.
+pub fn losing(numbers: &'static [u64]) -> Touch {
+    const MSS: u64 = 1448;
+    let mut reached = 0;
+    Box::new(move |side, segment| {
+        let number = segment.offset / MSS + 1;
+        let first = side == 0 && segment.length > 0 && number > reached;
+        reached = if first { number } else { reached };
+        first && numbers.contains(&number)
+    })
+}
+
 /// One segment on its way, for those who look on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
