@@ -1,31 +1,8 @@
 //! A packet costs no memory allocation once the queues have grown to their size.
-#![expect(unsafe_code, reason = "counting allocations means being the allocator")]
 
+use midhop_allocations::{Counting, so_far};
 use midhop_path::{Direction, DirectionSpec, Link, presets};
 use midhop_units::{Bytes, Duration, Instant, Seed};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract; the
-// counter is a plain thread-local number that allocates nothing and has no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: `place` came from `alloc` above, that is from the system's allocator.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -44,9 +21,9 @@ fn allocations(spec: &DirectionSpec, packets: u64) -> u64 {
         }
     };
     drive(0, packets);
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = so_far();
     drive(packets, 2 * packets);
-    ALLOCATIONS.with(Cell::get) - before
+    so_far() - before
 }
 
 #[test]

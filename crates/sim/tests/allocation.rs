@@ -3,58 +3,17 @@
 //! What is left in a steady state is growth that ends: a window's records double until they hold the
 //! largest window, curves double until they are as long as the run. So few allocations come with so
 //! many events that their number says whether any event makes one.
-#![expect(unsafe_code, reason = "counting allocations means being the allocator")]
 
-use midhop_experiment::Scenario;
+mod scenes;
+
+use midhop_allocations::{Counting, so_far};
 use midhop_sim::{Options, run};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::{Cell, RefCell};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract; the
-// counter is a plain thread-local number that allocates nothing and has no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: `place` came from `alloc` above, that is from the system's allocator.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
+use std::cell::RefCell;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-const CHAIN: &str = r#"
-title = "steady"
-duration = "10 min"
-[nodes]
-client = {}
-terminal = {}
-gateway = {}
-server = {}
-[links.lan]
-between = ["client", "terminal"]
-rate = "100 Mbit/s"
-delay = "1 ms"
-[links.satellite]
-between = ["terminal", "gateway"]
-rate = "10 Mbit/s"
-delay = "20 ms"
-queue = "40 packets"
-[links.internet]
-between = ["gateway", "server"]
-rate = "100 Mbit/s"
-delay = "5 ms"
+const FLOWS: &str = r#"
 [peps.gw]
 legs.satellite = { congestion = "hybla" }
 [peps.shared]
@@ -64,6 +23,13 @@ from = "server"
 to = "client"
 seconds = 30
 "#;
+/// Narrow and short, so that the steady state comes soon.
+const SHORT: [&str; 4] = [
+    "links.satellite.rate=10 Mbit/s",
+    "links.satellite.delay=20 ms",
+    "links.satellite.queue=40 packets",
+    "links.internet.delay=5 ms",
+];
 
 /// Events that pass before a run asks again whether to stop.
 const EVENTS_BETWEEN_LOOKS: u64 = 1 << 14;
@@ -72,14 +38,10 @@ const EVENTS_BETWEEN_LOOKS: u64 = 1 << 14;
 ///
 /// The run asks now and then whether to stop, which is when the counts are read.
 fn allocations(set: &[&str]) -> (u64, usize) {
-    let mut scenario = Scenario::parse("steady.toml", CHAIN).expect("a scenario");
-    for assignment in set {
-        scenario.set(assignment).unwrap_or_else(|error| panic!("{error}"));
-    }
-    let plan = scenario.plans().unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    let plan = scenes::plan(FLOWS, &[&SHORT, set].concat());
     let counts = RefCell::new(Vec::with_capacity(1 << 16));
     let look = || {
-        counts.borrow_mut().push(ALLOCATIONS.with(Cell::get));
+        counts.borrow_mut().push(so_far());
         false
     };
     let options = Options { interrupted: &look, ..Options::default() };

@@ -1,0 +1,49 @@
+//! How often a test's thread has asked the system for memory.
+//!
+//! A test that counts makes [`Counting`] its allocator and asks [`so_far`] before and after:
+//!
+//! ```
+//! use midhop_allocations::{Counting, so_far};
+//!
+//! #[global_allocator]
+//! static COUNTING: Counting = Counting;
+//!
+//! let before = so_far();
+//! let _boxed = Box::new(7);
+//! assert_eq!(so_far() - before, 1);
+//! ```
+//!
+//! Each thread has its own count, so that tests that run beside each other do not disturb one another.
+//! For tests only: no program links it.
+#![expect(unsafe_code, reason = "counting allocations means being the allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts what it is asked for. Growth in place counts as asking anew.
+#[derive(Debug)]
+pub struct Counting;
+
+/// The allocations of this thread since it began; none unless [`Counting`] is the allocator.
+pub fn so_far() -> u64 {
+    ALLOCATIONS.with(Cell::get)
+}
+
+// SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract; the
+// counter is a plain thread-local number that allocates nothing and has no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: `place` came from `alloc` above, that is from the system's allocator.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
