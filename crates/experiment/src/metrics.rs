@@ -40,8 +40,8 @@ pub fn page_load_time(transfer: &TransferResult) -> Option<Duration> {
     transfer.complete.then(|| end.saturating_sub(start))
 }
 
-/// How long after `start` a goodput series first reaches `share` of `capacity` (in the series' unit) and does so in
-/// the next sample too, so that a lone burst does not count; the last sample counts alone.
+/// How long after `start` a goodput series first reaches `share` of `capacity` (in the series' unit) and
+/// does so in the next sample too, so that a lone burst does not count; the last sample counts alone.
 /// None when it never does.
 pub fn start_up_time(
     goodput: &Series,

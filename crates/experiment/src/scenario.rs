@@ -77,8 +77,8 @@ impl Scenario {
 
     /// Fixes something from outside, as the option `--set KEY=VALUE` does. The name of an axis with
     /// one of its labels leaves only that case; any other dotted key gets the value, whatever a case says,
-    /// and an axis that varies it is gone. A value that is not TOML is taken as a string, so that `duration=30 s` needs
-    /// no quotes.
+    /// and an axis that varies it is gone. A value that is not TOML is taken as a string, so that
+    /// `duration=30 s` needs no quotes.
     ///
     /// # Errors
     /// When there is no `=`, the key is none, or leads to where nothing can be put.

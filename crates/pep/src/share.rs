@@ -3,8 +3,8 @@
 //! A flow that has more to send than it may is greedy and gets an equal part of what the others leave.
 //! One that for a while took less than half of its part, because its far end or the path lets it have
 //! no more, is limited, and only twice what it took is kept for it, so that it can still come up.
-//! Source: max-min fairness (D. Bertsekas, R. Gallager, Data Networks, 2nd ed. 1992, §6.5.2); differs: one leg, and
-//! demands that are measured instead of told.
+//! Source: max-min fairness (D. Bertsekas, R. Gallager, Data Networks, 2nd ed. 1992, §6.5.2); differs: one
+//! leg, and demands that are measured instead of told.
 //!
 //! Invariant: the shares of greedy flows with the demands of limited ones never exceed what the leg
 //! carries, but for the [`floor`]; nor do the shares of flows that are all limited.

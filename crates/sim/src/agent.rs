@@ -17,7 +17,8 @@ use midhop_units::Instant;
 /// What an agent wants done, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The packet goes on, to the next agent or to its destination, be it one that came, changed or not, or a new one.
+    /// The packet goes on, to the next agent or to its destination, be it one that came, changed or not,
+    /// or a new one.
     Send(Packet),
     /// The packet is gone; the node's record counts it under this cause.
     Drop(Packet, &'static str),

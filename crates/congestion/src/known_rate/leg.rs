@@ -113,9 +113,9 @@ impl Place {
         }
     }
 
-    /// The flow ran out of data: it has used `used` of what it was `allowed` for a round. One that uses less than four
-    /// fifths claims what it uses and a quarter more, so that it has room to grow; one that uses nine
-    /// tenths would use more.
+    /// The flow ran out of data: it has used `used` of what it was `allowed` for a round. One that uses
+    /// less than four fifths claims what it uses and a quarter more, so that it has room to grow; one that
+    /// uses nine tenths would use more.
     pub fn use_of(&mut self, used: Rate, allowed: Rate) {
         let (used, allowed) = (used.bits_per_s(), allowed.bits_per_s());
         let fills = |tenths: u128| u128::from(used) * 10 >= u128::from(allowed) * tenths;

@@ -13,8 +13,8 @@
 //!
 //! Differs: where the window of a round trip ago ends between two edges, the value there is taken from
 //! the edge before, not the one after, which lies on the wrong side of it. What was sent is what was
-//! delivered or is in flight: the first loss ends slow start. The drain lasts a window of acknowledgements, in proportion. Bins
-//! are whole numbers of 64 bits, the draft's shifting is not needed.
+//! delivered or is in flight: the first loss ends slow start. The drain lasts a window of
+//! acknowledgements, in proportion. Bins are whole numbers of 64 bits, the draft's shifting is not needed.
 
 use super::Verdict;
 use crate::{Ack, segments::saturated};

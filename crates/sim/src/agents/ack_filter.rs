@@ -6,8 +6,9 @@
 //! so that a queue which never runs empty holds no flow's acknowledgements back for good; and only the
 //! youngest packet of the flow is looked at, so that nothing of the flow changes its order.
 //!
-//! An ACK goes only when it does nothing but acknowledge, carries no news of XCP's routers and no report of a duplicate (RFC 2883), its timestamp is not younger than the newcomer's,
-//! and the newcomer, itself a pure ACK, says all that it says:
+//! An ACK goes only when it does nothing but acknowledge, carries no news of XCP's routers and no report of
+//! a duplicate (RFC 2883), its timestamp is not younger than the newcomer's, and the newcomer, itself a pure
+//! ACK, says all that it says:
 //! - its acknowledgment number is beyond the other's, and it covers the other's SACK blocks; or
 //! - the number is the same, both have SACK blocks, and it covers the other's;
 //!

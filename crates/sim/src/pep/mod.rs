@@ -14,9 +14,9 @@
 //! A node may have a naive proxy instead ([`Proxy::naive`]), which is made of the same flows and legs and
 //! does without what keeps its store from overflowing.
 //!
-//! Invariants: but for a naive proxy, a flow is never reset for want of room: windows close. Whatever is taken from one leg
-//! goes to the other, in order, once. An end of stream is carried over after the bytes before it, a reset at
-//! once: what waited behind it is lost, as it is in a kernel's buffers.
+//! Invariants: no flow is reset for want of room, since windows close before; only a naive proxy resets
+//! them. Whatever is taken from one leg goes to the other, in order, once. An end of stream is carried over
+//! after the bytes before it, a reset at once: what waited behind it is lost, as it is in a kernel's buffers.
 
 mod bounded;
 mod configured;

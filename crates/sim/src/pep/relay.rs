@@ -5,9 +5,9 @@
 //!
 //! A naive proxy reads on, whatever waits; that is all that makes it naive here.
 //!
-//! Invariants: the end of the stream is passed on only after the last byte; at most the direction's
-//! stage waits, but with a naive proxy; a direction that holds nothing may always move a little, however many bytes all flows
-//! hold, so that no flow stands still for good.
+//! Invariants: the end of the stream is passed on only after the last byte. No more waits than the
+//! direction's stage, unless the proxy is naive. A direction that holds nothing may always move a little,
+//! however many bytes all flows hold, so that no flow stands still for good.
 
 use super::Shared;
 use super::leg::Model;

@@ -25,9 +25,9 @@ pub type Outcome = Result<(Record, Effort), RunError>;
 pub type Watchers = io::Result<Vec<Box<dyn Watcher>>>;
 
 /// Runs `plans`, at most `jobs` at a time and the costliest first, until all are done or
-/// `interrupts` says stop. `watch` says who watches a run. `keep` gets each outcome as it comes, from whatever thread, and may make
-/// less of it. What it gives back is in the order of `plans`; [`RunError::Interrupted`] stands for
-/// those that never began.
+/// `interrupts` says stop. `watch` says who watches a run. `keep` gets each outcome as it comes, from
+/// whatever thread, and may make less of it. What it gives back is in the order of `plans`;
+/// [`RunError::Interrupted`] stands for those that never began.
 pub fn run_all<K: Send>(
     plans: &[&Plan],
     jobs: usize,
