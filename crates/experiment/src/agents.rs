@@ -55,9 +55,8 @@ pub struct AgentSpec {
     pub resends: Option<u32>,
     /// `d-proxy`: what may be held behind gaps. Default: 4 MB.
     pub held: Option<Bytes>,
-    /// `d-proxy`: how long a gap is waited for. Default: 1 s.
-    /// `ack-decimation`: how long the youngest ACK that was left out waits before it goes on after all; zero
-    /// for never. Default: 50 ms.
+    /// `d-proxy`: how long a gap is waited for. Default: 1 s. `ack-decimation`: how long after the first
+    /// ACK that was left out the youngest goes on after all; zero for never. Default: 50 ms.
     pub hold: Option<Duration>,
     /// `d-proxy`: how often the same is asked for. Default: 3.
     pub requests: Option<u32>,
@@ -126,7 +125,7 @@ pub struct AckDecimation {
     pub links: Vec<String>,
     /// Of how many one goes on.
     pub keep_one_in: u32,
-    /// How long the youngest that was left out waits; zero where it does not.
+    /// How long after the first that was left out the youngest goes on after all; zero where it does not.
     pub hold: Duration,
 }
 

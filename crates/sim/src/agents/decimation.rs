@@ -2,8 +2,8 @@
 //!
 //! Source: RFC 3449 §5.2.2, whose routers drop at random from a short queue. Differs: which ones go is
 //! not left to chance, and unless `hold` is zero the youngest of those left out is held and sent after
-//! all when no other has come for so long. A flow's last acknowledgement thereby arrives, where a router
-//! that drops it makes the sender wait for its timer.
+//! all when none has gone on for so long since the first of them came. A flow's last acknowledgement
+//! thereby arrives, where a router that drops it makes the sender wait for its timer.
 //!
 //! Only an ACK that does nothing but move the acknowledgment number on may be left out: no duplicate, no
 //! window update, none with SACK blocks or what XCP's routers say, and none whose ECE and CWR are not those
@@ -42,7 +42,7 @@ struct Flow {
     flags: Flags,
     /// How many came since one went on.
     since: u32,
-    /// The youngest of them, and when it goes on after all.
+    /// The youngest of those that did not, and when it goes on after all: its elders' time, if it had any.
     held: Option<(Instant, Packet)>,
 }
 
@@ -169,6 +169,16 @@ mod tests {
         assert_eq!(sent(actions), [10_000]);
         assert_eq!(agent.poll_timeout(), None);
         assert_eq!(agent.counts(), [("acks", 11), ("acks-left-out", 7), ("acks-after-hold", 1)]);
+    }
+
+    #[test]
+    fn the_youngest_waits_no_longer_than_the_first_would_have() {
+        let mut agent = decimator(4, HOLD);
+        let (start, later) = (Instant::START, Instant::START + HOLD / 2);
+        give(&mut agent, start, sample(0, 500));
+        assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
+        assert!(give(&mut agent, later, sample(2000, 500)).is_empty());
+        assert_eq!(agent.poll_timeout(), Some(start + HOLD));
     }
 
     #[test]
