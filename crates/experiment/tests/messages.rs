@@ -199,6 +199,18 @@ fn keys_that_the_proxy_would_refuse() {
 }
 
 #[test]
+fn tables_of_congestion_control_in_rules() {
+    let more = "[[peps.gw.rules]]\naction = \"split\"\n\
+        legs.sat.congestion = { algorithm = \"cubic\", initial_window = 50 }\n";
+    let (message, hint) = error("", "", more, &[]);
+    assert_eq!(
+        message,
+        "lab.toml:33:10: peps.gw.rules.0.legs.sat.congestion: in a rule a congestion control is a name"
+    );
+    assert_eq!(hint, "a table stands at the leg: legs.sat.congestion, outside of rules");
+}
+
+#[test]
 fn names_that_cannot_be() {
     check(
         "[links.sat]",

@@ -128,6 +128,7 @@ pub(crate) fn check_legs(plan: &Plan, document: &Document) -> Result<(), ConfigE
         else {
             continue;
         };
+        no_tables_in_rules(pep, configuration, document)?;
         for (name, _) in legs_with_tables(&mut configuration.clone()) {
             let path = KeyPath::of(["peps", pep.as_str(), "legs", name.as_str()]);
             let leg = configuration.get("legs").and_then(|legs| legs.get(name));
@@ -148,6 +149,27 @@ pub(crate) fn check_legs(plan: &Plan, document: &Document) -> Result<(), ConfigE
                 let message = format!("no algorithm of ours is called `{}`", written.algorithm);
                 return Err(document.fault(&path.join("algorithm"), message, None));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses tables in the rules of a proxy, whose own configuration has names there: it would say that a
+/// simulation takes them.
+fn no_tables_in_rules(
+    pep: &str,
+    configuration: &toml::Table,
+    document: &Document,
+) -> Result<(), ConfigError> {
+    let rules = configuration.get("rules").and_then(|rules| rules.as_array());
+    for (at, rule) in rules.into_iter().flatten().enumerate() {
+        let legs = rule.get("legs").and_then(|legs| legs.as_table());
+        let congestion = |leg: &toml::Value| leg.get("congestion").is_some_and(|it| it.is_table());
+        if let Some((leg, _)) = legs.into_iter().flatten().find(|(_, leg)| congestion(leg)) {
+            let path = KeyPath::of(["peps", pep, "rules", &at.to_string(), "legs", leg]);
+            let hint = format!("a table stands at the leg: legs.{leg}.congestion, outside of rules");
+            let message = "in a rule a congestion control is a name";
+            return Err(document.fault(&path.join("congestion"), message, Some(hint)));
         }
     }
     Ok(())
