@@ -178,9 +178,11 @@ impl DProxy {
                     actions.send(self.message(key, packet.family, Repair::Lacking { from, to }));
                 }
             }
-            Repair::Lacking { from, to } => self.with(key, actions, |watch, _, rtt, _, outcome| {
-                watch.on_lacking(now, from, to, rtt, outcome);
-            }),
+            Repair::Lacking { from, to } => {
+                self.with(key, actions, |watch, _, rtt, counts, outcome| {
+                    watch.on_lacking(now, from, to, (rtt, counts), outcome);
+                });
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use midhop_tcp::{Flags, Segment};
 use midhop_units::{Duration, Instant};
 use std::collections::BTreeMap;
 
-/// So many gaps are repaired at once; what is missing beyond is not waited for.
+/// So many gaps are repaired at once; what is missing beside them is not waited for.
 const GAPS_MAX: usize = 64;
 /// How long an answer is waited for as long as none has come (RFC 6298 §2.1).
 const FIRST_WAIT: Duration = Duration::from_s(1);
@@ -143,11 +143,12 @@ impl Watch {
         now: Instant,
         from: u32,
         to: u32,
-        rtt: &mut RoundTrip,
+        with: (&mut RoundTrip, &mut Counts),
         outcome: &mut Outcome,
     ) {
+        let (rtt, counts) = with;
         let (from, to) = (position(from, self.next), position(to, self.next));
-        for (start, gap) in self.cut(from, to) {
+        for (start, gap) in self.cut(from, to, counts) {
             if gap.requests == 1 {
                 rtt.sample(now - gap.asked);
             }
@@ -214,12 +215,12 @@ impl Watch {
         counts: &mut Counts,
         outcome: &mut Outcome,
     ) {
+        counts.gaps += 1;
         if self.gaps.len() >= GAPS_MAX {
             counts.given_up += 1;
             self.held.entry(start).or_insert(Held { packet: None, end });
             return;
         }
-        counts.gaps += 1;
         counts.requests += 1;
         self.gaps.insert(start, Gap { end, found: now, asked: now, requests: 1 });
         outcome.ask.push((start as u32, end as u32));
@@ -234,16 +235,19 @@ impl Watch {
         rtt: &mut RoundTrip,
         counts: &mut Counts,
     ) {
-        for (_, gap) in self.cut(start, end) {
-            counts.filled += 1;
+        let before = self.gaps.len();
+        for (_, gap) in self.cut(start, end, counts) {
             if gap.requests == 1 {
                 rtt.sample(now - gap.asked);
             }
         }
+        // What has filled a part is counted with the last part.
+        counts.filled += before.saturating_sub(self.gaps.len()) as u64;
     }
 
-    /// Takes what lies from `from` to `to` out of the gaps, and gives those parts.
-    fn cut(&mut self, from: u64, to: u64) -> Vec<(u64, Gap)> {
+    /// Takes what lies from `from` to `to` out of the gaps, and gives those parts. A gap that falls apart
+    /// counts as another one.
+    fn cut(&mut self, from: u64, to: u64, counts: &mut Counts) -> Vec<(u64, Gap)> {
         let mut parts = Vec::new();
         while let Some((&start, &gap)) =
             self.gaps.range(..to).next_back().filter(|(_, gap)| gap.end > from)
@@ -253,7 +257,13 @@ impl Watch {
                 self.gaps.insert(start, Gap { end: from, ..gap });
             }
             if gap.end > to {
-                self.gaps.insert(to, gap);
+                counts.gaps += u64::from(start < from);
+                if self.gaps.len() < GAPS_MAX {
+                    self.gaps.insert(to, gap);
+                } else {
+                    counts.given_up += 1;
+                    self.held.entry(to).or_insert(Held { packet: None, end: gap.end });
+                }
             }
             let part = Gap { end: gap.end.min(to), ..gap };
             parts.push((start.max(from), part));
