@@ -48,6 +48,9 @@ pub enum ElementsError {
 /// Elements tell nothing of a time so far from their own; a year is generous. Unit: days.
 const AGE_MAX_DAYS: i64 = 366;
 
+/// The length of each line.
+const LINE: usize = 69;
+
 /// A satellite with its elements, ready to be moved.
 #[derive(Debug, Clone)]
 pub(crate) struct Orbiter {
@@ -77,6 +80,11 @@ pub(crate) fn read(text: &str) -> Result<Vec<Orbiter>, ElementsError> {
         }
         let wrong = |reason: String| ElementsError::Line { line: number + 1, reason };
         let second = lines.next().map_or("", |(_, second)| second);
+        // The library counts on a digit there.
+        let sums = |line: &str| line.ends_with(|last: char| last.is_ascii_digit());
+        if [first, second].iter().any(|line| line.len() == LINE && !sums(line)) {
+            return Err(wrong("the last character of a line is its checksum, a digit".to_owned()));
+        }
         let elements = Elements::from_tle(name.take(), first.as_bytes(), second.as_bytes())
             .map_err(|error| wrong(error.to_string()))?;
         let constants = Constants::from_elements_afspc_compatibility_mode(&elements)
@@ -189,6 +197,11 @@ pub(crate) mod tests {
         let error = read(&format!("X\n{flipped}")).err().map(|error| error.to_string());
         let error = error.expect("a checksum that is wrong");
         assert!(error.contains("line 2") && error.contains("checksum"), "{error}");
+        // What stands for no checksum at all.
+        for (line, wrong) in [("4753", "475/"), ("413667", "41366+")] {
+            let error = read(&VANGUARD.replace(line, wrong)).expect_err(wrong).to_string();
+            assert!(error.contains("line 1 ") && error.contains("checksum"), "{error}");
+        }
         let half = VANGUARD.lines().next().expect("a line");
         assert!(matches!(read(half), Err(ElementsError::Line { line: 1, .. })));
         assert!(moment("yesterday").is_err());
