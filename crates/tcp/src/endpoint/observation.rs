@@ -135,7 +135,8 @@ impl Endpoint {
         if !matches!(self.life, Life::Open | Life::SynReceived) || segment.length == 0 {
             return None;
         }
-        let nxt = self.receiver.nxt();
+        // Before the handshake is over, nothing but the peer's SYN has come.
+        let nxt = self.receiver.nxt().max(1);
         let first = segment.flags.contains(Flags::SYN);
         let start = self.remote.position(segment.sequence, nxt)? + u64::from(first);
         let span = Span { start, end: start + u64::from(segment.length) };
