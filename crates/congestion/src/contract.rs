@@ -53,6 +53,11 @@ pub trait CongestionControl: fmt::Debug + Send {
     }
     /// How fast payload may leave; `None` while no round-trip time is known: as fast as the window allows.
     fn pacing_rate(&self) -> Option<Rate>;
+    /// Whether each segment keeps to [`pacing_rate`](Self::pacing_rate) from the first on, without the
+    /// bursts that a transport lets out of what is paced. Asked until something is acknowledged.
+    fn spreads(&self) -> bool {
+        false
+    }
 }
 
 /// Whoever adds a method with a default adds it here too, or boxed controllers never hear of it.
@@ -119,6 +124,10 @@ impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
 
     fn pacing_rate(&self) -> Option<Rate> {
         (**self).pacing_rate()
+    }
+
+    fn spreads(&self) -> bool {
+        (**self).spreads()
     }
 }
 

@@ -4,9 +4,16 @@ mod scenes;
 
 use midhop_experiment::congestion::{OpeningPlan, Own};
 use midhop_experiment::record::{Record, TransferResult};
-use midhop_sim::{Options, run};
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_path::Direction;
+use midhop_sim::hop::Hop;
+use midhop_sim::packet::{Body, Packet};
+use midhop_sim::watch::{Sight, Watcher};
+use midhop_sim::{Options, run, run_watched};
+use midhop_units::{Bytes, Duration, Instant, Rate};
 use scenes::{FILE, plan};
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
 
 fn quick(more: &str, set: &[&str]) -> Record {
     let options =
@@ -86,6 +93,71 @@ fn a_connection_begins_as_it_is_told() {
     // From the jump on slow start goes on from the 45 in flight: a flight less than from ten.
     assert!(resumed.took < burst.took, "{} {}", resumed.took, burst.took);
     assert!(jumped.took < resumed.took, "{} {}", jumped.took, resumed.took);
+}
+
+/// Notes when segments with data are handed to a link on their way to the client.
+#[derive(Debug)]
+struct Departures {
+    link: &'static str,
+    seen: Rc<RefCell<Vec<Instant>>>,
+}
+
+impl Watcher for Departures {
+    fn see(&mut self, now: Instant, hop: &Hop, sight: Sight, packet: &Packet) {
+        let Body::Segment(segment) = &packet.body else { return };
+        let there = hop.name == self.link && hop.way == Direction::Down && sight == Sight::Entered;
+        if there && segment.length > 0 {
+            self.seen.borrow_mut().push(now);
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// When data leaves over a link, counted from the first of it. Unit: ms.
+fn departures(link: &'static str, more: &str, set: &[&str]) -> Vec<f64> {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let watcher = Departures { link, seen: seen.clone() };
+    let result = run_watched(&plan(more, set), &Options::default(), vec![Box::new(watcher)]);
+    result.unwrap_or_else(|error| panic!("{error}"));
+    let seen = seen.borrow();
+    seen.iter().take(100).map(|at| at.saturating_since(seen[0]).as_ms_f64()).collect()
+}
+
+/// As many gaps as segments in the round trip, whoever sends; no burst at the start hides them.
+#[test]
+fn a_first_window_that_is_spread_leaves_over_a_round_trip() {
+    // The server over all links, and a proxy at the gateway over its own.
+    for (proxy, window, link, rtt_ms) in [
+        (false, 10, "internet", 70.4),
+        (false, 32, "internet", 70.4),
+        (true, 10, "satellite", 50.4),
+    ] {
+        let left = |opening: &str| {
+            let told = format!(
+                "{{ algorithm = \"reno\", opening = \"{opening}\", initial_window = {window} }}"
+            );
+            let (leg, set) = if proxy {
+                (format!("[peps.gw]\nlegs.satellite.congestion = {told}\n"), "nodes.gateway.pep=gw")
+            } else {
+                (String::new(), &*congestion_of("file", &told))
+            };
+            departures(link, &format!("{FILE}{leg}"), &[set])
+        };
+        let (spread, burst) = (left("initial-spreading"), left("burst"));
+        let first = &spread[..window];
+        let gap_ms = rtt_ms / window as f64;
+        for (number, at_ms) in first.iter().enumerate() {
+            let due_ms = number as f64 * gap_ms;
+            assert!((at_ms - due_ms).abs() < 0.2 * gap_ms, "{number} of {link}: {first:?}");
+        }
+        // Slow start goes on as the acknowledgements come, as evenly.
+        assert!(spread[window] > rtt_ms - 0.5 * gap_ms, "{} after {first:?}", spread[window]);
+        assert!(spread[window + 2] > spread[window] + 0.5 * gap_ms, "{}", spread[window + 2]);
+        assert!(burst[window - 1] < 1.0, "{:?}", &burst[..window]);
+    }
 }
 
 #[test]

@@ -88,6 +88,10 @@ impl<C: Segmented> CongestionControl for Spread<C> {
             None => self.controller.pacing_rate(),
         }
     }
+
+    fn spreads(&self) -> bool {
+        self.over.is_some()
+    }
 }
 
 #[cfg(test)]
@@ -106,9 +110,11 @@ mod tests {
         let rate = spread.pacing_rate().expect("the round trip is known");
         let gap = rate.time_for(mss);
         assert!((gap.as_ms_f64() - 60.0).abs() < 0.01, "{gap}");
+        assert!(spread.spreads());
         spread.on_ack(&Ack { rtt, ..ack(1, 1448) });
         assert_eq!(spread.window(), Bytes::new(11 * 1448));
         let rate = spread.pacing_rate().expect("as ever");
         assert_eq!(rate, Rate::of(Bytes::new(2 * 11 * 1448), Duration::from_ms(600)));
+        assert!(!spread.spreads());
     }
 }

@@ -167,7 +167,8 @@ fn no_tables_in_rules(
         let congestion = |leg: &toml::Value| leg.get("congestion").is_some_and(|it| it.is_table());
         if let Some((leg, _)) = legs.into_iter().flatten().find(|(_, leg)| congestion(leg)) {
             let path = KeyPath::of(["peps", pep, "rules", &at.to_string(), "legs", leg]);
-            let hint = format!("a table stands at the leg: legs.{leg}.congestion, outside of rules");
+            let hint =
+                format!("a table stands at the leg: legs.{leg}.congestion, outside of rules");
             let message = "in a rule a congestion control is a name";
             return Err(document.fault(&path.join("congestion"), message, Some(hint)));
         }

@@ -81,6 +81,10 @@ impl CongestionControl for Bounded {
             (rate, most) => rate.or(most),
         }
     }
+
+    fn spreads(&self) -> bool {
+        self.inner.spreads()
+    }
 }
 
 #[cfg(test)]

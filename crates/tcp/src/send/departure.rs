@@ -268,7 +268,8 @@ impl Sender {
         if settings.pacing {
             // Without headers, as Linux paces (net/ipv4/tcp_output.c, tcp_update_skb_after_send): a rate
             // is one of payload, for BBR's is what it saw delivered.
-            self.pacer.on_send(now, departure.length.into(), self.control.pacing_rate());
+            let spread = self.una <= 1 && self.control.spreads();
+            self.pacer.on_send(now, departure.length.into(), self.control.pacing_rate(), spread);
         }
         // The first segment's repair has its own time to be answered (RFC 6675 §6), as in Linux.
         let repairs_first = departure.retransmission && departure.start == self.una;

@@ -24,8 +24,11 @@ impl Pacer {
         (self.burst == 0 && now < self.next).then_some(self.next)
     }
 
-    /// A segment of `size` leaves, header and all.
-    pub fn on_send(&mut self, now: Instant, size: u64, rate: Option<Rate>) {
+    /// A segment of `size` leaves. Where `each` keeps the rate, no burst does not.
+    pub fn on_send(&mut self, now: Instant, size: u64, rate: Option<Rate>, each: bool) {
+        if each {
+            self.departed = UNPACED;
+        }
         if self.departed < UNPACED {
             self.departed += 1;
             return;
@@ -38,7 +41,7 @@ impl Pacer {
             self.next = now;
             self.burst = rate.bytes_in(Duration::from_ms(1)).get().max(2 * size).min(1 << 16);
         }
-        self.burst = if self.burst < 2 * size { 0 } else { self.burst - size };
+        self.burst = if each || self.burst < 2 * size { 0 } else { self.burst - size };
         self.next = self.next + rate.time_for(Bytes::new(size));
     }
 }
@@ -58,10 +61,22 @@ mod tests {
                 now = at;
                 waits += 1;
             }
-            pacer.on_send(now, 1500, rate);
+            pacer.on_send(now, 1500, rate, false);
         }
         // Two of 1500 bytes each 2 ms; the last burst has not waited yet.
         assert_eq!(waits, 499);
         assert_eq!(now, Instant::START + Duration::from_ms(998));
+    }
+
+    #[test]
+    fn what_is_spread_leaves_one_by_one_from_the_first_on() {
+        let mut pacer = Pacer::default();
+        let rate = Some(Rate::from_mbit_per_s(12));
+        for number in 0..20 {
+            let at = Instant::START + Duration::from_ms(number);
+            assert_eq!(pacer.wait(at - Duration::from_ns(1)), Some(at).filter(|_| number > 0));
+            assert_eq!(pacer.wait(at), None);
+            pacer.on_send(at, 1500, rate, true);
+        }
     }
 }
