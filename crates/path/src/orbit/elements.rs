@@ -130,13 +130,13 @@ pub(crate) fn moment_near(
 
 impl Orbiter {
     /// The satellite in the propagator's own axes (TEME), `time_s` after `epoch`; `None` where the
-    /// theory has it decayed.
+    /// theory has it decayed, or has no place for it.
     pub(crate) fn inertial(&self, epoch: NaiveDateTime, time_s: f64) -> Option<Vector> {
         let minutes = (seconds(epoch - self.epoch) + time_s) / 60.0;
         let state =
             self.constants.propagate_afspc_compatibility_mode(MinutesSinceEpoch(minutes)).ok()?;
         let [x, y, z] = state.position;
-        Some(Vector::new(x, y, z))
+        Some(Vector::new(x, y, z)).filter(|place| place.length().is_finite())
     }
 }
 
@@ -173,6 +173,18 @@ pub(crate) mod tests {
             let published = Vector::new(place[0], place[1], place[2]);
             assert!(own.distance(published) < 1e-4, "{minutes} min: {own:?}");
         }
+    }
+
+    #[test]
+    fn elements_of_no_orbit_are_nowhere() {
+        // A drag of 10⁸⁴.
+        let absurd = format!(
+            "{}\n{}",
+            "1 00005U 58002B   77190.08495062  .00000032  00000-0  -209884 0  4753",
+            VANGUARD.lines().last().expect("a line")
+        );
+        let orbiter = &read(&absurd).expect("elements")[0];
+        assert_eq!(orbiter.inertial(orbiter.epoch, 0.0), None);
     }
 
     /// Sidereal time of 1992-08-20 12:14 UT1: 152.578787810° (Vallado, Fundamentals of Astrodynamics,
