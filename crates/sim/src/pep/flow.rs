@@ -136,6 +136,11 @@ impl Flow {
             return self.settle(now, shared, actions);
         }
         let leg = &mut self.legs[towards.other().index()];
+        if leg.connected && leg.endpoint.state() == State::Closed {
+            // The other leg waits for what is late; this one is gone, and who knows no connection sends on.
+            actions.send(*packet);
+            return Ended::No;
+        }
         leg.xcp.tell(&mut leg.endpoint, &packet.xcp);
         leg.endpoint.handle_segment(now, segment);
         self.settle(now, shared, actions)

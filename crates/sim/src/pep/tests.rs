@@ -210,6 +210,58 @@ fn a_reset_is_carried_to_the_other_end() {
     }
 }
 
+/// A segment of no connection: an acknowledgement with a byte of data.
+fn late(side: usize) -> Packet {
+    let segment =
+        Segment { sequence: 1, length: 1, window: 1000, flags: Flags::ACK, ..Segment::default() };
+    let ports = [10_000, 7000];
+    let (own, other) = (side / 2, 1 - side / 2);
+    Packet {
+        flow: FlowId(0),
+        source: NodeId(side as u16),
+        ports: [ports[own], ports[other]],
+        family: Family::Ipv4,
+        towards: [End::Listener, End::Opener][own],
+        destination: NodeId((SERVER - side) as u16),
+        maker: NodeId(side as u16),
+        size: 20 + segment.size(),
+        xcp: Xcp::default(),
+        body: Body::Segment(segment),
+    }
+}
+
+/// As on a kernel: `crates/midhopd/tests/late.rs`.
+#[test]
+fn late_segments_go_to_the_leg_that_waits_or_to_the_far_end() {
+    let meets = |rig: &mut Rig, side| {
+        let mut actions = Actions::default();
+        rig.proxy.handle_packet(rig.now, late(side), &mut actions);
+        rig.proxy.check_invariants();
+        actions.take()
+    };
+    let mut rig = Rig::new("");
+    rig.connect();
+    rig.ends[1].abort();
+    rig.until("the reset", |rig| rig.told(CLIENT, Event::Reset(Cause::Peer)));
+    for side in [CLIENT, SERVER] {
+        assert_eq!(meets(&mut rig, side), [Action::Send(late(side))]);
+    }
+    // In order, the client first: the leg towards the server waits for what is late.
+    let mut rig = Rig::new("");
+    rig.connect();
+    rig.ends[0].close();
+    rig.until("the client's end", |rig| rig.told(SERVER, Event::PeerClosed));
+    rig.ends[1].close();
+    rig.until("the end", |rig| rig.told(CLIENT, Event::Closed) && rig.told(SERVER, Event::Closed));
+    rig.until("the books", |rig| rig.count("flows-ended") == 1);
+    rig.until("the last acknowledgement", |rig| rig.wire.is_empty());
+    assert!(rig.proxy.flows[0].is_some(), "one leg waits");
+    let answers = meets(&mut rig, SERVER);
+    let to_server = |action: &Action| matches!(action, Action::Send(packet) if packet.maker == NodeId(1) && packet.destination == NodeId(2));
+    assert!(answers.iter().all(to_server), "{answers:?}");
+    assert_eq!(meets(&mut rig, CLIENT), [Action::Send(late(CLIENT))]);
+}
+
 #[test]
 fn what_the_far_side_refuses_is_refused() {
     let mut rig = Rig::new("");
