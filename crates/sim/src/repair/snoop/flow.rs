@@ -7,21 +7,17 @@
 //! Invariants: nothing is cached that the receiver is known to have; the own segments are those that
 //! are in line by their last transmission.
 
+use super::told::{Told, is_repeat};
 use super::{Counts, Settings};
 use crate::packet::{Body, Packet};
 use crate::repair::round_trip::RoundTrip;
 use crate::repair::sequence::{first, is_after, position};
-use crate::repair::spans::Spans;
-use midhop_tcp::{Flags, SackBlock, SackBlocks, Segment, Timestamps};
+use midhop_tcp::{Flags, SackBlocks, Segment, Timestamps};
 use midhop_units::{Duration, Instant};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many segments one acknowledgement may cause to be sent again: as slow start would.
 const RESENDS_AT_ONCE: usize = 2;
-/// How many repairs are remembered, to know the reports of their needless copies.
-const REPAIRS_REMEMBERED: usize = 16;
-/// Of how many blocks of a receiver is kept account.
-const BLOCKS_MAX: usize = 1024;
 /// The timer doubles no further.
 const BACKOFF_MAX: u32 = 6;
 
@@ -111,11 +107,7 @@ pub(super) struct Flow {
     echoed: Option<u32>,
     /// The latest of the source's stamps.
     stamp: Option<u32>,
-    repairs: VecDeque<(u64, u64)>,
-    /// What the receiver has reported to have beyond what it acknowledges.
-    has: Spans,
-    /// What of it the source has not been told: a receiver repeats its blocks a few times only.
-    untold: Spans,
+    told: Told,
     /// Where the FIN ends.
     fin: Option<u64>,
     /// When something of it last passed.
@@ -148,9 +140,7 @@ impl Flow {
             latest: None,
             echoed: None,
             stamp: None,
-            repairs: VecDeque::new(),
-            has: Spans::default(),
-            untold: Spans::default(),
+            told: Told::default(),
             fin: None,
             active: now,
             due: Instant::NEVER,
@@ -199,7 +189,7 @@ impl Flow {
         }
         let new = start >= self.highest;
         self.highest = self.highest.max(end);
-        if end <= self.acknowledged || self.has.covers(start, end) {
+        if end <= self.acknowledged || self.told.has(start, end) {
             return Admission::No;
         }
         let known = self.segments.get(&start);
@@ -275,7 +265,8 @@ impl Flow {
         }
         self.detect(now, duplicate, settings, counts, resend);
         let covered = self.covering(self.acknowledged).is_some();
-        let silenced = self.silence(segment, ack);
+        let limit = self.own.first().copied().unwrap_or(u64::MAX);
+        let silenced = self.told.silence(segment, ack, limit);
         let echo = segment.flags.contains(Flags::ECE);
         let told = self.echo_told;
         if duplicate && (covered || silenced) && segment.sack.is_empty() && (!echo || told) {
@@ -297,14 +288,8 @@ impl Flow {
                 }
                 came.extend(self.remove(start).map(|cached| (start, cached)));
             }
-            self.has.remove_below(ack);
-            self.untold.remove_below(ack);
         }
-        if self.has.containing(self.acknowledged).is_some() {
-            // The receiver has thrown away what it had reported (RFC 2018 §8).
-            self.has.clear();
-            self.untold.clear();
-        }
+        self.told.on_acknowledged(self.acknowledged);
         for (number, block) in segment.sack.iter().enumerate() {
             let from = position(block.start, ack);
             let to = position(block.end, ack);
@@ -312,10 +297,8 @@ impl Flow {
                 continue;
             }
             self.selective = true;
-            if from > self.acknowledged && self.has.len() < BLOCKS_MAX {
-                for (from, to) in self.has.insert(from, to) {
-                    self.untold.insert(from, to);
-                }
+            if from > self.acknowledged {
+                self.told.on_report(from, to);
             }
             while let Some((&start, known)) = self.segments.range(from..to).next() {
                 if known.end > to {
@@ -340,10 +323,7 @@ impl Flow {
                 self.arrived = self.arrived.max(cached.order);
             }
             if cached.resends > 0 && !cached.repeated {
-                self.repairs.push_back((start, cached.end));
-                if self.repairs.len() > REPAIRS_REMEMBERED {
-                    self.repairs.pop_front();
-                }
+                self.told.on_repaired(start, cached.end);
             }
         }
     }
@@ -382,54 +362,6 @@ impl Flow {
             self.duplicates_telling = self.duplicates.max(beyond) + threshold;
             self.resend(now, start, settings, counts, resend);
         }
-    }
-
-    /// Takes out of an acknowledgement what would tell the source of losses that are repaired here, and
-    /// puts in what was taken out before and can be told by now; whether there was nothing but a report
-    /// of this agent's needless copy.
-    ///
-    /// Blocks are told from the lowest up, as they would have come: what lies between two of them the
-    /// source takes for lost.
-    fn silence(&mut self, segment: &mut Segment, ack: u64) -> bool {
-        if segment.sack.is_empty() && self.untold.len() == 0 {
-            return false;
-        }
-        let limit = self.own.first().copied().unwrap_or(u64::MAX);
-        // A full segment has no room for more than it has.
-        let room = match (segment.length, segment.timestamps) {
-            (0, Some(_)) => SackBlocks::MAX - 1,
-            (0, None) => SackBlocks::MAX,
-            _ => segment.sack.len(),
-        };
-        let repeat = is_repeat(segment, ack);
-        let only = repeat && segment.sack.len() == 1;
-        let (mut told, mut silenced) = (SackBlocks::default(), false);
-        let mut spans: Vec<(u64, u64)> = Vec::new();
-        if let Some(first) = segment.sack.iter().next().filter(|_| repeat) {
-            let span = (position(first.start, ack), position(first.end, ack));
-            silenced = self.repairs.iter().any(|own| own.0 <= span.0 && span.1 <= own.1);
-            if !silenced {
-                told.push(first);
-            }
-        }
-        while told.len() + spans.len() < room {
-            let Some((start, end)) = self.untold.pop_below(limit) else { break };
-            spans.push(self.has.containing(start).unwrap_or((start, end)));
-        }
-        // The latest comes first.
-        spans.reverse();
-        for block in segment.sack.iter().skip(usize::from(repeat)) {
-            let span = (position(block.start, ack), position(block.end, ack));
-            let known = spans.iter().any(|it| it.0 <= span.0 && span.1 <= it.1);
-            if span.1 <= limit && !known && told.len() + spans.len() < room {
-                spans.push(span);
-            }
-        }
-        for (start, end) in spans {
-            told.push(SackBlock { start: start as u32, end: end as u32 });
-        }
-        segment.sack = told;
-        silenced && only
     }
 
     /// Sends a segment again, or leaves it to the source where that has been done too often.
@@ -538,19 +470,8 @@ impl Flow {
             assert!(cached.resends <= settings.resends);
             assert!(!(cached.repeated && self.own.contains(start)), "the source's and own");
         }
-        assert!(self.repairs.len() <= REPAIRS_REMEMBERED);
-        assert!(self.has.len() <= BLOCKS_MAX && self.has.containing(self.acknowledged).is_none());
+        self.told.check_invariants(self.acknowledged);
     }
-}
-
-/// Whether the first block reports something that came twice (RFC 2883 §4).
-fn is_repeat(segment: &Segment, ack: u64) -> bool {
-    let [first, others @ ..] = segment.sack.as_slice() else { return false };
-    let span = (position(first.start, ack), position(first.end, ack));
-    span.0 < ack
-        || others.first().is_some_and(|second| {
-            position(second.start, ack) <= span.0 && span.1 <= position(second.end, ack)
-        })
 }
 
 /// A cached packet as it is sent again: it says of the other direction what the source says by now,

@@ -27,6 +27,7 @@
 mod flow;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet};

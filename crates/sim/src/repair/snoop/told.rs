@@ -1,0 +1,129 @@
+//! What the receiver has reported of one direction, and what of it the source is told.
+//!
+//! A receiver repeats a block a few times only, and the source may hear of none beyond the first segment
+//! that the agent answers for: so it is kept here what the receiver has, and what of it is still to be
+//! told.
+//!
+//! Invariant: nothing is to be told that the receiver is not known to have.
+
+use crate::repair::sequence::position;
+use crate::repair::spans::Spans;
+use midhop_tcp::{SackBlock, SackBlocks, Segment};
+use std::collections::VecDeque;
+
+/// How many repairs are remembered, to know the reports of their needless copies.
+const REPAIRS_REMEMBERED: usize = 16;
+/// Of how many blocks of a receiver is kept account.
+const BLOCKS_MAX: usize = 1024;
+
+/// One receiver's reports.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// What the receiver has reported to have beyond what it acknowledges.
+    has: Spans,
+    /// What of it the source has not been told.
+    untold: Spans,
+    /// What the agent has sent again and has arrived, the latest last.
+    repairs: VecDeque<(u64, u64)>,
+}
+
+impl Told {
+    /// Whether the receiver has reported all from `from` to before `to`.
+    pub fn has(&self, from: u64, to: u64) -> bool {
+        self.has.covers(from, to)
+    }
+
+    /// The receiver acknowledges all before a position.
+    pub fn on_acknowledged(&mut self, position: u64) {
+        self.has.remove_below(position);
+        self.untold.remove_below(position);
+        if self.has.containing(position).is_some() {
+            // The receiver has thrown away what it had reported (RFC 2018 §8).
+            self.has.clear();
+            self.untold.clear();
+        }
+    }
+
+    /// The receiver reports to have what lies from `from` to before `to`.
+    pub fn on_report(&mut self, from: u64, to: u64) {
+        if self.has.len() < BLOCKS_MAX {
+            for (from, to) in self.has.insert(from, to) {
+                self.untold.insert(from, to);
+            }
+        }
+    }
+
+    /// What the agent has sent again has arrived, be it the copy or the original.
+    pub fn on_repaired(&mut self, from: u64, to: u64) {
+        self.repairs.push_back((from, to));
+        if self.repairs.len() > REPAIRS_REMEMBERED {
+            self.repairs.pop_front();
+        }
+    }
+
+    /// Takes out of an acknowledgement what would tell the source of losses that are repaired here, and
+    /// puts in what was taken out before and can be told by now; whether there was nothing but a report
+    /// of this agent's needless copy. At `limit` begins the first segment that the agent answers for.
+    ///
+    /// Blocks are told from the lowest up, as they would have come: what lies between two of them the
+    /// source takes for lost.
+    pub fn silence(&mut self, segment: &mut Segment, ack: u64, limit: u64) -> bool {
+        if segment.sack.is_empty() && self.untold.len() == 0 {
+            return false;
+        }
+        // A full segment has no room for more than it has.
+        let room = match (segment.length, segment.timestamps) {
+            (0, Some(_)) => SackBlocks::MAX - 1,
+            (0, None) => SackBlocks::MAX,
+            _ => segment.sack.len(),
+        };
+        let repeat = is_repeat(segment, ack);
+        let only = repeat && segment.sack.len() == 1;
+        let (mut blocks, mut silenced) = (SackBlocks::default(), false);
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        if let Some(first) = segment.sack.iter().next().filter(|_| repeat) {
+            let span = (position(first.start, ack), position(first.end, ack));
+            silenced = self.repairs.iter().any(|own| own.0 <= span.0 && span.1 <= own.1);
+            if !silenced {
+                blocks.push(first);
+            }
+        }
+        while blocks.len() + spans.len() < room {
+            let Some((start, end)) = self.untold.pop_below(limit) else { break };
+            spans.push(self.has.containing(start).unwrap_or((start, end)));
+        }
+        // The latest comes first.
+        spans.reverse();
+        for block in segment.sack.iter().skip(usize::from(repeat)) {
+            let span = (position(block.start, ack), position(block.end, ack));
+            let known = spans.iter().any(|it| it.0 <= span.0 && span.1 <= it.1);
+            if span.1 <= limit && !known && blocks.len() + spans.len() < room {
+                spans.push(span);
+            }
+        }
+        for (start, end) in spans {
+            blocks.push(SackBlock { start: start as u32, end: end as u32 });
+        }
+        segment.sack = blocks;
+        silenced && only
+    }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When something does not.
+    pub fn check_invariants(&self, acknowledged: u64) {
+        assert!(self.repairs.len() <= REPAIRS_REMEMBERED);
+        assert!(self.has.len() <= BLOCKS_MAX && self.has.containing(acknowledged).is_none());
+    }
+}
+
+/// Whether the first block reports something that came twice (RFC 2883 §4).
+pub(super) fn is_repeat(segment: &Segment, ack: u64) -> bool {
+    let [first, others @ ..] = segment.sack.as_slice() else { return false };
+    let span = (position(first.start, ack), position(first.end, ack));
+    span.0 < ack
+        || others.first().is_some_and(|second| {
+            position(second.start, ack) <= span.0 && span.1 <= position(second.end, ack)
+        })
+}
