@@ -178,7 +178,14 @@ pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError>
             let hint = Some("letters, digits, '-' and '_'".to_owned());
             return Err(document.fault(&path, format!("`{name}` is no name for an agent"), hint));
         }
-        Reader { written, path: &path, document }.role(links).map(drop)
+        let nowhere = written.links.as_ref().is_some_and(Vec::is_empty);
+        Reader { written, path: &path, document }.role(links)?;
+        if nowhere {
+            let hint = Some("leave `links` out for all of its node's".to_owned());
+            let message = "without links it would do nothing";
+            return Err(document.fault(&path.join("links"), message, hint));
+        }
+        Ok(())
     })
 }
 

@@ -57,6 +57,12 @@ fn what_cannot_be_is_refused_where_it_stands() {
         ("", "[agents.x]\n", "t.toml:12:9: agents.x", "key `kind` is missing"),
         (
             "",
+            "[agents.x]\nkind = \"snoop\"\nlinks = []\n",
+            "t.toml:14:9: agents.x.links: without links it would do nothing",
+            "leave `links` out for all of its node's",
+        ),
+        (
+            "",
             "[agents.x]\nkind = \"ack-filter\"\nsak = 1\n",
             "t.toml:14:1: agents.x.sak",
             "did you mean `sack`?",
