@@ -54,7 +54,7 @@ struct Memory {
     /// cwnd_prior: the window before the last reduction.
     prior_q20: u64,
     /// The part of a segment the window has grown beyond the whole ones.
-    fraction_q20: u64,
+    fraction_q20: u32,
     /// The next avoidance aims at no maximum: it begins after a timeout or a slow start's own end.
     afresh: bool,
 }
@@ -65,7 +65,10 @@ pub struct Cubic {
     window: SegmentWindow,
     start: Start,
     memory: Memory,
-    before: Option<Memory>,
+    /// What was before the reductions that may still be undone; its room stays for the next. Apart,
+    /// since few of many connections lose anything.
+    before: Option<Box<Memory>>,
+    undoable: bool,
 }
 
 impl Cubic {
@@ -76,11 +79,12 @@ impl Cubic {
             start: Start::new(slow_start, paced),
             memory: Memory { afresh: true, ..Memory::default() },
             before: None,
+            undoable: false,
         }
     }
 
     fn window_q20(&self) -> u64 {
-        (u64::from(self.window.cwnd) << 20) + self.memory.fraction_q20
+        (u64::from(self.window.cwnd) << 20) + u64::from(self.memory.fraction_q20)
     }
 
     fn begin_epoch(&mut self, now: Instant) -> Epoch {
@@ -104,7 +108,7 @@ impl Cubic {
         if segments > 0 && !ack.app_limited {
             let grown = self.grown(&mut epoch, ack.now, u64::from(segments));
             self.window.cwnd = saturated(grown >> 20);
-            self.memory.fraction_q20 = grown & (ONE_Q20 - 1);
+            self.memory.fraction_q20 = saturated(grown & (ONE_Q20 - 1));
         }
         self.memory.epoch = Some(epoch);
     }
@@ -131,7 +135,10 @@ impl Cubic {
 
     /// Remembers where the window was; gives the threshold.
     fn fall(&mut self) -> u32 {
-        self.before.get_or_insert(self.memory);
+        if !self.undoable {
+            **self.before.get_or_insert_default() = self.memory;
+            self.undoable = true;
+        }
         let window_q20 = self.window_q20();
         self.memory = Memory {
             epoch: None,
@@ -158,7 +165,7 @@ impl CongestionControl for Cubic {
     fn on_ack(&mut self, ack: &Ack) {
         self.window.measure(ack);
         if ack.phase == Phase::Open {
-            self.before = None;
+            self.undoable = false;
         }
         let segments = self.window.segments(ack.acked);
         if ack.phase == Phase::Recovery {
@@ -186,9 +193,10 @@ impl CongestionControl for Cubic {
 
     fn on_spurious(&mut self, _spurious: &Spurious) {
         self.window.restore();
-        if let Some(before) = self.before.take() {
-            self.memory = before;
+        if let Some(before) = self.before.as_deref().filter(|_| self.undoable) {
+            self.memory = *before;
         }
+        self.undoable = false;
     }
 
     fn on_restart(&mut self, restart: &Restart) {

@@ -3,6 +3,7 @@
 use crate::delay::LinkDelay;
 use crate::jitter::{JitterPlan, ReorderPlan};
 use crate::plan::DirectionPlan;
+use crate::queue::make_room;
 use crate::reconfiguration::Reconfiguration;
 use crate::stream::Stream;
 use midhop_units::{Bytes, Duration, Instant, Loss, Seed};
@@ -140,6 +141,7 @@ impl<P: Clone> Flight<P> {
     }
 
     fn insert(&mut self, flying: Flying<P>) {
+        make_room(&mut self.flying);
         match self.flying.back() {
             Some(last) if last.due > flying.due => {
                 let place = self.flying.partition_point(|other| other.due <= flying.due);

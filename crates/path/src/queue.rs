@@ -203,7 +203,20 @@ impl<P> Fifo<P> {
     pub(crate) fn push(&mut self, waiting: Waiting<P>) {
         self.bytes += waiting.size;
         self.largest_packet = self.largest_packet.max(waiting.size);
+        make_room(&mut self.packets);
         self.packets.push_back(waiting);
+    }
+}
+
+/// Up to so many packets a ring doubles its room.
+const DOUBLES_TO: usize = 1024;
+
+/// Makes room for one more. A large ring grows by a quarter at a time: all of it comes into use as it
+/// turns, so that one that doubled would take up to twice of what waits in it.
+pub(crate) fn make_room<T>(ring: &mut VecDeque<T>) {
+    let length = ring.len();
+    if length == ring.capacity() {
+        ring.reserve_exact(if length < DOUBLES_TO { length.max(4) } else { length / 4 });
     }
 }
 

@@ -86,7 +86,8 @@ impl Endpoint {
                 let age = stamp(now).wrapping_sub(stamps.echo);
                 self.receiver.on_echo(stamps.echo, age, u64::from(segment.length));
             }
-            let taken = self.receiver.on_data(now, span, segment.flags.contains(Flags::FIN));
+            let (rule, fin) = (&self.settings.delayed_ack, segment.flags.contains(Flags::FIN));
+            let taken = self.receiver.on_data(now, rule, span, fin);
             self.events.readable |= taken.readable;
             self.events.peer_closed |= taken.closed;
         }

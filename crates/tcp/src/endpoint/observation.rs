@@ -69,7 +69,7 @@ impl Endpoint {
 
     /// The retransmission timeout as it is now.
     pub fn retransmission_timeout(&self) -> Duration {
-        self.sender.rtt.backed_off()
+        self.sender.rtt.backed_off(self.settings.rto)
     }
 
     /// The rate at which segments leave, where they are paced.

@@ -11,7 +11,6 @@ use crate::settings::DelayedAck;
 /// Whether the peer is owed an acknowledgement.
 #[derive(Debug, Clone)]
 pub(crate) struct Owed {
-    rule: DelayedAck,
     quick: u32,
     /// The position up to which the last acknowledgement went.
     acknowledged: u64,
@@ -26,19 +25,26 @@ enum State {
 }
 
 impl Owed {
-    pub fn new(rule: DelayedAck) -> Self {
-        Self { rule, quick: rule.quick, acknowledged: 0, state: State::Nothing }
+    pub fn new(rule: &DelayedAck) -> Self {
+        Self { quick: rule.quick, acknowledged: 0, state: State::Nothing }
     }
 
     /// Data has arrived; everything below `nxt` is there now.
-    pub fn on_data(&mut self, now: Instant, arrival: Arrival, nxt: u64, segment: u64) {
+    pub fn on_data(
+        &mut self,
+        now: Instant,
+        rule: &DelayedAck,
+        arrival: Arrival,
+        nxt: u64,
+        segment: u64,
+    ) {
         let waiting = nxt.saturating_sub(self.acknowledged);
-        let full = u64::from(self.rule.segments.max(1)).saturating_mul(segment);
+        let full = u64::from(rule.segments.max(1)).saturating_mul(segment);
         if arrival != Arrival::InOrder || self.quick > 0 || waiting >= full {
             self.quick = self.quick.saturating_sub(1);
             self.state = State::AtOnce;
         } else if self.state == State::Nothing {
-            self.state = State::By(now + self.rule.timeout);
+            self.state = State::By(now + rule.timeout);
         }
     }
 

@@ -11,7 +11,10 @@ use self::{
     reassembly::{Arrival, Reassembly},
     window::Room,
 };
-use crate::{ranges::Span, settings::Settings};
+use crate::{
+    ranges::Span,
+    settings::{DelayedAck, Settings},
+};
 
 /// The receiving half: what arrived, what it is owed, what it has room for.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ impl Receiver {
         let initial = settings.receive_autotuning.map(|tuning| tuning.initial.get());
         Self {
             reassembly: Reassembly::new(0),
-            owed: Owed::new(settings.delayed_ack),
+            owed: Owed::new(&settings.delayed_ack),
             room: Room::new(settings.receive_buffer.get().max(1), initial),
             fin: None,
             segment: 536,
@@ -75,7 +78,7 @@ impl Receiver {
     }
 
     /// Data from `start` has come, with a FIN behind it or not. Sequence numbers are acceptable.
-    pub fn on_data(&mut self, now: Instant, span: Span, fin: bool) -> Taken {
+    pub fn on_data(&mut self, now: Instant, rule: &DelayedAck, span: Span, fin: bool) -> Taken {
         let before = self.nxt();
         let payload = self.within(span);
         let whole = payload.end == span.end;
@@ -96,7 +99,7 @@ impl Receiver {
         if arrival == Arrival::Beyond {
             self.room.on_gap(self.reassembly.end() - self.nxt());
         }
-        self.owed.on_data(now, arrival, self.nxt(), self.segment);
+        self.owed.on_data(now, rule, arrival, self.nxt(), self.segment);
         if fin {
             self.owed.at_once();
         }

@@ -8,7 +8,7 @@ use midhop_units::{Bytes, Duration, Instant};
 use super::{
     Forced, Found, Mode, Sampler, Sender,
     recovery::Pipe,
-    scoreboard::{Delivery, Sent},
+    sent::{Delivery, Sent},
 };
 use crate::{ranges::Span, segment::SackBlocks, settings::Settings};
 
@@ -71,7 +71,7 @@ impl Sender {
         }
         self.widen_restart(delivery.bytes);
         let rtt = self.measure(now, ack, &delivery);
-        let newest = delivery.newest.map(|sent| (sent.sent_at, sent.rate));
+        let newest = delivery.newest.map(|sent| (sent.sent_at, sent.rate()));
         let sample = if delivery.bytes > 0 {
             self.sampler.on_delivery(now, delivery.bytes, newest, self.rtt.minimum())
         } else {
@@ -120,7 +120,7 @@ impl Sender {
                     prior_delivered: Bytes::new(sample.snapshot.delivered),
                     interval: sample.interval,
                     is_app_limited: sample.snapshot.app_limited,
-                    tx_in_flight: Bytes::new(sample.snapshot.in_flight),
+                    tx_in_flight: Bytes::new(sample.snapshot.in_flight.into()),
                     lost: Bytes::new(self.sampler.lost - sample.snapshot.lost),
                     prior_in_flight: Bytes::new(before.in_flight),
                     sent: sample.sent,
@@ -454,14 +454,15 @@ pub(super) fn losses(
 ) -> impl FnMut(&Sent) {
     move |sent| {
         let size = u64::from(sent.length);
+        let rate = sent.rate();
         sampler.lost += size;
         control.on_lost_segment(&LostSegment {
             now,
             size: Bytes::new(size),
             sent: sent.sent_at,
-            tx_in_flight: Bytes::new(sent.rate.in_flight),
-            lost: Bytes::new(sampler.lost - sent.rate.lost),
-            is_app_limited: sent.rate.app_limited,
+            tx_in_flight: Bytes::new(rate.in_flight.into()),
+            lost: Bytes::new(sampler.lost - rate.lost),
+            is_app_limited: rate.app_limited,
             contiguous: sampler.lost_end == sent.start,
         });
         sampler.lost_end = sent.end();

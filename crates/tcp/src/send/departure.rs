@@ -58,7 +58,7 @@ impl Sender {
             Err(Idle::Window) => self.note_usage(true),
             Err(Idle::PeerWindow) => {
                 self.note_usage(false);
-                self.guard_window(now);
+                self.guard_window(now, settings);
             }
             Err(Idle::Paced(_)) => {}
         }
@@ -116,7 +116,8 @@ impl Sender {
     /// The segment at `index` once more.
     fn again(&self, index: usize) -> Option<Departure> {
         let sent = self.board.get(index)?;
-        let fin = sent.fin;
+        // Only a FIN stands behind the last byte.
+        let fin = sent.end() > self.stream.end();
         Some(Departure {
             start: sent.start,
             length: sent.length - u32::from(fin),
@@ -210,7 +211,7 @@ impl Sender {
             self.first_window = self.control.window().get();
             return;
         }
-        let timeout = self.rtt.timeout();
+        let timeout = self.rtt.timeout(settings.rto);
         let mut idle = now.saturating_since(self.last_sent);
         let restarts = settings.slow_start_after_idle && !self.control.governs_recovery();
         if restarts && idle > timeout {

@@ -10,6 +10,7 @@ pub(crate) mod rate;
 pub(crate) mod recovery;
 pub(crate) mod rto;
 pub(crate) mod scoreboard;
+pub(crate) mod sent;
 mod timers;
 
 use midhop_congestion::CongestionControl;
@@ -28,7 +29,8 @@ use self::{
     rate::Sampler,
     recovery::{Mode, Recovery},
     rto::RoundTrip,
-    scoreboard::{Found, Scoreboard},
+    scoreboard::Scoreboard,
+    sent::Found,
 };
 use crate::settings::Settings;
 
@@ -93,17 +95,17 @@ pub struct Counters {
     /// Of them, those that were sent before.
     pub retransmissions: u64,
     /// Recoveries begun without a timeout.
-    pub recoveries: u64,
+    pub recoveries: u32,
     /// Retransmission timeouts.
-    pub timeouts: u64,
+    pub timeouts: u32,
     /// Tail loss probes.
-    pub probes: u64,
+    pub probes: u32,
     /// Recoveries and timeouts that were found to be for nothing, and undone.
-    pub undone: u64,
+    pub undone: u32,
     /// Segments that the peer had twice.
-    pub duplicates: u64,
+    pub duplicates: u32,
     /// Round trips in which the path marked congestion.
-    pub marked_rounds: u64,
+    pub marked_rounds: u32,
 }
 
 /// What the one timer of a sender waits for.
@@ -160,7 +162,7 @@ impl Sender {
             window_max: 0,
             mss: 536,
             sack: false,
-            rtt: RoundTrip::new(settings.rto),
+            rtt: RoundTrip::default(),
             rack: Rack::default(),
             recovery: Recovery::default(),
             sampler: Sampler::default(),
@@ -259,8 +261,8 @@ impl Sender {
     }
 
     /// How long a timer lasts that has been doubled as often as it fired.
-    fn backed_off(&self) -> Duration {
-        self.rtt.backed_off()
+    fn backed_off(&self, settings: &Settings) -> Duration {
+        self.rtt.backed_off(settings.rto)
     }
 
     /// # Errors

@@ -6,7 +6,10 @@
 
 use midhop_units::{Duration, Instant};
 
-use super::scoreboard::{Found, Scoreboard, Sent};
+use super::{
+    scoreboard::Scoreboard,
+    sent::{Found, Order, Sent},
+};
 
 /// RFC 8985 §6.2: for how many recoveries a widened window stays.
 const PERSIST: u32 = 16;
@@ -29,7 +32,7 @@ pub(crate) struct Rack {
 
 #[derive(Debug, Clone, Copy)]
 struct Latest {
-    order: u64,
+    order: Order,
     sent_at: Instant,
     rtt: Duration,
 }
@@ -49,7 +52,7 @@ impl Rack {
             return;
         }
         let rtt = now.saturating_since(newest.sent_at);
-        if self.latest.is_none_or(|latest| latest.order < newest.order) {
+        if self.latest.is_none_or(|latest| latest.order.is_before(newest.order)) {
             self.latest = Some(Latest { order: newest.order, sent_at: newest.sent_at, rtt });
         }
     }

@@ -14,8 +14,8 @@ pub(crate) struct Snapshot {
     pub first_sent_at: Instant,
     /// Found lost by then. Unit: bytes.
     pub lost: u64,
-    /// In flight, itself included. Unit: bytes.
-    pub in_flight: u64,
+    /// In flight, itself included: less than the sequence space. Unit: bytes.
+    pub in_flight: u32,
     pub app_limited: bool,
 }
 
@@ -48,8 +48,6 @@ pub(crate) struct Sampler {
     app_limited_until: u64,
     next_round: u64,
     pub round: u64,
-    /// Whether the last acknowledgement began a round.
-    pub round_start: bool,
     /// The last rate that tells of the path.
     pub latest: Option<Rate>,
 }
@@ -66,7 +64,7 @@ impl Sampler {
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
             lost: self.lost,
-            in_flight: in_flight + u64::from(length),
+            in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX).saturating_add(length),
             app_limited: self.is_app_limited(),
         }
     }
@@ -91,7 +89,6 @@ impl Sampler {
         newest: Option<(Instant, Snapshot)>,
         rtt_min: Option<Duration>,
     ) -> Option<Sample> {
-        self.round_start = false;
         self.delivered += bytes;
         self.delivered_at = now;
         if self.app_limited_until < self.delivered {
@@ -101,7 +98,6 @@ impl Sampler {
         if snapshot.delivered >= self.next_round {
             self.next_round = self.delivered;
             self.round += 1;
-            self.round_start = true;
         }
         self.first_sent_at = sent_at;
         let sending = sent_at.saturating_since(snapshot.first_sent_at);

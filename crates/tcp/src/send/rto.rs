@@ -13,33 +13,19 @@ pub(crate) const INITIAL: Duration = Duration::from_s(1);
 const MIN_LIFETIME: Duration = Duration::from_s(300);
 
 /// The smoothed round-trip time of one connection.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct RoundTrip {
-    rule: RtoRule,
     pub smoothed: Option<Duration>,
     variance: Duration,
-    pub latest: Option<Duration>,
     minimum: Option<(Duration, Instant)>,
     /// How often the timeout was doubled.
     pub backoff: u32,
 }
 
 impl RoundTrip {
-    pub fn new(rule: RtoRule) -> Self {
-        Self {
-            rule,
-            smoothed: None,
-            variance: Duration::ZERO,
-            latest: None,
-            minimum: None,
-            backoff: 0,
-        }
-    }
-
     pub fn sample(&mut self, now: Instant, rtt: Duration) {
         // No clock is finer than its tick, and a round trip of nothing would divide by it.
         let rtt = rtt.max(Duration::from_ns(1));
-        self.latest = Some(rtt);
         let expired = |at: Instant| now.saturating_since(at) > MIN_LIFETIME;
         if self.minimum.is_none_or(|(minimum, at)| rtt <= minimum || expired(at)) {
             self.minimum = Some((rtt, now));
@@ -62,8 +48,8 @@ impl RoundTrip {
     }
 
     /// The timeout before any doubling.
-    pub fn timeout(&self) -> Duration {
-        match (self.rule, self.smoothed) {
+    pub fn timeout(&self, rule: RtoRule) -> Duration {
+        match (rule, self.smoothed) {
             (RtoRule::Fixed(timeout), _) => timeout,
             (_, None) => INITIAL,
             (RtoRule::Linux, Some(smoothed)) => {
@@ -76,13 +62,13 @@ impl RoundTrip {
     }
 
     /// The timeout after the doublings so far.
-    pub fn backed_off(&self) -> Duration {
-        let longest = match self.rule {
+    pub fn backed_off(&self, rule: RtoRule) -> Duration {
+        let longest = match rule {
             RtoRule::Linux => Duration::from_s(120),
             RtoRule::Rfc6298 | RtoRule::Fixed(_) => Duration::from_s(60),
         };
         let factor = 1_u64.checked_shl(self.backoff.min(20)).unwrap_or(1);
-        Duration::from_ns(self.timeout().as_ns().saturating_mul(factor)).min(longest)
+        Duration::from_ns(self.timeout(rule).as_ns().saturating_mul(factor)).min(longest)
     }
 }
 
@@ -92,47 +78,48 @@ mod tests {
 
     #[test]
     fn the_timeout_follows_rfc_6298() {
-        let mut rtt = RoundTrip::new(RtoRule::Rfc6298);
-        assert_eq!(rtt.timeout(), Duration::from_s(1));
+        let mut rtt = RoundTrip::default();
+        assert_eq!(rtt.timeout(RtoRule::Rfc6298), Duration::from_s(1));
         for (sample, smoothed, variance, timeout) in
             [(600, 600.0, 300.0, 1800.0), (600, 600.0, 225.0, 1500.0), (800, 625.0, 218.75, 1500.0)]
         {
             rtt.sample(Instant::START, Duration::from_ms(sample));
             assert_eq!(rtt.smoothed.map(Duration::as_ms_f64), Some(smoothed));
             assert_eq!(rtt.variance.as_ms_f64(), variance);
-            assert_eq!(rtt.timeout().as_ms_f64(), timeout);
+            assert_eq!(rtt.timeout(RtoRule::Rfc6298).as_ms_f64(), timeout);
         }
         for (backoff, timeout) in [(1, 3), (2, 6), (5, 48), (6, 60), (40, 60)] {
             rtt.backoff = backoff;
-            assert_eq!(rtt.backed_off(), Duration::from_s(timeout));
+            assert_eq!(rtt.backed_off(RtoRule::Rfc6298), Duration::from_s(timeout));
         }
     }
 
     #[test]
     fn linux_keeps_200_ms_over_the_round_trip() {
-        let mut rtt = RoundTrip::new(RtoRule::Linux);
+        let mut rtt = RoundTrip::default();
         for _ in 0..50 {
             rtt.sample(Instant::START, Duration::from_ms(20));
         }
-        assert_eq!(rtt.timeout(), Duration::from_ms(220));
+        assert_eq!(rtt.timeout(RtoRule::Linux), Duration::from_ms(220));
         rtt.backoff = 30;
-        assert_eq!(rtt.backed_off(), Duration::from_s(120));
+        assert_eq!(rtt.backed_off(RtoRule::Linux), Duration::from_s(120));
     }
 
     #[test]
     fn a_fixed_timeout_knows_no_round_trip() {
-        let mut rtt = RoundTrip::new(RtoRule::Fixed(Duration::from_ms(700)));
-        assert_eq!(rtt.timeout(), Duration::from_ms(700));
+        let rule = RtoRule::Fixed(Duration::from_ms(700));
+        let mut rtt = RoundTrip::default();
+        assert_eq!(rtt.timeout(rule), Duration::from_ms(700));
         rtt.sample(Instant::START, Duration::from_s(2));
         rtt.backoff = 1;
-        assert_eq!(rtt.backed_off(), Duration::from_ms(1400));
+        assert_eq!(rtt.backed_off(rule), Duration::from_ms(1400));
         rtt.backoff = 30;
-        assert_eq!(rtt.backed_off(), Duration::from_s(60));
+        assert_eq!(rtt.backed_off(rule), Duration::from_s(60));
     }
 
     #[test]
     fn the_minimum_is_forgotten_in_time() {
-        let mut rtt = RoundTrip::new(RtoRule::Linux);
+        let mut rtt = RoundTrip::default();
         rtt.sample(Instant::START, Duration::from_ms(20));
         rtt.sample(Instant::START + Duration::from_s(299), Duration::from_ms(50));
         assert_eq!(rtt.minimum(), Some(Duration::from_ms(20)));

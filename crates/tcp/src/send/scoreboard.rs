@@ -3,9 +3,10 @@
 //! Source: the pipe and scoreboard of RFC 6675 §2–4, the transmission order of RFC 8985; differs: a
 //! retransmission takes the place of the original in what is in flight, so each byte counts once.
 //!
-//! Segments stand in a ring in the order of their sequence. Those in flight are chained in the order
-//! in which they were last sent, those found lost wait in a heap by sequence. So an acknowledgement
-//! costs what it newly covers and newly shows to be lost, never what is outstanding.
+//! Segments stand in a ring in the order of their sequence. Those sent once were sent in that order too,
+//! those sent again stand besides in a queue in the order in which they were, those found lost wait in a
+//! heap by sequence. So an acknowledgement costs what it newly covers and newly shows to be lost, never
+//! what is outstanding.
 
 use std::{
     cmp::Reverse,
@@ -14,151 +15,96 @@ use std::{
 
 use midhop_units::Instant;
 
-use super::rate::Snapshot;
+use super::{
+    rate::Snapshot,
+    sent::{Delivery, Found, Order, Sent, State},
+};
 use crate::ranges::{Ranges, Span};
 
 /// Room for so many segments stays with a connection that falls idle for the first time.
-const KEPT: usize = 4;
-
-/// Where a segment is, as far as is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    InFlight,
-    Sacked,
-    Lost,
-}
-
-/// A segment that was sent and is not acknowledged.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
-    /// Its first position.
-    pub start: u64,
-    /// Unit: positions; a FIN takes one.
-    pub length: u32,
-    pub state: State,
-    pub fin: bool,
-    /// Whether it was ever sent again.
-    pub retransmitted: bool,
-    pub sent_at: Instant,
-    /// The how-manieth transmission of the connection its last one was.
-    pub order: u64,
-    pub rate: Snapshot,
-    older: Link,
-    newer: Link,
-}
-
-impl Sent {
-    pub fn end(&self) -> u64 {
-        self.start + u64::from(self.length)
-    }
-}
-
-/// A place in the ring that stays the same while the ring moves on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Link(u32);
-
-impl Link {
-    const NONE: Self = Self(u32::MAX);
-    const MASK: u32 = u32::MAX >> 1;
-}
-
-/// What one acknowledgement newly covers.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Delivery {
-    /// Unit: positions.
-    pub bytes: u64,
-    pub segments: u32,
-    /// The latest sent of what arrived.
-    pub newest: Option<Sent>,
-    /// When the first and last segment that were sent only once and are now covered cumulatively left.
-    pub originals: Option<(Instant, Instant)>,
-    /// The same for those covered selectively.
-    pub selected: Option<(Instant, Instant)>,
-    /// The highest position up to which a segment that was sent only once has now arrived.
-    pub original_end: u64,
-    /// The lowest position at which one begins.
-    pub original_start: Option<u64>,
-    /// Whether a segment that was sent again is now covered cumulatively.
-    pub retransmitted: bool,
-}
-
-impl Delivery {
-    fn note(&mut self, sent: &Sent, cumulative: bool) {
-        self.bytes += u64::from(sent.length);
-        self.segments += 1;
-        if self.newest.is_none_or(|newest| newest.order < sent.order) {
-            self.newest = Some(*sent);
-        }
-        if sent.retransmitted {
-            self.retransmitted |= cumulative;
-            return;
-        }
-        let times = if cumulative { &mut self.originals } else { &mut self.selected };
-        *times = Some((times.map_or(sent.sent_at, |(first, _)| first), sent.sent_at));
-        self.original_end = self.original_end.max(sent.end());
-        self.original_start =
-            Some(self.original_start.map_or(sent.start, |start| start.min(sent.start)));
-    }
-}
-
-/// Segments that were just found lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub bytes: u64,
-    /// What was in flight when the first of them was sent.
-    pub in_flight_at_send: Option<u64>,
-}
-
-impl Found {
-    pub fn add(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.in_flight_at_send = self.in_flight_at_send.or(other.in_flight_at_send);
-    }
-}
+const KEPT: usize = 2;
+/// Up to so many segments the room doubles; beyond, it grows by a quarter: all of a ring comes into use as
+/// it turns.
+const DOUBLES_TO: usize = 1024;
 
 /// What is outstanding.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     ring: VecDeque<Sent>,
-    /// The link of the ring's front.
-    front: u32,
-    oldest: Link,
-    newest: Link,
-    /// Starts of segments that were found lost; those that are lost no more are passed over.
-    lost: BinaryHeap<Reverse<u64>>,
-    sacked: Ranges,
-    orders: u64,
+    /// How many segments have left the ring at its front: a segment's place is so many plus its index,
+    /// and stays the same while the ring moves on.
+    gone: u64,
+    /// No segment before this place is in flight and was sent only once.
+    sent_once: u64,
+    /// What is to be known once a segment was not the next to arrive: apart, since few connections of
+    /// many have any such.
+    trouble: Option<Box<Trouble>>,
+    /// That of the next transmission.
+    order: Order,
     in_flight: u64,
     segments_in_flight: u32,
     lost_bytes: u64,
-    sacked_bytes: u64,
     sacked_segments: u32,
     /// Segments that were sent again and are not covered cumulatively.
     resent: u32,
     /// The length of the longest segment. Unit: positions.
     typical: u32,
     /// Room for so many segments stays when nothing is outstanding.
-    kept: usize,
+    kept: u32,
+}
+
+/// What was lost, sent again, or has arrived before others.
+#[derive(Debug, Default)]
+struct Trouble {
+    /// Starts of segments that were found lost; those that are lost no more are passed over.
+    lost: BinaryHeap<Reverse<u64>>,
+    sacked: Ranges,
+    /// Places of what was sent again, by the order in which it was; what is no more in flight, or was
+    /// sent yet again, is passed over.
+    sent_again: VecDeque<(u64, Order)>,
+}
+
+impl Trouble {
+    fn clear(&mut self) {
+        self.lost.clear();
+        self.sacked.clear();
+        self.sent_again.clear();
+    }
+
+    /// Gives back the memory of more than so many segments.
+    fn release(&mut self, kept: usize) {
+        if self.lost.capacity() > kept {
+            self.lost = BinaryHeap::new();
+        }
+        if self.sent_again.capacity() > kept {
+            self.sent_again = VecDeque::new();
+        }
+        self.sacked.release();
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.lost.capacity() * size_of::<u64>()
+            + self.sent_again.capacity() * size_of::<(u64, Order)>()
+            + self.sacked.memory()
+    }
 }
 
 impl Default for Scoreboard {
     fn default() -> Self {
         Self {
             ring: VecDeque::new(),
-            front: 0,
-            oldest: Link::NONE,
-            newest: Link::NONE,
-            lost: BinaryHeap::new(),
-            sacked: Ranges::default(),
-            orders: 0,
+            gone: 0,
+            sent_once: 0,
+            trouble: None,
+            order: Order::default(),
             in_flight: 0,
             segments_in_flight: 0,
             lost_bytes: 0,
-            sacked_bytes: 0,
             sacked_segments: 0,
             resent: 0,
             typical: 1,
-            kept: KEPT,
+            kept: KEPT as u32,
         }
     }
 }
@@ -166,41 +112,40 @@ impl Default for Scoreboard {
 impl Scoreboard {
     /// A new segment leaves; it continues where the last one ended.
     pub fn push(&mut self, start: u64, length: u32, fin: bool, now: Instant, rate: Snapshot) {
-        let sent = Sent {
-            start,
-            length,
-            state: State::InFlight,
-            fin,
-            retransmitted: false,
-            sent_at: now,
-            order: 0,
-            rate,
-            older: Link::NONE,
-            newer: Link::NONE,
-        };
         self.typical = self.typical.max(length - u32::from(fin));
-        self.ring.push_back(sent);
-        self.chain(self.ring.len() - 1, now);
+        let outstanding = self.ring.len();
+        if outstanding == self.ring.capacity() {
+            let small = outstanding < DOUBLES_TO;
+            self.ring.reserve_exact(if small { outstanding.max(KEPT) } else { outstanding / 4 });
+        }
+        self.ring.push_back(Sent::new(start, length, now, self.order, rate));
+        self.order = self.order.next();
+        self.enter_flight(length);
     }
 
     /// The segment at `index` leaves again.
     pub fn resend(&mut self, index: usize, now: Instant, rate: Snapshot) {
-        match self.ring[index].state {
-            State::InFlight => self.unchain(index),
-            State::Lost => self.lost_bytes -= u64::from(self.ring[index].length),
+        let sent = &mut self.ring[index];
+        let length = sent.length;
+        match sent.state {
+            State::InFlight => self.leave_flight(length),
+            State::Lost => self.lost_bytes -= u64::from(length),
             State::Sacked => return,
         }
         let sent = &mut self.ring[index];
-        sent.state = State::InFlight;
         self.resent += u32::from(!sent.retransmitted);
-        sent.retransmitted = true;
-        sent.rate = rate;
-        self.chain(index, now);
+        sent.leave_again(now, self.order, rate);
+        // Looks at the queue's front, and so keeps it as short as what is in flight.
+        self.oldest_sent_again();
+        let place = self.gone + index as u64;
+        self.trouble.get_or_insert_default().sent_again.push_back((place, self.order));
+        self.order = self.order.next();
+        self.enter_flight(length);
     }
 
     /// Takes in a cumulative acknowledgement of everything below `una`.
     pub fn acknowledge(&mut self, una: u64, delivery: &mut Delivery) {
-        while let Some(first) = self.ring.front().copied() {
+        while let Some(&first) = self.ring.front() {
             if first.start >= una {
                 break;
             }
@@ -211,7 +156,7 @@ impl Scoreboard {
             match first.state {
                 State::InFlight => {
                     delivery.note(&first, true);
-                    self.unchain(0);
+                    self.leave_flight(first.length);
                 }
                 State::Lost => {
                     delivery.note(&first, true);
@@ -219,18 +164,18 @@ impl Scoreboard {
                 }
                 State::Sacked => {
                     delivery.retransmitted |= first.retransmitted;
-                    self.sacked_bytes -= u64::from(first.length);
                     self.sacked_segments -= 1;
                 }
             }
             self.resent -= u32::from(first.retransmitted);
             self.ring.pop_front();
-            self.front = self.front.wrapping_add(1) & Link::MASK;
+            self.gone += 1;
         }
-        self.sacked.remove_below(una);
-        if self.ring.is_empty() {
-            self.lost.clear();
-            self.sacked.clear();
+        if let Some(trouble) = &mut self.trouble {
+            trouble.sacked.remove_below(una);
+            if self.ring.is_empty() {
+                trouble.clear();
+            }
         }
     }
 
@@ -245,19 +190,16 @@ impl Scoreboard {
             State::InFlight => self.in_flight -= cut,
             State::Lost => {
                 self.lost_bytes -= cut;
-                self.lost.push(Reverse(una));
+                self.trouble.get_or_insert_default().lost.push(Reverse(una));
             }
-            State::Sacked => {
-                self.sacked_bytes -= cut;
-                return;
-            }
+            State::Sacked => return,
         }
         delivery.bytes += cut;
     }
 
     /// Takes in a selective acknowledgement; segments that it covers in part stay as they are.
     pub fn select(&mut self, block: Span, delivery: &mut Delivery) {
-        if self.sacked.covers(block) {
+        if self.trouble.as_ref().is_some_and(|trouble| trouble.sacked.covers(block)) {
             return;
         }
         let from = self.at_or_after(block.start);
@@ -269,16 +211,16 @@ impl Scoreboard {
             return;
         }
         let span = Span { start: self.ring[from].start, end: self.ring[to - 1].end() };
-        let mut sacked = std::mem::take(&mut self.sacked);
-        sacked.insert(span, |gap| self.select_gap(gap, delivery));
-        self.sacked = sacked;
+        let mut trouble = self.trouble.take().unwrap_or_default();
+        trouble.sacked.insert(span, |gap| self.select_gap(gap, delivery));
+        self.trouble = Some(trouble);
     }
 
     fn select_gap(&mut self, gap: Span, delivery: &mut Delivery) {
         let mut index = self.at_or_after(gap.start);
         while let Some(sent) = self.ring.get(index).copied().filter(|sent| sent.end() <= gap.end) {
             match sent.state {
-                State::InFlight => self.unchain(index),
+                State::InFlight => self.leave_flight(sent.length),
                 State::Lost => self.lost_bytes -= u64::from(sent.length),
                 State::Sacked => {
                     index += 1;
@@ -287,7 +229,6 @@ impl Scoreboard {
             }
             delivery.note(&sent, false);
             self.ring[index].state = State::Sacked;
-            self.sacked_bytes += u64::from(sent.length);
             self.sacked_segments += 1;
             index += 1;
         }
@@ -299,12 +240,15 @@ impl Scoreboard {
         if sent.state != State::InFlight {
             return Found::default();
         }
-        self.unchain(index);
+        self.leave_flight(sent.length);
         self.ring[index].state = State::Lost;
         self.lost_bytes += u64::from(sent.length);
-        self.lost.push(Reverse(sent.start));
+        self.trouble.get_or_insert_default().lost.push(Reverse(sent.start));
         told(&sent);
-        Found { bytes: u64::from(sent.length), in_flight_at_send: Some(sent.rate.in_flight) }
+        Found {
+            bytes: u64::from(sent.length),
+            in_flight_at_send: Some(sent.rate().in_flight.into()),
+        }
     }
 
     /// Takes for lost what was last sent at `until` or before, and before transmission `order`.
@@ -312,14 +256,14 @@ impl Scoreboard {
     /// Returns besides whether anything sent before `order` is still in flight.
     pub fn lose_sent_before(
         &mut self,
-        order: u64,
+        order: Order,
         until: Instant,
         told: &mut impl FnMut(&Sent),
     ) -> (Found, bool) {
         let mut found = Found::default();
-        while let Some(index) = self.index_of(self.oldest) {
+        while let Some(index) = self.oldest() {
             let sent = &self.ring[index];
-            if sent.order >= order {
+            if !sent.order.is_before(order) {
                 return (found, false);
             }
             if sent.sent_at > until {
@@ -345,55 +289,63 @@ impl Scoreboard {
 
     /// Takes everything that is in flight for lost.
     pub fn lose_all(&mut self, told: &mut impl FnMut(&Sent)) {
-        while let Some(index) = self.index_of(self.oldest) {
+        while let Some(index) = self.oldest() {
             self.lose(index, told);
         }
     }
 
     /// Takes nothing for lost any more: it was all still on its way. Rare, so it may cost a sort.
     pub fn forgive(&mut self) {
-        self.lost.clear();
+        let Some(trouble) = &mut self.trouble else { return };
+        trouble.lost.clear();
         if self.lost_bytes == 0 {
             return;
         }
-        self.lost_bytes = 0;
-        for sent in self.ring.iter_mut().filter(|sent| sent.state == State::Lost) {
-            sent.state = State::InFlight;
+        self.in_flight += std::mem::take(&mut self.lost_bytes);
+        self.sent_once = self.gone;
+        trouble.sent_again.clear();
+        for (place, sent) in (self.gone..).zip(&mut self.ring) {
+            if sent.state == State::Lost {
+                sent.state = State::InFlight;
+                self.segments_in_flight += 1;
+            }
+            if sent.state == State::InFlight && sent.retransmitted {
+                trouble.sent_again.push_back((place, sent.order));
+            }
         }
-        let in_flight = |&index: &usize| self.ring[index].state == State::InFlight;
-        let mut chain: Vec<usize> = (0..self.ring.len()).filter(in_flight).collect();
-        chain.sort_unstable_by_key(|&index| self.ring[index].order);
-        (self.oldest, self.newest) = (Link::NONE, Link::NONE);
-        (self.in_flight, self.segments_in_flight) = (0, 0);
-        for index in chain {
-            self.append(index);
-        }
+        let next = self.order;
+        // The oldest first: its distance from the next is the greatest.
+        let age = |&(_, order): &(u64, Order)| Reverse(order.until(next));
+        trouble.sent_again.make_contiguous().sort_unstable_by_key(age);
     }
 
     /// Forgets all selective acknowledgements: the receiver has reneged (RFC 2018 §8).
     pub fn renege(&mut self) {
+        let Some(trouble) = &mut self.trouble else { return };
         for index in 0..self.ring.len() {
             if self.ring[index].state == State::Sacked {
                 let length = u64::from(self.ring[index].length);
-                self.sacked_bytes -= length;
                 self.sacked_segments -= 1;
                 self.lost_bytes += length;
                 self.ring[index].state = State::Lost;
-                self.lost.push(Reverse(self.ring[index].start));
+                trouble.lost.push(Reverse(self.ring[index].start));
             }
         }
-        self.sacked.clear();
+        trouble.sacked.clear();
     }
 
     /// The lowest segment that was found lost and not sent again.
     pub fn next_lost(&mut self) -> Option<usize> {
-        while let Some(&Reverse(start)) = self.lost.peek() {
+        if self.lost_bytes == 0 {
+            return None;
+        }
+        while let Some(&Reverse(start)) = self.trouble.as_ref()?.lost.peek() {
             if let Some(index) = self.starting_at(start)
                 && self.ring[index].state == State::Lost
             {
                 return Some(index);
             }
-            self.lost.pop();
+            self.trouble.as_mut()?.lost.pop();
         }
         None
     }
@@ -401,7 +353,7 @@ impl Scoreboard {
     /// Positions above which at least `bytes` or `spans` ranges were selectively acknowledged.
     pub fn below_sacked(&self, bytes: u64, spans: usize) -> Option<u64> {
         let mut above = 0;
-        for (nth, span) in self.sacked.iter().rev().enumerate() {
+        for (nth, span) in self.trouble.as_ref()?.sacked.iter().rev().enumerate() {
             above += span.end - span.start;
             if above > bytes || nth + 1 >= spans {
                 return Some(span.start);
@@ -481,70 +433,71 @@ impl Scoreboard {
     ///
     /// Each time twice as much is kept: who sends in bursts soon has room for them for good.
     pub fn release(&mut self) {
+        let kept = self.kept as usize;
         if self.ring.is_empty() {
-            if self.ring.capacity() > self.kept {
+            if self.ring.capacity() > kept {
                 self.ring = VecDeque::new();
-                self.kept *= 2;
+                self.kept = self.kept.saturating_mul(2);
             }
-            if self.lost.capacity() > self.kept {
-                self.lost = BinaryHeap::new();
+            if let Some(trouble) = &mut self.trouble {
+                trouble.release(kept);
             }
-            self.sacked.release();
         }
     }
 
     /// What lies on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
-        self.ring.capacity() * size_of::<Sent>()
-            + self.lost.capacity() * size_of::<u64>()
-            + self.sacked.memory()
+        let trouble = self.trouble.as_ref().map_or(0, |trouble| trouble.memory());
+        self.ring.capacity() * size_of::<Sent>() + trouble
     }
 
-    /// A segment leaves: it comes last in the chain of those in flight.
-    fn chain(&mut self, index: usize, sent_at: Instant) {
-        let sent = &mut self.ring[index];
-        sent.sent_at = sent_at;
-        sent.order = self.orders;
-        self.orders += 1;
-        self.append(index);
-    }
-
-    fn append(&mut self, index: usize) {
-        let link = self.link_of(index);
-        let newest = self.newest;
-        match self.index_of(newest) {
-            Some(newest) => self.ring[newest].newer = link,
-            None => self.oldest = link,
-        }
-        let sent = &mut self.ring[index];
-        sent.older = newest;
-        sent.newer = Link::NONE;
-        self.newest = link;
-        self.in_flight += u64::from(sent.length);
+    fn enter_flight(&mut self, length: u32) {
+        self.in_flight += u64::from(length);
         self.segments_in_flight += 1;
     }
 
-    fn unchain(&mut self, index: usize) {
-        let Sent { older, newer, length, .. } = self.ring[index];
-        match self.index_of(older) {
-            Some(older) => self.ring[older].newer = newer,
-            None => self.oldest = newer,
-        }
-        match self.index_of(newer) {
-            Some(newer) => self.ring[newer].older = older,
-            None => self.newest = older,
-        }
+    fn leave_flight(&mut self, length: u32) {
         self.in_flight -= u64::from(length);
         self.segments_in_flight -= 1;
     }
 
-    fn link_of(&self, index: usize) -> Link {
-        // A ring of 2³¹ segments does not fit a sequence space of 2³² bytes.
-        Link(self.front.wrapping_add(index as u32) & Link::MASK)
+    /// Of what is in flight, what was last sent before all else.
+    fn oldest(&mut self) -> Option<usize> {
+        let (once, again) = (self.oldest_sent_once(), self.oldest_sent_again());
+        match (once, again) {
+            (Some(once), Some(again)) => {
+                let again_first = self.ring[again].order.is_before(self.ring[once].order);
+                Some(if again_first { again } else { once })
+            }
+            _ => once.or(again),
+        }
     }
 
-    fn index_of(&self, link: Link) -> Option<usize> {
-        (link != Link::NONE).then(|| (link.0.wrapping_sub(self.front) & Link::MASK) as usize)
+    fn oldest_sent_once(&mut self) -> Option<usize> {
+        let mut index = self.sent_once.saturating_sub(self.gone) as usize;
+        while let Some(sent) = self.ring.get(index) {
+            if sent.state == State::InFlight && !sent.retransmitted {
+                break;
+            }
+            index += 1;
+        }
+        self.sent_once = self.gone + index as u64;
+        (index < self.ring.len()).then_some(index)
+    }
+
+    fn oldest_sent_again(&mut self) -> Option<usize> {
+        let trouble = self.trouble.as_mut()?;
+        while let Some(&(place, order)) = trouble.sent_again.front() {
+            let index = place.checked_sub(self.gone).map(|index| index as usize);
+            if let Some(index) = index
+                && self.ring[index].state == State::InFlight
+                && self.ring[index].order == order
+            {
+                return Some(index);
+            }
+            trouble.sent_again.pop_front();
+        }
+        None
     }
 
     /// Recounts everything slowly.
@@ -552,9 +505,10 @@ impl Scoreboard {
     /// # Errors
     /// The first count that is not what it should be.
     pub fn check(&self) -> Result<(), String> {
+        let none = Trouble::default();
+        let trouble = self.trouble.as_deref().unwrap_or(&none);
         let mut next = None;
-        let (mut in_flight, mut segments, mut lost, mut sacked, mut sacked_segments) =
-            (0, 0, 0, 0, 0);
+        let (mut in_flight, mut segments, mut lost, mut sacked) = (0, 0, 0, 0);
         let mut resent = 0;
         for sent in &self.ring {
             if sent.length == 0 || next.is_some_and(|next| next != sent.start) {
@@ -566,36 +520,47 @@ impl Scoreboard {
             match sent.state {
                 State::InFlight => (in_flight, segments) = (in_flight + length, segments + 1),
                 State::Lost => lost += length,
-                State::Sacked => (sacked, sacked_segments) = (sacked + length, sacked_segments + 1),
+                State::Sacked => sacked += 1,
             }
             let span = Span { start: sent.start, end: sent.end() };
-            if self.sacked.covers(span) != (sent.state == State::Sacked) {
+            if trouble.sacked.covers(span) != (sent.state == State::Sacked) {
                 return Err(format!("segment at {} is {:?}", sent.start, sent.state));
             }
-            if sent.state == State::Lost && !self.lost.iter().any(|start| start.0 == sent.start) {
+            if sent.state == State::Lost && !trouble.lost.iter().any(|start| start.0 == sent.start)
+            {
                 return Err(format!("lost segment at {} waits nowhere", sent.start));
             }
         }
-        let counted = (in_flight, segments, lost, sacked, sacked_segments, resent);
+        let counted = (in_flight, segments, lost, sacked, resent);
         let kept = (
             self.in_flight,
             self.segments_in_flight,
             self.lost_bytes,
-            self.sacked_bytes,
             self.sacked_segments,
             self.resent,
         );
         if counted != kept {
             return Err(format!("counts are {kept:?}, not {counted:?}"));
         }
-        let (mut chained, mut at, mut order) = (0, self.oldest, None);
-        while let Some(index) = self.index_of(at) {
-            let sent = &self.ring[index];
-            if sent.state != State::InFlight || order >= Some(sent.order) {
-                return Err(format!("segment at {} is chained out of turn", sent.start));
-            }
-            (chained, at, order) = (chained + 1, sent.newer, Some(sent.order));
+        self.check_order(&trouble.sent_again)
+    }
+
+    /// # Errors
+    /// A segment in flight that would not be found in its turn.
+    fn check_order(&self, queue: &VecDeque<(u64, Order)>) -> Result<(), String> {
+        if queue.iter().zip(queue.iter().skip(1)).any(|(one, next)| !one.1.is_before(next.1)) {
+            return Err("what was sent again stands out of turn".to_owned());
         }
-        if chained == segments { Ok(()) } else { Err(format!("{chained} chained of {segments}")) }
+        let in_flight = |(_, sent): &(u64, &Sent)| sent.state == State::InFlight;
+        for (place, sent) in (self.gone..).zip(&self.ring).filter(in_flight) {
+            let known = match sent.retransmitted {
+                true => queue.contains(&(place, sent.order)),
+                false => place >= self.sent_once,
+            };
+            if !known {
+                return Err(format!("segment at {} would not be found", sent.start));
+            }
+        }
+        Ok(())
     }
 }

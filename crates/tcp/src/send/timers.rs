@@ -20,7 +20,7 @@ impl Sender {
             self.reorder_at = Instant::NEVER;
             return;
         }
-        self.timer = Timer::Retransmission(now + self.backed_off());
+        self.timer = Timer::Retransmission(now + self.backed_off(settings));
         self.arm_probe(now, settings);
     }
 
@@ -34,7 +34,7 @@ impl Sender {
             && settings.loss_detection == LossDetection::Rack
             && self.rtt.backoff == 0;
         if calm && !self.board.is_empty() {
-            self.timer = Timer::Probe(now + self.probe_timeout().min(self.backed_off()));
+            self.timer = Timer::Probe(now + self.probe_timeout().min(self.backed_off(settings)));
         }
     }
 
@@ -47,9 +47,9 @@ impl Sender {
     }
 
     /// The peer's window holds everything back and nothing is in flight.
-    pub(super) fn guard_window(&mut self, now: Instant) {
+    pub(super) fn guard_window(&mut self, now: Instant, settings: &Settings) {
         if self.board.is_empty() && !matches!(self.timer, Timer::Persist(_)) {
-            self.timer = Timer::Persist(now + self.backed_off());
+            self.timer = Timer::Persist(now + self.backed_off(settings));
         }
     }
 
@@ -84,7 +84,7 @@ impl Sender {
                 self.probe = Some(Probe { end: self.nxt, retransmission });
                 self.probe_allowed = false;
                 self.forced = Some(Forced::Tail);
-                self.timer = Timer::Retransmission(now + self.backed_off());
+                self.timer = Timer::Retransmission(now + self.backed_off(settings));
                 Ok(())
             }
             Timer::Persist(at) if at <= now => self.on_persist(now, settings),
@@ -102,7 +102,7 @@ impl Sender {
         self.expiries += 1;
         self.forced = Some(Forced::Window);
         self.rtt.backoff += 1;
-        self.timer = Timer::Persist(now + self.backed_off());
+        self.timer = Timer::Persist(now + self.backed_off(settings));
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Sender {
         self.counters.timeouts += 1;
         let in_flight = Bytes::new(self.pipe());
         // The receiver has dropped what it said it had (RFC 2018 §8).
-        if self.board.first().is_some_and(|sent| sent.state == super::scoreboard::State::Sacked) {
+        if self.board.first().is_some_and(|sent| sent.state == super::sent::State::Sacked) {
             self.board.renege();
         }
         let first = self.recovery.mode != Mode::Loss || self.expiries == 0;
@@ -135,7 +135,7 @@ impl Sender {
         self.expiries += 1;
         self.rtt.backoff += 1;
         self.forced = Some(Forced::Head);
-        self.timer = Timer::Retransmission(now + self.backed_off());
+        self.timer = Timer::Retransmission(now + self.backed_off(settings));
         Ok(())
     }
 
