@@ -182,8 +182,17 @@ impl<P: Clone> Link<P> {
     }
 
     /// Does everything that was due by `now`.
+    #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now.min(LAST));
+        if self.sender.wake() <= self.now {
+            self.catch_up();
+        }
+    }
+
+    /// Does everything that was due by the time that was last seen. Apart: mostly nothing is.
+    #[inline(never)]
+    fn catch_up(&mut self) {
         while self.sender.wake() <= self.now {
             let Some(sent) = self.sender.step(self.queue.bytes()) else { continue };
             self.counters.packets_sent += 1;
@@ -219,6 +228,11 @@ impl<P: Clone> Link<P> {
         self.counters.packets_out += 1;
         self.counters.bytes_out += arrived.size;
         Some(Arrival { packet: arrived.packet, size: arrived.size, due: arrived.due })
+    }
+
+    /// Whether [`Link::poll_dropped`] has a packet to give.
+    pub fn has_dropped(&self) -> bool {
+        self.dropped.as_ref().is_some_and(|dropped| !dropped.is_empty())
     }
 
     /// The next packet that was dropped, in the order of their ends; none unless the link is one that

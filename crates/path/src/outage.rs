@@ -56,6 +56,11 @@ impl Outages {
         Self { outages, start, known: (start, start, false) }
     }
 
+    /// Whether there are none at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.outages.is_empty()
+    }
+
     /// Whether the link is down at `now`, and when that may change.
     pub(crate) fn at(&self, now: Instant) -> (bool, Instant) {
         let elapsed = now.saturating_since(self.start).as_ns();

@@ -107,6 +107,11 @@ impl Hop {
         self.link.poll_output(now).map(|arrival| (arrival.packet, arrival.size.get() as u32))
     }
 
+    /// Whether there are packets that will never come out, for [`Hop::poll_dropped`].
+    pub fn has_dropped(&self) -> bool {
+        self.link.has_dropped()
+    }
+
     /// The next packet that will never come out.
     pub fn poll_dropped(&mut self) -> Option<Dropped<Handle>> {
         self.link.poll_dropped()

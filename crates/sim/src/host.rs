@@ -336,8 +336,8 @@ impl Hosts {
             let Some(socket) = &mut self.sockets[at as usize] else { return };
             socket.feed();
             while let Some(segment) = socket.endpoint.poll_transmit(now) {
-                let mut packet = packet_of(&self.flows[flow.index()], flow, end, segment);
-                packet.xcp = socket.xcp.ask(&socket.endpoint, &segment);
+                let xcp = socket.xcp.ask(&socket.endpoint, &segment);
+                let packet = packet_of(&self.flows[flow.index()], flow, end, segment, xcp);
                 network.send(engine, from, packet);
             }
             let mut again = false;
@@ -356,8 +356,8 @@ impl Hosts {
                     Event::Closed => Told::Closed,
                     Event::Reset(cause) => Told::Failed(reason(cause)),
                 };
-                // Reading may have opened the window.
-                again |= matches!(told, Told::Read(_));
+                // Reading may have opened the window; what the application writes in answer comes later.
+                again |= matches!(told, Told::Read(_)) && !socket.has_nothing_to_send(now);
                 self.told.push_back((flow, end, told));
             }
             if !again {
@@ -465,7 +465,7 @@ impl Hosts {
 
     /// A segment that `end` of a flow sends, in its packet.
     fn packet(&self, flow: FlowId, end: End, segment: Segment) -> Packet {
-        packet_of(&self.flows[flow.index()], flow, end, segment)
+        packet_of(&self.flows[flow.index()], flow, end, segment, Xcp::default())
     }
 }
 
@@ -484,6 +484,11 @@ impl Socket {
             outstanding: endpoint.outstanding(),
             pacing_rate: endpoint.pacing_rate(),
         }
+    }
+
+    /// Whether neither the application nor the endpoint has anything to send now.
+    fn has_nothing_to_send(&self, now: Instant) -> bool {
+        self.waiting == Waiting::Bytes(0) && self.endpoint.has_nothing_to_send(now)
     }
 
     /// Offers the endpoint what is waiting.
@@ -514,7 +519,7 @@ pub(crate) fn send_room(endpoint: &Endpoint, written: u64) -> u64 {
     (endpoint.window().get() * WINDOWS_BUFFERED).saturating_sub(held)
 }
 
-fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
+fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment, xcp: Xcp) -> Packet {
     let towards = end.other();
     Packet {
         flow,
@@ -525,7 +530,7 @@ fn packet_of(of: &Flow, flow: FlowId, end: End, segment: Segment) -> Packet {
         ports: [of.ports[end.index()], of.ports[towards.index()]],
         family: of.family,
         size: IP_HEADER[version(of.family)] + segment.size(),
-        xcp: Xcp::default(),
+        xcp,
         body: Body::Segment(segment),
     }
 }

@@ -130,11 +130,14 @@ impl Network {
     /// take them with [`Network::poll_local`].
     pub fn hop_wakes(&mut self, engine: &mut Engine, hop: HopId) {
         let now = engine.now();
-        self.hops[hop.index()].catch_up(now);
-        self.bury(now, hop);
+        let acting = &mut self.hops[hop.index()];
+        let node = acting.to;
+        acting.catch_up(now);
+        if acting.has_dropped() {
+            self.bury(now, hop);
+        }
         while let Some((handle, size)) = self.hops[hop.index()].poll_output(now) {
             let handle = self.packets.own(handle);
-            let node = self.hops[hop.index()].to;
             for watcher in &mut self.watchers {
                 let hop = &self.hops[hop.index()];
                 watcher.see(now, hop, Sight::Left, &self.packets.look(&handle));
@@ -161,10 +164,15 @@ impl Network {
         self.go_on(engine, node);
     }
 
-    /// The next packet that is where it belongs, and the node where that is.
-    pub fn poll_local(&mut self) -> Option<(NodeId, Packet)> {
-        let (node, handle) = self.local.pop_front()?;
-        Some((node, self.packets.take(handle)))
+    /// The next packet that is where it belongs, for [`Network::take`], and the node where that is.
+    pub fn poll_local(&mut self) -> Option<(NodeId, Handle)> {
+        self.local.pop_front()
+    }
+
+    /// Gives out a packet that is where it belongs.
+    #[inline]
+    pub fn take(&mut self, handle: Handle) -> Packet {
+        self.packets.take(handle)
     }
 
     /// What waits at the first hop from `node` to `destination`, and how fast that sends; none where
@@ -210,26 +218,31 @@ impl Network {
     }
 
     fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle, size: u32) {
-        let Some(hop) = self.nodes[node.index()].route(handle.destination()) else {
-            self.packets.take(handle);
-            self.nodes[node.index()].count_drop(NO_ROUTE);
+        let now = engine.now();
+        let Self { nodes, hops, packets, watchers, .. } = self;
+        let node = &mut nodes[node.index()];
+        let Some(next) = node.route(handle.destination()) else {
+            packets.take(handle);
+            node.count_drop(NO_ROUTE);
             return;
         };
-        for watcher in &mut self.watchers {
-            let (now, packet) = (engine.now(), self.packets.look(&handle));
-            watcher.see(now, &self.hops[hop.index()], Sight::Entered, &packet);
+        let hop = &mut hops[next.index()];
+        for watcher in watchers {
+            watcher.see(now, hop, Sight::Entered, &packets.look(&handle));
         }
-        self.hops[hop.index()].answer(engine.now(), &mut self.packets, &handle);
-        let handle = match &mut self.nodes[node.index()].filter {
-            Some((_, filter)) if filter.minds(hop, &self.packets.look(&handle)) => {
-                filter.thin(engine.now(), &mut self.hops[hop.index()], &self.packets, handle)
+        hop.answer(now, packets, &handle);
+        let handle = match &mut node.filter {
+            Some((_, filter)) if filter.minds(next, &packets.look(&handle)) => {
+                filter.thin(now, hop, packets, handle)
             }
             _ => Some(handle),
         };
         if let Some(handle) = handle {
-            self.hops[hop.index()].send(engine, size, handle);
+            hop.send(engine, size, handle);
         }
-        self.bury(engine.now(), hop);
+        if hop.has_dropped() {
+            self.bury(now, next);
+        }
     }
 
     /// Gives back the room of what a hop has dropped.

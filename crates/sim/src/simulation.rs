@@ -153,7 +153,8 @@ impl Simulation {
         let mut any = false;
         loop {
             let Self { engine, network, hosts, .. } = self;
-            if let Some((node, packet)) = network.poll_local() {
+            if let Some((node, handle)) = network.poll_local() {
+                let packet = network.take(handle);
                 if let Some((flow, number)) = hosts.receive(engine, network, node, &packet) {
                     let app = hosts.app(flow);
                     self.desk(app, |app, desk| app.handle_datagram(desk, flow, number));

@@ -269,6 +269,7 @@ impl Endpoint {
 
     /// A segment has come. Its [`Segment::offset`] is not looked at.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
+        let (quiet, una) = (self.quiet, self.sender.una);
         self.quiet = Quiet::No;
         match self.life {
             Life::Listening | Life::SynSent | Life::SynReceived => self.handshake(now, segment),
@@ -278,6 +279,11 @@ impl Endpoint {
                     self.reset = refusal(segment).map(Box::new);
                 }
             }
+        }
+        // Who had sent all and had all acknowledged has nothing to send yet, whatever has come: as the
+        // receiver of a download, with each of its segments.
+        if quiet == Quiet::Yes && self.sender.una == una && self.sender.has_sent_all() {
+            self.quiet = Quiet::Yes;
         }
     }
 
@@ -300,7 +306,13 @@ impl Endpoint {
     }
 
     /// The next segment to leave, if any.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Segment> {
+        // Asked in vain more often than not, so that is answered at once.
+        if self.has_nothing_to_send(now) { None } else { self.next_segment(now) }
+    }
+
+    fn next_segment(&mut self, now: Instant) -> Option<Segment> {
         if let Some(reset) = self.reset.take() {
             return Some(*reset);
         }
@@ -313,6 +325,15 @@ impl Endpoint {
             }
             Life::TimeWait(_) => self.acknowledgment(now),
         }
+    }
+
+    /// Whether [`Endpoint::poll_transmit`] is known to give nothing now.
+    #[inline]
+    pub fn has_nothing_to_send(&self, now: Instant) -> bool {
+        self.life == Life::Open
+            && self.reset.is_none()
+            && self.is_quiet()
+            && !self.receiver.owed.is_due(now)
     }
 
     /// When to call [`Endpoint::handle_timeout`], if nothing happens before.

@@ -77,6 +77,28 @@ struct Slot {
     rare: u32,
 }
 
+impl Slot {
+    const EMPTY: Self = Self {
+        content: Content::Nothing,
+        towards: End::Opener,
+        family: Family::Ipv4,
+        flags: Flags::from_bits(0),
+        window: 0,
+        source: NodeId(0),
+        destination: NodeId(0),
+        maker: NodeId(0),
+        ports: [0; 2],
+        flow: FlowId(0),
+        size: 0,
+        offset: 0,
+        sequence: 0,
+        acknowledgment: 0,
+        length: 0,
+        timestamps: None,
+        rare: NOWHERE,
+    };
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Nothing,
@@ -113,15 +135,16 @@ impl Packets {
     /// When two thousand million are under way already.
     #[inline]
     pub fn insert(&mut self, packet: &Packet) -> Handle {
-        let filled = self.fill(packet);
+        let rare = self.rest_of(packet);
         let (destination, ecn) = (packet.destination, packet.ecn());
         if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = filled;
+            fill(&mut self.slots[slot as usize], packet, rare);
             return Handle { slot, destination, ecn };
         }
         let slot = self.slots.len() as u32;
         assert!(slot < COPY, "too many packets under way");
-        self.slots.push(filled);
+        self.slots.push(Slot::EMPTY);
+        fill(&mut self.slots[slot as usize], packet, rare);
         Handle { slot, destination, ecn }
     }
 
@@ -207,7 +230,8 @@ impl Packets {
         if slot.rare != NOWHERE {
             self.rare_free.push(slot.rare);
         }
-        self.slots[handle.index()] = self.fill(&packet);
+        let rare = self.rest_of(&packet);
+        fill(&mut self.slots[handle.index()], &packet, rare);
     }
 
     /// How many are under way.
@@ -225,47 +249,21 @@ impl Packets {
         self.slots.len()
     }
 
+    /// Puts apart what few packets have; where it is.
     #[inline]
-    fn fill(&mut self, packet: &Packet) -> Slot {
-        let mut other = Segment::default();
-        if let Body::Repair(Repair::Wanted { from, to } | Repair::Lacking { from, to }) =
-            packet.body
-        {
-            (other.sequence, other.acknowledgment) = (from, to);
-        }
-        let (content, segment, number) = match &packet.body {
-            Body::Segment(segment) => (Content::Segment, segment, segment.offset),
-            Body::Datagram(number) => (Content::Datagram, &other, *number),
-            Body::Repair(Repair::Wanted { .. }) => (Content::Wanted, &other, 0),
-            Body::Repair(Repair::Lacking { .. }) => (Content::Lacking, &other, 0),
+    fn rest_of(&mut self, packet: &Packet) -> u32 {
+        let segment = match &packet.body {
+            Body::Segment(segment) => Some(segment),
+            Body::Datagram(_) | Body::Repair(_) => None,
         };
-        let is_plain = segment.sack.is_empty()
-            && segment.syn == SynOptions::default()
-            && packet.xcp == Xcp::default();
-        let rare = if is_plain {
-            NOWHERE
-        } else {
-            self.put_apart(Rare { xcp: packet.xcp, sack: segment.sack, syn: segment.syn })
-        };
-        Slot {
-            content,
-            towards: packet.towards,
-            family: packet.family,
-            flags: segment.flags,
-            window: segment.window,
-            source: packet.source,
-            destination: packet.destination,
-            maker: packet.maker,
-            ports: packet.ports,
-            flow: packet.flow,
-            size: packet.size,
-            offset: number,
-            sequence: segment.sequence,
-            acknowledgment: segment.acknowledgment,
-            length: segment.length,
-            timestamps: segment.timestamps,
-            rare,
+        let has_options =
+            |segment: &&Segment| !segment.sack.is_empty() || segment.syn != SynOptions::default();
+        let segment = segment.filter(has_options);
+        if segment.is_none() && packet.xcp == Xcp::default() {
+            return NOWHERE;
         }
+        let (sack, syn) = segment.map(|segment| (segment.sack, segment.syn)).unwrap_or_default();
+        self.put_apart(Rare { xcp: packet.xcp, sack, syn })
     }
 
     fn put_apart(&mut self, rare: Rare) -> u32 {
@@ -275,6 +273,44 @@ impl Packets {
         }
         self.rare.push(rare);
         self.rare.len() as u32 - 1
+    }
+}
+
+/// Writes a packet into its slot, in place: one that is built elsewhere first is copied.
+#[inline]
+fn fill(slot: &mut Slot, packet: &Packet, rare: u32) {
+    slot.towards = packet.towards;
+    slot.family = packet.family;
+    slot.source = packet.source;
+    slot.destination = packet.destination;
+    slot.maker = packet.maker;
+    slot.ports = packet.ports;
+    slot.flow = packet.flow;
+    slot.size = packet.size;
+    slot.rare = rare;
+    match &packet.body {
+        Body::Segment(segment) => {
+            slot.content = Content::Segment;
+            slot.flags = segment.flags;
+            slot.window = segment.window;
+            slot.offset = segment.offset;
+            slot.sequence = segment.sequence;
+            slot.acknowledgment = segment.acknowledgment;
+            slot.length = segment.length;
+            slot.timestamps = segment.timestamps;
+        }
+        Body::Datagram(number) => {
+            slot.content = Content::Datagram;
+            slot.offset = *number;
+        }
+        Body::Repair(Repair::Wanted { from, to }) => {
+            slot.content = Content::Wanted;
+            (slot.sequence, slot.acknowledgment) = (*from, *to);
+        }
+        Body::Repair(Repair::Lacking { from, to }) => {
+            slot.content = Content::Lacking;
+            (slot.sequence, slot.acknowledgment) = (*from, *to);
+        }
     }
 }
 

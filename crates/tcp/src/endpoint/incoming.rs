@@ -95,7 +95,8 @@ impl Endpoint {
     }
 
     fn acknowledge(&mut self, now: Instant, segment: &Segment, una: u64) {
-        let mut blocks = [None; SackBlocks::MAX];
+        let mut blocks = [Span { start: 0, end: 0 }; SackBlocks::MAX];
+        let mut count = 0;
         let mut duplicate = None;
         for (nth, block) in segment.sack.iter().enumerate() {
             let (Some(start), Some(end)) =
@@ -115,12 +116,12 @@ impl Endpoint {
             if nth == 0 && (end <= una || within) {
                 duplicate = Some(span);
             } else if start >= una {
-                blocks[nth] = Some(span);
+                blocks[count] = span;
+                count += 1;
             }
         }
-        if !segment.sack.is_empty() {
-            blocks.sort_unstable_by_key(|block| block.map_or(u64::MAX, |span| span.start));
-        }
+        let blocks = &mut blocks[..count];
+        blocks.sort_by_key(|block| block.start);
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps).and_then(|stamps| {
             let age = stamp(now).wrapping_sub(stamps.echo);
             // A stamp from the future was never ours; less than a tick counts as one, as Linux has it.

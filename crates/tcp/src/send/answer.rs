@@ -10,14 +10,14 @@ use super::{
     recovery::Pipe,
     sent::{Delivery, Sent},
 };
-use crate::{ranges::Span, segment::SackBlocks, settings::Settings};
+use crate::{ranges::Span, settings::Settings};
 
 /// An acknowledgement, in positions of the sequence space. It acknowledges nothing that was not sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Acknowledgment {
+pub(crate) struct Acknowledgment<'a> {
     pub una: u64,
     /// SACK blocks above `una`, ascending.
-    pub blocks: [Option<Span>; SackBlocks::MAX],
+    pub blocks: &'a [Span],
     /// The receiver had something twice (RFC 2883).
     pub duplicate: Option<Span>,
     /// The right edge of the window.
@@ -32,7 +32,7 @@ pub(crate) struct Acknowledgment {
 
 impl Sender {
     /// Takes in an acknowledgement.
-    pub fn on_ack(&mut self, now: Instant, ack: &Acknowledgment, settings: &Settings) {
+    pub fn on_ack(&mut self, now: Instant, ack: &Acknowledgment<'_>, settings: &Settings) {
         if self.is_no_news(ack) {
             self.expiries = 0;
             self.rack.on_reached(self.una, None);
@@ -148,11 +148,11 @@ impl Sender {
 
     /// Whether an acknowledgement says what was known to a sender that has nothing outstanding and
     /// repairs nothing: as every segment does that the receiver of a download gets.
-    fn is_no_news(&self, ack: &Acknowledgment) -> bool {
+    fn is_no_news(&self, ack: &Acknowledgment<'_>) -> bool {
         self.board.is_empty()
             && ack.una == self.una
             && ack.edge == self.edge
-            && ack.blocks[0].is_none()
+            && ack.blocks.is_empty()
             && ack.duplicate.is_none()
             && !ack.marked
             && self.recovery.is_at_rest()
@@ -161,7 +161,7 @@ impl Sender {
     }
 
     /// Takes in the peer's window; returns whether it changed.
-    fn take_window(&mut self, ack: &Acknowledgment) -> bool {
+    fn take_window(&mut self, ack: &Acknowledgment<'_>) -> bool {
         let changed = ack.edge != self.edge;
         if ack.una >= self.una {
             let opened = ack.edge > self.edge;
@@ -180,14 +180,14 @@ impl Sender {
         changed
     }
 
-    fn deliver(&mut self, ack: &Acknowledgment, delivery: &mut Delivery) {
+    fn deliver(&mut self, ack: &Acknowledgment<'_>, delivery: &mut Delivery) {
         if ack.una > self.una {
             self.board.acknowledge(ack.una, delivery);
             self.una = ack.una;
         }
         if self.sack {
-            for block in ack.blocks.into_iter().flatten() {
-                self.board.select(block, delivery);
+            for block in ack.blocks {
+                self.board.select(*block, delivery);
             }
         }
     }
@@ -243,7 +243,7 @@ impl Sender {
     fn measure(
         &mut self,
         now: Instant,
-        ack: &Acknowledgment,
+        ack: &Acknowledgment<'_>,
         delivery: &Delivery,
     ) -> Option<Duration> {
         // Karn: a segment that was sent twice measures nothing, but its timestamp does.
@@ -260,7 +260,7 @@ impl Sender {
         Some(last.max(Duration::from_ns(1)))
     }
 
-    fn note_arrivals(&mut self, now: Instant, ack: &Acknowledgment, delivery: &Delivery) {
+    fn note_arrivals(&mut self, now: Instant, ack: &Acknowledgment<'_>, delivery: &Delivery) {
         if let Some(newest) = &delivery.newest {
             let rtt = now.saturating_since(newest.sent_at);
             // Either the original or the retransmission has arrived (RFC 8985 §6.2, step 1).
@@ -269,7 +269,7 @@ impl Sender {
                 && (early || self.rtt.minimum().is_some_and(|minimum| rtt < minimum));
             self.rack.on_delivered(now, newest, ambiguous);
         }
-        let highest = ack.blocks.iter().flatten().map(|block| block.end).max();
+        let highest = ack.blocks.iter().map(|block| block.end).max();
         self.rack.on_reached(highest.unwrap_or(0).max(self.una), delivery.original_start);
     }
 
@@ -303,7 +303,7 @@ impl Sender {
     fn follow_repairs(
         &mut self,
         now: Instant,
-        ack: &Acknowledgment,
+        ack: &Acknowledgment<'_>,
         settings: &Settings,
         delivery: &Delivery,
         advanced: bool,
@@ -420,7 +420,7 @@ impl Sender {
     }
 
     /// RFC 8985 §7.4: whether the probe has repaired a loss.
-    fn answer_probe(&mut self, now: Instant, ack: &Acknowledgment, duplicate: bool) {
+    fn answer_probe(&mut self, now: Instant, ack: &Acknowledgment<'_>, duplicate: bool) {
         let Some(probe) = self.probe.filter(|probe| self.una >= probe.end) else { return };
         if !probe.retransmission || ack.duplicate.is_some() {
             self.probe = None;

@@ -204,6 +204,11 @@ impl Sender {
         self.una == self.stream.end_with_fin()
     }
 
+    /// Everything offered has left and is acknowledged, and no timer wants anything sent.
+    pub fn has_sent_all(&self) -> bool {
+        self.board.is_empty() && self.nxt == self.stream.end_with_fin() && self.forced.is_none()
+    }
+
     /// What counts as in flight. Unit: bytes.
     pub fn pipe(&self) -> u64 {
         // Without selective acknowledgements each duplicate stands for a segment that arrived.
