@@ -54,6 +54,9 @@ pub struct Endpoint {
 pub(crate) enum Quiet {
     No,
     Yes,
+    /// Besides, all is acknowledged and nothing is being repaired: an acknowledgement that says again what
+    /// is known has no effect at all. So is the receiver of a download with each segment that comes.
+    AtRest,
     /// As long as the congestion window is so large: who shares it with others may find it changed.
     While(u64),
 }
@@ -269,8 +272,9 @@ impl Endpoint {
 
     /// A segment has come. Its [`Segment::offset`] is not looked at.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
-        let (quiet, una) = (self.quiet, self.sender.una);
-        self.quiet = Quiet::No;
+        if self.quiet != Quiet::AtRest {
+            self.quiet = Quiet::No;
+        }
         match self.life {
             Life::Listening | Life::SynSent | Life::SynReceived => self.handshake(now, segment),
             Life::Open | Life::TimeWait(_) => self.on_segment(now, segment),
@@ -279,11 +283,6 @@ impl Endpoint {
                     self.reset = refusal(segment).map(Box::new);
                 }
             }
-        }
-        // Who had sent all and had all acknowledged has nothing to send yet, whatever has come: as the
-        // receiver of a download, with each of its segments.
-        if quiet == Quiet::Yes && self.sender.una == una && self.sender.has_sent_all() {
-            self.quiet = Quiet::Yes;
         }
     }
 

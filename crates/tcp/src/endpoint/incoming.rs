@@ -5,7 +5,7 @@
 
 use midhop_units::{Duration, Instant};
 
-use super::{Cause, Endpoint, Life, stamp};
+use super::{Cause, Endpoint, Life, Quiet, stamp};
 use crate::{
     ranges::Span,
     segment::{Ecn, Flags, SackBlocks, Segment},
@@ -95,6 +95,13 @@ impl Endpoint {
     }
 
     fn acknowledge(&mut self, now: Instant, segment: &Segment, una: u64) {
+        let edge = una + (u64::from(segment.window) << self.agreed.peer_shift);
+        let known = (una, edge) == (self.sender.una, self.sender.edge);
+        let plain = segment.sack.is_empty() && !segment.flags.contains(Flags::ECE);
+        if self.quiet == Quiet::AtRest && known && plain {
+            return;
+        }
+        self.quiet = Quiet::No;
         let mut blocks = [Span { start: 0, end: 0 }; SackBlocks::MAX];
         let mut count = 0;
         let mut duplicate = None;
@@ -134,7 +141,7 @@ impl Endpoint {
                 una,
                 blocks,
                 duplicate,
-                edge: una + (u64::from(segment.window) << self.agreed.peer_shift),
+                edge,
                 echo,
                 marked: self.agreed.ecn && segment.flags.contains(Flags::ECE),
                 carries_data: segment.sequence_length() > 0,

@@ -22,7 +22,7 @@ impl Endpoint {
     pub(super) fn is_quiet(&self) -> bool {
         match self.quiet {
             Quiet::No => false,
-            Quiet::Yes => true,
+            Quiet::Yes | Quiet::AtRest => true,
             Quiet::While(window) => self.sender.window() == window,
         }
     }
@@ -48,6 +48,7 @@ impl Endpoint {
                         self.paced_until = at;
                         Quiet::No
                     }
+                    Idle::Nothing if self.sender.is_at_rest() => Quiet::AtRest,
                     Idle::Nothing if self.sender.sampler.is_app_limited() => Quiet::Yes,
                     Idle::PeerWindow => Quiet::Yes,
                     Idle::Nothing | Idle::Window => Quiet::While(self.sender.window()),

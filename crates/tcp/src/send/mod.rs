@@ -204,9 +204,16 @@ impl Sender {
         self.una == self.stream.end_with_fin()
     }
 
-    /// Everything offered has left and is acknowledged, and no timer wants anything sent.
-    pub fn has_sent_all(&self) -> bool {
-        self.board.is_empty() && self.nxt == self.stream.end_with_fin() && self.forced.is_none()
+    /// Everything offered has left and is acknowledged, and nothing is being repaired, probed or undone.
+    pub fn is_at_rest(&self) -> bool {
+        self.is_drained()
+            && self.board.is_empty()
+            && self.sampler.is_app_limited()
+            && self.recovery.is_at_rest()
+            && self.restart.is_none()
+            && self.forced.is_none()
+            && self.probe.is_none()
+            && self.expiries == 0
     }
 
     /// What counts as in flight. Unit: bytes.
