@@ -27,7 +27,7 @@ use self::core::Core;
 use midhop_congestion::{Algorithm, BuildError, CongestionControl, Settings, SlowStart, build};
 use midhop_units::Bytes;
 use quinn_proto::congestion::{Controller, ControllerFactory};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Payload of a datagram before the path's MTU is known (RFC 9000 §14).
@@ -38,8 +38,7 @@ const DATAGRAM_MIN: u16 = 1200;
 /// One for each connection, because the [`Pace`] that goes with it tells of one.
 #[derive(Debug)]
 pub struct Steering {
-    algorithm: Algorithm,
-    settings: Settings,
+    choice: Mutex<(Algorithm, Settings)>,
     pace: Pace,
 }
 
@@ -57,11 +56,27 @@ impl Steering {
     ) -> Result<Self, BuildError> {
         let settings = Settings { paced: true, ..settings };
         let pace = Pace::new(overhead);
-        let steering = Self { algorithm, settings, pace };
-        let control = build(algorithm, &steering.with_datagrams_of(DATAGRAM_MIN))?;
+        let control = build(algorithm, &with_datagrams_of(DATAGRAM_MIN, &settings))?;
         // Whoever sends before the first controller is made keeps to what that will say.
-        steering.pace.publish(&*control, DATAGRAM_MIN.into());
-        Ok(steering)
+        pace.publish(&*control, DATAGRAM_MIN.into());
+        Ok(Self { choice: Mutex::new((algorithm, settings)), pace })
+    }
+
+    /// Steers by something else from now on: an end that is come to learns late who has come.
+    ///
+    /// # Errors
+    /// When the algorithm does not go with the settings; then all stays as it is.
+    pub fn turn(
+        &self,
+        now: Instant,
+        algorithm: Algorithm,
+        settings: Settings,
+    ) -> Result<(), BuildError> {
+        let settings = Settings { paced: true, ..settings };
+        let control = build(algorithm, &with_datagrams_of(DATAGRAM_MIN, &settings))?;
+        *pace::lock(&self.choice) = (algorithm, settings);
+        self.pace.turn(now, control, DATAGRAM_MIN.into());
+        Ok(())
     }
 
     /// How fast the connection may send, and the way to tell its controller of the world.
@@ -69,17 +84,18 @@ impl Steering {
         self.pace.clone()
     }
 
-    fn with_datagrams_of(&self, payload: u16) -> Settings {
-        Settings { mss: Bytes::new(payload.max(1).into()), ..self.settings.clone() }
-    }
-
     fn control(&self, payload: u16) -> Box<dyn CongestionControl> {
-        let settings = self.with_datagrams_of(payload);
+        let choice = pace::lock(&self.choice);
+        let settings = with_datagrams_of(payload, &choice.1);
         // What was built once is built again: the size of a segment decides nothing.
-        build(self.algorithm, &settings).unwrap_or_else(|_| {
+        build(choice.0, &settings).unwrap_or_else(|_| {
             Box::new(midhop_congestion::reno::Reno::new(settings.mss, SlowStart::Classic, true))
         })
     }
+}
+
+fn with_datagrams_of(payload: u16, settings: &Settings) -> Settings {
+    Settings { mss: Bytes::new(payload.max(1).into()), ..settings.clone() }
 }
 
 impl ControllerFactory for Steering {

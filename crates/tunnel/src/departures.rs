@@ -47,6 +47,16 @@ impl<D> Departures<D> {
         Self { pace, queue: VecDeque::new(), waiting: 0, credit: 0, at: now, emptied: now }
     }
 
+    /// Lets go at another pace from now on: another connection of the same path has begun.
+    pub fn follow(&mut self, pace: Pace) {
+        self.pace = pace;
+    }
+
+    /// The pace.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     /// Whether as much waits as should. Whoever asks before each batch may hand it over whole.
     pub fn is_full(&self) -> bool {
         let Some(rate) = self.pace.rate() else { return false };

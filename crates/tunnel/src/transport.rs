@@ -101,7 +101,25 @@ impl LegSettings {
         algorithm: Algorithm,
         settings: Settings,
     ) -> Result<Arc<Steering>, BuildError> {
-        let mut settings = settings;
+        Ok(Arc::new(Steering::new(algorithm, self.complete(settings), self.overhead())?))
+    }
+
+    /// Steers a connection over this leg by something else from now on.
+    ///
+    /// # Errors
+    /// When the algorithm does not go with the settings; then all stays as it is.
+    pub fn turn(
+        &self,
+        steering: &Steering,
+        now: std::time::Instant,
+        algorithm: Algorithm,
+        settings: Settings,
+    ) -> Result<(), BuildError> {
+        steering.turn(now, algorithm, self.complete(settings))
+    }
+
+    /// What the leg decides of the settings.
+    fn complete(&self, mut settings: Settings) -> Settings {
         if let (None, Some(rate)) = (&settings.known_rate, self.rate) {
             settings.known_rate = Some(known_rate::Settings::new(known_rate::Leg::new(rate)));
         }
@@ -110,7 +128,7 @@ impl LegSettings {
             own.overhead = self.overhead();
             own.window_percent = self.window_percent();
         }
-        Ok(Arc::new(Steering::new(algorithm, settings, self.overhead())?))
+        settings
     }
 
     /// The window of a known rate: the product, what waits for an acknowledgement that is on purpose
@@ -268,5 +286,19 @@ mod tests {
         assert!((1.2..1.39).contains(&window), "{window}");
         let unknown = LegSettings { rate: None, ..geo() };
         assert!(unknown.steering(Algorithm::KnownRate, Settings::default()).is_err());
+    }
+
+    #[test]
+    fn what_steers_may_be_told_late_who_the_peer_is() {
+        let unknown = LegSettings { rate: None, ..geo() };
+        let steering = unknown.steering(Algorithm::BbrV3, Settings::default()).expect("a steering");
+        #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
+        let now = std::time::Instant::now();
+        let turn =
+            |leg: &LegSettings| leg.turn(&steering, now, Algorithm::KnownRate, Settings::default());
+        assert!(turn(&unknown).is_err());
+        turn(&geo()).expect("a known rate");
+        let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
+        assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
     }
 }

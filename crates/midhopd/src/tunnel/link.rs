@@ -3,7 +3,12 @@
 //! Invariant: while a tunnel can be had there is one; attempts come at growing intervals, the first at
 //! once.
 
-use super::{Identity, session::Session, transport};
+use super::{
+    Identity,
+    session::Session,
+    socket::{Course, Paced},
+    transport,
+};
 use crate::worker::Worker;
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::http3::Code;
@@ -68,17 +73,15 @@ impl Keeper {
         worker: Rc<Worker>,
         link: watch::Sender<Option<Rc<Session>>>,
     ) -> io::Result<()> {
-        let runtime = Arc::new(quinn::TokioRuntime);
-        let endpoint =
-            Endpoint::new(transport::endpoint(), None, self.socket.try_clone()?, runtime)?;
+        let (endpoint, socket) = transport::endpoint(self.socket.try_clone()?, None)?;
         let mut pause = PAUSE_FIRST;
         loop {
-            match self.open(&endpoint).await {
-                Ok(session) => {
+            match self.open(&endpoint, &socket).await {
+                Ok((session, course)) => {
                     tracing::info!(peer = self.peer.name, address = %self.address, "a tunnel is open");
                     pause = PAUSE_FIRST;
                     link.send_replace(Some(session.clone()));
-                    let why = follow(&worker, &self.peer.name, &session).await;
+                    let why = follow(&worker, &self.peer.name, &session, course).await;
                     link.send_replace(None);
                     tracing::warn!(peer = self.peer.name, %why, "a tunnel is gone");
                 }
@@ -91,20 +94,30 @@ impl Keeper {
         }
     }
 
-    async fn open(&self, endpoint: &Endpoint) -> io::Result<Rc<Session>> {
+    async fn open(
+        &self,
+        endpoint: &Endpoint,
+        socket: &Arc<Paced>,
+    ) -> io::Result<(Rc<Session>, Course)> {
         let identity = self.identity.borrow().clone();
-        let config = transport::client(&identity, &self.peer);
+        let (config, steering) = transport::client(&identity, &self.peer, self.address)?;
+        let course = socket.steer(self.address, steering.pace());
         let connecting = endpoint
             .connect_with(config, self.address, &self.peer.identity)
             .map_err(io::Error::other)?;
         let connection =
             time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        Ok(Session::begin(connection).await?)
+        Ok((Session::begin(connection).await?, course))
     }
 }
 
-/// Books what a session measures until it is gone; says why it went.
-pub async fn follow(worker: &Worker, peer: &str, session: &Session) -> quinn::ConnectionError {
+/// Books what a session measures, and keeps its course, until it is gone; says why it went.
+pub async fn follow(
+    worker: &Worker,
+    peer: &str,
+    session: &Session,
+    mut course: Course,
+) -> quinn::ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
     let mut lost = 0;
@@ -114,6 +127,8 @@ pub async fn follow(worker: &Worker, peer: &str, session: &Session) -> quinn::Co
         tokio::select! {
             why = &mut gone => return why,
             _ = ticks.tick() => {
+                // A peer may have moved.
+                course.take(connection.remote_address());
                 let path = connection.stats().path;
                 let fresh = path.lost_packets - lost;
                 lost = path.lost_packets;

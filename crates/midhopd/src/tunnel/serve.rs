@@ -6,6 +6,7 @@
 use super::{
     Identity, identity, link,
     session::Session,
+    socket::Paced,
     stream::{Stream, judge},
     told, transport,
 };
@@ -25,7 +26,7 @@ use midhop_tunnel::{
     connect::{Request, Response},
     http3::Code,
 };
-use quinn::{Endpoint, Incoming};
+use quinn::Incoming;
 use rustls::pki_types::CertificateDer;
 use std::{io, net::UdpSocket, rc::Rc, sync::Arc, time::Duration};
 use tokio::{net::TcpStream, sync::watch, task::spawn_local, time};
@@ -42,20 +43,30 @@ pub async fn listen(
     socket: UdpSocket,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
-    let server = |from| transport::server(&identity.borrow(), &worker.plan().peers, from);
-    let runtime = Arc::new(quinn::TokioRuntime);
-    let endpoint = Endpoint::new(transport::endpoint(), Some(server(None)), socket, runtime)?;
+    let config = transport::welcoming(&identity.borrow());
+    let (endpoint, socket) = transport::endpoint(socket, Some(config))?;
     while let Some(incoming) = endpoint.accept().await {
-        let config = Arc::new(server(Some(incoming.remote_address())));
-        spawn_local(welcome(worker.clone(), incoming, config));
+        let identity = identity.borrow().clone();
+        spawn_local(welcome(worker.clone(), incoming, identity, socket.clone()));
     }
     Ok(())
 }
 
 /// Lets a peer in and serves what it asks for.
-async fn welcome(worker: Rc<Worker>, incoming: Incoming, config: Arc<quinn::ServerConfig>) {
+async fn welcome(
+    worker: Rc<Worker>,
+    incoming: Incoming,
+    identity: Arc<Identity>,
+    socket: Arc<Paced>,
+) {
     let from = incoming.remote_address();
-    let connecting = match incoming.accept_with(config) {
+    let plan = worker.plan();
+    let (config, steering, guess) = match transport::server(&identity, &plan.peers, from) {
+        Ok(found) => found,
+        Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
+    };
+    let mut course = socket.steer_stranger(from, steering.pace());
+    let connecting = match incoming.accept_with(Arc::new(config)) {
         Ok(connecting) => time::timeout(PATIENCE, connecting),
         Err(error) => return tracing::debug!(%from, %error, "somebody did not come in"),
     };
@@ -69,7 +80,12 @@ async fn welcome(worker: Rc<Worker>, incoming: Incoming, config: Arc<quinn::Serv
         // Known when its certificate was looked at, and not any more.
         return connection.close(0u32.into(), b"");
     };
-    transport::adapt(&connection, peer);
+    if peer != guess
+        && let Err(error) = transport::adapt(&connection, &steering, peer)
+    {
+        return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be steered");
+    }
+    course.take(connection.remote_address());
     let session = match Session::begin(connection).await {
         Ok(session) => session,
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
@@ -78,7 +94,7 @@ async fn welcome(worker: Rc<Worker>, incoming: Incoming, config: Arc<quinn::Serv
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {
-            let why = link::follow(&worker, &peer.name, &session).await;
+            let why = link::follow(&worker, &peer.name, &session, course).await;
             tracing::info!(peer = peer.name, %why, "a peer has left");
         }
     });

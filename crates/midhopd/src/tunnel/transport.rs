@@ -1,20 +1,18 @@
 //! How QUIC is set up between two proxies.
 
-use super::identity::Identity;
+use super::{identity::Identity, socket::Paced};
 use crate::sockopt;
+use midhop_congestion::Settings;
 use midhop_pep::config::PeerPlan;
-use midhop_units::{Bytes, Duration};
+use midhop_tunnel::{LegSettings, control::Steering};
+use midhop_units::Bytes;
 use nix::libc;
-use quinn::{
-    AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig,
-    VarInt,
-};
+use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
     sync::Arc,
-    time,
 };
 
 /// Unidirectional streams that a peer may open: its control stream, two for header fields, and some
@@ -47,70 +45,129 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// The settings of a UDP endpoint.
-pub fn endpoint() -> EndpointConfig {
-    EndpointConfig::default()
+/// A UDP endpoint on `socket`, whose datagrams leave at the pace of their connections.
+///
+/// # Errors
+/// When the runtime cannot watch the socket.
+pub fn endpoint(
+    socket: UdpSocket,
+    server: Option<ServerConfig>,
+) -> io::Result<(Endpoint, Arc<Paced>)> {
+    let socket = Paced::new(socket)?;
+    let mut config = EndpointConfig::default();
+    // That bit tells QUIC from what may be said below it.
+    config.grease_quic_bit(false);
+    let runtime = Arc::new(quinn::TokioRuntime);
+    let endpoint = Endpoint::new_with_abstract_socket(config, server, socket.clone(), runtime)?;
+    let driven = socket.clone();
+    tokio::task::spawn_local(async move {
+        let Err(error) = driven.drive().await;
+        tracing::error!(%error, "datagrams cannot leave");
+    });
+    Ok((endpoint, socket))
 }
 
-/// The settings of a connection that this end opens.
-pub fn client(identity: &Identity, peer: &PeerPlan) -> ClientConfig {
-    let mut config = ClientConfig::new(identity.client.clone());
-    let mut transport = common(peer);
+/// The leg to a peer, as this end sees it.
+fn leg(peer: &PeerPlan, remote: SocketAddr) -> LegSettings {
+    LegSettings {
+        rtt: peer.rtt,
+        rate: peer.rate,
+        return_rate: peer.rate_in,
+        ipv6: remote.is_ipv6(),
+        streams_max: peer.flows,
+        idle_timeout: peer.timeout,
+        keep_alive: peer.keepalive,
+        ..LegSettings::default()
+    }
+}
+
+/// What the peer's plan says to its congestion control.
+fn settings(peer: &PeerPlan) -> Settings {
+    let mut settings = Settings::default();
+    settings.hybla.rate = peer.rate;
+    if let Some(rtt0) = peer.rtt0 {
+        settings.hybla.rtt0 = rtt0;
+    }
+    settings
+}
+
+/// The settings of a connection that this end opens, and what steers it.
+///
+/// # Errors
+/// When the congestion control cannot be had.
+pub fn client(
+    identity: &Identity,
+    peer: &PeerPlan,
+    remote: SocketAddr,
+) -> io::Result<(ClientConfig, Arc<Steering>)> {
+    let (mut transport, steering) = common(peer, remote)?;
     // Requests go one way only.
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
+    let mut config = ClientConfig::new(identity.client.clone());
     config.transport_config(Arc::new(transport));
-    config
+    Ok((config, steering))
 }
 
-/// The settings of connections that peers open from `from`. Which peer it is shows later, unless it is
-/// known by its address; then [`adapt`] follows.
-pub fn server(identity: &Identity, peers: &[PeerPlan], from: Option<SocketAddr>) -> ServerConfig {
-    let mut config = ServerConfig::with_crypto(identity.server.clone());
-    let known = |peer: &&PeerPlan| {
-        peer.address.is_some_and(|address| from.is_some_and(|from| address.ip() == from.ip()))
-    };
+/// The settings of an endpoint that is come to, before anybody has.
+pub fn welcoming(identity: &Identity) -> ServerConfig {
+    ServerConfig::with_crypto(identity.server.clone())
+}
+
+/// The settings of a connection that a peer opens from `remote`, what steers it, and for which of
+/// the peers they are: which it is shows later, unless it is known by its address. Then [`adapt`]
+/// follows.
+///
+/// # Errors
+/// When there is no peer, or the congestion control cannot be had.
+pub fn server<'a>(
+    identity: &Identity,
+    peers: &'a [PeerPlan],
+    remote: SocketAddr,
+) -> io::Result<(ServerConfig, Arc<Steering>, &'a PeerPlan)> {
+    let known = |peer: &&PeerPlan| peer.address.is_some_and(|address| address.ip() == remote.ip());
     let unknown = |peer: &&PeerPlan| peer.address.is_none();
     let found = peers.iter().find(known).or_else(|| peers.iter().find(unknown)).or(peers.first());
-    if let Some(peer) = found {
-        let mut transport = common(peer);
-        let widest = peers.iter().map(|peer| peer.flow_window).max();
-        transport.stream_receive_window(varint(widest.unwrap_or(peer.flow_window)));
-        transport.max_concurrent_bidi_streams(VarInt::from_u32(peer.flows));
-        config.transport_config(Arc::new(transport));
-    }
-    config
+    let peer = found.ok_or_else(|| io::Error::other("there are no peers"))?;
+    let (mut transport, steering) = common(peer, remote)?;
+    let widest = peers.iter().map(|peer| peer.flow_window).max();
+    transport.stream_receive_window(varint(widest.unwrap_or(peer.flow_window)));
+    let mut config = welcoming(identity);
+    config.transport_config(Arc::new(transport));
+    Ok((config, steering, peer))
 }
 
-/// Gives a connection that a peer has opened the limits of that peer.
-pub fn adapt(connection: &quinn::Connection, peer: &PeerPlan) {
+/// Gives a connection that a peer has opened what is that peer's.
+///
+/// # Errors
+/// When the congestion control cannot be had.
+pub fn adapt(
+    connection: &quinn::Connection,
+    steering: &Steering,
+    peer: &PeerPlan,
+) -> io::Result<()> {
     connection.set_send_window(peer.send_window.get());
     connection.set_receive_window(varint(peer.receive_window));
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(peer.flows));
+    let leg = leg(peer, connection.remote_address());
+    let now = tokio::time::Instant::now().into_std();
+    leg.turn(steering, now, peer.congestion, settings(peer)).map_err(io::Error::other)
 }
 
-fn common(peer: &PeerPlan) -> TransportConfig {
-    let mut transport = TransportConfig::default();
+fn common(peer: &PeerPlan, remote: SocketAddr) -> io::Result<(TransportConfig, Arc<Steering>)> {
+    let leg = leg(peer, remote);
+    let steering = leg.steering(peer.congestion, settings(peer)).map_err(io::Error::other)?;
+    let mut transport = midhop_tunnel::transport(&leg, steering.clone());
     transport
         .send_window(peer.send_window.get())
         .stream_receive_window(varint(peer.flow_window))
         .receive_window(varint(peer.receive_window))
         .max_concurrent_uni_streams(VarInt::from_u32(CONTROL_STREAMS))
-        .keep_alive_interval(Some(std_time(peer.keepalive)))
-        .max_idle_timeout(IdleTimeout::try_from(std_time(peer.timeout)).ok())
-        .ack_frequency_config(Some(AckFrequencyConfig::default()))
         // Flows take turns; nothing is said in datagrams.
         .send_fairness(true)
         .datagram_receive_buffer_size(None);
-    if let Some(rtt) = peer.rtt {
-        transport.initial_rtt(std_time(rtt));
-    }
-    transport
+    Ok((transport, steering))
 }
 
 fn varint(bytes: Bytes) -> VarInt {
     VarInt::from_u64(bytes.get()).unwrap_or(VarInt::MAX)
-}
-
-fn std_time(duration: Duration) -> time::Duration {
-    time::Duration::from_nanos(duration.as_ns())
 }

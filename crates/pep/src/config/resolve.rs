@@ -507,7 +507,7 @@ fn check_interface(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
     )
 }
 
-pub(super) fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
+fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+');
     if !name.is_empty() && name.len() <= CONGESTION_BYTES_MAX && name.chars().all(plain) {
         return Ok(());

@@ -1,20 +1,21 @@
 //! Tunnels to other proxies: this daemon's own identity, its peers, and what they resolve to.
 
-use super::resolve::{check_congestion, fault, positive};
+use super::resolve::{fault, positive};
 use super::{Config, LegPlan, OneOrMany, ResolveError};
 use midhop_config::KeyPath;
+use midhop_congestion::Algorithm;
 use midhop_units::{Bytes, Duration, Rate};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::{net::SocketAddr, path::PathBuf};
 
-/// What a flow may have under way where nobody said how large its link is: two round trips of 600 ms at
+/// What a flow may have under way where nobody said how large its link is: three round trips of 600 ms at
 /// 150 Mbit/s.
-const WINDOW_UNMEASURED: Bytes = Bytes::new(24 << 20);
+const WINDOW_UNMEASURED: Bytes = Bytes::new(32 << 20);
 /// The smallest window that is worth a tunnel.
 const WINDOW_MIN: Bytes = Bytes::new(1 << 20);
-/// Bandwidth-delay products that a flow may have under way: one, and one more while a lost packet is
-/// sent again.
-const WINDOW_BDPS: f64 = 2.0;
+/// Bandwidth-delay products that a flow may have under way: one, one more while news of credit is under
+/// way, and one for both being lost.
+const WINDOW_BDPS: f64 = 3.0;
 /// Windows of flows whose receivers stand still, beyond which they hold up all others.
 const STUCK_FLOWS: u64 = 8;
 /// The longest name that DNS can hold.
@@ -64,7 +65,7 @@ pub struct Peer {
     /// Its name in its certificate; unset: that of its table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Congestion control of the tunnel by name.
+    /// Congestion control of the tunnel by name; unset: `known-rate` where the rate is given, else `bbr3`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::name::read")]
     pub congestion: Option<String>,
     /// Hybla's reference round-trip time.
@@ -146,8 +147,9 @@ pub struct PeerPlan {
     pub address: Option<SocketAddr>,
     /// Its name in its certificate.
     pub identity: String,
-    /// Congestion control by name; none: as a tunnel has it by default.
-    pub congestion: Option<String>,
+    /// Congestion control.
+    #[serde(serialize_with = "by_name")]
+    pub congestion: Algorithm,
     /// Hybla's reference round-trip time.
     pub rtt0: Option<Duration>,
     /// What the link carries away from this host, where it was said.
@@ -252,9 +254,6 @@ fn resolve_peer(
 ) -> Result<PeerPlan, ResolveError> {
     let identity = peer.name.clone().unwrap_or_else(|| name.to_owned());
     check_name(&key.join("name"), &identity)?;
-    if let Some(congestion) = &peer.congestion {
-        check_congestion(&key.join("congestion"), congestion)?;
-    }
     for (field, rate) in [("rate", peer.rate), ("rate_in", peer.rate_in)] {
         let hint = "leave it out where it is not known";
         rate.map_or(Ok(()), |rate| positive(&key.join(field), rate, Rate::ZERO, hint))?;
@@ -270,6 +269,7 @@ fn resolve_peer(
             );
         }
     }
+    let congestion = congestion_of(&key.join("congestion"), peer)?;
     positive(&key.join("flows"), peer.flows, 0, "a peer without flows needs no tunnel")?;
     for (field, time) in [("keepalive", peer.keepalive), ("timeout", peer.timeout)] {
         positive(&key.join(field), time, Duration::ZERO, "15 s and 60 s are usual")?;
@@ -302,7 +302,7 @@ fn resolve_peer(
         name: name.to_owned(),
         address: peer.address,
         identity,
-        congestion: peer.congestion.clone(),
+        congestion,
         rtt0: peer.rtt0,
         rate: peer.rate,
         rate_in,
@@ -315,6 +315,37 @@ fn resolve_peer(
         timeout: peer.timeout,
         patience: peer.patience,
     })
+}
+
+/// A tunnel's congestion control, which is ours and no kernel's.
+fn congestion_of(key: &KeyPath, peer: &Peer) -> Result<Algorithm, ResolveError> {
+    let Some(name) = &peer.congestion else {
+        let known = peer.rate.is_some();
+        return Ok(if known { Algorithm::KnownRate } else { Algorithm::BbrV3 });
+    };
+    // Its routers are in simulations only.
+    let able = |algorithm: &Algorithm| *algorithm != Algorithm::Xcp;
+    let Some(algorithm) = Algorithm::from_name(name).filter(able) else {
+        let names: Vec<&str> =
+            Algorithm::ALL.iter().filter(|it| able(it)).map(|it| it.name()).collect();
+        return fault(
+            key,
+            format!("no tunnel has a congestion control \"{name}\""),
+            format!("take one of {}", names.join(", ")),
+        );
+    };
+    if algorithm == Algorithm::KnownRate && peer.rate.is_none() {
+        return fault(
+            key,
+            "the rate is not known",
+            "set `rate` to what the link carries away from this host, or take bbr3",
+        );
+    }
+    Ok(algorithm)
+}
+
+fn by_name<S: Serializer>(algorithm: &Algorithm, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(algorithm.name())
 }
 
 /// A name that a certificate may have: a DNS name.
@@ -351,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_hold_two_round_trips_of_the_link() {
+    fn windows_hold_three_round_trips_of_the_link() {
         let text = format!(
             "{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrate = \"20 Mbit/s\"\n\
              rate_in = \"150 Mbit/s\"\nrtt = \"600 ms\"\n[peers.second]\naddress = \"192.0.2.2:443\"\n"
@@ -359,11 +390,24 @@ mod tests {
         let plan = plan(&text);
         let [ground, second] = plan.peers.as_slice() else { panic!("{:?}", plan.peers) };
         assert_eq!(ground.identity, "ground");
-        assert_eq!(ground.send_window, Bytes::new(3_000_000));
-        assert_eq!(ground.flow_window, Bytes::new(22_500_000));
-        assert!(ground.receive_window >= Bytes::new(4 * 22_500_000));
+        assert_eq!(ground.send_window, Bytes::new(4_500_000));
+        assert_eq!(ground.flow_window, Bytes::new(33_750_000));
+        assert!(ground.receive_window >= Bytes::new(4 * 33_750_000));
         assert!(ground.receive_window <= Bytes::new((1 << 30) / 4));
-        assert!(second.flow_window >= Bytes::new(22_500_000));
+        assert!(second.flow_window >= Bytes::new(3 * 10_500_000));
+    }
+
+    #[test]
+    fn a_rate_that_is_known_is_kept_and_any_other_searched() {
+        for (keys, algorithm) in [
+            ("", Algorithm::BbrV3),
+            ("rate_in = \"20 Mbit/s\"\n", Algorithm::BbrV3),
+            ("rate = \"20 Mbit/s\"\n", Algorithm::KnownRate),
+            ("rate = \"20 Mbit/s\"\ncongestion = \"hybla\"\n", Algorithm::Hybla),
+        ] {
+            let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
+            assert_eq!(plan.peers[0].congestion, algorithm, "{keys}");
+        }
     }
 
     #[test]
@@ -405,6 +449,9 @@ mod tests {
             (format!("{OWN}{peer}keepalive = \"60 s\"\n"), "peers.ground.keepalive"),
             (format!("{OWN}{peer}rtt = \"61 s\"\n"), "peers.ground.rtt"),
             (format!("{OWN}{peer}flows = 0\n"), "peers.ground.flows"),
+            (format!("{OWN}{peer}congestion = \"fast\"\n"), "peers.ground.congestion"),
+            (format!("{OWN}{peer}congestion = \"xcp\"\n"), "peers.ground.congestion"),
+            (format!("{OWN}{peer}congestion = \"known-rate\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}[[rules]]\ntunnel = \"hub\"\n"), "rules.0.tunnel"),
             (
                 format!("{OWN}{peer}[[rules]]\naction = \"split\"\notherwise = \"bypass\"\n"),

@@ -158,6 +158,21 @@ impl Core {
         self.control.on_handover(&Handover { now, rtt, rate });
     }
 
+    /// Goes on by another algorithm, which is told what is known of the path.
+    pub fn turn(
+        &mut self,
+        now: std::time::Instant,
+        control: Box<dyn CongestionControl>,
+        segment: u64,
+    ) {
+        self.control = control;
+        self.segment = segment.max(1);
+        self.reduced = false;
+        if let Some(rtt) = self.rtt_min {
+            self.control.on_established(&Established { now: self.time(now), rtt: Some(rtt) });
+        }
+    }
+
     pub fn on_sent(&mut self, now: std::time::Instant, bytes: u64) {
         if bytes <= LIGHT_MAX {
             self.light = self.light.saturating_add(bytes);

@@ -68,6 +68,17 @@ impl Pace {
         self.with_core(|core| core.hand_over(now, rtt, rate));
     }
 
+    /// Hands the connection over to another algorithm, built for datagrams of `datagram` bytes.
+    pub(super) fn turn(
+        &self,
+        now: std::time::Instant,
+        control: Box<dyn CongestionControl>,
+        datagram: u64,
+    ) {
+        self.publish(&*control, datagram);
+        self.with_core(|core| core.turn(now, control, datagram));
+    }
+
     fn with_core(&self, tell: impl FnOnce(&mut Core)) {
         let core = lock(&self.0.core).upgrade();
         if let Some(core) = core {

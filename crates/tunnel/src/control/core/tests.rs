@@ -234,3 +234,21 @@ fn a_share_reaches_the_controller() {
     tested.core.share(share);
     assert!(matches!(tested.heard.taken()[..], [Told::Share(told)] if told == share));
 }
+
+#[test]
+fn another_algorithm_takes_over_and_is_told_of_the_path() {
+    let mut tested = Tested::new();
+    tested.send(0, 1000);
+    tested.ack(600, &[0], 0);
+    tested.send(600, 1000);
+    let other = Listener::default();
+    tested.core.turn(tested.at(700), Box::new(other.clone()), 1200);
+    let told = other.taken();
+    let rtt = Duration::from_ms(600);
+    assert!(matches!(told[..], [Told::Established(known)] if known == rtt), "{told:?}");
+    tested.heard.taken();
+    // What left before is told to the new one.
+    tested.ack(1200, &[600], 0);
+    assert_eq!(other.last_ack().acked.get(), 1000);
+    assert!(tested.heard.taken().is_empty());
+}
