@@ -54,6 +54,48 @@ fn twenty_megabytes_pass_both_ways_early_ipv6() {
     whole(Family::V6, "early");
 }
 
+/// What a tunnel knows of a geostationary leg: its near end, and its far end, which says a rate.
+fn geostationary(rate: &str) -> [String; 2] {
+    [
+        format!("rtt = \"600 ms\"\nrate = \"10 Mbit/s\"\nrate_in = \"{rate}\"\n"),
+        format!("rtt = \"600 ms\"\nrate = \"{rate}\"\nrate_in = \"10 Mbit/s\"\n"),
+    ]
+}
+
+/// A server says so much over a link, while another flow of the tunnel is silent; both are whole.
+fn bulk_over(down: &str, told: &str, bytes: usize) {
+    let up = "rate = \"10 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"1 %\"\n";
+    let Some(stage) = Stage::set_over(down, up, "600 ms") else { return };
+    let [near, far] = geostationary(told);
+    let ends = Ends::start_with(&stage, Family::V4, "", [&near, &far]);
+    let listener = stage.listen(Family::V4);
+    let silent = stage.flow(&listener);
+    let bulk = stage.flow(&listener);
+    let said = noise(3, bytes);
+    std::thread::scope(|scope| {
+        scope.spawn(|| say(&bulk.1, &said));
+        assert!(hear(&bulk.0) == said, "what the server said");
+    });
+    // The tunnel is the same, or this flow would be dead.
+    exchange(&silent.0, &silent.1, 1000);
+    say(&bulk.0, b"");
+    assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [bytes as u64 + 1000; 2]);
+    assert_eq!(ends.sums(|ledger| &ledger.reset_by_server), [0; 2]);
+}
+
+#[test]
+fn a_long_lossy_link_is_crossed() {
+    let down = "rate = \"140 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"1 %\"\n";
+    bulk_over(down, "140 Mbit/s", 60_000_000);
+}
+
+/// Every second datagram is dropped at first: more gaps in one stream than quinn would bear.
+#[test]
+fn a_link_that_carries_half_of_what_was_said_breaks_no_tunnel() {
+    let down = "rate = \"60 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"200 KB\"\n";
+    bulk_over(down, "120 Mbit/s", 40_000_000);
+}
+
 /// A client asks the near proxy by HTTP CONNECT, both proxies being programs of their own.
 #[test]
 fn a_client_that_asks_goes_through_the_tunnel() {
@@ -63,7 +105,7 @@ fn a_client_that_asks_goes_through_the_tunnel() {
     let _far = Running::start_in(&stage.server, &far);
     let asking = format!(
         "[explicit]\nhttp_connect = \"10.0.1.1:3128\"\nclients = \"10.0.1.0/24\"\n{}",
-        near_tables(Family::V4, &authority, "")
+        near_tables(Family::V4, &authority, "", "")
     );
     let near = Desk::new(&asking);
     let _near = Running::start(&stage, &near);

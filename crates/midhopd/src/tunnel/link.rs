@@ -107,7 +107,7 @@ impl Keeper {
             .map_err(io::Error::other)?;
         let connection =
             time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        Ok((Session::begin(connection).await?, course))
+        Ok((Session::begin(connection, &self.peer).await?, course))
     }
 }
 

@@ -86,7 +86,7 @@ async fn welcome(
         return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be steered");
     }
     course.take(connection.remote_address());
-    let session = match Session::begin(connection).await {
+    let session = match Session::begin(connection, peer).await {
         Ok(session) => session,
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
     };

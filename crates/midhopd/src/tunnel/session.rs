@@ -4,18 +4,23 @@
 //! whoever breaks a rule that concerns it as a whole.
 
 use super::stream::{self, Fault, Stream};
-use bytes::Bytes;
+use midhop_pep::config::PeerPlan;
 use midhop_tunnel::{
     connect::Request,
     http3::{Code, Frame, FrameReader, Settings, StreamKind},
     varint,
 };
+use midhop_units::Bytes;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
 };
 use tokio::task::spawn_local;
+
+/// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
+/// with what credit needs; a repair that is lost as well takes another product.
+const HELD_WINDOWS: f64 = 2.0;
 
 /// One tunnel, open.
 #[derive(Debug)]
@@ -27,14 +32,19 @@ pub struct Session {
     settings: Cell<Option<Settings>>,
     /// Whether the peer takes no more requests.
     leaving: Cell<bool>,
+    /// What of one stream may wait behind a gap.
+    held_max: Bytes,
 }
 
 impl Session {
-    /// Begins to speak HTTP/3 on a connection, and to listen.
+    /// Begins to speak HTTP/3 on a connection to `peer`, and to listen.
     ///
     /// # Errors
     /// When the connection is gone.
-    pub async fn begin(connection: Connection) -> Result<Rc<Self>, ConnectionError> {
+    pub async fn begin(
+        connection: Connection,
+        peer: &PeerPlan,
+    ) -> Result<Rc<Self>, ConnectionError> {
         let mut control = connection.open_uni().await?;
         let mut said = Vec::new();
         varint::write(StreamKind::CONTROL, &mut said);
@@ -44,6 +54,7 @@ impl Session {
             control: RefCell::new(None),
             settings: Cell::new(None),
             leaving: Cell::new(false),
+            held_max: peer.flow_window.scale(HELD_WINDOWS),
         });
         if control.write_all(&said).await.is_err() {
             stream::judge(session.connection(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
@@ -70,7 +81,7 @@ impl Session {
     /// When the tunnel is gone.
     pub async fn ask(&self, request: &Request) -> Result<Stream, Fault> {
         let halves = self.connection.open_bi().await.map_err(Fault::Lost)?;
-        let mut stream = Stream::to_ask(&self.connection, halves);
+        let mut stream = Stream::to_ask(&self.connection, halves, self.held_max);
         stream.output.say(request.encode()).await?;
         Ok(stream)
     }
@@ -80,7 +91,8 @@ impl Session {
     /// # Errors
     /// When the tunnel is gone.
     pub async fn asked(&self) -> Result<Stream, ConnectionError> {
-        Ok(Stream::to_answer(&self.connection, self.connection.accept_bi().await?))
+        let halves = self.connection.accept_bi().await?;
+        Ok(Stream::to_answer(&self.connection, halves, self.held_max))
     }
 
     /// Ends the connection, and with it whatever flows it has.
@@ -141,7 +153,7 @@ async fn hear(
 
 async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), Code> {
     let mut reader = FrameReader::default();
-    let mut pending = Bytes::new();
+    let mut pending = bytes::Bytes::new();
     loop {
         while let Some(frame) = reader.read(&mut pending)? {
             match (frame, session.settings.get()) {

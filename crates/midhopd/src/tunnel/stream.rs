@@ -7,6 +7,7 @@ use bytes::Bytes;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
+use midhop_tunnel::reassembly::Reassembly;
 use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
 use std::{
     collections::VecDeque,
@@ -28,15 +29,24 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream that this end has opened, to ask for something.
-    pub fn to_ask(connection: &Connection, (send, receive): (SendStream, RecvStream)) -> Self {
-        let (output, input) = (Output::new(send), Input::new(receive, true));
+    /// A stream that this end has opened, to ask for something. Of what comes on it `held_max` may wait
+    /// behind a gap.
+    pub fn to_ask(
+        connection: &Connection,
+        (send, receive): (SendStream, RecvStream),
+        held_max: midhop_units::Bytes,
+    ) -> Self {
+        let (output, input) = (Output::new(send), Input::new(receive, true, held_max));
         Self { connection: connection.clone(), output, input }
     }
 
-    /// A stream that the other end has opened, to ask for something.
-    pub fn to_answer(connection: &Connection, (send, receive): (SendStream, RecvStream)) -> Self {
-        let (output, input) = (Output::new(send), Input::new(receive, false));
+    /// A stream that the other end has opened, to ask for something; `held_max` as above.
+    pub fn to_answer(
+        connection: &Connection,
+        (send, receive): (SendStream, RecvStream),
+        held_max: midhop_units::Bytes,
+    ) -> Self {
+        let (output, input) = (Output::new(send), Input::new(receive, false, held_max));
         Self { connection: connection.clone(), output, input }
     }
 
@@ -196,12 +206,20 @@ impl Drop for Output {
 const PIECES: usize = 32;
 
 /// What the other end says.
+///
+/// It is read as it comes and put in order here: quinn ends the whole connection over a stream with too
+/// many gaps. Where as much waits behind a gap as may, it is read a piece at a time: the one that is
+/// missing is the first once it has come.
 #[derive(Debug)]
 pub struct Input {
     stream: RecvStream,
     reader: FrameReader,
-    /// What has come and has not been taken apart.
-    pending: VecDeque<Bytes>,
+    /// What has come and is not in order.
+    arrived: Reassembly,
+    /// What has come in order and has not been taken apart.
+    piece: Bytes,
+    /// Whether all has come.
+    complete: bool,
     /// Whether an answer to a request comes first.
     awaits_answer: bool,
     /// What is told once that is handed on which came before it.
@@ -210,11 +228,13 @@ pub struct Input {
 }
 
 impl Input {
-    fn new(stream: RecvStream, awaits_answer: bool) -> Self {
+    fn new(stream: RecvStream, awaits_answer: bool, held_max: midhop_units::Bytes) -> Self {
         Self {
             stream,
             reader: FrameReader::default(),
-            pending: VecDeque::new(),
+            arrived: Reassembly::new(held_max),
+            piece: Bytes::new(),
+            complete: false,
             awaits_answer,
             fault: None,
             ended: false,
@@ -326,22 +346,34 @@ impl Input {
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
         loop {
-            while let Some(piece) = self.pending.front_mut() {
-                if let Some(frame) = self.reader.read(piece).map_err(Fault::Wrong)? {
-                    return Poll::Ready(Ok(Some(frame)));
+            if let Some(frame) = self.reader.read(&mut self.piece).map_err(Fault::Wrong)? {
+                return Poll::Ready(Ok(Some(frame)));
+            }
+            if let Some(piece) = self.arrived.pop() {
+                self.piece = piece;
+                continue;
+            }
+            if self.complete && !self.ended {
+                // A stream cut off is no end.
+                if !self.reader.is_between_frames() {
+                    return Poll::Ready(Err(Fault::Wrong(Code::FRAME_ERROR)));
                 }
-                self.pending.pop_front();
+                self.ended = true;
             }
             if self.ended {
                 return Poll::Ready(Ok(None));
             }
-            let mut chunks = [const { Bytes::new() }; PIECES];
-            let read = ready!(pin!(self.stream.read_chunks(&mut chunks)).poll(cx));
+            let read = ready!(pin!(self.stream.read_chunk(usize::MAX, false)).poll(cx));
             match read {
-                Ok(Some(count)) => self.pending.extend(chunks.into_iter().take(count)),
-                Ok(None) if self.reader.is_between_frames() => self.ended = true,
-                // A stream cut off is no end.
-                Ok(None) => return Poll::Ready(Err(Fault::Wrong(Code::FRAME_ERROR))),
+                Ok(Some(chunk)) => {
+                    self.arrived.insert(chunk.offset, chunk.bytes);
+                    if self.arrived.is_full()
+                        && let Some(fault) = ready!(self.poll_reset(cx))
+                    {
+                        return Poll::Ready(Err(fault));
+                    }
+                }
+                Ok(None) => self.complete = true,
                 Err(ReadError::Reset(code)) => {
                     self.ended = true;
                     return Poll::Ready(Err(Fault::Reset(Code(code.into_inner()))));

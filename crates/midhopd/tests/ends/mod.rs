@@ -50,10 +50,16 @@ pub struct Ends {
 impl Ends {
     /// Starts them; `intercept` adds to the near one's table of that name.
     pub fn start(stage: &Stage, family: Family, intercept: &str) -> Self {
+        Self::start_with(stage, family, intercept, ["", ""])
+    }
+
+    /// The same; `peers` adds to the near end's table of its peer, and to the far end's.
+    pub fn start_with(stage: &Stage, family: Family, intercept: &str, peers: [&str; 2]) -> Self {
         let authority = Authority::new(&["near", "far"]);
-        let far = start_far(stage, family, &authority, "");
-        let near =
-            stage.try_proxy(&near_config(family, &authority, intercept, "")).expect("a proxy");
+        let far = start_far(stage, family, &authority, peers[1]);
+        let near = stage
+            .try_proxy(&near_config(family, &authority, intercept, peers[0], ""))
+            .expect("a proxy");
         Self { near, far, authority }
     }
 
@@ -64,16 +70,22 @@ impl Ends {
 }
 
 /// The near end's configuration: all flows of its lan go through the tunnel.
-pub fn near_config(family: Family, authority: &Authority, intercept: &str, rule: &str) -> String {
-    let tables = near_tables(family, authority, rule);
+pub fn near_config(
+    family: Family,
+    authority: &Authority,
+    intercept: &str,
+    peer: &str,
+    rule: &str,
+) -> String {
+    let tables = near_tables(family, authority, peer, rule);
     format!("[intercept]\ninterfaces = \"lan0\"\n{intercept}{tables}")
 }
 
-/// The near end's tunnel, and the rule that sends all flows by it; `rule` adds to that.
-pub fn near_tables(family: Family, authority: &Authority, rule: &str) -> String {
+/// The near end's tunnel, and the rule that sends all flows by it; `peer` and `rule` add to these.
+pub fn near_tables(family: Family, authority: &Authority, peer: &str, rule: &str) -> String {
     let own = authority.table("near", "");
     let address = std::net::SocketAddr::new(family.server(), PORT);
-    format!("{own}[peers.far]\naddress = \"{address}\"\n[[rules]]\ntunnel = \"far\"\n{rule}")
+    format!("{own}[peers.far]\naddress = \"{address}\"\n{peer}[[rules]]\ntunnel = \"far\"\n{rule}")
 }
 
 /// The far end's configuration.

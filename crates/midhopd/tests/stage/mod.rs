@@ -4,8 +4,11 @@
 //! `client lan0 – lan0 gateway wan0 – wan0 server`
 #![allow(dead_code, reason = "each test binary uses its own part of the stage")]
 
+use midhop_path::DirectionSpec;
 use midhop_pep::config::Plan;
+use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::namespace::{Namespace, veth};
+use midhop_units::Seed;
 use midhopd::daemon::DataPlane;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -37,6 +40,8 @@ impl Family {
 
 /// The three namespaces.
 pub struct Stage {
+    /// The link between gateway and server, where one is emulated. It ends before they do.
+    link: Option<Emulator>,
     pub client: Namespace,
     pub gateway: Namespace,
     pub server: Namespace,
@@ -45,6 +50,41 @@ pub struct Stage {
 impl Stage {
     /// Sets the stage; `None`, said loudly, where the host lets this user make no namespaces.
     pub fn set() -> Option<Self> {
+        Self::set_with(|gateway, server| {
+            let wan = veth(gateway, "wan0", server, "wan0", 1500).expect("the internet");
+            (wan.map(|end| end.mac), None)
+        })
+    }
+
+    /// The same, with an emulated link between gateway and server: what it does towards the gateway and
+    /// towards the server, as in a scenario.
+    pub fn set_over(down: &str, up: &str, rtt: &str) -> Option<Self> {
+        let plan = |keys: &str| {
+            let spec: DirectionSpec = toml::from_str(keys).expect("a direction");
+            spec.resolve(rtt.parse().expect("a time")).expect("a plan")
+        };
+        Self::set_with(|gateway, server| {
+            let hub = Namespace::create("hub").expect("a namespace for the link");
+            let [first, _] = veth(gateway, "wan0", &hub, "link0", 1500).expect("the link");
+            let [second, _] = veth(server, "wan0", &hub, "link1", 1500).expect("the link");
+            let wire = Wire {
+                name: "link".to_owned(),
+                first: "link0".to_owned(),
+                second: "link1".to_owned(),
+                mtu: 1500,
+                down: plan(down),
+                up: plan(up),
+            };
+            let clock = nix::time::ClockId::CLOCK_MONOTONIC.now().expect("a clock");
+            let epoch = midhop_units::Instant::START + Duration::from(clock).into();
+            let link = Emulator::start(&hub, wire, Seed(7), epoch).expect("an emulated link");
+            ([first.mac, second.mac], Some(link))
+        })
+    }
+
+    fn set_with(
+        join: impl FnOnce(&Namespace, &Namespace) -> ([[u8; 6]; 2], Option<Emulator>),
+    ) -> Option<Self> {
         let client = match Namespace::create("client") {
             Ok(client) => client,
             Err(error) => {
@@ -55,7 +95,7 @@ impl Stage {
         let gateway = Namespace::create("gateway").expect("a second namespace");
         let server = Namespace::create("server").expect("a third namespace");
         let lan = veth(&client, "lan0", &gateway, "lan0", 1500).expect("the lan");
-        let wan = veth(&gateway, "wan0", &server, "wan0", 1500).expect("the internet");
+        let (wan, link) = join(&gateway, &server);
         for family in [Family::V4, Family::V6] {
             let (prefix, all) = match family {
                 Family::V4 => (24, IpAddr::from([0, 0, 0, 0])),
@@ -71,10 +111,10 @@ impl Stage {
             // The devices have no link-local addresses to ask for neighbours from.
             client.add_neighbour("lan0", at(1, 1), lan[1].mac).expect("a neighbour");
             gateway.add_neighbour("lan0", at(1, 2), lan[0].mac).expect("a neighbour");
-            gateway.add_neighbour("wan0", at(2, 2), wan[1].mac).expect("a neighbour");
-            server.add_neighbour("wan0", at(2, 1), wan[0].mac).expect("a neighbour");
+            gateway.add_neighbour("wan0", at(2, 2), wan[1]).expect("a neighbour");
+            server.add_neighbour("wan0", at(2, 1), wan[0]).expect("a neighbour");
         }
-        Some(Self { client, gateway, server })
+        Some(Self { link, client, gateway, server })
     }
 
     /// Starts a proxy in this process, on the gateway. `config` adds to an interception of `lan0`.
