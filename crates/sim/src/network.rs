@@ -270,14 +270,18 @@ impl Network {
     /// Takes packets on through a node, each past all who stand there, before the next.
     fn go_on(&mut self, engine: &mut Engine, node: NodeId) {
         let now = engine.now();
-        while let Some(Step { next, packet }) = self.steps.pop() {
-            let post = self.nodes[node.index()].posts.get(next);
-            match post.map(|post| post.is_proxy && packet.maker == node) {
-                Some(false) => self.meet(engine, node, next, |agent, actions| {
+        while let Some(Step { mut next, packet }) = self.steps.pop() {
+            let posts = &self.nodes[node.index()].posts;
+            // A proxy does not meet what it has made.
+            while posts.get(next).is_some_and(|post| post.is_proxy && packet.maker == node) {
+                next += 1;
+            }
+            if next < posts.len() {
+                self.meet(engine, node, next, |agent, actions| {
                     agent.handle_packet(now, packet, actions);
-                }),
-                Some(true) => self.steps.push(Step { next: next + 1, packet }),
-                None => self.leave(engine, node, packet),
+                });
+            } else {
+                self.leave(engine, node, packet);
             }
         }
     }

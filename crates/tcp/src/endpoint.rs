@@ -206,8 +206,11 @@ impl Endpoint {
         if self.life == Life::Closed {
             return 0;
         }
-        self.quiet = Quiet::No;
-        self.sender.stream.write(bytes, self.sender.una)
+        let taken = self.sender.stream.write(bytes, self.sender.una);
+        if taken > 0 {
+            self.quiet = Quiet::No;
+        }
+        taken
     }
 
     /// How many bytes may be offered now.

@@ -180,7 +180,7 @@ impl Flow {
                 while let Some(segment) = self.legs[side].endpoint.poll_transmit(now) {
                     let leg = &mut self.legs[side];
                     let xcp = leg.xcp.ask(&leg.endpoint, &segment);
-                    actions.send(Packet { xcp, ..self.packet(side, segment) });
+                    actions.send(self.packet(side, segment, xcp));
                 }
                 while let Some(event) = self.legs[side].endpoint.poll_event() {
                     again = true;
@@ -204,12 +204,13 @@ impl Flow {
             let over = |leg: &Leg| states.contains(&leg.endpoint.state());
             over(&self.legs[CLIENT]) && (over(&self.legs[SERVER]) || !self.dialled)
         };
-        let ended = in_each(&[State::Closed]);
         // The daemon's sockets are closed when its kernel waits for late segments.
-        if in_each(&[State::Closed, State::TimeWait]) {
-            self.leave_live(shared);
+        if !in_each(&[State::Closed, State::TimeWait]) {
+            return Ended::No;
         }
-        if ended { Ended::Yes } else { Ended::No }
+        let ended = if in_each(&[State::Closed]) { Ended::Yes } else { Ended::No };
+        self.leave_live(shared);
+        ended
     }
 
     fn on_event(
@@ -252,7 +253,7 @@ impl Flow {
             } else {
                 shared.counts.refused += 1;
                 if let Some(reset) = refusal(&syn) {
-                    actions.send(self.packet(CLIENT, reset));
+                    actions.send(self.packet(CLIENT, reset, Xcp::default()));
                 }
             }
             self.leave_pending(shared);
@@ -297,7 +298,7 @@ impl Flow {
     }
 
     /// A segment that the leg at `side` sends, in the far end's name.
-    fn packet(&self, side: usize, segment: Segment) -> Packet {
+    fn packet(&self, side: usize, segment: Segment, xcp: Xcp) -> Packet {
         Packet {
             flow: self.id,
             source: self.nodes[1 - side],
@@ -307,7 +308,7 @@ impl Flow {
             destination: self.nodes[side],
             maker: self.maker,
             size: IP_HEADER[usize::from(self.family == Family::Ipv6)] + segment.size(),
-            xcp: Xcp::default(),
+            xcp,
             body: Body::Segment(segment),
         }
     }

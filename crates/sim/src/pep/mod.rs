@@ -324,18 +324,18 @@ impl Proxy {
 
 impl Agent for Proxy {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
-        let Body::Segment(segment) = packet.body else { return actions.send(packet) };
+        let Body::Segment(segment) = &packet.body else { return actions.send(packet) };
         let known = self.flows.get(packet.flow.index()).is_some_and(Option::is_some);
         if known {
             self.with(now, packet.flow, |flow, shared| {
-                flow.receive(now, &packet, &segment, shared, actions)
+                flow.receive(now, &packet, segment, shared, actions)
             });
             self.make_room(now, actions);
         } else if packet.towards == End::Listener
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
         {
-            self.on_new(now, packet, &segment, actions);
+            self.on_new(now, packet, segment, actions);
         } else {
             actions.send(packet);
         }
