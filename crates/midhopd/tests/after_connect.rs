@@ -4,16 +4,9 @@ mod stage;
 
 use midhop_pep::config::Plan;
 use midhopd::ledger::{Count, Ledger};
-use stage::{Family, Stage, hear, noise, say, until};
+use stage::{Family, Stage, hear, nft, noise, say, until};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::process::Stdio;
-
-fn nft(namespace: &midhop_testbed::namespace::Namespace, rules: &str) {
-    let status =
-        namespace.command("nft").arg(rules).stdin(Stdio::null()).status().expect("nft starts");
-    assert!(status.success(), "nft refused: {rules}");
-}
 
 fn split(family: Family) {
     let Some(stage) = Stage::set() else { return };

@@ -9,7 +9,6 @@ use nix::libc;
 use stage::{Family, Stage, hear, noise, say, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::Stdio;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
@@ -165,9 +164,7 @@ fn dead_end(family: Family) {
 fn silence(stage: &Stage) {
     let rules = "add table inet dead; \
                  add chain inet dead input { type filter hook input priority 0; policy drop; }";
-    let status =
-        stage.client.command("nft").arg(rules).stdin(Stdio::null()).status().expect("nft starts");
-    assert!(status.success());
+    stage::nft(&stage.client, rules);
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub async fn relay(
         }
         if !inwards.reading
             && !inwards.ended
-            && let Poll::Ready(Some(fault)) = input.poll_reset(cx)
+            && let Poll::Ready(fault) = input.poll_reset(cx)
         {
             return Poll::Ready(Err(by_stream(fault)));
         }

@@ -175,7 +175,7 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
         let answer = tokio::select! {
             answer = opening.finish() => answer,
             // A peer that goes away takes its request with it.
-            _gone = stream.input.broken() => return Err(Cause::Failed),
+            _gone = stream.broken() => return Err(Cause::Failed),
         };
         match answer {
             Ok(server) => return Ok(Opened { server, ends, leg: Party::from(leg), ticket }),

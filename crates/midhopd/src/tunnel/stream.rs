@@ -14,9 +14,11 @@ use std::{
     fmt,
     future::poll_fn,
     io,
-    pin::pin,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
+    time::Duration,
 };
+use tokio::time::{self, Sleep};
 
 /// Both halves of a stream.
 #[derive(Debug)]
@@ -53,6 +55,19 @@ impl Stream {
     /// The connection that it is a stream of.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Waits until the other end breaks off; for ever, where it does not.
+    pub async fn broken(&mut self) -> Fault {
+        let mut stopped = pin!(self.output.stopped());
+        poll_fn(|cx| {
+            // Whoever breaks off wants no answer either, and that is told at once.
+            if let Poll::Ready(Err(fault)) = stopped.as_mut().poll(cx) {
+                return Poll::Ready(fault);
+            }
+            self.input.poll_reset(cx)
+        })
+        .await
     }
 }
 
@@ -105,6 +120,16 @@ impl From<Fault> for io::Error {
             Fault::Denied(_) => io::ErrorKind::ConnectionRefused,
         };
         Self::new(kind, fault)
+    }
+}
+
+impl From<ReadError> for Fault {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Reset(code) => Self::Reset(Code(code.into_inner())),
+            ReadError::ConnectionLost(error) => Self::Lost(error),
+            _ => Self::Wrong(Code::INTERNAL_ERROR),
+        }
     }
 }
 
@@ -202,6 +227,8 @@ impl Drop for Output {
     }
 }
 
+/// How often a stream that nobody reads is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// Pieces of a flow that are taken at once.
 const PIECES: usize = 32;
 
@@ -224,6 +251,8 @@ pub struct Input {
     awaits_answer: bool,
     /// What is told once that is handed on which came before it.
     fault: Option<Fault>,
+    /// Until the next look for a reset.
+    pause: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
@@ -237,6 +266,7 @@ impl Input {
             complete: false,
             awaits_answer,
             fault: None,
+            pause: None,
             ended: false,
         }
     }
@@ -290,11 +320,26 @@ impl Input {
         Poll::Ready(Ok(true))
     }
 
-    /// Waits until the other end breaks off, even while nobody reads; none: it has ended in order.
-    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
-        if self.ended {
-            return Poll::Ready(None);
+    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    ///
+    /// It is looked for now and then: quinn would tell, but then keeps a place for a stream that has been
+    /// read to its end meanwhile, and never gives it back.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        while !self.ended {
+            let pause = self.pause.get_or_insert_with(|| Box::pin(time::sleep(LOOK)));
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+            // Nothing is taken of what waits.
+            match pin!(self.stream.read_chunk(0, false)).poll(cx) {
+                Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
+                Poll::Ready(Ok(_)) | Poll::Pending => {}
+            }
         }
+        Poll::Pending
+    }
+
+    /// Waits until more has come, or the other end breaks off; none: it has ended in order.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
         Poll::Ready(match ready!(pin!(self.stream.received_reset()).poll(cx)) {
             Ok(None) => None,
             Ok(Some(code)) => Some(Fault::Reset(Code(code.into_inner()))),
@@ -308,15 +353,6 @@ impl Input {
         if !self.ended {
             self.ended = true;
             let _ = self.stream.stop(varint(code));
-        }
-    }
-
-    /// Waits until the other end breaks off; for ever, where it does not.
-    pub async fn broken(&mut self) -> Fault {
-        let broken = poll_fn(|cx| self.poll_reset(cx));
-        match broken.await {
-            Some(fault) => fault,
-            None => std::future::pending().await,
         }
     }
 
@@ -368,20 +404,16 @@ impl Input {
                 Ok(Some(chunk)) => {
                     self.arrived.insert(chunk.offset, chunk.bytes);
                     if self.arrived.is_full()
-                        && let Some(fault) = ready!(self.poll_reset(cx))
+                        && let Some(fault) = ready!(self.poll_more(cx))
                     {
                         return Poll::Ready(Err(fault));
                     }
                 }
                 Ok(None) => self.complete = true,
-                Err(ReadError::Reset(code)) => {
-                    self.ended = true;
-                    return Poll::Ready(Err(Fault::Reset(Code(code.into_inner()))));
+                Err(error) => {
+                    self.ended = matches!(error, ReadError::Reset(_));
+                    return Poll::Ready(Err(error.into()));
                 }
-                Err(ReadError::ConnectionLost(error)) => {
-                    return Poll::Ready(Err(Fault::Lost(error)));
-                }
-                Err(_) => return Poll::Ready(Err(Fault::Wrong(Code::INTERNAL_ERROR))),
             }
         }
     }

@@ -12,6 +12,7 @@ use midhop_units::Seed;
 use midhopd::daemon::DataPlane;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// An address family: tests run in both.
@@ -159,6 +160,13 @@ impl Stage {
         server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         (client, server)
     }
+}
+
+/// Gives a namespace's firewall a command.
+pub fn nft(namespace: &Namespace, rules: &str) {
+    let status =
+        namespace.command("nft").arg(rules).stdin(Stdio::null()).status().expect("nft starts");
+    assert!(status.success(), "nft refused: {rules}");
 }
 
 /// After this a test that waits for something has failed.
