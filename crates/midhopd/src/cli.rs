@@ -7,6 +7,7 @@ use crate::{
     doctor,
     failure::{self, Failure, USAGE},
     logging, pki, run,
+    tunnel::{Doubt, Identity},
 };
 use clap::{Args, Parser, Subcommand};
 use midhop_pep::config::Plan;
@@ -134,7 +135,27 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     let printed = printed.map_err(|e| Failure::run("the plan cannot be printed").because(e))?;
     std::io::stdout()
         .write_all(printed.as_bytes())
-        .map_err(|error| Failure::run("the plan could not be printed").because(error))
+        .map_err(|error| Failure::run("the plan could not be printed").because(error))?;
+    check_identity(&plan)
+}
+
+/// Whether a daemon with this plan could prove who it is.
+fn check_identity(plan: &Plan) -> Result<(), Failure> {
+    let Some(credentials) = &plan.tunnel.credentials else { return Ok(()) };
+    let hint = "`midhopd pki show FILE` tells what a certificate says";
+    let identity = Identity::load(credentials, &plan.peers).map_err(|error| {
+        Failure::run("[tunnel]: peers would not be met").because(error).hint(hint)
+    })?;
+    match identity.doubt {
+        Some(doubt @ Doubt::Ending { .. }) => {
+            // Nothing is lost with it.
+            let _ = writeln!(std::io::stderr(), "warning: [tunnel]: {doubt}");
+            Ok(())
+        }
+        Some(doubt) => Err(Failure::run(format!("[tunnel]: {doubt}"))
+            .hint("`midhopd pki issue` makes another, and SIGHUP has a daemon read it")),
+        None => Ok(()),
+    }
 }
 
 fn pki(command: &PkiCommand) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use crate::intercept::{
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::{Budget, Pools};
-use crate::tunnel::{self, Identity, IdentityError, Tunnels};
+use crate::tunnel::{self, Doubt, Identity, IdentityError, Tunnels};
 use crate::worker::{Doors, PIPES, Worker};
 use midhop_pep::config::{Accept, LegPlan, Plan};
 use nix::sys::resource::{Resource, getrlimit};
@@ -243,8 +243,15 @@ impl Drop for DataPlane {
 
 /// Who the plan says that this daemon is.
 fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
-    let load = |credentials| Identity::load(credentials, &plan.peers);
-    plan.tunnel.credentials.as_ref().map(load).transpose()
+    let Some(credentials) = &plan.tunnel.credentials else { return Ok(None) };
+    let identity = Identity::load(credentials, &plan.peers)?;
+    match &identity.doubt {
+        None => {}
+        Some(doubt @ Doubt::Ending { .. }) => tracing::warn!("{doubt}"),
+        // Flows go on without their tunnels, as their rules say.
+        Some(doubt) => tracing::error!("{doubt}"),
+    }
+    Ok(Some(identity))
 }
 
 /// Loopback addresses of the legs' listeners. Each leg has a port of its own, counted from the

@@ -8,6 +8,7 @@
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
 //! took is handed over before its first byte is moved; no lock is taken on the way of a byte.
 
+pub mod crowd;
 pub mod identity;
 pub mod lane;
 pub mod link;
@@ -25,7 +26,7 @@ use crate::flow::{Ends, Flow, Packed, Side};
 use crate::ledger::{FlowBook, Party};
 use crate::worker::Worker;
 use bytes::Bytes;
-pub use identity::{Identity, IdentityError};
+pub use identity::{Doubt, Identity, IdentityError};
 use midhop_pep::config::Plan;
 use midhop_tunnel::connect::Request;
 use std::io;

@@ -281,7 +281,7 @@ fn clients_that_ask_are_told_why_not() {
     let asking = format!(
         "[explicit]\nhttp_connect = \"10.0.1.1:3128\"\nsocks5 = \"10.0.1.1:1080\"\n\
          clients = \"10.0.1.0/24\"\n{}",
-        near_tables(Family::V4, &authority, "otherwise = \"reject\"\n")
+        near_tables(Family::V4, &authority, "", "otherwise = \"reject\"\n")
     );
     let near = Desk::new(&asking);
     let _near = Running::start(&stage, &near);
@@ -319,8 +319,7 @@ fn a_far_end_that_dies_leaves_no_flow_that_looks_whole() {
     let far = Desk::new(&far_config(Family::V4, &authority, ""));
     let running = Running::start_in(&stage.server, &far);
     let quick = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\n";
-    let config = near_config(Family::V4, &authority, &accepting("early"), "");
-    let config = config.replace("[[rules]]", &format!("{quick}[[rules]]"));
+    let config = near_config(Family::V4, &authority, &accepting("early"), quick, "");
     let _near = stage.try_proxy(&config).expect("a proxy");
     let listener = stage.listen(Family::V4);
     let (down, up) = (stage.flow(&listener), stage.flow(&listener));

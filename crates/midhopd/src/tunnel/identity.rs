@@ -26,6 +26,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
@@ -59,10 +60,63 @@ pub enum IdentityError {
 /// What both roles of TLS are configured with.
 #[derive(Clone)]
 pub struct Identity {
+    /// What is the matter with our own certificate, though it can be loaded.
+    pub doubt: Option<Doubt>,
     /// For peers that come to us.
     pub server: Arc<QuicServerConfig>,
     /// For peers that we go to.
     pub client: Arc<QuicClientConfig>,
+}
+
+/// A certificate that peers will not take, or not for long.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// Its time is over.
+    #[error("{file} has expired: it was valid until {until}; no peer takes it")]
+    Expired {
+        /// Where it is.
+        file: PathBuf,
+        /// Its last moment.
+        until: String,
+    },
+    /// Its time has not come.
+    #[error("{file} is not valid before {from}; no peer takes it, or this host's clock is wrong")]
+    Early {
+        /// Where it is.
+        file: PathBuf,
+        /// Its first moment.
+        from: String,
+    },
+    /// Its time is nearly over.
+    #[error("{file} expires soon: it is valid until {until}")]
+    Ending {
+        /// Where it is.
+        file: PathBuf,
+        /// Its last moment.
+        until: String,
+    },
+}
+
+/// How long before its end a certificate ought to be replaced.
+const SOON: time::Duration = time::Duration::days(14);
+
+/// What is the matter with a certificate's time.
+fn doubt(file: &Path, certificate: &CertificateDer<'_>) -> Option<Doubt> {
+    // One that cannot be read has been refused before.
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let validity = certificate.validity();
+    let now = time::OffsetDateTime::now_utc();
+    let (from, until) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
+    let file = file.to_owned();
+    if now > until {
+        return Some(Doubt::Expired { file, until: validity.not_after.to_string() });
+    }
+    if now < from {
+        return Some(Doubt::Early { file, from: validity.not_before.to_string() });
+    }
+    // One that never lives for long is replaced as a matter of course.
+    let soon = SOON.min((until - from) / 3);
+    (until - now < soon).then(|| Doubt::Ending { file, until: validity.not_after.to_string() })
 }
 
 impl Identity {
@@ -80,9 +134,11 @@ impl Identity {
             roots.add(authority)?;
         }
         let roots = Arc::new(roots);
+        let doubt = chain.first().and_then(|own| doubt(&credentials.certificate, own));
         let own = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let names = peers.iter().filter_map(|peer| name_of(&peer.identity)).collect();
         Ok(Self {
+            doubt,
             server: Arc::new(server(&provider, &roots, own.clone(), names)?.try_into()?),
             client: Arc::new(client(&provider, &roots, own)?.try_into()?),
         })

@@ -4,7 +4,9 @@
 //! answered; then its bytes are relayed to the very end.
 
 use super::{
-    Identity, identity, link,
+    Identity,
+    crowd::{Crowd, Place},
+    identity, link,
     session::Session,
     socket::Paced,
     stream::{Stream, judge},
@@ -45,9 +47,11 @@ pub async fn listen(
 ) -> io::Result<()> {
     let config = transport::welcoming(&identity.borrow());
     let (endpoint, socket) = transport::endpoint(socket, Some(config))?;
+    let crowd = Rc::new(Crowd::default());
     while let Some(incoming) = endpoint.accept().await {
+        let Some((incoming, place)) = crowd.admit(incoming) else { continue };
         let identity = identity.borrow().clone();
-        spawn_local(welcome(worker.clone(), incoming, identity, socket.clone()));
+        spawn_local(welcome(worker.clone(), incoming, identity, socket.clone(), place));
     }
     Ok(())
 }
@@ -58,6 +62,7 @@ async fn welcome(
     incoming: Incoming,
     identity: Arc<Identity>,
     socket: Arc<Paced>,
+    place: Place,
 ) {
     let from = incoming.remote_address();
     let plan = worker.plan();
@@ -75,6 +80,7 @@ async fn welcome(
         Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
         Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
     };
+    drop(place);
     let plan = worker.plan();
     let Some(peer) = peer_of(&connection, &plan.peers) else {
         // Known when its certificate was looked at, and not any more.

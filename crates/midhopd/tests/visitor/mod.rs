@@ -1,0 +1,232 @@
+//! Somebody who comes to a daemon's tunnel socket without being one: a QUIC client of the test's own.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use crate::ends::{Authority, PORT};
+use crate::stage::{Family, PATIENCE};
+use bytes::Bytes;
+use midhop_testbed::namespace::Namespace;
+use midhop_tunnel::connect::{Request, Response};
+use midhop_tunnel::http3::{Frame, FrameReader, Settings, StreamKind, field};
+use midhop_tunnel::varint;
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+/// A client.
+pub struct Visitor {
+    pub runtime: Runtime,
+    endpoint: quinn::Endpoint,
+}
+
+/// What came of a visit.
+#[derive(Debug)]
+pub struct Seen {
+    /// The certificate that was shown.
+    pub certificate: Option<Vec<u8>>,
+    /// Whether the daemon said a word of HTTP/3, or answered a request.
+    pub heard: bool,
+    /// How it ended; none: it did not.
+    pub ended: Option<quinn::ConnectionError>,
+}
+
+impl Visitor {
+    /// A client in `namespace`.
+    pub fn new(namespace: &Namespace) -> Self {
+        let bind = || UdpSocket::bind("0.0.0.0:0");
+        let socket = namespace.run(bind).expect("entering").expect("a socket");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("an event loop");
+        let endpoint = runtime.block_on(async {
+            let config = quinn::EndpointConfig::default();
+            quinn::Endpoint::new(config, None, socket, Arc::new(quinn::TokioRuntime))
+        });
+        Self { runtime, endpoint: endpoint.expect("an endpoint") }
+    }
+
+    /// Starts a handshake.
+    pub fn knock(&self, name: &str, shown: Option<&Shown>) -> (quinn::Connecting, Certificates) {
+        let (config, certificates) = config(shown);
+        let address = SocketAddr::new(Family::V4.server(), PORT);
+        let _entered = self.runtime.enter();
+        let connecting = self.endpoint.connect_with(config, address, name);
+        (connecting.expect("a handshake begins"), certificates)
+    }
+
+    /// Comes in, asks for a flow at once, and waits for whatever is said first.
+    pub fn visit(&self, name: &str, shown: Option<&Shown>, request: &Request) -> Seen {
+        let (connecting, certificates) = self.knock(name, shown);
+        let (heard, ended) = self.runtime.block_on(async {
+            let connection = match timeout(PATIENCE, connecting).await.expect("a handshake ends") {
+                Ok(connection) => connection,
+                Err(error) => return (false, Some(error)),
+            };
+            // To itself it looks as if it were in: what it says may go with its certificate.
+            if let Ok((mut send, _receive)) = connection.open_bi().await {
+                let _ = send.write_all(&request.encode()).await;
+                let listened = timeout(PATIENCE, connection.accept_uni());
+                match listened.await.expect("something happens") {
+                    Ok(mut stream) => {
+                        let said = stream.read_chunk(64, true).await;
+                        (matches!(said, Ok(Some(_))), connection.close_reason())
+                    }
+                    Err(error) => (false, Some(error)),
+                }
+            } else {
+                (false, connection.close_reason())
+            }
+        });
+        let certificate = certificates.lock().expect("no panic").first().cloned();
+        Seen { certificate, heard, ended }
+    }
+
+    /// Is a peer: asks for a flow, gives the answer and the stream.
+    pub fn ask(&self, name: &str, shown: &Shown, request: &Request) -> (Response, Flow) {
+        let (connecting, _) = self.knock(name, Some(shown));
+        self.runtime.block_on(async {
+            let connection = connecting.await.expect("a peer gets in");
+            let mut control = connection.open_uni().await.expect("a stream");
+            let mut said = Vec::new();
+            varint::write(StreamKind::CONTROL, &mut said);
+            said.extend(Settings::own().encode());
+            control.write_all(&said).await.expect("settings");
+            let (mut send, receive) = connection.open_bi().await.expect("a stream");
+            send.write_all(&request.encode()).await.expect("a request");
+            let reader = FrameReader::default();
+            let mut flow = Flow { connection, control, send, receive, reader };
+            let answer = match flow.frame().await.expect("an answer") {
+                Some(Frame::Headers(section)) => {
+                    let fields = field::decode(&section).expect("fields");
+                    Response::decode(&fields).expect("a response").expect("a final one")
+                }
+                other => panic!("{other:?}"),
+            };
+            (answer, flow)
+        })
+    }
+}
+
+/// A peer's flow.
+#[derive(Debug)]
+pub struct Flow {
+    pub connection: quinn::Connection,
+    /// It ends with the connection.
+    control: quinn::SendStream,
+    pub send: quinn::SendStream,
+    receive: quinn::RecvStream,
+    reader: FrameReader,
+}
+
+impl Flow {
+    /// The next frame; none: the stream has ended.
+    pub async fn frame(&mut self) -> Result<Option<Frame>, quinn::ReadError> {
+        let mut pending = Bytes::new();
+        loop {
+            if let Some(frame) = self.reader.read(&mut pending).expect("a frame") {
+                assert!(pending.is_empty() || matches!(frame, Frame::Data(_)), "more came");
+                return Ok(Some(frame));
+            }
+            match timeout(PATIENCE, self.receive.read_chunk(4096, true)).await.expect("in time")? {
+                Some(chunk) => pending = chunk.bytes,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// A certificate chain and its key.
+#[derive(Debug)]
+pub struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Shown {
+    /// What an authority has issued.
+    pub fn of(authority: &Authority, name: &str) -> Self {
+        Self::read(&authority.path().join(name))
+    }
+
+    fn read(stem: &Path) -> Self {
+        let chain = CertificateDer::pem_file_iter(stem.with_extension("pem")).expect("a file");
+        Self {
+            chain: chain.collect::<Result<_, _>>().expect("certificates"),
+            key: PrivateKeyDer::from_pem_file(stem.with_extension("key")).expect("a key"),
+        }
+    }
+}
+
+/// What servers have shown.
+pub type Certificates = Arc<Mutex<Vec<Vec<u8>>>>;
+
+fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
+    let provider = Arc::new(ring::default_provider());
+    let credulous = Arc::new(Credulous { provider: provider.clone(), seen: Arc::default() });
+    let seen = credulous.seen.clone();
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("a version")
+        .dangerous()
+        .with_custom_certificate_verifier(credulous);
+    let mut config = match shown {
+        Some(Shown { chain, key }) => config
+            .with_client_auth_cert(chain.clone(), key.clone_key())
+            .expect("a certificate and its key"),
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    let config = QuicClientConfig::try_from(config).expect("a suite for QUIC");
+    (quinn::ClientConfig::new(Arc::new(config)), seen)
+}
+
+/// Believes every server, and notes what it was shown.
+#[derive(Debug)]
+struct Credulous {
+    provider: Arc<CryptoProvider>,
+    seen: Certificates,
+}
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.seen.lock().expect("no panic").push(end_entity.to_vec());
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
