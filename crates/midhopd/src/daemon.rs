@@ -218,6 +218,7 @@ impl DataPlane {
 
     /// Takes no new flows from now on; live ones go on.
     pub fn end_interception(&mut self) {
+        self.tunnels.leave();
         if let Some(interception) = &self.interception
             && let Err(error) = interception.close()
         {

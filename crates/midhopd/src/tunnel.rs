@@ -28,21 +28,28 @@ use crate::worker::Worker;
 use bytes::Bytes;
 pub use identity::{Doubt, Identity, IdentityError};
 use midhop_pep::config::Plan;
-use midhop_tunnel::connect::Request;
+use midhop_tunnel::{connect::Request, http3::Code};
+use quinn::VarInt;
 use std::io;
 use std::net::UdpSocket;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use stream::Stream;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
+use tokio::time;
 use told::NoFlow;
 
 /// The tunnels of all workers, as each of them reaches them.
 #[derive(Debug, Default)]
-pub struct Tunnels(Vec<Entrance>);
+pub struct Tunnels {
+    entrances: Vec<Entrance>,
+    /// Whether peers are to ask for nothing more.
+    left: watch::Sender<bool>,
+}
 
 #[derive(Debug)]
 struct Entrance {
@@ -113,7 +120,7 @@ pub fn doors(
         let any = if address.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
         let socket = bind(std::net::SocketAddr::new(any, 0))?;
         let (sender, receiver) = mpsc::unbounded_channel();
-        tunnels.0.push(Entrance { peer: peer.name.clone(), orders: sender });
+        tunnels.entrances.push(Entrance { peer: peer.name.clone(), orders: sender });
         let peer = peer.clone();
         let keeper = link::Keeper { peer, address, socket, identity: identity.clone() };
         doors[at].links.push((keeper, receiver));
@@ -147,6 +154,23 @@ impl Doors {
 }
 
 impl Tunnels {
+    /// Tells all peers to ask for nothing more; their flows go on.
+    pub fn leave(&self) {
+        self.left.send_replace(true);
+    }
+
+    /// Whether peers have been told so.
+    pub fn are_left(&self) -> bool {
+        *self.left.borrow()
+    }
+
+    /// Waits until they are.
+    pub async fn left(&self) {
+        let mut left = self.left.subscribe();
+        // The sender is here.
+        let _ = left.wait_for(|left| *left).await;
+    }
+
     /// Asks the tunnel to `peer` for a flow, and waits for the far side's answer.
     ///
     /// # Errors
@@ -182,8 +206,24 @@ impl Tunnels {
     }
 
     fn orders(&self, peer: &str) -> Option<&UnboundedSender<Order>> {
-        self.0.iter().find(|entrance| entrance.peer == peer).map(|entrance| &entrance.orders)
+        self.entrances
+            .iter()
+            .find(|entrance| entrance.peer == peer)
+            .map(|entrance| &entrance.orders)
     }
+}
+
+/// Tells all peers that this end goes. They need not answer.
+pub async fn close(endpoints: &[quinn::Endpoint]) {
+    /// Enough for the words to leave this host.
+    const MOMENT: Duration = Duration::from_millis(20);
+    if endpoints.iter().all(|endpoint| endpoint.open_connections() == 0) {
+        return;
+    }
+    for endpoint in endpoints {
+        endpoint.close(VarInt::from_u32(Code::NO_ERROR.0 as u32), b"");
+    }
+    time::sleep(MOMENT).await;
 }
 
 /// Does what other threads ask of a tunnel.

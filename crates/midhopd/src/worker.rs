@@ -43,6 +43,8 @@ pub struct Worker {
     pub tunnels: Arc<Tunnels>,
     /// Those that are this worker's own, by peer.
     pub links: RefCell<BTreeMap<String, Link>>,
+    /// The ends of QUIC on this thread.
+    pub endpoints: RefCell<Vec<quinn::Endpoint>>,
     egress: Egress,
 }
 
@@ -62,8 +64,8 @@ impl Worker {
     ) -> io::Result<Self> {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
         let watch = Watch::default();
-        let (links, egress) = (RefCell::default(), Egress::open()?);
-        Ok(Self { plan, admission, held, ledger, desk, watch, tunnels, links, egress })
+        let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
+        Ok(Self { plan, admission, held, ledger, desk, watch, tunnels, links, endpoints, egress })
     }
 
     /// The plan as it is now. A flow keeps the one it began with.
@@ -101,6 +103,7 @@ impl Worker {
             }
             // A closed channel means that the daemon is gone: an end as well.
             let _ = stop.wait_for(|stop| *stop).await;
+            tunnel::close(&worker.endpoints.take()).await;
             Ok(())
         })
     }

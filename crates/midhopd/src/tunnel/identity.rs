@@ -7,6 +7,7 @@
 //! by an alert, without a certificate and without the authority's name; one that shows no certificate
 //! of ours never gets beyond the handshake.
 
+use ::ring::hmac;
 use midhop_pep::config::{Credentials, PeerPlan};
 use midhop_tunnel::http3;
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
@@ -60,6 +61,8 @@ pub enum IdentityError {
 /// What both roles of TLS are configured with.
 #[derive(Clone)]
 pub struct Identity {
+    /// What those share who have our key, one after the other: see [`Identity::secret`].
+    secret: [u8; 32],
     /// What is the matter with our own certificate, though it can be loaded.
     pub doubt: Option<Doubt>,
     /// For peers that come to us.
@@ -134,15 +137,36 @@ impl Identity {
             roots.add(authority)?;
         }
         let roots = Arc::new(roots);
+        let secret = secret_of(&key);
         let doubt = chain.first().and_then(|own| doubt(&credentials.certificate, own));
         let own = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let names = peers.iter().filter_map(|peer| name_of(&peer.identity)).collect();
         Ok(Self {
+            secret,
             doubt,
             server: Arc::new(server(&provider, &roots, own.clone(), names)?.try_into()?),
             client: Arc::new(client(&provider, &roots, own)?.try_into()?),
         })
     }
+}
+
+impl Identity {
+    /// A secret for the purpose `of`, the same as long as the key is the same: a daemon that was started
+    /// again can so tell its peers that it knows nothing of their connections any more.
+    pub fn secret(&self, of: &str) -> [u8; 32] {
+        digest(&self.secret, of.as_bytes())
+    }
+}
+
+fn secret_of(key: &PrivateKeyDer<'_>) -> [u8; 32] {
+    digest(key.secret_der(), b"midhopd")
+}
+
+fn digest(key: &[u8], of: &[u8]) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let mut digest = [0; 32];
+    digest.iter_mut().zip(hmac::sign(&key, of).as_ref()).for_each(|(to, from)| *to = *from);
+    digest
 }
 
 impl fmt::Debug for Identity {

@@ -20,7 +20,11 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, time};
+use tokio::{
+    sync::watch,
+    task::spawn_local,
+    time::{self, Instant},
+};
 
 /// Between two attempts: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
@@ -33,17 +37,39 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A tunnel as the flows of its thread see it.
 #[derive(Debug, Clone)]
 pub struct Link {
-    session: watch::Receiver<Option<Rc<Session>>>,
+    state: watch::Receiver<State>,
     patience: Duration,
 }
 
+/// Whether there is a tunnel.
+#[derive(Debug, Clone)]
+enum State {
+    Open(Rc<Session>),
+    /// There is none since then, or it takes no more flows.
+    Gone(Instant),
+}
+
+impl State {
+    fn session(&self) -> Option<&Rc<Session>> {
+        match self {
+            Self::Open(session) => Some(session).filter(|session| session.is_open()),
+            Self::Gone(_) => None,
+        }
+    }
+}
+
 impl Link {
-    /// The tunnel, if it is there or comes before patience ends.
+    /// The tunnel, if it is there or comes before patience ends. Patience is for a tunnel that is about
+    /// to come: where there has been none for so long, nobody waits for it.
     pub async fn session(&self) -> Option<Rc<Session>> {
-        let mut session = self.session.clone();
-        let open = |it: &Option<Rc<Session>>| it.as_ref().is_some_and(|it| it.is_open());
-        let found = time::timeout(self.patience, session.wait_for(open)).await;
-        found.ok()?.ok()?.clone()
+        let mut state = self.state.clone();
+        let since = match *state.borrow() {
+            State::Open(_) => Instant::now(),
+            State::Gone(since) => since,
+        };
+        let open = state.wait_for(|state| state.session().is_some());
+        let found = time::timeout_at(since + self.patience, open).await;
+        found.ok()?.ok()?.session().cloned()
     }
 }
 
@@ -63,27 +89,24 @@ pub struct Keeper {
 impl Keeper {
     /// The link, and what keeps it.
     pub fn begin(self, worker: Rc<Worker>) -> (Link, impl Future<Output = io::Result<()>>) {
-        let (sender, session) = watch::channel(None);
+        let (sender, state) = watch::channel(State::Gone(Instant::now()));
         let patience = Duration::from_nanos(self.peer.patience.as_ns());
-        (Link { session, patience }, self.keep(worker, sender))
+        (Link { state, patience }, self.keep(worker, sender))
     }
 
-    async fn keep(
-        self,
-        worker: Rc<Worker>,
-        link: watch::Sender<Option<Rc<Session>>>,
-    ) -> io::Result<()> {
-        let (endpoint, socket) = transport::endpoint(self.socket.try_clone()?, None)?;
+    async fn keep(self, worker: Rc<Worker>, link: watch::Sender<State>) -> io::Result<()> {
+        let identity = self.identity.borrow().clone();
+        let (endpoint, socket) = transport::endpoint(self.socket.try_clone()?, None, &identity)?;
+        worker.endpoints.borrow_mut().push(endpoint.clone());
         let mut pause = PAUSE_FIRST;
         loop {
             match self.open(&endpoint, &socket).await {
                 Ok((session, course)) => {
                     tracing::info!(peer = self.peer.name, address = %self.address, "a tunnel is open");
                     pause = PAUSE_FIRST;
-                    link.send_replace(Some(session.clone()));
-                    let why = follow(&worker, &self.peer.name, &session, course).await;
-                    link.send_replace(None);
-                    tracing::warn!(peer = self.peer.name, %why, "a tunnel is gone");
+                    link.send_replace(State::Open(session.clone()));
+                    self.follow(&worker, session, course).await;
+                    link.send_replace(State::Gone(Instant::now()));
                 }
                 Err(why) => {
                     tracing::warn!(peer = self.peer.name, %why, ?pause, "a tunnel cannot be opened");
@@ -91,6 +114,27 @@ impl Keeper {
             }
             time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MOST);
+        }
+    }
+
+    /// Follows a session until it is gone or takes no more flows; its last ones then go on beside its
+    /// successor's.
+    async fn follow(&self, worker: &Rc<Worker>, session: Rc<Session>, course: Course) {
+        let name = self.peer.name.clone();
+        let (gone, mut is_gone) = watch::channel(false);
+        let following = {
+            let (worker, session, name) = (worker.clone(), session.clone(), name.clone());
+            async move {
+                let why = follow(&worker, &name, &session, course).await;
+                tracing::warn!(peer = name, %why, "a tunnel is gone");
+                gone.send_replace(true);
+            }
+        };
+        spawn_local(following);
+        tokio::select! {
+            // The sender lives until it has been told.
+            _ = is_gone.wait_for(|gone| *gone) => {}
+            () = session.left() => tracing::info!(peer = name, "a tunnel takes no more flows"),
         }
     }
 
@@ -133,8 +177,8 @@ pub async fn follow(
                 let fresh = path.lost_packets - lost;
                 lost = path.lost_packets;
                 worker.ledger.measured(peer, path.rtt, connection.min_rtt(), fresh);
-                if !session.is_open() {
-                    // It takes nothing new: another is opened as soon as its last flow has ended.
+                if !session.is_open() && session.is_idle() {
+                    // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);
                 }
             }

@@ -45,10 +45,16 @@ pub async fn listen(
     socket: UdpSocket,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
-    let config = transport::welcoming(&identity.borrow());
-    let (endpoint, socket) = transport::endpoint(socket, Some(config))?;
+    let now = identity.borrow().clone();
+    let config = transport::welcoming(&now);
+    let (endpoint, socket) = transport::endpoint(socket, Some(config), &now)?;
+    worker.endpoints.borrow_mut().push(endpoint.clone());
     let crowd = Rc::new(Crowd::default());
     while let Some(incoming) = endpoint.accept().await {
+        if worker.tunnels.are_left() {
+            incoming.refuse();
+            continue;
+        }
         let Some((incoming, place)) = crowd.admit(incoming) else { continue };
         let identity = identity.borrow().clone();
         spawn_local(welcome(worker.clone(), incoming, identity, socket.clone(), place));
@@ -102,6 +108,15 @@ async fn welcome(
         async move {
             let why = link::follow(&worker, &peer.name, &session, course).await;
             tracing::info!(peer = peer.name, %why, "a peer has left");
+        }
+    });
+    spawn_local({
+        let (worker, session) = (worker.clone(), session.clone());
+        async move {
+            tokio::select! {
+                () = worker.tunnels.left() => session.leave().await,
+                _ = session.connection().closed() => {}
+            }
         }
     });
     let peer = Rc::new(peer.clone());

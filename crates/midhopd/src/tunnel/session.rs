@@ -7,7 +7,7 @@ use super::stream::{self, Fault, Stream};
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::{
     connect::Request,
-    http3::{Code, Frame, FrameReader, Settings, StreamKind},
+    http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
     varint,
 };
 use midhop_units::Bytes;
@@ -15,8 +15,9 @@ use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
+    sync::Arc,
 };
-use tokio::task::spawn_local;
+use tokio::{sync::watch, task::spawn_local};
 
 /// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
 /// with what credit needs; a repair that is lost as well takes another product.
@@ -30,8 +31,12 @@ pub struct Session {
     control: RefCell<Option<SendStream>>,
     /// What the peer understands, once it has said so.
     settings: Cell<Option<Settings>>,
-    /// Whether the peer takes no more requests.
-    leaving: Cell<bool>,
+    /// Whether one of the ends has said that there will be no more requests.
+    leaving: watch::Sender<bool>,
+    /// The number of the first request that has not come.
+    next: Cell<u64>,
+    /// Held by each flow.
+    seats: Arc<()>,
     /// What of one stream may wait behind a gap.
     held_max: Bytes,
 }
@@ -53,7 +58,9 @@ impl Session {
             connection,
             control: RefCell::new(None),
             settings: Cell::new(None),
-            leaving: Cell::new(false),
+            leaving: watch::Sender::new(false),
+            next: Cell::new(0),
+            seats: Arc::default(),
             held_max: peer.flow_window.scale(HELD_WINDOWS),
         });
         if control.write_all(&said).await.is_err() {
@@ -71,7 +78,33 @@ impl Session {
 
     /// Whether new flows may be asked for.
     pub fn is_open(&self) -> bool {
-        !self.leaving.get() && self.connection.close_reason().is_none()
+        !*self.leaving.borrow() && self.connection.close_reason().is_none()
+    }
+
+    /// Waits until one of the ends has said that there will be no more requests.
+    pub async fn left(&self) {
+        let mut leaving = self.leaving.subscribe();
+        // The sender is here.
+        let _ = leaving.wait_for(|leaving| *leaving).await;
+    }
+
+    /// Whether it has no flow.
+    pub fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.seats) == 1
+    }
+
+    /// Tells the peer that no more requests are served than have come; those go on.
+    pub async fn leave(&self) {
+        if self.leaving.send_replace(true) {
+            return;
+        }
+        let Some(mut control) = self.control.take() else { return };
+        let (mut said, mut next) = (Vec::new(), Vec::new());
+        varint::write(self.next.get(), &mut next);
+        frame::write(frame::GOAWAY, &next, &mut said);
+        // Where it cannot be told the connection is gone, and so is the peer.
+        let _ = control.write_all(&said).await;
+        self.control.replace(Some(control));
     }
 
     /// Asks for a flow; the answer comes on the stream. Waits while the peer has as many flows as it
@@ -82,17 +115,32 @@ impl Session {
     pub async fn ask(&self, request: &Request) -> Result<Stream, Fault> {
         let halves = self.connection.open_bi().await.map_err(Fault::Lost)?;
         let mut stream = Stream::to_ask(&self.connection, halves, self.held_max);
+        stream.seat = Some(self.seats.clone());
         stream.output.say(request.encode()).await?;
         Ok(stream)
     }
 
-    /// Waits for the next request.
+    /// Waits for the next request. Those that come after this end has said that it is leaving are
+    /// rejected.
     ///
     /// # Errors
     /// When the tunnel is gone.
     pub async fn asked(&self) -> Result<Stream, ConnectionError> {
-        let halves = self.connection.accept_bi().await?;
-        Ok(Stream::to_answer(&self.connection, halves, self.held_max))
+        loop {
+            let halves = self.connection.accept_bi().await?;
+            let number = VarInt::from(halves.0.id()).into_inner();
+            let mut stream = Stream::to_answer(&self.connection, halves, self.held_max);
+            if *self.leaving.borrow() && number >= self.next.get() {
+                // The peer may ask elsewhere: nothing was done.
+                stream.output.reset(Code::REQUEST_REJECTED);
+                stream.input.stop(Code::REQUEST_REJECTED);
+                continue;
+            }
+            // Streams of one kind are four apart.
+            self.next.set(self.next.get().max(number + 4));
+            stream.seat = Some(self.seats.clone());
+            return Ok(stream);
+        }
     }
 
     /// Ends the connection, and with it whatever flows it has.
@@ -161,7 +209,7 @@ async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), 
                     session.settings.set(Some(Settings::decode(&said)?));
                 }
                 (_, None) => return Err(Code::MISSING_SETTINGS),
-                (Frame::GoAway(_), Some(_)) => session.leaving.set(true),
+                (Frame::GoAway(_), Some(_)) => drop(session.leaving.send_replace(true)),
                 (Frame::Push, Some(_)) => {}
                 (_, Some(_)) => return Err(Code::FRAME_UNEXPECTED),
             }

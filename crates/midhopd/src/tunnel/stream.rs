@@ -15,6 +15,7 @@ use std::{
     future::poll_fn,
     io,
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -28,6 +29,8 @@ pub struct Stream {
     pub output: Output,
     /// What the other end says.
     pub input: Input,
+    /// Its place in its session.
+    pub seat: Option<Arc<()>>,
 }
 
 impl Stream {
@@ -39,7 +42,7 @@ impl Stream {
         held_max: midhop_units::Bytes,
     ) -> Self {
         let (output, input) = (Output::new(send), Input::new(receive, true, held_max));
-        Self { connection: connection.clone(), output, input }
+        Self { connection: connection.clone(), output, input, seat: None }
     }
 
     /// A stream that the other end has opened, to ask for something; `held_max` as above.
@@ -49,7 +52,7 @@ impl Stream {
         held_max: midhop_units::Bytes,
     ) -> Self {
         let (output, input) = (Output::new(send), Input::new(receive, false, held_max));
-        Self { connection: connection.clone(), output, input }
+        Self { connection: connection.clone(), output, input, seat: None }
     }
 
     /// The connection that it is a stream of.

@@ -8,6 +8,8 @@ use midhop_tunnel::{LegSettings, control::Steering};
 use midhop_units::Bytes;
 use nix::libc;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::HashedConnectionIdGenerator;
+use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
@@ -52,9 +54,17 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 pub fn endpoint(
     socket: UdpSocket,
     server: Option<ServerConfig>,
+    identity: &Identity,
 ) -> io::Result<(Endpoint, Arc<Paced>)> {
     let socket = Paced::new(socket)?;
-    let mut config = EndpointConfig::default();
+    // Both outlive this process, so that its successor can reset what it knows nothing of (RFC 9000
+    // §10.3): peers need not wait until they give up.
+    let reset = hmac::Key::new(hmac::HMAC_SHA256, &identity.secret("stateless reset"));
+    let number = identity.secret("connection IDs").first_chunk().copied().map(u64::from_be_bytes);
+    let mut config = EndpointConfig::new(Arc::new(reset));
+    config.cid_generator(move || {
+        Box::new(HashedConnectionIdGenerator::from_key(number.unwrap_or_default()))
+    });
     // That bit tells QUIC from what may be said below it.
     config.grease_quic_bit(false);
     let runtime = Arc::new(quinn::TokioRuntime);

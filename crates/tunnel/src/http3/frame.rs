@@ -15,9 +15,10 @@ pub const DATA: u64 = 0x00;
 pub const HEADERS: u64 = 0x01;
 /// What an end understands.
 pub const SETTINGS: u64 = 0x04;
+/// From where on requests are not served.
+pub const GOAWAY: u64 = 0x07;
 const CANCEL_PUSH: u64 = 0x03;
 const PUSH_PROMISE: u64 = 0x05;
-const GOAWAY: u64 = 0x07;
 const MAX_PUSH_ID: u64 = 0x0d;
 /// Frames of HTTP/2 that have no meaning here and are refused.
 const RESERVED: [u64; 4] = [0x02, 0x06, 0x08, 0x09];

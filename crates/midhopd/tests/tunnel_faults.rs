@@ -1,0 +1,269 @@
+//! What survives when a daemon dies, goes or comes again, and when the link between two is cut.
+
+mod ends;
+mod program;
+mod stage;
+
+use ends::{Authority, far_config, near_config};
+use nix::sys::signal::Signal;
+use program::{Desk, Running, log_of};
+use stage::{Family, PATIENCE, Stage, hear, nft, noise, say, until};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+const EARLY: &str = "accept = \"early\"\n";
+/// A tunnel that is soon taken for broken.
+const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
+
+/// Two daemons of their own.
+struct Pair {
+    near: Desk,
+    far: Desk,
+}
+
+impl Pair {
+    /// `near` and `far` add to each one's table of its peer, `rule` to the rule.
+    fn new(near: &str, far: &str, rule: &str) -> (Self, Authority) {
+        let authority = Authority::new(&["near", "far"]);
+        let far = Desk::new(&far_config(Family::V4, &authority, far));
+        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, near, rule));
+        (Self { near, far }, authority)
+    }
+
+    fn start_far(&self, stage: &Stage) -> Running {
+        Running::start_in(&stage.server, &self.far)
+    }
+
+    fn start_near(&self, stage: &Stage) -> Running {
+        Running::start(stage, &self.near)
+    }
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+    let mut heard = [0; 4];
+    from.write_all(b"ping").expect("writing");
+    to.read_exact(&mut heard).expect("reading");
+    to.write_all(b"pong").expect("writing");
+    from.read_exact(&mut heard).expect("reading");
+    assert_eq!(&heard, b"pong");
+}
+
+/// Whether a flow reached the server through the tunnel.
+fn is_tunnelled(server: &TcpStream) -> bool {
+    server.peer_addr().expect("a peer").ip() == Family::V4.server()
+}
+
+/// A new flow, of which each end has heard the other; whether it went through the tunnel.
+fn try_flow(stage: &Stage, listener: &TcpListener) -> bool {
+    let (client, server) = stage.flow(listener);
+    pass(&client, &server);
+    is_tunnelled(&server)
+}
+
+/// Reads up to what is no end.
+fn hear_break(mut stream: &TcpStream) -> ErrorKind {
+    loop {
+        match stream.read(&mut [0; 1 << 16]) {
+            Ok(0) => panic!("a truncated stream ended as if it were whole"),
+            Ok(_) => {}
+            Err(error) => return error.kind(),
+        }
+    }
+}
+
+/// Cuts the tunnel and nothing else, until [`mend`].
+fn cut(stage: &Stage) {
+    nft(&stage.server, "add table inet cut");
+    for (hook, port) in [("input", "dport"), ("output", "sport")] {
+        let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
+        nft(&stage.server, &chain);
+        nft(&stage.server, &format!("add rule inet cut {hook} udp {port} {} drop", ends::PORT));
+    }
+}
+
+fn mend(stage: &Stage) {
+    nft(&stage.server, "delete table inet cut");
+}
+
+#[test]
+fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
+    let Some(stage) = Stage::set() else { return };
+    // The tunnel is not taken for broken within this test: its flows hear of it from the successor.
+    let (pair, _authority) = Pair::new("keepalive = \"1 s\"\n", "", "otherwise = \"reject\"\n");
+    let far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    far.signal(Signal::SIGKILL);
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    assert_ne!(far.end(), Some(0));
+    let _far = pair.start_far(&stage);
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert!(try_flow(&stage, &listener));
+}
+
+#[test]
+fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new("", QUICK, "otherwise = \"reject\"\n");
+    let _far = pair.start_far(&stage);
+    let near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    near.signal(Signal::SIGKILL);
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_ne!(near.end(), Some(0));
+    let _near = pair.start_near(&stage);
+    assert!(try_flow(&stage, &listener));
+    // Nobody says anything for it any more.
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new("patience = \"1 s\"\n", "", "");
+    let far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    assert!(is_tunnelled(&server));
+    far.signal(Signal::SIGTERM);
+    until("the near end knows", || log_of(&pair.near).contains("a tunnel takes no more flows"));
+    assert!(!try_flow(&stage, &listener), "new flows go without it");
+    // Longer than the near end looks at its tunnels.
+    sleep(Duration::from_millis(2500));
+    let bytes = noise(3, 2_000_000);
+    scope(|scope| {
+        scope.spawn(|| say(&server, &bytes));
+        assert!(hear(&client) == bytes);
+    });
+    client.shutdown(Shutdown::Write).expect("the end");
+    assert_eq!(hear(&server), b"");
+    assert_eq!(far.end(), Some(0), "{}", log_of(&pair.far));
+    let _far = pair.start_far(&stage);
+    until("there is a tunnel again", || try_flow(&stage, &listener));
+}
+
+#[test]
+fn an_end_that_goes_at_once_says_so() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new("", "", "otherwise = \"reject\"\n");
+    let drain = |desk: &Desk| {
+        let config = std::fs::read_to_string(desk.config()).expect("a file");
+        desk.rewrite(&format!("[daemon]\ndrain = \"0 s\"\n{config}"));
+    };
+    drain(&pair.near);
+    drain(&pair.far);
+    let mut far = pair.start_far(&stage);
+    let mut near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    // Neither end would take the tunnel for broken within this test.
+    for far_goes in [true, false] {
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server);
+        if far_goes {
+            far.signal(Signal::SIGTERM);
+        } else {
+            near.signal(Signal::SIGTERM);
+        }
+        assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+        assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+        if far_goes {
+            until("it has gone", || far.has_ended());
+            far = pair.start_far(&stage);
+        } else {
+            until("it has gone", || near.has_ended());
+            near = pair.start_near(&stage);
+        }
+    }
+}
+
+#[test]
+fn flows_outlive_a_cut_that_is_shorter_than_the_tunnel_s_patience() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new("", "", "otherwise = \"reject\"\n");
+    let _far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    let idle = stage.flow(&listener);
+    let bytes = noise(6, 30_000_000);
+    scope(|scope| {
+        scope.spawn(|| say(&server, &bytes));
+        let mut head = vec![0; 1 << 20];
+        (&client).read_exact(&mut head).expect("it begins");
+        cut(&stage);
+        let young = scope.spawn(|| stage.flow(&listener));
+        sleep(Duration::from_secs(3));
+        mend(&stage);
+        let young = young.join().expect("a flow that began meanwhile");
+        pass(&young.0, &young.1);
+        assert!(is_tunnelled(&young.1));
+        assert!(hear(&client) == bytes[head.len()..], "every byte arrives");
+    });
+    pass(&idle.0, &idle.1);
+    assert!(!log_of(&pair.near).contains("a tunnel is gone"), "{}", log_of(&pair.near));
+}
+
+#[test]
+fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new(QUICK, QUICK, "");
+    let _far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    assert!(is_tunnelled(&server));
+    cut(&stage);
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    // Had each of them waited as long as the first may, this would take three times as long as allowed.
+    let start = Instant::now();
+    for _ in 0..30 {
+        assert!(!try_flow(&stage, &listener));
+    }
+    assert!(start.elapsed() < PATIENCE, "flows wait for a tunnel that is known to be gone");
+    mend(&stage);
+    until("the tunnel is used again", || {
+        sleep(Duration::from_millis(100));
+        try_flow(&stage, &listener)
+    });
+}
+
+#[test]
+fn an_idle_flow_is_kept() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new(QUICK, QUICK, "otherwise = \"reject\"\n");
+    let _far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    sleep(Duration::from_secs(5));
+    pass(&client, &server);
+    assert!(!log_of(&pair.near).contains("a tunnel is gone"), "{}", log_of(&pair.near));
+}
+
+#[test]
+fn without_a_far_end_flows_go_as_their_rule_says() {
+    let Some(stage) = Stage::set() else { return };
+    let listener = stage.listen(Family::V4);
+    for (rule, expected) in [("", Some(false)), ("otherwise = \"reject\"\n", None)] {
+        let (pair, _authority) = Pair::new("patience = \"200 ms\"\n", "", rule);
+        let _near = pair.start_near(&stage);
+        if expected.is_some() {
+            assert!(!try_flow(&stage, &listener));
+        } else {
+            let address = listener.local_addr().expect("an address");
+            let client = stage.connect(address).expect("it is accepted early");
+            assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+        }
+    }
+}
