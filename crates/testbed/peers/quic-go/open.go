@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
+)
+
+// open asks for flows: each TCP connection to its listener becomes a CONNECT to one target.
+func open(args []string) error {
+	set := flag.NewFlagSet("open", flag.ExitOnError)
+	address := set.String("listen", "127.0.0.1:0", "TCP address")
+	proxy := set.String("proxy", "", "UDP address of the proxy")
+	name := set.String("name", "", "the proxy's name in its certificate")
+	target := set.String("target", "", "where all flows want to go")
+	var id identity
+	id.flags(set)
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	own, pool, err := id.load()
+	if err != nil {
+		return err
+	}
+	config := &tls.Config{
+		Certificates: own, RootCAs: pool, ServerName: *name, NextProtos: []string{http3.NextProtoH3},
+	}
+	connection, err := quic.DialAddr(context.Background(), *proxy, config, transport())
+	if err != nil {
+		return err
+	}
+	var http3Transport http3.Transport
+	peer := http3Transport.NewClientConn(connection)
+	listener, err := net.Listen("tcp", *address)
+	if err != nil {
+		return err
+	}
+	// Whoever started this waits for the line.
+	fmt.Printf("listening %s\n", listener.Addr())
+	for {
+		near, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			near := near.(*net.TCPConn)
+			stream, err := ask(peer, *target)
+			if err != nil {
+				log.Print(err)
+				reset(near)
+				return
+			}
+			relay(near, stream)
+		}()
+	}
+}
+
+func ask(peer *http3.ClientConn, target string) (*http3.RequestStream, error) {
+	stream, err := peer.OpenRequestStream(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	request := &http.Request{
+		Method: http.MethodConnect, URL: &url.URL{Host: target}, Host: target, Header: http.Header{},
+	}
+	if err := stream.SendRequestHeader(request); err != nil {
+		return nil, err
+	}
+	response, err := stream.ReadResponse()
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode/100 != 2 {
+		stream.CancelRead(connectError)
+		stream.Close()
+		status := response.Header.Get("Proxy-Status")
+		return nil, fmt.Errorf("%s: status %d (%s)", target, response.StatusCode, status)
+	}
+	return stream, nil
+}
