@@ -7,6 +7,7 @@
 
 mod files;
 mod tcp;
+mod tunnel;
 
 use midhop_experiment::Scenario;
 use midhop_pep::config::Plan;
@@ -21,9 +22,10 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub use files::{elements, hypatia, mahimahi};
 pub use tcp::{endpoint, packet};
+pub use tunnel::stream;
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("configuration", configuration),
     ("elements", elements),
     ("endpoint", endpoint),
@@ -34,6 +36,7 @@ pub const TARGETS: [Target; 10] = [
     ("packet", packet),
     ("scenario", scenario),
     ("segment", segment),
+    ("stream", stream),
 ];
 
 /// A daemon's configuration: any text gives a plan, or one error that says something.

@@ -1,0 +1,105 @@
+//! What a peer, or a stranger before it is shown out, can say on the streams of a tunnel.
+
+use midhop_tunnel::connect::{Request, Response};
+use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field};
+use midhop_tunnel::varint;
+
+/// A stream of HTTP/3: its kind, frames, and what is in them. However the bytes arrive they mean the same,
+/// nothing is made larger than it may be, and what was understood survives being sent on.
+pub fn stream(data: &[u8]) {
+    let (whole, fault) = frames(data, data.len().max(1));
+    // By pieces of one byte and of some.
+    for size in [1, 2, 5] {
+        assert_eq!(frames(data, size), (whole.clone(), fault));
+    }
+    for frame in whole {
+        match frame {
+            Frame::Headers(section) => headers(&section),
+            Frame::Settings(payload) => {
+                if let Ok(settings) = Settings::decode(&payload) {
+                    let mut sent = settings.encode().into();
+                    let read = FrameReader::default().read(&mut sent);
+                    let Ok(Some(Frame::Settings(payload))) = read else { panic!("{read:?}") };
+                    assert_eq!(Settings::decode(&payload), Ok(settings));
+                }
+            }
+            Frame::Data(bytes) => assert!(!bytes.is_empty()),
+            Frame::GoAway(_) | Frame::Push => {}
+        }
+    }
+    if let Some((number, length)) = varint::read(data) {
+        let _ = StreamKind::of(number);
+        assert!(length <= varint::BYTES_MAX);
+    }
+    headers(data);
+    let _ = Settings::decode(data);
+}
+
+/// The frames of a stream that comes in pieces of `size`, adjoining data put together, and what is wrong
+/// with it.
+fn frames(data: &[u8], size: usize) -> (Vec<Frame>, Option<Code>) {
+    let (mut reader, mut frames) = (FrameReader::default(), Vec::new());
+    for piece in data.chunks(size) {
+        let mut piece = bytes::Bytes::copy_from_slice(piece);
+        loop {
+            match reader.read(&mut piece) {
+                Ok(Some(Frame::Data(more))) => match frames.last_mut() {
+                    Some(Frame::Data(known)) => *known = [&known[..], &more[..]].concat().into(),
+                    _ => frames.push(Frame::Data(more)),
+                },
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(code) => return (frames, Some(code)),
+            }
+        }
+        assert!(piece.is_empty(), "something was left that nobody asked for");
+    }
+    (frames, None)
+}
+
+/// A section of header fields: a request, a response, or neither.
+fn headers(section: &[u8]) {
+    let Ok(fields) = field::decode(section) else { return };
+    let bytes: usize = fields.iter().map(|it| it.name.len() + it.value.len() + 32).sum();
+    assert!(bytes <= field::SECTION_BYTES_MAX);
+    assert_eq!(field::decode(&field::encode(&fields)).as_ref(), Ok(&fields));
+    if let Ok(request) = Request::decode(&fields) {
+        assert_eq!(Request::decode(&said(request.encode())), Ok(request));
+    }
+    if let Ok(Some(response)) = Response::decode(&fields) {
+        let understood = Response::decode(&said(response.encode()));
+        assert!(matches!(understood, Ok(Some(_))), "{response:?}");
+    }
+}
+
+/// The fields of a frame of ours.
+fn said(sent: Vec<u8>) -> Vec<Field> {
+    match FrameReader::default().read(&mut sent.into()) {
+        Ok(Some(Frame::Headers(section))) => field::decode(&section).expect("fields of ours"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_tunnel::cause::Cause;
+    use midhop_tunnel::http3::frame;
+    use midhop_tunnel::target::Target;
+
+    #[test]
+    fn what_ends_say_to_each_other_holds() {
+        let target = Target::parse("server.example:443").expect("a target");
+        let client = Some(([192, 0, 2, 7], 50_000).into());
+        let mut request = Request { target, client }.encode();
+        frame::write(frame::DATA, b"hello", &mut request);
+        let mut granted = Response::Granted.encode();
+        frame::write(0x21, b"grease", &mut granted);
+        let mut control = Settings::own().encode();
+        frame::write(frame::GOAWAY, &[4], &mut control);
+        let denied = Response::from(Cause::Refused).encode();
+        for seed in [request, granted, control, denied] {
+            stream(&seed);
+        }
+    }
+}
