@@ -237,6 +237,32 @@ fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back()
     });
 }
 
+/// The near end gets another address, as a terminal does that is moved to another beam.
+#[test]
+fn flows_outlive_a_change_of_the_near_end_s_address() {
+    let Some(stage) = Stage::set() else { return };
+    let (pair, _authority) = Pair::new("", "", "otherwise = \"reject\"\n");
+    let _far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(6, 30_000_000);
+    scope(|scope| {
+        scope.spawn(|| say(&server, &bytes));
+        let mut head = vec![0; 1 << 20];
+        (&client).read_exact(&mut head).expect("it begins");
+        for change in ["del 10.0.2.1/24", "add 10.0.2.3/24"] {
+            let mut command = stage.gateway.command("ip");
+            command.args(["addr"]).args(change.split(' ')).args(["dev", "wan0"]);
+            assert!(command.status().expect("ip starts").success());
+        }
+        assert!(hear(&client) == bytes[head.len()..], "every byte arrives");
+    });
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    assert!(!log_of(&pair.near).contains("a tunnel is gone"), "{}", log_of(&pair.near));
+}
+
 #[test]
 fn an_idle_flow_is_kept() {
     let Some(stage) = Stage::set() else { return };
