@@ -101,6 +101,7 @@ fn with_datagrams_of(payload: u16, settings: &Settings) -> Settings {
 impl ControllerFactory for Steering {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let core = Core::new(self.control(current_mtu), current_mtu.into(), now);
+        self.pace.carries(current_mtu);
         Box::new(Steered::new(core, self.pace.clone()))
     }
 }

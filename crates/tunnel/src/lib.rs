@@ -3,8 +3,8 @@
 //! [`connect`] is the request that asks for a flow and the response to it, [`target`] where the flow
 //! wants to go, [`cause`] why it cannot; [`http3`] puts them into frames. [`control`] lets the congestion
 //! control of midhop-congestion steer a QUIC connection, [`departures`] lets its datagrams go at the pace
-//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs, and
-//! [`reassembly`] puts in order what a lossy leg has put out of it.
+//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs, [`fec`]
+//! brings back what the leg loses, and [`reassembly`] puts in order what a lossy leg has put out of it.
 //!
 //! Invariant: nothing here opens a socket or reads a clock; QUIC itself is quinn-proto's, which is
 //! handed the time like everything else.
@@ -13,6 +13,7 @@ pub mod cause;
 pub mod connect;
 pub mod control;
 pub mod departures;
+pub mod fec;
 pub mod http3;
 pub mod reassembly;
 pub mod target;

@@ -1,6 +1,7 @@
 //! What a leg needs of QUIC's own settings.
 
 use crate::control::Steering;
+use crate::fec;
 use midhop_congestion::{Algorithm, BuildError, Settings, known_rate};
 use midhop_units::{Bytes, Duration, Rate};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -36,6 +37,8 @@ const ACK_EVERY_MAX: u64 = 500;
 const OVERHEAD: [u64; 2] = [28, 48];
 /// Larger than the product by this much for a known rate: the queue that may stand at the hop.
 const WINDOW_PERCENT: u64 = 120;
+/// Repairs come so soon, or not at all: the time that one of them covers. Unit: round trips.
+const REPAIRED_WITHIN: f32 = 1.25;
 
 /// What is known of a leg, as one of its ends sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,7 +53,7 @@ pub struct LegSettings {
     pub mtu: u16,
     /// Whether its packets are IPv6. Default: no.
     pub ipv6: bool,
-    /// What something below QUIC adds to each datagram. Default: nothing.
+    /// What something below QUIC may add to a datagram. Default: nothing.
     pub headroom: u16,
     /// Whether something below QUIC repairs losses, later than a few datagrams. Default: no.
     pub repaired: bool,
@@ -80,15 +83,27 @@ impl Default for LegSettings {
 }
 
 impl LegSettings {
-    /// What the leg carries of each datagram beyond QUIC's payload.
+    /// What the leg carries of each datagram beyond UDP's payload.
     pub fn overhead(&self) -> Bytes {
-        Bytes::new(OVERHEAD[usize::from(self.ipv6)] + u64::from(self.headroom))
+        Bytes::new(OVERHEAD[usize::from(self.ipv6)])
     }
 
-    /// The largest payload of a datagram.
+    /// The largest datagram that QUIC may make.
     pub fn datagram_max(&self) -> u16 {
-        let payload = u64::from(self.mtu).saturating_sub(self.overhead().get());
+        let added = self.overhead().get() + u64::from(self.headroom);
+        let payload = u64::from(self.mtu).saturating_sub(added);
         u16::try_from(payload).unwrap_or(u16::MAX).max(1200)
+    }
+
+    /// The same leg with a [shim](crate::fec::Shim) below QUIC, for both sides that may agree on it.
+    #[must_use]
+    pub fn repaired(self) -> Self {
+        Self { headroom: fec::HEADROOM, repaired: true, ..self }
+    }
+
+    /// What the shim is told of this leg.
+    pub fn fec(&self) -> fec::Settings {
+        fec::Settings { rtt: self.rtt(), ..fec::Settings::default() }
     }
 
     /// The congestion control of a connection over this leg, with `settings` for what the leg does not
@@ -167,13 +182,18 @@ impl LegSettings {
 
     /// Datagrams that may overtake one before it counts as lost.
     fn reordering(&self) -> u32 {
-        // What repairs needs its time: a sixteenth of a round trip at full rate. Time decides the rest.
+        // What repairs needs its time: then time decides, not the count.
         if !self.repaired {
             return 3;
         }
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
-        let datagrams = rate.bytes_in(self.rtt() / 16).get() / u64::from(self.mtu.max(1));
-        u32::try_from(datagrams).unwrap_or(u32::MAX).clamp(3, 1000)
+        let datagrams = rate.bytes_in(self.rtt() / 2).get() / u64::from(self.mtu.max(1));
+        u32::try_from(datagrams).unwrap_or(u32::MAX).clamp(16, 10_000)
+    }
+
+    /// When one that has been overtaken counts as lost, in round trips.
+    fn patience(&self) -> f32 {
+        if self.repaired { REPAIRED_WITHIN } else { 9.0 / 8.0 }
     }
 }
 
@@ -206,6 +226,7 @@ pub fn transport(leg: &LegSettings, steering: Arc<Steering>) -> TransportConfig 
         .send_window(leg.window(leg.rate, CONNECTION_PRODUCTS))
         .initial_rtt(leg.rtt().into())
         .packet_threshold(leg.reordering())
+        .time_threshold(leg.patience())
         .mtu_discovery_config(Some(discovery))
         .ack_frequency_config(Some(acks))
         .congestion_controller_factory(steering);
@@ -270,7 +291,7 @@ mod tests {
     fn datagrams_fit_the_leg_with_all_that_is_added() {
         assert_eq!(LegSettings::default().datagram_max(), 1472);
         let v6 = LegSettings { ipv6: true, headroom: 8, ..LegSettings::default() };
-        assert_eq!((v6.datagram_max(), v6.overhead()), (1444, Bytes::new(56)));
+        assert_eq!((v6.datagram_max(), v6.overhead()), (1444, Bytes::new(48)));
         assert_eq!(LegSettings { mtu: 576, ..LegSettings::default() }.datagram_max(), 1200);
     }
 

@@ -170,3 +170,111 @@ fn the_same_seed_gives_the_same_run() {
     assert_eq!(told(3), told(3));
     assert_ne!(told(3).0, told(4).0);
 }
+
+/// The mean time that objects of this size take, one every two seconds.
+fn mean_fetch(cell: &Cell, size: u64, count: u32) -> Duration {
+    let mut pair = Pair::connected(cell);
+    // The shim has to see losses before it repairs any.
+    pair.fetch(3_000_000, S * 1000).expect("an object");
+    let mut sum = Duration::ZERO;
+    for _ in 0..count {
+        pair.run_for(S * 2);
+        sum = sum + pair.fetch(size, S * 1000).expect("an object");
+    }
+    sum / u64::from(count)
+}
+
+fn repaired(rate_mbit: u64, loss: &str, algorithm: Algorithm) -> Cell {
+    let mut cell = Cell::new(rate_mbit, loss, algorithm);
+    cell.fec = true;
+    cell
+}
+
+#[test]
+fn a_leg_with_repairs_is_filled_as_well() {
+    for (loss, mbit_min, resent_max) in [
+        ("\"0 %\"", 18.9, 0.0),
+        ("\"0.1 %\"", 18.0, 0.0005),
+        ("\"1 %\"", 17.5, 0.002),
+        ("\"5 %\"", 15.6, 0.01),
+        (BURSTS, 16.1, 0.02),
+    ] {
+        let cell = repaired(20, loss, Algorithm::KnownRate);
+        let run = run(&cell, S * 3, S * 30);
+        assert!(run.mbit >= mbit_min, "{loss}: {:.2} Mbit/s", run.mbit);
+        assert!(run.queue_max <= 0.25, "{loss}: a queue of {:.3}", run.queue_max);
+        assert!(run.resent <= resent_max, "{loss}: {:.5} sent again", run.resent);
+    }
+}
+
+#[test]
+fn objects_come_as_if_nothing_were_lost() {
+    let clean = Cell::new(20, "\"0 %\"", Algorithm::KnownRate);
+    for (loss, size, slower_max) in [
+        ("\"1 %\"", 10_000, 1.02),
+        ("\"1 %\"", 100_000, 1.04),
+        ("\"1 %\"", 1_000_000, 1.1),
+        ("\"5 %\"", 10_000, 1.05),
+        ("\"5 %\"", 100_000, 1.15),
+        ("\"5 %\"", 1_000_000, 1.25),
+    ] {
+        let physics = mean_fetch(&clean, size, 1);
+        let count = if size < 100_000 { 100 } else { 30 };
+        let with = mean_fetch(&repaired(20, loss, Algorithm::KnownRate), size, count);
+        let without = mean_fetch(&Cell::new(20, loss, Algorithm::KnownRate), size, count);
+        assert!(with <= physics.scale(slower_max), "{loss}, {size}: {with}, not {physics}");
+        assert!(with < without, "{loss}, {size}: {with} with repairs, {without} without");
+    }
+}
+
+#[test]
+fn a_page_over_a_slow_leg_is_no_later_for_its_repairs() {
+    for fec in [false, true] {
+        let mut cell = Cell::new(2, "\"1 %\"", Algorithm::KnownRate);
+        (cell.rtt, cell.fec) = (Duration::from_ms(500), fec);
+        cell.return_rate = Rate::from_bits_per_s(500_000);
+        let mut pair = Pair::connected(&cell);
+        pair.fetch(500_000, S * 100).expect("an object");
+        pair.run_for(S * 5);
+        // The page of papers/004: 4955 KB in seven objects, of which the first names the others.
+        let asked = pair.now;
+        pair.fetch(55_000, S * 100).expect("an object");
+        let sizes = [100_000, 300_000, 500_000, 1_000_000, 1_400_000, 1_600_000];
+        let rest = sizes.map(|size| pair.ask(size));
+        rest.iter().for_each(|stream| {
+            pair.wait_for(*stream, S * 100).expect("an object");
+        });
+        let page = pair.now - asked;
+        assert!(page <= S * 27, "{page}, repairs: {fec}");
+        pair.run_for(S * 5);
+        let file = pair.fetch(2_000_000, S * 100).expect("an object");
+        assert!(file <= Duration::from_ms(10_500), "{file}, repairs: {fec}");
+    }
+}
+
+#[test]
+fn a_queue_that_stands_ends_repairs() {
+    // CUBIC fills the queue till it drops: these losses are meant for it.
+    let cell = repaired(20, "\"0 %\"", Algorithm::Cubic);
+    let mut pair = Pair::connected(&cell);
+    pair.ask(1 << 40);
+    pair.run_for(S * 60);
+    assert!(pair.down.counters().dropped_in_all() > 0, "no losses");
+    let stats = pair.server.shim.stats();
+    assert!(stats.overhead() < 0.002, "{} of repairs", stats.overhead());
+}
+
+#[test]
+fn reports_and_repairs_leave_room_on_a_narrow_return_leg() {
+    let mut cell = repaired(20, "\"1 %\"", Algorithm::KnownRate);
+    cell.return_rate = Rate::from_bits_per_s(60_000);
+    cell.return_more = "loss = \"1 %\"".to_owned();
+    let mut pair = Pair::connected(&cell);
+    pair.ask(1 << 40);
+    pair.run_for(S * 5);
+    let before = pair.up.counters().bytes_sent;
+    let of_limit = pair.goodput(S * 20).mbit_per_s() / cell.limit().mbit_per_s();
+    let up = Rate::of(pair.up.counters().bytes_sent - before, S * 20);
+    assert!(up <= Rate::from_bits_per_s(48_000), "{up}");
+    assert!(of_limit >= 0.92, "{of_limit:.3} of the limit");
+}

@@ -15,6 +15,8 @@ const LIGHT_MAX: u64 = 400;
 const WINDOW_MIN: u64 = 2;
 /// A window counts as used up when less is left than quinn takes at once. Unit: segments.
 const LIMITED_WITHIN: u64 = 10;
+/// Round-trip times over which a standing queue is averaged.
+const QUEUEING_MEMORY: u64 = 16;
 
 /// A packet has arrived.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +95,8 @@ pub(super) struct Core {
     newest_acked: Option<Instant>,
     /// The smallest round-trip time, the peer's delay included.
     rtt_min: Option<Duration>,
+    /// By how much it is longer of late.
+    queueing: Duration,
     smoothed: Smoothed,
     phase: Phase,
     recovery_started: Option<Instant>,
@@ -118,6 +122,7 @@ impl Core {
             light: 0,
             newest_acked: None,
             rtt_min: None,
+            queueing: Duration::ZERO,
             smoothed: Smoothed::default(),
             phase: Phase::Open,
             recovery_started: None,
@@ -129,6 +134,7 @@ impl Core {
 
     pub fn publish(&self, pace: &Pace) {
         pace.publish(&*self.control, self.segment);
+        pace.queues(self.queueing);
     }
 
     /// How much may be in flight. Unit: bytes.
@@ -155,6 +161,7 @@ impl Core {
     ) {
         let now = self.time(now);
         self.rtt_min = rtt;
+        self.queueing = Duration::ZERO;
         self.control.on_handover(&Handover { now, rtt, rate });
     }
 
@@ -305,7 +312,9 @@ impl Core {
         if self.rtt_min.is_none() && self.flights.delivered == 0 {
             self.control.on_established(&Established { now, rtt: Some(rtt) });
         }
-        self.rtt_min = Some(self.rtt_min.map_or(rtt, |min| min.min(rtt)));
+        let min = self.rtt_min.map_or(rtt, |min| min.min(rtt));
+        self.rtt_min = Some(min);
+        self.queueing = (self.queueing * (QUEUEING_MEMORY - 1) + (rtt - min)) / QUEUEING_MEMORY;
         Some(rtt)
     }
 

@@ -20,6 +20,10 @@ struct Shared {
     rate: AtomicU64,
     /// Unit: bytes.
     window: AtomicU64,
+    /// Unit: bytes.
+    datagram_max: AtomicU64,
+    /// Unit: nanoseconds.
+    queueing: AtomicU64,
     /// The controller that was made last.
     core: Mutex<Weak<Mutex<Core>>>,
 }
@@ -30,6 +34,8 @@ impl Pace {
             overhead,
             rate: AtomicU64::new(UNPACED),
             window: AtomicU64::new(0),
+            datagram_max: AtomicU64::new(u64::MAX),
+            queueing: AtomicU64::new(0),
             core: Mutex::new(Weak::new()),
         }))
     }
@@ -56,6 +62,16 @@ impl Pace {
     /// How much the controller lets be in flight. quinn's own figure says nothing.
     pub fn window(&self) -> Bytes {
         Bytes::new(self.0.window.load(Relaxed))
+    }
+
+    /// The largest datagram that the path is known to carry: a larger one is a probe.
+    pub fn datagram_max(&self) -> Bytes {
+        Bytes::new(self.0.datagram_max.load(Relaxed))
+    }
+
+    /// By how much round trips lately take longer than the shortest one.
+    pub fn queueing(&self) -> Duration {
+        Duration::from_ns(self.0.queueing.load(Relaxed))
     }
 
     /// Whoever divides the leg says what part of it this connection may use.
@@ -90,6 +106,14 @@ impl Pace {
 
     pub(super) fn belongs_to(&self, core: &Arc<Mutex<Core>>) {
         *lock(&self.0.core) = Arc::downgrade(core);
+    }
+
+    pub(super) fn carries(&self, datagram_max: u16) {
+        self.0.datagram_max.store(datagram_max.into(), Relaxed);
+    }
+
+    pub(super) fn queues(&self, queueing: Duration) {
+        self.0.queueing.store(queueing.as_ns(), Relaxed);
     }
 
     pub(super) fn publish(&self, control: &dyn CongestionControl, datagram: u64) {

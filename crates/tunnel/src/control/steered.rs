@@ -78,7 +78,9 @@ impl Controller for Steered {
     }
 
     /// A segment stays what it was: algorithms count in it, and it differs by a fifth at most.
-    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.pace.carries(new_mtu);
+    }
 
     fn window(&self) -> u64 {
         let core = lock(&self.core);

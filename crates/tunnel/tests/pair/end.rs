@@ -5,7 +5,7 @@ use super::bare::Bare;
 use bytes::{Bytes, BytesMut};
 use midhop_congestion::{Algorithm, Settings};
 use midhop_tunnel::control::Pace;
-use midhop_tunnel::departures::Departures;
+use midhop_tunnel::fec::{self, Shim};
 use midhop_tunnel::reassembly::Reassembly;
 use midhop_tunnel::{LegSettings, transport};
 use midhop_units::Instant;
@@ -27,7 +27,9 @@ pub struct End {
     connection: Option<(ConnectionHandle, Connection)>,
     connected: bool,
     pub pace: Pace,
-    departures: Departures<Datagram>,
+    pub shim: Shim<()>,
+    /// Whether losses are to be repaired below QUIC.
+    fec: bool,
     buffer: Vec<u8>,
     peer: SocketAddr,
     /// What is still to be sent on each stream.
@@ -49,7 +51,7 @@ impl End {
         let pace = steering.pace();
         let mut config = ServerConfig::with_crypto(Arc::new(Bare));
         config.transport_config(Arc::new(transport(leg, steering)));
-        Self::new(Some(config), pace, address(1))
+        Self::new(leg, Some(config), pace, address(1))
     }
 
     pub fn client(
@@ -62,24 +64,22 @@ impl End {
         let pace = steering.pace();
         let mut config = ClientConfig::new(Arc::new(Bare));
         config.transport_config(Arc::new(transport(leg, steering)));
-        let mut end = Self::new(None, pace, address(2));
+        let mut end = Self::new(leg, None, pace, address(2));
         let made = end.endpoint.connect(now, config, address(2), "peer").expect("a connection");
         end.connection = Some(made);
         end
     }
 
-    fn new(config: Option<ServerConfig>, pace: Pace, peer: SocketAddr) -> Self {
-        let endpoint = Endpoint::new(
-            Arc::new(EndpointConfig::default()),
-            config.map(Arc::new),
-            true,
-            Some([7; 32]),
-        );
+    fn new(leg: &LegSettings, config: Option<ServerConfig>, pace: Pace, peer: SocketAddr) -> Self {
+        let mut own = EndpointConfig::default();
+        own.grease_quic_bit(false);
+        let endpoint = Endpoint::new(Arc::new(own), config.map(Arc::new), true, Some([7; 32]));
         Self {
             endpoint,
             connection: None,
             connected: false,
-            departures: Departures::new(pace.clone(), Instant::START),
+            shim: Shim::new(leg.fec(), pace.clone(), Instant::START),
+            fec: leg.repaired,
             pace,
             buffer: Vec::new(),
             peer,
@@ -108,7 +108,14 @@ impl End {
         stream.index()
     }
 
-    pub fn receive(&mut self, at: std::time::Instant, datagram: &Datagram) {
+    pub fn receive(&mut self, now: Instant, at: std::time::Instant, datagram: Datagram) {
+        self.shim.handle_input(now, datagram, (), false);
+        while let Some((datagram, ())) = self.shim.poll_delivery() {
+            self.deliver(at, &datagram);
+        }
+    }
+
+    fn deliver(&mut self, at: std::time::Instant, datagram: &Datagram) {
         let data = BytesMut::from(datagram.as_ref());
         let (peer, buffer) = (self.peer, &mut self.buffer);
         buffer.clear();
@@ -136,7 +143,7 @@ impl End {
             self.serve(at);
             let made = self.transmit(now, at);
             let mut left = false;
-            while let Some(datagram) = self.departures.pop(now) {
+            while let Some((datagram, ())) = self.shim.poll_output(now) {
                 leave(midhop_units::Bytes::new(datagram.len() as u64) + overhead, datagram);
                 left = true;
             }
@@ -159,7 +166,12 @@ impl End {
         }
         while let Some(event) = connection.poll() {
             match event {
-                Event::Connected => self.connected = true,
+                Event::Connected => {
+                    self.connected = true;
+                    if self.fec {
+                        self.shim.agree(fec::WINDOW_MAX);
+                    }
+                }
                 Event::Stream(StreamEvent::Readable { id }) => self.readable.push(id),
                 Event::Stream(StreamEvent::Opened { .. }) => {
                     while let Some(id) = connection.streams().accept(Dir::Bi) {
@@ -198,18 +210,15 @@ impl End {
     fn transmit(&mut self, now: Instant, at: std::time::Instant) -> bool {
         let Some((_, connection)) = &mut self.connection else { return false };
         let mut made = false;
-        while !self.departures.is_full() {
+        while !self.shim.is_full() {
             self.buffer.clear();
             let Some(transmit) = connection.poll_transmit(at, BATCH, &mut self.buffer) else {
                 break;
             };
             made = true;
-            let mut datagrams = Bytes::copy_from_slice(&self.buffer[..transmit.size]);
             let segment = transmit.segment_size.unwrap_or(transmit.size);
-            while !datagrams.is_empty() {
-                let datagram = datagrams.split_to(segment.min(datagrams.len()));
-                let size = midhop_units::Bytes::new(datagram.len() as u64);
-                self.departures.push(now, size, datagram);
+            for datagram in self.buffer[..transmit.size].chunks(segment.max(1)) {
+                self.shim.push(now, datagram, ());
             }
         }
         made
@@ -220,7 +229,12 @@ impl End {
         let Some((_, connection)) = &mut self.connection else { return Vec::new() };
         while let Some(event) = connection.poll() {
             match event {
-                Event::Connected => self.connected = true,
+                Event::Connected => {
+                    self.connected = true;
+                    if self.fec {
+                        self.shim.agree(fec::WINDOW_MAX);
+                    }
+                }
                 Event::Stream(StreamEvent::Readable { id }) => self.readable.push(id),
                 Event::ConnectionLost { reason } => panic!("lost the connection: {reason}"),
                 _ => {}
@@ -256,6 +270,6 @@ impl End {
     pub fn wake(&mut self, base: std::time::Instant) -> Option<Instant> {
         let timer = self.connection.as_mut().and_then(|(_, connection)| connection.poll_timeout());
         let timer = timer.map(|at| Instant::START + at.saturating_duration_since(base).into());
-        timer.into_iter().chain(self.departures.wake()).min()
+        timer.into_iter().chain(self.shim.poll_timeout()).min()
     }
 }

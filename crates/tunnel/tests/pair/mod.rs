@@ -30,7 +30,11 @@ pub struct Cell {
     pub told: Option<Rate>,
     /// More keys of the direction towards the client.
     pub more: String,
+    /// And of the other one.
+    pub return_more: String,
     pub algorithm: Algorithm,
+    /// Whether losses are repaired below QUIC.
+    pub fec: bool,
     /// Timers fire at multiples of this only, as a runtime's do.
     pub tick: Duration,
     pub seed: u64,
@@ -46,7 +50,9 @@ impl Cell {
             queue: "\"1.5 BDP\"".to_owned(),
             told: None,
             more: String::new(),
+            return_more: String::new(),
             algorithm,
+            fec: false,
             tick: Duration::from_ms(1),
             seed: 1,
         }
@@ -74,12 +80,15 @@ impl Cell {
     }
 
     fn leg(&self) -> LegSettings {
-        LegSettings {
+        let leg = LegSettings {
             rtt: Some(self.rtt),
             rate: Some(self.told.unwrap_or(self.rate)),
             return_rate: Some(self.return_rate),
+            // Bursts that are counted in packets outlast any patience where packets are few.
+            idle_timeout: Duration::from_s(100_000),
             ..LegSettings::default()
-        }
+        };
+        if self.fec { leg.repaired() } else { leg }
     }
 
     fn settings(&self) -> Settings {
@@ -237,10 +246,10 @@ impl Pair {
         self.down.handle_timeout(now);
         self.up.handle_timeout(now);
         while let Some(arrival) = self.down.poll_output(now) {
-            self.client.receive(at, &arrival.packet);
+            self.client.receive(now, at, arrival.packet);
         }
         while let Some(arrival) = self.up.poll_output(now) {
-            self.server.receive(at, &arrival.packet);
+            self.server.receive(now, at, arrival.packet);
         }
         self.server.drive(now, at, |size, datagram| self.down.handle_input(now, size, datagram));
         self.standing.max = self.standing.max.max(self.down.queue_bytes().get());

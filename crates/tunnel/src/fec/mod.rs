@@ -1,0 +1,71 @@
+//! Forward error correction below QUIC: what a leg loses comes back without a round trip.
+//!
+//! [`Shim`] stands between a QUIC connection and its socket, on both sides of a leg. Each datagram of
+//! QUIC leaves at once with a number in front; now and then a repair follows, a sum over GF(256) of the
+//! last datagrams, and where one of these is missing the other side gives it back to its QUIC, which
+//! never learns that it was. What repairs do not give back, QUIC sends again as ever.
+//!
+//! - How many repairs there are follows from the loss and the length of bursts that the peer reports;
+//!   without loss there are none, and a datagram costs three bytes.
+//! - The end of a burst, behind which nothing comes that would show its loss, is protected once the
+//!   queue has been empty for a twentieth of a round trip.
+//! - Repairs leave through the same [`Departures`] as all datagrams, so within the same rate.
+//! - Where the path marks packets or a queue stands, losses are news that QUIC must hear: then there are
+//!   no repairs, unless it is [configured](Settings::despite_congestion).
+//!
+//! `SPEC-fec.md` describes what is on the wire.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use midhop_tunnel::control::Pace;
+//! use midhop_tunnel::fec::{Settings, Shim, WINDOW_MAX};
+//! use midhop_units::{Duration, Instant, Rate};
+//!
+//! # fn main() {
+//! let pace = Pace::of(Some(Rate::from_mbit_per_s(20)), midhop_units::Bytes::new(28));
+//! let mut now = Instant::START;
+//! // What goes with each datagram, here nothing: its address and its ECN field.
+//! let mut near = Shim::new(Settings::default(), pace.clone(), now);
+//! let mut far = Shim::new(Settings::default(), pace, now);
+//! // Once each side knows that the other one understands it:
+//! near.agree(WINDOW_MAX);
+//! far.agree(WINDOW_MAX);
+//!
+//! // QUIC sends, as long as there is room.
+//! if !near.is_full() {
+//!     near.push(now, b"\x40 a datagram of QUIC", ());
+//! }
+//! // The socket sends what may leave, and wakes when more may.
+//! while let Some((datagram, ())) = near.poll_output(now) {
+//!     // What the socket receives goes into the other shim, and out of it into QUIC.
+//!     far.handle_input(now, datagram, (), false);
+//!     while let Some((datagram, ())) = far.poll_delivery() {
+//!         assert_eq!(datagram, b"\x40 a datagram of QUIC".as_slice());
+//!     }
+//! }
+//! if let Some(wake) = near.poll_timeout() {
+//!     now = now.max(wake);
+//!     while near.poll_output(now).is_some() {}
+//! }
+//! assert_eq!(near.stats().sources_sent, 1);
+//! # let _: Bytes = Bytes::new();
+//! # }
+//! ```
+//!
+//! [`Departures`]: crate::departures::Departures
+
+mod decoder;
+mod encoder;
+mod field;
+mod redundancy;
+mod shim;
+mod tally;
+mod wire;
+
+pub use shim::{Settings, Shim, Stats};
+pub use wire::{HEADROOM, Packet, Repair, Report};
+
+/// The most datagrams that one repair may cover.
+pub const WINDOW_MAX: usize = 128;
+/// The most that are remembered by a receiver: a window, and what comes late.
+const SPAN: usize = 2 * WINDOW_MAX;

@@ -1,0 +1,388 @@
+//! One path's shim: both halves, their timers and what they cost.
+
+use super::decoder::Decoder;
+use super::encoder::Encoder;
+use super::redundancy::Redundancy;
+use super::tally::{Sequence, Tally};
+use super::wire::{self, NUMBERS, Packet, Report};
+use super::{SPAN, WINDOW_MAX};
+use crate::control::Pace;
+use crate::departures::Departures;
+use bytes::Bytes;
+use midhop_units::{Duration, Instant};
+use std::collections::VecDeque;
+
+/// A repair covers what was sent within this part of a round trip: later, QUIC has sent it again.
+const WINDOW_PER_RTT: u64 = 2;
+/// But always so many, however slow the leg.
+const WINDOW_MIN: usize = 8;
+/// The end of a burst is one once nothing has left for this part of a round trip.
+const END_PER_RTT: u64 = 20;
+const END_MIN: Duration = Duration::from_ms(3);
+const END_MAX: Duration = Duration::from_ms(30);
+/// Reports in a round trip, and the shortest time between two: 49 bytes each, with headers.
+const REPORTS_PER_RTT: u64 = 2;
+const REPORT_MIN: Duration = Duration::from_ms(50);
+/// Repairs of ends may take this part of what is protected, so many bytes in each round trip, and what
+/// they have not used before, up to a bound. A leg with much traffic has few ends; one that is idle can
+/// afford them; acknowledgements, of which each is an end, must not be doubled.
+const END_PART: u64 = 4;
+const END_PER_RTT_BYTES: u64 = 150;
+const END_BYTES_MAX: u64 = 12_000;
+/// A queue of this part of a round trip is a sign of congestion, and what timers cost is not.
+const QUEUEING_PER_RTT: u64 = 4;
+const QUEUEING_MIN: Duration = Duration::from_ms(20);
+/// Repairs that are read for each datagram that comes, and how many before the first: what somebody
+/// else may cost us who floods us with sums.
+const REPAIRS_UNASKED: u32 = SPAN as u32;
+
+/// What a shim is told of its leg.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The round-trip time without queues. Default: 600 ms.
+    pub rtt: Duration,
+    /// Repairs may add this to what is sent, ends of bursts apart. Default: 12 %. Unit: percent.
+    pub overhead_percent_max: u32,
+    /// Whether to repair where the path signals congestion, which is then hidden from QUIC: only for
+    /// a leg that nobody else uses (RFC 9265 §4). Default: no.
+    pub despite_congestion: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { rtt: Duration::from_ms(600), overhead_percent_max: 12, despite_congestion: false }
+    }
+}
+
+/// What a shim has done. Bytes are payloads of UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Protected datagrams sent.
+    pub sources_sent: u64,
+    /// Their bytes, headers included.
+    pub source_bytes_sent: u64,
+    /// Repairs sent.
+    pub repairs_sent: u64,
+    /// Their bytes, and those of reports.
+    pub extra_bytes_sent: u64,
+    /// Reports sent.
+    pub reports_sent: u64,
+    /// Protected datagrams that came by themselves.
+    pub sources_received: u64,
+    /// Repairs that came.
+    pub repairs_received: u64,
+    /// Datagrams that repairs have given back to QUIC.
+    pub repaired: u64,
+    /// Datagrams that nobody understands.
+    pub unknown: u64,
+    /// What the peer has reported last: the losses of this direction.
+    pub reported: Report,
+}
+
+impl Stats {
+    /// What repairs and reports add to what is sent. Range: ≥ 0.
+    pub fn overhead(&self) -> f64 {
+        self.extra_bytes_sent as f64 / self.source_bytes_sent.max(1) as f64
+    }
+}
+
+/// What stands between QUIC and its socket, for one path.
+///
+/// `T` goes with each datagram: where it goes to or has come from, its ECN field. What is made here
+/// goes with a copy of the newest.
+///
+/// After each call ask [`poll_delivery`](Self::poll_delivery) and [`poll_output`](Self::poll_output) until
+/// there is none, and set a timer for [`poll_timeout`](Self::poll_timeout), at which `poll_output` is
+/// asked again.
+///
+/// Until both sides have [agreed](Self::agree) QUIC's datagrams leave as they are.
+#[derive(Debug)]
+pub struct Shim<T> {
+    settings: Settings,
+    pace: Pace,
+    departures: Departures<(Bytes, T)>,
+    /// The most datagrams that a repair may cover, for the peer and for us.
+    window_max: Option<usize>,
+    sending: Sending<T>,
+    receiving: Receiving<T>,
+    stats: Stats,
+}
+
+/// Towards the peer.
+#[derive(Debug)]
+struct Sending<T> {
+    encoder: Encoder,
+    redundancy: Redundancy,
+    /// Parts of a repair that are due.
+    owed: f64,
+    /// Datagrams since the last repair, and since the last end with the repairs since.
+    open: usize,
+    burst: usize,
+    burst_repairs: usize,
+    /// What repairs of ends may still take. Unit: bytes.
+    end_bytes: u64,
+    earned_until: Instant,
+    /// When something was pushed or has left last.
+    busy: Instant,
+    tag: Option<T>,
+}
+
+/// From the peer.
+#[derive(Debug)]
+struct Receiving<T> {
+    sequence: Sequence,
+    tally: Tally,
+    decoder: Decoder,
+    deliveries: VecDeque<(Bytes, T)>,
+    /// Repairs that will be read.
+    repairs: u32,
+    report_at: Option<Instant>,
+    reported: Report,
+}
+
+impl<T: Clone> Shim<T> {
+    /// A shim through which everything goes as it is, at `pace`.
+    pub fn new(settings: Settings, pace: Pace, now: Instant) -> Self {
+        let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
+        let redundancy = Redundancy::new(overhead_max, settings.despite_congestion);
+        Self {
+            departures: Departures::new(pace.clone(), now),
+            pace,
+            window_max: None,
+            sending: Sending {
+                encoder: Encoder::default(),
+                redundancy,
+                owed: 0.0,
+                open: 0,
+                burst: 0,
+                burst_repairs: 0,
+                end_bytes: END_BYTES_MAX,
+                earned_until: now,
+                busy: now,
+                tag: None,
+            },
+            receiving: Receiving {
+                sequence: Sequence::default(),
+                tally: Tally::default(),
+                decoder: Decoder::new(),
+                deliveries: VecDeque::new(),
+                repairs: REPAIRS_UNASKED,
+                report_at: None,
+                reported: Report::default(),
+            },
+            stats: Stats::default(),
+            settings,
+        }
+    }
+
+    /// The peer understands what is on the wire, and repairs that cover up to `window` datagrams; zero
+    /// says that it does not, after all.
+    pub fn agree(&mut self, window: usize) {
+        self.window_max = (window > 0).then(|| window.min(WINDOW_MAX));
+    }
+
+    /// Whether QUIC is to keep its datagrams for now.
+    pub fn is_full(&self) -> bool {
+        self.departures.is_full()
+    }
+
+    /// Takes a datagram of QUIC that is to be sent.
+    pub fn push(&mut self, now: Instant, datagram: &[u8], tag: T) {
+        self.sending.busy = now;
+        self.sending.tag = Some(tag.clone());
+        let Some(window_max) = self.window_max else {
+            return self.depart(now, Bytes::copy_from_slice(datagram), tag);
+        };
+        // A probe of the path's MTU: its repair would say that it has passed, and be lost as well.
+        if datagram.len() as u64 > self.pace.datagram_max().get() {
+            return self.depart(now, wire::plain(datagram), tag);
+        }
+        let source = self.sending.encoder.take(now, datagram);
+        self.stats.sources_sent += 1;
+        self.stats.source_bytes_sent += source.len() as u64;
+        self.depart(now, source, tag);
+        let rtt = self.settings.rtt;
+        let sending = &mut self.sending;
+        sending.earn(now, datagram.len() as u64, rtt);
+        sending.open += 1;
+        sending.burst += 1;
+        if self.pace.queueing() > rtt / QUEUEING_PER_RTT + QUEUEING_MIN {
+            sending.redundancy.on_congestion(now);
+        }
+        let since = Instant::START
+            + now.saturating_since(Instant::START).saturating_sub(rtt / WINDOW_PER_RTT);
+        sending.encoder.narrow(since, window_max, WINDOW_MIN);
+        if !sending.redundancy.is_on(now) {
+            sending.owed = 0.0;
+            return;
+        }
+        sending.owed += sending.redundancy.ratio(sending.encoder.len());
+        if sending.owed >= 1.0 {
+            sending.owed -= 1.0;
+            sending.burst_repairs += 1;
+            sending.open = 0;
+            self.repair(now);
+        }
+    }
+
+    /// The next datagram that may leave.
+    pub fn poll_output(&mut self, now: Instant) -> Option<(Bytes, T)> {
+        if self.end_at().is_some_and(|at| at <= now) {
+            self.end(now);
+        }
+        if self.receiving.report_at.is_some_and(|at| at <= now) {
+            self.report(now);
+        }
+        let left = self.departures.pop(now)?;
+        self.sending.busy = now;
+        Some(left)
+    }
+
+    /// When to ask for output again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let own = [self.departures.wake(), self.end_at(), self.receiving.report_at];
+        own.into_iter().flatten().min()
+    }
+
+    /// Takes a datagram that has come from the peer; `marked` when the path says that it has met
+    /// congestion (ECN: CE).
+    pub fn handle_input(&mut self, now: Instant, datagram: Bytes, tag: T, marked: bool) {
+        let receiving = &mut self.receiving;
+        if marked {
+            receiving.tally.on_marked();
+        }
+        let Some(packet) = Packet::parse(datagram) else {
+            self.stats.unknown += 1;
+            return;
+        };
+        let deliveries = &mut receiving.deliveries;
+        let tally = &mut receiving.tally;
+        let repaired = &mut self.stats.repaired;
+        match packet {
+            Packet::Plain(datagram) => return deliveries.push_back((datagram, tag)),
+            Packet::Source { number, datagram } => {
+                self.stats.sources_received += 1;
+                receiving.repairs = (receiving.repairs + 1).min(REPAIRS_UNASKED);
+                // Whatever has come goes on: what is there twice QUIC knows, and a repair may be false.
+                deliveries.push_back((datagram.clone(), tag.clone()));
+                let Some(number) = receiving.sequence.admit(number) else { return };
+                tally.on_source(number);
+                receiving.decoder.on_source(number, &datagram, |given| {
+                    *repaired += 1;
+                    tally.on_repaired();
+                    deliveries.push_back((given, tag.clone()));
+                });
+            }
+            Packet::Repair(repair) => {
+                self.stats.repairs_received += 1;
+                let Some(left) = receiving.repairs.checked_sub(1) else { return };
+                receiving.repairs = left;
+                let last = (repair.first + u32::from(repair.count) - 1) % NUMBERS;
+                let Some(last) = receiving.sequence.admit(last) else { return };
+                tally.on_heard(last);
+                receiving.decoder.on_repair(last, &repair, |given| {
+                    *repaired += 1;
+                    tally.on_repaired();
+                    deliveries.push_back((given, tag.clone()));
+                });
+            }
+            Packet::Report(report) => {
+                if self.window_max.is_some() {
+                    self.sending.redundancy.on_report(now, &report);
+                }
+                return;
+            }
+        }
+        let interval = (self.settings.rtt / REPORTS_PER_RTT).max(REPORT_MIN);
+        if self.window_max.is_some() && receiving.tally.report() != receiving.reported {
+            receiving.report_at.get_or_insert(now + interval);
+        }
+    }
+
+    /// The next datagram for QUIC.
+    pub fn poll_delivery(&mut self) -> Option<(Bytes, T)> {
+        self.receiving.deliveries.pop_front()
+    }
+
+    /// What has been done so far.
+    pub fn stats(&self) -> Stats {
+        Stats { reported: self.sending.redundancy.reported(), ..self.stats }
+    }
+
+    /// What part of its datagrams the peer has lately missed, before repairs.
+    pub fn loss(&self) -> f64 {
+        self.sending.redundancy.loss()
+    }
+
+    /// When what has been sent last counts as an end.
+    fn end_at(&self) -> Option<Instant> {
+        let sending = &self.sending;
+        let open = self.window_max.is_some() && sending.open > 0 && self.departures.is_empty();
+        let wait = (self.settings.rtt / END_PER_RTT).clamp(END_MIN, END_MAX);
+        (open && sending.redundancy.is_on(sending.busy)).then(|| sending.busy + wait)
+    }
+
+    /// Protects what has been sent last and what is not protected yet.
+    fn end(&mut self, now: Instant) {
+        let sending = &mut self.sending;
+        let own = sending.redundancy.at_end(sending.open);
+        let rest = sending.redundancy.at_end(sending.burst).saturating_sub(sending.burst_repairs);
+        sending.open = 0;
+        for _ in 0..own.max(rest) {
+            if !self.repair_end(now) {
+                // The next repair will cover it, where one comes soon.
+                return;
+            }
+        }
+        let sending = &mut self.sending;
+        (sending.burst, sending.burst_repairs, sending.owed) = (0, 0, 0.0);
+        sending.encoder.begin_again();
+    }
+
+    fn repair_end(&mut self, now: Instant) -> bool {
+        let cost = self.sending.encoder.repair_len() as u64;
+        let Some(left) = self.sending.end_bytes.checked_sub(cost) else { return false };
+        self.sending.end_bytes = left;
+        self.sending.burst_repairs += 1;
+        self.repair(now);
+        true
+    }
+
+    fn repair(&mut self, now: Instant) {
+        let Some(tag) = self.sending.tag.clone() else { return };
+        let Some(repair) = self.sending.encoder.repair() else { return };
+        let written = repair.written();
+        self.stats.repairs_sent += 1;
+        self.stats.extra_bytes_sent += written.len() as u64;
+        self.depart(now, written, tag);
+    }
+
+    fn report(&mut self, now: Instant) {
+        self.receiving.report_at = None;
+        let Some(tag) = self.sending.tag.clone() else { return };
+        let report = self.receiving.tally.report();
+        self.receiving.reported = report;
+        let written = report.written();
+        self.stats.reports_sent += 1;
+        self.stats.extra_bytes_sent += written.len() as u64;
+        self.depart(now, written, tag);
+    }
+
+    fn depart(&mut self, now: Instant, datagram: Bytes, tag: T) {
+        let size = midhop_units::Bytes::new(datagram.len() as u64);
+        self.departures.push(now, size, (datagram, tag));
+    }
+}
+
+impl<T> Sending<T> {
+    /// What repairs of ends may take grows with what is sent and with time.
+    fn earn(&mut self, now: Instant, bytes: u64, rtt: Duration) {
+        let passed = now.saturating_since(self.earned_until);
+        self.earned_until = self.earned_until.max(now);
+        let of_time = u128::from(passed.as_ns()) * u128::from(END_PER_RTT_BYTES)
+            / u128::from(rtt.as_ns().max(1));
+        let of_time = u64::try_from(of_time).unwrap_or(END_BYTES_MAX);
+        let earned = self.end_bytes.saturating_add(of_time).saturating_add(bytes / END_PART);
+        self.end_bytes = earned.min(END_BYTES_MAX);
+    }
+}
