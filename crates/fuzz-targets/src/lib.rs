@@ -6,6 +6,7 @@
 //! worth keeping, with any compiler and in a moment.
 
 mod files;
+mod repairs;
 mod tcp;
 mod tunnel;
 
@@ -21,14 +22,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub type Target = (&'static str, fn(&[u8]));
 
 pub use files::{elements, hypatia, mahimahi};
+pub use repairs::fec;
 pub use tcp::{endpoint, packet};
 pub use tunnel::stream;
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("configuration", configuration),
     ("elements", elements),
     ("endpoint", endpoint),
+    ("fec", fec),
     ("handshake", handshake),
     ("hypatia", hypatia),
     ("mahimahi", mahimahi),

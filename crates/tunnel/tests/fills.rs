@@ -179,7 +179,7 @@ fn mean_fetch(cell: &Cell, size: u64, count: u32) -> Duration {
     let mut sum = Duration::ZERO;
     for _ in 0..count {
         pair.run_for(S * 2);
-        sum = sum + pair.fetch(size, S * 1000).expect("an object");
+        sum += pair.fetch(size, S * 1000).expect("an object");
     }
     sum / u64::from(count)
 }

@@ -14,8 +14,8 @@ const SPREADS: f64 = 3.0;
 const SPREADS_AT_END: f64 = 3.0;
 /// So long after the last sign of congestion the leg counts as without.
 const CONGESTION_MEMORY: Duration = Duration::from_s(10);
-/// One datagram in so many that is marked says that the leg is congested.
-const MARKS_MIN: u32 = 1;
+/// So many reports in a row that do not go with the last one: then it was that which was false.
+const DOUBTS_MAX: u8 = 4;
 
 /// What is known of the losses on the way to the peer.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Redundancy {
     overhead_max: f64,
     /// What the peer has reported last.
     last: Report,
+    /// Reports in a row that do not go with it.
+    doubts: u8,
     judged: f64,
     lost: f64,
     runs: f64,
@@ -36,6 +38,7 @@ impl Redundancy {
             despite_congestion,
             overhead_max,
             last: Report::default(),
+            doubts: 0,
             judged: 0.0,
             lost: 0.0,
             runs: 0.0,
@@ -47,19 +50,26 @@ impl Redundancy {
         let judged = report.judged.wrapping_sub(self.last.judged);
         let lost = report.lost.wrapping_sub(self.last.lost);
         let runs = report.runs.wrapping_sub(self.last.runs);
-        // Overtaken by a newer one, or nonsense.
+        // Overtaken by a newer one, or nonsense; but where that goes on, the last one was.
         if judged > u32::MAX / 2 || lost > judged || runs > lost {
+            self.doubts += 1;
+            if self.doubts == DOUBTS_MAX {
+                (self.last, self.doubts) = (*report, 0);
+            }
             return;
         }
+        self.doubts = 0;
         let marked = report.marked.wrapping_sub(self.last.marked);
-        if (MARKS_MIN..u32::MAX / 2).contains(&marked) {
+        if (1..u32::MAX / 2).contains(&marked) {
             self.on_congestion(now);
         }
         self.last = *report;
+        // No report weighs more than what is remembered.
+        let weight = (MEMORY / f64::from(judged)).min(1.0);
         let kept = 1.0 - (f64::from(judged) / MEMORY).min(1.0);
-        self.judged = self.judged * kept + f64::from(judged);
-        self.lost = self.lost * kept + f64::from(lost);
-        self.runs = self.runs * kept + f64::from(runs);
+        self.judged = self.judged * kept + f64::from(judged) * weight;
+        self.lost = self.lost * kept + f64::from(lost) * weight;
+        self.runs = self.runs * kept + f64::from(runs) * weight;
     }
 
     pub fn on_congestion(&mut self, now: Instant) {
@@ -149,12 +159,26 @@ mod tests {
     #[test]
     fn reports_that_are_old_or_false_change_nothing() {
         let mut redundancy = after(5000, 50, 50);
-        for (judged, lost, runs) in [(4000, 40, 40), (5001, 60, 60), (6000, 40, 40), (6000, 60, 70)]
-        {
+        for (judged, lost, runs) in [(4000, 40, 40), (5001, 60, 60), (6000, 60, 70)] {
             let report = Report { judged, lost, runs, ..Report::default() };
             redundancy.on_report(Instant::START, &report);
         }
         assert_eq!(redundancy.reported().judged, 5000);
+    }
+
+    /// Found by fuzzing: the first false report was the last that counted.
+    #[test]
+    fn a_false_report_is_got_over() {
+        let mut redundancy = after(5000, 50, 50);
+        let nonsense = Report { judged: 2_000_000_000, lost: 300, runs: 30, ..Report::default() };
+        redundancy.on_report(Instant::START, &nonsense);
+        for judged in (5000..60_000).step_by(500) {
+            let lost = judged / 100;
+            let report = Report { judged, lost, runs: lost, ..Report::default() };
+            redundancy.on_report(Instant::START, &report);
+        }
+        assert!((redundancy.loss() - 0.01).abs() < 0.001, "{}", redundancy.loss());
+        assert_eq!(redundancy.reported().judged, 59_500);
     }
 
     #[test]

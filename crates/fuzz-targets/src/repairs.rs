@@ -1,0 +1,121 @@
+//! What is below the tunnel's QUIC: anybody may send it anything.
+
+use bytes::Bytes;
+use midhop_tunnel::control::Pace;
+use midhop_tunnel::fec::{Settings, Shim};
+use midhop_units::{Duration, Instant, Rate};
+use std::collections::{BTreeSet, VecDeque};
+
+/// Datagrams under way to each side. More than that is dropped, as anywhere.
+const UNDER_WAY_MAX: usize = 600;
+
+struct Side {
+    shim: Shim<()>,
+    /// What is under way to it.
+    coming: VecDeque<Bytes>,
+    /// What QUIC has given the other one.
+    sent: BTreeSet<Vec<u8>>,
+    /// Whether something has come that nobody sent.
+    fooled: bool,
+}
+
+impl Side {
+    /// All that comes out must have gone in, unless somebody else has had a hand in it.
+    fn take(&mut self, now: Instant, datagram: Bytes, marked: bool) {
+        self.shim.handle_input(now, datagram, (), marked);
+        while let Some((datagram, ())) = self.shim.poll_delivery() {
+            assert!(!datagram.is_empty());
+            assert!(self.fooled || self.sent.contains(datagram.as_ref()), "invented");
+        }
+    }
+}
+
+/// Two shims and what is between them: two bytes of settings, then each byte is something that happens.
+///
+/// Nothing is invented, timers go off, and repairs stay within their bounds.
+pub fn fec(data: &[u8]) {
+    let [choice, window, ops @ ..] = data else { return };
+    let settings = Settings {
+        rtt: Duration::from_ms(u64::from(*choice) * 4),
+        despite_congestion: choice % 2 == 0,
+        ..Settings::default()
+    };
+    let rate = (choice % 3 > 0).then(|| Rate::from_mbit_per_s(u64::from(choice % 3) * 10));
+    let mut now = Instant::START;
+    let mut sides = [0, 1].map(|_| {
+        let pace = Pace::of(rate, midhop_units::Bytes::new(28));
+        let mut shim = Shim::new(settings.clone(), pace, now);
+        shim.agree(usize::from(*window));
+        Side { shim, coming: VecDeque::new(), sent: BTreeSet::new(), fooled: false }
+    });
+    let mut ops = ops.iter().copied();
+    let mut count = 0_u32;
+    while let Some(op) = ops.next() {
+        let to = usize::from(op & 1);
+        let [first, second] = &mut sides;
+        let (near, far) = if to == 1 { (first, second) } else { (second, first) };
+        match op >> 1 & 7 {
+            // QUIC sends a few.
+            0 | 1 => {
+                for _ in 0..=(op >> 4) {
+                    count += 1;
+                    let mut datagram = [&[0x40], count.to_be_bytes().as_slice()].concat();
+                    datagram.resize(5 + usize::from(ops.next().unwrap_or(0)), op);
+                    near.shim.push(now, &datagram, ());
+                    far.sent.insert(datagram);
+                }
+            }
+            2 => now = now + Duration::from_ms(u64::from(op >> 4) * 10 + 1),
+            // They come, are lost, overtaken, or come twice.
+            3 | 4 => {
+                for _ in 0..=(op >> 4) {
+                    let Some(datagram) = far.coming.pop_front() else { break };
+                    far.take(now, datagram, op == 0xff);
+                }
+            }
+            5 => {
+                far.coming.pop_front();
+            }
+            6 => {
+                let next = far.coming.pop_front();
+                if op & 0x10 != 0 {
+                    far.coming.extend(next.clone());
+                }
+                far.coming.extend(next);
+            }
+            // Somebody else's, the whole of it or only a bit.
+            _ => {
+                far.fooled = true;
+                let datagram = match far.coming.pop_front().filter(|_| op & 0x10 != 0) {
+                    Some(datagram) => {
+                        let mut bytes = datagram.to_vec();
+                        let at = usize::from(ops.next().unwrap_or(0)) % bytes.len();
+                        bytes[at] ^= op >> 5 | 1;
+                        bytes.into()
+                    }
+                    None => {
+                        let len = usize::from(ops.next().unwrap_or(0));
+                        ops.by_ref().take(len).collect()
+                    }
+                };
+                far.take(now, datagram, false);
+            }
+        }
+        for to in [0, 1] {
+            while let Some((datagram, ())) = sides[1 - to].shim.poll_output(now) {
+                if sides[to].coming.len() < UNDER_WAY_MAX {
+                    sides[to].coming.push_back(datagram);
+                }
+            }
+            assert!(sides[1 - to].shim.poll_timeout().is_none_or(|at| at > now));
+        }
+    }
+    for side in &sides {
+        let stats = side.shim.stats();
+        let loss = side.shim.loss();
+        assert!((0.0..=1.0).contains(&loss), "{loss}");
+        assert!(*window > 0 || stats.sources_sent + stats.repairs_sent + stats.reports_sent == 0);
+        // An end has no more repairs than it has datagrams, and some for the spread.
+        assert!(stats.repairs_sent <= 60 * stats.sources_sent, "{stats:?}");
+    }
+}
