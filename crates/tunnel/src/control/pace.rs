@@ -108,11 +108,11 @@ impl Pace {
         *lock(&self.0.core) = Arc::downgrade(core);
     }
 
-    pub(super) fn carries(&self, datagram_max: u16) {
+    pub(crate) fn carries(&self, datagram_max: u16) {
         self.0.datagram_max.store(datagram_max.into(), Relaxed);
     }
 
-    pub(super) fn queues(&self, queueing: Duration) {
+    pub(crate) fn queues(&self, queueing: Duration) {
         self.0.queueing.store(queueing.as_ns(), Relaxed);
     }
 

@@ -16,12 +16,10 @@
 //! `SPEC-fec.md` describes what is on the wire.
 //!
 //! ```
-//! use bytes::Bytes;
 //! use midhop_tunnel::control::Pace;
 //! use midhop_tunnel::fec::{Settings, Shim, WINDOW_MAX};
 //! use midhop_units::{Duration, Instant, Rate};
 //!
-//! # fn main() {
 //! let pace = Pace::of(Some(Rate::from_mbit_per_s(20)), midhop_units::Bytes::new(28));
 //! let mut now = Instant::START;
 //! // What goes with each datagram, here nothing: its address and its ECN field.
@@ -48,8 +46,6 @@
 //!     while near.poll_output(now).is_some() {}
 //! }
 //! assert_eq!(near.stats().sources_sent, 1);
-//! # let _: Bytes = Bytes::new();
-//! # }
 //! ```
 //!
 //! [`Departures`]: crate::departures::Departures
@@ -63,7 +59,7 @@ mod tally;
 mod wire;
 
 pub use shim::{Settings, Shim, Stats};
-pub use wire::{HEADROOM, Packet, Repair, Report};
+pub use wire::{HEADROOM, Packet, Repair, Report, SETTING};
 
 /// The most datagrams that one repair may cover.
 pub const WINDOW_MAX: usize = 128;

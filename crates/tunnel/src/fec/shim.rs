@@ -386,3 +386,90 @@ impl<T> Sending<T> {
         self.end_bytes = earned.min(END_BYTES_MAX);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shim that has agreed, and whose peer says that it has lost one datagram of a hundred.
+    fn shim(pace: &Pace) -> Shim<()> {
+        let mut shim = Shim::new(Settings::default(), pace.clone(), Instant::START);
+        shim.agree(WINDOW_MAX);
+        let report = Report { judged: 5000, lost: 50, runs: 50, ..Report::default() };
+        shim.handle_input(Instant::START, report.written(), (), false);
+        shim
+    }
+
+    fn output(shim: &mut Shim<()>, now: Instant) -> Vec<Bytes> {
+        std::iter::from_fn(|| shim.poll_output(now)).map(|(datagram, ())| datagram).collect()
+    }
+
+    fn pace() -> Pace {
+        Pace::of(None, midhop_units::Bytes::new(28))
+    }
+
+    #[test]
+    fn a_probe_of_the_mtu_is_not_protected_and_as_long_as_a_repair() {
+        let pace = pace();
+        pace.carries(1200);
+        let mut shim = shim(&pace);
+        shim.push(Instant::START, &[0x40; 1300], ());
+        assert_eq!(output(&mut shim, Instant::START)[0].len(), 1300 + usize::from(wire::HEADROOM));
+        assert_eq!((shim.stats().sources_sent, shim.poll_timeout()), (0, None));
+        shim.push(Instant::START, &[0x40; 1200], ());
+        assert_eq!(output(&mut shim, Instant::START)[0].len(), 1203);
+        let end = shim.poll_timeout().expect("the end of a burst");
+        assert_eq!(output(&mut shim, end)[0].len(), 1207);
+    }
+
+    #[test]
+    fn the_end_of_a_burst_is_protected_once_it_is_silent() {
+        let mut shim = shim(&pace());
+        for _ in 0..5 {
+            shim.push(Instant::START, &[0x40; 1000], ());
+        }
+        assert_eq!(output(&mut shim, Instant::START).len(), 5);
+        let end = Instant::START + END_MAX;
+        assert_eq!(shim.poll_timeout(), Some(end));
+        // More comes in time: the end is a later one.
+        let now = Instant::START + Duration::from_ms(29);
+        shim.push(now, &[0x40; 1000], ());
+        assert_eq!(output(&mut shim, now).len(), 1);
+        assert_eq!(output(&mut shim, end), Vec::<Bytes>::new());
+        let [repair] = &output(&mut shim, now + END_MAX)[..] else { panic!("not one repair") };
+        let Some(Packet::Repair(repair)) = Packet::parse(repair.clone()) else {
+            panic!("no repair")
+        };
+        assert_eq!((repair.first, repair.count), (0, 6));
+        assert_eq!(shim.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_standing_queue_ends_repairs_for_a_while() {
+        let pace = pace();
+        let mut shim = shim(&pace);
+        pace.queues(Duration::from_ms(200));
+        shim.push(Instant::START, &[0x40; 1000], ());
+        assert_eq!(output(&mut shim, Instant::START).len(), 1);
+        assert_eq!(shim.poll_timeout(), None);
+        pace.queues(Duration::from_ms(20));
+        let later = Instant::START + Duration::from_s(11);
+        shim.push(later, &[0x40; 1000], ());
+        assert_eq!(output(&mut shim, later).len(), 1);
+        assert_eq!(shim.poll_timeout(), Some(later + END_MAX));
+    }
+
+    #[test]
+    fn a_flood_of_repairs_is_read_as_far_as_datagrams_come() {
+        let mut shim = shim(&pace());
+        let symbol = Bytes::from_static(&[1; 100]);
+        for at in 0..1000_u32 {
+            let index = (at % 128) as u8;
+            let repair = wire::Repair { first: at, count: 128, index, symbol: symbol.clone() };
+            shim.handle_input(Instant::START, repair.written(), (), false);
+        }
+        assert_eq!(shim.receiving.repairs, 0);
+        shim.handle_input(Instant::START, wire::source(2000, b"\x40"), (), false);
+        assert_eq!(shim.receiving.repairs, 1);
+    }
+}

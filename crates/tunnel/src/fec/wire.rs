@@ -5,6 +5,10 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// The HTTP/3 setting by which an endpoint says that it reads all this, and the largest window of a repair
+/// that it reads, in datagrams. Without it or zero: it does not.
+pub const SETTING: u64 = 0x2fec_0001;
+
 /// What a repair takes beyond the largest datagram that it protects, and so what QUIC must leave free
 /// of the path's MTU. Unit: bytes.
 pub const HEADROOM: u16 = 7;
