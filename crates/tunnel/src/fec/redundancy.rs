@@ -46,6 +46,11 @@ impl Redundancy {
         }
     }
 
+    /// Bounds repairs anew.
+    pub fn bound(&mut self, overhead_max: f64, despite_congestion: bool) {
+        (self.overhead_max, self.despite_congestion) = (overhead_max, despite_congestion);
+    }
+
     pub fn on_report(&mut self, now: Instant, report: &Report) {
         let judged = report.judged.wrapping_sub(self.last.judged);
         let lost = report.lost.wrapping_sub(self.last.lost);

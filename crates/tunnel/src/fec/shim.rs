@@ -181,6 +181,20 @@ impl<T: Clone> Shim<T> {
         self.window_max = (window > 0).then(|| window.min(WINDOW_MAX));
     }
 
+    /// Another connection of the same path has begun, or more is known of it: what it goes by from now
+    /// on. Both sides have to agree anew; what is known of losses stays.
+    pub fn follow(&mut self, settings: Settings, pace: Pace) {
+        let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
+        self.sending.redundancy.bound(overhead_max, settings.despite_congestion);
+        self.departures.follow(pace.clone());
+        (self.settings, self.pace, self.window_max) = (settings, pace, None);
+    }
+
+    /// The pace.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     /// Whether QUIC is to keep its datagrams for now.
     pub fn is_full(&self) -> bool {
         self.departures.is_full()
@@ -457,6 +471,18 @@ mod tests {
         shim.push(later, &[0x40; 1000], ());
         assert_eq!(output(&mut shim, later).len(), 1);
         assert_eq!(shim.poll_timeout(), Some(later + END_MAX));
+    }
+
+    #[test]
+    fn another_connection_has_to_agree_anew() {
+        let mut shim = shim(&pace());
+        shim.follow(Settings { overhead_percent_max: 20, ..Settings::default() }, pace());
+        shim.push(Instant::START, &[0x40; 1000], ());
+        assert_eq!(output(&mut shim, Instant::START), [Bytes::from_static(&[0x40; 1000])]);
+        shim.agree(8);
+        assert!(shim.loss() > 0.009);
+        shim.push(Instant::START, &[0x40; 1000], ());
+        assert_eq!(output(&mut shim, Instant::START)[0].len(), 1003);
     }
 
     #[test]
