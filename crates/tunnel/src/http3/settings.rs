@@ -1,9 +1,9 @@
 //! What each end of a connection says about itself before all else.
 //!
-//! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3.
+//! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, `SPEC-fec.md`.
 
 use super::{Code, field::SECTION_BYTES_MAX, frame};
-use crate::varint;
+use crate::{fec, varint};
 
 /// What an end understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,6 +12,8 @@ pub struct Settings {
     pub field_section_bytes_max: Option<u64>,
     /// Whether it serves CONNECT with a `:protocol`.
     pub extended_connect: bool,
+    /// The largest window of a repair of [`fec`] that it reads; zero: it reads none. Unit: datagrams.
+    pub repair_window: u64,
 }
 
 const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
@@ -26,7 +28,11 @@ const SETTINGS_MAX: usize = 64;
 impl Settings {
     /// What this software understands.
     pub const fn own() -> Self {
-        Self { field_section_bytes_max: Some(SECTION_BYTES_MAX as u64), extended_connect: false }
+        Self {
+            field_section_bytes_max: Some(SECTION_BYTES_MAX as u64),
+            extended_connect: false,
+            repair_window: 0,
+        }
     }
 
     /// As a frame.
@@ -44,6 +50,9 @@ impl Settings {
         }
         if self.extended_connect {
             say(ENABLE_CONNECT_PROTOCOL, 1);
+        }
+        if self.repair_window > 0 {
+            say(fec::SETTING, self.repair_window);
         }
         let mut frame = Vec::new();
         frame::write(frame::SETTINGS, &payload, &mut frame);
@@ -77,6 +86,7 @@ impl Settings {
                 (ENABLE_CONNECT_PROTOCOL, 0) => settings.extended_connect = false,
                 (ENABLE_CONNECT_PROTOCOL, 1) => settings.extended_connect = true,
                 (ENABLE_CONNECT_PROTOCOL, _) => return Err(Code::SETTINGS_ERROR),
+                (fec::SETTING, datagrams) => settings.repair_window = datagrams,
                 // Tables that the peer would let us fill, and what we do not know.
                 _ => {}
             }
@@ -94,7 +104,8 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        for settings in [Settings::own(), Settings::default()] {
+        let repairs = Settings { repair_window: 128, ..Settings::own() };
+        for settings in [Settings::own(), Settings::default(), repairs] {
             let mut input = Bytes::from(settings.encode());
             let frame = FrameReader::default().read(&mut input).expect("a frame");
             let Some(Frame::Settings(payload)) = frame else { panic!("{frame:?}") };
