@@ -253,6 +253,14 @@ fn a_page_over_a_slow_leg_is_no_later_for_its_repairs() {
 }
 
 #[test]
+fn a_control_that_yields_to_losses_yields_to_fewer() {
+    let run = |cell: &Cell| run(cell, S * 20, S * 40).of_limit;
+    let without = run(&Cell::new(20, "\"0.1 %\"", Algorithm::Cubic));
+    let with = run(&repaired(20, "\"0.1 %\"", Algorithm::Cubic));
+    assert!(with >= 2.0 * without, "{with:.3} of the limit, {without:.3} without repairs");
+}
+
+#[test]
 fn a_queue_that_stands_ends_repairs() {
     // CUBIC fills the queue till it drops: these losses are meant for it.
     let cell = repaired(20, "\"0 %\"", Algorithm::Cubic);
