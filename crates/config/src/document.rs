@@ -148,6 +148,20 @@ impl Document {
         }
     }
 
+    /// Takes the value at `path`, below a table, out of the document.
+    pub fn remove(&mut self, path: &KeyPath) -> Option<Node> {
+        let (last, above) = path.keys().split_last()?;
+        let table = above.iter().try_fold(&mut self.root, |node, key| match &mut node.value {
+            Value::Table(table) => table.get_mut(key),
+            Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+            _ => None,
+        })?;
+        match &mut table.value {
+            Value::Table(table) => table.remove(last),
+            _ => None,
+        }
+    }
+
     /// The innermost place on the way to `path`, and how many keys lead there.
     fn follow(&self, path: &KeyPath) -> Option<(Place<'_>, usize)> {
         let mut place = Place { node: &self.root, span: self.root.span };

@@ -136,6 +136,11 @@ impl Table {
         self.entry(key).map(|entry| &entry.node)
     }
 
+    /// The value of `key`, to be changed.
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        self.0.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
+    }
+
     /// The value at `path` below this table.
     pub fn at(&self, path: &crate::KeyPath) -> Option<&Node> {
         let (first, rest) = path.keys().split_first()?;

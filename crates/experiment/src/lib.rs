@@ -29,6 +29,7 @@ pub mod spec;
 pub mod study;
 pub mod tcp;
 pub mod traffic;
+pub mod tunnel;
 pub mod vary;
 
 pub use plan::Plan;

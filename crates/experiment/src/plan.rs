@@ -8,6 +8,7 @@ use crate::record::LimitResult;
 use crate::spec::Connections;
 use crate::tcp::TcpPlan;
 use crate::traffic::TrafficPlan;
+use crate::tunnel::NodeTunnels;
 pub use midhop_path::Direction;
 use midhop_path::DirectionPlan;
 use midhop_path::aqm::AqmPlan;
@@ -71,6 +72,9 @@ pub struct PlannedNode {
     pub name: String,
     /// The proxy that runs on it.
     pub pep: Option<String>,
+    /// Its proxy's end of tunnels to other proxies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnels: Option<NodeTunnels>,
     /// The agents that stand at it, in the order in which packets meet them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<PlannedAgent>,

@@ -327,6 +327,9 @@ pub struct LegResult {
     pub node: String,
     /// The link that its connections use.
     pub link: String,
+    /// The node at the other end, where this is a tunnel to another proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<String>,
     /// Connections seen; that on which the meter fetches the far end's log is one of them.
     pub connections: u64,
     /// Payload that the other end of the leg has acknowledged.

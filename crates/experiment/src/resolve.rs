@@ -12,6 +12,7 @@ use crate::route::{self, Edge};
 use crate::spec::{NO_PEP, Spec, TransferSpec};
 use crate::tcp::{self, TcpPlan};
 use crate::traffic::{self, TrafficPlan};
+use crate::tunnel;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::orbit::{Journeys, OrbitError, OrbitPlan};
 use midhop_path::presets::{self, UnknownPreset};
@@ -76,6 +77,7 @@ pub(crate) fn resolve(
     tune_traffic(spec, &edges, &mut plan, document)?;
     one_rate_per_leg(&plan, document)?;
     congestion::check_legs(&plan, document)?;
+    tunnel::resolve(&mut plan, &edges, document)?;
     Ok(plan)
 }
 
@@ -191,6 +193,7 @@ fn nodes(
         nodes.push(PlannedNode {
             name: name.clone(),
             pep: node.pep.clone().filter(|pep| pep != NO_PEP),
+            tunnels: None,
             agents: agents::of_node(spec, name, node, document)?,
             programs: node.programs.clone(),
             tcp: tcp::resolve(name, node.tcp.as_ref(), spec.tcp.as_ref(), document)?,
@@ -311,7 +314,7 @@ fn work(spec: &TransferSpec) -> Work {
     }
 }
 
-fn crossings(hops: &[(&Edge, String)]) -> Vec<Crossing> {
+pub(crate) fn crossings(hops: &[(&Edge, String)]) -> Vec<Crossing> {
     hops.iter()
         .map(|(edge, entered_from)| Crossing {
             link: edge.name.clone(),

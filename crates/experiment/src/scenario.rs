@@ -4,7 +4,7 @@ use crate::congestion::{LegCongestion, leave_names};
 use crate::plan::{AxisPosition, Plan};
 use crate::spec::Spec;
 use crate::vary::{self, Axis, Case};
-use crate::{check, files, resolve};
+use crate::{check, files, resolve, tunnel};
 use midhop_config::tree::{Node, Value};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::orbit::Journeys;
@@ -262,7 +262,8 @@ impl Scenario {
     /// Reads each proxy's table that runs in some cell as a `P`, the type of the proxy's own
     /// configuration, which this crate does not know, and has `check` judge it: so that what the
     /// proxy would refuse is reported on its line in the scenario, before anything runs. What
-    /// `legs` may say beyond that configuration is not shown to it.
+    /// `legs` may say beyond that configuration is not shown to it, and what a tunnel takes and the
+    /// runner fills in is shown as if it were there.
     ///
     /// # Errors
     /// At the first table that is no `P` or that `check` refuses; and as [`Scenario::plans`].
@@ -276,6 +277,7 @@ impl Scenario {
             if legs == LegCongestion::NamesAndTables {
                 leave_names(&mut document)?;
             }
+            tunnel::stand_in(&mut document)?;
             let spec: Spec = document.read()?;
             let used: BTreeSet<&str> =
                 spec.nodes.values().filter_map(|node| node.pep.as_deref()).collect();

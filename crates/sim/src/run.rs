@@ -21,6 +21,7 @@ use midhop_experiment::plan::TransferPlan;
 use midhop_experiment::record::{Environment, LinkResult, NodeResult, Record, SCHEMA, Validity};
 use midhop_experiment::route::{self, Edge};
 use midhop_experiment::traffic::{Load, TrafficPlan};
+use midhop_experiment::tunnel::key_of;
 use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
 use midhop_units::{Instant, Seed};
@@ -45,6 +46,14 @@ pub enum RunError {
         pep: String,
         /// Why not.
         why: ProxyError,
+    },
+    /// A node's proxy has a tunnel to another.
+    #[error("the proxy on {node} has a tunnel, which the simulator cannot dig yet")]
+    Tunnel {
+        /// The node.
+        node: String,
+        /// Where it stands in the scenario.
+        key: KeyPath,
     },
     /// A node runs programs of the machine's.
     #[error("node {node} runs programs, which a simulation has no place for")]
@@ -95,7 +104,7 @@ impl RunError {
                 Some(why.keys().into_iter().fold(table, |path, key| path.join(key)))
             }
             Self::Programs { node } => Some(KeyPath::of(["nodes", node.as_str(), "programs"])),
-            Self::Congestion { key, .. } => Some(key.clone()),
+            Self::Congestion { key, .. } | Self::Tunnel { key, .. } => Some(key.clone()),
             Self::Timeless { .. } => Some(KeyPath::of(["links"])),
             Self::Plan { .. } | Self::Trace(_) | Self::Interrupted => None,
         }
@@ -106,7 +115,7 @@ impl RunError {
         match self {
             Self::Pep { why, .. } => why.hint(),
             Self::Congestion { hint, .. } => hint.as_deref(),
-            Self::Programs { .. } => Some("run it with `midhop lab run`"),
+            Self::Programs { .. } | Self::Tunnel { .. } => Some("run it with `midhop lab run`"),
             _ => None,
         }
     }
@@ -251,6 +260,10 @@ fn proxies(
     let mut proxies = Vec::new();
     for node in &plan.nodes {
         let Some(pep) = &node.pep else { continue };
+        if let Some(below) = plan.peps.get(pep).and_then(key_of) {
+            let keys = ["peps", pep].into_iter().chain(below.keys().iter().map(String::as_str));
+            return Err(RunError::Tunnel { node: node.name.clone(), key: KeyPath::of(keys) });
+        }
         let at = ids.node(&node.name)?;
         let places = plan.nodes.iter().zip(0..).map(|(far, number)| {
             let way = network.way(at, NodeId(number));

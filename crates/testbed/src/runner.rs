@@ -10,6 +10,7 @@
 mod assemble;
 mod execute;
 mod meters;
+mod tunnels;
 
 pub use execute::{Programs, start_programs, start_proxies};
 
@@ -39,6 +40,14 @@ pub enum RunError {
         /// Its node.
         node: String,
         /// What went wrong, with what it said.
+        what: String,
+    },
+    /// A tunnel between two proxies could not be had, or not be watched.
+    #[error("the proxy on {node} {what}")]
+    Tunnel {
+        /// Its node.
+        node: String,
+        /// What went wrong.
         what: String,
     },
     /// A file or process could not be made.

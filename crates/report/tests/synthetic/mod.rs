@@ -218,6 +218,7 @@ fn legs(bytes: f64, loss: f64, flows: u32) -> Vec<LegResult> {
     let leg = |link: &str, bytes: f64, retransmissions: f64, rtt_min: Duration| LegResult {
         node: "gateway".to_owned(),
         link: link.to_owned(),
+        tunnel: None,
         connections: u64::from(flows),
         bytes: Bytes::new(bytes as u64),
         retransmissions: retransmissions as u64,

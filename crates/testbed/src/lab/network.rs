@@ -46,7 +46,7 @@ pub struct Network {
     nodes: BTreeMap<String, Namespace>,
     hub: Namespace,
     homes: BTreeMap<String, [IpAddr; 2]>,
-    waiting: Vec<Wire>,
+    wires: Vec<Wire>,
     emulators: Vec<Emulator>,
     epoch: Instant,
 }
@@ -67,13 +67,13 @@ impl Network {
             nodes: namespaces.collect::<Result<_, NamespaceError>>()?,
             hub: Namespace::create("hub")?,
             homes: BTreeMap::new(),
-            waiting: Vec::new(),
+            wires: Vec::new(),
             emulators: Vec::new(),
             epoch: Instant::START,
         };
         for (number, link) in plan.links.iter().enumerate() {
             let wire = network.wire(plan, number, link)?;
-            network.waiting.push(wire);
+            network.wires.push(wire);
         }
         for node in &plan.nodes {
             let namespace = network.named(&node.name)?;
@@ -131,16 +131,37 @@ impl Network {
         self.nodes.get(node).ok_or_else(|| LabError::Plan { what: format!("the node {node}") })
     }
 
+    /// Carries frames before the run, while `ready` works. What the links do meanwhile is in no report,
+    /// and what is on its way at the end is lost.
+    ///
+    /// # Errors
+    /// When sockets or threads are refused, and as `ready`.
+    pub fn rehearse<E: From<LabError>>(
+        &self,
+        seed: Seed,
+        ready: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let emulators = self.emulate(seed, scheduling::now())?;
+        let outcome = ready();
+        for emulator in emulators {
+            emulator.finish().map_err(LabError::from)?;
+        }
+        outcome
+    }
+
     /// Starts the emulators: the clock of traces and outages begins now.
     ///
     /// # Errors
     /// When sockets or threads are refused.
     pub fn start(&mut self, seed: Seed) -> Result<(), LabError> {
         self.epoch = scheduling::now();
-        for wire in self.waiting.drain(..) {
-            self.emulators.push(Emulator::start(&self.hub, wire, seed, self.epoch)?);
-        }
+        self.emulators = self.emulate(seed, self.epoch)?;
         Ok(())
+    }
+
+    fn emulate(&self, seed: Seed, epoch: Instant) -> Result<Vec<Emulator>, LabError> {
+        let start = |wire: &Wire| Emulator::start(&self.hub, wire.clone(), seed, epoch);
+        Ok(self.wires.iter().map(start).collect::<Result<_, _>>()?)
     }
 
     /// When [`Self::start`] was, on the machine's monotonic clock.

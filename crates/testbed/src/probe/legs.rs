@@ -84,6 +84,7 @@ impl Legs {
             let result = LegResult {
                 node: self.node.clone(),
                 link,
+                tunnel: None,
                 connections: leg.known.len() as u64,
                 bytes: Bytes::new(leg.acknowledged_bytes),
                 retransmissions: leg.retransmissions,

@@ -6,7 +6,9 @@ use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
 use crate::probe::{ProbeError, ProbeReport};
 use midhop_experiment::plan::Plan;
-use midhop_experiment::record::{Environment, Record, SCHEMA, Series, TransferResult, Validity};
+use midhop_experiment::record::{
+    Environment, LegResult, Record, SCHEMA, Series, TransferResult, Validity,
+};
 use midhop_units::Duration;
 use std::collections::BTreeMap;
 use std::io;
@@ -20,6 +22,8 @@ pub(super) struct Measured {
     pub(super) network: NetworkReport,
     /// What the proxies' kernels saw, or why they told nothing.
     pub(super) probe: Result<ProbeReport, ProbeError>,
+    /// What went by tunnels, as the proxies tell it.
+    pub(super) tunnels: Vec<LegResult>,
     pub(super) load: f64,
     pub(super) started_unix_s: u64,
     pub(super) took: Duration,
@@ -31,7 +35,7 @@ pub(super) fn assemble(
     options: &RunOptions,
     measured: Measured,
 ) -> Result<Record, RunError> {
-    let Measured { reports, network, probe, load, started_unix_s, took } = measured;
+    let Measured { reports, network, probe, tunnels, load, started_unix_s, took } = measured;
     let mut faults = network_faults(plan, options, &network);
     let mut transfers = Vec::new();
     let mut series = network.series;
@@ -45,6 +49,7 @@ pub(super) fn assemble(
         transfers.push(transfer);
         series.extend(report.series);
     }
+    faults.extend(tunnels.iter().filter_map(unused));
     let mut versions = versions(plan);
     if let Some(policy) = network.policy {
         versions.insert("emulator scheduling".to_owned(), policy.name().to_owned());
@@ -76,7 +81,7 @@ pub(super) fn assemble(
         validity: Validity { faults },
         transfers,
         links: network.links,
-        legs: probe.legs,
+        legs: probe.legs.into_iter().chain(tunnels).collect(),
         traffic: Vec::new(),
         nodes: Vec::new(),
         series,
@@ -137,6 +142,13 @@ fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
         }
     }
     faults
+}
+
+/// A tunnel that should have carried flows and did not: they went another way, and the figures are not
+/// what they seem.
+fn unused(leg: &LegResult) -> Option<String> {
+    let far = leg.tunnel.as_ref().filter(|_| leg.connections == 0)?;
+    Some(format!("no flow went by the tunnel from {} to {far}", leg.node))
 }
 
 /// The versions of the parts that took part.

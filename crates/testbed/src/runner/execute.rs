@@ -2,7 +2,7 @@
 
 use super::assemble::{Measured, assemble};
 use super::meters::{Client, Server};
-use super::{RunError, RunOptions};
+use super::{RunError, RunOptions, tunnels};
 use crate::lab::{Network, Proxy};
 use crate::probe::Probe;
 use midhop_experiment::plan::Plan;
@@ -35,6 +35,7 @@ pub(super) fn execute(
     let mut proxies = start_proxies(plan, &network, &scratch.0)?;
     let servers = start_servers(plan, &network, options, &scratch.0)?;
     let programs = start_programs(plan, &network, &scratch.0)?;
+    tunnels::open(plan, &network, interrupted)?;
     network.start(plan.seed)?;
     // A run without the proxies' side of the story is a good run all the same.
     let probe = Probe::start(plan, |node| network.node(node), network.epoch());
@@ -52,6 +53,7 @@ pub(super) fn execute(
         wait_out(plan.duration, interrupted)?;
     }
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
+    let dug = tunnels::legs(plan, &network)?;
     // The far ends have told all by now; what a proxy says of its end is part of the run's result.
     for proxy in &mut proxies {
         proxy.check()?;
@@ -64,6 +66,7 @@ pub(super) fn execute(
         reports,
         network,
         probe,
+        tunnels: dug,
         load,
         started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         took: Duration::from(began.elapsed()),
@@ -89,7 +92,8 @@ impl Drop for Scratch {
 }
 
 /// Starts the proxies of a plan, each with the scenario's table as its configuration. A table that
-/// does not say which interfaces to intercept on means all of its node's.
+/// does not say which interfaces to intercept on means all of its node's. Those with tunnels get
+/// certificates of an authority of their own, which is in `directory`.
 ///
 /// # Errors
 /// When one does not start.
@@ -99,11 +103,15 @@ pub fn start_proxies(
     directory: &Path,
 ) -> Result<Vec<Proxy>, RunError> {
     let mut proxies = Vec::new();
+    let authority = tunnels::authority(plan, directory)?;
     for node in &plan.nodes {
         let Some(mut table) = node.pep.as_ref().and_then(|pep| plan.peps.get(pep)).cloned() else {
             continue;
         };
         let Some(namespace) = network.node(&node.name) else { continue };
+        if let Some(tunnels) = &node.tunnels {
+            table = tunnels.configuration(&table, &authority);
+        }
         let intercept =
             table.entry("intercept").or_insert_with(|| toml::Value::Table(toml::Table::new()));
         if let toml::Value::Table(intercept) = intercept {

@@ -1,0 +1,202 @@
+//! Tunnels between the proxies of a run: their certificates, and what they carried.
+//!
+//! A proxy tells how its tunnels are doing where it tells everything else: at its admin listener, which is
+//! asked from inside its node. No TCP connection runs where a tunnel does, so the probe sees nothing of it.
+
+use super::RunError;
+use super::execute::io_error;
+use crate::lab::{Network, find_daemon};
+use crate::namespace::Namespace;
+use midhop_experiment::plan::{Plan, PlannedNode};
+use midhop_experiment::record::LegResult;
+use midhop_experiment::tunnel::{NodeTunnels, TunnelPeer};
+use midhop_units::{Bytes, Duration};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{self, Instant};
+
+/// Where a proxy tells of itself when its table does not say.
+const ADMIN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9310);
+/// How long a proxy may take to answer. Generous: machines may be busy.
+const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(10);
+/// How long a tunnel may take to open: some attempts over a link that loses them.
+const OPEN_WITHIN: time::Duration = time::Duration::from_secs(60);
+/// Between two looks at whether it is open.
+const LOOK_EVERY: time::Duration = time::Duration::from_millis(100);
+/// Round trips that an open tunnel gets to find the size of the packets that pass.
+const SETTLE_RTTS: u64 = 6;
+/// The longest that a certificate is of use. Unit: days.
+const DAYS: &str = "2";
+
+/// Makes an authority in `directory` with a certificate for each node that has tunnels, and tells where
+/// it is.
+pub(super) fn authority(plan: &Plan, directory: &Path) -> Result<String, RunError> {
+    let place = directory.join("authority");
+    let names: Vec<&str> = tunnels(plan).map(|(_, tunnels)| tunnels.identity.as_str()).collect();
+    if !names.is_empty() {
+        let daemon = find_daemon()?;
+        let pki = |arguments: &[&str]| {
+            let mut command = Command::new(&daemon);
+            command.arg("pki").args(arguments).arg("--directory").arg(&place);
+            done(command).map_err(io_error("make certificates for tunnels"))
+        };
+        pki(&["init", "--name", "a laboratory's authority"])?;
+        for name in names {
+            pki(&["issue", name, "--days", DAYS])?;
+        }
+    }
+    Ok(place.display().to_string())
+}
+
+fn done(mut command: Command) -> io::Result<()> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// Opens all tunnels before the run begins, so that it finds them as flows find them every day.
+pub(super) fn open(
+    plan: &Plan,
+    network: &Network,
+    interrupted: &AtomicBool,
+) -> Result<(), RunError> {
+    let mut waited: Vec<(&PlannedNode, &TunnelPeer)> = Vec::new();
+    for (node, tunnels) in tunnels(plan) {
+        waited.extend(tunnels.peers.iter().filter(|it| it.address.is_some()).map(|it| (node, it)));
+    }
+    if waited.is_empty() {
+        return Ok(());
+    }
+    let settle = waited.iter().filter_map(|(_, peer)| peer.rtt).max().unwrap_or_default();
+    network.rehearse(plan.seed.derive("rehearsal"), || {
+        let deadline = Instant::now() + OPEN_WITHIN;
+        for (node, peer) in waited {
+            while !legs_of(plan, network, node)?.get(&peer.name).is_some_and(|it| it.rtt.is_some())
+            {
+                pause(LOOK_EVERY, interrupted)?;
+                if Instant::now() > deadline {
+                    let what = format!("has no tunnel to {} after {OPEN_WITHIN:?}", peer.node);
+                    return Err(RunError::Tunnel { node: node.name.clone(), what });
+                }
+            }
+        }
+        pause((settle * SETTLE_RTTS).into(), interrupted)
+    })
+}
+
+fn pause(length: time::Duration, interrupted: &AtomicBool) -> Result<(), RunError> {
+    let end = Instant::now() + length;
+    loop {
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(LOOK_EVERY));
+    }
+}
+
+/// What each end of each tunnel sent, of which the other end tells what arrived.
+pub(super) fn legs(plan: &Plan, network: &Network) -> Result<Vec<LegResult>, RunError> {
+    let mut told = BTreeMap::new();
+    for (node, _) in tunnels(plan) {
+        told.insert(node.name.as_str(), legs_of(plan, network, node)?);
+    }
+    let mut legs = Vec::new();
+    for (node, tunnels) in tunnels(plan) {
+        for peer in &tunnels.peers {
+            let Some(own) = told[node.name.as_str()].get(&peer.name) else { continue };
+            let far = plan.node(&peer.node).and_then(|far| far.tunnels.as_ref());
+            let back = far.and_then(|far| far.peers.iter().find(|it| it.node == node.name));
+            let arrived = back.and_then(|back| told.get(peer.node.as_str())?.get(&back.name));
+            legs.push(LegResult {
+                node: node.name.clone(),
+                link: peer.link.clone(),
+                tunnel: Some(peer.node.clone()),
+                // All of its flows share one connection.
+                connections: u64::from(
+                    own.sent_total > Bytes::ZERO || own.received_total > Bytes::ZERO,
+                ),
+                bytes: arrived.map_or(own.sent_total, |far| far.received_total.min(own.sent_total)),
+                retransmissions: own.retransmissions_total,
+                rtt_min: own.rtt_min,
+                phases: None,
+            });
+        }
+    }
+    Ok(legs)
+}
+
+fn tunnels(plan: &Plan) -> impl Iterator<Item = (&PlannedNode, &NodeTunnels)> {
+    plan.nodes.iter().filter_map(|node| Some((node, node.tunnels.as_ref()?)))
+}
+
+/// What a proxy tells of itself, as far as it is of interest here.
+#[derive(Debug, Deserialize)]
+struct Status {
+    data_plane: DataPlane,
+}
+
+#[derive(Debug, Deserialize)]
+struct DataPlane {
+    legs: BTreeMap<String, Told>,
+}
+
+/// What it tells of a leg or a tunnel.
+#[derive(Debug, Deserialize)]
+struct Told {
+    sent_total: Bytes,
+    received_total: Bytes,
+    retransmissions_total: u64,
+    rtt: Option<Duration>,
+    rtt_min: Option<Duration>,
+}
+
+fn legs_of(
+    plan: &Plan,
+    network: &Network,
+    node: &PlannedNode,
+) -> Result<BTreeMap<String, Told>, RunError> {
+    let table = node.pep.as_ref().and_then(|pep| plan.peps.get(pep));
+    let written = table.and_then(|table| table.get("admin")?.get("listen"));
+    let first = written.and_then(|it| it.as_str().or_else(|| it.as_array()?.first()?.as_str()));
+    let address = first.and_then(|text| text.parse().ok()).unwrap_or(ADMIN);
+    let fault = |why: &dyn std::fmt::Display| RunError::Tunnel {
+        node: node.name.clone(),
+        what: format!("does not tell of its tunnels at {address}: {why}"),
+    };
+    let namespace = network.node(&node.name).ok_or_else(|| fault(&"it has no node"))?;
+    let text = ask(namespace, address).map_err(|error| fault(&error))?;
+    let status: Status = serde_json::from_str(&text).map_err(|error| fault(&error))?;
+    Ok(status.data_plane.legs)
+}
+
+/// Asks the proxy behind `address` for its status.
+fn ask(namespace: &Namespace, address: SocketAddr) -> io::Result<String> {
+    let exchange = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        let request =
+            format!("GET /status.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = namespace.run(exchange).map_err(io::Error::other)??;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.starts_with("HTTP/1.1 200 ") {
+        return Ok(body.to_owned());
+    }
+    Err(io::Error::other(head.lines().next().unwrap_or("no answer").to_owned()))
+}
