@@ -36,6 +36,12 @@ pub struct Study {
     pub title: String,
     /// Who wrote it, where and when.
     pub source: String,
+    /// Where it runs when nobody says otherwise.
+    #[serde(default)]
+    pub place: Place,
+    /// Whether its claims are goals, which stand in one table beside what others reach.
+    #[serde(default)]
+    pub goals: bool,
     /// Level of all intervals. Range: above 0, below 1.
     #[serde(default = "level")]
     pub confidence: f64,
@@ -49,6 +55,17 @@ pub struct Study {
     /// What is judged, in this order.
     #[serde(default)]
     pub claims: Vec<Claim>,
+}
+
+/// Where a study is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In virtual time.
+    #[default]
+    Sim,
+    /// On real kernels.
+    Lab,
 }
 
 /// Less of a study.

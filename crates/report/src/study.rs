@@ -3,7 +3,7 @@
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
 use midhop_experiment::study::{
-    CellValue, Claim, Figure, Judgement, Measured, Study, Verdict, Whose,
+    CellValue, Claim, Figure, Judgement, Measured, Metric, Study, Verdict, Whose,
 };
 use std::fmt::Write as _;
 
@@ -29,7 +29,11 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement]) -> St
     }
     if !judgements.is_empty() {
         text.push('\n');
-        text.push_str(&claims(judgements));
+        if study.goals {
+            text.push_str(&drawn(&goals(study, measured, judgements)));
+        } else {
+            text.push_str(&claims(judgements));
+        }
         for judgement in judgements.iter().filter(|it| it.verdict == Verdict::Departs) {
             let why = judgement.claim.departs.as_deref().unwrap_or_default();
             text.push_str(&wrapped("* ", &format!("{}: {why}", judgement.claim.says)));
@@ -227,6 +231,51 @@ fn claims(judgements: &[Judgement]) -> String {
     text
 }
 
+/// One line for each goal: what others reach, what is wanted, ours, and what physics allows.
+fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> Table {
+    let mut table = Table::new();
+    frame(&mut table, COLUMNS_OF_GOALS);
+    let header = ["goal", "unit", "published", "wanted", "ours", "limit", "of limit\n%", "verdict"];
+    table.set_header(header);
+    for Judgement { claim, verdict, found, wanted } in judgements {
+        let figure = study.figure(&claim.figure);
+        let whole = claim.of.is_none() && claim.across.is_none();
+        let cell = measured.cell(&claim.figure, &claim.at).filter(|_| whole);
+        let share = cell.and_then(|cell| mean(&cell.efficiencies)).filter(|share| *share > 0.0);
+        let ours = cell.and_then(|cell| cell.estimate(study.confidence));
+        let limit = figure.zip(share).zip(ours).and_then(|((figure, share), ours)| {
+            Some(match figure.metric {
+                Metric::Time => ours.mean * share,
+                Metric::Goodput | Metric::GoodputKb | Metric::Epb => ours.mean / share,
+                Metric::Efficiency => 100.0,
+                _ => return None,
+            })
+        });
+        // A share of the limit says nothing where something else is measured.
+        let share = share.filter(|_| limit.is_some());
+        // What others reach has a column of its own.
+        let wanted = match (claim.published, wanted.split_once(" (")) {
+            (Some(_), Some((_, bounds))) => bounds.trim_end_matches(')'),
+            _ => wanted.as_str(),
+        };
+        let unit = figure.filter(|_| claim.of.is_none()).map_or("", |it| it.metric.unit());
+        let ours = if found.contains("run") { dash() } else { found.clone() };
+        let mut row = unbroken(vec![
+            unit.to_owned(),
+            claim.published.map_or_else(dash, short),
+            wanted.to_owned(),
+            ours,
+            limit.map_or_else(dash, short),
+            share.map_or_else(dash, |share| format!("{:.1}", share * 100.0)),
+            verdict_name(*verdict).to_owned(),
+        ]);
+        row.insert(0, plain(&claim.says));
+        table.add_row(row);
+    }
+    align(&mut table, 2, 5);
+    table
+}
+
 fn spoken(claim: &Claim) -> String {
     match (&claim.by, &claim.place) {
         (Whose::Ours, _) => format!("(ours) {}", claim.says),
@@ -266,6 +315,8 @@ impl Digits {
 
 /// What a terminal shows at least.
 const COLUMNS: u16 = 80;
+/// What the table of goals takes.
+const COLUMNS_OF_GOALS: u16 = 120;
 
 fn framed() -> Table {
     let mut table = Table::new();

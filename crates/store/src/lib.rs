@@ -98,6 +98,11 @@ impl Build {
         read().map_err(at(program, "read"))
     }
 
+    /// The build of two programs that work together.
+    pub fn and(self, other: &Self) -> Self {
+        Self(format!("{}-{}", self.0, other.0))
+    }
+
     /// Writes into `record` which plan it is of and which build made it.
     fn sign(&self, record: &mut Record, key: &Key) {
         let versions = &mut record.environment.versions;

@@ -93,6 +93,8 @@ pub enum Metric {
     Resent,
     /// Packets that `link` dropped, both directions, over those that it was given.
     Dropped,
+    /// What waits before `link`, on the way of the data, from `from` to `until`, in the mean.
+    Queue,
     /// What the sender had sent and nobody had acknowledged in sequence, in the mean; simulated only.
     OutstandingMean,
     /// The same at its greatest.
@@ -119,7 +121,7 @@ impl Metric {
             Self::Time | Self::Start => "s",
             Self::Goodput | Self::Span => "Mbit/s",
             Self::GoodputKb | Self::FlowsKb => "kB/s",
-            Self::OutstandingMean | Self::OutstandingMax => "kB",
+            Self::OutstandingMean | Self::OutstandingMax | Self::Queue => "kB",
             Self::Jain | Self::Restarts => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
             Self::SlowStart | Self::Avoidance | Self::Recovery | Self::Timeout => "%",
@@ -157,6 +159,7 @@ impl Figure {
             }
             Metric::Resent => self.resent(record, transfer),
             Metric::Dropped => self.dropped(record),
+            Metric::Queue => self.queue(record, transfer),
             Metric::OutstandingMean => {
                 let values = &series(record, "outstanding", &transfer.name, Some(0))?.value;
                 Some(values.iter().sum::<f64>() / values.len() as f64 / 1e3)
@@ -259,6 +262,19 @@ impl Figure {
         }
         let total = times.total().as_s_f64();
         (total > 0.0).then(|| phase(times).as_s_f64() / total * 100.0)
+    }
+
+    fn queue(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
+        let plan = Plan::from_json(&record.plan).ok()?;
+        let route = &plan.transfer(&transfer.name)?.route;
+        let crossing = route.iter().find(|crossing| Some(&crossing.link) == self.link.as_ref())?;
+        let place = format!("{}.{}", crossing.link, crossing.direction.name());
+        let series = series(record, "queue", &place, None)?;
+        let until = self.until.unwrap_or(Duration::from_ns(u64::MAX)).as_s_f64();
+        let within = |time: &f64| (self.from.as_s_f64()..until).contains(time);
+        let samples = series.time_s.iter().zip(&series.value).filter(|(time, _)| within(time));
+        let values: Vec<f64> = samples.map(|(_, value)| *value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64 / 1e3)
     }
 
     fn dropped(&self, record: &Record) -> Option<f64> {

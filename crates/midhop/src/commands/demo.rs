@@ -54,7 +54,7 @@ impl Demo {
         remove_old(&directory)?;
         let session =
             Session { out: Some(directory), jobs: self.jobs, lateness: LATENESS, resume: false };
-        let ran = session.run(&plans, inside)?;
+        let ran = session.run(&plans, &inside)?;
         let code = ran.judge(&plans);
         let records: Vec<_> = ran.results.into_iter().flatten().collect();
         // First, so that it is not lost with a page that cannot be written.

@@ -57,7 +57,7 @@ fn name_of(file: &Path) -> String {
 }
 
 /// Refuses at once what only a simulation can run.
-fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
+pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
     const SIMULATE: &str = "run the file with `midhop sim run`";
     for plan in plans {
         let node = plan.nodes.iter().find(|node| !node.agents.is_empty());

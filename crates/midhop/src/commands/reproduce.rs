@@ -4,16 +4,20 @@
 
 mod shipped;
 
+use super::lab::session::Isolated;
+use super::lab::{check_daemon, check_kernels_can};
 use super::records::{Unwritten, check_place};
-use super::scenario::simulable_plans;
+use super::scenario::{runnable_plans, simulable_plans};
 use super::sim::batch::{processors, run_all};
 use super::{arguments, output, own_program};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::record::Record;
-use midhop_experiment::study::{Judgement, Measured, Reading, Verdict};
+use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
 use midhop_experiment::{Plan, study::Study};
 use midhop_store::{Build, Files, Key};
+use midhop_testbed::lab::find_daemon;
+use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
 use serde_json::json;
 use shipped::Bundle;
@@ -34,18 +38,21 @@ pub struct Reproduce {
     /// A study, or a directory with a study.toml; `all` for every study that comes with the program
     #[arg(required = true, value_name = "NAME|DIR")]
     studies: Vec<String>,
-    /// What it runs in
-    #[arg(long = "in", value_enum, value_name = "WHERE", default_value = "sim")]
-    place: Place,
+    /// What it runs in; where each study belongs when not given
+    #[arg(long = "in", value_enum, value_name = "WHERE")]
+    place: Option<Where>,
     /// Fewer cells and seeds, as the study's file says
     #[arg(long)]
     quick: bool,
     /// Run each cell with this many seeds
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
-    /// Runs at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
-    jobs: usize,
+    /// Runs at a time; when not given as many as there are processors, and in the lab one
+    #[arg(long, value_name = "N", value_parser = arguments::jobs)]
+    jobs: Option<usize>,
+    /// Lateness that makes a run in the lab invalid where 1 % of the round trip is less
+    #[arg(long, value_name = "TIME", default_value_t = LATENESS)]
+    lateness: midhop_units::Duration,
     /// Keep each record in this directory, and take from there what an earlier call has finished
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -56,36 +63,61 @@ pub struct Reproduce {
 
 /// Where a study is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Place {
+enum Where {
     /// In virtual time
     Sim,
     /// On real kernels
     Lab,
 }
 
+impl From<Where> for Place {
+    fn from(written: Where) -> Self {
+        match written {
+            Where::Sim => Self::Sim,
+            Where::Lab => Self::Lab,
+        }
+    }
+}
+
+/// A study with all that is to be run of it.
+struct Prepared {
+    bundle: Bundle,
+    place: Place,
+    plans: Vec<Plan>,
+    /// The scenario of each plan.
+    scenarios: Vec<String>,
+}
+
+/// What one run gave: its figures, and why it is not to be believed.
+type Read = (Reading, Vec<String>);
+
 impl Reproduce {
     /// Runs the studies and prints what came out.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if self.place == Place::Lab {
-            return Err(Failure::usage("studies run in the simulator only, so far")
-                .hint("take --in sim, or give one of a study's scenarios to `midhop lab run`")
-                .into());
-        }
-        let mut names: Vec<String> = Vec::new();
+        let mut studies: Vec<Prepared> = Vec::new();
         for name in &self.studies {
-            match name.as_str() {
-                "all" => names.extend(shipped::names().map(str::to_owned)),
-                name => names.push(name.to_owned()),
+            if name != "all" {
+                studies.push(self.prepared(shipped::find(name)?)?);
+                continue;
+            }
+            for name in shipped::names() {
+                let bundle = shipped::find(name)?;
+                // Those that belong elsewhere are asked for by name.
+                if bundle.study.place == self.place.map_or(Place::Sim, Place::from) {
+                    studies.push(self.prepared(bundle)?);
+                }
             }
         }
-        let bundles =
-            names.iter().map(|name| shipped::find(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let inside = match studies.iter().any(|study| study.place == Place::Lab) {
+            true => Some(Isolated::enter()?),
+            false => None,
+        };
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let mut worst = 0;
-        for (number, bundle) in bundles.iter().enumerate() {
-            let outcome = self.reproduce(bundle, &interrupts)?;
+        for (number, study) in studies.iter().enumerate() {
+            let outcome = self.reproduce(study, inside.as_ref(), &interrupts)?;
             let gap = if number > 0 && !self.json { "\n" } else { "" };
-            output::print(&format!("{gap}{}", self.shown(bundle, &outcome)?))?;
+            output::print(&format!("{gap}{}", self.shown(&study.bundle, &outcome)?))?;
             worst = match (worst, outcome.code()) {
                 (crate::failure::RUN, _) | (_, crate::failure::RUN) => crate::failure::RUN,
                 (one, other) => one.max(other),
@@ -94,52 +126,83 @@ impl Reproduce {
         Ok(ExitCode::from(worst))
     }
 
-    fn reproduce(&self, bundle: &Bundle, interrupts: &Interrupts) -> anyhow::Result<Outcome> {
-        let began = Instant::now();
-        let (mut plans, mut scenarios): (Vec<Plan>, Vec<&str>) = Default::default();
+    /// Resolves the runs of a study for where it is to be run.
+    fn prepared(&self, bundle: Bundle) -> anyhow::Result<Prepared> {
+        let place = self.place.map_or(bundle.study.place, Place::from);
+        let (mut plans, mut scenarios): (Vec<Plan>, Vec<String>) = Default::default();
         for (name, mut scenario, set) in bundle.scenarios(self.quick) {
             let seeds = self.seeds.map(|seeds| format!("seeds={seeds}"));
             for assignment in set.iter().chain(&seeds) {
                 scenario.set(assignment).map_err(Failure::from)?;
             }
             bundle.supply(name, &mut scenario)?;
-            for plan in simulable_plans(&scenario)? {
+            let resolved = match place {
+                Place::Sim => simulable_plans(&scenario)?,
+                Place::Lab => runnable_plans(&scenario)?,
+            };
+            for plan in resolved {
                 let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
                 plans.push(Plan { number, ..plan });
-                scenarios.push(name);
+                scenarios.push(name.to_owned());
             }
         }
-        let store = self.store(bundle)?;
+        if place == Place::Lab {
+            check_kernels_can(&plans)?;
+            check_daemon(&plans)?;
+        }
+        Ok(Prepared { bundle, place, plans, scenarios })
+    }
+
+    fn reproduce(
+        &self,
+        study: &Prepared,
+        inside: Option<&Isolated>,
+        interrupts: &Interrupts,
+    ) -> anyhow::Result<Outcome> {
+        let began = Instant::now();
+        let Prepared { bundle, plans, scenarios, .. } = study;
+        let store = self.store(study)?;
         let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
         eprintln!("{}: {} runs", bundle.name, plans.len());
-        let read = |plan: &Plan, record: &Record| {
-            let scenario = scenarios[plan.number as usize];
+        let read = |plan: &Plan, record: &Record| -> Read {
+            let scenario = &scenarios[plan.number as usize];
             let label = || format!("{scenario}: {}", plan.label());
             let faults = record.validity.faults.iter().map(|fault| format!("{}: {fault}", label()));
-            (Reading::of(scenario, record, &bundle.study.figures), faults.collect::<Vec<_>>())
+            (Reading::of(scenario, record, &bundle.study.figures), faults.collect())
         };
         let finished =
             |(plan, key): (&Plan, &Key)| Some(read(plan, &store.as_ref()?.get(plan, key)?));
-        let mut results: Vec<Option<(Reading, Vec<String>)>> =
-            plans.iter().zip(&keys).map(finished).collect();
+        let mut results: Vec<Option<Read>> = plans.iter().zip(&keys).map(finished).collect();
         let left: Vec<&Plan> =
             plans.iter().filter(|plan| results[plan.number as usize].is_none()).collect();
         let unwritten = Unwritten::default();
-        let ran = run_all(
-            &left,
-            self.jobs,
-            interrupts,
-            |_| Ok(Vec::new()),
-            |plan, outcome| {
+        let keep = |plan: &Plan, record: &mut Record| {
+            if let Some(store) = &store {
+                let key = &keys[plan.number as usize];
+                unwritten.note(store.keep(record, plan, key).map_err(Into::into));
+            }
+        };
+        let ran: Vec<Option<Read>> = match inside.filter(|_| study.place == Place::Lab) {
+            Some(inside) => {
+                let left: Vec<Plan> = left.iter().map(|plan| (*plan).clone()).collect();
+                let jobs = self.jobs.unwrap_or(1);
+                let ran = inside.run(&left, jobs, self.lateness, interrupts, |plan, record| {
+                    keep(plan, &mut record.clone());
+                    None
+                });
                 // What failed was told when it did.
-                let (mut record, _) = outcome.ok()?;
-                if let Some(store) = &store {
-                    let key = &keys[plan.number as usize];
-                    unwritten.note(store.keep(&mut record, plan, key).map_err(Into::into));
-                }
-                Some(read(plan, &record))
-            },
-        );
+                left.iter().zip(ran).map(|(plan, ran)| Some(read(plan, &ran.ok()?))).collect()
+            }
+            None => {
+                let jobs = self.jobs.unwrap_or_else(processors);
+                let unwatched = |_: &Plan| Ok(Vec::new());
+                run_all(&left, jobs, interrupts, unwatched, |plan, outcome| {
+                    let (mut record, _) = outcome.ok()?;
+                    keep(plan, &mut record);
+                    Some(read(plan, &record))
+                })
+            }
+        };
         for (plan, result) in left.iter().zip(ran) {
             results[plan.number as usize] = result;
         }
@@ -158,11 +221,23 @@ impl Reproduce {
     }
 
     /// Where the records of a study are kept, if anywhere.
-    fn store(&self, bundle: &Bundle) -> anyhow::Result<Option<Files>> {
+    fn store(&self, study: &Prepared) -> anyhow::Result<Option<Files>> {
         let Some(out) = &self.out else { return Ok(None) };
-        let directory = out.join(bundle_directory(&bundle.name));
+        let directory = out.join(bundle_directory(&study.bundle.name));
+        let build = Build::of(&own_program()?)?;
+        // A plan has one record in virtual time and another on kernels, where the daemon matters too.
+        let (directory, build) = match study.place {
+            Place::Sim => (directory, build),
+            Place::Lab => {
+                let build = match find_daemon() {
+                    Ok(daemon) => build.and(&Build::of(&daemon)?),
+                    Err(_) => build,
+                };
+                (directory.join("lab"), build)
+            }
+        };
         check_place(&directory)?;
-        Ok(Some(Files::new(&directory, Build::of(&own_program()?)?)))
+        Ok(Some(Files::new(&directory, build)))
     }
 
     fn shown(&self, bundle: &Bundle, outcome: &Outcome) -> anyhow::Result<String> {

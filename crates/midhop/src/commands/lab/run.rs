@@ -48,7 +48,7 @@ impl Run {
             lateness: self.lateness,
             resume: self.resume,
         };
-        let ran = session.run(&plans, Isolated::enter()?)?;
+        let ran = session.run(&plans, &Isolated::enter()?)?;
         let code = ran.judge(&plans);
         print(&ran.results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
         Ok(code)

@@ -42,20 +42,47 @@ impl Isolated {
     }
 }
 
+impl Isolated {
+    /// Runs all of `plans`, at most `jobs` at a time, with progress. `keep` gets each record the moment it
+    /// is there, so that what is finished survives whatever comes; what it says is told.
+    pub fn run(
+        &self,
+        plans: &[Plan],
+        jobs: usize,
+        lateness: Duration,
+        interrupts: &Interrupts,
+        keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
+    ) -> Vec<Result<Record, RunError>> {
+        let options = RunOptions {
+            scratch: self.isolation.state.clone(),
+            program: self.program.clone(),
+            jobs,
+            privileged: self.isolation.privileged,
+            lateness,
+        };
+        let progress = Progress::new(plans, jobs);
+        let ran = run_all(plans, &options, interrupts.flag(), |event| match event {
+            Event::Started(plan) => progress.started(plan),
+            Event::Finished(plan, result) => {
+                if let Some(said) = result.as_ref().ok().and_then(|record| keep(plan, record)) {
+                    progress.say(&said);
+                }
+                progress.finished(plan, result);
+            }
+            _ => {}
+        });
+        progress.end();
+        ran
+    }
+}
+
 impl Session {
     /// Runs all of `plans`, as many at a time as the session says.
-    pub fn run(&self, plans: &[Plan], inside: Isolated) -> anyhow::Result<Ran> {
+    pub fn run(&self, plans: &[Plan], inside: &Isolated) -> anyhow::Result<Ran> {
         if let Some(directory) = &self.out {
             check_place(directory)?;
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let options = RunOptions {
-            scratch: inside.isolation.state,
-            program: inside.program,
-            jobs: self.jobs,
-            privileged: inside.isolation.privileged,
-            lateness: self.lateness,
-        };
         let kept: Vec<Option<Record>> = plans.iter().map(|plan| self.kept(plan)).collect();
         let left: Vec<Plan> = plans
             .iter()
@@ -66,23 +93,13 @@ impl Session {
         if left.len() < plans.len() {
             eprintln!("{} of {} runs are there already", plans.len() - left.len(), plans.len());
         }
-        let progress = Progress::new(&left, self.jobs);
         let unwritten = AtomicUsize::new(0);
-        let ran = run_all(&left, &options, interrupts.flag(), |event| match event {
-            Event::Started(plan) => progress.started(plan),
-            Event::Finished(plan, result) => {
-                // At once, so that what is finished survives whatever comes.
-                let kept = self.out.as_ref().zip(result.as_ref().ok());
-                let written = kept.map(|(directory, record)| write_record(directory, plan, record));
-                if let Some(Err(error)) = written {
-                    unwritten.fetch_add(1, Ordering::Relaxed);
-                    progress.say(&format!("error: {error:#}"));
-                }
-                progress.finished(plan, result);
-            }
-            _ => {}
-        });
-        progress.end();
+        let write = |plan: &Plan, record: &Record| {
+            let error = write_record(self.out.as_ref()?, plan, record).err()?;
+            unwritten.fetch_add(1, Ordering::Relaxed);
+            Some(format!("error: {error:#}"))
+        };
+        let ran = inside.run(&left, self.jobs, self.lateness, &interrupts, write);
         let mut ran = ran.into_iter();
         let results = kept
             .into_iter()

@@ -37,12 +37,13 @@ macro_rules! shipped {
 }
 
 /// Name, `study.toml`, scenarios.
-const SHIPPED: [(&str, &str, &[Text]); 5] = [
+const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving"),
     shipped!("geo-leo-variants", "geo", "leo", "pair"),
     shipped!("geo-onoff", "download", "leg"),
     shipped!("far-proxy", "sweep", "conditions", "crowd", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many"),
+    shipped!("tunnel", "source", "lossy", "fast", "page", "harm"),
 ];
 
 /// The names of the studies that come with the program.
