@@ -67,7 +67,8 @@ pub struct Spec {
     /// The links, by name; the name is also that of the interface on both of its nodes.
     #[serde(default)]
     pub links: BTreeMap<String, LinkSpec>,
-    /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written.
+    /// Proxy configurations, by name: tables as the proxy daemon reads them, kept as written. A peer may
+    /// say its `node` besides, see [`crate::tunnel`].
     #[serde(default)]
     pub peps: BTreeMap<String, toml::Table>,
     /// Proxies that are naive on purpose, by name. A node names one where it would name one of `peps`.

@@ -246,6 +246,30 @@ fn what_begins_late_is_measured_from_there() {
 }
 
 #[test]
+fn what_waits_before_a_link_is_read_on_the_way_of_the_data() {
+    let mut record = late();
+    let queue = |place: &str, value: f64| Series {
+        quantity: "queue".to_owned(),
+        place: place.to_owned(),
+        flow: None,
+        unit: "bytes".to_owned(),
+        time_s: vec![1.0, 2.0, 3.0, 4.0],
+        value: vec![0.0, value, 3.0 * value, 9.0 * value],
+    };
+    record.series.extend([queue("l.up", 1.0), queue("l.down", 1000.0)]);
+    let read = |more: &str| {
+        let text =
+            format!("name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"queue\"\n{more}");
+        toml::from_str::<Figure>(&text).expect("a figure").read(&record)
+    };
+    assert_eq!(read("link = \"l\"\nfrom = \"2 s\"\nuntil = \"4 s\""), Some(2.0));
+    assert_eq!(read("link = \"l\""), Some(3.25));
+    assert_eq!(read("link = \"l\"\nfrom = \"5 s\""), None, "no sample");
+    assert_eq!(read("link = \"m\""), None);
+    assert_eq!(read(""), None, "of which link?");
+}
+
+#[test]
 fn what_is_sent_again_counts_against_all_that_was_carried() {
     let text = "name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nlink = \"l\"\nmetric = ";
     let resent = |record: &Record| {

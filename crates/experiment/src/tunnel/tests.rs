@@ -1,3 +1,5 @@
+//! What a scenario's tables say of tunnels, and what is filled in.
+
 use crate::{PepFault, Plan, Scenario};
 use midhop_config::ConfigError;
 use std::collections::BTreeMap;

@@ -79,8 +79,10 @@ pub(super) fn open(
     network.rehearse(plan.seed.derive("rehearsal"), || {
         let deadline = Instant::now() + OPEN_WITHIN;
         for (node, peer) in waited {
-            while !legs_of(plan, network, node)?.get(&peer.name).is_some_and(|it| it.rtt.is_some())
-            {
+            let unopened = |legs: &BTreeMap<String, Told>| {
+                legs.get(&peer.name).is_none_or(|told| told.rtt.is_none())
+            };
+            while unopened(&legs_of(plan, network, node)?) {
                 pause(LOOK_EVERY, interrupted)?;
                 if Instant::now() > deadline {
                     let what = format!("has no tunnel to {} after {OPEN_WITHIN:?}", peer.node);
