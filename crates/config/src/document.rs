@@ -271,3 +271,27 @@ fn put(place: &mut Node, keys: &[String], node: Node) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_removed_is_gone_and_its_neighbours_stay_where_they_were() {
+        let text = "[a.b]\nc = 1\nd = { e = 2, f = 3 }\n[[list]]\ng = 4\nh = 5\n";
+        let mut document = Document::parse("a.toml", text).expect("TOML");
+        let at = |keys: &str| keys.parse::<KeyPath>().expect("a key");
+        for (path, there) in [("a.b.d.e", true), ("list.0.g", true), ("a.b.d.e", false)] {
+            assert_eq!(document.remove(&at(path)).is_some(), there, "{path}");
+            assert!(document.get(&at(path)).is_none(), "{path}");
+        }
+        for path in ["list.1.g", "list.x", "a.b.c.z", "none", "a.none.c"] {
+            assert_eq!(document.remove(&at(path)), None, "{path}");
+        }
+        assert_eq!(document.remove(&KeyPath::ROOT), None);
+        for (path, line) in [("a.b.c", 2), ("a.b.d.f", 3), ("list.0.h", 6)] {
+            assert!(document.get(&at(path)).is_some(), "{path}");
+            assert_eq!(document.locate(&at(path)), Some(line), "{path}");
+        }
+    }
+}

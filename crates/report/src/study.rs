@@ -30,7 +30,7 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement]) -> St
     if !judgements.is_empty() {
         text.push('\n');
         if study.goals {
-            text.push_str(&drawn(&goals(study, measured, judgements)));
+            text.push_str(&goals(study, measured, judgements));
         } else {
             text.push_str(&claims(judgements));
         }
@@ -231,40 +231,39 @@ fn claims(judgements: &[Judgement]) -> String {
     text
 }
 
-/// One line for each goal: what others reach, what is wanted, ours, and what physics allows.
-fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> Table {
+/// One line for each goal of which something has run: what others reach, what is wanted, ours, and what
+/// physics allows.
+fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> String {
     let mut table = Table::new();
     frame(&mut table, COLUMNS_OF_GOALS);
     let header = ["goal", "unit", "published", "wanted", "ours", "limit", "of limit\n%", "verdict"];
     table.set_header(header);
-    for Judgement { claim, verdict, found, wanted } in judgements {
-        let figure = study.figure(&claim.figure);
-        let whole = claim.of.is_none() && claim.across.is_none();
-        let cell = measured.cell(&claim.figure, &claim.at).filter(|_| whole);
-        let share = cell.and_then(|cell| mean(&cell.efficiencies)).filter(|share| *share > 0.0);
-        let ours = cell.and_then(|cell| cell.estimate(study.confidence));
-        let limit = figure.zip(share).zip(ours).and_then(|((figure, share), ours)| {
-            Some(match figure.metric {
-                Metric::Time => ours.mean * share,
-                Metric::Goodput | Metric::GoodputKb | Metric::Epb => ours.mean / share,
-                Metric::Efficiency => 100.0,
-                _ => return None,
-            })
+    let mut left_out = 0;
+    for Judgement { claim, verdict, found, .. } in judgements {
+        let at = |value: &CellValue| claim.at.iter().all(|(k, v)| value.cell.get(k) == Some(v));
+        let cells: Vec<_> = measured.cells(&claim.figure).iter().filter(|it| at(it)).collect();
+        if cells.is_empty() {
+            left_out += 1;
+            continue;
+        }
+        let metric = study.figure(&claim.figure).map(|figure| figure.metric);
+        // Of a ratio, or of several cells, there is no one limit.
+        let alone =
+            if claim.of.is_none() { cells.first().filter(|_| cells.len() == 1) } else { None };
+        let limit = alone.and_then(|cell| mean(&cell.limits));
+        let ours = alone.and_then(|cell| cell.estimate(study.confidence));
+        let share = limit.zip(ours).map(|(limit, ours)| match metric {
+            Some(Metric::Time) => limit / ours.mean,
+            _ => ours.mean / limit,
         });
-        // A share of the limit says nothing where something else is measured.
-        let share = share.filter(|_| limit.is_some());
-        // What others reach has a column of its own.
-        let wanted = match (claim.published, wanted.split_once(" (")) {
-            (Some(_), Some((_, bounds))) => bounds.trim_end_matches(')'),
-            _ => wanted.as_str(),
-        };
-        let unit = figure.filter(|_| claim.of.is_none()).map_or("", |it| it.metric.unit());
-        let ours = if found.contains("run") { dash() } else { found.clone() };
+        let bound = |sign: &str, bound: Option<f64>| bound.map(|it| format!("{sign} {it}"));
+        let wanted = bound("≥", claim.at_least).or_else(|| bound("≤", claim.at_most));
+        let unit = metric.filter(|_| claim.of.is_none()).map_or("", |metric| metric.unit());
         let mut row = unbroken(vec![
             unit.to_owned(),
-            claim.published.map_or_else(dash, short),
-            wanted.to_owned(),
-            ours,
+            claim.published.map_or_else(dash, |published| published.to_string()),
+            wanted.unwrap_or_else(dash),
+            found.clone(),
             limit.map_or_else(dash, short),
             share.map_or_else(dash, |share| format!("{:.1}", share * 100.0)),
             verdict_name(*verdict).to_owned(),
@@ -273,7 +272,11 @@ fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> Table 
         table.add_row(row);
     }
     align(&mut table, 2, 5);
-    table
+    let mut text = drawn(&table);
+    if left_out > 0 {
+        let _ = writeln!(text, "{left_out} more goals: nothing of them has run");
+    }
+    text
 }
 
 fn spoken(claim: &Claim) -> String {

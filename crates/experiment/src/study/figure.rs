@@ -2,6 +2,7 @@
 
 use super::claim::Bounds;
 use super::{Cell, Measured, Verdict};
+use crate::limit::Handshake;
 use crate::metrics;
 use crate::plan::{Direction, Plan, TransferPlan};
 use crate::record::{LegResult, PhaseTimes, Record, Series, TransferResult};
@@ -199,6 +200,38 @@ impl Figure {
     /// Ideal over measured time of the same transfer. Range: 0 to 1.
     pub fn efficiency(&self, record: &Record) -> Option<f64> {
         Some(self.transfer_of(record)?.limit.as_ref()?.efficiency)
+    }
+
+    /// What physics allows of this figure in the run of `record`, in the unit of the metric; none where it
+    /// is silent.
+    pub fn limit(&self, record: &Record) -> Option<f64> {
+        let transfer = self.transfer_of(record)?;
+        let limit = transfer.limit.as_ref()?;
+        match self.metric {
+            Metric::Time => transfer.complete.then(|| limit.time.as_s_f64()),
+            Metric::Goodput => Some(limit.goodput.mbit_per_s()),
+            Metric::GoodputKb | Metric::FlowsKb => Some(kb_per_s(limit.goodput)),
+            Metric::Efficiency => Some(100.0),
+            Metric::Epb => {
+                let plan = Plan::from_json(&record.plan).ok()?;
+                let sold = provisioned(&plan, plan.transfer(&transfer.name)?)?;
+                let goodput = Rate::of(transfer.bytes, limit.time);
+                metrics::epb_ratio(goodput, sold).map(|share| share * 100.0)
+            }
+            Metric::Span if self.from.is_zero() => {
+                let plan = Plan::from_json(&record.plan).ok()?;
+                let planned = plan.transfer(&transfer.name)?;
+                let sending = self.until?.saturating_sub(planned.start);
+                if sending.is_zero() {
+                    return None;
+                }
+                let mean = planned.limit.as_ref()?.mean(planned.opens);
+                let moved = mean.average(sending, Handshake::Spared).bytes_in(sending);
+                Some(Rate::of(moved, self.until?).mbit_per_s())
+            }
+            Metric::Span => Some(limit.goodput.mbit_per_s()),
+            _ => None,
+        }
     }
 
     fn transfer_of<'r>(&self, record: &'r Record) -> Option<&'r TransferResult> {

@@ -100,6 +100,8 @@ pub struct CellValue {
     pub values: Vec<f64>,
     /// Ideal over measured time of the same runs.
     pub efficiencies: Vec<f64>,
+    /// What physics allows of the figure in the same runs.
+    pub limits: Vec<f64>,
     /// Runs that did not give the figure.
     pub missing: usize,
     /// Whether another seed could have given something else.
@@ -120,14 +122,24 @@ pub struct Reading {
     cell: Cell,
     /// Whether another seed could have given something else.
     chance: bool,
-    figures: Vec<(String, Option<f64>, Option<f64>)>,
+    figures: Vec<Read>,
+}
+
+/// What a run gave for one figure.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Read {
+    figure: String,
+    value: Option<f64>,
+    efficiency: Option<f64>,
+    limit: Option<f64>,
 }
 
 impl Reading {
     /// A reading of one figure without a record, of a run in which chance has a part.
     #[cfg(test)]
     pub(super) fn given(cell: Cell, figure: &str, value: Option<f64>) -> Self {
-        Self { cell, chance: true, figures: vec![(figure.to_owned(), value, None)] }
+        let read = Read { figure: figure.to_owned(), value, ..Read::default() };
+        Self { cell, chance: true, figures: vec![read] }
     }
 
     /// The same of a run in which chance has none.
@@ -148,7 +160,12 @@ impl Reading {
             cell: record.cell.clone(),
             chance: plan.is_none_or(|plan| chance::has_part_in(&plan)),
             figures: here
-                .map(|figure| (figure.name.clone(), figure.read(record), figure.efficiency(record)))
+                .map(|figure| Read {
+                    figure: figure.name.clone(),
+                    value: figure.read(record),
+                    efficiency: figure.efficiency(record),
+                    limit: figure.limit(record),
+                })
                 .collect(),
         }
     }
@@ -163,8 +180,8 @@ pub struct Measured {
 impl Measured {
     /// Adds a run. Runs are added in the order of the scenario, which becomes that of the cells.
     pub fn add(&mut self, reading: Reading) {
-        for (name, value, efficiency) in reading.figures {
-            let cells = self.figures.entry(name).or_default();
+        for Read { figure, value, efficiency, limit } in reading.figures {
+            let cells = self.figures.entry(figure).or_default();
             let place = cells.iter().position(|known| known.cell == reading.cell);
             let place = place.unwrap_or_else(|| {
                 cells.push(CellValue { cell: reading.cell.clone(), ..CellValue::default() });
@@ -176,6 +193,7 @@ impl Measured {
                 None => cells[place].missing += 1,
             }
             cells[place].efficiencies.extend(efficiency);
+            cells[place].limits.extend(limit);
         }
     }
 

@@ -246,6 +246,34 @@ fn what_begins_late_is_measured_from_there() {
 }
 
 #[test]
+fn limits_stand_in_the_unit_of_their_figure() {
+    let record = late();
+    let limit = |metric: &str, more: &str| {
+        let text =
+            format!("name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"{metric}\"\n{more}");
+        toml::from_str::<Figure>(&text).expect("a figure").limit(&record)
+    };
+    let near = |got: Option<f64>, wanted: f64| {
+        let got = got.unwrap_or_else(|| panic!("no limit, but {wanted}"));
+        assert!((got - wanted).abs() < 1e-3, "{got}, not {wanted}");
+    };
+    near(limit("time", ""), 4.99);
+    near(limit("goodput", ""), 9.5);
+    near(limit("goodput-kb", ""), 1187.5);
+    near(limit("efficiency", ""), 100.0);
+    near(limit("span", "from = \"1 s\""), 9.5);
+    // From 20.01 s to 21.01 s, without the 10 ms in which the sender hears of it.
+    let payload = 10.0 * 1448.0 / 1500.0 * 0.99;
+    near(limit("span", "until = \"21.01 s\""), payload / 21.01);
+    assert_eq!(limit("jain", ""), None);
+    assert_eq!(limit("span", "until = \"0 s\"").filter(|it| *it > 0.0), None);
+    let mut unbounded = record.clone();
+    unbounded.transfers[0].limit = None;
+    let figure = "name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"time\"";
+    assert_eq!(toml::from_str::<Figure>(figure).expect("a figure").limit(&unbounded), None);
+}
+
+#[test]
 fn what_waits_before_a_link_is_read_on_the_way_of_the_data() {
     let mut record = late();
     let queue = |place: &str, value: f64| Series {

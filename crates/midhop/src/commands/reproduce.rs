@@ -339,6 +339,7 @@ fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
                 "here": value.estimate(study.confidence),
                 "values": value.values,
                 "efficiencies": value.efficiencies,
+                "limits": value.limits,
             }));
         }
     }
