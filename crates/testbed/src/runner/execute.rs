@@ -35,7 +35,7 @@ pub(super) fn execute(
     let mut proxies = start_proxies(plan, &network, &scratch.0)?;
     let servers = start_servers(plan, &network, options, &scratch.0)?;
     let programs = start_programs(plan, &network, &scratch.0)?;
-    tunnels::open(plan, &network, interrupted)?;
+    let before = tunnels::open(plan, &network, interrupted)?;
     network.start(plan.seed)?;
     // A run without the proxies' side of the story is a good run all the same.
     let probe = Probe::start(plan, |node| network.node(node), network.epoch());
@@ -53,7 +53,7 @@ pub(super) fn execute(
         wait_out(plan.duration, interrupted)?;
     }
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
-    let dug = tunnels::legs(plan, &network)?;
+    let dug = tunnels::legs(plan, &network, &before)?;
     // The far ends have told all by now; what a proxy says of its end is part of the run's result.
     for proxy in &mut proxies {
         proxy.check()?;

@@ -31,6 +31,8 @@ const OPEN_WITHIN: time::Duration = time::Duration::from_secs(60);
 const LOOK_EVERY: time::Duration = time::Duration::from_millis(100);
 /// Round trips that an open tunnel gets to find the size of the packets that pass.
 const SETTLE_RTTS: u64 = 6;
+/// How often a proxy books what QUIC tells it, and a little more.
+const BOOKED_WITHIN: time::Duration = time::Duration::from_millis(1100);
 /// The longest that a certificate is of use. Unit: days.
 const DAYS: &str = "2";
 
@@ -62,18 +64,21 @@ fn done(mut command: Command) -> io::Result<()> {
     Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
+/// What was sent again before the run began: by node and peer.
+pub(super) type Before = BTreeMap<(String, String), u64>;
+
 /// Opens all tunnels before the run begins, so that it finds them as flows find them every day.
 pub(super) fn open(
     plan: &Plan,
     network: &Network,
     interrupted: &AtomicBool,
-) -> Result<(), RunError> {
+) -> Result<Before, RunError> {
     let mut waited: Vec<(&PlannedNode, &TunnelPeer)> = Vec::new();
     for (node, tunnels) in tunnels(plan) {
         waited.extend(tunnels.peers.iter().filter(|it| it.address.is_some()).map(|it| (node, it)));
     }
     if waited.is_empty() {
-        return Ok(());
+        return Ok(Before::new());
     }
     let settle = waited.iter().filter_map(|(_, peer)| peer.rtt).max().unwrap_or_default();
     network.rehearse(plan.seed.derive("rehearsal"), || {
@@ -90,8 +95,15 @@ pub(super) fn open(
                 }
             }
         }
-        pause((settle * SETTLE_RTTS).into(), interrupted)
-    })
+        pause(BOOKED_WITHIN.max((settle * SETTLE_RTTS).into()), interrupted)
+    })?;
+    let mut before = Before::new();
+    for (node, _) in tunnels(plan) {
+        let told = legs_of(plan, network, node)?.into_iter();
+        before
+            .extend(told.map(|(leg, told)| ((node.name.clone(), leg), told.retransmissions_total)));
+    }
+    Ok(before)
 }
 
 fn pause(length: time::Duration, interrupted: &AtomicBool) -> Result<(), RunError> {
@@ -108,8 +120,16 @@ fn pause(length: time::Duration, interrupted: &AtomicBool) -> Result<(), RunErro
     }
 }
 
-/// What each end of each tunnel sent, of which the other end tells what arrived.
-pub(super) fn legs(plan: &Plan, network: &Network) -> Result<Vec<LegResult>, RunError> {
+/// What each end of each tunnel sent since `before`, of which the other end tells what arrived.
+pub(super) fn legs(
+    plan: &Plan,
+    network: &Network,
+    before: &Before,
+) -> Result<Vec<LegResult>, RunError> {
+    if tunnels(plan).next().is_some() {
+        // What was lost at the very end is booked by then.
+        std::thread::sleep(BOOKED_WITHIN);
+    }
     let mut told = BTreeMap::new();
     for (node, _) in tunnels(plan) {
         told.insert(node.name.as_str(), legs_of(plan, network, node)?);
@@ -118,6 +138,7 @@ pub(super) fn legs(plan: &Plan, network: &Network) -> Result<Vec<LegResult>, Run
     for (node, tunnels) in tunnels(plan) {
         for peer in &tunnels.peers {
             let Some(own) = told[node.name.as_str()].get(&peer.name) else { continue };
+            let early = before.get(&(node.name.clone(), peer.name.clone())).copied();
             let far = plan.node(&peer.node).and_then(|far| far.tunnels.as_ref());
             let back = far.and_then(|far| far.peers.iter().find(|it| it.node == node.name));
             let arrived = back.and_then(|back| told.get(peer.node.as_str())?.get(&back.name));
@@ -130,7 +151,7 @@ pub(super) fn legs(plan: &Plan, network: &Network) -> Result<Vec<LegResult>, Run
                     own.sent_total > Bytes::ZERO || own.received_total > Bytes::ZERO,
                 ),
                 bytes: arrived.map_or(own.sent_total, |far| far.received_total.min(own.sent_total)),
-                retransmissions: own.retransmissions_total,
+                retransmissions: own.retransmissions_total.saturating_sub(early.unwrap_or(0)),
                 rtt_min: own.rtt_min,
                 phases: None,
             });
