@@ -264,7 +264,7 @@ fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> String
             claim.published.map_or_else(dash, |published| published.to_string()),
             wanted.unwrap_or_else(dash),
             found.clone(),
-            limit.map_or_else(dash, short),
+            limit.map_or_else(dash, |limit| format!("{limit:.1}")),
             share.map_or_else(dash, |share| format!("{:.1}", share * 100.0)),
             verdict_name(*verdict).to_owned(),
         ]);
