@@ -111,8 +111,8 @@ impl Response {
         }
         let status: u16 = status.value.parse().map_err(|_| Malformed)?;
         match status {
-            // Of an upgrade, which HTTP/3 has none of.
-            101 => Err(Malformed),
+            // No status at all, and that of an upgrade, which HTTP/3 has none of.
+            0..100 | 101 => Err(Malformed),
             100..200 => Ok(None),
             200..300 => Ok(Some(Self::Granted)),
             _ => {
@@ -232,6 +232,7 @@ mod tests {
             (&[(":status", "103")], Ok(None)),
             (&[(":status", "504")], Ok(Some(Cause::TimedOut.into()))),
             (&[(":status", "101")], Err(Malformed)),
+            (&[(":status", "099")], Err(Malformed)),
             (&[(":status", "20")], Err(Malformed)),
             (&[(":status", "+20")], Err(Malformed)),
             (&[("server", "x")], Err(Malformed)),
