@@ -3,7 +3,8 @@
 //! Near the client: a rule names a peer → [`open`] asks its tunnel for a flow → the answer is the far
 //! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
 //! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come,
-//! [`transport`] sets QUIC up for a peer's leg, and [`socket`] lets its datagrams go at the leg's pace.
+//! [`transport`] sets QUIC up for a peer's leg, [`turns`] divides its window among flows, and [`socket`]
+//! lets its datagrams go at the leg's pace.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
 //! took is handed over before its first byte is moved; no lock is taken on the way of a byte.
@@ -19,6 +20,7 @@ pub mod socket;
 pub mod stream;
 pub mod told;
 pub mod transport;
+pub mod turns;
 
 use crate::admission::Ticket;
 use crate::close;

@@ -133,7 +133,11 @@ impl Outwards<'_> {
                 return Poll::Pending;
             }
             self.reading = true;
-            ready!(tcp.poll_read_ready(cx)).map_err(Stuck::Tcp)?;
+            let Poll::Ready(readable) = tcp.poll_read_ready(cx) else {
+                output.rest();
+                return Poll::Pending;
+            };
+            readable.map_err(Stuck::Tcp)?;
             self.reading = false;
             match self.read(tcp, output, desk) {
                 Ok(count) => {

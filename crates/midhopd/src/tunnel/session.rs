@@ -3,7 +3,10 @@
 //! Invariant: the control stream of this end lives as long as the session, and the connection ends with
 //! whoever breaks a rule that concerns it as a whole.
 
-use super::stream::{self, Fault, Stream};
+use super::{
+    stream::{self, Fault, Stream},
+    turns::{Share, Turns},
+};
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::{
     connect::Request,
@@ -39,6 +42,8 @@ pub struct Session {
     seats: Arc<()>,
     /// What of one stream may wait behind a gap.
     held_max: Bytes,
+    /// Who may write.
+    turns: Arc<Turns>,
 }
 
 impl Session {
@@ -55,6 +60,7 @@ impl Session {
         varint::write(StreamKind::CONTROL, &mut said);
         said.extend(Settings::own().encode());
         let session = Rc::new(Self {
+            turns: Turns::new(connection.clone(), peer.send_window),
             connection,
             control: RefCell::new(None),
             settings: Cell::new(None),
@@ -114,7 +120,7 @@ impl Session {
     /// When the tunnel is gone.
     pub async fn ask(&self, request: &Request) -> Result<Stream, Fault> {
         let halves = self.connection.open_bi().await.map_err(Fault::Lost)?;
-        let mut stream = Stream::to_ask(&self.connection, halves, self.held_max);
+        let mut stream = Stream::to_ask(&self.connection, halves, self.held_max, self.share());
         stream.seat = Some(self.seats.clone());
         stream.output.say(request.encode()).await?;
         Ok(stream)
@@ -129,7 +135,8 @@ impl Session {
         loop {
             let halves = self.connection.accept_bi().await?;
             let number = VarInt::from(halves.0.id()).into_inner();
-            let mut stream = Stream::to_answer(&self.connection, halves, self.held_max);
+            let mut stream =
+                Stream::to_answer(&self.connection, halves, self.held_max, self.share());
             if *self.leaving.borrow() && number >= self.next.get() {
                 // The peer may ask elsewhere: nothing was done.
                 stream.output.reset(Code::REQUEST_REJECTED);
@@ -141,6 +148,11 @@ impl Session {
             stream.seat = Some(self.seats.clone());
             return Ok(stream);
         }
+    }
+
+    /// A new flow's part: no class weighs more than another.
+    fn share(&self) -> Share {
+        Share::new(&self.turns, 1)
     }
 
     /// Ends the connection, and with it whatever flows it has.

@@ -3,12 +3,13 @@
 //! Invariant: an end that nobody said is never heard. A half that is dropped before its stream has
 //! ended in order is reset with the code of a broken TCP connection, whatever the reason.
 
+use super::turns::Share;
 use bytes::Bytes;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
 use midhop_tunnel::reassembly::Reassembly;
-use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
+use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt};
 use std::{
     collections::VecDeque,
     fmt,
@@ -35,23 +36,25 @@ pub struct Stream {
 
 impl Stream {
     /// A stream that this end has opened, to ask for something. Of what comes on it `held_max` may wait
-    /// behind a gap.
+    /// behind a gap; what is said on it is written as its `share` lets it.
     pub fn to_ask(
         connection: &Connection,
         (send, receive): (SendStream, RecvStream),
         held_max: midhop_units::Bytes,
+        share: Share,
     ) -> Self {
-        let (output, input) = (Output::new(send), Input::new(receive, true, held_max));
+        let (output, input) = (Output::new(send, share), Input::new(receive, true, held_max));
         Self { connection: connection.clone(), output, input, seat: None }
     }
 
-    /// A stream that the other end has opened, to ask for something; `held_max` as above.
+    /// A stream that the other end has opened, to ask for something; the rest as above.
     pub fn to_answer(
         connection: &Connection,
         (send, receive): (SendStream, RecvStream),
         held_max: midhop_units::Bytes,
+        share: Share,
     ) -> Self {
-        let (output, input) = (Output::new(send), Input::new(receive, false, held_max));
+        let (output, input) = (Output::new(send, share), Input::new(receive, false, held_max));
         Self { connection: connection.clone(), output, input, seat: None }
     }
 
@@ -144,14 +147,16 @@ fn varint(code: Code) -> VarInt {
 #[derive(Debug)]
 pub struct Output {
     stream: SendStream,
+    /// Its part in what may be written.
+    share: Share,
     /// Frames that have not been taken yet: a head, and its payload.
     waiting: [Bytes; 2],
     ended: bool,
 }
 
 impl Output {
-    fn new(stream: SendStream) -> Self {
-        Self { stream, waiting: [Bytes::new(), Bytes::new()], ended: false }
+    fn new(stream: SendStream, share: Share) -> Self {
+        Self { stream, share, waiting: [Bytes::new(), Bytes::new()], ended: false }
     }
 
     /// Says a whole frame.
@@ -159,8 +164,11 @@ impl Output {
     /// # Errors
     /// When the stream breaks first.
     pub async fn say(&mut self, frame: Vec<u8>) -> Result<(), Fault> {
+        self.share.begin(&self.stream);
         self.waiting = [Bytes::from(frame), Bytes::new()];
-        poll_fn(|cx| self.poll_flush(cx)).await
+        let said = poll_fn(|cx| self.poll_flush(cx)).await;
+        self.rest();
+        said
     }
 
     /// Makes a frame of some bytes of the flow. Nothing may wait; what is made waits for
@@ -168,7 +176,13 @@ impl Output {
     pub fn put(&mut self, bytes: Bytes) {
         let mut head = Vec::with_capacity(9);
         frame::write_head(frame::DATA, bytes.len(), &mut head);
+        self.share.begin(&self.stream);
         self.waiting = [Bytes::from(head), bytes];
+    }
+
+    /// There is nothing more to say for now: others may.
+    pub fn rest(&mut self) {
+        self.share.leave();
     }
 
     /// Unit: bytes. What waits to be taken.
@@ -180,21 +194,18 @@ impl Output {
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while self.waiting() > 0 {
             let begun = usize::from(self.waiting[0].is_empty());
-            let written = self.stream.write_chunks(&mut self.waiting[begun..]);
-            let written = ready!(pin!(written).poll(cx));
-            written.map_err(|error| match error {
-                WriteError::Stopped(code) => Fault::Reset(Code(code.into_inner())),
-                WriteError::ConnectionLost(error) => Fault::Lost(error),
-                WriteError::ClosedStream | WriteError::ZeroRttRejected => {
-                    Fault::Wrong(Code::INTERNAL_ERROR)
-                }
-            })?;
+            let chunks = &mut self.waiting[begun..];
+            ready!(self.share.poll_write(cx, &mut self.stream, chunks))?;
+            if self.waiting() == 0 {
+                self.share.finish();
+            }
         }
         Poll::Ready(Ok(()))
     }
 
     /// Ends this half in order. Nothing may wait.
     pub fn end(&mut self) {
+        self.rest();
         if !self.ended {
             self.ended = true;
             // Where it was stopped before, that is heard of by `stopped`.
@@ -204,6 +215,7 @@ impl Output {
 
     /// Ends this half abruptly.
     pub fn reset(&mut self, code: Code) {
+        self.rest();
         self.ended = true;
         let _ = self.stream.reset(varint(code));
     }
