@@ -4,6 +4,7 @@ use crate::flow::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
 use crate::relay::Carried;
 use midhop_pep::config::{Keepalive, LegPlan};
+use midhop_units::{Bytes, Rate};
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -70,6 +71,7 @@ pub struct Ledger {
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Count,
     legs: Mutex<BTreeMap<String, LegBook>>,
+    peers: Mutex<BTreeMap<String, PeerBook>>,
     live: Mutex<HashMap<usize, Arc<FlowBook>>>,
 }
 
@@ -111,11 +113,28 @@ impl Ledger {
         Some(sample)
     }
 
-    /// Books what QUIC measured on a tunnel: it counts packets that it lost, and sends what was in them
-    /// again.
-    pub fn measured(&self, peer: &str, rtt: Duration, rtt_min: Duration, lost: u64) {
+    /// Books what is known of an open tunnel now, the `number`th of the process: QUIC counts packets that
+    /// it lost, and sends what was in them again.
+    pub fn measured(&self, peer: &str, number: usize, at: Tunnel) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        self.with_leg(peer, |leg| leg.add(micros(rtt), micros(rtt_min), lost));
+        let before = with(&self.peers, peer, |book| book.open.insert(number, at.clone()));
+        let lost = at.lost_packets.saturating_sub(before.map_or(0, |before| before.lost_packets));
+        self.with_leg(peer, |leg| leg.add(micros(at.rtt), micros(at.rtt_min), lost));
+    }
+
+    /// Books that a tunnel is gone.
+    pub fn gone(&self, peer: &str, number: usize) {
+        with(&self.peers, peer, |book| {
+            if let Some(last) = book.open.remove(&number) {
+                book.sent_packets += last.sent_packets;
+                book.lost_packets += last.lost_packets;
+            }
+        });
+    }
+
+    /// Each peer to whom a tunnel was ever open, by name.
+    pub fn peers(&self) -> BTreeMap<String, PeerBook> {
+        lock(&self.peers).clone()
     }
 
     /// Books a flow that has ended.
@@ -164,11 +183,7 @@ impl Ledger {
     }
 
     fn with_leg(&self, name: &str, book: impl FnOnce(&mut LegBook)) {
-        let mut legs = lock(&self.legs);
-        match legs.get_mut(name) {
-            Some(leg) => book(leg),
-            None => book(legs.entry(name.to_owned()).or_default()),
-        }
+        with(&self.legs, name, book);
     }
 }
 
@@ -271,6 +286,51 @@ impl LegBook {
         self.rtt_us = Some(self.rtt_us.map_or(rtt, |mean| (mean * 7 + rtt) / 8));
         self.rtt_min_us = Some(self.rtt_min_us.map_or(least, |min| min.min(least)));
         self.samples += 1;
+    }
+}
+
+/// The tunnels to one peer.
+#[derive(Debug, Clone, Default)]
+pub struct PeerBook {
+    /// Those that are open, with what was last known of each.
+    pub open: BTreeMap<usize, Tunnel>,
+    /// Packets sent into those that are gone.
+    pub sent_packets: u64,
+    /// Packets lost of those.
+    pub lost_packets: u64,
+}
+
+/// What is known of an open tunnel.
+#[derive(Debug, Clone, Default)]
+pub struct Tunnel {
+    /// Smoothed.
+    pub rtt: Duration,
+    /// The shortest seen.
+    pub rtt_min: Duration,
+    /// What may be in flight.
+    pub window: Bytes,
+    /// How fast it may leave, headers included; none: as fast as the window lets it.
+    pub rate: Option<Rate>,
+    /// What is in flight.
+    pub in_flight: Bytes,
+    /// Flows.
+    pub streams: u64,
+    /// Packets sent so far.
+    pub sent_packets: u64,
+    /// Packets lost so far.
+    pub lost_packets: u64,
+}
+
+/// Opens the book of one name.
+fn with<B: Default, R>(
+    books: &Mutex<BTreeMap<String, B>>,
+    name: &str,
+    book: impl FnOnce(&mut B) -> R,
+) -> R {
+    let mut books = lock(books);
+    match books.get_mut(name) {
+        Some(own) => book(own),
+        None => book(books.entry(name.to_owned()).or_default()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
 
-use crate::snapshot::{LegSnapshot, Snapshot};
+use crate::snapshot::{LegSnapshot, PeerSnapshot, Snapshot};
 use midhop_units::Duration;
 use prometheus_client::{
     collector::Collector,
@@ -87,7 +87,8 @@ impl Collector for Source {
             ("memory_waits", "Waits because all flows together held the limit", None),
             [([("scope", "all")], ConstCounter::new(at.memory_waits_total))],
         )?;
-        self.encode_legs(&mut encoder)
+        self.encode_legs(&mut encoder)?;
+        self.encode_peers(&mut encoder)
     }
 }
 
@@ -136,19 +137,74 @@ impl Source {
         )
     }
 
+    fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (bytes, seconds) = (Some(Unit::Bytes), Some(Unit::Seconds));
+        self.peer_family(encoder, ("peer_tunnels", "Open tunnels to a peer", None), |peer| {
+            Some(ConstGauge::new(peer.tunnels))
+        })?;
+        self.peer_family(encoder, ("peer_streams", "Flows in them", None), |peer| {
+            Some(ConstGauge::new(peer.streams))
+        })?;
+        self.peer_family(
+            encoder,
+            ("peer_rtt", "Smoothed round-trip time of a tunnel", seconds),
+            |peer| Some(ConstGauge::new(peer.rtt?.as_s_f64())),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_window", "What may be in flight to a peer", bytes.clone()),
+            |peer| Some(ConstGauge::new(peer.window.get())),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_in_flight", "What is in flight to a peer", bytes),
+            |peer| Some(ConstGauge::new(peer.in_flight.get())),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_rate_bits_per_second", "How fast a tunnel may send", None),
+            |peer| Some(ConstGauge::new(peer.rate?.bits_per_s())),
+        )?;
+        self.peer_family(encoder, ("peer_sent_packets", "Packets sent to a peer", None), |peer| {
+            Some(ConstCounter::new(peer.sent_packets_total))
+        })?;
+        self.peer_family(
+            encoder,
+            ("peer_lost_packets", "Packets of these that were lost", None),
+            |peer| Some(ConstCounter::new(peer.lost_packets_total)),
+        )
+    }
+
     fn leg_family<M: EncodeMetric>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         family_is: FamilyIs,
         value: impl Fn(&LegSnapshot) -> Option<M>,
     ) -> Result<(), fmt::Error> {
-        let values = self
-            .snapshot
-            .legs
-            .iter()
-            .filter_map(|(name, leg)| Some(([("leg", name.as_str())], value(leg)?)));
-        family(encoder, family_is, values)
+        each(encoder, family_is, "leg", &self.snapshot.legs, value)
     }
+
+    fn peer_family<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family_is: FamilyIs,
+        value: impl Fn(&PeerSnapshot) -> Option<M>,
+    ) -> Result<(), fmt::Error> {
+        each(encoder, family_is, "peer", &self.snapshot.peers, value)
+    }
+}
+
+/// Encodes a value of each of several things that have names.
+fn each<S, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    family_is: FamilyIs,
+    label: &'static str,
+    snapshots: &BTreeMap<String, S>,
+    value: impl Fn(&S) -> Option<M>,
+) -> Result<(), fmt::Error> {
+    let values =
+        snapshots.iter().filter_map(|(name, at)| Some(([(label, name.as_str())], value(at)?)));
+    family(encoder, family_is, values)
 }
 
 /// Name, help and unit of a family.
@@ -197,12 +253,18 @@ mod tests {
             share: Some(Rate::from_mbit_per_s(1)),
             ..LegSnapshot::default()
         };
+        let peer = PeerSnapshot {
+            rtt: millisecond,
+            rate: Some(Rate::from_mbit_per_s(1)),
+            ..PeerSnapshot::default()
+        };
         let once = BTreeMap::from([("x".to_owned(), 1)]);
         let snapshot = Snapshot {
             firewall_passed_total: once.clone(),
             refused_total: once.clone(),
             ended_total: once,
             legs: BTreeMap::from([("x".to_owned(), leg)]),
+            peers: BTreeMap::from([("x".to_owned(), peer)]),
             ..Snapshot::default()
         };
         let rendered = render(snapshot, Duration::ZERO).expect("rendered");

@@ -6,7 +6,7 @@ use crate::{
     admission::Admission,
     daemon::DataPlane,
     intercept::passed::Passed,
-    ledger::{Count, FlowBook, Ledger, LegBook},
+    ledger::{Count, FlowBook, Ledger, LegBook, PeerBook},
     relay::{Budget, Pools},
 };
 use midhop_pep::config::Plan;
@@ -74,6 +74,7 @@ impl Source {
             down_total: Bytes::new(sum(|ledger| &ledger.bytes_down)),
             memory_waits_total: sum(|ledger| &ledger.memory_waits),
             legs: self.legs(),
+            peers: self.peers(),
             busiest: self.busiest(),
         }
     }
@@ -96,6 +97,17 @@ impl Source {
             }
         }
         legs
+    }
+
+    /// Every peer of the plan, and those that were of an earlier one, over all workers.
+    fn peers(&self) -> BTreeMap<String, PeerSnapshot> {
+        let plan = self.plan.borrow().clone();
+        let named = plan.peers.iter().map(|peer| (peer.name.clone(), PeerSnapshot::default()));
+        let mut peers: BTreeMap<String, PeerSnapshot> = named.collect();
+        for (name, book) in self.ledgers.iter().flat_map(|ledger| ledger.peers()) {
+            peers.entry(name).or_default().add(&book);
+        }
+        peers
     }
 
     fn busiest(&self) -> Vec<FlowSnapshot> {
@@ -157,6 +169,8 @@ pub struct Snapshot {
     pub memory_waits_total: u64,
     /// Each leg by name.
     pub legs: BTreeMap<String, LegSnapshot>,
+    /// Each peer by name.
+    pub peers: BTreeMap<String, PeerSnapshot>,
     /// Some of the live flows, those that moved most first.
     pub busiest: Vec<FlowSnapshot>,
 }
@@ -201,6 +215,46 @@ impl LegSnapshot {
         self.sent_total += Bytes::new(book.sent);
         self.received_total += Bytes::new(book.received);
         self.retransmissions_total += book.retransmissions;
+    }
+}
+
+/// The tunnels to one peer at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PeerSnapshot {
+    /// Open tunnels; 0: the peer cannot be reached, or has not come.
+    pub tunnels: u64,
+    /// Smoothed round-trip time of one of them.
+    pub rtt: Option<Duration>,
+    /// What may be in flight.
+    pub window: Bytes,
+    /// How fast one of them may send, headers included; none: as fast as the window lets it.
+    pub rate: Option<Rate>,
+    /// What is in flight.
+    pub in_flight: Bytes,
+    /// Flows in its tunnels.
+    pub streams: u64,
+    /// Packets sent to it.
+    pub sent_packets_total: u64,
+    /// Packets of these that were lost.
+    pub lost_packets_total: u64,
+}
+
+impl PeerSnapshot {
+    /// Adds what one worker has booked.
+    fn add(&mut self, book: &PeerBook) {
+        self.sent_packets_total += book.sent_packets;
+        self.lost_packets_total += book.lost_packets;
+        for tunnel in book.open.values() {
+            let rtt = u64::try_from(tunnel.rtt.as_nanos()).unwrap_or(u64::MAX);
+            self.tunnels += 1;
+            self.rtt = Some(Duration::from_ns(rtt));
+            self.window += tunnel.window;
+            self.rate = tunnel.rate.or(self.rate);
+            self.in_flight += tunnel.in_flight;
+            self.streams += tunnel.streams;
+            self.sent_packets_total += tunnel.sent_packets;
+            self.lost_packets_total += tunnel.lost_packets;
+        }
     }
 }
 

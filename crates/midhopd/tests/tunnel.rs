@@ -8,8 +8,9 @@ mod stage;
 
 use ends::{Authority, Ends, far_config, near_tables};
 use midhopd::ledger::{Count, Ledger};
+use midhopd::snapshot::Source;
 use program::{Desk, Running};
-use stage::{Family, Stage, hear, noise, say};
+use stage::{Family, Stage, hear, noise, say, until};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,6 +39,13 @@ fn whole(family: Family, accept: &str) {
     assert_eq!(sum(|ledger| &ledger.flows), [1, 1]);
     assert_eq!(sum(|ledger| &ledger.bytes_up), [20_000_000; 2]);
     assert_eq!(sum(|ledger| &ledger.bytes_down), [20_000_000; 2]);
+    for (end, peer) in [(&ends.near, "far"), (&ends.far, "near")] {
+        let snapshots = Source::of(end);
+        until("a tunnel is told of", || {
+            let told = snapshots.take().peers[peer].clone();
+            told.tunnels == 1 && told.sent_packets_total > 1000 && told.rtt.is_some()
+        });
+    }
 }
 
 #[test]

@@ -9,9 +9,9 @@ use super::{
     socket::{Course, Paced},
     transport,
 };
-use crate::worker::Worker;
+use crate::{ledger::Tunnel, worker::Worker};
 use midhop_pep::config::PeerPlan;
-use midhop_tunnel::http3::Code;
+use midhop_tunnel::{control::Pace, http3::Code};
 use quinn::Endpoint;
 use std::{
     io,
@@ -164,24 +164,38 @@ pub async fn follow(
 ) -> quinn::ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
-    let mut lost = 0;
+    let number = connection.stable_id();
     let gone = connection.closed();
     tokio::pin!(gone);
-    loop {
+    let why = loop {
         tokio::select! {
-            why = &mut gone => return why,
+            why = &mut gone => break why,
             _ = ticks.tick() => {
                 // A peer may have moved.
                 course.take(connection.remote_address());
-                let path = connection.stats().path;
-                let fresh = path.lost_packets - lost;
-                lost = path.lost_packets;
-                worker.ledger.measured(peer, path.rtt, connection.min_rtt(), fresh);
+                worker.ledger.measured(peer, number, measured(session, course.pace()));
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);
                 }
             }
         }
+    };
+    worker.ledger.measured(peer, number, measured(session, course.pace()));
+    worker.ledger.gone(peer, number);
+    why
+}
+
+fn measured(session: &Session, pace: &Pace) -> Tunnel {
+    let path = session.connection().stats().path;
+    Tunnel {
+        rtt: path.rtt,
+        rtt_min: path.min_rtt,
+        window: pace.window(),
+        rate: pace.rate(),
+        in_flight: pace.in_flight(),
+        streams: session.flows(),
+        sent_packets: path.sent_packets,
+        lost_packets: path.lost_packets,
     }
 }

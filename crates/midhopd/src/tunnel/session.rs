@@ -150,6 +150,11 @@ impl Session {
         }
     }
 
+    /// Flows that it has.
+    pub fn flows(&self) -> u64 {
+        self.turns.flows()
+    }
+
     /// A new flow's part: no class weighs more than another.
     fn share(&self) -> Share {
         Share::new(&self.turns, 1)

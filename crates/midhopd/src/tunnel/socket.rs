@@ -249,6 +249,11 @@ impl Course {
         (self.peer, self.number) = (peer, Some(number));
     }
 
+    /// The pace that its datagrams keep.
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     fn release(&self, lanes: &mut Lanes) {
         let own = |lanes: &Lanes| lanes.by_peer.get(&self.peer).map(|(owner, _)| *owner);
         if self.number.is_some() && own(lanes) == self.number {

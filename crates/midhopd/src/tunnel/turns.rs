@@ -59,6 +59,11 @@ impl Turns {
         Arc::new(Self { connection, pool: pool.get(), queue: Mutex::default() })
     }
 
+    /// Flows that have a part in it.
+    pub fn flows(self: &Arc<Self>) -> u64 {
+        (Arc::strong_count(self) as u64).saturating_sub(1)
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

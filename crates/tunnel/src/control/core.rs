@@ -142,6 +142,11 @@ impl Core {
         self.control.window().get().max(WINDOW_MIN * self.segment)
     }
 
+    /// What is in flight. Unit: bytes.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
     /// Whether so many datagrams may leave without asking again.
     pub fn has_room_for(&self, datagrams: u64) -> bool {
         // Datagrams may be larger than segments, by less than a quarter.

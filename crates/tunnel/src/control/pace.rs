@@ -74,6 +74,12 @@ impl Pace {
         Duration::from_ns(self.0.queueing.load(Relaxed))
     }
 
+    /// How much is in flight, as the controller was told last.
+    pub fn in_flight(&self) -> Bytes {
+        let core = lock(&self.0.core).upgrade();
+        core.map_or(Bytes::ZERO, |core| Bytes::new(lock(&core).in_flight()))
+    }
+
     /// Whoever divides the leg says what part of it this connection may use.
     pub fn share(&self, rate: Rate) {
         self.with_core(|core| core.share(rate));
