@@ -241,21 +241,12 @@ fn resolve_leg(
             "set `congestion` too, or instead",
         );
     }
-    for (field, rate) in [("rate", leg.rate), ("rate_in", leg.rate_in), ("pacing", leg.pacing)] {
-        let hint = "leave it out where it is not known or not wanted";
-        rate.map_or(Ok(()), |rate| positive(&key.join(field), rate, Rate::ZERO, hint))?;
-    }
-    for (field, time) in [("rtt", leg.rtt), ("rtt0", leg.rtt0)] {
-        let hint = "leave it out where it is not known";
-        time.map_or(Ok(()), |time| positive(&key.join(field), time, Duration::ZERO, hint))?;
-        if time.is_some_and(|time| time > Duration::from_s(60)) {
-            return fault(
-                &key.join(field),
-                "no round trip takes longer than a minute",
-                "write 600 ms for a geostationary satellite",
-            );
-        }
-    }
+    check_link(
+        key,
+        &[("rate", leg.rate), ("rate_in", leg.rate_in), ("pacing", leg.pacing)],
+        "leave it out where it is not known or not wanted",
+        &[("rtt", leg.rtt), ("rtt0", leg.rtt0)],
+    )?;
     if leg.buffer.is_some_and(|buffer| buffer < BUFFER_MIN) {
         return too_small(&key.join("buffer"), leg.buffer.unwrap_or_default());
     }
@@ -517,6 +508,30 @@ fn check_congestion(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
         format!("\"{name}\" cannot be the name of a congestion control"),
         "`midhopd doctor` lists those of this host",
     )
+}
+
+/// What a link carries and how long it takes, where that was said.
+pub(super) fn check_link(
+    key: &KeyPath,
+    rates: &[(&str, Option<Rate>)],
+    rate_hint: &str,
+    times: &[(&str, Option<Duration>)],
+) -> Result<(), ResolveError> {
+    for (field, rate) in rates {
+        rate.map_or(Ok(()), |rate| positive(&key.join(*field), rate, Rate::ZERO, rate_hint))?;
+    }
+    for (field, time) in times {
+        let hint = "leave it out where it is not known";
+        time.map_or(Ok(()), |time| positive(&key.join(*field), time, Duration::ZERO, hint))?;
+        if time.is_some_and(|time| time > Duration::from_s(60)) {
+            return fault(
+                &key.join(*field),
+                "no round trip takes longer than a minute",
+                "write 600 ms for a geostationary satellite",
+            );
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn positive<T: PartialOrd + Display>(

@@ -1,6 +1,6 @@
 //! Tunnels to other proxies: this daemon's own identity, its peers, and what they resolve to.
 
-use super::resolve::{fault, positive};
+use super::resolve::{check_link, fault, positive};
 use super::{Config, LegPlan, OneOrMany, ResolveError};
 use midhop_config::KeyPath;
 use midhop_congestion::Algorithm;
@@ -255,21 +255,12 @@ fn resolve_peer(
 ) -> Result<PeerPlan, ResolveError> {
     let identity = peer.name.clone().unwrap_or_else(|| name.to_owned());
     check_name(&key.join("name"), &identity)?;
-    for (field, rate) in [("rate", peer.rate), ("rate_in", peer.rate_in)] {
-        let hint = "leave it out where it is not known";
-        rate.map_or(Ok(()), |rate| positive(&key.join(field), rate, Rate::ZERO, hint))?;
-    }
-    for (field, time) in [("rtt", peer.rtt), ("rtt0", peer.rtt0)] {
-        let hint = "leave it out where it is not known";
-        time.map_or(Ok(()), |time| positive(&key.join(field), time, Duration::ZERO, hint))?;
-        if time.is_some_and(|time| time > Duration::from_s(60)) {
-            return fault(
-                &key.join(field),
-                "no round trip takes longer than a minute",
-                "write 600 ms for a geostationary satellite",
-            );
-        }
-    }
+    check_link(
+        key,
+        &[("rate", peer.rate), ("rate_in", peer.rate_in)],
+        "leave it out where it is not known",
+        &[("rtt", peer.rtt), ("rtt0", peer.rtt0)],
+    )?;
     let congestion = congestion_of(&key.join("congestion"), peer)?;
     positive(&key.join("flows"), peer.flows, 0, "a peer without flows needs no tunnel")?;
     for (field, time) in [("keepalive", peer.keepalive), ("timeout", peer.timeout)] {
