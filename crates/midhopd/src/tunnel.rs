@@ -9,6 +9,7 @@
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
 //! took is handed over before its first byte is moved; no lock is taken on the way of a byte.
 
+pub mod carrier;
 pub mod crowd;
 pub mod identity;
 pub mod lane;

@@ -26,6 +26,11 @@ pub struct Request {
 impl Request {
     /// As the frame that opens its stream.
     pub fn encode(&self) -> Vec<u8> {
+        headers(&self.fields())
+    }
+
+    /// As header fields.
+    pub fn fields(&self) -> Vec<Field> {
         // A plain CONNECT has neither scheme nor path.
         let mut fields = vec![
             Field::new(":method", "CONNECT"),
@@ -34,7 +39,7 @@ impl Request {
         if let Some(client) = self.client {
             fields.push(Field::new(CLIENT, client.to_string()));
         }
-        headers(&fields)
+        fields
     }
 
     /// Reads a packed section of header fields.
@@ -86,14 +91,16 @@ impl From<Cause> for Response {
 impl Response {
     /// As the frame that answers a stream.
     pub fn encode(&self) -> Vec<u8> {
+        headers(&self.fields())
+    }
+
+    /// As header fields.
+    pub fn fields(&self) -> Vec<Field> {
         match self {
-            Self::Granted => headers(&[Field::new(":status", "200")]),
+            Self::Granted => vec![Field::new(":status", "200")],
             Self::Denied { status, cause } => {
                 let error = format!("{OWN_NAME}; error={}", cause.error());
-                headers(&[
-                    Field::new(":status", status.to_string()),
-                    Field::new("proxy-status", error),
-                ])
+                vec![Field::new(":status", status.to_string()), Field::new("proxy-status", error)]
             }
         }
     }

@@ -51,7 +51,6 @@ pub async fn relay(
         Broken { side: side.other(), error: fault.into() }
     };
     let mut tcp_broken = pin!(broken(tcp));
-    let mut stopped = pin!(stream.output.stopped());
     let mut all_taken = false;
     let Stream { output, input, .. } = stream;
     let outcome = poll_fn(|cx| {
@@ -66,7 +65,7 @@ pub async fn relay(
             Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
             other => other.is_ready(),
         };
-        if !all_taken && let Poll::Ready(taken) = stopped.as_mut().poll(cx) {
+        if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
             taken.map_err(by_stream)?;
             all_taken = true;
         }

@@ -153,7 +153,7 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         },
         Err(denied) => denied,
     };
-    if stream.output.say(answer.encode()).await.is_ok() {
+    if stream.output.say(&answer.fields()).await.is_ok() {
         stream.output.end();
         // What the client has said meanwhile is wanted by nobody.
         stream.input.stop(Code::NO_ERROR);
@@ -212,7 +212,7 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
 /// Answers and moves the bytes, to the very end.
 async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
     let Opened { server, ends, leg, ticket } = opened;
-    if stream.output.say(Response::Granted.encode()).await.is_err() {
+    if stream.output.say(&Response::Granted.fields()).await.is_err() {
         return;
     }
     worker.ledger.flows.add(1);

@@ -4,6 +4,7 @@
 //! whoever breaks a rule that concerns it as a whole.
 
 use super::{
+    carrier::{self, Receiver, Sender, quic},
     stream::{self, Fault, Stream},
     turns::{Share, Turns},
 };
@@ -44,6 +45,8 @@ pub struct Session {
     held_max: Bytes,
     /// Who may write.
     turns: Arc<Turns>,
+    /// What they may have written that the peer has not acknowledged.
+    pool: Bytes,
 }
 
 impl Session {
@@ -60,7 +63,8 @@ impl Session {
         varint::write(StreamKind::CONTROL, &mut said);
         said.extend(Settings::own().encode());
         let session = Rc::new(Self {
-            turns: Turns::new(connection.clone(), peer.send_window),
+            turns: Arc::default(),
+            pool: peer.send_window,
             connection,
             control: RefCell::new(None),
             settings: Cell::new(None),
@@ -70,7 +74,7 @@ impl Session {
             held_max: peer.flow_window.scale(HELD_WINDOWS),
         });
         if control.write_all(&said).await.is_err() {
-            stream::judge(session.connection(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
+            stream::judge(&session.carrier(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
         }
         session.control.replace(Some(control));
         spawn_local(listen(session.clone()));
@@ -119,10 +123,10 @@ impl Session {
     /// # Errors
     /// When the tunnel is gone.
     pub async fn ask(&self, request: &Request) -> Result<Stream, Fault> {
-        let halves = self.connection.open_bi().await.map_err(Fault::Lost)?;
-        let mut stream = Stream::to_ask(&self.connection, halves, self.held_max, self.share());
+        let (sender, receiver) = self.carry(self.connection.open_bi().await?);
+        let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
         stream.seat = Some(self.seats.clone());
-        stream.output.say(request.encode()).await?;
+        stream.output.say(&request.fields()).await?;
         Ok(stream)
     }
 
@@ -135,8 +139,8 @@ impl Session {
         loop {
             let halves = self.connection.accept_bi().await?;
             let number = VarInt::from(halves.0.id()).into_inner();
-            let mut stream =
-                Stream::to_answer(&self.connection, halves, self.held_max, self.share());
+            let (sender, receiver) = self.carry(halves);
+            let mut stream = Stream::to_answer(self.carrier(), sender, receiver);
             if *self.leaving.borrow() && number >= self.next.get() {
                 // The peer may ask elsewhere: nothing was done.
                 stream.output.reset(Code::REQUEST_REJECTED);
@@ -155,9 +159,17 @@ impl Session {
         self.turns.flows()
     }
 
-    /// A new flow's part: no class weighs more than another.
-    fn share(&self) -> Share {
-        Share::new(&self.turns, 1)
+    /// The halves of a new flow. No class weighs more than another.
+    fn carry(&self, (send, receive): (SendStream, RecvStream)) -> (Sender, Receiver) {
+        let share = Share::new(&self.turns, 1);
+        let sender = quic::Sender::new(&self.connection, send, self.pool, share);
+        let receiver = quic::Receiver::new(receive, self.held_max);
+        (Sender::Quic(sender), Receiver::Quic(receiver))
+    }
+
+    /// The connection as a stream of it knows it.
+    pub fn carrier(&self) -> carrier::Connection {
+        carrier::Connection::Quic(self.connection.clone())
     }
 
     /// Ends the connection, and with it whatever flows it has.
@@ -173,7 +185,7 @@ async fn listen(session: Rc<Session>) {
         let (session, seen) = (session.clone(), seen.clone());
         spawn_local(async move {
             if let Err(code) = hear(&session, stream, &seen).await {
-                stream::judge(session.connection(), &Fault::Wrong(code));
+                stream::judge(&session.carrier(), &Fault::Wrong(code));
             }
         });
     }

@@ -1,7 +1,7 @@
 //! How the flows of one tunnel share what they may have written and the peer has not acknowledged.
 //!
-//! QUIC has one window for that, the pool, and divides it among streams by who comes first; of those that
-//! wait for room it wakes the last one first. So flows write in turns here: deficit round robin (Shreedhar
+//! A connection has one window for that, the pool. QUIC divides it among streams by who comes first; of those
+//! that wait for room it wakes the last one first. So flows write in turns here: deficit round robin (Shreedhar
 //! and Varghese, 1995), where one that overdraws pays next time. What enters the pool in equal parts
 //! leaves it in equal parts, whatever is lost on the way. Two kinds of flows stand outside:
 //!
@@ -14,11 +14,8 @@
 
 use super::stream::Fault;
 use bytes::Bytes;
-use midhop_tunnel::http3::Code;
-use quinn::{Connection, SendStream, WriteError};
 use std::{
     collections::BTreeMap,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker, ready},
     time::Duration,
@@ -31,18 +28,34 @@ const QUANTUM: i64 = 64 << 10;
 const URGENT_BYTES: u64 = 64 << 10;
 /// A flow that had nothing to send for so long has rested.
 const REST: Duration = Duration::from_millis(250);
-/// The priority of what is not urgent; the control stream's and everybody's at first is 0.
-const PRIORITY_BULK: i32 = -1;
+
+/// What a flow writes into, and others with it.
+pub trait Pool {
+    /// Writes as much as there is room for. Pending while there is none, or the peer has given no credit.
+    /// Unit: bytes.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, Fault>>;
+
+    /// The same beside a full pool: only for want of credit is it pending.
+    fn poll_write_beside(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, Fault>>;
+
+    /// Whether what is written next leaves before that of others.
+    fn set_urgent(&mut self, urgent: bool);
+}
 
 /// The turns of one tunnel's flows.
 ///
 /// Its lock is never contended: a tunnel's flows live on one thread. A flow's stream may be opened for
 /// another thread, though.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Turns {
-    connection: Connection,
-    /// Unit: bytes. QUIC's send window.
-    pool: u64,
     queue: Mutex<Queue>,
 }
 
@@ -54,11 +67,6 @@ struct Queue {
 }
 
 impl Turns {
-    /// The turns of a connection whose send window is `pool`.
-    pub fn new(connection: Connection, pool: midhop_units::Bytes) -> Arc<Self> {
-        Arc::new(Self { connection, pool: pool.get(), queue: Mutex::default() })
-    }
-
     /// Flows that have a part in it.
     pub fn flows(self: &Arc<Self>) -> u64 {
         (Arc::strong_count(self) as u64).saturating_sub(1)
@@ -66,14 +74,6 @@ impl Turns {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes beside a full pool: as much again. Nobody else writes meanwhile.
-    fn beside<R>(&self, write: impl FnOnce() -> R) -> R {
-        self.connection.set_send_window(self.pool.saturating_mul(2));
-        let written = write();
-        self.connection.set_send_window(self.pool);
-        written
     }
 }
 
@@ -107,10 +107,11 @@ impl Share {
     }
 
     /// It has something to send again.
-    pub fn begin(&mut self, stream: &SendStream) {
+    pub fn begin(&mut self, pool: &mut impl Pool) {
         if self.idle.elapsed() >= REST {
-            // A stream that is closed already sends nothing.
-            let _ = self.urgent.is_none().then(|| stream.set_priority(0));
+            if self.urgent.is_none() {
+                pool.set_urgent(true);
+            }
             self.urgent = Some(0);
         }
     }
@@ -124,23 +125,23 @@ impl Share {
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut SendStream,
+        pool: &mut impl Pool,
         chunks: &mut [Bytes],
     ) -> Poll<Result<(), Fault>> {
         if self.urgent.is_none() {
             ready!(self.poll_turn(cx));
         }
-        let mut written = write(cx, stream, chunks);
+        let mut written = pool.poll_write(cx, chunks);
         if written.is_pending() && self.urgent.is_some() {
-            written = self.turns.beside(|| write(cx, stream, chunks));
+            written = pool.poll_write_beside(cx, chunks);
         } else if written.is_pending() {
             // Beside a full pool there is room for nothing, unless the stream has no credit.
-            let room = self.turns.beside(|| write(cx, stream, &mut []));
+            let room = pool.poll_write_beside(cx, &mut []);
             if room.is_pending() {
                 self.leave();
             }
         }
-        self.spend(ready!(written)?, stream);
+        self.spend(ready!(written)?, pool);
         Poll::Ready(Ok(()))
     }
 
@@ -176,13 +177,12 @@ impl Share {
         Poll::Ready(())
     }
 
-    fn spend(&mut self, bytes: usize, stream: &SendStream) {
+    fn spend(&mut self, bytes: usize, pool: &mut impl Pool) {
         if let Some(sent) = &mut self.urgent {
             *sent += bytes as u64;
             if *sent >= URGENT_BYTES {
                 self.urgent = None;
-                // A stream that is closed already sends nothing.
-                let _ = stream.set_priority(PRIORITY_BULK);
+                pool.set_urgent(false);
             }
             return;
         }
@@ -197,20 +197,4 @@ impl Drop for Share {
     fn drop(&mut self) {
         self.leave();
     }
-}
-
-/// Writes as much as QUIC takes. Unit: bytes.
-fn write(
-    cx: &mut Context<'_>,
-    stream: &mut SendStream,
-    chunks: &mut [Bytes],
-) -> Poll<Result<usize, Fault>> {
-    let written = ready!(pin!(stream.write_chunks(chunks)).poll(cx));
-    Poll::Ready(written.map(|written| written.bytes).map_err(|error| match error {
-        WriteError::Stopped(code) => Fault::Reset(Code(code.into_inner())),
-        WriteError::ConnectionLost(error) => Fault::Lost(error),
-        WriteError::ClosedStream | WriteError::ZeroRttRejected => {
-            Fault::Wrong(Code::INTERNAL_ERROR)
-        }
-    }))
 }

@@ -1,0 +1,139 @@
+//! What carries a flow's stream between two proxies.
+//!
+//! A carrier takes header fields and payload at one end and gives them at the other, tells an end from a
+//! reset, and grants credit as its reader asks for more. What a request means, and what the payload is,
+//! is no concern of its.
+
+pub mod quic;
+
+use super::stream::Fault;
+use bytes::Bytes;
+use midhop_tunnel::http3::{Code, Field};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+/// The connection that a stream is one of.
+#[derive(Debug, Clone)]
+pub enum Connection {
+    /// HTTP/3.
+    Quic(quinn::Connection),
+}
+
+impl Connection {
+    /// Where its other end is.
+    pub fn remote_address(&self) -> SocketAddr {
+        match self {
+            Self::Quic(connection) => connection.remote_address(),
+        }
+    }
+
+    /// Ends it because its peer broke a rule.
+    pub fn close(&self, code: Code) {
+        match self {
+            Self::Quic(connection) => connection.close(quic::varint(code), b""),
+        }
+    }
+}
+
+/// The half of a stream that this end says.
+#[derive(Debug)]
+pub enum Sender {
+    /// Of QUIC.
+    Quic(quic::Sender),
+}
+
+/// The half of a stream that the other end says.
+#[derive(Debug)]
+pub enum Receiver {
+    /// Of QUIC.
+    Quic(quic::Receiver),
+}
+
+/// Calls the same of whichever it is.
+macro_rules! each {
+    ($self:ident, $half:ident => $call:expr) => {
+        match $self {
+            Self::Quic($half) => $call,
+        }
+    };
+}
+
+impl Sender {
+    /// Takes header fields; nothing may wait.
+    ///
+    /// # Errors
+    /// When they cannot be said.
+    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), Fault> {
+        match self {
+            Self::Quic(half) => {
+                half.put_fields(fields);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes some payload: `head`, which is short, and what follows it. Nothing may wait.
+    pub fn put(&mut self, head: &[u8], bytes: Bytes) {
+        each!(self, half => half.put(head, bytes));
+    }
+
+    /// There is nothing more to say for now: others may.
+    pub fn rest(&mut self) {
+        each!(self, half => half.rest());
+    }
+
+    /// Unit: bytes. What waits to be taken.
+    pub fn waiting(&self) -> usize {
+        each!(self, half => half.waiting())
+    }
+
+    /// Hands on what waits. Ready when nothing does.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        each!(self, half => half.poll_flush(cx))
+    }
+
+    /// Ends this half in order. Nothing may wait.
+    pub fn end(&mut self) {
+        each!(self, half => half.end());
+    }
+
+    /// Ends this half abruptly.
+    pub fn reset(&mut self, code: Code) {
+        each!(self, half => half.reset(code));
+    }
+
+    /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        each!(self, half => half.poll_stopped(cx))
+    }
+}
+
+impl Receiver {
+    /// Waits for header fields, before which nothing else may come.
+    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+        each!(self, half => half.poll_fields(cx))
+    }
+
+    /// Waits for payload; none: the other end has ended its half.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+        each!(self, half => half.poll_data(cx))
+    }
+
+    /// Whatever has been given out has been passed on: the peer may send as much again.
+    pub fn grant(&mut self) {
+        match self {
+            // QUIC grants credit as it is read.
+            Self::Quic(_) => {}
+        }
+    }
+
+    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        each!(self, half => half.poll_reset(cx))
+    }
+
+    /// Wants no more of it.
+    pub fn stop(&mut self, code: Code) {
+        each!(self, half => half.stop(code));
+    }
+}

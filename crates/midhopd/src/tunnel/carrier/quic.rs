@@ -1,0 +1,334 @@
+//! A flow's stream over QUIC: frames of HTTP/3 on the outside, header fields and payload on the inside.
+//!
+//! Invariant: a half that is dropped before its stream has ended in order is reset with the code of a
+//! broken TCP connection, whatever the reason.
+
+use crate::tunnel::stream::Fault;
+use crate::tunnel::turns::{Pool, Share};
+use bytes::Bytes;
+use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
+use midhop_tunnel::reassembly::Reassembly;
+use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
+use std::{
+    fmt,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::time::{self, Sleep};
+
+/// The priority of what is not urgent; the control stream's and everybody's at first is 0.
+const PRIORITY_BULK: i32 = -1;
+/// How often a stream that nobody reads is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// QUIC's number of a code.
+pub fn varint(code: Code) -> VarInt {
+    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}
+
+/// The half that this end says.
+pub struct Sender {
+    half: Half,
+    /// Its part in what may be written.
+    share: Share,
+    /// Frames that have not been taken yet: a head, and its payload.
+    waiting: [Bytes; 2],
+    /// What becomes of the stream, once somebody asks.
+    stopped: Option<Stopped>,
+    ended: bool,
+}
+
+type Stopped = Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send>>;
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("half", &self.half).finish_non_exhaustive()
+    }
+}
+
+impl Sender {
+    /// A stream of `connection`, whose send window is `pool`.
+    pub fn new(
+        connection: &Connection,
+        stream: SendStream,
+        pool: midhop_units::Bytes,
+        share: Share,
+    ) -> Self {
+        let half = Half { connection: connection.clone(), stream, pool: pool.get() };
+        Self { half, share, waiting: [Bytes::new(), Bytes::new()], stopped: None, ended: false }
+    }
+
+    /// Makes a frame of header fields; nothing may wait.
+    pub fn put_fields(&mut self, fields: &[Field]) {
+        let mut out = Vec::new();
+        frame::write(frame::HEADERS, &field::encode(fields), &mut out);
+        self.put_frame(out, Bytes::new());
+    }
+
+    /// Makes a frame of some payload: `head`, and what follows it. Nothing may wait.
+    pub fn put(&mut self, head: &[u8], bytes: Bytes) {
+        let mut out = Vec::with_capacity(9 + head.len());
+        frame::write_head(frame::DATA, head.len() + bytes.len(), &mut out);
+        out.extend_from_slice(head);
+        self.put_frame(out, bytes);
+    }
+
+    fn put_frame(&mut self, head: Vec<u8>, payload: Bytes) {
+        self.share.begin(&mut self.half);
+        self.waiting = [Bytes::from(head), payload];
+    }
+
+    /// There is nothing more to say for now: others may.
+    pub fn rest(&mut self) {
+        self.share.leave();
+    }
+
+    /// Unit: bytes. What waits to be taken.
+    pub fn waiting(&self) -> usize {
+        self.waiting.iter().map(Bytes::len).sum()
+    }
+
+    /// Hands on what waits. Ready when nothing does.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while self.waiting() > 0 {
+            let begun = usize::from(self.waiting[0].is_empty());
+            let chunks = &mut self.waiting[begun..];
+            ready!(self.share.poll_write(cx, &mut self.half, chunks))?;
+            if self.waiting() == 0 {
+                self.share.finish();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends this half in order. Nothing may wait.
+    pub fn end(&mut self) {
+        self.rest();
+        if !self.ended {
+            self.ended = true;
+            // Where it was stopped before, that is heard of by `poll_stopped`.
+            let _ = self.half.stream.finish();
+        }
+    }
+
+    /// Ends this half abruptly.
+    pub fn reset(&mut self, code: Code) {
+        self.rest();
+        self.ended = true;
+        let _ = self.half.stream.reset(varint(code));
+    }
+
+    /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let stream = &self.half.stream;
+        let stopped = self.stopped.get_or_insert_with(|| Box::pin(stream.stopped()));
+        Poll::Ready(match ready!(stopped.as_mut().poll(cx)) {
+            Ok(None) => Ok(()),
+            Ok(Some(code)) => Err(Fault::Reset(Code(code.into_inner()))),
+            Err(StoppedError::ConnectionLost(error)) => Err(error.into()),
+            Err(StoppedError::ZeroRttRejected) => Err(Fault::Wrong(Code::INTERNAL_ERROR)),
+        })
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.reset(Code::CONNECT_ERROR);
+        }
+    }
+}
+
+/// What is written to, and the window that it shares with its connection's other streams.
+#[derive(Debug)]
+struct Half {
+    connection: Connection,
+    stream: SendStream,
+    /// Unit: bytes. QUIC's send window.
+    pool: u64,
+}
+
+impl Pool for Half {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, Fault>> {
+        let written = ready!(pin!(self.stream.write_chunks(chunks)).poll(cx));
+        Poll::Ready(written.map(|written| written.bytes).map_err(|error| match error {
+            WriteError::Stopped(code) => Fault::Reset(Code(code.into_inner())),
+            WriteError::ConnectionLost(error) => error.into(),
+            WriteError::ClosedStream | WriteError::ZeroRttRejected => {
+                Fault::Wrong(Code::INTERNAL_ERROR)
+            }
+        }))
+    }
+
+    /// As much again. Nobody else writes meanwhile.
+    fn poll_write_beside(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, Fault>> {
+        self.connection.set_send_window(self.pool.saturating_mul(2));
+        let written = self.poll_write(cx, chunks);
+        self.connection.set_send_window(self.pool);
+        written
+    }
+
+    fn set_urgent(&mut self, urgent: bool) {
+        // A stream that is closed already sends nothing.
+        let _ = self.stream.set_priority(if urgent { 0 } else { PRIORITY_BULK });
+    }
+}
+
+/// The half that the other end says.
+///
+/// It is read as it comes and put in order here: quinn ends the whole connection over a stream with too
+/// many gaps. Where as much waits behind a gap as may, it is read a piece at a time: the one that is
+/// missing is the first once it has come.
+#[derive(Debug)]
+pub struct Receiver {
+    stream: RecvStream,
+    reader: FrameReader,
+    /// What has come and is not in order.
+    arrived: Reassembly,
+    /// What has come in order and has not been taken apart.
+    piece: Bytes,
+    /// Whether all of it has come.
+    complete: bool,
+    /// Until the next look for a reset.
+    pause: Option<Pin<Box<Sleep>>>,
+    ended: bool,
+}
+
+impl Receiver {
+    /// Of what comes `held_max` may wait behind a gap.
+    pub fn new(stream: RecvStream, held_max: midhop_units::Bytes) -> Self {
+        Self {
+            stream,
+            reader: FrameReader::default(),
+            arrived: Reassembly::new(held_max),
+            piece: Bytes::new(),
+            complete: false,
+            pause: None,
+            ended: false,
+        }
+    }
+
+    /// Waits for header fields, before which nothing else may come.
+    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+        Poll::Ready(match ready!(self.poll_frame(cx))? {
+            Some(Frame::Headers(section)) => field::decode(&section).map_err(Fault::Wrong),
+            Some(_) => Err(Fault::Wrong(Code::FRAME_UNEXPECTED)),
+            None => Err(Fault::Wrong(Code::REQUEST_INCOMPLETE)),
+        })
+    }
+
+    /// Waits for payload; none: the other end has ended its half.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+        Poll::Ready(match ready!(self.poll_frame(cx))? {
+            Some(Frame::Data(bytes)) => Ok(Some(bytes)),
+            // Nothing but data belongs to an open flow: not even more header fields.
+            Some(_) => Err(Fault::Wrong(Code::FRAME_UNEXPECTED)),
+            None => Ok(None),
+        })
+    }
+
+    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    ///
+    /// It is looked for now and then: quinn would tell, but then keeps a place for a stream that has been
+    /// read to its end meanwhile, and never gives it back.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        while !self.ended {
+            let pause = self.pause.get_or_insert_with(|| Box::pin(time::sleep(LOOK)));
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+            // Nothing is taken of what waits.
+            match pin!(self.stream.read_chunk(0, false)).poll(cx) {
+                Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
+                Poll::Ready(Ok(_)) | Poll::Pending => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Wants no more of it.
+    pub fn stop(&mut self, code: Code) {
+        if !self.ended {
+            self.ended = true;
+            let _ = self.stream.stop(varint(code));
+        }
+    }
+
+    /// Waits until more has come, or the other end breaks off; none: it has ended in order.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
+        Poll::Ready(match ready!(pin!(self.stream.received_reset()).poll(cx)) {
+            Ok(None) => None,
+            Ok(Some(code)) => Some(Fault::Reset(Code(code.into_inner()))),
+            Err(quinn::ResetError::ConnectionLost(error)) => Some(error.into()),
+            Err(quinn::ResetError::ZeroRttRejected) => Some(Fault::Wrong(Code::INTERNAL_ERROR)),
+        })
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
+        loop {
+            if let Some(frame) = self.reader.read(&mut self.piece).map_err(Fault::Wrong)? {
+                return Poll::Ready(Ok(Some(frame)));
+            }
+            if let Some(piece) = self.arrived.pop() {
+                self.piece = piece;
+                continue;
+            }
+            if self.complete && !self.ended {
+                // A stream cut off is no end.
+                if !self.reader.is_between_frames() {
+                    return Poll::Ready(Err(Fault::Wrong(Code::FRAME_ERROR)));
+                }
+                self.ended = true;
+            }
+            if self.ended {
+                return Poll::Ready(Ok(None));
+            }
+            let read = ready!(pin!(self.stream.read_chunk(usize::MAX, false)).poll(cx));
+            match read {
+                Ok(Some(chunk)) => {
+                    self.arrived.insert(chunk.offset, chunk.bytes);
+                    if self.arrived.is_full()
+                        && let Some(fault) = ready!(self.poll_more(cx))
+                    {
+                        return Poll::Ready(Err(fault));
+                    }
+                }
+                Ok(None) => self.complete = true,
+                Err(error) => {
+                    self.ended = matches!(error, ReadError::Reset(_));
+                    return Poll::Ready(Err(error.into()));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop(Code::CONNECT_ERROR);
+    }
+}
+
+impl From<ReadError> for Fault {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Reset(code) => Self::Reset(Code(code.into_inner())),
+            ReadError::ConnectionLost(error) => error.into(),
+            _ => Self::Wrong(Code::INTERNAL_ERROR),
+        }
+    }
+}
+
+impl From<quinn::ConnectionError> for Fault {
+    fn from(error: quinn::ConnectionError) -> Self {
+        Self::Lost(error.into())
+    }
+}
