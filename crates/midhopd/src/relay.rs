@@ -1,7 +1,7 @@
 //! Moves a flow's bytes both ways until both ends have ended, or one of them broke.
 
 mod budget;
-mod count;
+pub mod count;
 mod direction;
 mod pipe;
 mod share;
@@ -9,7 +9,7 @@ mod share;
 use crate::flow::{Broken, Side};
 use crate::ledger::{FlowBook, Ledger};
 use crate::sockopt;
-pub use budget::Budget;
+pub use budget::{Budget, Part};
 use direction::Direction;
 use midhop_pep::config::LegPlan;
 use midhop_pep::credit::Shares;

@@ -3,6 +3,7 @@
 //! Invariant: no flow is ever reset for want of budget. A direction that holds nothing may always
 //! move a little, so every flow goes on, however slowly.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The bytes that flows hold, as last counted, and the most that they may.
@@ -53,6 +54,32 @@ impl Budget {
     }
 }
 
+/// What is held beside the flows, such as what a whole tunnel holds; given back when this is dropped.
+#[derive(Debug)]
+pub struct Part {
+    budget: Arc<Budget>,
+    held: u64,
+}
+
+impl Part {
+    /// A part of nothing yet.
+    pub fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, held: 0 }
+    }
+
+    /// Is so many bytes from now on.
+    pub fn set(&mut self, held: u64) {
+        self.budget.recount(self.held, held);
+        self.held = held;
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +92,17 @@ mod tests {
         budget.recount(12, 3);
         assert!(budget.has_room());
         assert_eq!(budget.held(), 3);
+    }
+
+    #[test]
+    fn a_part_is_given_back_with_what_holds_it() {
+        let budget = Arc::new(Budget::new(10));
+        let mut part = Part::new(budget.clone());
+        part.set(12);
+        assert!(!budget.has_room());
+        part.set(4);
+        assert_eq!(budget.held(), 4);
+        drop(part);
+        assert_eq!(budget.held(), 0);
     }
 }

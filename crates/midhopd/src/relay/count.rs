@@ -1,11 +1,9 @@
 //! Counts what one direction holds, often enough for a budget and seldom enough to cost nothing.
 
 use super::budget::Budget;
-use crate::sockopt;
 use std::pin::Pin;
 use std::task::Context;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A direction that moved less than this since it was last counted is not counted again, unless it
@@ -29,29 +27,28 @@ pub struct Count {
 }
 
 impl Count {
-    /// Whether the direction, with the budget spent, has to wait: it has bytes on their way.
-    pub fn must_wait(&mut self, to: &TcpStream) -> bool {
-        self.waits = sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
+    /// Whether the budget is spent and the direction has to wait: it has bytes on their way.
+    pub fn must_wait(&mut self, budget: &Budget, on_their_way: impl FnOnce() -> bool) -> bool {
+        self.waits = !budget.has_room() && on_their_way();
         self.waits
     }
 
-    /// Counts if it is time to. `staged` bytes wait between the sockets, `moved` went through.
+    /// Counts if it is time to. `staged` bytes wait between the two ends, `moved` went through;
+    /// `queued` says what the ends themselves hold.
     pub fn follow(
         &mut self,
         cx: &mut Context<'_>,
         staged: usize,
         moved: u64,
-        from: &TcpStream,
-        to: &TcpStream,
         budget: &Budget,
+        queued: impl FnOnce() -> usize,
     ) {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         let begins = self.held == 0 && (staged > 0 || self.waits);
         if !due && !begins && moved - self.moved < STEP_BYTES {
             return;
         }
-        let queues = sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0);
-        let held = (queues + staged) as u64;
+        let held = (queued() + staged) as u64;
         budget.recount(self.held, held);
         (self.held, self.moved) = (held, moved);
         if held == 0 && !self.waits {
@@ -76,5 +73,28 @@ impl Count {
     pub fn clear(&mut self, budget: &Budget) {
         budget.recount(self.held, 0);
         self.held = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_waited_and_holds_nothing_is_looked_at_no_more() {
+        let budget = Budget::new(10);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut count = Count::default();
+        count.follow(&mut cx, 12, 0, &budget, || 0);
+        assert!(count.must_wait(&budget, || true));
+        count.follow(&mut cx, 12, 0, &budget, || 0);
+        // It has passed on what it had.
+        tokio::time::advance(LOOK).await;
+        count.follow(&mut cx, 0, 12, &budget, || 0);
+        assert!(budget.has_room() && !count.must_wait(&budget, || true));
+        tokio::time::advance(LOOK).await;
+        count.follow(&mut cx, 0, 12, &budget, || 0);
+        assert!(count.look.is_none(), "a timer goes on for nothing");
     }
 }

@@ -135,7 +135,9 @@ impl Direction {
             total.add(self.bytes - before);
         }
         let waits = self.waiting.bytes();
-        self.count.follow(cx, waits, self.bytes, from, to, &desk.budget);
+        self.count.follow(cx, waits, self.bytes, &desk.budget, || {
+            sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0)
+        });
         if let Some(share) = &mut self.share {
             share.rest(cx);
         }
@@ -169,11 +171,12 @@ impl Direction {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            let on_their_way = || sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
+            if self.count.must_wait(&desk.budget, on_their_way) {
+                desk.ledger.memory_waits.add(1);
+                return Poll::Pending;
+            }
             if !desk.budget.has_plenty() {
-                if !desk.budget.has_room() && self.count.must_wait(to) {
-                    desk.ledger.memory_waits.add(1);
-                    return Poll::Pending;
-                }
                 // With nothing on its way a little may always move.
                 self.bulk = false;
             }

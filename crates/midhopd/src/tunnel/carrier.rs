@@ -119,6 +119,11 @@ impl Receiver {
         each!(self, half => half.poll_data(cx))
     }
 
+    /// Unit: bytes. What has come and has not been given out.
+    pub fn held(&self) -> usize {
+        each!(self, half => half.held())
+    }
+
     /// Whatever has been given out has been passed on: the peer may send as much again.
     pub fn grant(&mut self) {
         match self {

@@ -9,7 +9,7 @@ use super::{
     socket::{Course, Paced},
     transport,
 };
-use crate::{ledger::Tunnel, worker::Worker};
+use crate::{ledger::Tunnel, relay::Part, worker::Worker};
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::{control::Pace, http3::Code};
 use quinn::Endpoint;
@@ -165,6 +165,7 @@ pub async fn follow(
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
     let number = connection.stable_id();
+    let mut held = Part::new(worker.desk.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);
     let why = loop {
@@ -173,6 +174,7 @@ pub async fn follow(
             _ = ticks.tick() => {
                 // A peer may have moved.
                 course.take(connection.remote_address());
+                held.set(session.held(course.pace().in_flight().get()));
                 worker.ledger.measured(peer, number, measured(session, course.pace()));
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.

@@ -3,12 +3,14 @@
 //!
 //! Invariants: bytes leave in the order in which they came; the end of a stream is passed on only after
 //! the last byte; of each direction at most a few pieces wait here, and while they do nothing more is
-//! read: the sender's window closes by itself.
+//! read: the sender's window closes by itself. Nor is anything more taken from the tunnel while all
+//! flows together hold what they may; what goes into it is bounded by the tunnel's own window.
 
 use super::stream::{Fault, Input, Output, Stream, judge};
 use crate::flow::{Broken, Side};
 use crate::ledger::{Count, FlowBook};
-use crate::relay::{Carried, Desk, broken};
+use crate::relay::{Carried, Desk, broken, count};
+use crate::sockopt;
 use bytes::{Buf, Bytes};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use std::collections::VecDeque;
@@ -36,12 +38,21 @@ pub async fn relay(
     let up = [&book.up, &desk.ledger.bytes_up];
     let down = [&book.down, &desk.ledger.bytes_down];
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
-    let mut outwards = Outwards { reading: false, ended: false, done: false, books: outwards };
+    let mut outwards = Outwards {
+        reading: false,
+        ended: false,
+        done: false,
+        moved: 0,
+        count: count::Count::default(),
+        books: outwards,
+    };
     let mut inwards = Inwards {
         waiting: VecDeque::with_capacity(PIECES),
         reading: false,
         ended: false,
         done: false,
+        moved: 0,
+        count: count::Count::default(),
         books: inwards,
     };
     let by_tcp = |error: io::Error| Broken { side, error };
@@ -60,11 +71,13 @@ pub async fn relay(
             Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
             other => other.is_ready(),
         };
-        let inside = match inwards.poll_move(cx, tcp, input) {
+        outwards.follow(cx, tcp, output, desk);
+        let inside = match inwards.poll_move(cx, tcp, input, desk) {
             Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
             Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
             other => other.is_ready(),
         };
+        inwards.follow(cx, tcp, input, desk);
         if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
             taken.map_err(by_stream)?;
             all_taken = true;
@@ -88,6 +101,8 @@ pub async fn relay(
         Poll::Pending
     })
     .await;
+    outwards.count.clear(&desk.budget);
+    inwards.count.clear(&desk.budget);
     Carried { outcome }
 }
 
@@ -103,6 +118,9 @@ struct Outwards<'a> {
     reading: bool,
     ended: bool,
     done: bool,
+    /// Unit: bytes. What went through.
+    moved: u64,
+    count: count::Count,
     books: [&'a Count; 2],
 }
 
@@ -141,6 +159,7 @@ impl Outwards<'_> {
             match self.read(tcp, output, desk) {
                 Ok(count) => {
                     moved += count;
+                    self.moved += count as u64;
                     self.books.iter().for_each(|book| book.add(count as u64));
                 }
                 Err(error) if is_passing(&error) => {}
@@ -169,6 +188,11 @@ impl Outwards<'_> {
         }
         Ok(count)
     }
+
+    fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
+        let unread = || sockopt::unread(tcp).unwrap_or(0);
+        self.count.follow(cx, output.waiting(), self.moved, &desk.budget, unread);
+    }
 }
 
 /// From the tunnel into the TCP connection.
@@ -179,6 +203,9 @@ struct Inwards<'a> {
     reading: bool,
     ended: bool,
     done: bool,
+    /// Unit: bytes. What went through.
+    moved: u64,
+    count: count::Count,
     books: [&'a Count; 2],
 }
 
@@ -189,6 +216,7 @@ impl Inwards<'_> {
         cx: &mut Context<'_>,
         tcp: &TcpStream,
         input: &mut Input,
+        desk: &Desk,
     ) -> Poll<Result<(), Stuck>> {
         if self.done {
             return Poll::Ready(Ok(()));
@@ -200,6 +228,7 @@ impl Inwards<'_> {
                 match self.write(tcp) {
                     Ok(count) => {
                         moved += count;
+                        self.moved += count as u64;
                         self.books.iter().for_each(|book| book.add(count as u64));
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -219,11 +248,23 @@ impl Inwards<'_> {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
+            if self.count.must_wait(&desk.budget, on_their_way) {
+                desk.ledger.memory_waits.add(1);
+                return Poll::Pending;
+            }
             self.reading = true;
             self.ended =
                 !ready!(input.poll_pieces(cx, &mut self.waiting)).map_err(Stuck::Stream)?;
             self.reading = false;
         }
+    }
+
+    fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, input: &Input, desk: &Desk) {
+        let waiting: usize = self.waiting.iter().map(Bytes::len).sum();
+        let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
+        let staged = waiting + input.held();
+        self.count.follow(cx, staged, self.moved, &desk.budget, unacknowledged);
     }
 
     /// Writes once of what waits.

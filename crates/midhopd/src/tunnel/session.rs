@@ -172,6 +172,13 @@ impl Session {
         carrier::Connection::Quic(self.connection.clone())
     }
 
+    /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as it shows: of
+    /// that, QUIC tells only what is `in_flight`.
+    pub fn held(&self, in_flight: u64) -> u64 {
+        let pool = self.pool.get();
+        if self.turns.is_full() { pool } else { in_flight.min(pool) }
+    }
+
     /// Ends the connection, and with it whatever flows it has.
     pub fn close(&self, code: Code) {
         self.connection.close(VarInt::from_u64(code.0).unwrap_or(VarInt::MAX), b"");

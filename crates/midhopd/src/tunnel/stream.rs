@@ -252,6 +252,11 @@ impl Input {
         Poll::Ready(Ok(true))
     }
 
+    /// Unit: bytes. What has come and has not been taken.
+    pub fn held(&self) -> usize {
+        self.carrier.held()
+    }
+
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         self.carrier.poll_reset(cx)

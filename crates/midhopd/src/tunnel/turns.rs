@@ -16,7 +16,10 @@ use super::stream::Fault;
 use bytes::Bytes;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -56,6 +59,8 @@ pub trait Pool {
 /// another thread, though.
 #[derive(Debug, Default)]
 pub struct Turns {
+    /// Whether the last one that wrote found no room.
+    full: AtomicBool,
     queue: Mutex<Queue>,
 }
 
@@ -70,6 +75,11 @@ impl Turns {
     /// Flows that have a part in it.
     pub fn flows(self: &Arc<Self>) -> u64 {
         (Arc::strong_count(self) as u64).saturating_sub(1)
+    }
+
+    /// Whether the pool has no room, as far as anybody has found.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -132,13 +142,17 @@ impl Share {
             ready!(self.poll_turn(cx));
         }
         let mut written = pool.poll_write(cx, chunks);
-        if written.is_pending() && self.urgent.is_some() {
+        if written.is_ready() {
+            self.turns.full.store(false, Relaxed);
+        } else if self.urgent.is_some() {
             written = pool.poll_write_beside(cx, chunks);
-        } else if written.is_pending() {
+        } else {
             // Beside a full pool there is room for nothing, unless the stream has no credit.
             let room = pool.poll_write_beside(cx, &mut []);
             if room.is_pending() {
                 self.leave();
+            } else {
+                self.turns.full.store(true, Relaxed);
             }
         }
         self.spend(ready!(written)?, pool);

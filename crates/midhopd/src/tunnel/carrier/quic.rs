@@ -236,6 +236,11 @@ impl Receiver {
         })
     }
 
+    /// Unit: bytes. What has come and has not been given out.
+    pub fn held(&self) -> usize {
+        usize::try_from(self.arrived.held().get()).unwrap_or(usize::MAX) + self.piece.len()
+    }
+
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
     ///
     /// It is looked for now and then: quinn would tell, but then keeps a place for a stream that has been
