@@ -3,10 +3,13 @@
 mod ends;
 mod stage;
 
-use ends::{Authority, near_config, start_far};
+use ends::{Authority, Ends, far_config, near_config, start_far};
 use midhopd::daemon::DataPlane;
 use stage::{Family, Stage, hear, noise, say, until};
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
 use std::thread::scope;
+use std::time::{Duration, Instant};
 
 const FLOWS: u64 = 12;
 
@@ -64,4 +67,78 @@ fn what_nobody_acknowledges_is_counted() {
     });
     drop((client, server));
     until("everything is given back", || near.budget().held() + far.budget().held() == 0);
+}
+
+/// Writes without an end until nothing has fitted for a while.
+fn fill(mut stream: &TcpStream) -> usize {
+    stream.set_nonblocking(true).expect("a mode");
+    let (piece, mut written, mut fitted) = (noise(1, 64 << 10), 0, Instant::now());
+    while fitted.elapsed() < Duration::from_millis(500) {
+        match stream.write(&piece) {
+            Ok(count) => (written, fitted) = (written + count, Instant::now()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    stream.set_nonblocking(false).expect("a mode");
+    written
+}
+
+/// More of them than fit into a few windows, as videos are that somebody has paused.
+#[test]
+fn twenty_readers_that_stand_still_hold_up_nobody_else() {
+    let Some(stage) = Stage::set() else { return };
+    let told = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
+    let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
+    let listener = stage.listen(Family::V4);
+    let stuck: Vec<_> = (0..20).map(|_| stage.flow(&listener)).collect();
+    let written: Vec<_> = scope(|scope| {
+        let filling: Vec<_> =
+            stuck.iter().map(|(_, server)| scope.spawn(|| fill(server))).collect();
+        filling.into_iter().map(|one| one.join().expect("a writer")).collect()
+    });
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(2, 5_000_000);
+    scope(|scope| {
+        scope.spawn(|| say(&server, &bytes));
+        assert!(hear(&client) == bytes, "the other flow's bytes");
+    });
+    scope(|scope| {
+        for ((client, server), written) in stuck.iter().zip(&written) {
+            scope.spawn(|| say(server, b""));
+            scope.spawn(move || assert_eq!(hear(client).len(), *written));
+        }
+    });
+}
+
+/// Ten times as many flows as the far end takes: the others go without the tunnel, and nobody is reset.
+#[test]
+fn a_flood_of_flows_goes_beside_a_tunnel_that_is_full() {
+    const PLACES: usize = 20;
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let limits = format!("[limits]\nflows = {PLACES}\n");
+    let plan = far_config(Family::V4, &authority, &limits);
+    let plan = midhop_pep::config::Plan::read("far.toml", &plan).expect("a plan");
+    let far = stage.server.run(|| DataPlane::start(plan)).expect("entering").expect("a far end");
+    let near = near_config(Family::V4, &authority, "accept = \"after-connect\"\n", "", "");
+    let _near = stage.try_proxy(&near).expect("a proxy");
+    let listener = stage.listen(Family::V4);
+    let flows: Vec<_> = (0..10 * PLACES).map(|_| stage.flow(&listener)).collect();
+    let own = Family::V4.server();
+    let by_tunnel = |server: &TcpStream| server.peer_addr().expect("a peer").ip() == own;
+    let inside = flows.iter().filter(|(_, server)| by_tunnel(server)).count();
+    assert_eq!(inside, PLACES);
+    for (seed, (client, server)) in flows.iter().enumerate() {
+        let bytes = noise(seed as u64, 1000);
+        say(client, &bytes);
+        assert!(hear(server) == bytes);
+        say(server, &bytes);
+        assert!(hear(client) == bytes);
+    }
+    drop(flows);
+    until("places are free again", || !far.admission().is_full());
+    until("the tunnel is used again", || by_tunnel(&stage.flow(&listener).1));
 }

@@ -216,6 +216,15 @@ fn a_flood_of_handshakes_keeps_no_peer_out() {
     drop(knocking);
 }
 
+/// What may be replayed would open flows once more: nobody is offered to say anything early.
+#[test]
+fn nothing_is_taken_that_might_be_replayed() {
+    let Some(stage) = Stage::set() else { return };
+    let ends = Ends::start(&stage, Family::V4, EARLY);
+    let shown = Shown::of(&ends.authority, "near");
+    assert!(!Visitor::new(&stage.gateway).may_speak_early("far", &shown));
+}
+
 /// New certificates are used from the next handshake on; whoever is in stays.
 #[test]
 fn a_reload_takes_new_certificates_and_drops_no_tunnel() {

@@ -89,6 +89,25 @@ impl Visitor {
         Seen { certificate, heard, ended }
     }
 
+    /// Comes in, goes, and comes again: whether it may then say something before the handshake is done.
+    pub fn may_speak_early(&self, name: &str, shown: &Shown) -> bool {
+        let (config, _) = config_with(Some(shown), true);
+        let address = SocketAddr::new(Family::V4.server(), PORT);
+        let connect = || {
+            let _entered = self.runtime.enter();
+            self.endpoint.connect_with(config.clone(), address, name).expect("a handshake begins")
+        };
+        let first = connect();
+        self.runtime.block_on(async {
+            let connection = timeout(PATIENCE, first).await.expect("in time").expect("a peer");
+            // What is said to a peer comes after what lets it come again.
+            let mut control = connection.accept_uni().await.expect("a stream");
+            assert!(matches!(control.read_chunk(64, true).await, Ok(Some(_))));
+            connection.close(quinn::VarInt::from_u32(0x100), b"");
+        });
+        connect().into_0rtt().is_ok()
+    }
+
     /// Is a peer: asks for a flow, gives the answer and the stream.
     pub fn ask(&self, name: &str, shown: &Shown, request: &Request) -> (Response, Flow) {
         let (connecting, _) = self.knock(name, Some(shown));
@@ -169,6 +188,10 @@ impl Shown {
 pub type Certificates = Arc<Mutex<Vec<Vec<u8>>>>;
 
 fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
+    config_with(shown, false)
+}
+
+fn config_with(shown: Option<&Shown>, early: bool) -> (quinn::ClientConfig, Certificates) {
     let provider = Arc::new(ring::default_provider());
     let credulous = Arc::new(Credulous { provider: provider.clone(), seen: Arc::default() });
     let seen = credulous.seen.clone();
@@ -184,6 +207,7 @@ fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
         None => config.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"h3".to_vec()];
+    config.enable_early_data = early;
     let config = QuicClientConfig::try_from(config).expect("a suite for QUIC");
     (quinn::ClientConfig::new(Arc::new(config)), seen)
 }
