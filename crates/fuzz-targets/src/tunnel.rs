@@ -91,7 +91,8 @@ mod tests {
     fn what_ends_say_to_each_other_holds() {
         let target = Target::parse("server.example:443").expect("a target");
         let client = Some(([192, 0, 2, 7], 50_000).into());
-        let mut request = Request { target, client }.encode();
+        let mut request =
+            Request { target, client, class: Some("interactive".to_owned()) }.encode();
         frame::write(frame::DATA, b"hello", &mut request);
         let mut granted = Response::Granted.encode();
         frame::write(0x21, b"grease", &mut granted);

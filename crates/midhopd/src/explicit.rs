@@ -228,12 +228,14 @@ async fn serve(
         Far::Server(mut server, server_leg) => {
             server.write_all(&first).await?;
             let (client, server) = (client.into_std()?, server.into_std()?);
+            let server_leg = *server_leg;
             desk.handover.carry(Asked { client, server, client_leg, server_leg, ticket })
         }
         Far::Tunnel { stream, peer, server } => {
             let (client, first) = (client.into_std()?, Bytes::from(first));
             let (client_leg, ends) = (Party::from(&client_leg), Ends { client: from, server });
-            let asked = tunnel::Asked { client, client_leg, peer, first, stream, ends, ticket };
+            let asked =
+                tunnel::Asked { client, client_leg, peer, first, stream: *stream, ends, ticket };
             desk.tunnels.carry(asked)
         }
     }

@@ -130,7 +130,7 @@ impl Flow {
             _ => {
                 let ticket = worker.admission.enter();
                 // The client has been accepted: its first bytes need not wait for the answer.
-                match tunnel::begin(&link, &self.request()).await {
+                match tunnel::begin(&self.plan, &link, &self.request()).await {
                     Ok(stream) => (stream, ticket),
                     Err(why) if route.otherwise == Action::Reject => {
                         tracing::debug!(ends = ?self.ends, ?why, "a flow is reset: it has no tunnel");
@@ -155,7 +155,8 @@ impl Flow {
 
     /// What the peer at the other end of the tunnel is asked for.
     fn request(&self) -> Request {
-        Request { target: Target::Address(self.ends.server), client: Some(self.ends.client) }
+        let class = self.plan.class(&self.known.decision, Some(self.known.class >> 2), None).told();
+        Request { target: Target::Address(self.ends.server), client: Some(self.ends.client), class }
     }
 
     /// Takes the flow off its thread, before its first byte has been moved.

@@ -237,7 +237,7 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
             match order {
                 Order::Open { request, answer } => {
                     // Whoever asked may have gone: then the stream is reset as it is dropped.
-                    let _ = answer.send(open(&link, &request).await);
+                    let _ = answer.send(open(&worker.plan(), &link, &request).await);
                 }
                 Order::Live(packed) => match Flow::unpack(&worker, *packed) {
                     Ok(flow) => flow.run().await,
@@ -254,8 +254,8 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
 }
 
 /// Asks for a flow and waits for the answer.
-async fn open(link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
-    let mut stream = begin(link, request).await?;
+async fn open(plan: &Plan, link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
+    let mut stream = begin(plan, link, request).await?;
     match stream.input.answer().await {
         Ok(()) => Ok(stream),
         Err(fault) => Err(NoFlow::of(fault, &request.target)),
@@ -266,10 +266,11 @@ async fn open(link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
 ///
 /// # Errors
 /// That there is no tunnel: nothing has been asked for then.
-pub async fn begin(link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
+pub async fn begin(plan: &Plan, link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
+    let class = plan.class_named(request.class.as_deref());
     let session =
         link.session().await.ok_or_else(|| NoFlow::Unavailable("it is not open".into()))?;
-    session.ask(request).await.map_err(|fault| NoFlow::of(fault, &request.target))
+    session.ask(request, class).await.map_err(|fault| NoFlow::of(fault, &request.target))
 }
 
 async fn carry_asked(worker: &Worker, asked: Asked) -> io::Result<()> {

@@ -1,8 +1,9 @@
 //! What is shipped beside the program says what the program means.
 
+use midhop_pep::ahead::Ahead;
 use midhop_pep::config::{
-    Accept, Action, Config, Dscp, Keepalive, Leg, LegOverride, Match, OneOrMany, Peer, Plan, Ports,
-    Rule, Start, Tunnel,
+    Accept, Action, Class, Config, Dscp, Keepalive, Leg, LegOverride, Match, OneOrMany, Peer, Plan,
+    Ports, Rule, Start, Tunnel,
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +99,7 @@ fn every_key_is_in_the_example() {
         action: Some(Action::Split),
         tunnel: name.clone(),
         otherwise: Some(Action::Split),
+        class: name.clone(),
         accept: Some(Accept::Early),
         legs: BTreeMap::from([("x".to_owned(), LegOverride { congestion: name, pacing: rate })]),
     };
@@ -119,9 +121,15 @@ fn every_key_is_in_the_example() {
         window: Some(Bytes::new(1)),
         ..Peer::default()
     };
+    let class = Class {
+        weight: Some(1),
+        ahead: Some(Ahead::Never),
+        dscp: Some(OneOrMany(vec![Dscp::new(1).expect("a DSCP")])),
+    };
     let whole = Config {
         tunnel,
         peers: BTreeMap::from([("x".to_owned(), peer)]),
+        classes: BTreeMap::from([("x".to_owned(), class)]),
         legs: BTreeMap::from([("x".to_owned(), leg)]),
         rules: vec![rule],
         ..Config::default()
@@ -137,12 +145,12 @@ fn every_key_is_in_the_example() {
     assert!(missing.is_empty(), "not in packaging/midhopd.toml: {missing:?}");
 }
 
-/// The dotted keys below a value; legs and peers are all called the same.
+/// The dotted keys below a value; legs, peers and classes are all called the same.
 fn collect(prefix: &str, value: &toml::Value, keys: &mut BTreeSet<String>) {
     match value {
         toml::Value::Table(table) => {
             for (key, value) in table {
-                let named = prefix.ends_with("legs.") || prefix == "peers.";
+                let named = prefix.ends_with("legs.") || matches!(prefix, "peers." | "classes.");
                 let key = if named { "*" } else { key.as_str() };
                 collect(&format!("{prefix}{key}."), value, keys);
             }

@@ -12,8 +12,7 @@ use midhopd::snapshot::Source;
 use program::{Desk, Running};
 use stage::{Family, Stage, hear, noise, say, until};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::net::TcpStream;
 
 /// What both ends say arrives, and so does how they end.
 fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
@@ -133,115 +132,4 @@ fn a_client_that_asks_goes_through_the_tunnel() {
     let (server, peer) = listener.accept().expect("the far side");
     assert_eq!(peer.ip(), Family::V4.server(), "the far proxy connects as itself");
     exchange(&client, &server, 20_000_000);
-}
-
-/// Says without an end until the other end is gone.
-fn say_on(mut stream: &TcpStream) {
-    let piece = noise(4, 64 << 10);
-    while stream.write_all(&piece).is_ok() {}
-}
-
-/// Counts what comes until the stream breaks.
-fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count) = stream.read(&mut buffer)
-        && count > 0
-    {
-        counted.fetch_add(count as u64, Relaxed);
-    }
-}
-
-/// Flows of which the server says without an end, and the same of the client where `both`. What has come
-/// of each to the client.
-fn with_bulk(
-    stage: &Stage,
-    listener: &TcpListener,
-    flows: usize,
-    both: bool,
-    what: impl FnOnce(&[AtomicU64]),
-) {
-    let flows: Vec<_> = (0..flows).map(|_| stage.flow(listener)).collect();
-    let counts: Vec<_> = flows.iter().map(|_| AtomicU64::new(0)).collect();
-    let other = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for ((client, server), count) in flows.iter().zip(&counts) {
-            scope.spawn(|| say_on(server));
-            scope.spawn(|| count_on(client, count));
-            if both {
-                scope.spawn(|| say_on(client));
-                scope.spawn(|| count_on(server, &other));
-            }
-        }
-        what(&counts);
-        for (client, server) in &flows {
-            let _ = client.shutdown(std::net::Shutdown::Both);
-            let _ = server.shutdown(std::net::Shutdown::Both);
-        }
-    });
-}
-
-fn sum(counts: &[AtomicU64]) -> u64 {
-    counts.iter().map(|count| count.load(Relaxed)).sum()
-}
-
-/// Waits for bytes, which come as fast as the link lets them.
-fn await_bytes(counts: &[AtomicU64], bytes: u64) {
-    let start = sum(counts);
-    while sum(counts) < start + bytes {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
-
-#[test]
-fn bulk_flows_get_equal_parts_of_a_tunnel() {
-    let link = "rate = \"40 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
-    let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
-    let told = "rtt = \"100 ms\"\nrate = \"40 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
-    let listener = stage.listen(Family::V4);
-    with_bulk(&stage, &listener, 32, false, |counts| {
-        await_bytes(counts, 5_000_000);
-        let before: Vec<_> = counts.iter().map(|count| count.load(Relaxed)).collect();
-        await_bytes(counts, 25_000_000);
-        let parts: Vec<_> = before.iter().zip(counts).map(|(b, c)| c.load(Relaxed) - b).collect();
-        let total = parts.iter().sum::<u64>() as f64;
-        let squares: f64 = parts.iter().map(|part| (*part as f64).powi(2)).sum();
-        let index = total * total / (parts.len() as f64 * squares);
-        println!("Jain's index {index:.4}, {parts:?}");
-        assert!(index >= 0.98, "Jain's index is {index:.4}: {parts:?}");
-    });
-}
-
-/// What a request of a hundred bytes and its answer take.
-fn asked(client: &mut TcpStream, server: &mut TcpStream) -> std::time::Duration {
-    let start = std::time::Instant::now();
-    let mut heard = [0; 100];
-    client.write_all(&[1; 100]).expect("asking");
-    server.read_exact(&mut heard).expect("a request");
-    server.write_all(&[2; 100]).expect("answering");
-    client.read_exact(&mut heard).expect("an answer");
-    start.elapsed()
-}
-
-/// It waits behind nothing that was written before: neither a new flow's nor that of one that has rested.
-#[test]
-fn a_request_overtakes_the_bulk_of_its_tunnel() {
-    let link = "rate = \"20 Mbit/s\"\ndelay = \"300 ms\"\n";
-    let Some(stage) = Stage::set_over(link, link, "600 ms") else { return };
-    let told = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, "accept = \"early\"\n", [told, told]);
-    let listener = stage.listen(Family::V4);
-    let mut known = stage.flow(&listener);
-    let idle = asked(&mut known.0, &mut known.1);
-    with_bulk(&stage, &listener, 8, true, |counts| {
-        await_bytes(counts, 6_000_000);
-        let old = asked(&mut known.0, &mut known.1);
-        let (mut client, mut server) = stage.flow(&listener);
-        let new = asked(&mut client, &mut server);
-        println!("idle {idle:?}, an old flow {old:?}, a new one {new:?}");
-        // Behind what the pool holds it would be two round trips more.
-        for one in [old, new] {
-            assert!(one < idle * 3 / 2, "{one:?} after {idle:?} when idle");
-        }
-    });
 }

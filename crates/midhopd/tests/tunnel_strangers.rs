@@ -32,7 +32,7 @@ fn pass(client: &mut TcpStream, server: &mut TcpStream) {
 
 fn request(listener: &TcpListener) -> Request {
     let target = Target::Address(listener.local_addr().expect("an address"));
-    Request { target, client: None }
+    Request { target, client: None, class: None }
 }
 
 /// A certificate of the authority for `name` that is valid from so many days from now to so many.
@@ -122,7 +122,8 @@ fn a_peer_is_answered_in_http_s_words() {
         ("192.0.2.1:80", Cause::NetworkUnreachable),
         ("127.0.0.1:80", Cause::NotAllowed),
     ] {
-        let request = Request { target: Target::parse(target).expect("a target"), client: None };
+        let target = Target::parse(target).expect("a target");
+        let request = Request { target: target.clone(), client: None, class: None };
         let (response, mut flow) = visitor.ask("far", &shown, &request);
         assert_eq!(response, Response::from(cause), "{target}");
         let after = visitor.runtime.block_on(flow.frame()).expect("an end in order");

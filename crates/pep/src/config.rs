@@ -4,12 +4,14 @@
 //! reading that again gives an equal one. Whether the numbers make sense is decided in
 //! [`Config::resolve`], and nowhere else.
 
+mod class;
 mod list;
 mod name;
 mod plan;
 mod resolve;
 mod tunnel;
 
+pub use class::{Class, ClassPlan};
 pub use list::{Dscp, OneOrMany, Ports};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
@@ -42,6 +44,8 @@ pub struct Config {
     pub tunnel: Tunnel,
     /// The proxies at the other ends of links, by name.
     pub peers: BTreeMap<String, Peer>,
+    /// Classes of the flows in tunnels, by name.
+    pub classes: BTreeMap<String, Class>,
     /// What becomes of which flow; the first rule that matches decides.
     pub rules: Vec<Rule>,
 }
@@ -299,6 +303,9 @@ pub struct Rule {
     /// What becomes of them while the tunnel cannot be had; unset: they are split here alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<Action>,
+    /// Their class in tunnels; unset: by their DSCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// When their SYNs are answered; unset: as in `[intercept]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept: Option<Accept>,

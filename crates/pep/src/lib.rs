@@ -2,11 +2,14 @@
 //!
 //! A configuration file is read as a [`config::Config`], in which every default is visible, and
 //! resolved once into a [`config::Plan`], in which nothing is left to check. The plan's
-//! [`policy::Policy`] says what becomes of a flow, its legs say how each side of it is treated.
+//! [`policy::Policy`] says what becomes of a flow, its legs say how each side of it is treated,
+//! its classes what a flow gets of a tunnel: [`line`](mod@line) says whose turn it is, [`ahead`] who need not wait.
 //!
 //! Invariant: nothing here opens a socket, reads a clock or a file. The daemon hands in what it saw.
 
+pub mod ahead;
 pub mod config;
 pub mod credit;
+pub mod line;
 pub mod policy;
 pub mod share;

@@ -52,6 +52,7 @@ pub(crate) struct PolicyRule {
     pub(crate) matches: Match,
     pub(crate) action: Action,
     pub(crate) tunnel: Option<Route>,
+    pub(crate) class: Option<String>,
     pub(crate) accept: Option<Accept>,
     /// Whole legs as they are for the flows of this rule.
     pub(crate) legs: Vec<LegPlan>,
@@ -114,6 +115,10 @@ impl Policy {
 
     pub(crate) fn route(&self, decision: &Decision) -> Option<&Route> {
         self.rules.get(decision.rule?)?.tunnel.as_ref()
+    }
+
+    pub(crate) fn class(&self, decision: &Decision) -> Option<&str> {
+        self.rules.get(decision.rule?)?.class.as_deref()
     }
 
     pub(crate) fn leg_override(&self, decision: &Decision, leg: &str) -> Option<&LegPlan> {

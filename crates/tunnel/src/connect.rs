@@ -13,6 +13,10 @@ use std::net::SocketAddr;
 const OWN_NAME: &str = "midhopd";
 /// Names the client on whose behalf a proxy asks, address and port, to a proxy that trusts it.
 const CLIENT: &str = "midhop-client";
+/// Names the class of a flow to a proxy that has classes of that name.
+const CLASS: &str = "midhop-class";
+/// The longest name of a class. Unit: bytes.
+const CLASS_BYTES_MAX: usize = 32;
 
 /// A request for a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Request {
     pub target: Target,
     /// Whose flow it is, where the asking proxy tells.
     pub client: Option<SocketAddr>,
+    /// The name of its class, where the asking proxy tells.
+    pub class: Option<String>,
 }
 
 impl Request {
@@ -38,6 +44,9 @@ impl Request {
         ];
         if let Some(client) = self.client {
             fields.push(Field::new(CLIENT, client.to_string()));
+        }
+        if let Some(class) = &self.class {
+            fields.push(Field::new(CLASS, class.clone()));
         }
         fields
     }
@@ -62,10 +71,17 @@ impl Request {
             return Err(malformed());
         }
         let target = value(":authority").and_then(Target::parse).ok_or_else(malformed)?;
-        let client = others.iter().find(|it| it.name == CLIENT);
-        let client = client.and_then(|it| it.value.parse().ok());
-        Ok(Self { target, client })
+        let other = |name| others.iter().find(|it| it.name == name).map(|it| it.value.as_ref());
+        let client = other(CLIENT).and_then(|value: &str| value.parse().ok());
+        let class = other(CLASS).filter(|name| is_class(name)).map(str::to_owned);
+        Ok(Self { target, client, class })
     }
+}
+
+/// Whether a class may have this name.
+fn is_class(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=CLASS_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
 /// The answer to a request.
@@ -183,14 +199,15 @@ mod tests {
 
     #[test]
     fn a_request_survives_being_sent() {
-        for (target, client) in [
-            ("192.0.2.1:80", None),
-            ("[2001:db8::1]:443", Some("[2001:db8::7]:50000")),
-            ("server.example:22", Some("198.51.100.7:1024")),
+        for (target, client, class) in [
+            ("192.0.2.1:80", None, None),
+            ("[2001:db8::1]:443", Some("[2001:db8::7]:50000"), None),
+            ("server.example:22", Some("198.51.100.7:1024"), Some("interactive")),
         ] {
             let target = Target::parse(target).expect("a target");
             let client = client.map(|client| client.parse().expect("an address"));
-            let request = Request { target, client };
+            let class = class.map(str::to_owned);
+            let request = Request { target, client, class };
             let sent = fields_of(request.encode());
             assert!(sent.iter().all(|it| it.name != ":scheme" && it.name != ":path"));
             assert_eq!(Request::decode(&sent), Ok(request));
@@ -222,6 +239,11 @@ mod tests {
         let padded = [connect, authority, ("user-agent", "curl"), ("midhop-client", "nonsense")];
         let request = Request::decode(&fields(&padded)).expect("a request");
         assert_eq!(request.client, None);
+        for class in ["", "a b", "A", "a-name-that-is-longer-than-a-class-may-have"] {
+            let padded = [connect, authority, (CLASS, class)];
+            let request = Request::decode(&fields(&padded)).expect("a request");
+            assert_eq!(request.class, None, "{class}");
+        }
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub(super) struct Dialled {
 #[derive(Debug)]
 pub(super) enum Far {
     /// The server, on this leg.
-    Server(TcpStream, LegPlan),
+    Server(TcpStream, Box<LegPlan>),
     /// A tunnel to this peer, at whose other end is this server.
-    Tunnel { stream: Stream, peer: String, server: SocketAddr },
+    Tunnel { stream: Box<Stream>, peer: String, server: SocketAddr },
 }
 
 impl Far {
@@ -111,7 +111,7 @@ async fn try_address(
         Cause::Failed
     })?;
     let server = opening.finish().await.map_err(|failure| told::cause_of(&failure))?;
-    Ok((Far::Server(server, server_leg.clone()), client_leg.clone()))
+    Ok((Far::Server(server, Box::new(server_leg.clone())), client_leg.clone()))
 }
 
 /// Opens the far side through the tunnel of the flow's rule; none: there is none, and the flow goes
@@ -124,9 +124,10 @@ async fn try_tunnel(
 ) -> Result<Option<Far>, Cause> {
     let Some(route) = plan.route(decision) else { return Ok(None) };
     let peer = route.peer.clone();
-    let request = Request { target: Target::Address(server), client: None };
+    let class = plan.class(decision, None, None).told();
+    let request = Request { target: Target::Address(server), client: None, class };
     match desk.tunnels.open(&peer, request).await {
-        Ok(stream) => Ok(Some(Far::Tunnel { stream, peer, server })),
+        Ok(stream) => Ok(Some(Far::Tunnel { stream: Box::new(stream), peer, server })),
         Err(NoFlow::Refused(failure)) => Err(told::cause_of(&failure)),
         Err(NoFlow::Unavailable(why)) => {
             tracing::debug!(peer, why, otherwise = ?route.otherwise, "a flow goes without its tunnel");

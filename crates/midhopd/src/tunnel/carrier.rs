@@ -8,6 +8,7 @@ pub mod quic;
 
 use super::stream::Fault;
 use bytes::Bytes;
+use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field};
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -59,6 +60,11 @@ macro_rules! each {
 }
 
 impl Sender {
+    /// Makes it that of a flow of some class.
+    pub fn join(&mut self, class: &ClassPlan) {
+        each!(self, half => half.join(class));
+    }
+
     /// Takes header fields; nothing may wait.
     ///
     /// # Errors

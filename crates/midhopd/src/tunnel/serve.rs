@@ -187,6 +187,7 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
             return Err(Cause::NotAllowed);
         }
         let ends = Ends { client, server };
+        stream.output.join(plan.class(&decision, None, request.class.as_deref()));
         let egress = worker.egress(&plan, ends);
         let leg = plan.leg(&decision, server.ip(), egress.as_deref());
         let opening = leg::dial_as_self(server, leg).map_err(|error| {

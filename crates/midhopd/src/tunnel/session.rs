@@ -8,7 +8,7 @@ use super::{
     stream::{self, Fault, Stream},
     turns::{Share, Turns},
 };
-use midhop_pep::config::PeerPlan;
+use midhop_pep::config::{ClassPlan, PeerPlan};
 use midhop_tunnel::{
     connect::Request,
     http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
@@ -117,14 +117,15 @@ impl Session {
         self.control.replace(Some(control));
     }
 
-    /// Asks for a flow; the answer comes on the stream. Waits while the peer has as many flows as it
+    /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
     /// takes.
     ///
     /// # Errors
     /// When the tunnel is gone.
-    pub async fn ask(&self, request: &Request) -> Result<Stream, Fault> {
+    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
         let (sender, receiver) = self.carry(self.connection.open_bi().await?);
         let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
+        stream.output.join(class);
         stream.seat = Some(self.seats.clone());
         stream.output.say(&request.fields()).await?;
         Ok(stream)
@@ -159,9 +160,9 @@ impl Session {
         self.turns.flows()
     }
 
-    /// The halves of a new flow. No class weighs more than another.
+    /// The halves of a new flow, whose class is to be told.
     fn carry(&self, (send, receive): (SendStream, RecvStream)) -> (Sender, Receiver) {
-        let share = Share::new(&self.turns, 1);
+        let share = Share::new(&self.turns);
         let sender = quic::Sender::new(&self.connection, send, self.pool, share);
         let receiver = quic::Receiver::new(receive, self.held_max);
         (Sender::Quic(sender), Receiver::Quic(receiver))

@@ -5,6 +5,7 @@
 
 use super::carrier::{Connection, Receiver, Sender};
 use bytes::Bytes;
+use midhop_pep::config::ClassPlan;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::{Code, Field};
@@ -131,6 +132,11 @@ pub struct Output {
 }
 
 impl Output {
+    /// Makes it the output of a flow of some class.
+    pub fn join(&mut self, class: &ClassPlan) {
+        self.carrier.join(class);
+    }
+
     /// Says header fields: a request, or an answer.
     ///
     /// # Errors

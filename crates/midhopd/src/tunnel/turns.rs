@@ -1,12 +1,12 @@
 //! How the flows of one tunnel share what they may have written and the peer has not acknowledged.
 //!
 //! A connection has one window for that, the pool. QUIC divides it among streams by who comes first; of those
-//! that wait for room it wakes the last one first. So flows write in turns here: deficit round robin (Shreedhar
-//! and Varghese, 1995), where one that overdraws pays next time. What enters the pool in equal parts
-//! leaves it in equal parts, whatever is lost on the way. Two kinds of flows stand outside:
+//! that wait for room it wakes the last one first. So flows write in turns here ([`Line`]), each as much as its
+//! class weighs. What enters the pool in those parts leaves it in those parts, whatever is lost on the way.
+//! Two kinds of flows stand outside:
 //!
-//! - One that has sent little since it last rested is urgent: it waits for no turn, finds room beside a
-//!   full pool, and its bytes leave before those of the others.
+//! - One that may go ahead ([`Allowance`]) is urgent: it waits for no turn, finds room beside a full pool,
+//!   and its bytes leave before those of the others.
 //! - One whose peer has given it no credit lets the next one write, until it has.
 //!
 //! Invariant: whoever is first in the queue is going to be polled: it has been woken, or QUIC wakes it once
@@ -14,8 +14,10 @@
 
 use super::stream::Fault;
 use bytes::Bytes;
+use midhop_pep::ahead::{Ahead, Allowance};
+use midhop_pep::config::ClassPlan;
+use midhop_pep::line::{Account, Line, WEIGHT};
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -25,10 +27,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// What a flow of weight one may write in its turn: as much as is read from a socket at once. Unit: bytes.
-const QUANTUM: i64 = 64 << 10;
-/// What an urgent flow may send before it has to rest. Unit: bytes.
-const URGENT_BYTES: u64 = 64 << 10;
 /// A flow that had nothing to send for so long has rested.
 const REST: Duration = Duration::from_millis(250);
 
@@ -64,11 +62,11 @@ pub struct Turns {
     queue: Mutex<Queue>,
 }
 
-/// Who waits, by when it came. The first one's turn it is.
+/// Who waits, and what may go ahead of those.
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: BTreeMap<u64, Waker>,
-    last: u64,
+    line: Line<Waker>,
+    allowance: Allowance,
 }
 
 impl Turns {
@@ -91,13 +89,10 @@ impl Turns {
 #[derive(Debug)]
 pub struct Share {
     turns: Arc<Turns>,
-    /// Its place in the queue.
-    ticket: Option<u64>,
-    /// How much more than a flow of weight one it may write.
-    weight: u32,
-    /// Unit: bytes. What it may still write in its turn; below zero what it owes.
-    credit: i64,
-    /// Unit: bytes. Sent since it last rested; none: too much to be urgent.
+    account: Account,
+    /// When it goes ahead.
+    ahead: Ahead,
+    /// Unit: bytes. Said ahead since it last rested; none: it is not urgent.
     urgent: Option<u64>,
     /// Since when it has had nothing to send.
     idle: Instant,
@@ -105,24 +100,29 @@ pub struct Share {
 
 impl Share {
     /// A flow that begins, which is urgent.
-    pub fn new(turns: &Arc<Turns>, weight: u32) -> Self {
+    pub fn new(turns: &Arc<Turns>) -> Self {
         Self {
             turns: turns.clone(),
-            ticket: None,
-            weight: weight.max(1),
-            credit: 0,
+            account: Account::new(WEIGHT),
+            ahead: Ahead::default(),
             urgent: Some(0),
             idle: Instant::now(),
         }
     }
 
+    /// Makes it a flow of some class.
+    pub fn join(&mut self, class: &ClassPlan) {
+        self.account.weigh(class.weight);
+        self.ahead = class.ahead;
+    }
+
     /// It has something to send again.
     pub fn begin(&mut self, pool: &mut impl Pool) {
-        if self.idle.elapsed() >= REST {
-            if self.urgent.is_none() {
-                pool.set_urgent(true);
-            }
-            self.urgent = Some(0);
+        let again = || self.urgent.is_none() && self.turns.queue().allowance.lets_again(self.ahead);
+        let may = self.idle.elapsed() >= REST || again();
+        if may && self.urgent.replace(0).is_none() {
+            pool.set_urgent(true);
+            self.leave();
         }
     }
 
@@ -138,8 +138,14 @@ impl Share {
         pool: &mut impl Pool,
         chunks: &mut [Bytes],
     ) -> Poll<Result<(), Fault>> {
-        if self.urgent.is_none() {
-            ready!(self.poll_turn(cx));
+        if let Some(said) = self.urgent
+            && !self.turns.queue().allowance.lets(self.ahead, said)
+        {
+            self.urgent = None;
+            pool.set_urgent(false);
+        }
+        if self.urgent.is_none() && !self.turns.queue().line.wait(&mut self.account, cx.waker()) {
+            return Poll::Pending;
         }
         let mut written = pool.poll_write(cx, chunks);
         if written.is_ready() {
@@ -155,54 +161,29 @@ impl Share {
                 self.turns.full.store(true, Relaxed);
             }
         }
-        self.spend(ready!(written)?, pool);
+        self.spend(ready!(written)?);
         Poll::Ready(Ok(()))
     }
 
     /// Leaves the queue: it does not write any more for now.
     pub fn leave(&mut self) {
-        self.credit = self.credit.min(0);
-        let Some(ticket) = self.ticket.take() else { return };
-        let mut queue = self.turns.queue();
-        let was_first = queue.waiting.keys().next() == Some(&ticket);
-        queue.waiting.remove(&ticket);
-        let next = queue.waiting.values().next().filter(|_| was_first).cloned();
-        drop(queue);
+        let next = self.turns.queue().line.leave(&mut self.account);
         if let Some(next) = next {
             next.wake();
         }
     }
 
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn spend(&mut self, bytes: usize) {
         let mut queue = self.turns.queue();
-        let ticket = *self.ticket.get_or_insert_with(|| {
-            queue.last += 1;
-            queue.last
-        });
-        if queue.waiting.keys().next().is_some_and(|first| *first < ticket) {
-            let waker = queue.waiting.entry(ticket).or_insert_with(|| cx.waker().clone());
-            waker.clone_from(cx.waker());
-            return Poll::Pending;
+        if let Some(said) = &mut self.urgent {
+            *said += bytes as u64;
+            return queue.allowance.spend(self.ahead, bytes as u64);
         }
-        queue.waiting.entry(ticket).or_insert_with(|| cx.waker().clone());
-        while self.credit <= 0 {
-            self.credit += QUANTUM * i64::from(self.weight);
-        }
-        Poll::Ready(())
-    }
-
-    fn spend(&mut self, bytes: usize, pool: &mut impl Pool) {
-        if let Some(sent) = &mut self.urgent {
-            *sent += bytes as u64;
-            if *sent >= URGENT_BYTES {
-                self.urgent = None;
-                pool.set_urgent(false);
-            }
-            return;
-        }
-        self.credit = self.credit.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
-        if self.credit <= 0 {
-            self.leave();
+        queue.allowance.earn(bytes as u64);
+        let next = queue.line.spend(&mut self.account, bytes);
+        drop(queue);
+        if let Some(next) = next {
+            next.wake();
         }
     }
 }

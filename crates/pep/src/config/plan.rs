@@ -1,7 +1,8 @@
 //! The configuration as resolved: what the daemon works from, with nothing left to check.
 
 use super::{
-    Admin, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start, TunnelPlan,
+    Admin, ClassPlan, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start,
+    TunnelPlan,
 };
 use crate::policy::{Decision, Policy, Route};
 use ipnet::IpNet;
@@ -33,6 +34,8 @@ pub struct Plan {
     pub tunnel: TunnelPlan,
     /// The proxies at the other ends of links.
     pub peers: Vec<PeerPlan>,
+    /// The classes of flows in tunnels; the last is [`ClassPlan::OTHER`].
+    pub classes: Vec<ClassPlan>,
     /// What becomes of which flow.
     pub policy: Policy,
 }
@@ -106,6 +109,25 @@ impl Plan {
     /// By which tunnel the flows go that `decision` is about; none: by none.
     pub fn route(&self, decision: &Decision) -> Option<&Route> {
         self.policy.route(decision)
+    }
+
+    /// The class of a flow that `decision` is about: its rule's, else that of its DSCP, else the one that
+    /// the proxy `asked` for that it came from, where that is known here.
+    pub fn class(&self, decision: &Decision, dscp: Option<u8>, asked: Option<&str>) -> &ClassPlan {
+        let marked = || {
+            let is = |class: &&ClassPlan| class.dscp.iter().any(|own| Some(own.value()) == dscp);
+            self.classes.iter().find(is)
+        };
+        match self.policy.class(decision) {
+            Some(name) => self.class_named(Some(name)),
+            None => marked().unwrap_or_else(|| self.class_named(asked)),
+        }
+    }
+
+    /// The class of a name; that of all others, where there is none.
+    pub fn class_named(&self, name: Option<&str>) -> &ClassPlan {
+        let found = self.classes.iter().find(|class| Some(class.name.as_str()) == name);
+        found.unwrap_or(&self.classes[self.classes.len() - 1])
     }
 
     /// The leg towards `address` behind `interface`, without regard to any rule.

@@ -1,6 +1,6 @@
 //! From what was written to what is meant: every number checked, every name looked up, once.
 
-use super::{Action, Config, Keepalive, Leg, LegPlan, PeerPlan, Plan, Rule, Start};
+use super::{Action, ClassPlan, Config, Keepalive, Leg, LegPlan, PeerPlan, Plan, Rule, Start};
 use crate::credit;
 use crate::policy::{Policy, PolicyRule, Route};
 use ipnet::IpNet;
@@ -71,10 +71,11 @@ impl Config {
         legs.push(other_leg());
         bound_windows(&mut legs, self.limits.flow_buffer);
         let (tunnel, peers) = self.resolve_tunnels(&legs)?;
+        let classes = self.resolve_classes()?;
         let mut rules = Vec::with_capacity(self.rules.len());
         for (number, rule) in self.rules.into_iter().enumerate() {
             let key = KeyPath::of(["rules".to_owned(), number.to_string()]);
-            rules.push(resolve_rule(&key, rule, &legs, &peers)?);
+            rules.push(resolve_rule(&key, rule, &legs, &peers, &classes)?);
         }
         Ok(Plan {
             policy: Policy::new(rules, self.intercept.accept),
@@ -87,6 +88,7 @@ impl Config {
             legs,
             tunnel,
             peers,
+            classes,
         })
     }
 
@@ -371,9 +373,11 @@ fn resolve_rule(
     rule: Rule,
     legs: &[LegPlan],
     peers: &[PeerPlan],
+    classes: &[ClassPlan],
 ) -> Result<PolicyRule, ResolveError> {
     let tunnel = resolve_route(key, &rule, peers)?;
-    let implied = tunnel.as_ref().map(|_| Action::Split);
+    check_class(key, &rule, classes)?;
+    let implied = (tunnel.is_some() || rule.class.is_some()).then_some(Action::Split);
     let Some(action) = rule.action.or(implied) else {
         return fault(
             key,
@@ -384,6 +388,7 @@ fn resolve_rule(
     if action != Action::Split {
         let given = [
             ("tunnel", tunnel.is_some()),
+            ("class", rule.class.is_some()),
             ("accept", rule.accept.is_some()),
             ("legs", !rule.legs.is_empty()),
         ];
@@ -425,7 +430,22 @@ fn resolve_rule(
             ..leg.clone()
         });
     }
-    Ok(PolicyRule { matches: rule.matches, action, tunnel, accept: rule.accept, legs: overridden })
+    let Rule { matches, class, accept, .. } = rule;
+    Ok(PolicyRule { matches, action, tunnel, class, accept, legs: overridden })
+}
+
+/// Whether there is the class that a rule names.
+fn check_class(key: &KeyPath, rule: &Rule, classes: &[ClassPlan]) -> Result<(), ResolveError> {
+    let Some(class) = &rule.class else { return Ok(()) };
+    if classes.iter().any(|known| known.name == *class) {
+        return Ok(());
+    }
+    let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+    fault(
+        &key.join("class"),
+        format!("there is no class \"{class}\""),
+        format!("add a table [classes.{class}]; there are: {}", known.join(", ")),
+    )
 }
 
 /// By which tunnel a rule's flows go, and what becomes of them without it.

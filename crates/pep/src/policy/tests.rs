@@ -134,6 +134,7 @@ fn rule() -> impl Strategy<Value = PolicyRule> {
         action,
     )
         .prop_map(|(source, destination, ports, interface, dscp, action)| PolicyRule {
+            class: None,
             matches: Match {
                 source: OneOrMany(source),
                 destination: OneOrMany(destination),

@@ -6,6 +6,7 @@
 use crate::tunnel::stream::Fault;
 use crate::tunnel::turns::{Pool, Share};
 use bytes::Bytes;
+use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
 use midhop_tunnel::reassembly::Reassembly;
 use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
@@ -57,6 +58,11 @@ impl Sender {
     ) -> Self {
         let half = Half { connection: connection.clone(), stream, pool: pool.get() };
         Self { half, share, waiting: [Bytes::new(), Bytes::new()], stopped: None, ended: false }
+    }
+
+    /// Makes it that of a flow of some class.
+    pub fn join(&mut self, class: &ClassPlan) {
+        self.share.join(class);
     }
 
     /// Makes a frame of header fields; nothing may wait.

@@ -1,0 +1,138 @@
+//! What may go ahead of those who wait for their turns, and how much of it.
+//!
+//! A flow that has said nothing for a while is heard at once: its first bytes, and as much more as its class
+//! has. All flows of a kind together have an allowance, which grows by each byte that is written in turns and
+//! shrinks by each that goes ahead. So what goes ahead can delay the others, and never starve them: of three
+//! bytes one at least is written in turns.
+
+use serde::{Deserialize, Serialize};
+
+/// When the flows of a class go ahead of others.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ahead {
+    /// With all that they say.
+    Always,
+    /// With what they say first, and first after a rest.
+    #[default]
+    AtFirst,
+    /// With no more than a question and its answer.
+    Never,
+}
+
+/// What every flow may say ahead after a rest, whatever its class: a question. Unit: bytes.
+const QUESTION_BYTES: u64 = 4 << 10;
+/// What a flow may say ahead that does so at first only. Unit: bytes.
+const FIRST_BYTES: u64 = 64 << 10;
+/// The most that all flows of a kind may say ahead at once. Unit: bytes.
+const ALLOWANCE_BYTES: u64 = 1 << 20;
+
+impl Ahead {
+    /// What a flow may say ahead after a rest. Unit: bytes.
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Always => u64::MAX,
+            Self::AtFirst => FIRST_BYTES,
+            Self::Never => QUESTION_BYTES,
+        }
+    }
+}
+
+/// What all flows of a tunnel may still say ahead.
+#[derive(Debug)]
+pub struct Allowance {
+    always: u64,
+    at_first: u64,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { always: ALLOWANCE_BYTES, at_first: ALLOWANCE_BYTES }
+    }
+}
+
+impl Allowance {
+    /// Whether a flow may go ahead that has `said` so much ahead since it rested. Unit: bytes.
+    pub fn lets(&self, ahead: Ahead, said: u64) -> bool {
+        said < QUESTION_BYTES || (said < ahead.bytes() && *self.of(ahead) > 0)
+    }
+
+    /// Whether a flow that went too far may go ahead again without a rest.
+    pub fn lets_again(&self, ahead: Ahead) -> bool {
+        ahead == Ahead::Always && self.always >= ALLOWANCE_BYTES / 2
+    }
+
+    /// So much went ahead. Unit: bytes.
+    pub fn spend(&mut self, ahead: Ahead, bytes: u64) {
+        let kind = match ahead {
+            Ahead::Always => &mut self.always,
+            Ahead::AtFirst | Ahead::Never => &mut self.at_first,
+        };
+        *kind = kind.saturating_sub(bytes);
+    }
+
+    /// So much was written in turns. Unit: bytes.
+    pub fn earn(&mut self, bytes: u64) {
+        for kind in [&mut self.always, &mut self.at_first] {
+            *kind = kind.saturating_add(bytes).min(ALLOWANCE_BYTES);
+        }
+    }
+
+    fn of(&self, ahead: Ahead) -> &u64 {
+        match ahead {
+            Ahead::Always => &self.always,
+            Ahead::AtFirst | Ahead::Never => &self.at_first,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_goes_ahead_as_far_as_it_may() {
+        let allowance = Allowance::default();
+        for (ahead, most) in [(Ahead::Never, 4 << 10), (Ahead::AtFirst, 64 << 10)] {
+            assert!(allowance.lets(ahead, most - 1) && !allowance.lets(ahead, most), "{ahead:?}");
+        }
+        assert!(allowance.lets(Ahead::Always, 1 << 40));
+    }
+
+    /// Flows that always want to go ahead, and others that want the same link.
+    #[test]
+    fn what_goes_ahead_starves_nobody() {
+        for flows in [&[Ahead::Always][..], &[Ahead::AtFirst], &[Ahead::Always, Ahead::AtFirst]] {
+            let mut allowance = Allowance::default();
+            let (mut ahead, mut in_turns) = (0, 0);
+            for _ in 0..10_000 {
+                // A new flow each time that wants to say all it may.
+                for &kind in flows {
+                    if allowance.lets(kind, QUESTION_BYTES) {
+                        allowance.spend(kind, 32 << 10);
+                        ahead += 32 << 10;
+                    }
+                }
+                allowance.earn(32 << 10);
+                in_turns += 32 << 10;
+            }
+            let most =
+                in_turns * flows.len() + flows.len() * (ALLOWANCE_BYTES as usize + (32 << 10));
+            assert!(ahead <= most, "{flows:?}: {ahead} ahead, {in_turns} in turns");
+        }
+    }
+
+    #[test]
+    fn a_question_is_heard_even_when_the_allowance_is_spent() {
+        let mut allowance = Allowance::default();
+        allowance.spend(Ahead::AtFirst, u64::MAX);
+        assert!(allowance.lets(Ahead::AtFirst, 100) && !allowance.lets(Ahead::AtFirst, 4 << 10));
+        assert!(allowance.lets(Ahead::Always, 1 << 20), "the other kind has its own");
+        allowance.spend(Ahead::Always, u64::MAX);
+        assert!(!allowance.lets_again(Ahead::Always));
+        allowance.earn(ALLOWANCE_BYTES);
+        assert!(allowance.lets_again(Ahead::Always) && !allowance.lets_again(Ahead::AtFirst));
+    }
+}

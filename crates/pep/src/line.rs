@@ -1,0 +1,198 @@
+//! Who stands in line for a tunnel, and whose turn it is: fair queueing with weights.
+//!
+//! Each flow pays for what it writes, the heavier its class the less, and whoever has paid least has the next
+//! turn. It is what weighted deficit round robin gives in the long run, with a heavy flow's turns spread
+//! among those of the others: one that had to write all of its part of a round at once would lose what its
+//! sender had not ready just then.
+//!
+//! Source: Goyal, Vin and Cheng, Start-time Fair Queueing, 1996; differs: a flow's piece is written before its
+//! size is known, so it pays afterwards.
+//!
+//! Invariant: of flows that always have something to write, none gets ahead of another by more than a turn and
+//! a piece of each, weights reckoned in.
+
+use std::collections::BTreeMap;
+
+/// What a flow may write in a turn: as much as is read from a socket at once. Unit: bytes.
+const TURN: u64 = 64 << 10;
+/// The weight of a flow of which nothing is said.
+pub const WEIGHT: u32 = 10;
+
+/// What a byte costs a flow of weight 1.
+const PRICE: u32 = 1000;
+
+/// Who waits for a turn, with what wakes it.
+#[derive(Debug)]
+pub struct Line<W> {
+    waiting: BTreeMap<Place, W>,
+    /// What whoever had its turn last had paid by then.
+    now: u64,
+    /// Places that have been given.
+    given: u64,
+}
+
+/// A place: what its flow has paid, and the order of coming.
+type Place = (u64, u64);
+
+/// One flow's account.
+#[derive(Debug)]
+pub struct Account {
+    weight: u32,
+    /// What it has paid: bytes, as a flow of weight [`PRICE`] pays for them.
+    paid: u64,
+    /// Unit: bytes. Written in its turn.
+    written: u64,
+    place: Option<Place>,
+}
+
+impl Account {
+    /// That of a flow of some weight.
+    pub fn new(weight: u32) -> Self {
+        Self { weight: weight.max(1), paid: 0, written: 0, place: None }
+    }
+
+    /// Gives it another weight from its next turn on.
+    pub fn weigh(&mut self, weight: u32) {
+        self.weight = weight.max(1);
+    }
+}
+
+impl<W> Default for Line<W> {
+    fn default() -> Self {
+        Self { waiting: BTreeMap::new(), now: 0, given: 0 }
+    }
+}
+
+impl<W: Clone> Line<W> {
+    /// Takes a place, or keeps the one that it has; `true`: it is its turn. Whoever has a place has to write
+    /// or to leave once it is its turn. Whoever comes late has nothing in arrears.
+    pub fn wait(&mut self, account: &mut Account, waker: &W) -> bool {
+        let place = *account.place.get_or_insert_with(|| {
+            self.given += 1;
+            (account.paid.max(self.now), self.given)
+        });
+        self.waiting.insert(place, waker.clone());
+        let is_first = self.waiting.keys().next() == Some(&place);
+        if is_first {
+            self.now = place.0;
+        }
+        is_first
+    }
+
+    /// Books what a flow has written in its turn; gives the next one, if the turn is over.
+    pub fn spend(&mut self, account: &mut Account, bytes: usize) -> Option<W> {
+        account.written += bytes as u64;
+        if account.written < TURN { None } else { self.leave(account) }
+    }
+
+    /// Gives up a place; gives whose turn it is now, if it was this one's.
+    pub fn leave(&mut self, account: &mut Account) -> Option<W> {
+        let place = account.place.take()?;
+        let was_first = self.waiting.keys().next() == Some(&place);
+        self.waiting.remove(&place);
+        let price =
+            std::mem::take(&mut account.written) * u64::from(PRICE) / u64::from(account.weight);
+        account.paid = place.0 + price;
+        if was_first { self.waiting.values().next().cloned() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Lets flows that always have something to write take so many turns; what each wrote.
+    fn contend(flows: &[(u32, usize)], turns: usize) -> Vec<f64> {
+        let mut line = Line::default();
+        let mut accounts: Vec<_> = flows.iter().map(|(weight, _)| Account::new(*weight)).collect();
+        let mut written = vec![0.0; flows.len()];
+        let mut next = 0;
+        for (number, account) in accounts.iter_mut().enumerate() {
+            line.wait(account, &number);
+        }
+        for _ in 0..turns {
+            assert!(line.wait(&mut accounts[next], &next), "who was woken has its turn");
+            let piece = flows[next].1;
+            written[next] += piece as f64;
+            if let Some(woken) = line.spend(&mut accounts[next], piece) {
+                line.wait(&mut accounts[next], &next);
+                let first = line.waiting.values().next().copied();
+                next = first.unwrap_or(woken);
+            }
+        }
+        written
+    }
+
+    #[test]
+    fn parts_follow_weights_whatever_the_pieces() {
+        let flows = [(10, 65_000), (10, 1000), (40, 65_000), (40, 400), (1, 65_000)];
+        let written = contend(&flows, 1_000_000);
+        for ((weight, _), bytes) in flows.iter().zip(&written) {
+            let part = bytes / f64::from(*weight) / (written[0] / 10.0);
+            assert!((part - 1.0).abs() < 0.02, "{weight}: {part} of {written:?}");
+        }
+    }
+
+    #[test]
+    fn who_says_little_at_a_time_pays_for_no_more() {
+        let mut line = Line::default();
+        let (mut chatty, mut bulk) = (Account::new(WEIGHT), Account::new(WEIGHT));
+        assert!(line.wait(&mut chatty, &0) && !line.wait(&mut bulk, &1));
+        assert_eq!(line.spend(&mut chatty, 100), None);
+        assert_eq!(line.leave(&mut chatty), Some(1), "it rests");
+        assert!(!line.wait(&mut chatty, &0), "it comes again, behind the other");
+        assert!(line.wait(&mut bulk, &1));
+        assert_eq!(line.spend(&mut bulk, 64 << 10), Some(0));
+        for _ in 0..600 {
+            assert!(line.wait(&mut chatty, &0) && !line.wait(&mut bulk, &1));
+            line.spend(&mut chatty, 100);
+            line.leave(&mut chatty);
+        }
+    }
+
+    #[test]
+    fn who_comes_late_has_nothing_in_arrears() {
+        let mut line = Line::default();
+        let mut old = Account::new(WEIGHT);
+        for _ in 0..1000 {
+            assert!(line.wait(&mut old, &0));
+            line.spend(&mut old, 64 << 10);
+        }
+        let mut late = Account::new(WEIGHT);
+        assert!(!line.wait(&mut old, &0) || !line.wait(&mut late, &1));
+        let mut turns = [0; 2];
+        for _ in 0..10 {
+            let who = usize::from(line.waiting.values().next() == Some(&1));
+            turns[who] += 1;
+            let account = if who == 0 { &mut old } else { &mut late };
+            assert!(line.wait(account, &who));
+            line.spend(account, 64 << 10);
+            line.wait(account, &who);
+        }
+        assert_eq!(turns, [5, 5]);
+    }
+
+    proptest! {
+        #[test]
+        fn somebody_is_always_first(steps in proptest::collection::vec((0usize..4, 0u8..3, 0usize..200_000), 0..200)) {
+            let mut line = Line::default();
+            let mut accounts: Vec<_> = [1, 10, 100, 10].map(Account::new).into();
+            for (who, what, bytes) in steps {
+                match what {
+                    0 => drop(line.wait(&mut accounts[who], &who)),
+                    1 => {
+                        if line.wait(&mut accounts[who], &who) {
+                            line.spend(&mut accounts[who], bytes);
+                        }
+                    }
+                    _ => drop(line.leave(&mut accounts[who])),
+                }
+                let places: Vec<_> = accounts.iter().filter_map(|it| it.place).collect();
+                prop_assert_eq!(line.waiting.len(), places.len());
+                prop_assert!(places.iter().all(|place| line.waiting.contains_key(place)));
+                prop_assert!(places.iter().all(|place| place.0 >= line.now));
+            }
+        }
+    }
+}
