@@ -5,7 +5,9 @@ use super::lateness::Histogram;
 use super::packet_socket::{Arrival, PacketSocket};
 use super::{Policy, Wire, WireReport, scheduling};
 use midhop_experiment::record::{LinkResult, Series};
+use midhop_path::DirectionPlan;
 use midhop_path::link::{Direction as Way, Link};
+use midhop_path::queue::QueueLimit;
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use nix::sys::eventfd::EventFd;
 use std::io;
@@ -176,6 +178,14 @@ impl Carrier {
     }
 }
 
+/// How many full packets may wait before the link.
+fn packets_waiting(plan: &DirectionPlan, mtu: u32) -> u64 {
+    match plan.queue {
+        QueueLimit::Bytes(bytes) => bytes.get().div_ceil(u64::from(mtu.max(1))),
+        QueueLimit::Packets(packets) => packets,
+    }
+}
+
 impl Direction {
     fn open(
         way: Way,
@@ -190,7 +200,11 @@ impl Direction {
         };
         Ok(Self {
             way,
-            socket: PacketSocket::open(interface, wire.mtu as usize)?,
+            socket: PacketSocket::open(
+                interface,
+                wire.mtu as usize,
+                packets_waiting(plan, wire.mtu),
+            )?,
             link: Link::new(plan, way, seed, epoch).marking(Frame::mark),
             lateness: Histogram::new(),
             arrivals: Vec::new(),
@@ -202,15 +216,17 @@ impl Direction {
         })
     }
 
-    /// Hands one batch of arrived packets to the link, each with the moment that the kernel got it:
+    /// Hands one intake of arrived packets to the link, each with the moment that the kernel got it:
     /// the emulator's own delay in taking it is thereby counted as lateness, not as the link's.
     fn take_arrivals(&mut self, frames: &Frames) -> io::Result<()> {
-        let now = scheduling::now();
         let real_ahead_ns = scheduling::real_ahead_ns();
-        self.socket.receive(now, real_ahead_ns, frames, &mut self.arrivals)?;
+        self.socket.receive(real_ahead_ns, frames, &mut self.arrivals)?;
+        // Nothing has arrived later than now, whatever was done to the wall clock. Read behind the last
+        // of them: who stood still meanwhile would let those leave early that came while it did.
+        let now = scheduling::now();
         for Arrival { at, frame } in self.arrivals.drain(..) {
             if frame.is_unicast_ip() {
-                self.link.handle_input(at, Bytes::new(frame.packet_len() as u64), frame);
+                self.link.handle_input(at.min(now), Bytes::new(frame.packet_len() as u64), frame);
             }
         }
         Ok(())

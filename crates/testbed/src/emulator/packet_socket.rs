@@ -10,6 +10,8 @@ use std::{io, mem, ptr};
 
 /// Frames per system call.
 const BATCH: usize = 32;
+/// Frames taken in before any is sent: what has come must leave the ring sooner than more can come.
+const INTAKE: usize = 256;
 /// Room for frames on their way to the far device. Unit: bytes.
 const SEND_BUFFER: libc::c_int = 4 << 20;
 
@@ -33,8 +35,8 @@ pub(super) struct Arrival {
 
 impl PacketSocket {
     /// Opens a socket on a device of the namespace that this thread is in, for packets of up to `mtu`
-    /// bytes.
-    pub(super) fn open(interface: &str, mtu: usize) -> io::Result<Self> {
+    /// bytes, `burst` of which may come at once.
+    pub(super) fn open(interface: &str, mtu: usize, burst: u64) -> io::Result<Self> {
         let index = if_nametoindex(interface)?;
         // SAFETY: socket takes no pointers.
         let fd = unsafe {
@@ -57,7 +59,7 @@ impl PacketSocket {
         if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
             set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
         }
-        let ring = Ring::open(fd.as_fd(), mtu)?;
+        let ring = Ring::open(fd.as_fd(), mtu, burst)?;
         // SAFETY: an all-zero sockaddr_ll is valid.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -77,21 +79,19 @@ impl PacketSocket {
         Ok(Self { fd, ring, dropped: 0 })
     }
 
-    /// Takes what has arrived, at most one batch, oldest first.
+    /// Takes what has arrived, at most one intake, oldest first.
     ///
-    /// `real_ahead_ns` is by how much the wall clock, which stamps arrivals, is ahead of `now`'s.
+    /// `real_ahead_ns` is by how much the wall clock, which stamps arrivals, is ahead of the monotonic one.
     pub(super) fn receive(
         &mut self,
-        now: Instant,
         real_ahead_ns: i128,
         frames: &Frames,
         arrivals: &mut Vec<Arrival>,
     ) -> io::Result<()> {
-        while arrivals.len() < BATCH {
+        while arrivals.len() < INTAKE {
             let Some(Taken { frame, real_ns }) = self.ring.take(frames)? else { break };
             let own_ns = u64::try_from(real_ns - real_ahead_ns).unwrap_or(0);
-            // Nothing has arrived later than now, whatever was done to the wall clock.
-            arrivals.push(Arrival { at: Instant::from_ns(own_ns).min(now), frame });
+            arrivals.push(Arrival { at: Instant::from_ns(own_ns), frame });
         }
         Ok(())
     }

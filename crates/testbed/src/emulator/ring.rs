@@ -2,6 +2,10 @@
 //!
 //! A ring is larger than an ordinary user may make a socket's buffer, so that frames wait in it while
 //! the emulator does not get the processor; and it needs no system call to be read.
+//!
+//! Nothing slows down a host that sends into a virtual pair: what a wire would have spread comes at
+//! once, a whole window where the acknowledgements came together. So a ring has room for what may wait
+//! before its link: what is more than that the link itself turns away, and counts.
 #![expect(unsafe_code, reason = "the kernel and this process share the ring's memory")]
 
 use super::frame::{Frame, Frames};
@@ -14,8 +18,10 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Frames that wait at most: 50 ms of full packets at 1 Gbit/s.
-const SLOTS: usize = 4096;
+/// Frames that wait at least in a ring: 50 ms of full packets at 1 Gbit/s.
+const SLOTS_MIN: usize = 4096;
+/// Frames that wait at most in one. A power of two, and 64 MiB where packets are no longer than 1.9 kB.
+const SLOTS_MAX: usize = 32_768;
 /// Unit in which the kernel allocates. Unit: bytes.
 const BLOCK: usize = 64 << 10;
 /// What stands before the packet in a slot, rounded up: header, address, Ethernet header.
@@ -54,6 +60,7 @@ pub(super) struct Ring {
     memory: NonNull<c_void>,
     length: NonZeroUsize,
     slot_size: usize,
+    slots: usize,
     next: usize,
 }
 
@@ -65,25 +72,28 @@ pub(super) struct Taken {
 }
 
 impl Ring {
-    /// Gives a socket a ring for packets of up to `mtu` bytes.
-    pub(super) fn open(socket: BorrowedFd<'_>, mtu: usize) -> io::Result<Self> {
+    /// Gives a socket a ring for packets of up to `mtu` bytes, with room for `burst` of them where that
+    /// is within reason.
+    pub(super) fn open(socket: BorrowedFd<'_>, mtu: usize, burst: u64) -> io::Result<Self> {
+        let burst = usize::try_from(burst).unwrap_or(SLOTS_MAX).min(SLOTS_MAX);
+        let slots = burst.next_power_of_two().clamp(SLOTS_MIN, SLOTS_MAX);
         set_option(socket, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
         let slot_size = (mtu + OVERHEAD).next_power_of_two().max(2048);
         let block_size = BLOCK.max(slot_size);
-        let bytes = slot_size * SLOTS;
+        let bytes = slot_size * slots;
         let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let request = Request {
             block_size: block_size.try_into().map_err(too_large)?,
             block_count: (bytes / block_size).try_into().map_err(too_large)?,
             slot_size: slot_size.try_into().map_err(too_large)?,
-            slot_count: SLOTS as libc::c_uint,
+            slot_count: slots.try_into().map_err(too_large)?,
         };
         set_option(socket, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
         let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let memory = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, socket, 0) }?;
-        Ok(Self { memory, length, slot_size, next: 0 })
+        Ok(Self { memory, length, slot_size, slots, next: 0 })
     }
 
     /// Takes the oldest frame that waits, and gives its slot back to the kernel.
@@ -91,7 +101,7 @@ impl Ring {
     /// # Errors
     /// When a frame is longer than `frames` have room for.
     pub(super) fn take(&mut self, frames: &Frames) -> io::Result<Option<Taken>> {
-        // SAFETY: `next` is below SLOTS, and the mapping holds SLOTS slots of this size.
+        // SAFETY: `next` is below `slots`, and the mapping holds that many slots of this size.
         let slot = unsafe { self.memory.byte_add(self.next * self.slot_size) };
         // SAFETY: a slot begins with its status word, aligned as the slot; the kernel changes it as an
         // atomic does, and nobody makes a plain reference to it.
@@ -122,7 +132,7 @@ impl Ring {
         room[..length].copy_from_slice(bytes);
         frame.set_len(length);
         status.store(STATUS_KERNEL, Ordering::Release);
-        self.next = (self.next + 1) % SLOTS;
+        self.next = (self.next + 1) % self.slots;
         let real_ns = i128::from(header.seconds) * 1_000_000_000 + i128::from(header.nanoseconds);
         Ok(Some(Taken { frame, real_ns }))
     }
