@@ -21,6 +21,7 @@ pub mod naive;
 mod own_keys;
 mod physics;
 pub mod plan;
+pub mod random;
 pub mod record;
 mod resolve;
 pub mod route;

@@ -369,6 +369,9 @@ pub struct TrafficResult {
     pub packets_received: u64,
     /// Mean time that a flow which is complete took; none where none is.
     pub flow_time_mean: Option<Duration>,
+    /// By how much its datagrams left late; none over TCP, and in the simulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Lateness>,
 }
 
 /// What became of packets at a node.

@@ -74,7 +74,7 @@ pub(crate) fn resolve(
         transfer.tuning = congestion::resolve(&written, &leg, &plan, document)?;
     }
     plan.transfers = transfers.into_iter().map(|(transfer, _)| transfer).collect();
-    tune_traffic(spec, &edges, &mut plan, document)?;
+    tune_traffic(spec, &mut plan, document)?;
     one_rate_per_leg(&plan, document)?;
     congestion::check_legs(&plan, document)?;
     tunnel::resolve(&mut plan, &edges, document)?;
@@ -86,12 +86,7 @@ fn control(written: Option<&CongestionSpec>) -> CongestionSpec {
     written.cloned().unwrap_or_else(|| CONGESTION.into())
 }
 
-fn tune_traffic(
-    spec: &Spec,
-    edges: &[Edge],
-    plan: &mut Plan,
-    document: &Document,
-) -> Result<(), ConfigError> {
+fn tune_traffic(spec: &Spec, plan: &mut Plan, document: &Document) -> Result<(), ConfigError> {
     let mut traffic = std::mem::take(&mut plan.traffic);
     // The plan has them in the order of the spec.
     for (flow, written) in traffic.iter_mut().zip(spec.traffic.values()) {
@@ -100,9 +95,7 @@ fn tune_traffic(
         }
         let written = control(written.congestion.as_ref());
         let path = KeyPath::of(["traffic", flow.name.as_str(), "congestion"]);
-        let route = route::path(edges, &flow.from, &flow.to).unwrap_or_default();
-        let route = crossings(&route);
-        let leg = Leg { path, route: &route };
+        let leg = Leg { path, route: &flow.route };
         flow.tuning = congestion::resolve(&written, &leg, plan, document)?;
     }
     plan.traffic = traffic;
@@ -152,11 +145,12 @@ fn traffic(spec: &Spec, document: &Document) -> Result<Vec<TrafficPlan>, ConfigE
         .map(|(number, (name, written))| {
             let plan = traffic::resolve(spec, name, number, written, document)?;
             let edges = edges(spec, document)?;
-            let there = route::path(&edges, &plan.from, &plan.to);
-            if there.is_none_or(|hops| hops.is_empty()) {
-                return Err(not_connected(document, "traffic", name, &plan.from, &plan.to));
+            match route::path(&edges, &plan.from, &plan.to) {
+                Some(there) if !there.is_empty() => {
+                    Ok(TrafficPlan { route: crossings(&there), ..plan })
+                }
+                _ => Err(not_connected(document, "traffic", name, &plan.from, &plan.to)),
             }
-            Ok(plan)
         })
         .collect()
 }

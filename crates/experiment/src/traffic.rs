@@ -12,13 +12,22 @@
 //! [`TrafficPlan`]. What a kind takes no part in it refuses, so that nobody believes a key to act that
 //! does not.
 
+mod beginnings;
+mod departures;
+pub mod page;
+
+pub use beginnings::Beginnings;
+pub use departures::Departures;
+
 use crate::check::BYTES_MAX;
 use crate::congestion::{CongestionSpec, Tuning};
 use crate::limit::{Family, Opener};
 use crate::own_keys::{self, Key};
+use crate::plan::Crossing;
+use crate::random::Random;
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath};
-use midhop_units::{Bytes, Duration, Rate};
+use midhop_units::{Bytes, Duration, Rate, Seed};
 use serde::{Deserialize, Serialize};
 
 const CONGESTION: &str = "cubic";
@@ -31,6 +40,10 @@ const BURST_MIN: Duration = Duration::from_us(10);
 /// The first port that cross traffic listens on; the next one takes the next.
 const PORT_FIRST: u16 = 9000;
 const FLOWS_MAX: u32 = 10_000;
+/// Unit: bytes.
+const UDP_HEADER: u64 = 8;
+/// What the seeds of cross traffic are derived under.
+const STREAMS: &str = "traffic";
 
 /// Cross traffic as a person writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -108,11 +121,57 @@ pub struct TrafficPlan {
     pub family: Family,
     /// The port at which the listening end takes it.
     pub port: u16,
+    /// The links that its data crosses, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub route: Vec<Crossing>,
     /// What it is like.
     pub load: Load,
     /// All that its congestion control is told; none where it has none, or one that only a kernel knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
+}
+
+impl TrafficPlan {
+    /// The stream of random numbers that it draws from in a run of `seed`, wherever that is run.
+    pub fn random(&self, seed: Seed) -> Random {
+        Random::new(seed.derive(STREAMS), &self.name)
+    }
+
+    /// The same of one of its users.
+    pub fn random_of_user(&self, seed: Seed, user: u32) -> Random {
+        Random::new(seed.derive(STREAMS), &format!("{}.{user}", self.name))
+    }
+
+    /// The node that listens for its connections, or receives its datagrams.
+    pub fn listening(&self) -> &str {
+        match self.load {
+            Load::Bulk { opens: Opener::From, .. } | Load::Constant { .. } | Load::OnOff { .. } => {
+                &self.to
+            }
+            Load::Bulk { .. } | Load::Web { .. } | Load::Arrivals { .. } => &self.from,
+        }
+    }
+
+    /// The other one.
+    pub fn opener(&self) -> &str {
+        if self.listening() == self.to { &self.from } else { &self.to }
+    }
+
+    /// How fast `bytes` arrived, the last of them `last` after the start of a run that ended at `end`: over
+    /// the time in which it sends, and what was still on its way then took longer.
+    pub fn goodput(&self, bytes: Bytes, last: Duration, end: Duration) -> Rate {
+        let span = end.min(last.max(self.stop)).saturating_sub(self.start);
+        if span.is_zero() { Rate::ZERO } else { Rate::of(bytes, span) }
+    }
+
+    /// Payload of each of its datagrams of `packet` bytes.
+    pub fn payload(&self, packet: Bytes) -> Bytes {
+        let ip = match self.family {
+            Family::Ipv4 => 20,
+            Family::Ipv6 => 40,
+        };
+        packet.saturating_sub(Bytes::new(ip + UDP_HEADER))
+    }
 }
 
 /// What cross traffic is like, in numbers.
@@ -237,6 +296,7 @@ pub(crate) fn resolve(
         stop,
         family: written.family,
         port: PORT_FIRST.saturating_add(number),
+        route: Vec::new(),
         load,
         tuning: None,
     })

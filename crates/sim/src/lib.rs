@@ -22,7 +22,6 @@
 mod app;
 mod control;
 mod host;
-mod random;
 mod recorder;
 mod simulation;
 mod stack;

@@ -20,7 +20,7 @@ use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::TransferPlan;
 use midhop_experiment::record::{Environment, LinkResult, NodeResult, Record, SCHEMA, Validity};
 use midhop_experiment::route::{self, Edge};
-use midhop_experiment::traffic::{Load, TrafficPlan};
+use midhop_experiment::traffic::{Beginnings, Departures, Load, TrafficPlan};
 use midhop_experiment::tunnel::key_of;
 use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
@@ -304,7 +304,6 @@ fn traffic_app(
     seed: Seed,
 ) -> Result<Box<dyn App>, RunError> {
     let (from, to) = (ids.node(&plan.from)?, ids.node(&plan.to)?);
-    let seed = seed.derive("traffic");
     let TrafficPlan { name, tuning, .. } = plan;
     let asker = Asker { table: "traffic", name, from: &plan.from, to: &plan.to };
     let connect = |congestion: &str, opens: Opener| {
@@ -316,6 +315,7 @@ fn traffic_app(
         let congestion = Arc::new(control);
         Ok::<_, RunError>(Connect { nodes, port: plan.port, family: plan.family, congestion })
     };
+    let contradiction = || RunError::Plan { what: format!("the traffic {name}") };
     Ok(match &plan.load {
         Load::Bulk { flows, congestion, opens } => {
             let sender = match opens {
@@ -327,16 +327,13 @@ fn traffic_app(
         Load::Web { sessions, congestion } => {
             Box::new(Web::new(plan, connect(congestion, Opener::To)?, *sessions, seed))
         }
-        Load::Arrivals { per_second, bytes, shape, congestion } => {
-            let connect = connect(congestion, Opener::To)?;
-            Box::new(Arrivals::new(plan, connect, *per_second, *bytes, *shape, seed))
+        Load::Arrivals { congestion, .. } => {
+            let beginnings = Beginnings::of(plan, seed).ok_or_else(contradiction)?;
+            Box::new(Arrivals::new(plan, connect(congestion, Opener::To)?, beginnings))
         }
-        Load::Constant { rate, packet } => {
-            Box::new(Datagrams::new(plan, [from, to], *rate, *packet, None, seed))
-        }
-        Load::OnOff { rate, packet, on, off, shape } => {
-            let bursts = Some((*on, *off, *shape));
-            Box::new(Datagrams::new(plan, [from, to], *rate, *packet, bursts, seed))
+        Load::Constant { packet, .. } | Load::OnOff { packet, .. } => {
+            let departures = Departures::of(plan, seed).ok_or_else(contradiction)?;
+            Box::new(Datagrams::new(plan, [from, to], *packet, departures))
         }
     })
 }

@@ -5,49 +5,32 @@ use super::exchange::Amount;
 use super::{App, Desk};
 use crate::host::{Connect, Told};
 use crate::packet::{End, FlowId};
-use crate::random::Random;
 use midhop_experiment::record::TrafficResult;
-use midhop_experiment::traffic::TrafficPlan;
-use midhop_units::{Bytes, Duration, Instant, Seed};
+use midhop_experiment::traffic::{Beginnings, TrafficPlan};
+use midhop_units::Instant;
 
 /// Flows that begin at random moments.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     plan: TrafficPlan,
     connect: Connect,
-    /// Mean time between two.
-    gap: Duration,
-    size: Bytes,
-    shape: Option<f64>,
-    random: Random,
+    beginnings: Beginnings,
+    /// The size of the one that begins next.
+    next: u64,
     connections: Connections<u64>,
 }
 
 impl Arrivals {
-    /// `per_second` flows of `size` bytes each, on average.
-    pub fn new(
-        plan: &TrafficPlan,
-        connect: Connect,
-        per_second: f64,
-        size: Bytes,
-        shape: Option<f64>,
-        seed: Seed,
-    ) -> Self {
-        Self {
-            connect,
-            gap: Duration::from_s_f64(1.0 / per_second),
-            size,
-            shape,
-            random: Random::new(seed, &plan.name),
-            connections: Connections::new(),
-            plan: plan.clone(),
-        }
+    /// Those that begin as `beginnings` has them.
+    pub fn new(plan: &TrafficPlan, connect: Connect, beginnings: Beginnings) -> Self {
+        let connections = Connections::new();
+        Self { plan: plan.clone(), connect, beginnings, next: 0, connections }
     }
 
     fn wait(&mut self, desk: &mut Desk<'_>) {
-        let next = desk.now() + self.random.time(self.gap, None);
-        let within = next < Instant::START + self.plan.stop;
-        desk.wake_at(if within { next } else { Instant::NEVER });
+        let next = self.beginnings.next();
+        self.next = next.map_or(0, |(_, size)| size);
+        desk.wake_at(next.map_or(Instant::NEVER, |(at, _)| Instant::START + at));
     }
 }
 
@@ -57,8 +40,7 @@ impl App for Arrivals {
     }
 
     fn handle_timeout(&mut self, desk: &mut Desk<'_>) {
-        let size = self.random.size(self.size, self.shape);
-        self.connections.open(desk, &self.connect, End::Listener, size);
+        self.connections.open(desk, &self.connect, End::Listener, self.next);
         self.wait(desk);
     }
 

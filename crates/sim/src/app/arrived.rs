@@ -29,11 +29,9 @@ impl Arrived {
         self.bytes
     }
 
-    /// How fast it arrived in a run that ends at `end`: over the time in which `plan` sends, and what
-    /// was still on its way then took longer.
+    /// How fast it arrived in a run that ends at `end`.
     pub fn goodput(&self, plan: &TrafficPlan, end: Instant) -> Rate {
-        let until = end.min(self.last.max(Instant::START + plan.stop));
-        let span = until.saturating_since(Instant::START + plan.start);
-        if span.is_zero() { Rate::ZERO } else { Rate::of(self.bytes, span) }
+        let [last, end] = [self.last, end].map(|at| at.saturating_since(Instant::START));
+        plan.goodput(self.bytes, last, end)
     }
 }

@@ -132,6 +132,7 @@ impl<T> Connections<T> {
             packets_sent: 0,
             packets_received: 0,
             flow_time_mean: (self.complete > 0).then(|| self.took / self.complete),
+            lateness: None,
         }
     }
 }

@@ -3,39 +3,18 @@
 //! A page is a main object; once that is there and parsed, the objects embedded in it come over up to
 //! six connections at once, that of the main object among them. Then the user reads.
 //!
-//! Source: the web browsing model of IEEE 802.16m-08/004, "IEEE 802.16m Evaluation Methodology Document"
-//! (2009), section 10.1, which is that of 3GPP2 C.R1002-0, "cdma2000 Evaluation Methodology" (2004), and
-//! of 3GPP R1-070674 (2007). There: main objects lognormal (mu 8.37, sigma 1.37, 100 B to 2 MB), embedded
-//! objects lognormal (mu 6.17, sigma 2.36, 50 B to 2 MB), their number a Pareto law (shape 1.1, least 2,
-//! cut off at 55) less 2, parsing exponential (mean 0.13 s), reading exponential (mean 30 s). The means
-//! printed beside them are 10,710 B, 7,758 B and 5.64; the laws as printed, drawn again outside of their
-//! bounds, have 11.0 kB, 8.3 kB and 5.64, and 5.2 objects once their number is whole.
-//!
-//! The shape is that which was measured before: reading times and sizes with heavy tails (B. Mah, "An
-//! Empirical Model of HTTP Network Traffic", INFOCOM 1997; P. Barford and M. Crovella, "Generating
-//! Representative Web Workloads", SIGMETRICS 1998), pages of a main object and those within it (H.-K. Choi
-//! and J. Limb, "A Behavioral Model of Web Traffic", ICNP 1999). Differs: connections as today's browsers
-//! use them; users begin somewhere in a first reading time, not all at once.
+//! How large and how many is [`midhop_experiment::traffic::page`]'s to say.
 
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
 use super::{App, Desk};
 use crate::host::{Connect, Told};
 use crate::packet::{End, FlowId};
-use crate::random::Random;
+use midhop_experiment::random::Random;
 use midhop_experiment::record::TrafficResult;
-use midhop_experiment::traffic::TrafficPlan;
+use midhop_experiment::traffic::{TrafficPlan, page};
 use midhop_units::{Duration, Instant, Seed};
 use std::collections::BTreeSet;
-
-/// Mean time that a user reads a page.
-const READING: Duration = Duration::from_s(30);
-/// Mean time that a main object takes to be parsed.
-const PARSING: Duration = Duration::from_ms(130);
-/// Connections at once of one page.
-const CONNECTIONS: usize = 6;
-/// The largest object. Unit: bytes.
-const OBJECT_MAX: f64 = 2e6;
 
 /// Users who load page after page.
 #[derive(Debug)]
@@ -73,7 +52,7 @@ impl Web {
     /// So many users.
     pub fn new(plan: &TrafficPlan, connect: Connect, users: u32, seed: Seed) -> Self {
         let user = |number| User {
-            random: Random::new(seed, &format!("{}.{number}", plan.name)),
+            random: plan.random_of_user(seed, number),
             parsing: None,
             left: Vec::new(),
             under_way: 0,
@@ -102,18 +81,17 @@ impl Web {
     fn act(&mut self, desk: &mut Desk<'_>, number: u32) {
         let user = &mut self.users[number as usize];
         let Some(main) = user.parsing.take() else {
-            let size = main_object(&mut user.random);
+            let size = page::main_object(&mut user.random);
             user.under_way = 1;
             let errand = Errand { user: number, size, main: true };
             self.connections.open(desk, &self.connect, End::Listener, errand);
             return;
         };
-        let count = embedded_objects(&mut user.random);
-        user.left = (0..count).map(|_| embedded_object(&mut user.random)).collect();
-        if count == 0 {
+        user.left = page::embedded_objects(&mut user.random);
+        if user.left.is_empty() {
             return self.end(desk, main, true);
         }
-        user.under_way = count.min(CONNECTIONS);
+        user.under_way = user.left.len().min(page::CONNECTIONS);
         let errands: Vec<Errand> = (0..user.under_way)
             .filter_map(|_| Some(Errand { user: number, size: user.left.pop()?, main: false }))
             .collect();
@@ -127,7 +105,7 @@ impl Web {
     }
 
     fn read(&mut self, desk: &mut Desk<'_>, user: u32) {
-        let reading = self.users[user as usize].random.time(READING, None);
+        let reading = page::reading(&mut self.users[user as usize].random);
         self.wake_later(desk, user, reading);
     }
 
@@ -147,7 +125,7 @@ impl Web {
         if errand.main {
             user.parsing = Some(at);
             user.under_way = 0;
-            let parsing = user.random.time(PARSING, None);
+            let parsing = page::parsing(&mut user.random);
             self.wake_later(desk, errand.user, parsing);
         } else if let Some(size) = user.left.pop() {
             self.ask(desk, at, Errand { size, ..errand });
@@ -206,42 +184,5 @@ impl App for Web {
 
     fn traffic_result(&self, end: Instant) -> Option<TrafficResult> {
         Some(self.connections.result(&self.plan, end))
-    }
-}
-
-/// The size of a page's main object. Unit: bytes.
-fn main_object(random: &mut Random) -> u64 {
-    random.lognormal(8.37, 1.37, 100.0, OBJECT_MAX) as u64
-}
-
-/// The size of an object within a page. Unit: bytes.
-fn embedded_object(random: &mut Random) -> u64 {
-    random.lognormal(6.17, 2.36, 50.0, OBJECT_MAX) as u64
-}
-
-/// How many objects there are within a page.
-fn embedded_objects(random: &mut Random) -> usize {
-    random.pareto_cut(1.1, 2.0, 55.0) as usize - 2
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_are_as_the_model_has_them() {
-        let mut random = Random::new(Seed(3), "pages");
-        let draws = 200_000;
-        let mut mean = |draw: &mut dyn FnMut(&mut Random) -> f64| {
-            (0..draws).map(|_| draw(&mut random)).sum::<f64>() / f64::from(draws)
-        };
-        let main = mean(&mut |random| main_object(random) as f64);
-        assert!((10_700.0..11_300.0).contains(&main), "{main}");
-        let embedded = mean(&mut |random| embedded_object(random) as f64);
-        assert!((7_700.0..8_700.0).contains(&embedded), "{embedded}");
-        let count = mean(&mut |random| embedded_objects(random) as f64);
-        assert!((5.1..5.3).contains(&count), "{count}");
-        let most = (0..draws).map(|_| embedded_objects(&mut random)).max();
-        assert_eq!(most, Some(53));
     }
 }

@@ -29,7 +29,6 @@ mod share;
 
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
-use crate::random::Random;
 use configured::{Configured, Fate};
 use due::Due;
 use flow::{Ended, Flow};
@@ -37,6 +36,7 @@ use midhop_config::suggest;
 use midhop_congestion::Algorithm;
 use midhop_experiment::limit::Family;
 use midhop_experiment::naive::NaivePlan;
+use midhop_experiment::random::Random;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{Accept, LegPlan};

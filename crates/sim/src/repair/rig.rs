@@ -3,10 +3,10 @@
 
 use crate::agent::{Action, Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
-use crate::random::Random;
 use crate::stack;
 use midhop_congestion::{Algorithm, Settings as CongestionSettings, build};
 use midhop_experiment::limit::Family;
+use midhop_experiment::random::Random;
 use midhop_experiment::tcp::TcpPlan;
 use midhop_tcp::{Endpoint, Event, Segment, Settings};
 use midhop_units::{Duration, Instant, Seed};

@@ -1,5 +1,5 @@
-//! Random numbers of applications: each has a stream of its own, so that one more of them changes
-//! nothing for the others.
+//! Random numbers of what is simulated, and of cross traffic in the laboratory: each part has a stream
+//! of its own, so that one more of them changes nothing for the others.
 //!
 //! Powers and exponentials come from `libm`, which computes the same on every machine.
 
@@ -10,7 +10,7 @@ use rand_pcg::Pcg64;
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(Pcg64);
+pub struct Random(Pcg64);
 
 impl Random {
     /// The stream of the part called `name`.
