@@ -99,6 +99,26 @@ fn a_tunnel_that_carries_nothing_makes_a_run_invalid() {
     assert!(faults.iter().any(|it| it.contains("no flow went by the tunnel")), "{faults:?}");
 }
 
+/// Three in a row that only split, from the scenario that comes with the program: each has its two legs.
+#[test]
+fn proxies_in_a_row_each_split() {
+    let chain = include_str!("../../../scenarios/chain.toml");
+    let short = chain.replace("270 ms", "27 ms").replace("100 ms", "10 ms");
+    let file = short.replace("bytes = \"20 MB\"", "bytes = \"500 kB\"");
+    let text = file[..file.find("[vary.setup]").expect("an axis")]
+        .replace("terminal = {}", "terminal = { pep = \"user\" }")
+        .replace("gateway = {}", "gateway = { pep = \"air\" }")
+        .replace("exchange = {}", "exchange = { pep = \"edge\" }");
+    let Some((code, record, errors)) = run(&text) else { return };
+    assert_eq!(code, Some(0), "{errors}");
+    let record = record.expect("a record");
+    assert!(record.transfers[0].complete, "{:?}", record.transfers[0].flows);
+    for (node, link) in [("terminal", "lan"), ("gateway", "satellite"), ("exchange", "haul")] {
+        let leg = leg(&record, node, link);
+        assert!(leg.bytes.get() >= 500_000, "{leg:?}");
+    }
+}
+
 #[test]
 fn virtual_time_has_no_tunnels() {
     let place = tempfile::tempdir().expect("a directory");

@@ -149,6 +149,47 @@ fn both_ends_may_go_to_the_other() {
     );
 }
 
+/// The scenario of a chain that comes with the program: terminal, gateway, exchange.
+const CHAIN: &str = include_str!("../../../../scenarios/chain.toml");
+
+#[test]
+fn the_middle_of_a_chain_has_two_tunnels() {
+    let mut scenario = Scenario::parse("chain.toml", CHAIN).expect("a scenario");
+    scenario.set("setup=chain").expect("a case");
+    let plan = scenario.plans().expect("plans").swap_remove(0);
+    let mid: toml::Table = toml::from_str(
+        r#"
+        rules = [{ tunnel = "next" }]
+        [intercept]
+        interfaces = []
+        [tunnel]
+        certificate = "/run/pki/gateway.midhop.pem"
+        key = "/run/pki/gateway.midhop.key"
+        authority = "/run/pki/ca.pem"
+        listen = ["10.0.3.2:4433"]
+        [peers.next]
+        name = "exchange.midhop"
+        address = "10.0.1.2:4433"
+        congestion = "bbr3"
+        rate = "100 Mbit/s"
+        rate_in = "100 Mbit/s"
+        rtt = "200 ms"
+        [peers.terminal]
+        name = "terminal.midhop"
+        rate = "10 Mbit/s"
+        rate_in = "10 Mbit/s"
+        rtt = "540 ms"
+        "#,
+    )
+    .expect("TOML");
+    assert_eq!(configuration(&plan, "gateway"), mid);
+    let [near, hop] = ["terminal", "exchange"].map(|node| configuration(&plan, node));
+    assert_eq!(near["peers"]["gateway"]["address"].as_str(), Some("10.0.3.2:4433"));
+    assert_eq!(hop["tunnel"]["listen"], toml::Value::from(vec!["10.0.1.2:4433"]));
+    assert_eq!(hop["peers"]["back"]["name"].as_str(), Some("gateway.midhop"));
+    assert!(hop["peers"]["back"].get("address").is_none(), "it comes to us: {hop}");
+}
+
 #[test]
 fn a_peer_that_cannot_be_is_refused_by_its_key() {
     for (from, to, said) in [
