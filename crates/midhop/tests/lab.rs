@@ -491,3 +491,57 @@ fn a_reader_that_goes_away_is_no_error() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.is_empty(), "{text}");
 }
+
+/// A seed has the same cross traffic in virtual time and on kernels.
+#[test]
+fn cross_traffic_is_that_of_the_simulator() {
+    let from_to = "from = \"server\"\nto = \"client\"\nstop = \"2 s\"";
+    let traffic = format!(
+        "seconds = 4\n\
+         [traffic.bulk]\nkind = \"bulk\"\nflows = 2\n{from_to}\n\
+         [traffic.calls]\nkind = \"on-off\"\nrate = \"2 Mbit/s\"\npacket = \"200 B\"\n\
+         on = \"50 ms\"\noff = \"50 ms\"\nshape = 1.5\n{from_to}\n\
+         [traffic.files]\nkind = \"arrivals\"\nper_second = 20\nbytes = \"10 kB\"\n{from_to}\n\
+         [traffic.uploads]\nkind = \"bulk\"\nopens = \"from\"\nfrom = \"client\"\n\
+         to = \"server\"\nstop = \"2 s\"\ncongestion = \"reno\"\n\
+         [traffic.users]\nkind = \"web\"\nsessions = 100\n{from_to}\n\
+         [traffic.video]\nkind = \"constant\"\nrate = \"1 Mbit/s\"\nfamily = \"ipv6\"\n{from_to}\n"
+    );
+    let place = Place::new(&scenario("", &traffic));
+    let lab = place.run(&[]).remove(0);
+    assert_eq!(lab.validity.faults, Vec::<String>::new());
+    assert!(lab.transfers[0].complete, "{:?}", lab.transfers);
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_midhop"));
+    let sim = sim.args(["sim", "run", "--json"]).arg(place.scenario()).output().expect("it runs");
+    let sim = records(&sim).remove(0);
+    let names = ["bulk", "calls", "files", "uploads", "users", "video"];
+    assert_eq!(lab.traffic.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), names);
+    for (ours, theirs) in lab.traffic.iter().zip(&sim.traffic) {
+        assert!(ours.bytes.get() > 0 && ours.goodput.bits_per_s() > 0, "{ours:?}");
+        // Users go on when a page is there, which is a question of time.
+        if ours.name != "users" {
+            assert_eq!(
+                (ours.flows, ours.packets_sent),
+                (theirs.flows, theirs.packets_sent),
+                "{ours:?} {theirs:?}"
+            );
+        }
+        let datagrams = ours.packets_sent > 0;
+        assert_eq!(ours.lateness.is_some(), datagrams, "{ours:?}");
+        assert!(ours.packets_received <= ours.packets_sent, "{ours:?}");
+        assert!(datagrams || ours.complete > 0, "{ours:?}");
+        let curve = lab.series.iter().find(|it| it.place == ours.name).expect("a curve");
+        assert_eq!(curve.quantity, "goodput");
+    }
+}
+
+#[test]
+fn a_congestion_control_that_others_cannot_have_ends_the_run() {
+    let traffic = "bytes = \"10 kB\"\n[traffic.others]\nkind = \"bulk\"\nfrom = \"server\"\n\
+        to = \"client\"\ncongestion = \"nobodys\"";
+    let place = Place::new(&scenario("", traffic));
+    let output = place.lab(&["run", place.scenario().to_str().expect("a path")]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_ne!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.contains("nobodys"), "{errors}");
+}

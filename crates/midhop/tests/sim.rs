@@ -97,12 +97,12 @@ fn the_lab_refuses_what_only_a_simulation_has() {
     let directory = directory();
     let naive = "naive.box={ buffer = \"1 MB\" }";
     let thin = "agents.thin={ kind = \"ack-filter\" }";
-    let noise = "traffic.noise={ kind = \"constant\", from = \"server\", to = \"client\", \
-        rate = \"1 Mbit/s\" }";
+    let noise = "traffic.noise={ kind = \"bulk\", from = \"server\", to = \"client\", \
+        congestion = \"dvegas\" }";
     let spread = "transfers.file.congestion={ algorithm = \"cubic\", slow_start = \"search\" }";
     let xcp = "transfers.file.congestion={ algorithm = \"xcp\" }";
     for (set, told) in [
-        (&[noise][..], "the lab cannot make cross traffic (traffic.noise)"),
+        (&[noise][..], "congestion control that traffic.noise asks for: dvegas"),
         (&[spread], "congestion control that transfers.file asks for: cubic"),
         (&["transfers.file.congestion=dvegas"], "transfers.file asks for: dvegas"),
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
@@ -127,7 +127,7 @@ fn the_lab_refuses_what_only_a_simulation_has() {
     // An agent that no node names changes nothing.
     let output =
         midhop(directory.path(), &["lab", "up", "file.toml", "--set", thin, "--set", noise]);
-    assert!(said(&output.stderr).contains("cross traffic"), "{}", said(&output.stderr));
+    assert!(said(&output.stderr).contains("traffic.noise"), "{}", said(&output.stderr));
 }
 
 #[test]

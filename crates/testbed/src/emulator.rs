@@ -16,7 +16,7 @@
 
 mod carrier;
 mod frame;
-mod lateness;
+pub(crate) mod lateness;
 mod packet_socket;
 mod ring;
 pub(crate) mod scheduling;

@@ -10,6 +10,7 @@
 mod assemble;
 mod execute;
 mod meters;
+mod traffic;
 mod tunnels;
 
 pub use execute::{Programs, start_programs, start_proxies};

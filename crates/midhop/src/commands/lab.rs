@@ -5,12 +5,13 @@
 
 mod held;
 mod list;
-mod progress;
+pub mod progress;
 mod run;
 pub mod session;
 
 use crate::failure::Failure;
 use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
+use midhop_experiment::traffic::TrafficPlan;
 use midhop_path::aqm::AqmPlan;
 use midhop_testbed::lab::lacking;
 use std::path::Path;
@@ -85,6 +86,15 @@ pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
             );
             return Err(Failure::usage(message).hint(SIMULATE).into());
         }
+        let tuned = |it: &&TrafficPlan| it.tuning.as_ref().is_some_and(|it| !it.is_a_kernels());
+        if let Some(traffic) = plan.traffic.iter().find(tuned) {
+            let message = format!(
+                "no kernel has the congestion control that traffic.{} asks for: {}, or what it is told",
+                traffic.name,
+                traffic.load.congestion().unwrap_or_default()
+            );
+            return Err(Failure::usage(message).hint(SIMULATE).into());
+        }
         let lacking = |it: &PlannedNode| Some((it.name.clone(), lacking(&it.tcp)?));
         if let Some((node, key)) = plan.nodes.iter().find_map(lacking) {
             let message = format!("no kernel has a host whose TCP has another `{key}` ({node})");
@@ -97,10 +107,7 @@ pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
             return Err(Failure::usage(message).hint(SIMULATE).into());
         }
     }
-    let Some(traffic) = plans.iter().find_map(|plan| plan.traffic.first()) else { return Ok(()) };
-    Err(Failure::usage(format!("the lab cannot make cross traffic (traffic.{})", traffic.name))
-        .hint("run the file with `midhop sim run`, or make the traffic with `programs` of a node")
-        .into())
+    Ok(())
 }
 
 /// Refuses at once, before anything is built, when a plan needs a daemon that is not there.

@@ -3,6 +3,7 @@
 mod run;
 mod serve;
 mod table;
+mod traffic;
 
 use crate::failure::Failure;
 use midhop_bpf::{Active, Parameters};
@@ -21,6 +22,9 @@ enum MeterCommand {
     Serve(serve::Serve),
     /// Move payload to or from a host that serves, and report how fast it went.
     Run(Box<run::Run>),
+    /// Be one end of a line of cross traffic, as `midhop lab run` starts it.
+    #[command(hide = true)]
+    Traffic(traffic::Traffic),
 }
 
 impl Meter {
@@ -29,6 +33,7 @@ impl Meter {
         match self.command {
             MeterCommand::Serve(serve) => serve.run(),
             MeterCommand::Run(run) => run.run(),
+            MeterCommand::Traffic(traffic) => traffic.run(),
         }
     }
 }

@@ -8,27 +8,27 @@ const STEPS: u64 = 32;
 const STEP_BITS: u32 = STEPS.trailing_zeros();
 
 /// Counts of lateness values. Recording is a shift and an increment.
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     counts: Vec<u64>,
     total: u64,
     max: Duration,
 }
 
 impl Histogram {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let buckets = (64 - STEP_BITS as usize + 1) * STEPS as usize;
         Self { counts: vec![0; buckets], total: 0, max: Duration::ZERO }
     }
 
     /// Counts one packet.
-    pub(super) fn record(&mut self, late: Duration) {
+    pub(crate) fn record(&mut self, late: Duration) {
         self.counts[bucket(late.as_ns())] += 1;
         self.total += 1;
         self.max = self.max.max(late);
     }
 
     /// Median, 99th percentile and worst. Quantiles are the upper end of their bucket.
-    pub(super) fn summary(&self) -> Lateness {
+    pub(crate) fn summary(&self) -> Lateness {
         Lateness {
             packets: self.total,
             p50: self.quantile(50),

@@ -41,7 +41,7 @@ struct Attributes {
 }
 
 /// Makes the calling thread wake as exactly as this kernel and our rights allow.
-pub(super) fn be_punctual() -> Policy {
+pub(crate) fn be_punctual() -> Policy {
     // Failure leaves the default slack of 50 µs, which the lateness statistics then show.
     let _ = nix::sys::prctl::set_timerslack(1);
     let attributes = |policy: libc::c_int, priority, runtime_ns| Attributes {
@@ -94,7 +94,7 @@ fn read(clock: ClockId) -> u64 {
 }
 
 /// Waits until a descriptor is readable or `timeout` is over; `None` waits for descriptors only.
-pub(super) fn wait(descriptors: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
+pub(crate) fn wait(descriptors: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
     let timeout = timeout.map(|timeout| libc::timespec {
         tv_sec: (timeout.as_ns() / 1_000_000_000) as libc::time_t,
         tv_nsec: (timeout.as_ns() % 1_000_000_000) as libc::c_long,

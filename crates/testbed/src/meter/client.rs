@@ -11,6 +11,7 @@ use super::series::Capacity;
 use super::socket;
 use super::wire::{Frame, PREFACE};
 use midhop_units::Bytes;
+use std::future::ready;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterR
         capacity: Capacity::among(options.connections()),
         seed: options.seed,
         deadline: options.time_limit.map(|limit| begin + limit),
+        until: None,
         clock: clock::name(),
         progress,
     });
@@ -107,7 +109,7 @@ fn check_congestion(options: &RunOptions, addresses: &[SocketAddr]) -> Result<()
 }
 
 /// A number that nobody else's run has.
-fn random() -> Result<u64, RunError> {
+pub(super) fn random() -> Result<u64, RunError> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
@@ -137,7 +139,7 @@ async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, 
             for flow in 0..*count {
                 let run = Arc::clone(run);
                 let item = Item { object: None, amount: *each };
-                tasks.spawn(async move { vec![run.flow(flow, item, || None).await] });
+                tasks.spawn(async move { vec![run.flow(flow, item, || ready(None)).await] });
             }
         }
         Workload::Page { objects, parallel, connections } => {
@@ -165,9 +167,9 @@ async fn page(run: &Run, queue: &Queue, worker: u32, connections: Connections) -
     let mut outcomes = Vec::new();
     while let Some((id, item)) = queue.next() {
         let outcome = match connections {
-            Connections::New => run.flow(id, item, || None).await,
+            Connections::New => run.flow(id, item, || ready(None)).await,
             Connections::Persistent => {
-                run.flow(worker, item, || queue.next().map(|(_, item)| item)).await
+                run.flow(worker, item, || ready(queue.next().map(|(_, item)| item))).await
             }
         };
         let failed = outcome.error.is_some();

@@ -28,6 +28,8 @@ pub(super) struct Run {
     pub(super) capacity: Capacity,
     pub(super) seed: Seed,
     pub(super) deadline: Option<Instant>,
+    /// When what is sent for a time ends, whatever its items say; with them when none.
+    pub(super) until: Option<Instant>,
     pub(super) clock: Option<String>,
     pub(super) progress: Arc<Progress>,
 }
@@ -75,11 +77,11 @@ pub(super) struct FlowOutcome {
 
 impl Run {
     /// Moves `first` and then all that `next` gives over one new connection.
-    pub(super) async fn flow(
+    pub(super) async fn flow<N: Future<Output = Option<Item>>>(
         &self,
         flow: u32,
         first: Item,
-        next: impl FnMut() -> Option<Item>,
+        next: impl FnMut() -> N,
     ) -> FlowOutcome {
         let start = clock::now();
         let mut outcome = FlowOutcome {
@@ -126,12 +128,12 @@ impl Run {
         outcome
     }
 
-    async fn drive(
+    async fn drive<N: Future<Output = Option<Item>>>(
         &self,
         outcome: &mut FlowOutcome,
         socket: &mut Option<Arc<TcpStream>>,
         first: Item,
-        mut next: impl FnMut() -> Option<Item>,
+        mut next: impl FnMut() -> N,
     ) -> Result<(), FlowError> {
         let stream = self.connect().await?;
         let mut connection = Connection::of_client(stream);
@@ -152,11 +154,14 @@ impl Run {
             let mut start = outcome.start;
             let mut item = first;
             loop {
+                if let (Amount::TimeNs(span), Some(until)) = (&mut item.amount, self.until) {
+                    *span = until.saturating_since(clock::now()).as_ns();
+                }
                 match self.direction {
                     Direction::Down => self.pull(&mut connection, outcome, item, start).await?,
                     Direction::Up => self.push(&mut connection, outcome, item, start).await?,
                 }
-                item = match next() {
+                item = match next().await {
                     Some(item) => item,
                     None => return Ok(()),
                 };

@@ -31,6 +31,7 @@ mod server;
 mod sessions;
 mod socket;
 pub(crate) mod tcp_info;
+mod traffic;
 mod wire;
 
 pub use client::run;
@@ -40,6 +41,7 @@ pub use options::{Connections, FLOWS_MAX, Progress, RunOptions, Workload};
 pub use outline::{Outline, Reader};
 pub use report::MeterReport;
 pub use server::{Limits, OnFlow, Resolve, ServedFlow, Server, ServerOptions};
+pub use traffic::{Part, TrafficError, TrafficOptions, TrafficReport, run_traffic};
 pub use wire::WireError;
 
 /// The port that a server takes when it is not told another.

@@ -7,6 +7,7 @@ use super::clock;
 use super::connection::Connection;
 use super::error::{FlowError, ServeError};
 use super::message::{Accept, Amount, Direction, Received, Refusal, RefusalReason, Request};
+use super::options::Progress;
 use super::payload::Payload;
 use super::sampler::{INTERVAL_MIN, SharedLog};
 use super::series::Capacity;
@@ -68,6 +69,8 @@ pub struct ServerOptions {
     pub resolve: Option<Box<Resolve>>,
     /// Whom to tell of finished flows.
     pub on_flow: Option<Box<OnFlow>>,
+    /// Where to count payload that arrives.
+    pub arrived: Option<Arc<Progress>>,
 }
 
 impl Default for ServerOptions {
@@ -78,6 +81,7 @@ impl Default for ServerOptions {
             limits: Limits::default(),
             resolve: None,
             on_flow: None,
+            arrived: None,
         }
     }
 }
@@ -385,6 +389,9 @@ impl Host {
         let arrived = |now: midhop_units::Instant, bytes: u64| {
             first_byte.get_or_insert(now);
             last_byte = now;
+            if let Some(counter) = &self.options.arrived {
+                counter.add(bytes);
+            }
             let mut log = log.lock();
             log.received += bytes;
             log.last_byte_ns = now.as_ns();

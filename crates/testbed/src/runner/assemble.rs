@@ -1,6 +1,7 @@
 //! From what all parts of a run measured to its record, and whether it may be believed.
 
 use super::execute::io_error;
+use super::traffic::TrafficOutcome;
 use super::{RunError, RunOptions, lateness_bound};
 use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
@@ -24,6 +25,8 @@ pub(super) struct Measured {
     pub(super) probe: Result<ProbeReport, ProbeError>,
     /// What went by tunnels, as the proxies tell it.
     pub(super) tunnels: Vec<LegResult>,
+    /// What went over the links beside the transfers.
+    pub(super) traffic: TrafficOutcome,
     pub(super) load: f64,
     pub(super) started_unix_s: u64,
     pub(super) took: Duration,
@@ -35,7 +38,8 @@ pub(super) fn assemble(
     options: &RunOptions,
     measured: Measured,
 ) -> Result<Record, RunError> {
-    let Measured { reports, network, probe, tunnels, load, started_unix_s, took } = measured;
+    let Measured { reports, network, probe, tunnels, traffic, load, started_unix_s, took } =
+        measured;
     let mut faults = network_faults(plan, options, &network);
     let mut transfers = Vec::new();
     let mut series = network.series;
@@ -50,6 +54,8 @@ pub(super) fn assemble(
         series.extend(report.series);
     }
     faults.extend(tunnels.iter().filter_map(unused));
+    faults.extend(traffic.faults);
+    series.extend(traffic.series);
     let mut versions = versions(plan);
     if let Some(policy) = network.policy {
         versions.insert("emulator scheduling".to_owned(), policy.name().to_owned());
@@ -82,7 +88,7 @@ pub(super) fn assemble(
         transfers,
         links: network.links,
         legs: probe.legs.into_iter().chain(tunnels).collect(),
-        traffic: Vec::new(),
+        traffic: traffic.results,
         nodes: Vec::new(),
         series,
     };

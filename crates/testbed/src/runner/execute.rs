@@ -2,7 +2,9 @@
 
 use super::assemble::{Measured, assemble};
 use super::meters::{Client, Server};
+use super::traffic::Traffic;
 use super::{RunError, RunOptions, tunnels};
+use crate::emulator::scheduling;
 use crate::lab::{Network, Proxy};
 use crate::probe::Probe;
 use midhop_experiment::plan::Plan;
@@ -37,6 +39,8 @@ pub(super) fn execute(
     let programs = start_programs(plan, &network, &scratch.0)?;
     let before = tunnels::open(plan, &network, interrupted)?;
     network.start(plan.seed)?;
+    let mut traffic = Traffic::listen(plan, &network, options, &scratch.0)?;
+    traffic.open(plan, &network, options)?;
     // A run without the proxies' side of the story is a good run all the same.
     let probe = Probe::start(plan, |node| network.node(node), network.epoch());
     let clients: Vec<Client> = plan
@@ -52,6 +56,8 @@ pub(super) fn execute(
     if plan.transfers.is_empty() {
         wait_out(plan.duration, interrupted)?;
     }
+    let ended = scheduling::now().saturating_since(network.epoch());
+    let traffic = traffic.finish(plan, options, ended)?;
     let probe = probe.map(|probe| probe.map(Probe::finish).unwrap_or_default());
     let dug = tunnels::legs(plan, &network, &before)?;
     // The far ends have told all by now; what a proxy says of its end is part of the run's result.
@@ -67,6 +73,7 @@ pub(super) fn execute(
         network,
         probe,
         tunnels: dug,
+        traffic,
         load,
         started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         took: Duration::from(began.elapsed()),

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A process of the meter. Dropping it kills it.
-struct Meter {
+pub(super) struct Meter {
     node: String,
     child: Child,
     errors: PathBuf,
@@ -33,13 +33,35 @@ impl Meter {
         name: &str,
         directory: &Path,
     ) -> Result<Self, RunError> {
+        command.stdin(Stdio::null());
+        Self::spawn(command, node, name, directory)
+    }
+
+    /// One that ends when its standard input does.
+    pub(super) fn start_stoppable(
+        mut command: Command,
+        node: &str,
+        name: &str,
+        directory: &Path,
+    ) -> Result<(Self, Option<ChildStdin>), RunError> {
+        command.stdin(Stdio::piped());
+        let mut meter = Self::spawn(command, node, name, directory)?;
+        let stop = meter.child.stdin.take();
+        Ok((meter, stop))
+    }
+
+    fn spawn(
+        mut command: Command,
+        node: &str,
+        name: &str,
+        directory: &Path,
+    ) -> Result<Self, RunError> {
         let action = || format!("start the meter on {node}");
         let errors = directory.join(format!("{name}.log"));
         let log = File::create(&errors).map_err(io_error(action()))?;
         let child = command
             // Ctrl-C is for the runner to answer, which then ends its meters.
             .process_group(0)
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -47,7 +69,12 @@ impl Meter {
         Ok(Self { node: node.to_owned(), child, errors })
     }
 
-    fn failed(&self, what: &str) -> RunError {
+    /// What it says, once.
+    pub(super) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    pub(super) fn failed(&self, what: &str) -> RunError {
         let said = fs::read_to_string(&self.errors).unwrap_or_default();
         RunError::Meter { node: self.node.clone(), what: format!("{what}: {}", said.trim()) }
     }
@@ -60,7 +87,11 @@ impl Drop for Meter {
     }
 }
 
-fn command(network: &Network, node: &str, options: &RunOptions) -> Result<Command, RunError> {
+pub(super) fn command(
+    network: &Network,
+    node: &str,
+    options: &RunOptions,
+) -> Result<Command, RunError> {
     let namespace = network.node(node).ok_or_else(|| RunError::Meter {
         node: node.to_owned(),
         what: "has no node to run on".to_owned(),

@@ -49,6 +49,7 @@ impl Serve {
             },
             resolve: Some(resolver()),
             on_flow: Some(Box::new(move |flow| print_flow(flow, json))),
+            arrived: None,
         })
         .map_err(|error| {
             Failure::run(&error).hint("choose another address or port with --listen")
@@ -72,7 +73,7 @@ impl Serve {
 }
 
 /// Finds congestion controls by the names that users give, and keeps those of ours registered.
-fn resolver() -> Box<midhop_testbed::meter::Resolve> {
+pub(super) fn resolver() -> Box<midhop_testbed::meter::Resolve> {
     let held: Mutex<BTreeMap<String, Active>> = Mutex::default();
     Box::new(move |name| {
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +115,7 @@ fn print_flow(flow: &ServedFlow, json: bool) {
 
 /// A whole line at once: whoever waits for it reads it as soon as it is there. A reader that is gone
 /// does not stop the server.
-fn print_line(line: &str) {
+pub(super) fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

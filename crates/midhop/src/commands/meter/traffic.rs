@@ -1,0 +1,69 @@
+//! `midhop meter traffic`: one end of a line of cross traffic.
+//!
+//! It works until its standard input ends, and then prints what it did. The listening end first prints a
+//! line when it listens.
+
+use super::serve::{print_line, resolver};
+use crate::failure::Failure;
+use anyhow::Context;
+use midhop_testbed::meter::{Part, TrafficOptions, run_traffic};
+use midhop_units::{Instant, Seed};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::{fs, io};
+
+/// Arguments of `midhop meter traffic`.
+#[derive(Debug, clap::Args)]
+pub struct Traffic {
+    /// Which end this is.
+    part: End,
+    /// The line of traffic, as a plan has it.
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
+    /// Where its listening end listens.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    address: SocketAddr,
+    /// The run's start, in nanoseconds of CLOCK_MONOTONIC.
+    #[arg(long, value_name = "NS")]
+    epoch: u64,
+    /// The run's seed.
+    #[arg(long, value_name = "N")]
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum End {
+    /// The end that opens connections, or sends datagrams.
+    Opens,
+    /// The end that listens for them.
+    Listens,
+}
+
+impl Traffic {
+    /// Works until told that the run is over.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let name = self.plan.display();
+        let text = fs::read_to_string(&self.plan).with_context(|| format!("cannot read {name}"))?;
+        let plan = serde_json::from_str(&text).with_context(|| format!("{name} is no traffic"))?;
+        let options = TrafficOptions {
+            plan,
+            seed: Seed(self.seed),
+            epoch: Instant::from_ns(self.epoch),
+            address: self.address,
+            resolve: Some(resolver()),
+        };
+        let part = match self.part {
+            End::Opens => Part::Opens,
+            End::Listens => Part::Listens,
+        };
+        let ready = |address: SocketAddr| {
+            print_line(&serde_json::json!({ "ready": address }).to_string());
+        };
+        let report =
+            run_traffic(options, part, io::stdin().as_fd(), ready).map_err(Failure::run)?;
+        print_line(&serde_json::to_string(&report)?);
+        Ok(ExitCode::SUCCESS)
+    }
+}

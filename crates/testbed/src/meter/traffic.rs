@@ -1,0 +1,173 @@
+//! Cross traffic: one line of a plan's, from its two ends, until somebody says that the run is over.
+//!
+//! What begins when, and how large it is, comes from the same draws as in the simulator
+//! ([`midhop_experiment::traffic`]): a seed has the same flows, pages and datagrams in both. Connections
+//! speak the meter's protocol; what arrives is counted where it arrives, while it does, since a run never
+//! waits for cross traffic and most of it is cut short.
+
+mod datagrams;
+mod flows;
+
+use super::error::{RunError, ServeError};
+use super::options::Progress;
+use super::series::{Arrivals, Capacity};
+use super::server::Resolve;
+use super::{clock, message::Refusal};
+use crate::emulator::scheduling;
+use midhop_experiment::record::{Lateness, Series};
+use midhop_experiment::traffic::{Load, TrafficPlan};
+use midhop_units::{Bytes, Duration, Instant, Seed};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Between two counts of what has arrived.
+const COUNT_EVERY: Duration = Duration::from_ms(100);
+
+/// Which end of a line of traffic this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Opens the connections, or sends the datagrams.
+    Opens,
+    /// Listens for them.
+    Listens,
+}
+
+/// What an end of a line of traffic needs to know.
+pub struct TrafficOptions {
+    /// The line.
+    pub plan: TrafficPlan,
+    /// The run's seed.
+    pub seed: Seed,
+    /// The run's start, on this machine's `CLOCK_MONOTONIC`.
+    pub epoch: Instant,
+    /// Where the listening end listens.
+    pub address: SocketAddr,
+    /// How to find congestion controls; none takes names as they are.
+    pub resolve: Option<Box<Resolve>>,
+}
+
+/// What one end of a line of traffic did and saw.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TrafficReport {
+    /// Flows that began here.
+    pub flows: u64,
+    /// Those of them that did all they had to.
+    pub complete: u64,
+    /// How long these took, all together.
+    pub took: Duration,
+    /// Payload that arrived here.
+    pub bytes: Bytes,
+    /// When the last of it did, after the run's start.
+    pub last: Duration,
+    /// Datagrams sent from here.
+    pub packets_sent: u64,
+    /// Datagrams that arrived here.
+    pub packets_received: u64,
+    /// By how much datagrams left late.
+    pub lateness: Option<Lateness>,
+    /// What arrived here over time.
+    pub goodput: Option<Series>,
+    /// What makes these figures doubtful, in sentences.
+    pub faults: Vec<String>,
+}
+
+/// Why an end of a line of traffic gave no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrafficError {
+    /// The opening end could not do its work.
+    #[error(transparent)]
+    Opens(#[from] RunError),
+    /// The listening end could not listen.
+    #[error(transparent)]
+    Listens(#[from] ServeError),
+    /// The system refused something.
+    #[error("cannot {doing}: {source}")]
+    Local {
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl TrafficError {
+    fn refused(refusal: &Refusal) -> Self {
+        Self::Opens(RunError::Refused(refusal.clone()))
+    }
+}
+
+/// Does one end's part of a line of traffic until `stop` is readable or hung up. `ready` hears when the
+/// listening end listens.
+///
+/// # Errors
+/// When there is nothing to report.
+pub fn run_traffic(
+    options: TrafficOptions,
+    part: Part,
+    stop: BorrowedFd<'_>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<TrafficReport, TrafficError> {
+    let datagrams = matches!(options.plan.load, Load::Constant { .. } | Load::OnOff { .. });
+    match (datagrams, part) {
+        (true, Part::Opens) => datagrams::send(&options, stop),
+        (true, Part::Listens) => datagrams::receive(&options, stop, ready),
+        (false, Part::Opens) => flows::open(options, stop),
+        (false, Part::Listens) => flows::listen(options, stop, ready),
+    }
+}
+
+fn local(doing: &'static str) -> impl FnOnce(io::Error) -> TrafficError {
+    move |source| TrafficError::Local { doing, source }
+}
+
+/// Waits until `stop` says so, for `pause` at most; whether it has.
+fn stopped(stop: BorrowedFd<'_>, pause: Option<Duration>) -> io::Result<bool> {
+    let mut watched = [watch(stop)];
+    scheduling::wait(&mut watched, pause)?;
+    Ok(watched[0].revents != 0)
+}
+
+fn watch(descriptor: BorrowedFd<'_>) -> libc::pollfd {
+    libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+/// What has arrived, and when.
+struct Arrived {
+    epoch: Instant,
+    bytes: Bytes,
+    last: Duration,
+    over_time: Arrivals,
+}
+
+impl Arrived {
+    fn new(epoch: Instant) -> Self {
+        let over_time = Arrivals::new(COUNT_EVERY.as_ns(), Capacity::default());
+        Self { epoch, bytes: Bytes::ZERO, last: Duration::ZERO, over_time }
+    }
+
+    /// Counts payload that arrives now.
+    fn add(&mut self, payload: Bytes) {
+        if payload > Bytes::ZERO {
+            self.bytes += payload;
+            self.last = clock::now().saturating_since(self.epoch);
+            self.over_time.add(self.last.as_ns(), payload.get() as f64);
+        }
+    }
+
+    /// Counts what `counter` has more than at the last call.
+    fn count(&mut self, counter: &Progress) {
+        self.add(counter.bytes().saturating_sub(self.bytes));
+    }
+
+    fn report(self, plan: &TrafficPlan) -> TrafficReport {
+        TrafficReport {
+            bytes: self.bytes,
+            last: self.last,
+            goodput: self.over_time.series(&plan.name, None, 0.0),
+            ..TrafficReport::default()
+        }
+    }
+}

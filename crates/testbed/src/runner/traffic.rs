@@ -1,0 +1,215 @@
+//! Cross traffic of a run: a process at each end of each line of it.
+
+use super::execute::io_error;
+use super::meters::{Meter, command};
+use super::{RunError, RunOptions, lateness_bound};
+use crate::lab::Network;
+use crate::meter::TrafficReport;
+use midhop_experiment::limit::Family;
+use midhop_experiment::plan::Plan;
+use midhop_experiment::record::{Series, TrafficResult};
+use midhop_experiment::traffic::TrafficPlan;
+use midhop_units::Duration;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ChildStdin;
+use std::sync::mpsc::{Receiver, channel};
+use std::time;
+
+/// How long an end may take to tell what it did. Generous: machines may be busy.
+const TELL_WITHIN: time::Duration = time::Duration::from_secs(30);
+
+/// The cross traffic of a run. Dropped, it ends.
+pub(super) struct Traffic(Vec<Line>);
+
+/// One line of it.
+struct Line {
+    plan: TrafficPlan,
+    /// What the processes read of it.
+    file: PathBuf,
+    address: SocketAddr,
+    listens: End,
+    opens: Option<End>,
+}
+
+/// A process that works until its standard input ends, and then tells what it did.
+struct End {
+    meter: Meter,
+    stop: Option<ChildStdin>,
+    told: Receiver<String>,
+}
+
+/// What came of it all.
+#[derive(Debug, Default)]
+pub(super) struct TrafficOutcome {
+    pub(super) results: Vec<TrafficResult>,
+    pub(super) series: Vec<Series>,
+    pub(super) faults: Vec<String>,
+}
+
+impl Traffic {
+    /// Starts the listening ends.
+    pub(super) fn listen(
+        plan: &Plan,
+        network: &Network,
+        options: &RunOptions,
+        directory: &Path,
+    ) -> Result<Self, RunError> {
+        let mut lines = Vec::new();
+        for traffic in &plan.traffic {
+            let node = traffic.listening();
+            let Some([ipv4, ipv6]) = network.home(node) else { continue };
+            let address = match traffic.family {
+                Family::Ipv4 => ipv4,
+                Family::Ipv6 => ipv6,
+            };
+            let address = SocketAddr::new(address, traffic.port);
+            let file = directory.join(format!("traffic-{}.json", traffic.name));
+            let text = serde_json::to_string(traffic).map_err(std::io::Error::other);
+            text.and_then(|text| fs::write(&file, text))
+                .map_err(io_error(format!("write down the traffic {}", traffic.name)))?;
+            let mut line = Line {
+                plan: traffic.clone(),
+                listens: End::start(node, "listens", &file, address, plan, network, options)?,
+                file,
+                address,
+                opens: None,
+            };
+            line.listens.wait_ready()?;
+            lines.push(line);
+        }
+        Ok(Self(lines))
+    }
+
+    /// Starts the opening ends, which begin when the plan says.
+    pub(super) fn open(
+        &mut self,
+        plan: &Plan,
+        network: &Network,
+        options: &RunOptions,
+    ) -> Result<(), RunError> {
+        for line in &mut self.0 {
+            let node = line.plan.opener();
+            let end = End::start(node, "opens", &line.file, line.address, plan, network, options)?;
+            line.opens = Some(end);
+        }
+        Ok(())
+    }
+
+    /// Ends all of it, `ended` after the run's start, and tells what it did.
+    pub(super) fn finish(
+        self,
+        plan: &Plan,
+        options: &RunOptions,
+        ended: Duration,
+    ) -> Result<TrafficOutcome, RunError> {
+        let mut outcome = TrafficOutcome::default();
+        for line in self.0 {
+            // What is under way when the sender stops has its time to arrive only where that is over.
+            let opened = line.opens.map(End::finish).transpose()?.unwrap_or_default();
+            let listened = line.listens.finish()?;
+            let name = &line.plan.name;
+            let reports = [&opened, &listened];
+            let said = reports.iter().flat_map(|report| &report.faults);
+            outcome.faults.extend(said.map(|said| format!("traffic {name}: {said}")));
+            outcome.faults.extend(late(&line.plan, plan, options, &opened));
+            outcome.results.push(result(&line.plan, &opened, &listened, ended));
+            outcome.series.extend(opened.goodput.into_iter().chain(listened.goodput));
+        }
+        Ok(outcome)
+    }
+}
+
+/// What both ends of a line say of it.
+fn result(
+    plan: &TrafficPlan,
+    opened: &TrafficReport,
+    listened: &TrafficReport,
+    ended: Duration,
+) -> TrafficResult {
+    let bytes = opened.bytes + listened.bytes;
+    TrafficResult {
+        name: plan.name.clone(),
+        flows: opened.flows,
+        complete: opened.complete,
+        bytes,
+        goodput: plan.goodput(bytes, opened.last.max(listened.last), ended),
+        packets_sent: opened.packets_sent,
+        packets_received: listened.packets_received,
+        flow_time_mean: (opened.complete > 0).then(|| opened.took / opened.complete),
+        lateness: opened.lateness.clone(),
+    }
+}
+
+/// Datagrams that left late are as bad as packets that left a link late.
+fn late(
+    line: &TrafficPlan,
+    plan: &Plan,
+    options: &RunOptions,
+    opened: &TrafficReport,
+) -> Option<String> {
+    let links = line.route.iter().filter_map(|crossing| plan.link(&crossing.link));
+    let path_rtt = links.map(|link| link.path_rtt).max().unwrap_or_default();
+    let bound = lateness_bound(options.lateness, path_rtt);
+    let late = opened.lateness.as_ref().filter(|lateness| lateness.p99 > bound)?;
+    Some(format!(
+        "traffic {}: 1 % of datagrams left more than {:.3} ms late; {:.3} ms are allowed",
+        line.name,
+        late.p99.as_ms_f64(),
+        bound.as_ms_f64(),
+    ))
+}
+
+impl End {
+    fn start(
+        node: &str,
+        part: &str,
+        file: &Path,
+        address: SocketAddr,
+        plan: &Plan,
+        network: &Network,
+        options: &RunOptions,
+    ) -> Result<Self, RunError> {
+        let mut command = command(network, node, options)?;
+        command.args(["traffic", part, "--plan"]).arg(file);
+        command.args(["--address", &address.to_string()]);
+        command.args(["--epoch", &network.epoch().as_ns().to_string()]);
+        command.args(["--seed", &plan.seed.to_string()]);
+        let name = format!("traffic-{part}-{}", address.port());
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let (mut meter, stop) = Meter::start_stoppable(command, node, &name, directory)?;
+        let (tell, told) = channel();
+        let stdout = meter.take_stdout();
+        std::thread::spawn(move || {
+            let Some(stdout) = stdout else { return };
+            let mut lines = BufReader::new(stdout);
+            let mut line = String::new();
+            if lines.read_line(&mut line).is_err() || tell.send(line).is_err() {
+                return;
+            }
+            let mut rest = String::new();
+            let _ = lines.read_to_string(&mut rest);
+            let _ = tell.send(rest);
+        });
+        Ok(Self { meter, stop, told })
+    }
+
+    /// Its first line says that it is at work.
+    fn wait_ready(&mut self) -> Result<(), RunError> {
+        match self.told.recv_timeout(TELL_WITHIN) {
+            Ok(line) if !line.is_empty() => Ok(()),
+            _ => Err(self.meter.failed("ended before it listened")),
+        }
+    }
+
+    fn finish(mut self) -> Result<TrafficReport, RunError> {
+        drop(self.stop.take());
+        let mut told = String::new();
+        while let Ok(text) = self.told.recv_timeout(TELL_WITHIN) {
+            told.push_str(&text);
+        }
+        serde_json::from_str(&told).map_err(|_| self.meter.failed("told nothing of its traffic"))
+    }
+}
