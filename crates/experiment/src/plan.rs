@@ -7,7 +7,7 @@ use crate::naive::NaivePlan;
 use crate::record::LimitResult;
 use crate::spec::Connections;
 use crate::tcp::TcpPlan;
-use crate::traffic::TrafficPlan;
+use crate::traffic::{Load, TrafficPlan};
 use crate::tunnel::NodeTunnels;
 pub use midhop_path::Direction;
 use midhop_path::DirectionPlan;
@@ -417,6 +417,16 @@ impl Plan {
         longest.max().map_or(self.duration, |longest| longest.min(self.duration))
     }
 
+    /// About how long a run in the laboratory takes beside that: tunnels are opened before it.
+    pub fn expected_preparation(&self) -> Duration {
+        let tunnels = self.nodes.iter().filter_map(|node| node.tunnels.as_ref());
+        let rtt = tunnels.flat_map(|tunnels| &tunnels.peers).map(|peer| peer.rtt).max();
+        match rtt {
+            None => Duration::from_ms(300),
+            Some(rtt) => Duration::from_s(3) + rtt.unwrap_or_default() * 8,
+        }
+    }
+
     fn expected_transfer_time(&self, transfer: &TransferPlan) -> Duration {
         let Some(limit) = &transfer.limit else { return Duration::from_s(1) };
         let Some(bytes) = transfer.work.bytes() else {
@@ -431,7 +441,10 @@ impl Plan {
             .map(|(link, direction)| link.direction(direction).loss_mean(u64::from(MTU)))
             .fold(Loss::NONE, Loss::then)
             .probability();
-        let goodput = limit.goodput.bits_per_s() as f64;
+        // Those who send all the time leave it its part.
+        let own = f64::from(transfer.work.flows().max(1));
+        let rivals: u32 = self.rivals(transfer).map(|(_, flows)| flows).sum();
+        let goodput = limit.goodput.bits_per_s() as f64 / (1.0 + f64::from(rivals) / own);
         let rate = if split || transfer.congestion.starts_with("bbr") || loss == 0.0 {
             goodput * 0.7
         } else {
@@ -456,6 +469,18 @@ impl Plan {
         self.link(link).is_some_and(|link| {
             let way = if link.between[0] == node { &link.up } else { &link.down };
             link.between.iter().any(|end| end == node) && way.aqm == AqmPlan::Xcp
+        })
+    }
+
+    /// The cross traffic that sends all the time over the narrowest link of `transfer`, in the same
+    /// direction, and how many flows each line of it has.
+    pub fn rivals(&self, transfer: &TransferPlan) -> impl Iterator<Item = (&TrafficPlan, u32)> {
+        let narrowest = transfer.limit.as_ref().map(|limit| limit.bottleneck.clone());
+        self.traffic.iter().filter_map(move |traffic| match traffic.load {
+            Load::Bulk { flows, .. } if traffic.route.contains(narrowest.as_ref()?) => {
+                Some((traffic, flows))
+            }
+            _ => None,
         })
     }
 

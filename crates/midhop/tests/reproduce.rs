@@ -336,10 +336,12 @@ fn a_study_runs_on_kernels() {
     let (code, table, errors) = run(&[]);
     assert_eq!(code, Some(2), "{table}{errors}");
     assert!(table.contains("DOES NOT HOLD") && table.contains("≥ 1000"), "{table}");
+    assert!(errors.starts_with(&format!("{place}: 2 runs, about ")), "{errors}");
     let records = || fs::read_dir(out.join("mine/lab")).expect("records").count();
     assert_eq!(records(), 2);
     // What is finished is not run again, and virtual time is another place.
-    let (_, again, _) = run(&[]);
+    let (_, again, errors) = run(&[]);
+    assert!(errors.starts_with(&format!("{place}: 2 runs, 2 of them there already")), "{errors}");
     let figures = |text: &str| text.rsplit_once(" in ").expect("a last line").0.to_owned();
     assert_eq!(figures(&again), figures(&table));
     let (code, simulated, errors) = run(&["--in", "sim", "--json"]);

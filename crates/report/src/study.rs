@@ -7,8 +7,9 @@ use midhop_experiment::study::{
 };
 use std::fmt::Write as _;
 
-/// Every figure of `study` as a table, published beside ours, then every claim.
-pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement]) -> String {
+/// Every figure of `study` as a table, published beside ours, then every claim; a table of goals only where
+/// a line has `columns` enough for it.
+pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], columns: u16) -> String {
     let mut text = format!("{}\n{}", plain(&study.title), wrapped("", &study.source));
     for figure in &study.figures {
         let cells = measured.cells(&figure.name);
@@ -30,7 +31,7 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement]) -> St
     if !judgements.is_empty() {
         text.push('\n');
         if study.goals {
-            text.push_str(&goals(study, measured, judgements));
+            text.push_str(&goals(study, measured, judgements, columns));
         } else {
             text.push_str(&claims(judgements));
         }
@@ -231,25 +232,45 @@ fn claims(judgements: &[Judgement]) -> String {
     text
 }
 
-/// One line for each goal of which something has run: what others reach, what is wanted, ours, and what
-/// physics allows.
-fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> String {
-    let mut table = Table::new();
-    frame(&mut table, COLUMNS_OF_GOALS);
-    let header = ["goal", "unit", "published", "wanted", "ours", "limit", "of limit\n%", "verdict"];
-    table.set_header(header);
-    let mut left_out = 0;
-    for Judgement { claim, verdict, found, .. } in judgements {
+/// Each goal of which something has run: what others reach, what is wanted, ours, and what physics allows.
+fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: u16) -> String {
+    let goals: Vec<Goal> =
+        judgements.iter().filter_map(|it| Goal::of(it, study, measured)).collect();
+    let mut text = if columns < COLUMNS_OF_GOALS {
+        goals.iter().map(Goal::lines).collect()
+    } else {
+        drawn(&goal_table(&goals))
+    };
+    let left_out = judgements.len() - goals.len();
+    if left_out > 0 {
+        let _ = writeln!(text, "{left_out} more goals: nothing of them has run");
+    }
+    text
+}
+
+/// A goal and what came of it, in words.
+struct Goal {
+    says: String,
+    unit: &'static str,
+    published: Option<String>,
+    wanted: Option<String>,
+    ours: String,
+    limit: Option<String>,
+    /// Of the limit. Unit: percent.
+    share: Option<String>,
+    verdict: &'static str,
+}
+
+impl Goal {
+    /// What a claim comes to; none where nothing of it has run.
+    fn of(judgement: &Judgement, study: &Study, measured: &Measured) -> Option<Self> {
+        let Judgement { claim, verdict, found, .. } = judgement;
         let at = |value: &CellValue| claim.at.iter().all(|(k, v)| value.cell.get(k) == Some(v));
         let cells: Vec<_> = measured.cells(&claim.figure).iter().filter(|it| at(it)).collect();
-        if cells.is_empty() {
-            left_out += 1;
-            continue;
-        }
+        let first = cells.first()?;
         let metric = study.figure(&claim.figure).map(|figure| figure.metric);
         // Of a ratio, or of several cells, there is no one limit.
-        let alone =
-            if claim.of.is_none() { cells.first().filter(|_| cells.len() == 1) } else { None };
+        let alone = (claim.of.is_none() && cells.len() == 1).then_some(first);
         let limit = alone.and_then(|cell| mean(&cell.limits));
         let ours = alone.and_then(|cell| cell.estimate(study.confidence));
         let share = limit.zip(ours).map(|(limit, ours)| match metric {
@@ -257,26 +278,59 @@ fn goals(study: &Study, measured: &Measured, judgements: &[Judgement]) -> String
             _ => ours.mean / limit,
         });
         let bound = |sign: &str, bound: Option<f64>| bound.map(|it| format!("{sign} {it}"));
-        let wanted = bound("≥", claim.at_least).or_else(|| bound("≤", claim.at_most));
-        let unit = metric.filter(|_| claim.of.is_none()).map_or("", |metric| metric.unit());
+        Some(Self {
+            says: claim.says.clone(),
+            unit: metric.filter(|_| claim.of.is_none()).map_or("", |metric| metric.unit()),
+            published: claim.published.map(|published| published.to_string()),
+            wanted: bound("≥", claim.at_least).or_else(|| bound("≤", claim.at_most)),
+            ours: found.clone(),
+            limit: limit.map(|limit| format!("{limit:.1}")),
+            share: share.map(|share| format!("{:.1}", share * 100.0)),
+            verdict: verdict_name(*verdict),
+        })
+    }
+
+    /// For narrow terminals: what it says, and below it the figures.
+    fn lines(&self) -> String {
+        let mut figures = format!("{} {}", self.ours, self.unit).trim_end().to_owned();
+        for (name, value) in [("wanted", &self.wanted), ("published", &self.published)] {
+            if let Some(value) = value {
+                let _ = write!(figures, ", {name} {value}");
+            }
+        }
+        if let Some(limit) = &self.limit {
+            let _ = write!(figures, ", limit {limit}");
+        }
+        if let Some(share) = &self.share {
+            let _ = write!(figures, " ({share} % of it)");
+        }
+        let mark = format!("{:15} ", self.verdict);
+        wrapped(&mark, &self.says) + &wrapped(&" ".repeat(16), &figures)
+    }
+}
+
+/// One line for each goal.
+fn goal_table(goals: &[Goal]) -> Table {
+    let mut table = Table::new();
+    frame(&mut table, COLUMNS_OF_GOALS);
+    let header = ["goal", "unit", "published", "wanted", "ours", "limit", "of limit\n%", "verdict"];
+    table.set_header(header);
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(dash);
+    for goal in goals {
         let mut row = unbroken(vec![
-            unit.to_owned(),
-            claim.published.map_or_else(dash, |published| published.to_string()),
-            wanted.unwrap_or_else(dash),
-            found.clone(),
-            limit.map_or_else(dash, |limit| format!("{limit:.1}")),
-            share.map_or_else(dash, |share| format!("{:.1}", share * 100.0)),
-            verdict_name(*verdict).to_owned(),
+            goal.unit.to_owned(),
+            or_dash(&goal.published),
+            or_dash(&goal.wanted),
+            goal.ours.clone(),
+            or_dash(&goal.limit),
+            or_dash(&goal.share),
+            goal.verdict.to_owned(),
         ]);
-        row.insert(0, plain(&claim.says));
+        row.insert(0, plain(&goal.says));
         table.add_row(row);
     }
     align(&mut table, 2, 5);
-    let mut text = drawn(&table);
-    if left_out > 0 {
-        let _ = writeln!(text, "{left_out} more goals: nothing of them has run");
-    }
-    text
+    table
 }
 
 fn spoken(claim: &Claim) -> String {
@@ -348,4 +402,33 @@ fn mean(values: &[f64]) -> Option<f64> {
 
 fn dash() -> String {
     "–".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_fit_a_narrow_terminal() {
+        let goal = Goal {
+            says: "20 MB, 10 Mbit/s, 540 ms, source 1 to 250 ms away: share of the limit at every \
+                   distance"
+                .to_owned(),
+            unit: "%",
+            published: Some("0.46".to_owned()),
+            wanted: Some("≥ 96.8".to_owned()),
+            ours: "89.7 to 99.2".to_owned(),
+            limit: Some("100.0".to_owned()),
+            share: Some("96.1".to_owned()),
+            verdict: verdict_name(Verdict::Fails),
+        };
+        let text = goal.lines();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in ["DOES NOT HOLD 20 MB", "89.7 to 99.2 %", "wanted ≥ 96.8", "(96.1 % of it)"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let wide = drawn(&goal_table(&[goal]));
+        assert!(wide.lines().all(|line| line.chars().count() <= 120), "{wide}");
+    }
 }

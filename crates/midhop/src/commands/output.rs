@@ -3,6 +3,15 @@
 use anyhow::Context;
 use std::io::{self, ErrorKind, Write};
 
+/// How long lines may be where nobody says.
+const COLUMNS: u16 = 120;
+
+/// How many characters a line of standard output has room for: a terminal's own, else more than any table
+/// of ours takes.
+pub fn columns() -> u16 {
+    terminal_size::terminal_size_of(io::stdout()).map_or(COLUMNS, |(width, _)| width.0)
+}
+
 /// Writes to standard output; a reader that went away (`| head`) is no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();

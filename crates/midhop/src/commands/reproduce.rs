@@ -4,6 +4,7 @@
 
 mod shipped;
 
+use super::lab::progress::{expected, spoken};
 use super::lab::session::Isolated;
 use super::lab::{check_daemon, check_kernels_can};
 use super::records::{Unwritten, check_place};
@@ -163,7 +164,6 @@ impl Reproduce {
         let Prepared { bundle, plans, scenarios, .. } = study;
         let store = self.store(study)?;
         let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
-        eprintln!("{}: {} runs", bundle.name, plans.len());
         let read = |plan: &Plan, record: &Record| -> Read {
             let scenario = &scenarios[plan.number as usize];
             let label = || format!("{scenario}: {}", plan.label());
@@ -175,6 +175,7 @@ impl Reproduce {
         let mut results: Vec<Option<Read>> = plans.iter().zip(&keys).map(finished).collect();
         let left: Vec<&Plan> =
             plans.iter().filter(|plan| results[plan.number as usize].is_none()).collect();
+        eprintln!("{}", self.announced(study, &left));
         let unwritten = Unwritten::default();
         let keep = |plan: &Plan, record: &mut Record| {
             if let Some(store) = &store {
@@ -220,6 +221,21 @@ impl Reproduce {
         Ok(outcome)
     }
 
+    /// What is to be run, and on kernels how long it will take: there a second lasts a second.
+    fn announced(&self, study: &Prepared, left: &[&Plan]) -> String {
+        let Prepared { bundle, plans, .. } = study;
+        let mut text = format!("{}: {} runs", bundle.name, plans.len());
+        if left.len() < plans.len() {
+            text += &format!(", {} of them there already", plans.len() - left.len());
+        }
+        if study.place == Place::Lab {
+            let jobs = u32::try_from(self.jobs.unwrap_or(1)).unwrap_or(u32::MAX).max(1);
+            let time: Duration = left.iter().map(|plan| expected(plan)).sum();
+            text += &format!(", about {}", spoken(time / jobs));
+        }
+        text
+    }
+
     /// Where the records of a study are kept, if anywhere.
     fn store(&self, study: &Prepared) -> anyhow::Result<Option<Files>> {
         let Some(out) = &self.out else { return Ok(None) };
@@ -243,7 +259,8 @@ impl Reproduce {
     fn shown(&self, bundle: &Bundle, outcome: &Outcome) -> anyhow::Result<String> {
         let Outcome { measured, judgements, took, .. } = outcome;
         if !self.json {
-            let tables = midhop_report::study(&bundle.study, measured, judgements);
+            let tables =
+                midhop_report::study(&bundle.study, measured, judgements, output::columns());
             let runs = format!("{} runs in {:.1} s", outcome.finished, took.as_secs_f64());
             let claims: Vec<Verdict> = judgements.iter().map(|it| it.verdict).collect();
             let (claims, cells) = (summed("claims", &claims), summed("figures", &outcome.cells));

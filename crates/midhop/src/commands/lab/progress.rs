@@ -9,8 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Building and taking down a lab costs about this much, whatever runs in it.
-const AROUND: Duration = Duration::from_millis(300);
 /// Between two looks at what is under way.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -104,19 +102,31 @@ impl State {
         let under_way: Duration = self.running.iter().map(|run| run.expected - gone(run)).sum();
         let longest = self.running.iter().map(|run| run.expected - gone(run)).max();
         let shared = (under_way + self.waiting) / u32::try_from(self.jobs).unwrap_or(1).max(1);
-        let left = shared.max(longest.unwrap_or_default()).as_secs_f64().ceil();
+        let left = shared.max(longest.unwrap_or_default());
         bar.set_position((self.done + part).as_millis() as u64);
         bar.set_message(message(left, self.running.len()));
     }
 }
 
 /// Short, so that with the percentage it fits a terminal of 40 columns.
-fn message(left_s: f64, under_way: usize) -> String {
-    format!("about {left_s} s left, {under_way} under way")
+fn message(left: Duration, under_way: usize) -> String {
+    format!("about {} left, {under_way} under way", spoken(left))
 }
 
-fn expected(plan: &Plan) -> Duration {
-    Duration::from(plan.expected_time()) + AROUND
+/// About how long a run takes, with all that belongs to it.
+pub fn expected(plan: &Plan) -> Duration {
+    Duration::from(plan.expected_time()) + Duration::from(plan.expected_preparation())
+}
+
+/// A time as a person says it.
+pub fn spoken(time: Duration) -> String {
+    let minutes = time.as_secs().div_ceil(60);
+    match (time.as_secs(), minutes / 60, minutes % 60) {
+        (seconds @ 0..100, ..) => format!("{seconds} s"),
+        (_, 0, minutes) => format!("{minutes} min"),
+        (_, hours, 0) => format!("{hours} h"),
+        (_, hours, minutes) => format!("{hours} h {minutes} min"),
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +136,12 @@ mod tests {
     #[test]
     fn a_narrow_terminal_has_room_for_all_but_the_bar() {
         let beside = "100 %  ".len();
-        assert!(beside + message(86_400.0, 64).len() <= 40);
+        assert!(beside + message(Duration::from_secs(86_399), 64).len() <= 40);
+    }
+
+    #[test]
+    fn times_are_said_as_people_say_them() {
+        let said = [0, 99, 100, 3540, 3541, 3600, 7321].map(|s| spoken(Duration::from_secs(s)));
+        assert_eq!(said, ["0 s", "99 s", "2 min", "59 min", "1 h", "1 h", "2 h 3 min"]);
     }
 }
