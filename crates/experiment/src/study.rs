@@ -16,6 +16,7 @@ mod chance;
 mod claim;
 mod figure;
 mod measured;
+mod shared;
 
 pub use claim::{Claim, Judgement, Other, Pick, Verdict, Whose};
 pub use figure::{Figure, Metric, Published};

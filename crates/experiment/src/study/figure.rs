@@ -1,7 +1,7 @@
 //! What is read from a record: one number for each run.
 
 use super::claim::Bounds;
-use super::{Cell, Measured, Verdict};
+use super::{Cell, Measured, Verdict, shared};
 use crate::limit::Handshake;
 use crate::metrics;
 use crate::plan::{Direction, Plan, TransferPlan};
@@ -92,6 +92,13 @@ pub enum Metric {
     /// what arrived and was thrown away because it began again, over those that the payload needs: that of
     /// the transfer and, where they carried more, that of all that the same proxies did.
     Resent,
+    /// What was sent again over `link`, as above, beyond what the losses there account for.
+    Excess,
+    /// Goodput, or what arrives from `from` to `until` over that span, over what the transfer's flows would have of the path if they and all flows of cross traffic
+    /// that send all the time over its narrowest link had equal parts.
+    Share,
+    /// What those others got while the transfer ran, from `from` to `until`, over their equal parts; on kernels only.
+    ShareOfOthers,
     /// Packets that `link` dropped, both directions, over those that it was given.
     Dropped,
     /// What waits before `link`, on the way of the data, from `from` to `until`, in the mean.
@@ -125,6 +132,7 @@ impl Metric {
             Self::OutstandingMean | Self::OutstandingMax | Self::Queue => "kB",
             Self::Jain | Self::Restarts => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
+            Self::Excess | Self::Share | Self::ShareOfOthers => "%",
             Self::SlowStart | Self::Avoidance | Self::Recovery | Self::Timeout => "%",
         }
     }
@@ -159,6 +167,18 @@ impl Figure {
                 metrics::jain_index(&shares)
             }
             Metric::Resent => self.resent(record, transfer),
+            Metric::Excess => {
+                let link = self.link.as_deref()?;
+                shared::excess(record, transfer, link, self.resent(record, transfer)?)
+            }
+            Metric::Share => {
+                let whole = self.from.is_zero() && self.until.is_none();
+                let goodput = whole.then(|| transfer.goodput.mbit_per_s());
+                shared::share(record, transfer, goodput.or_else(|| self.span(record, transfer))?)
+            }
+            Metric::ShareOfOthers => {
+                shared::share_of_others(record, transfer, self.from, self.until)
+            }
             Metric::Dropped => self.dropped(record),
             Metric::Queue => self.queue(record, transfer),
             Metric::OutstandingMean => {

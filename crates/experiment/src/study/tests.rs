@@ -4,8 +4,8 @@ use super::*;
 use crate::Scenario;
 use crate::metrics::Summary;
 use crate::record::{
-    Environment, FlowResult, LegResult, LimitResult, PhaseTimes, Record, Restarts, SCHEMA, Series,
-    TransferResult, Validity,
+    Environment, FlowResult, LegResult, LimitResult, LinkResult, PhaseTimes, Record, Restarts,
+    SCHEMA, Series, TransferResult, Validity,
 };
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -328,6 +328,53 @@ fn what_is_sent_again_counts_against_all_that_was_carried() {
     near(resent(&record), 100.0 * (40.0 + segments / 2.0) / segments);
     let restarts: Figure = toml::from_str(&format!("{text}\"restarts\"")).expect("a figure");
     assert_eq!(restarts.read(&record), Some(1.0));
+}
+
+#[test]
+fn parts_of_a_shared_link_are_those_of_equal_flows() {
+    let read = |record: &Record, metric: &str| {
+        let text = format!(
+            "name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nlink = \"l\"\nmetric = \"{metric}\""
+        );
+        toml::from_str::<Figure>(&text).expect("a figure").read(record)
+    };
+    let near = |got: Option<f64>, wanted: f64| {
+        let got = got.unwrap_or_else(|| panic!("nothing, not {wanted}"));
+        assert!((got - wanted).abs() < 1e-3, "{got}, not {wanted}");
+    };
+    let mut record = late();
+    let limit = 10.0 * 1448.0 / 1500.0;
+    near(read(&record, "share"), 9.5 / limit * 100.0);
+    assert_eq!(read(&record, "share-of-others"), None, "there are none");
+    // Neither what goes the other way nor what comes and goes has an equal part.
+    let traffic = "[traffic.n]\nkind = \"bulk\"\nfrom = \"b\"\nto = \"a\"\nflows = 3\n\
+        [traffic.o]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\nflows = 5\n\
+        [traffic.p]\nkind = \"web\"\nfrom = \"b\"\nto = \"a\"\n";
+    let scenario = Scenario::parse("s.toml", &format!("{LINK}{traffic}")).expect("a scenario");
+    record.plan = scenario.plans().expect("plans")[0].to_json().expect("JSON");
+    near(read(&record, "share"), 9.5 / (limit / 4.0) * 100.0);
+    assert_eq!(read(&record, "share-of-others"), None, "nobody noted what came when");
+    // 6 Mbit/s of others in the half of the transfer's time that they sent, nothing before.
+    record.series.push(Series {
+        place: "n".to_owned(),
+        time_s: vec![22.505, 30.0],
+        value: vec![0.0, 6.0],
+        ..record.series[0].clone()
+    });
+    near(read(&record, "share-of-others"), 3.0 / (3.0 * limit / 4.0) * 100.0);
+    near(read(&record, "share-of-others\"\nfrom = \"24 s"), 6.0 / (3.0 * limit / 4.0) * 100.0);
+    near(read(&record, "share\"\nfrom = \"24 s"), 9.5 / (limit / 4.0) * 100.0);
+    assert_eq!(read(&record, "share\"\nfrom = \"26 s"), None, "it was over by then");
+
+    let drops = BTreeMap::from([("queue".to_owned(), 20)]);
+    let link = LinkResult { name: "l".to_owned(), packets_in: 1020, drops, ..Default::default() };
+    record.links = vec![
+        LinkResult { direction: "up".to_owned(), packets_in: 9, ..link.clone() },
+        LinkResult { direction: "down".to_owned(), ..link },
+    ];
+    let segments = record.transfers[0].bytes.get() as f64 / 1448.0;
+    record.transfers[0].flows[0].retransmissions = 100;
+    near(read(&record, "excess"), 100.0 * 100.0 / segments - 2.0);
 }
 
 #[test]

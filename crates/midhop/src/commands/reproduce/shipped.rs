@@ -43,7 +43,7 @@ const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("geo-onoff", "download", "leg"),
     shipped!("far-proxy", "sweep", "conditions", "crowd", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many"),
-    shipped!("tunnel", "source", "lossy", "fast", "page", "harm"),
+    shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
 
 /// The names of the studies that come with the program.
