@@ -61,7 +61,7 @@ pub fn fec(data: &[u8]) {
                     count += 1;
                     let mut datagram = [&[0x40], count.to_be_bytes().as_slice()].concat();
                     datagram.resize(5 + usize::from(ops.next().unwrap_or(0)), op);
-                    near.shim.push(now, &datagram, ());
+                    near.shim.push(now, Bytes::copy_from_slice(&datagram), ());
                     far.sent.insert(datagram);
                 }
             }

@@ -204,7 +204,7 @@ fn garbage_and_changed_bits_do_no_lasting_harm() {
 fn who_has_not_agreed_sees_quic_alone() {
     let mut way = way(Faults::default(), 1);
     way.near.agree(0);
-    way.near.push(way.now, &quic(1, 100), 7);
+    way.near.push(way.now, quic(1, 100).into(), 7);
     let (datagram, tag) = way.near.poll_output(way.now).expect("a datagram");
     assert_eq!((datagram.as_ref(), tag), (quic(1, 100).as_slice(), 7));
     assert_eq!(way.near.poll_output(way.now), None);

@@ -31,7 +31,7 @@
 //!
 //! // QUIC sends, as long as there is room.
 //! if !near.is_full() {
-//!     near.push(now, b"\x40 a datagram of QUIC", ());
+//!     near.push(now, bytes::Bytes::from_static(b"\x40 a datagram of QUIC"), ());
 //! }
 //! // The socket sends what may leave, and wakes when more may.
 //! while let Some((datagram, ())) = near.poll_output(now) {

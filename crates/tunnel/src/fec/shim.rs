@@ -103,6 +103,8 @@ pub struct Shim<T> {
     departures: Departures<(Bytes, T)>,
     /// The most datagrams that a repair may cover, for the peer and for us.
     window_max: Option<usize>,
+    /// Whether the peer has been asked, and has not answered yet.
+    proposed: bool,
     sending: Sending<T>,
     receiving: Receiving<T>,
     stats: Stats,
@@ -149,6 +151,7 @@ impl<T: Clone> Shim<T> {
             departures: Departures::new(pace.clone(), now),
             pace,
             window_max: None,
+            proposed: false,
             sending: Sending {
                 encoder: Encoder::default(),
                 redundancy,
@@ -175,19 +178,30 @@ impl<T: Clone> Shim<T> {
         }
     }
 
+    /// The peer may say in a moment that it understands what is on the wire. Until it is [known](Self::agree)
+    /// whether it does, probes of the path's MTU get lost: they cannot be as large as a repair yet, and
+    /// what passes without a header may not pass with one.
+    pub fn propose(&mut self) {
+        self.proposed = true;
+    }
+
     /// The peer understands what is on the wire, and repairs that cover up to `window` datagrams; zero
     /// says that it does not, after all.
     pub fn agree(&mut self, window: usize) {
+        self.proposed = false;
         self.window_max = (window > 0).then(|| window.min(WINDOW_MAX));
     }
 
     /// Another connection of the same path has begun, or more is known of it: what it goes by from now
-    /// on. Both sides have to agree anew; what is known of losses stays.
+    /// on. Both sides have to agree anew; what is known of losses stays, and what was done before counts
+    /// no more.
     pub fn follow(&mut self, settings: Settings, pace: Pace) {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         self.sending.redundancy.bound(overhead_max, settings.despite_congestion);
         self.departures.follow(pace.clone());
         (self.settings, self.pace, self.window_max) = (settings, pace, None);
+        self.proposed = false;
+        self.stats = Stats::default();
     }
 
     /// The pace.
@@ -201,17 +215,21 @@ impl<T: Clone> Shim<T> {
     }
 
     /// Takes a datagram of QUIC that is to be sent.
-    pub fn push(&mut self, now: Instant, datagram: &[u8], tag: T) {
+    pub fn push(&mut self, now: Instant, datagram: Bytes, tag: T) {
         self.sending.busy = now;
         self.sending.tag = Some(tag.clone());
-        let Some(window_max) = self.window_max else {
-            return self.depart(now, Bytes::copy_from_slice(datagram), tag);
-        };
         // A probe of the path's MTU: its repair would say that it has passed, and be lost as well.
-        if datagram.len() as u64 > self.pace.datagram_max().get() {
-            return self.depart(now, wire::plain(datagram), tag);
+        let is_probe = datagram.len() as u64 > self.pace.datagram_max().get();
+        let Some(window_max) = self.window_max else {
+            if !(self.proposed && is_probe) {
+                self.depart(now, datagram, tag);
+            }
+            return;
+        };
+        if is_probe {
+            return self.depart(now, wire::plain(&datagram), tag);
         }
-        let source = self.sending.encoder.take(now, datagram);
+        let source = self.sending.encoder.take(now, &datagram);
         self.stats.sources_sent += 1;
         self.stats.source_bytes_sent += source.len() as u64;
         self.depart(now, source, tag);
@@ -427,27 +445,46 @@ mod tests {
         let pace = pace();
         pace.carries(1200);
         let mut shim = shim(&pace);
-        shim.push(Instant::START, &[0x40; 1300], ());
+        shim.push(Instant::START, Bytes::from_static(&[0x40; 1300]), ());
         assert_eq!(output(&mut shim, Instant::START)[0].len(), 1300 + usize::from(wire::HEADROOM));
         assert_eq!((shim.stats().sources_sent, shim.poll_timeout()), (0, None));
-        shim.push(Instant::START, &[0x40; 1200], ());
+        shim.push(Instant::START, Bytes::from_static(&[0x40; 1200]), ());
         assert_eq!(output(&mut shim, Instant::START)[0].len(), 1203);
         let end = shim.poll_timeout().expect("the end of a burst");
         assert_eq!(output(&mut shim, end)[0].len(), 1207);
     }
 
     #[test]
+    fn a_probe_of_the_mtu_says_nothing_until_it_is_known_how_large_datagrams_will_be() {
+        let pace = pace();
+        pace.carries(1200);
+        for (window, len) in [(WINDOW_MAX, 1307), (0, 1300)] {
+            let mut shim = Shim::new(Settings::default(), pace.clone(), Instant::START);
+            shim.propose();
+            shim.push(Instant::START, Bytes::from_static(&[0x40; 1300]), ());
+            shim.push(Instant::START, Bytes::from_static(&[0x40; 1200]), ());
+            let lens = |shim: &mut Shim<()>| -> Vec<_> {
+                output(shim, Instant::START).iter().map(Bytes::len).collect()
+            };
+            assert_eq!(lens(&mut shim), [1200]);
+            shim.agree(window);
+            shim.push(Instant::START, Bytes::from_static(&[0x40; 1300]), ());
+            assert_eq!(lens(&mut shim), [len]);
+        }
+    }
+
+    #[test]
     fn the_end_of_a_burst_is_protected_once_it_is_silent() {
         let mut shim = shim(&pace());
         for _ in 0..5 {
-            shim.push(Instant::START, &[0x40; 1000], ());
+            shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
         }
         assert_eq!(output(&mut shim, Instant::START).len(), 5);
         let end = Instant::START + END_MAX;
         assert_eq!(shim.poll_timeout(), Some(end));
         // More comes in time: the end is a later one.
         let now = Instant::START + Duration::from_ms(29);
-        shim.push(now, &[0x40; 1000], ());
+        shim.push(now, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, now).len(), 1);
         assert_eq!(output(&mut shim, end), Vec::<Bytes>::new());
         let [repair] = &output(&mut shim, now + END_MAX)[..] else { panic!("not one repair") };
@@ -463,12 +500,12 @@ mod tests {
         let pace = pace();
         let mut shim = shim(&pace);
         pace.queues(Duration::from_ms(200));
-        shim.push(Instant::START, &[0x40; 1000], ());
+        shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, Instant::START).len(), 1);
         assert_eq!(shim.poll_timeout(), None);
         pace.queues(Duration::from_ms(20));
         let later = Instant::START + Duration::from_s(11);
-        shim.push(later, &[0x40; 1000], ());
+        shim.push(later, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, later).len(), 1);
         assert_eq!(shim.poll_timeout(), Some(later + END_MAX));
     }
@@ -477,11 +514,11 @@ mod tests {
     fn another_connection_has_to_agree_anew() {
         let mut shim = shim(&pace());
         shim.follow(Settings { overhead_percent_max: 20, ..Settings::default() }, pace());
-        shim.push(Instant::START, &[0x40; 1000], ());
+        shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, Instant::START), [Bytes::from_static(&[0x40; 1000])]);
         shim.agree(8);
         assert!(shim.loss() > 0.009);
-        shim.push(Instant::START, &[0x40; 1000], ());
+        shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, Instant::START)[0].len(), 1003);
     }
 

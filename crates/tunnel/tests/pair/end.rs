@@ -218,7 +218,7 @@ impl End {
             made = true;
             let segment = transmit.segment_size.unwrap_or(transmit.size);
             for datagram in self.buffer[..transmit.size].chunks(segment.max(1)) {
-                self.shim.push(now, datagram, ());
+                self.shim.push(now, Bytes::copy_from_slice(datagram), ());
             }
         }
         made

@@ -72,7 +72,7 @@ impl Way {
         near.agree(WINDOW_MAX);
         far.agree(WINDOW_MAX);
         // Where to: only what QUIC has sent says so.
-        far.push(now, b"\x40", 7);
+        far.push(now, Bytes::from_static(b"\x40"), 7);
         Self {
             now,
             near,
@@ -94,7 +94,7 @@ impl Way {
             self.now = self.now.max(next);
             self.step();
         }
-        self.near.push(self.now, datagram, 7);
+        self.near.push(self.now, Bytes::copy_from_slice(datagram), 7);
         self.step();
     }
 
