@@ -4,6 +4,7 @@ use crate::flow::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
 use crate::relay::Carried;
 use midhop_pep::config::{Keepalive, LegPlan};
+use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -128,6 +129,7 @@ impl Ledger {
             if let Some(last) = book.open.remove(&number) {
                 book.sent_packets += last.sent_packets;
                 book.lost_packets += last.lost_packets;
+                book.repaired.add(&last.repaired);
             }
         });
     }
@@ -298,6 +300,8 @@ pub struct PeerBook {
     pub sent_packets: u64,
     /// Packets lost of those.
     pub lost_packets: u64,
+    /// What repairs have done in those.
+    pub repaired: Repaired,
 }
 
 /// What is known of an open tunnel.
@@ -319,6 +323,46 @@ pub struct Tunnel {
     pub sent_packets: u64,
     /// Packets lost so far.
     pub lost_packets: u64,
+    /// What repairs have done so far.
+    pub repaired: Repaired,
+}
+
+/// What repairs below QUIC have cost and given.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Repaired {
+    /// Repairs sent.
+    pub sent: u64,
+    /// Datagrams of the peer that its repairs have given back.
+    pub given_back: u64,
+    /// What was sent that repairs may cover.
+    pub protected: Bytes,
+    /// What repairs and reports of losses added to it.
+    pub added: Bytes,
+    /// What part of its datagrams the peer has lately missed, before repairs.
+    pub missed: f64,
+}
+
+impl From<(Stats, f64)> for Repaired {
+    fn from((stats, missed): (Stats, f64)) -> Self {
+        Self {
+            sent: stats.repairs_sent,
+            given_back: stats.repaired,
+            protected: Bytes::new(stats.source_bytes_sent),
+            added: Bytes::new(stats.extra_bytes_sent),
+            missed,
+        }
+    }
+}
+
+impl Repaired {
+    /// Adds another tunnel's; the newest knows best what is lost.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.given_back += other.given_back;
+        self.protected += other.protected;
+        self.added += other.added;
+        self.missed = other.missed;
+    }
 }
 
 /// Opens the book of one name.

@@ -172,6 +172,39 @@ impl Source {
             encoder,
             ("peer_lost_packets", "Packets of these that were lost", None),
             |peer| Some(ConstCounter::new(peer.lost_packets_total)),
+        )?;
+        self.encode_repairs(encoder)
+    }
+
+    fn encode_repairs(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let bytes = Some(Unit::Bytes);
+        self.peer_family(encoder, ("peer_repairs_sent", "Repairs sent to a peer", None), |peer| {
+            Some(ConstCounter::new(peer.repairs_sent_total))
+        })?;
+        self.peer_family(
+            encoder,
+            ("peer_repaired", "Datagrams from a peer that repairs gave back", None),
+            |peer| Some(ConstCounter::new(peer.repaired_total)),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_protected", "Sent to a peer so that it can be repaired", bytes.clone()),
+            |peer| Some(ConstCounter::new(peer.protected_total.get())),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_repair", "Repairs and reports of losses sent to a peer", bytes),
+            |peer| Some(ConstCounter::new(peer.repair_total.get())),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_repair_overhead_ratio", "What these add to what they repair", None),
+            |peer| Some(ConstGauge::new(peer.repair_overhead()?)),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_loss_ratio", "Datagrams lost on the way to a peer, before repairs", None),
+            |peer| Some(ConstGauge::new(peer.loss?)),
         )
     }
 
@@ -256,6 +289,8 @@ mod tests {
         let peer = PeerSnapshot {
             rtt: millisecond,
             rate: Some(Rate::from_mbit_per_s(1)),
+            protected_total: Bytes::new(1),
+            loss: Some(0.0),
             ..PeerSnapshot::default()
         };
         let once = BTreeMap::from([("x".to_owned(), 1)]);

@@ -6,7 +6,7 @@ use crate::{
     admission::Admission,
     daemon::DataPlane,
     intercept::passed::Passed,
-    ledger::{Count, FlowBook, Ledger, LegBook, PeerBook},
+    ledger::{Count, FlowBook, Ledger, LegBook, PeerBook, Repaired},
     relay::{Budget, Pools},
 };
 use midhop_pep::config::Plan;
@@ -237,6 +237,16 @@ pub struct PeerSnapshot {
     pub sent_packets_total: u64,
     /// Packets of these that were lost.
     pub lost_packets_total: u64,
+    /// Datagrams sent to it that repair others.
+    pub repairs_sent_total: u64,
+    /// Datagrams from it that were lost, and given back by repairs.
+    pub repaired_total: u64,
+    /// Bytes sent to it that repairs may cover.
+    pub protected_total: Bytes,
+    /// Bytes of repairs, and of reports of losses.
+    pub repair_total: Bytes,
+    /// What part of the datagrams to it is lost of late, before repairs; none where nobody counts.
+    pub loss: Option<f64>,
 }
 
 impl PeerSnapshot {
@@ -244,6 +254,7 @@ impl PeerSnapshot {
     fn add(&mut self, book: &PeerBook) {
         self.sent_packets_total += book.sent_packets;
         self.lost_packets_total += book.lost_packets;
+        self.add_repaired(&book.repaired);
         for tunnel in book.open.values() {
             let rtt = u64::try_from(tunnel.rtt.as_nanos()).unwrap_or(u64::MAX);
             self.tunnels += 1;
@@ -254,7 +265,24 @@ impl PeerSnapshot {
             self.streams += tunnel.streams;
             self.sent_packets_total += tunnel.sent_packets;
             self.lost_packets_total += tunnel.lost_packets;
+            self.add_repaired(&tunnel.repaired);
         }
+    }
+
+    fn add_repaired(&mut self, repaired: &Repaired) {
+        self.repairs_sent_total += repaired.sent;
+        self.repaired_total += repaired.given_back;
+        self.protected_total += repaired.protected;
+        self.repair_total += repaired.added;
+        if repaired.protected > Bytes::ZERO {
+            self.loss = Some(repaired.missed);
+        }
+    }
+
+    /// What repairs add to what they cover; none where nothing is covered.
+    pub fn repair_overhead(&self) -> Option<f64> {
+        let protected = self.protected_total.get();
+        (protected > 0).then(|| self.repair_total.get() as f64 / protected as f64)
     }
 }
 

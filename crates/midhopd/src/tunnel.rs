@@ -4,11 +4,12 @@
 //! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
 //! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come,
 //! [`transport`] sets QUIC up for a peer's leg, [`turns`] divides its window among flows, and [`socket`]
-//! lets its datagrams go at the leg's pace.
+//! lets its datagrams go at the leg's pace and repairs what the leg loses.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
 //! took is handed over before its first byte is moved; no lock is taken on the way of a byte.
 
+pub mod arrivals;
 pub mod carrier;
 pub mod crowd;
 pub mod identity;

@@ -1,14 +1,15 @@
-//! What is on its way to one peer, below QUIC and above the socket.
+//! What is on its way to one peer and from it, below QUIC and above the socket.
 //!
-//! QUIC's datagrams wait here for their moment ([`Departures`]), and leave together where several may go
-//! at once. Whatever changes datagrams on their way, such as repairs of losses, has its place between
-//! [`Lane::push`] and the batch that [`Lane::flush`] sends, and on what comes in [`super::socket`].
+//! QUIC's datagrams wait here for their moment, and leave together where several may go at once. Where
+//! both ends have agreed, repairs leave among them, and what the peer's repairs give back comes out
+//! beside what has come ([`Shim`]).
 
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
-use midhop_tunnel::departures::{Departures, QUEUE_TIME};
+use midhop_tunnel::departures::QUEUE_TIME;
+use midhop_tunnel::fec::{Settings, Shim, Stats};
 use midhop_units::Instant;
-use quinn::udp::{EcnCodepoint, Transmit};
+use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::task::Waker;
@@ -20,19 +21,31 @@ const DATAGRAM: u64 = 1500;
 /// Datagrams that QUIC may make at once, at most.
 const SEGMENTS_MAX: u64 = 10;
 
-/// Where a datagram goes, and how it is marked.
+/// Where a datagram goes to or has come from, and how it is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Label {
-    destination: SocketAddr,
-    ecn: Option<EcnCodepoint>,
-    source: Option<IpAddr>,
+pub struct Label {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// What is said of congestion.
+    pub ecn: Option<EcnCodepoint>,
+    /// This end's address, where it is known.
+    pub own: Option<IpAddr>,
 }
 
-#[derive(Debug)]
-struct Datagram {
-    bytes: Bytes,
-    label: Label,
+impl Label {
+    /// Of what has come.
+    pub fn of(meta: &RecvMeta) -> Self {
+        Self { peer: meta.addr, ecn: meta.ecn, own: meta.dst_ip }
+    }
+
+    /// Whether the path says that it has met congestion.
+    fn is_marked(&self) -> bool {
+        self.ecn == Some(EcnCodepoint::Ce)
+    }
 }
+
+/// A datagram on its way.
+pub type Datagram = (Bytes, Label);
 
 /// Datagrams that leave by one call: all of one size, but for the last one.
 #[derive(Debug, Default)]
@@ -44,22 +57,22 @@ struct Batch {
 }
 
 impl Batch {
-    fn takes(&self, datagram: &Datagram, segments_max: usize) -> bool {
-        let Some(label) = self.label else { return true };
-        label == datagram.label
+    fn takes(&self, (bytes, label): &Datagram, segments_max: usize) -> bool {
+        let Some(own) = &self.label else { return true };
+        own == label
             && self.count < segments_max
-            && datagram.bytes.len() <= self.segment
+            && bytes.len() <= self.segment
             // The last one was not shorter.
             && self.bytes.len() == self.count * self.segment
-            && self.bytes.len() + datagram.bytes.len() <= BATCH_BYTES
+            && self.bytes.len() + bytes.len() <= BATCH_BYTES
     }
 
-    fn put(&mut self, datagram: &Datagram) {
+    fn put(&mut self, (bytes, label): &Datagram) {
         if self.label.is_none() {
-            self.label = Some(datagram.label);
-            self.segment = datagram.bytes.len();
+            self.label = Some(*label);
+            self.segment = bytes.len();
         }
-        self.bytes.extend_from_slice(&datagram.bytes);
+        self.bytes.extend_from_slice(bytes);
         self.count += 1;
     }
 
@@ -67,11 +80,11 @@ impl Batch {
     fn send(&mut self, send: &mut impl FnMut(&Transmit<'_>) -> io::Result<()>) -> io::Result<()> {
         let Some(label) = self.label else { return Ok(()) };
         let sent = send(&Transmit {
-            destination: label.destination,
+            destination: label.peer,
             ecn: label.ecn,
             contents: &self.bytes,
             segment_size: (self.count > 1).then_some(self.segment),
-            src_ip: label.source,
+            src_ip: label.own,
         });
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             return sent;
@@ -86,7 +99,9 @@ impl Batch {
 /// The way to one peer.
 #[derive(Debug)]
 pub struct Lane {
-    departures: Departures<Datagram>,
+    shim: Shim<Label>,
+    /// Whether the peer may have been told that its repairs are read.
+    hears: bool,
     /// What may leave and has not: the kernel had no room.
     batch: Batch,
     /// What may leave next and does not belong to it.
@@ -99,21 +114,53 @@ impl Lane {
     /// A way on which nothing waits.
     pub fn new(pace: Pace, now: Instant) -> Self {
         Self {
-            departures: Departures::new(pace, now),
+            shim: Shim::new(Settings::default(), pace, now),
+            hears: false,
             batch: Batch::default(),
             held: None,
             waiting: Vec::new(),
         }
     }
 
-    /// Goes at another pace from now on.
-    pub fn follow(&mut self, pace: Pace) {
-        self.departures.follow(pace);
+    /// Goes at another pace from now on, for another connection: what was agreed for the last one is over.
+    /// With `repairs` those of the peer are read, and it may [agree](Self::agree) to read ours.
+    pub fn follow(&mut self, pace: Pace, repairs: Option<&Settings>) {
+        self.shim.follow(repairs.cloned().unwrap_or_default(), pace);
+        if repairs.is_some() {
+            // And stays so: what an earlier connection's peer sends may come late.
+            self.hears = true;
+            self.shim.propose();
+        }
+    }
+
+    /// Somebody may turn out to be a peer that reads repairs.
+    pub fn propose(&mut self) {
+        self.shim.propose();
+    }
+
+    /// The peer reads repairs that cover so many datagrams: from now on it gets them. Zero: it reads none.
+    pub fn agree(&mut self, window: usize) {
+        self.shim.agree(window);
+    }
+
+    /// Whether anything but QUIC may come.
+    pub fn hears(&self) -> bool {
+        self.hears
+    }
+
+    /// What repairs have cost and given since the connection began.
+    pub fn stats(&self) -> Stats {
+        self.shim.stats()
+    }
+
+    /// What part of its datagrams the peer has lately missed, before repairs.
+    pub fn loss(&self) -> f64 {
+        self.shim.loss()
     }
 
     /// Whether QUIC is to keep its datagrams for now.
     pub fn is_full(&self) -> bool {
-        self.is_blocked() || self.departures.is_full()
+        self.is_blocked() || self.shim.is_full()
     }
 
     /// Whether the kernel had no room.
@@ -123,12 +170,12 @@ impl Lane {
 
     /// When something may leave next; none: nothing waits.
     pub fn wake(&self) -> Option<Instant> {
-        self.departures.wake()
+        self.shim.poll_timeout()
     }
 
     /// Datagrams that QUIC is to make at once: those of a slow lane would wait for longer than they need.
     pub fn segments(&self) -> usize {
-        let Some(rate) = self.departures.pace().rate() else { return SEGMENTS_MAX as usize };
+        let Some(rate) = self.shim.pace().rate() else { return SEGMENTS_MAX as usize };
         (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM).clamp(1, SEGMENTS_MAX) as usize
     }
 
@@ -141,15 +188,22 @@ impl Lane {
 
     /// Takes what QUIC sends, one datagram or several.
     pub fn push(&mut self, now: Instant, transmit: &Transmit<'_>) {
-        let label =
-            Label { destination: transmit.destination, ecn: transmit.ecn, source: transmit.src_ip };
+        let label = Label { peer: transmit.destination, ecn: transmit.ecn, own: transmit.src_ip };
         let mut bytes = Bytes::copy_from_slice(transmit.contents);
         let segment = transmit.segment_size.unwrap_or(bytes.len()).max(1);
         while !bytes.is_empty() {
-            let datagram = bytes.split_to(segment.min(bytes.len()));
-            let size = midhop_units::Bytes::new(datagram.len() as u64);
-            self.departures.push(now, size, Datagram { bytes: datagram, label });
+            self.shim.push(now, bytes.split_to(segment.min(bytes.len())), label);
         }
+    }
+
+    /// Takes a datagram that has come from the peer; [`Lane::arrival`] gives what comes of it.
+    pub fn receive(&mut self, now: Instant, (bytes, label): Datagram) {
+        self.shim.handle_input(now, bytes, label, label.is_marked());
+    }
+
+    /// The next datagram for QUIC.
+    pub fn arrival(&mut self) -> Option<Datagram> {
+        self.shim.poll_delivery()
     }
 
     /// Sends what may leave, up to `segments_max` datagrams by one call, and wakes whoever waited for room.
@@ -174,7 +228,7 @@ impl Lane {
         if self.is_blocked() && self.batch.send(send).is_err() {
             return;
         }
-        while let Some(datagram) = self.held.take().or_else(|| self.departures.pop(now)) {
+        while let Some(datagram) = self.held.take().or_else(|| self.shim.poll_output(now)) {
             if !self.batch.takes(&datagram, segments_max) && self.batch.send(send).is_err() {
                 self.held = Some(datagram);
                 return;

@@ -9,7 +9,11 @@ use super::{
     socket::{Course, Paced},
     transport,
 };
-use crate::{ledger::Tunnel, relay::Part, worker::Worker};
+use crate::{
+    ledger::{Repaired, Tunnel},
+    relay::Part,
+    worker::Worker,
+};
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::{control::Pace, http3::Code};
 use quinn::Endpoint;
@@ -145,12 +149,17 @@ impl Keeper {
     ) -> io::Result<(Rc<Session>, Course)> {
         let identity = self.identity.borrow().clone();
         let (config, steering) = transport::client(&identity, &self.peer, self.address)?;
-        let course = socket.steer(self.address, steering.pace());
+        // An earlier connection may still be served to its end.
+        let mut course = socket.steer_attempt(self.address, steering.pace());
+        if let Some(repairs) = transport::repairs(&self.peer, self.address) {
+            course.repair(repairs);
+        }
         let connecting = endpoint
             .connect_with(config, self.address, &self.peer.identity)
             .map_err(io::Error::other)?;
         let connection =
             time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        course.take(self.address);
         Ok((Session::begin(connection, &self.peer).await?, course))
     }
 }
@@ -168,14 +177,22 @@ pub async fn follow(
     let mut held = Part::new(worker.desk.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);
+    let settings = session.settings();
+    tokio::pin!(settings);
+    let (mut agreed, mut repaired) = (false, Repaired::default());
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
+            settings = &mut settings, if !agreed => {
+                course.agree(settings.repair_window);
+                agreed = true;
+            }
             _ = ticks.tick() => {
                 // A peer may have moved.
                 course.take(connection.remote_address());
                 held.set(session.held(course.pace().in_flight().get()));
-                worker.ledger.measured(peer, number, measured(session, course.pace()));
+                repaired = course.repaired().map_or(repaired, Repaired::from);
+                worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);
@@ -183,12 +200,13 @@ pub async fn follow(
             }
         }
     };
-    worker.ledger.measured(peer, number, measured(session, course.pace()));
+    repaired = course.repaired().map_or(repaired, Repaired::from);
+    worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
     worker.ledger.gone(peer, number);
     why
 }
 
-fn measured(session: &Session, pace: &Pace) -> Tunnel {
+fn measured(session: &Session, pace: &Pace, repaired: Repaired) -> Tunnel {
     let path = session.connection().stats().path;
     Tunnel {
         rtt: path.rtt,
@@ -199,5 +217,6 @@ fn measured(session: &Session, pace: &Pace) -> Tunnel {
         streams: session.flows(),
         sent_packets: path.sent_packets,
         lost_packets: path.lost_packets,
+        repaired,
     }
 }

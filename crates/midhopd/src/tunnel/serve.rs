@@ -76,7 +76,10 @@ async fn welcome(
         Ok(found) => found,
         Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
     };
-    let mut course = socket.steer_stranger(from, steering.pace());
+    let mut course = socket.steer_attempt(from, steering.pace());
+    if transport::may_repair(&plan.peers) {
+        course.propose();
+    }
     let connecting = match incoming.accept_with(Arc::new(config)) {
         Ok(connecting) => time::timeout(PATIENCE, connecting),
         Err(error) => return tracing::debug!(%from, %error, "somebody did not come in"),
@@ -98,6 +101,9 @@ async fn welcome(
         return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be steered");
     }
     course.take(connection.remote_address());
+    if let Some(repairs) = transport::repairs(peer, connection.remote_address()) {
+        course.repair(repairs);
+    }
     let session = match Session::begin(connection, peer).await {
         Ok(session) => session,
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),

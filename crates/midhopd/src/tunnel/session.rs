@@ -8,9 +8,10 @@ use super::{
     stream::{self, Fault, Stream},
     turns::{Share, Turns},
 };
-use midhop_pep::config::{ClassPlan, PeerPlan};
+use midhop_pep::config::{ClassPlan, PeerPlan, Repair};
 use midhop_tunnel::{
     connect::Request,
+    fec,
     http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
     varint,
 };
@@ -34,7 +35,7 @@ pub struct Session {
     /// Never written again, and closed by nobody: that would end the connection.
     control: RefCell<Option<SendStream>>,
     /// What the peer understands, once it has said so.
-    settings: Cell<Option<Settings>>,
+    settings: watch::Sender<Option<Settings>>,
     /// Whether one of the ends has said that there will be no more requests.
     leaving: watch::Sender<bool>,
     /// The number of the first request that has not come.
@@ -61,13 +62,14 @@ impl Session {
         let mut control = connection.open_uni().await?;
         let mut said = Vec::new();
         varint::write(StreamKind::CONTROL, &mut said);
-        said.extend(Settings::own().encode());
+        let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
+        said.extend(Settings { repair_window, ..Settings::own() }.encode());
         let session = Rc::new(Self {
             turns: Arc::default(),
             pool: peer.send_window,
             connection,
             control: RefCell::new(None),
-            settings: Cell::new(None),
+            settings: watch::Sender::new(None),
             leaving: watch::Sender::new(false),
             next: Cell::new(0),
             seats: Arc::default(),
@@ -84,6 +86,14 @@ impl Session {
     /// The connection below.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// What the peer understands, once it has said so.
+    pub async fn settings(&self) -> Settings {
+        let mut settings = self.settings.subscribe();
+        // The sender is here.
+        let known = settings.wait_for(Option::is_some).await.ok().and_then(|known| *known);
+        known.unwrap_or_default()
     }
 
     /// Whether new flows may be asked for.
@@ -241,9 +251,10 @@ async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), 
     let mut pending = bytes::Bytes::new();
     loop {
         while let Some(frame) = reader.read(&mut pending)? {
-            match (frame, session.settings.get()) {
+            let known = *session.settings.borrow();
+            match (frame, known) {
                 (Frame::Settings(said), None) => {
-                    session.settings.set(Some(Settings::decode(&said)?));
+                    session.settings.send_replace(Some(Settings::decode(&said)?));
                 }
                 (_, None) => return Err(Code::MISSING_SETTINGS),
                 (Frame::GoAway(_), Some(_)) => drop(session.leaving.send_replace(true)),

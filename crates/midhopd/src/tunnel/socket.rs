@@ -3,16 +3,19 @@
 //! quinn hands over datagrams of all connections of an endpoint. Those to a peer that has a [`Course`] go
 //! through a [`Lane`] of their own; those to anybody else, which are answers to strangers, leave at once.
 //! A full lane refuses more, so that QUIC keeps its data and decides as late as possible what goes next.
+//! What comes is QUIC's as it is, and what is not goes through its peer's lane, if that peer was told that it
+//! may send more than QUIC's ([`Arrivals`]).
 //!
 //! Invariant: nothing waits for ever. Whoever was refused is woken when there is room, which
 //! [`Paced::drive`] makes as time passes.
 
+use super::arrivals::Arrivals;
 use super::lane::Lane;
-use midhop_tunnel::control::Pace;
+use midhop_tunnel::{control::Pace, fec};
 use midhop_units::Instant;
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::convert::Infallible;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -45,6 +48,7 @@ struct Lanes {
     courses: u64,
     /// Whose datagrams were refused by the last call.
     refused: Option<SocketAddr>,
+    arrivals: Arrivals,
 }
 
 impl Paced {
@@ -65,17 +69,18 @@ impl Paced {
 
     /// Lets what goes to `peer` leave at `pace`, whoever had a course there before.
     pub fn steer(self: &Arc<Self>, peer: SocketAddr, pace: Pace) -> Course {
-        let mut course = Course { socket: self.clone(), peer, pace, number: None };
+        let mut course = Course::new(self.clone(), peer, pace);
         course.take(peer);
         course
     }
 
-    /// The same for somebody who has not said who it is: a course that is there already stays.
-    pub fn steer_stranger(self: &Arc<Self>, peer: SocketAddr, pace: Pace) -> Course {
+    /// The same for a connection of which nobody knows yet what will become of it: a course that is there
+    /// already stays.
+    pub fn steer_attempt(self: &Arc<Self>, peer: SocketAddr, pace: Pace) -> Course {
         if !self.lanes().by_peer.contains_key(&peer) {
             return self.steer(peer, pace);
         }
-        Course { socket: self.clone(), peer, pace, number: None }
+        Course::new(self.clone(), peer, pace)
     }
 
     /// Lets datagrams go as their time comes, for ever.
@@ -119,6 +124,24 @@ impl Paced {
         self.io.try_io(Interest::WRITABLE, || self.udp.send((&self.io).into(), transmit))
     }
 
+    /// Takes out of so many buffers what is not QUIC's, and puts back what is. How many are used then.
+    fn sort(&self, count: usize, buffers: &mut [IoSliceMut<'_>], metas: &mut [RecvMeta]) -> usize {
+        let lanes = &mut *self.lanes();
+        let now = self.now();
+        let mut is_sooner_now = false;
+        for (buffer, meta) in buffers.iter().zip(&mut *metas).take(count) {
+            let lane = lanes.by_peer.get_mut(&meta.addr).map(|(_, lane)| lane);
+            let mut lane = lane.filter(|lane| lane.hears());
+            let before = lane.as_ref().and_then(|lane| lane.wake());
+            lanes.arrivals.take(now, buffer, meta, lane.as_deref_mut());
+            is_sooner_now |= lane.is_some_and(|lane| is_sooner(lane.wake(), before));
+        }
+        if is_sooner_now {
+            self.busy.notify_one();
+        }
+        if lanes.arrivals.is_empty() { count } else { lanes.arrivals.give(count, buffers, metas) }
+    }
+
     fn now(&self) -> Instant {
         Instant::START + self.epoch.elapsed().into()
     }
@@ -147,10 +170,10 @@ impl AsyncUdpSocket for Paced {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let now = self.now();
-        let idle = lane.wake().is_none();
+        let before = lane.wake();
         lane.push(now, transmit);
         lane.flush(now, self.udp.max_gso_segments(), |transmit| self.send(transmit));
-        if (idle && lane.wake().is_some()) || lane.is_blocked() {
+        if is_sooner(lane.wake(), before) || lane.is_blocked() {
             self.busy.notify_one();
         }
         Ok(())
@@ -162,6 +185,10 @@ impl AsyncUdpSocket for Paced {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
+        let left = self.lanes().arrivals.give(0, buffers, metas);
+        if left > 0 {
+            return Poll::Ready(Ok(left));
+        }
         loop {
             ready!(self.io.poll_recv_ready(cx))?;
             let received = self
@@ -169,7 +196,8 @@ impl AsyncUdpSocket for Paced {
                 .try_io(Interest::READABLE, || self.udp.recv((&self.io).into(), buffers, metas));
             match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => return Poll::Ready(other),
+                Ok(count) => return Poll::Ready(Ok(self.sort(count, buffers, metas))),
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
@@ -221,6 +249,11 @@ impl UdpPoller for Poller {
     }
 }
 
+/// Whether a timer that was set for `before` would be late for `wake`.
+fn is_sooner(wake: Option<Instant>, before: Option<Instant>) -> bool {
+    wake.is_some_and(|wake| before.is_none_or(|before| wake < before))
+}
+
 /// A connection's way to its peer; gone when this is.
 #[derive(Debug)]
 pub struct Course {
@@ -228,25 +261,73 @@ pub struct Course {
     peer: SocketAddr,
     pace: Pace,
     number: Option<u64>,
+    /// How losses are repaired, where the peer is told that its repairs are read.
+    repairs: Option<fec::Settings>,
+    /// The largest window of a repair that the peer reads, once it has said so.
+    window: Option<usize>,
 }
 
 impl Course {
+    fn new(socket: Arc<Paced>, peer: SocketAddr, pace: Pace) -> Self {
+        Self { socket, peer, pace, number: None, repairs: None, window: None }
+    }
+
     /// Is the way to `peer` from now on, whoever had one there: the peer has shown who it is, or has moved.
     pub fn take(&mut self, peer: SocketAddr) {
         let now = self.socket.now();
         let mut lanes = self.socket.lanes();
-        if self.number.is_some() && self.peer == peer {
+        // Another connection that had this way may have gone, and taken it with it.
+        let is_there = lanes.by_peer.contains_key(&peer);
+        if self.number.is_some() && self.peer == peer && is_there {
             return;
         }
-        self.release(&mut lanes);
+        let moved = self.release(&mut lanes);
         lanes.courses += 1;
         let number = lanes.courses;
-        let place = lanes.by_peer.entry(peer);
-        let (owner, lane) = place.or_insert_with(|| (number, Lane::new(self.pace.clone(), now)));
-        *owner = number;
-        lane.follow(self.pace.clone());
+        match (lanes.by_peer.entry(peer), moved) {
+            // What is known of the leg and what waits go with it, and what was agreed.
+            (Entry::Vacant(place), Some(lane)) => {
+                place.insert((number, lane));
+            }
+            (place, _) => {
+                let new = || (number, Lane::new(self.pace.clone(), now));
+                let (owner, lane) = place.or_insert_with(new);
+                *owner = number;
+                lane.follow(self.pace.clone(), self.repairs.as_ref());
+                if let Some(window) = self.window {
+                    lane.agree(window);
+                }
+            }
+        }
         drop(lanes);
         (self.peer, self.number) = (peer, Some(number));
+    }
+
+    /// Whoever comes may turn out to be a peer whose losses are repaired.
+    pub fn propose(&self) {
+        self.with_lane(Lane::propose);
+    }
+
+    /// The peer is told that its repairs are read, and gets some once it has [agreed](Self::agree).
+    pub fn repair(&mut self, settings: fec::Settings) {
+        self.repairs = Some(settings);
+        let (pace, repairs) = (self.pace.clone(), self.repairs.clone());
+        self.with_lane(|lane| lane.follow(pace, repairs.as_ref()));
+    }
+
+    /// The peer has said how large a window of a repair it reads; zero: it reads none.
+    pub fn agree(&mut self, window: u64) {
+        if self.repairs.is_some() {
+            let window = usize::try_from(window).unwrap_or(usize::MAX);
+            self.window = Some(window);
+            self.with_lane(|lane| lane.agree(window));
+        }
+    }
+
+    /// What repairs have cost and given, and what part of its datagrams the peer has missed before them.
+    /// `None` where another connection has this way now.
+    pub fn repaired(&self) -> Option<(fec::Stats, f64)> {
+        self.with_lane(|lane| (lane.stats(), lane.loss()))
     }
 
     /// The pace that its datagrams keep.
@@ -254,17 +335,23 @@ impl Course {
         &self.pace
     }
 
-    fn release(&self, lanes: &mut Lanes) {
-        let own = |lanes: &Lanes| lanes.by_peer.get(&self.peer).map(|(owner, _)| *owner);
-        if self.number.is_some() && own(lanes) == self.number {
-            lanes.by_peer.remove(&self.peer);
-        }
+    fn with_lane<R>(&self, tell: impl FnOnce(&mut Lane) -> R) -> Option<R> {
+        let mut lanes = self.socket.lanes();
+        let (owner, lane) = lanes.by_peer.get_mut(&self.peer)?;
+        (Some(*owner) == self.number).then(|| tell(lane))
+    }
+
+    /// Gives up its own lane.
+    fn release(&self, lanes: &mut Lanes) -> Option<Lane> {
+        let (owner, _) = lanes.by_peer.get(&self.peer)?;
+        let own = Some(*owner) == self.number;
+        own.then(|| lanes.by_peer.remove(&self.peer))?.map(|(_, lane)| lane)
     }
 }
 
 impl Drop for Course {
     fn drop(&mut self) {
-        self.release(&mut self.socket.lanes());
+        let _lane = self.release(&mut self.socket.lanes());
     }
 }
 
@@ -330,7 +417,7 @@ mod tests {
         let address = peer.local_addr().expect("an address");
         let owner = |socket: &Paced| socket.lanes().by_peer.get(&address).map(|(owner, _)| *owner);
         let own = socket.steer(address, pace(8));
-        let mut other = socket.steer_stranger(address, pace(1));
+        let mut other = socket.steer_attempt(address, pace(1));
         assert_eq!(owner(&socket), own.number);
         other.take(address);
         assert_eq!(owner(&socket), other.number);
@@ -342,6 +429,33 @@ mod tests {
         assert_eq!(owner(&socket), None);
         drop(other);
         assert!(socket.lanes().by_peer.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_was_agreed_moves_with_the_peer_and_ends_with_the_connection() {
+        let (socket, peer) = sockets();
+        let at_once = || Pace::of(None, Bytes::new(28));
+        let address = peer.local_addr().expect("an address");
+        // The runtime finds out.
+        socket.io.writable().await.expect("a socket");
+        let sent = || {
+            socket.try_send(&to(&peer, &[0x40; 500])).expect("room");
+            peer.recv(&mut [0; 2000]).expect("a datagram")
+        };
+        let mut course = socket.steer(([127, 0, 0, 1], 9).into(), at_once());
+        course.repair(fec::Settings::default());
+        course.agree(128);
+        course.take(address);
+        assert_eq!(sent(), 503);
+        assert!(course.repaired().is_some_and(|(stats, _)| stats.sources_sent == 1));
+        let mut next = socket.steer(address, at_once());
+        assert_eq!(sent(), 500);
+        assert!(course.repaired().is_none());
+        // Whoever has not said that it reads repairs gets none.
+        next.agree(128);
+        assert_eq!(sent(), 500);
+        // What the first one's peer may still send is read.
+        assert!(socket.lanes().by_peer.values().all(|(_, lane)| lane.hears()));
     }
 
     #[tokio::test]

@@ -3,8 +3,8 @@
 use super::{identity::Identity, socket::Paced};
 use crate::sockopt;
 use midhop_congestion::Settings;
-use midhop_pep::config::PeerPlan;
-use midhop_tunnel::{LegSettings, control::Steering};
+use midhop_pep::config::{PeerPlan, Repair};
+use midhop_tunnel::{LegSettings, control::Steering, fec};
 use midhop_units::Bytes;
 use nix::libc;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
@@ -91,6 +91,21 @@ fn leg(peer: &PeerPlan, remote: SocketAddr) -> LegSettings {
     }
 }
 
+/// How losses on the way to a peer are repaired below QUIC, where they may be.
+pub fn repairs(peer: &PeerPlan, remote: SocketAddr) -> Option<fec::Settings> {
+    let despite_congestion = match peer.repair {
+        Repair::Off => return None,
+        Repair::Auto => false,
+        Repair::Always => true,
+    };
+    Some(fec::Settings { despite_congestion, ..leg(peer, remote).fec() })
+}
+
+/// Whether losses on the way to one of them may be repaired.
+pub fn may_repair(peers: &[PeerPlan]) -> bool {
+    peers.iter().any(|peer| peer.repair != Repair::Off)
+}
+
 /// What the peer's plan says to its congestion control.
 fn settings(peer: &PeerPlan) -> Settings {
     let mut settings = Settings::default();
@@ -110,7 +125,7 @@ pub fn client(
     peer: &PeerPlan,
     remote: SocketAddr,
 ) -> io::Result<(ClientConfig, Arc<Steering>)> {
-    let (mut transport, steering) = common(peer, remote)?;
+    let (mut transport, steering) = common(peer, remote, peer.repair != Repair::Off)?;
     // Requests go one way only.
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
     let mut config = ClientConfig::new(identity.client.clone());
@@ -138,7 +153,8 @@ pub fn server<'a>(
     let unknown = |peer: &&PeerPlan| peer.address.is_none();
     let found = peers.iter().find(known).or_else(|| peers.iter().find(unknown)).or(peers.first());
     let peer = found.ok_or_else(|| io::Error::other("there are no peers"))?;
-    let (mut transport, steering) = common(peer, remote)?;
+    // What QUIC must leave free cannot be changed once it is known who has come.
+    let (mut transport, steering) = common(peer, remote, may_repair(peers))?;
     let widest = peers.iter().map(|peer| peer.flow_window).max();
     transport.stream_receive_window(varint(widest.unwrap_or(peer.flow_window)));
     let mut config = welcoming(identity);
@@ -163,8 +179,13 @@ pub fn adapt(
     leg.turn(steering, now, peer.congestion, settings(peer)).map_err(io::Error::other)
 }
 
-fn common(peer: &PeerPlan, remote: SocketAddr) -> io::Result<(TransportConfig, Arc<Steering>)> {
+fn common(
+    peer: &PeerPlan,
+    remote: SocketAddr,
+    repaired: bool,
+) -> io::Result<(TransportConfig, Arc<Steering>)> {
     let leg = leg(peer, remote);
+    let leg = if repaired { leg.repaired() } else { leg };
     let steering = leg.steering(peer.congestion, settings(peer)).map_err(io::Error::other)?;
     let mut transport = midhop_tunnel::transport(&leg, steering.clone());
     transport

@@ -89,6 +89,8 @@ pub struct Peer {
     /// What one flow may have under way in each direction; unset: from `rate` and `rtt`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Bytes>,
+    /// Whether losses are repaired before anybody asks for what was lost.
+    pub repair: Repair,
     /// Flows that the peer may have open at a time.
     pub flows: u32,
     /// Silence after which this end asks whether the other is still there.
@@ -110,12 +112,26 @@ impl Default for Peer {
             rate_in: None,
             rtt: None,
             window: None,
+            repair: Repair::default(),
             flows: 10_000,
             keepalive: Duration::from_s(15),
             timeout: Duration::from_s(60),
             patience: Duration::from_s(3),
         }
     }
+}
+
+/// Whether what a link loses is repaired by what is sent beside it: forward error correction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Repair {
+    /// Where the peer does so too, something is lost, and the link shows no sign of congestion.
+    #[default]
+    Auto,
+    /// The same, congested or not: only for a link that nobody else uses.
+    Always,
+    /// Never.
+    Off,
 }
 
 /// This daemon's own end of tunnels, resolved.
@@ -170,6 +186,8 @@ pub struct PeerPlan {
     pub flow_window: Bytes,
     /// What all flows together may have sent to us that has not been passed on.
     pub receive_window: Bytes,
+    /// Whether losses are repaired before anybody asks for what was lost.
+    pub repair: Repair,
     /// Flows that the peer may have open at a time.
     pub flows: u32,
     /// Silence after which this end asks whether the other is still there.
@@ -307,6 +325,7 @@ fn resolve_peer(
         send_window: window(peer.rate, SEND_BDPS),
         flow_window: flow_window.min(Bytes::new(share / 2)),
         receive_window: Bytes::new(share),
+        repair: peer.repair,
         flows: peer.flows,
         keepalive: peer.keepalive,
         timeout: peer.timeout,
@@ -415,6 +434,22 @@ mod tests {
             let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
             assert_eq!(plan.peers[0].congestion, algorithm, "{keys}");
         }
+    }
+
+    #[test]
+    fn losses_are_repaired_unless_it_is_said_otherwise() {
+        for (keys, repair) in [
+            ("", Repair::Auto),
+            ("repair = \"auto\"\n", Repair::Auto),
+            ("repair = \"always\"\n", Repair::Always),
+            ("repair = \"off\"\n", Repair::Off),
+        ] {
+            let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
+            assert_eq!(plan.peers[0].repair, repair, "{keys}");
+        }
+        let text = format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrepair = \"on\"\n");
+        let error = Plan::read("test.toml", &text).expect_err("no such word");
+        assert_eq!(error.key.as_deref(), Some("peers.ground.repair"), "{error}");
     }
 
     #[test]
