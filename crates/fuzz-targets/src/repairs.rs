@@ -46,6 +46,7 @@ pub fn fec(data: &[u8]) {
         let pace = Pace::of(rate, midhop_units::Bytes::new(28));
         let mut shim = Shim::new(settings.clone(), pace, now);
         shim.agree(usize::from(*window));
+        shim.pace().loses();
         Side { shim, coming: VecDeque::new(), sent: BTreeSet::new(), fooled: false }
     });
     let mut ops = ops.iter().copied();

@@ -446,6 +446,9 @@ mod tests {
         course.repair(fec::Settings::default());
         course.agree(128);
         course.take(address);
+        assert_eq!(sent(), 500);
+        // Nothing was lost until now.
+        course.pace().loses();
         assert_eq!(sent(), 503);
         assert!(course.repaired().is_some_and(|(stats, _)| stats.sources_sent == 1));
         let mut next = socket.steer(address, at_once());

@@ -24,6 +24,7 @@ struct Shared {
     datagram_max: AtomicU64,
     /// Unit: nanoseconds.
     queueing: AtomicU64,
+    losses: AtomicU64,
     /// The controller that was made last.
     core: Mutex<Weak<Mutex<Core>>>,
 }
@@ -36,6 +37,7 @@ impl Pace {
             window: AtomicU64::new(0),
             datagram_max: AtomicU64::new(u64::MAX),
             queueing: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
             core: Mutex::new(Weak::new()),
         }))
     }
@@ -72,6 +74,16 @@ impl Pace {
     /// By how much round trips lately take longer than the shortest one.
     pub fn queueing(&self) -> Duration {
         Duration::from_ns(self.0.queueing.load(Relaxed))
+    }
+
+    /// How often something was lost on the path, as far as the connection has found out.
+    pub fn losses(&self) -> u64 {
+        self.0.losses.load(Relaxed)
+    }
+
+    /// Says that something was lost.
+    pub fn loses(&self) {
+        self.0.losses.fetch_add(1, Relaxed);
     }
 
     /// How much is in flight, as the controller was told last.

@@ -72,6 +72,10 @@ impl Controller for Steered {
         lost_bytes: u64,
     ) {
         let persistent = is_persistent_congestion;
+        // A mark of congestion is a loss of nothing.
+        if lost_bytes > 0 {
+            self.pace.loses();
+        }
         self.tell(|core| {
             core.on_lost(now, &Lost { newest_sent: sent, bytes: lost_bytes, persistent })
         });

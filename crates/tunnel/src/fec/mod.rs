@@ -5,8 +5,8 @@
 //! last datagrams, and where one of these is missing the other side gives it back to its QUIC, which
 //! never learns that it was. What repairs do not give back, QUIC sends again as ever.
 //!
-//! - How many repairs there are follows from the loss and the length of bursts that the peer reports;
-//!   without loss there are none, and a datagram costs three bytes.
+//! - How many repairs there are follows from the loss and the length of bursts that the peer reports. As
+//!   long as nothing was lost there is not even a number.
 //! - The end of a burst, behind which nothing comes that would show its loss, is protected once the
 //!   queue has been empty for a twentieth of a round trip.
 //! - Repairs leave through the same [`Departures`] as all datagrams, so within the same rate.
@@ -29,6 +29,8 @@
 //! near.agree(WINDOW_MAX);
 //! far.agree(WINDOW_MAX);
 //!
+//! // Its connection has found that the leg loses something.
+//! near.pace().loses();
 //! // QUIC sends, as long as there is room.
 //! if !near.is_full() {
 //!     near.push(now, bytes::Bytes::from_static(b"\x40 a datagram of QUIC"), ());

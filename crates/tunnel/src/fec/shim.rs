@@ -32,6 +32,9 @@ const END_BYTES_MAX: u64 = 12_000;
 /// A queue of this part of a round trip is a sign of congestion, and what timers cost is not.
 const QUEUEING_PER_RTT: u64 = 4;
 const QUEUEING_MIN: Duration = Duration::from_ms(20);
+/// So many datagrams after the last loss that anybody has found are numbered, which is what repairs and
+/// reports of further losses take; a leg that loses nothing is spared the work.
+const NUMBERED: u32 = 20_000;
 /// Repairs that are read for each datagram that comes, and how many before the first: what somebody
 /// else may cost us who floods us with sums.
 const REPAIRS_UNASKED: u32 = SPAN as u32;
@@ -115,6 +118,10 @@ pub struct Shim<T> {
 struct Sending<T> {
     encoder: Encoder,
     redundancy: Redundancy,
+    /// Datagrams that are still to be numbered.
+    numbered: u32,
+    /// Losses that the connection has found.
+    losses: u64,
     /// Parts of a repair that are due.
     owed: f64,
     /// Datagrams since the last repair, and since the last end with the repairs since.
@@ -147,6 +154,7 @@ impl<T: Clone> Shim<T> {
     pub fn new(settings: Settings, pace: Pace, now: Instant) -> Self {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         let redundancy = Redundancy::new(overhead_max, settings.despite_congestion);
+        let losses = pace.losses();
         Self {
             departures: Departures::new(pace.clone(), now),
             pace,
@@ -155,6 +163,8 @@ impl<T: Clone> Shim<T> {
             sending: Sending {
                 encoder: Encoder::default(),
                 redundancy,
+                numbered: 0,
+                losses,
                 owed: 0.0,
                 open: 0,
                 burst: 0,
@@ -199,6 +209,7 @@ impl<T: Clone> Shim<T> {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         self.sending.redundancy.bound(overhead_max, settings.despite_congestion);
         self.departures.follow(pace.clone());
+        self.sending.losses = pace.losses();
         (self.settings, self.pace, self.window_max) = (settings, pace, None);
         self.proposed = false;
         self.stats = Stats::default();
@@ -228,6 +239,9 @@ impl<T: Clone> Shim<T> {
         };
         if is_probe {
             return self.depart(now, wire::plain(&datagram), tag);
+        }
+        if !self.sending.numbers(self.pace.losses()) {
+            return self.depart(now, datagram, tag);
         }
         let source = self.sending.encoder.take(now, &datagram);
         self.stats.sources_sent += 1;
@@ -320,7 +334,7 @@ impl<T: Clone> Shim<T> {
             }
             Packet::Report(report) => {
                 if self.window_max.is_some() {
-                    self.sending.redundancy.on_report(now, &report);
+                    self.sending.on_report(now, &report);
                 }
                 return;
             }
@@ -407,6 +421,31 @@ impl<T: Clone> Shim<T> {
 }
 
 impl<T> Sending<T> {
+    /// Whether the next datagram is numbered, `losses` having been found so far.
+    fn numbers(&mut self, losses: u64) -> bool {
+        if self.losses != losses {
+            (self.losses, self.numbered) = (losses, NUMBERED);
+        }
+        let Some(left) = self.numbered.checked_sub(1) else {
+            // What was numbered is far behind.
+            if self.encoder.len() > 0 {
+                (self.open, self.burst, self.burst_repairs, self.owed) = (0, 0, 0, 0.0);
+                self.encoder.begin_again();
+            }
+            return false;
+        };
+        self.numbered = left;
+        true
+    }
+
+    fn on_report(&mut self, now: Instant, report: &Report) {
+        let known = self.redundancy.reported().lost;
+        self.redundancy.on_report(now, report);
+        if self.redundancy.reported().lost != known {
+            self.numbered = NUMBERED;
+        }
+    }
+
     /// What repairs of ends may take grows with what is sent and with time.
     fn earn(&mut self, now: Instant, bytes: u64, rtt: Duration) {
         let passed = now.saturating_since(self.earned_until);
@@ -471,6 +510,26 @@ mod tests {
             shim.push(Instant::START, Bytes::from_static(&[0x40; 1300]), ());
             assert_eq!(lens(&mut shim), [len]);
         }
+    }
+
+    #[test]
+    fn a_leg_that_loses_nothing_is_spared_all_of_it() {
+        let pace = pace();
+        let mut shim = Shim::new(Settings::default(), pace.clone(), Instant::START);
+        shim.agree(WINDOW_MAX);
+        let len = |shim: &mut Shim<()>| {
+            shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
+            output(shim, Instant::START).iter().map(Bytes::len).sum::<usize>()
+        };
+        assert_eq!(len(&mut shim), 1000);
+        pace.loses();
+        let sent = (0..NUMBERED).map(|_| len(&mut shim));
+        assert_eq!(sent.sum::<usize>(), NUMBERED as usize * 1003);
+        assert_eq!((len(&mut shim), shim.poll_timeout()), (1000, None));
+        // What the peer has missed counts as much.
+        let report = Report { judged: 9000, lost: 1, runs: 1, ..Report::default() };
+        shim.handle_input(Instant::START, report.written(), (), false);
+        assert_eq!(len(&mut shim), 1003);
     }
 
     #[test]

@@ -71,6 +71,9 @@ impl Way {
         let mut far = Shim::new(settings.clone(), pace(), now);
         near.agree(WINDOW_MAX);
         far.agree(WINDOW_MAX);
+        // Their connections have found that something is lost.
+        near.pace().loses();
+        far.pace().loses();
         // Where to: only what QUIC has sent says so.
         far.push(now, Bytes::from_static(b"\x40"), 7);
         Self {
