@@ -24,10 +24,11 @@ pub type Target = (&'static str, fn(&[u8]));
 pub use files::{elements, hypatia, mahimahi};
 pub use repairs::fec;
 pub use tcp::{endpoint, packet};
-pub use tunnel::stream;
+pub use tunnel::{capsules, stream};
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
+    ("capsules", capsules),
     ("configuration", configuration),
     ("elements", elements),
     ("endpoint", endpoint),

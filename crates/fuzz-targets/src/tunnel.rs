@@ -1,7 +1,8 @@
 //! What a peer, or a stranger before it is shown out, can say on the streams of a tunnel.
 
-use midhop_tunnel::connect::{Request, Response};
+use midhop_tunnel::connect::{Form, Request, Response};
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field};
+use midhop_tunnel::payload::{Payload, Reader, Wrong};
 use midhop_tunnel::varint;
 
 /// A stream of HTTP/3: its kind, frames, and what is in them. However the bytes arrive they mean the same,
@@ -57,18 +58,64 @@ fn frames(data: &[u8], size: usize) -> (Vec<Frame>, Option<Code>) {
     (frames, None)
 }
 
+/// What a stream carries once a flow was granted by a template: capsules. However they arrive they mean the
+/// same, no more of the flow is found than came, and its end is only where it was said.
+pub fn capsules(data: &[u8]) {
+    let (flow, end) = flow(data, data.len().max(1));
+    assert!(flow.len() <= data.len());
+    for size in [1, 2, 5] {
+        assert_eq!(self::flow(data, size), (flow.clone(), end));
+    }
+    if end == Ok(true) {
+        // What ends has its end in it, and goes on as one capsule and the end.
+        let mut sent = Payload::Capsules.head(flow.len());
+        sent.extend_from_slice(&flow);
+        assert_eq!(self::flow(&sent, sent.len()), (flow.clone(), Ok(false)));
+        sent.extend(Payload::Capsules.end());
+        assert_eq!(self::flow(&sent, sent.len()), (flow, Ok(true)));
+    }
+}
+
+/// The flow in capsules that come in pieces of `size`, and how it ends.
+fn flow(data: &[u8], size: usize) -> (Vec<u8>, Result<bool, Wrong>) {
+    let (mut reader, mut flow) = (Reader::new(Payload::Capsules), Vec::new());
+    for piece in data.chunks(size) {
+        let mut piece = bytes::Bytes::copy_from_slice(piece);
+        loop {
+            match reader.read(&mut piece) {
+                Ok(Some(more)) => {
+                    assert!(!more.is_empty());
+                    flow.extend_from_slice(&more);
+                }
+                Ok(None) => break,
+                Err(wrong) => return (flow, Err(wrong)),
+            }
+        }
+        assert!(piece.is_empty(), "something was left that nobody asked for");
+    }
+    (flow, reader.close())
+}
+
 /// A section of header fields: a request, a response, or neither.
 fn headers(section: &[u8]) {
     let Ok(fields) = field::decode(section) else { return };
     let bytes: usize = fields.iter().map(|it| it.name.len() + it.value.len() + 32).sum();
     assert!(bytes <= field::SECTION_BYTES_MAX);
     assert_eq!(field::decode(&field::encode(&fields)).as_ref(), Ok(&fields));
-    if let Ok(request) = Request::decode(&fields) {
-        assert_eq!(Request::decode(&said(request.encode())), Ok(request));
+    if let Ok((request, payload)) = Request::decode(&fields) {
+        let forms = [Form::Classic, Form::Template { authority: "proxy.example:443" }];
+        assert!(forms.iter().any(|form| form.payload() == payload));
+        // However it was asked for, it can be asked for in both ways.
+        for form in forms {
+            let sent = said(request.encode(form));
+            assert_eq!(Request::decode(&sent), Ok((request.clone(), form.payload())));
+        }
     }
-    if let Ok(Some(response)) = Response::decode(&fields) {
-        let understood = Response::decode(&said(response.encode()));
-        assert!(matches!(understood, Ok(Some(_))), "{response:?}");
+    for payload in [Payload::Raw, Payload::Capsules] {
+        if let Ok(Some(response)) = Response::decode(&fields, payload) {
+            let understood = Response::decode(&said(response.encode(payload)), payload);
+            assert!(matches!(understood, Ok(Some(_))), "{response:?}");
+        }
     }
 }
 
@@ -91,15 +138,16 @@ mod tests {
     fn what_ends_say_to_each_other_holds() {
         let target = Target::parse("server.example:443").expect("a target");
         let client = Some(([192, 0, 2, 7], 50_000).into());
-        let mut request =
-            Request { target, client, class: Some("interactive".to_owned()) }.encode();
+        let request = Request { target, client, class: Some("interactive".to_owned()) };
+        let templated = request.encode(Form::Template { authority: "proxy.example:443" });
+        let mut request = request.encode(Form::Classic);
         frame::write(frame::DATA, b"hello", &mut request);
-        let mut granted = Response::Granted.encode();
+        let mut granted = Response::Granted.encode(Payload::Capsules);
         frame::write(0x21, b"grease", &mut granted);
         let mut control = Settings::own().encode();
         frame::write(frame::GOAWAY, &[4], &mut control);
-        let denied = Response::from(Cause::Refused).encode();
-        for seed in [request, granted, control, denied] {
+        let denied = Response::from(Cause::Refused).encode(Payload::Raw);
+        for seed in [request, templated, granted, control, denied] {
             stream(&seed);
         }
     }

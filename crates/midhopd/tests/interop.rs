@@ -159,15 +159,26 @@ fn all(flow: Flow<'_>) {
     passes_resets(flow);
 }
 
+/// It says that it serves extended CONNECT, and knows of no template: it is asked as every proxy is.
 #[test]
 fn quic_go_is_a_far_end() {
+    is_a_far_end(&[], "");
+}
+
+#[test]
+fn quic_go_is_a_far_end_that_serves_templates() {
+    is_a_far_end(&["-template"], "request = \"template\"\n");
+}
+
+fn is_a_far_end(more: &[&str], peer: &str) {
     let (Some(stage), Some(_)) = (Stage::set(), quic_go()) else { return };
     let authority = Authority::new(&["near", "far"]);
     let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
-    let _far = Peer::start(&stage.server, "serve", &authority, "far", &["-listen", &listen]);
+    let more = [&["-listen", &listen], more].concat();
+    let _far = Peer::start(&stage.server, "serve", &authority, "far", &more);
     for mode in [EARLY, "accept = \"after-connect\"\n"] {
         let rule = "otherwise = \"reject\"\n";
-        let config = near_config(Family::V4, &authority, mode, "", rule);
+        let config = near_config(Family::V4, &authority, mode, peer, rule);
         let _near = stage.try_proxy(&config).expect("a proxy");
         let listener = stage.listen(Family::V4);
         all(&mut || stage.flow(&listener));
@@ -184,6 +195,15 @@ fn quic_go_is_a_far_end() {
 
 #[test]
 fn quic_go_is_a_near_end() {
+    is_a_near_end(&[]);
+}
+
+#[test]
+fn quic_go_is_a_near_end_that_asks_by_templates() {
+    is_a_near_end(&["-template"]);
+}
+
+fn is_a_near_end(how: &[&str]) {
     let (Some(stage), Some(_)) = (Stage::set(), quic_go()) else { return };
     let authority = Authority::new(&["near", "far"]);
     let _far = start_far(&stage, Family::V4, &authority, "");
@@ -192,6 +212,7 @@ fn quic_go_is_a_near_end() {
         let proxy = SocketAddr::new(Family::V4.server(), PORT).to_string();
         let target = listener.local_addr().expect("an address").to_string();
         let more = ["-listen", "10.0.1.1:0", "-proxy", &proxy, "-name", "far", "-target", &target];
+        let more = [&more[..], how].concat();
         Peer::start(&stage.gateway, "open", &authority, "near", &more)
     };
     let near = open(&listener);

@@ -17,9 +17,20 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 const BOTH: [&str; 2] = ["early", "after-connect"];
+/// Forms of a request, and so ways in which a flow's bytes and its end are carried.
+const FORMS: [&str; 2] = ["classic", "template"];
 
 fn accepting(mode: &str) -> String {
     format!("accept = \"{mode}\"\n")
+}
+
+/// Two proxies with a tunnel between them whose flows are asked for in a form.
+fn pair(stage: &Stage, family: Family, mode: &str, form: &str) -> Ends {
+    Ends::start_with(stage, family, &accepting(mode), [&format!("request = \"{form}\"\n"), ""])
+}
+
+fn ways() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BOTH.into_iter().flat_map(|mode| FORMS.map(|form| (mode, form)))
 }
 
 fn sum(end: &DataPlane, count: fn(&Ledger) -> &Count) -> u64 {
@@ -71,8 +82,8 @@ fn fill(mut stream: &TcpStream) -> usize {
 
 fn half_close(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    for mode in BOTH {
-        let ends = Ends::start(&stage, family, &accepting(mode));
+    for (mode, form) in ways() {
+        let ends = pair(&stage, family, mode, form);
         let reply = noise(3, 4_000_000);
         both_ways(&stage, family, |first, second| {
             say(&first, b"that is all");
@@ -101,8 +112,8 @@ fn half_close_both_directions_ipv6() {
 
 fn rst(family: Family) {
     let Some(stage) = Stage::set() else { return };
-    for mode in BOTH {
-        let _ends = Ends::start(&stage, family, &accepting(mode));
+    for (mode, form) in ways() {
+        let _ends = pair(&stage, family, mode, form);
         both_ways(&stage, family, |mut resetting, mut other| {
             resetting.write_all(b"so far").expect("writing");
             let mut heard = [0; 6];
@@ -126,8 +137,8 @@ fn rst_from_either_side_arrives_as_rst_ipv6() {
 #[test]
 fn rst_passes_even_when_all_buffers_are_full() {
     let Some(stage) = Stage::set() else { return };
-    let _ends = Ends::start(&stage, Family::V4, &accepting("early"));
-    for half_closed in [false, true] {
+    for (form, half_closed) in FORMS.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        let _ends = pair(&stage, Family::V4, "early", form);
         both_ways(&stage, Family::V4, |resetting, other| {
             if half_closed {
                 say(&other, b"that is all");
@@ -147,25 +158,31 @@ fn rst_passes_even_when_all_buffers_are_full() {
 #[test]
 fn rst_after_a_half_close_is_no_end() {
     let Some(stage) = Stage::set() else { return };
-    let _ends = Ends::start(&stage, Family::V4, &accepting("early"));
-    both_ways(&stage, Family::V4, |ended, resetting| {
-        say(&ended, b"a question");
-        assert_eq!(hear(&resetting), b"a question");
-        (&resetting).write_all(b"half an ans").expect("writing");
-        let mut heard = [0; 11];
-        (&ended).read_exact(&mut heard).expect("what came before the reset");
-        reset(resetting);
-        assert_eq!(hear_break(&ended), ErrorKind::ConnectionReset);
-    });
+    for form in FORMS {
+        let _ends = pair(&stage, Family::V4, "early", form);
+        both_ways(&stage, Family::V4, |ended, resetting| {
+            say(&ended, b"a question");
+            assert_eq!(hear(&resetting), b"a question");
+            (&resetting).write_all(b"half an ans").expect("writing");
+            let mut heard = [0; 11];
+            (&ended).read_exact(&mut heard).expect("what came before the reset");
+            reset(resetting);
+            assert_eq!(hear_break(&ended), ErrorKind::ConnectionReset);
+        });
+    }
 }
 
 /// One end says all it has, ends and goes; the other, whose window is shut, reads only much later.
 #[test]
 fn who_closes_first_with_bytes_waiting_loses_none() {
     let Some(stage) = Stage::set() else { return };
-    let ends = Ends::start(&stage, Family::V4, &accepting("early"));
+    FORMS.into_iter().for_each(|form| who_closes_first(&stage, form));
+}
+
+fn who_closes_first(stage: &Stage, form: &str) {
+    let ends = pair(stage, Family::V4, "early", form);
     let bytes = noise(8, 12 << 20);
-    both_ways(&stage, Family::V4, |first, late| {
+    both_ways(stage, Family::V4, |first, late| {
         late.shutdown(Shutdown::Write).expect("it has nothing to say");
         scope(|scope| {
             scope.spawn(|| {
@@ -185,7 +202,11 @@ fn who_closes_first_with_bytes_waiting_loses_none() {
 #[test]
 fn a_reader_that_stands_still_holds_up_nobody_else() {
     let Some(stage) = Stage::set() else { return };
-    let _ends = Ends::start(&stage, Family::V4, &accepting("early"));
+    FORMS.into_iter().for_each(|form| a_reader_stands_still(&stage, form));
+}
+
+fn a_reader_stands_still(stage: &Stage, form: &str) {
+    let _ends = pair(stage, Family::V4, "early", form);
     let listener = stage.listen(Family::V4);
     for from_server in [false, true] {
         let (client, server) = stage.flow(&listener);
@@ -315,11 +336,15 @@ fn clients_that_ask_are_told_why_not() {
 #[test]
 fn a_far_end_that_dies_leaves_no_flow_that_looks_whole() {
     let Some(stage) = Stage::set() else { return };
+    FORMS.into_iter().for_each(|form| a_far_end_dies(&stage, form));
+}
+
+fn a_far_end_dies(stage: &Stage, form: &str) {
     let authority = Authority::new(&["near", "far"]);
     let far = Desk::new(&far_config(Family::V4, &authority, ""));
     let running = Running::start_in(&stage.server, &far);
-    let quick = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\n";
-    let config = near_config(Family::V4, &authority, &accepting("early"), quick, "");
+    let quick = format!("keepalive = \"500 ms\"\ntimeout = \"2 s\"\nrequest = \"{form}\"\n");
+    let config = near_config(Family::V4, &authority, &accepting("early"), &quick, "");
     let _near = stage.try_proxy(&config).expect("a proxy");
     let listener = stage.listen(Family::V4);
     let (down, up) = (stage.flow(&listener), stage.flow(&listener));

@@ -1,11 +1,17 @@
 //! The request that asks for a flow, and the response that grants or denies it.
 //!
-//! Source: RFC 9114 §4.4 (CONNECT), §4.1.2 (malformed messages), RFC 9209 (`Proxy-Status`).
+//! There are two forms of it. The classic one names the target alone; the templated one names it in a path,
+//! and then the flow's bytes are in capsules.
+//!
+//! Source: RFC 9114 §4.4 (CONNECT), §4.1.2 (malformed messages), RFC 9220 (`:protocol`),
+//! draft-ietf-httpbis-connect-tcp-18 (templates), RFC 9297 §3 (capsules), RFC 9209 (`Proxy-Status`).
 
 use crate::{
     cause::Cause,
     http3::{Field, field, frame},
+    payload::Payload,
     target::Target,
+    template,
 };
 use std::net::SocketAddr;
 
@@ -17,6 +23,35 @@ const CLIENT: &str = "midhop-client";
 const CLASS: &str = "midhop-class";
 /// The longest name of a class. Unit: bytes.
 const CLASS_BYTES_MAX: usize = 32;
+/// Which trial of connect-tcp is spoken, as the draft counts them: it goes with the numbers of capsules in
+/// [`payload`](crate::payload). Whoever says plain `connect-tcp` means numbers that nobody has given out yet,
+/// and would be heard to say nothing.
+pub const TRIAL: u64 = 12;
+/// That trial as a `:protocol`.
+const PROTOCOL: &str = "connect-tcp-12";
+const CAPSULE_PROTOCOL: &str = "capsule-protocol";
+
+/// How a flow is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// By its target alone, which every proxy understands.
+    Classic,
+    /// By the default template of a proxy.
+    Template {
+        /// The proxy's name and port.
+        authority: &'a str,
+    },
+}
+
+impl Form<'_> {
+    /// How the bytes are carried of a flow that was asked for like this.
+    pub const fn payload(&self) -> Payload {
+        match self {
+            Self::Classic => Payload::Raw,
+            Self::Template { .. } => Payload::Capsules,
+        }
+    }
+}
 
 /// A request for a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,17 +66,24 @@ pub struct Request {
 
 impl Request {
     /// As the frame that opens its stream.
-    pub fn encode(&self) -> Vec<u8> {
-        headers(&self.fields())
+    pub fn encode(&self, form: Form<'_>) -> Vec<u8> {
+        headers(&self.fields(form))
     }
 
     /// As header fields.
-    pub fn fields(&self) -> Vec<Field> {
-        // A plain CONNECT has neither scheme nor path.
-        let mut fields = vec![
-            Field::new(":method", "CONNECT"),
-            Field::new(":authority", self.target.to_string()),
-        ];
+    pub fn fields(&self, form: Form<'_>) -> Vec<Field> {
+        let mut fields = vec![Field::new(":method", "CONNECT")];
+        match form {
+            // A plain CONNECT has neither scheme nor path.
+            Form::Classic => fields.push(Field::new(":authority", self.target.to_string())),
+            Form::Template { authority } => fields.extend([
+                Field::new(":protocol", PROTOCOL),
+                Field::new(":scheme", "https"),
+                Field::new(":authority", authority.to_owned()),
+                Field::new(":path", template::path_of(&self.target)),
+                Field::new(CAPSULE_PROTOCOL, "?1"),
+            ]),
+        }
         if let Some(client) = self.client {
             fields.push(Field::new(CLIENT, client.to_string()));
         }
@@ -51,30 +93,41 @@ impl Request {
         fields
     }
 
-    /// Reads a packed section of header fields.
+    /// Reads a packed section of header fields, and says how the flow's bytes are to be carried.
     ///
     /// # Errors
     /// What to answer where it is no request that is served here: it is malformed, or no CONNECT.
-    pub fn decode(fields: &[Field]) -> Result<Self, Response> {
-        let malformed = || Response::Denied { status: 400, cause: Cause::Malformed };
-        let (pseudo, others) = split(fields).ok_or_else(malformed)?;
+    pub fn decode(fields: &[Field]) -> Result<(Self, Payload), Response> {
+        let denied = |status| Response::Denied { status, cause: Cause::Malformed };
+        let (pseudo, others) = split(fields).ok_or(denied(400))?;
         let value = |name| pseudo.iter().find(|it| it.name == name).map(|it| it.value.as_ref());
         match value(":method") {
             Some("CONNECT") => {}
-            Some(_) => return Err(Response::Denied { status: 405, cause: Cause::Malformed }),
-            None => return Err(malformed()),
+            Some(_) => return Err(denied(405)),
+            None => return Err(denied(400)),
         }
-        if value(":protocol").is_some() {
-            return Err(Response::Denied { status: 501, cause: Cause::Malformed });
-        }
-        if pseudo.len() != 2 {
-            return Err(malformed());
-        }
-        let target = value(":authority").and_then(Target::parse).ok_or_else(malformed)?;
+        let (target, payload) = match value(":protocol") {
+            None => {
+                let authority = value(":authority").filter(|_| pseudo.len() == 2);
+                (authority.and_then(Target::parse).ok_or(denied(400))?, Payload::Raw)
+            }
+            Some(PROTOCOL) => {
+                let known = pseudo.len() == 5
+                    && value(":scheme") == Some("https")
+                    && value(":authority").is_some_and(|authority| !authority.is_empty());
+                let path = value(":path").filter(|_| known).ok_or(denied(400))?;
+                let target = template::target_of(path).map_err(|wrong| match wrong {
+                    template::Wrong::Elsewhere => denied(404),
+                    template::Wrong::Malformed => denied(400),
+                })?;
+                (target, Payload::Capsules)
+            }
+            Some(_) => return Err(denied(501)),
+        };
         let other = |name| others.iter().find(|it| it.name == name).map(|it| it.value.as_ref());
         let client = other(CLIENT).and_then(|value: &str| value.parse().ok());
         let class = other(CLASS).filter(|name| is_class(name)).map(str::to_owned);
-        Ok(Self { target, client, class })
+        Ok((Self { target, client, class }, payload))
     }
 }
 
@@ -105,27 +158,33 @@ impl From<Cause> for Response {
 }
 
 impl Response {
-    /// As the frame that answers a stream.
-    pub fn encode(&self) -> Vec<u8> {
-        headers(&self.fields())
+    /// As the frame that answers a stream, on which a flow's bytes would be carried like this.
+    pub fn encode(&self, payload: Payload) -> Vec<u8> {
+        headers(&self.fields(payload))
     }
 
     /// As header fields.
-    pub fn fields(&self) -> Vec<Field> {
-        match self {
-            Self::Granted => vec![Field::new(":status", "200")],
-            Self::Denied { status, cause } => {
+    pub fn fields(&self, payload: Payload) -> Vec<Field> {
+        match (self, payload) {
+            (Self::Granted, Payload::Raw) => vec![Field::new(":status", "200")],
+            (Self::Granted, Payload::Capsules) => vec![
+                Field::new(":status", "200"),
+                Field::new(CAPSULE_PROTOCOL, "?1"),
+                Field::new("proxy-status", OWN_NAME),
+            ],
+            (Self::Denied { status, cause }, _) => {
                 let error = format!("{OWN_NAME}; error={}", cause.error());
                 vec![Field::new(":status", status.to_string()), Field::new("proxy-status", error)]
             }
         }
     }
 
-    /// Reads a packed section of header fields; none: it is only provisional, and another follows.
+    /// Reads a packed section of header fields, the answer to a request for a flow that is carried like this;
+    /// none: it is only provisional, and another follows.
     ///
     /// # Errors
     /// When it is malformed.
-    pub fn decode(fields: &[Field]) -> Result<Option<Self>, Malformed> {
+    pub fn decode(fields: &[Field], payload: Payload) -> Result<Option<Self>, Malformed> {
         let (pseudo, others) = split(fields).ok_or(Malformed)?;
         let [status] = pseudo else { return Err(Malformed) };
         let digits = status.value.len() == 3 && status.value.bytes().all(|b| b.is_ascii_digit());
@@ -133,11 +192,13 @@ impl Response {
             return Err(Malformed);
         }
         let status: u16 = status.value.parse().map_err(|_| Malformed)?;
-        match status {
+        match (status, payload) {
             // No status at all, and that of an upgrade, which HTTP/3 has none of.
-            0..100 | 101 => Err(Malformed),
-            100..200 => Ok(None),
-            200..300 => Ok(Some(Self::Granted)),
+            (0..100 | 101, _) => Err(Malformed),
+            (100..200, _) => Ok(None),
+            // They have no content, or not all of it, and a capsule would be some.
+            (204..=206, Payload::Capsules) => Err(Malformed),
+            (200..300, _) => Ok(Some(Self::Granted)),
             _ => {
                 let said = others.iter().rfind(|it| it.name == "proxy-status");
                 let cause = Cause::told(status, said.map(|it| it.value.as_ref()));
@@ -208,16 +269,38 @@ mod tests {
             let client = client.map(|client| client.parse().expect("an address"));
             let class = class.map(str::to_owned);
             let request = Request { target, client, class };
-            let sent = fields_of(request.encode());
+            let sent = fields_of(request.encode(Form::Classic));
             assert!(sent.iter().all(|it| it.name != ":scheme" && it.name != ":path"));
-            assert_eq!(Request::decode(&sent), Ok(request));
+            assert_eq!(Request::decode(&sent), Ok((request.clone(), Payload::Raw)));
+            let sent = fields_of(request.encode(Form::Template { authority: "far:443" }));
+            assert_eq!(Request::decode(&sent), Ok((request, Payload::Capsules)));
         }
+    }
+
+    #[test]
+    fn the_draft_s_example_is_understood() {
+        let sent = fields(&[
+            (":method", "CONNECT"),
+            (":scheme", "https"),
+            (":authority", "request-proxy.example"),
+            (":path", "/.well-known/masque/tcp/2001%3Adb8%3A%3A1/443/"),
+            (":protocol", PROTOCOL),
+            ("capsule-protocol", "?1"),
+        ]);
+        let target = Target::parse("[2001:db8::1]:443").expect("a target");
+        assert_eq!(
+            Request::decode(&sent),
+            Ok((Request { target, client: None, class: None }, Payload::Capsules))
+        );
+        assert_eq!(PROTOCOL, format!("connect-tcp-{TRIAL}"));
     }
 
     #[test]
     fn what_is_no_request_for_a_flow_is_denied() {
         let connect = (":method", "CONNECT");
         let authority = (":authority", "192.0.2.1:80");
+        let (protocol, scheme) = ((":protocol", PROTOCOL), (":scheme", "https"));
+        let path = (":path", "/.well-known/masque/tcp/192.0.2.1/80/");
         for (pairs, status) in [
             (&[(":method", "GET"), (":scheme", "https"), authority, (":path", "/")][..], 405),
             (&[connect], 400),
@@ -230,6 +313,20 @@ mod tests {
             (&[connect, authority, ("accept", "a\nb")], 400),
             (&[connect, authority, ("connection", "close")], 400),
             (&[connect, authority, (":protocol", "websocket")], 501),
+            // Its capsules have numbers that are not known.
+            (&[connect, authority, (":protocol", "connect-tcp")], 501),
+            (&[connect, protocol, scheme, authority], 400),
+            (&[connect, protocol, scheme, path], 400),
+            (&[connect, protocol, authority, path], 400),
+            (&[connect, protocol, (":scheme", "http"), authority, path], 400),
+            (&[connect, protocol, scheme, (":authority", ""), path], 400),
+            (&[connect, protocol, scheme, authority, path, (":odd", "")], 400),
+            (&[connect, protocol, scheme, authority, (":path", "/")], 404),
+            (
+                &[connect, protocol, scheme, authority, (":path", "/.well-known/masque/tcp/a/0/")],
+                400,
+            ),
+            (&[(":method", "GET"), protocol, scheme, authority, path], 405),
         ] {
             match Request::decode(&fields(pairs)) {
                 Err(Response::Denied { status: said, .. }) => assert_eq!(said, status, "{pairs:?}"),
@@ -237,11 +334,11 @@ mod tests {
             }
         }
         let padded = [connect, authority, ("user-agent", "curl"), ("midhop-client", "nonsense")];
-        let request = Request::decode(&fields(&padded)).expect("a request");
+        let (request, _) = Request::decode(&fields(&padded)).expect("a request");
         assert_eq!(request.client, None);
         for class in ["", "a b", "A", "a-name-that-is-longer-than-a-class-may-have"] {
             let padded = [connect, authority, (CLASS, class)];
-            let request = Request::decode(&fields(&padded)).expect("a request");
+            let (request, _) = Request::decode(&fields(&padded)).expect("a request");
             assert_eq!(request.class, None, "{class}");
         }
     }
@@ -250,7 +347,10 @@ mod tests {
     fn a_response_survives_being_sent() {
         let causes = Cause::all().map(Response::from);
         for response in causes.chain([Response::Granted]) {
-            assert_eq!(Response::decode(&fields_of(response.encode())), Ok(Some(response)));
+            for payload in [Payload::Raw, Payload::Capsules] {
+                let sent = fields_of(response.encode(payload));
+                assert_eq!(Response::decode(&sent, payload), Ok(Some(response)));
+            }
         }
     }
 
@@ -267,8 +367,10 @@ mod tests {
             (&[("server", "x")], Err(Malformed)),
             (&[(":status", "200"), (":status", "200")], Err(Malformed)),
         ] {
-            assert_eq!(Response::decode(&fields(pairs)), meant, "{pairs:?}");
+            assert_eq!(Response::decode(&fields(pairs), Payload::Raw), meant, "{pairs:?}");
         }
+        let no_content = fields(&[(":status", "204")]);
+        assert_eq!(Response::decode(&no_content, Payload::Capsules), Err(Malformed));
     }
 
     proptest! {
@@ -276,7 +378,7 @@ mod tests {
         fn no_fields_panic(pairs in proptest::collection::vec((":?[a-zA-Z-]{0,12}", ".*"), 0..8)) {
             let fields: Vec<Field> =
                 pairs.into_iter().map(|(name, value)| Field::new(name, value)).collect();
-            let _ = (Request::decode(&fields), Response::decode(&fields));
+            let _ = (Request::decode(&fields), Response::decode(&fields, Payload::Capsules));
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: RFC 9000 §16.
 
+use bytes::{Buf, Bytes};
+
 /// The largest number that can be written.
 pub const MAX: u64 = (1 << 62) - 1;
 
@@ -40,6 +42,30 @@ pub fn read(input: &[u8]) -> Option<(u64, usize)> {
     let value =
         rest.iter().fold(u64::from(head & 0x3f), |value, byte| value << 8 | u64::from(*byte));
     Some((value, length))
+}
+
+/// Takes two numbers, a kind and a length, off `input`, which may end within them: what there was of them
+/// waits in `kept`.
+pub fn read_pair(kept: &mut Vec<u8>, input: &mut Bytes) -> Option<(u64, u64)> {
+    let before = kept.len();
+    let fresh = input.len().min((2 * BYTES_MAX).saturating_sub(before));
+    kept.extend_from_slice(input.get(..fresh)?);
+    let numbers = read(kept).and_then(|(first, first_bytes)| {
+        let (second, second_bytes) = read(kept.get(first_bytes..)?)?;
+        Some((first, second, first_bytes + second_bytes))
+    });
+    match numbers {
+        Some((first, second, bytes)) => {
+            // What was kept alone was not enough, so they take something of the input.
+            input.advance(bytes.saturating_sub(before));
+            kept.clear();
+            Some((first, second))
+        }
+        None => {
+            input.advance(fresh);
+            None
+        }
+    }
 }
 
 #[cfg(test)]

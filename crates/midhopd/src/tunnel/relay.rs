@@ -62,8 +62,8 @@ pub async fn relay(
         Broken { side: side.other(), error: fault.into() }
     };
     let mut tcp_broken = pin!(broken(tcp));
-    let mut all_taken = false;
-    let Stream { output, input, .. } = stream;
+    let (mut all_taken, mut all_come) = (false, false);
+    let Stream { output, input, .. } = &mut *stream;
     let outcome = poll_fn(|cx| {
         // Moving goes first, so that what came before a reset is handed on before the reset is.
         let out = match outwards.poll_move(cx, tcp, output, desk) {
@@ -82,7 +82,14 @@ pub async fn relay(
             taken.map_err(by_stream)?;
             all_taken = true;
         }
-        let over = out && inside;
+        if inwards.ended
+            && !all_come
+            && let Poll::Ready(end) = input.poll_end(cx)
+        {
+            end.map_err(by_stream)?;
+            all_come = true;
+        }
+        let over = out && inside && all_come;
         // A flow is over once its last byte has arrived, not when it is on its way.
         if over && all_taken {
             return Poll::Ready(Ok(side.other()));
@@ -103,6 +110,9 @@ pub async fn relay(
     .await;
     outwards.count.clear(&desk.budget);
     inwards.count.clear(&desk.budget);
+    if let Err(broken) = &outcome {
+        stream.blame(&broken.error);
+    }
     Carried { outcome }
 }
 
@@ -184,7 +194,10 @@ impl Outwards<'_> {
         };
         match scratch.get(..count) {
             Some(bytes) if count > 0 => output.put(Bytes::copy_from_slice(bytes)),
-            _ => self.ended = true,
+            _ => {
+                self.ended = true;
+                output.put_end();
+            }
         }
         Ok(count)
     }

@@ -27,6 +27,7 @@ use midhop_tunnel::{
     cause::Cause,
     connect::{Request, Response},
     http3::Code,
+    payload::Payload,
 };
 use quinn::Incoming;
 use rustls::pki_types::CertificateDer;
@@ -150,8 +151,12 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
     };
     let answer = match request {
-        Ok(request) => match open(&worker, &request, &mut stream).await {
-            Ok(opened) => return carry(&worker, &peer, stream, opened).await,
+        Ok((request, payload)) => match open(&worker, &request, &mut stream).await {
+            Ok(opened) => {
+                tracing::debug!(peer = peer.name, target = %request.target, ?payload, "a flow is granted");
+                stream.carry_in(payload);
+                return carry(&worker, &peer, stream, opened).await;
+            }
             Err(cause) => {
                 tracing::debug!(peer = peer.name, target = %request.target, ?cause, "a flow is denied");
                 Response::from(cause)
@@ -159,7 +164,7 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         },
         Err(denied) => denied,
     };
-    if stream.output.say(&answer.fields()).await.is_ok() {
+    if stream.output.say(&answer.fields(Payload::Raw)).await.is_ok() {
         stream.output.end();
         // What the client has said meanwhile is wanted by nobody.
         stream.input.stop(Code::NO_ERROR);
@@ -219,7 +224,7 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
 /// Answers and moves the bytes, to the very end.
 async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
     let Opened { server, ends, leg, ticket } = opened;
-    if stream.output.say(&Response::Granted.fields()).await.is_err() {
+    if stream.output.say(&Response::Granted.fields(stream.payload())).await.is_err() {
         return;
     }
     worker.ledger.flows.add(1);

@@ -8,9 +8,9 @@ use super::{
     stream::{self, Fault, Stream},
     turns::{Share, Turns},
 };
-use midhop_pep::config::{ClassPlan, PeerPlan, Repair};
+use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
 use midhop_tunnel::{
-    connect::Request,
+    connect::{Form, Request},
     fec,
     http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
     varint,
@@ -48,6 +48,10 @@ pub struct Session {
     turns: Arc<Turns>,
     /// What they may have written that the peer has not acknowledged.
     pool: Bytes,
+    /// How flows are asked for.
+    form: RequestForm,
+    /// The peer as a proxy is named: by its name and port.
+    authority: String,
 }
 
 impl Session {
@@ -67,6 +71,8 @@ impl Session {
         let session = Rc::new(Self {
             turns: Arc::default(),
             pool: peer.send_window,
+            form: peer.request,
+            authority: format!("{}:{}", peer.identity, connection.remote_address().port()),
             connection,
             control: RefCell::new(None),
             settings: watch::Sender::new(None),
@@ -133,12 +139,37 @@ impl Session {
     /// # Errors
     /// When the tunnel is gone.
     pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
+        let form = self.form().await?;
         let (sender, receiver) = self.carry(self.connection.open_bi().await?);
         let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
         stream.output.join(class);
         stream.seat = Some(self.seats.clone());
-        stream.output.say(&request.fields()).await?;
+        stream.carry_in(form.payload());
+        stream.output.say(&request.fields(form)).await?;
         Ok(stream)
+    }
+
+    /// In which form a flow is asked for. Nobody waits for the peer to say what it serves, unless that was
+    /// configured: as long as it has not, requests have the form that every proxy serves.
+    async fn form(&self) -> Result<Form<'_>, Fault> {
+        let template = Form::Template { authority: &self.authority };
+        match self.form {
+            RequestForm::Classic => Ok(Form::Classic),
+            RequestForm::Auto => {
+                let known = *self.settings.borrow();
+                Ok(if known.is_some_and(|it| it.serves_templates()) {
+                    template
+                } else {
+                    Form::Classic
+                })
+            }
+            RequestForm::Template => tokio::select! {
+                known = self.settings() => {
+                    if known.extended_connect { Ok(template) } else { Err(Fault::Unable) }
+                }
+                lost = self.connection.closed() => Err(lost.into()),
+            },
+        }
     }
 
     /// Waits for the next request. Those that come after this end has said that it is leaving are

@@ -1,4 +1,5 @@
-//! One flow's stream through a tunnel: a request and its answer, then the bytes of the flow.
+//! One flow's stream through a tunnel: a request and its answer, then the bytes of the flow, as the form of
+//! the request has them ([`Payload`]).
 //!
 //! Invariant: an end that nobody said is never heard. A half that is dropped before its stream has
 //! ended in order is reset with the code of a broken TCP connection, whatever the reason.
@@ -9,6 +10,7 @@ use midhop_pep::config::ClassPlan;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::{Code, Field};
+use midhop_tunnel::payload::{Payload, Reader, Wrong};
 use std::{
     collections::VecDeque,
     fmt,
@@ -47,13 +49,37 @@ impl Stream {
         receiver: Receiver,
         awaits_answer: bool,
     ) -> Self {
-        let (output, input) = (Output { carrier: sender }, Input::new(receiver, awaits_answer));
+        let (output, input) = (
+            Output { carrier: sender, payload: Payload::default() },
+            Input::new(receiver, awaits_answer),
+        );
         Self { connection, output, input, seat: None }
     }
 
     /// The connection that it is a stream of.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Says how the flow's bytes are carried, both ways; before any of them.
+    pub fn carry_in(&mut self, payload: Payload) {
+        self.output.payload = payload;
+        self.input.payload = payload;
+        self.input.flow = Reader::new(payload);
+    }
+
+    /// How the flow's bytes are carried.
+    pub fn payload(&self) -> Payload {
+        self.output.payload
+    }
+
+    /// Tells the other end what it did wrong, where it is that which broke the flow.
+    pub fn blame(&mut self, error: &io::Error) {
+        let fault = error.get_ref().and_then(|error| error.downcast_ref());
+        if let Some(Fault::Wrong(code)) = fault {
+            self.output.reset(*code);
+            self.input.stop(*code);
+        }
     }
 
     /// Waits until the other end breaks off; for ever, where it does not.
@@ -97,6 +123,10 @@ pub enum Fault {
     Wrong(Code),
     /// The peer did not connect.
     Denied(Cause),
+    /// Its stream ended, but it did not say that the flow has.
+    Cut,
+    /// It serves no requests of the form that it is to be asked in.
+    Unable,
 }
 
 impl fmt::Display for Fault {
@@ -106,6 +136,8 @@ impl fmt::Display for Fault {
             Self::Lost(error) => write!(f, "the tunnel is gone: {error}"),
             Self::Wrong(code) => write!(f, "the peer broke a rule: {code}"),
             Self::Denied(cause) => write!(f, "the peer did not connect: {}", cause.error()),
+            Self::Cut => write!(f, "the stream was cut off before the flow's end"),
+            Self::Unable => write!(f, "the peer serves no requests by a template"),
         }
     }
 }
@@ -120,8 +152,16 @@ impl From<Fault> for io::Error {
             Fault::Lost(_) => io::ErrorKind::ConnectionAborted,
             Fault::Wrong(_) => io::ErrorKind::InvalidData,
             Fault::Denied(_) => io::ErrorKind::ConnectionRefused,
+            Fault::Cut => io::ErrorKind::UnexpectedEof,
+            Fault::Unable => io::ErrorKind::Unsupported,
         };
         Self::new(kind, fault)
+    }
+}
+
+impl From<Wrong> for Fault {
+    fn from(_: Wrong) -> Self {
+        Self::Wrong(Code::MESSAGE_ERROR)
     }
 }
 
@@ -129,6 +169,7 @@ impl From<Fault> for io::Error {
 #[derive(Debug)]
 pub struct Output {
     carrier: Sender,
+    payload: Payload,
 }
 
 impl Output {
@@ -150,7 +191,16 @@ impl Output {
 
     /// Takes some bytes of the flow. Nothing may wait; what is taken waits for [`Output::poll_flush`].
     pub fn put(&mut self, bytes: Bytes) {
-        self.carrier.put(&[], bytes);
+        self.carrier.put(&self.payload.head(bytes.len()), bytes);
+    }
+
+    /// The flow has ended: says so, where the stream's own end does not. The rest is as with
+    /// [`Output::put`], and [`Output::end`] follows.
+    pub fn put_end(&mut self) {
+        let end = self.payload.end();
+        if !end.is_empty() {
+            self.carrier.put(&end, Bytes::new());
+        }
     }
 
     /// There is nothing more to say for now: others may.
@@ -199,6 +249,11 @@ const PIECES: usize = 32;
 #[derive(Debug)]
 pub struct Input {
     carrier: Receiver,
+    payload: Payload,
+    /// Takes what is carried apart.
+    flow: Reader,
+    /// What has come and has not been taken apart.
+    data: Bytes,
     /// Whether an answer to a request comes first.
     awaits_answer: bool,
     /// What is told once that is handed on which came before it.
@@ -207,7 +262,8 @@ pub struct Input {
 
 impl Input {
     fn new(carrier: Receiver, awaits_answer: bool) -> Self {
-        Self { carrier, awaits_answer, fault: None }
+        let (payload, flow, data) = (Payload::default(), Reader::default(), Bytes::new());
+        Self { carrier, payload, flow, data, awaits_answer, fault: None }
     }
 
     /// Waits for the request that opens the stream.
@@ -227,7 +283,7 @@ impl Input {
     }
 
     /// Waits for bytes of the flow and takes what there is of them; `false`: the other end has ended
-    /// its half. None may wait that were taken before: the peer is granted their credit.
+    /// the flow. None may wait that were taken before: the peer is granted their credit.
     pub fn poll_pieces(
         &mut self,
         cx: &mut Context<'_>,
@@ -237,9 +293,11 @@ impl Input {
             return Poll::Ready(Err(fault));
         }
         ready!(self.poll_answer(cx))?;
-        self.carrier.grant();
+        if self.data.is_empty() {
+            self.carrier.grant();
+        }
         while pieces.len() < PIECES {
-            let fault = match self.carrier.poll_data(cx) {
+            let fault = match self.poll_bytes(cx) {
                 Poll::Ready(Ok(Some(bytes))) => {
                     pieces.push_back(bytes);
                     continue;
@@ -258,9 +316,25 @@ impl Input {
         Poll::Ready(Ok(true))
     }
 
+    /// Waits for the stream's end, once the flow's has come: until then the other end may still break off.
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if let Some(fault) = self.fault.take() {
+            return Poll::Ready(Err(fault));
+        }
+        loop {
+            // What says nothing about the flow is skipped, and nothing else may come.
+            self.flow.read(&mut self.data)?;
+            self.carrier.grant();
+            match ready!(self.carrier.poll_data(cx))? {
+                Some(data) => self.data = data,
+                None => return Poll::Ready(self.flow.close().map(drop).map_err(Fault::from)),
+            }
+        }
+    }
+
     /// Unit: bytes. What has come and has not been taken.
     pub fn held(&self) -> usize {
-        self.carrier.held()
+        self.carrier.held() + self.data.len()
     }
 
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
@@ -276,7 +350,7 @@ impl Input {
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while self.awaits_answer {
             let fields = ready!(self.carrier.poll_fields(cx))?;
-            match Response::decode(&fields) {
+            match Response::decode(&fields, self.payload) {
                 // A provisional one: the other follows.
                 Ok(None) => {}
                 Ok(Some(Response::Granted)) => self.awaits_answer = false,
@@ -287,5 +361,23 @@ impl Input {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// The next bytes of the flow; none: it has ended.
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+        loop {
+            if let Some(bytes) = self.flow.read(&mut self.data)? {
+                return Poll::Ready(Ok(Some(bytes)));
+            }
+            if self.flow.has_ended() {
+                return Poll::Ready(Ok(None));
+            }
+            match ready!(self.carrier.poll_data(cx))? {
+                Some(data) => self.data = data,
+                // A stream that ends is no flow that does.
+                None if !self.flow.close()? => return Poll::Ready(Err(Fault::Cut)),
+                None => {}
+            }
+        }
     }
 }

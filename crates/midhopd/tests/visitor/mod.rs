@@ -5,8 +5,9 @@ use crate::ends::{Authority, PORT};
 use crate::stage::{Family, PATIENCE};
 use bytes::Bytes;
 use midhop_testbed::namespace::Namespace;
-use midhop_tunnel::connect::{Request, Response};
-use midhop_tunnel::http3::{Frame, FrameReader, Settings, StreamKind, field};
+use midhop_tunnel::connect::{Form, Request, Response};
+use midhop_tunnel::http3::{Field, Frame, FrameReader, Settings, StreamKind, field, frame};
+use midhop_tunnel::payload::Payload;
 use midhop_tunnel::varint;
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -72,7 +73,7 @@ impl Visitor {
             };
             // To itself it looks as if it were in: what it says may go with its certificate.
             if let Ok((mut send, _receive)) = connection.open_bi().await {
-                let _ = send.write_all(&request.encode()).await;
+                let _ = send.write_all(&request.encode(Form::Classic)).await;
                 let listened = timeout(PATIENCE, connection.accept_uni());
                 match listened.await.expect("something happens") {
                     Ok(mut stream) => {
@@ -110,6 +111,13 @@ impl Visitor {
 
     /// Is a peer: asks for a flow, gives the answer and the stream.
     pub fn ask(&self, name: &str, shown: &Shown, request: &Request) -> (Response, Flow) {
+        let (answer, flow) = self.ask_with(name, shown, &request.fields(Form::Classic));
+        let answer = Response::decode(&answer, Payload::Raw).expect("a response");
+        (answer.expect("a final one"), flow)
+    }
+
+    /// The same, with any fields, and theirs in return.
+    pub fn ask_with(&self, name: &str, shown: &Shown, asked: &[Field]) -> (Vec<Field>, Flow) {
         let (connecting, _) = self.knock(name, Some(shown));
         self.runtime.block_on(async {
             let connection = connecting.await.expect("a peer gets in");
@@ -119,14 +127,14 @@ impl Visitor {
             said.extend(Settings::own().encode());
             control.write_all(&said).await.expect("settings");
             let (mut send, receive) = connection.open_bi().await.expect("a stream");
-            send.write_all(&request.encode()).await.expect("a request");
+            let mut request = Vec::new();
+            frame::write(frame::HEADERS, &field::encode(asked), &mut request);
+            send.write_all(&request).await.expect("a request");
             let reader = FrameReader::default();
-            let mut flow = Flow { connection, control, send, receive, reader };
+            let pending = Bytes::new();
+            let mut flow = Flow { connection, control, send, receive, reader, pending };
             let answer = match flow.frame().await.expect("an answer") {
-                Some(Frame::Headers(section)) => {
-                    let fields = field::decode(&section).expect("fields");
-                    Response::decode(&fields).expect("a response").expect("a final one")
-                }
+                Some(Frame::Headers(section)) => field::decode(&section).expect("fields"),
                 other => panic!("{other:?}"),
             };
             (answer, flow)
@@ -143,19 +151,19 @@ pub struct Flow {
     pub send: quinn::SendStream,
     receive: quinn::RecvStream,
     reader: FrameReader,
+    /// What has come and has not been taken apart.
+    pending: Bytes,
 }
 
 impl Flow {
     /// The next frame; none: the stream has ended.
     pub async fn frame(&mut self) -> Result<Option<Frame>, quinn::ReadError> {
-        let mut pending = Bytes::new();
         loop {
-            if let Some(frame) = self.reader.read(&mut pending).expect("a frame") {
-                assert!(pending.is_empty() || matches!(frame, Frame::Data(_)), "more came");
+            if let Some(frame) = self.reader.read(&mut self.pending).expect("a frame") {
                 return Ok(Some(frame));
             }
             match timeout(PATIENCE, self.receive.read_chunk(4096, true)).await.expect("in time")? {
-                Some(chunk) => pending = chunk.bytes,
+                Some(chunk) => self.pending = chunk.bytes,
                 None => return Ok(None),
             }
         }

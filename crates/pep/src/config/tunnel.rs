@@ -91,6 +91,8 @@ pub struct Peer {
     pub window: Option<Bytes>,
     /// Whether losses are repaired before anybody asks for what was lost.
     pub repair: Repair,
+    /// In which form it is asked for flows.
+    pub request: RequestForm,
     /// Flows that the peer may have open at a time.
     pub flows: u32,
     /// Silence after which this end asks whether the other is still there.
@@ -113,6 +115,7 @@ impl Default for Peer {
             rtt: None,
             window: None,
             repair: Repair::default(),
+            request: RequestForm::default(),
             flows: 10_000,
             keepalive: Duration::from_s(15),
             timeout: Duration::from_s(60),
@@ -132,6 +135,20 @@ pub enum Repair {
     Always,
     /// Never.
     Off,
+}
+
+/// The form of a request for a flow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestForm {
+    /// By a template once the peer has said that it is another midhopd that serves them, else classic.
+    #[default]
+    Auto,
+    /// The target alone, and the flow's bytes as they are: every proxy serves it.
+    Classic,
+    /// By the default template, and the bytes in capsules, as soon as the peer has said that it takes such
+    /// requests; else there is no tunnel to it.
+    Template,
 }
 
 /// This daemon's own end of tunnels, resolved.
@@ -188,6 +205,8 @@ pub struct PeerPlan {
     pub receive_window: Bytes,
     /// Whether losses are repaired before anybody asks for what was lost.
     pub repair: Repair,
+    /// In which form it is asked for flows.
+    pub request: RequestForm,
     /// Flows that the peer may have open at a time.
     pub flows: u32,
     /// Silence after which this end asks whether the other is still there.
@@ -326,6 +345,7 @@ fn resolve_peer(
         flow_window: flow_window.min(Bytes::new(share / 2)),
         receive_window: Bytes::new(share),
         repair: peer.repair,
+        request: peer.request,
         flows: peer.flows,
         keepalive: peer.keepalive,
         timeout: peer.timeout,
@@ -450,6 +470,22 @@ mod tests {
         let text = format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrepair = \"on\"\n");
         let error = Plan::read("test.toml", &text).expect_err("no such word");
         assert_eq!(error.key.as_deref(), Some("peers.ground.repair"), "{error}");
+    }
+
+    #[test]
+    fn flows_are_asked_for_as_the_peer_serves_them_unless_it_is_said_otherwise() {
+        for (keys, form) in [
+            ("", RequestForm::Auto),
+            ("request = \"classic\"\n", RequestForm::Classic),
+            ("request = \"template\"\n", RequestForm::Template),
+        ] {
+            let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
+            assert_eq!(plan.peers[0].request, form, "{keys}");
+        }
+        let text =
+            format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrequest = \"post\"\n");
+        let error = Plan::read("test.toml", &text).expect_err("no such form");
+        assert_eq!(error.key.as_deref(), Some("peers.ground.request"), "{error}");
     }
 
     #[test]

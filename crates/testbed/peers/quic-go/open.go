@@ -21,6 +21,7 @@ func open(args []string) error {
 	proxy := set.String("proxy", "", "UDP address of the proxy")
 	name := set.String("name", "", "the proxy's name in its certificate")
 	target := set.String("target", "", "where all flows want to go")
+	byTemplate := set.Bool("template", false, "ask by the default template of connect-tcp")
 	var id identity
 	id.flags(set)
 	if err := set.Parse(args); err != nil {
@@ -52,7 +53,7 @@ func open(args []string) error {
 		}
 		go func() {
 			near := near.(*net.TCPConn)
-			stream, err := ask(peer, *target)
+			stream, err := ask(peer, *target, *byTemplate, *name)
 			if err != nil {
 				log.Print(err)
 				reset(near)
@@ -63,13 +64,27 @@ func open(args []string) error {
 	}
 }
 
-func ask(peer *http3.ClientConn, target string) (*http3.RequestStream, error) {
+func ask(peer *http3.ClientConn, target string, byTemplate bool, name string) (stream, error) {
 	stream, err := peer.OpenRequestStream(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	request := &http.Request{
 		Method: http.MethodConnect, URL: &url.URL{Host: target}, Host: target, Header: http.Header{},
+	}
+	if byTemplate {
+		path, err := pathOf(target)
+		if err != nil {
+			return nil, err
+		}
+		// No extended CONNECT before the proxy has said that it serves it.
+		<-peer.ReceivedSettings()
+		if !peer.Settings().EnableExtendedConnect {
+			return nil, fmt.Errorf("%s serves no extended CONNECT", name)
+		}
+		request.Proto, request.Host = protocol, name
+		request.URL = &url.URL{Scheme: "https", Host: name, Opaque: "//" + name + path}
+		request.Header.Set("Capsule-Protocol", "?1")
 	}
 	if err := stream.SendRequestHeader(request); err != nil {
 		return nil, err
@@ -83,6 +98,9 @@ func ask(peer *http3.ClientConn, target string) (*http3.RequestStream, error) {
 		stream.Close()
 		status := response.Header.Get("Proxy-Status")
 		return nil, fmt.Errorf("%s: status %d (%s)", target, response.StatusCode, status)
+	}
+	if byTemplate {
+		return newFlow(stream), nil
 	}
 	return stream, nil
 }

@@ -19,6 +19,7 @@ func serve(args []string) error {
 	set := flag.NewFlagSet("serve", flag.ExitOnError)
 	address := set.String("listen", "127.0.0.1:0", "UDP address")
 	strangers := set.Bool("strangers", false, "serve whoever has no certificate, too")
+	templates := set.Bool("template", false, "serve the default template of connect-tcp, too")
 	var id identity
 	id.flags(set)
 	if err := set.Parse(args); err != nil {
@@ -39,17 +40,29 @@ func serve(args []string) error {
 	}
 	// Whoever started this waits for the line.
 	fmt.Printf("listening %s\n", listener.Addr())
-	server := http3.Server{Handler: http.HandlerFunc(grant)}
+	server := http3.Server{Handler: granter{templates: *templates}}
 	return server.ServeListener(listener)
 }
 
-func grant(w http.ResponseWriter, request *http.Request) {
+// granter grants flows. That it serves extended CONNECT, quic-go tells everybody, whether it does or not.
+type granter struct{ templates bool }
+
+func (g granter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if request.Method != http.MethodConnect {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
+	target, byTemplate := request.Host, g.templates && request.Proto == protocol
+	if byTemplate {
+		var err error
+		if target, err = targetOf(request.URL.EscapedPath()); err != nil {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Capsule-Protocol", "?1")
+	}
 	var dialer net.Dialer
-	far, err := dialer.DialContext(context.Background(), "tcp", request.Host)
+	far, err := dialer.DialContext(context.Background(), "tcp", target)
 	if err != nil {
 		status, name := http.StatusBadGateway, "destination_unavailable"
 		if errors.Is(err, syscall.ECONNREFUSED) {
@@ -63,6 +76,10 @@ func grant(w http.ResponseWriter, request *http.Request) {
 	stream, err := w.(http3.HTTPStreamer).HTTPStream()
 	if err != nil {
 		far.Close()
+		return
+	}
+	if byTemplate {
+		relay(far.(*net.TCPConn), newFlow(stream))
 		return
 	}
 	relay(far.(*net.TCPConn), stream)

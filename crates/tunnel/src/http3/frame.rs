@@ -26,7 +26,6 @@ const RESERVED: [u64; 4] = [0x02, 0x06, 0x08, 0x09];
 /// The largest frame that is put together. Header fields may not swell beyond their own bound, so this
 /// refuses nobody who keeps to it.
 const PAYLOAD_BYTES_MAX: u64 = SECTION_BYTES_MAX as u64;
-const HEAD_BYTES_MAX: usize = 2 * varint::BYTES_MAX;
 
 /// A frame, or a piece of a data frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +88,7 @@ impl FrameReader {
         loop {
             match &mut self.state {
                 State::Head => {
-                    let Some((kind, length)) = read_head(&mut self.head, input) else {
+                    let Some((kind, length)) = varint::read_pair(&mut self.head, input) else {
                         return Ok(None);
                     };
                     self.state = State::begin(kind, length)?;
@@ -149,30 +148,6 @@ impl State {
 
 fn available(input: &Bytes, left: u64) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(input.len())
-}
-
-/// Takes a frame's kind and length off `input`, which may end within them: what there was of them waits
-/// in `head`.
-fn read_head(head: &mut Vec<u8>, input: &mut Bytes) -> Option<(u64, u64)> {
-    let kept = head.len();
-    let fresh = input.len().min(HEAD_BYTES_MAX - kept);
-    head.extend_from_slice(&input[..fresh]);
-    let numbers = varint::read(head).and_then(|(kind, kind_bytes)| {
-        let (length, length_bytes) = varint::read(head.get(kind_bytes..)?)?;
-        Some((kind, length, kind_bytes + length_bytes))
-    });
-    match numbers {
-        Some((kind, length, bytes)) => {
-            // What was kept alone was not enough, so the head takes something of the input.
-            input.advance(bytes.saturating_sub(kept));
-            head.clear();
-            Some((kind, length))
-        }
-        None => {
-            input.advance(fresh);
-            None
-        }
-    }
 }
 
 fn whole(kind: u64, payload: Vec<u8>) -> Result<Frame, Code> {

@@ -3,7 +3,7 @@
 //! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, `SPEC-fec.md`.
 
 use super::{Code, field::SECTION_BYTES_MAX, frame};
-use crate::{fec, varint};
+use crate::{connect::TRIAL, fec, varint};
 
 /// What an end understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,6 +12,8 @@ pub struct Settings {
     pub field_section_bytes_max: Option<u64>,
     /// Whether it serves CONNECT with a `:protocol`.
     pub extended_connect: bool,
+    /// Which trial of connect-tcp it serves, as [`TRIAL`] counts; zero: none.
+    pub connect_tcp: u64,
     /// The largest window of a repair of [`fec`] that it reads; zero: it reads none. Unit: datagrams.
     pub repair_window: u64,
 }
@@ -20,6 +22,8 @@ const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
 const MAX_FIELD_SECTION_SIZE: u64 = 0x06;
 const QPACK_BLOCKED_STREAMS: u64 = 0x07;
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
+/// Says which trial of connect-tcp an end serves.
+const MIDHOP_CONNECT_TCP: u64 = 0x2fec_0002;
 /// Settings of HTTP/2 that have no meaning here and are refused.
 const RESERVED: [u64; 4] = [0x02, 0x03, 0x04, 0x05];
 /// More numbers than this nobody has to say.
@@ -30,9 +34,18 @@ impl Settings {
     pub const fn own() -> Self {
         Self {
             field_section_bytes_max: Some(SECTION_BYTES_MAX as u64),
-            extended_connect: false,
+            extended_connect: true,
+            connect_tcp: TRIAL,
             repair_window: 0,
         }
+    }
+
+    /// Whether flows may be asked for by a template of whoever said this, and their bytes be in capsules.
+    ///
+    /// That an end serves CONNECT with some `:protocol` is not enough: quic-go says so whatever its handlers
+    /// make of such requests.
+    pub const fn serves_templates(&self) -> bool {
+        self.extended_connect && self.connect_tcp == TRIAL
     }
 
     /// As a frame.
@@ -50,6 +63,9 @@ impl Settings {
         }
         if self.extended_connect {
             say(ENABLE_CONNECT_PROTOCOL, 1);
+        }
+        if self.connect_tcp > 0 {
+            say(MIDHOP_CONNECT_TCP, self.connect_tcp);
         }
         if self.repair_window > 0 {
             say(fec::SETTING, self.repair_window);
@@ -86,6 +102,7 @@ impl Settings {
                 (ENABLE_CONNECT_PROTOCOL, 0) => settings.extended_connect = false,
                 (ENABLE_CONNECT_PROTOCOL, 1) => settings.extended_connect = true,
                 (ENABLE_CONNECT_PROTOCOL, _) => return Err(Code::SETTINGS_ERROR),
+                (MIDHOP_CONNECT_TCP, trial) => settings.connect_tcp = trial,
                 (fec::SETTING, datagrams) => settings.repair_window = datagrams,
                 // Tables that the peer would let us fill, and what we do not know.
                 _ => {}

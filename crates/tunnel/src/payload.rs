@@ -1,0 +1,302 @@
+//! How a flow's bytes stand in what a stream carries: as they are, or in capsules.
+//!
+//! Nothing here knows what carries them: DATA frames of HTTP/3 over QUIC, or of HTTP/2 over TLS. Bytes are
+//! handed on as they come and never copied, however large a capsule says that it is.
+//!
+//! Source: RFC 9297 §3.2 (capsules), draft-ietf-httpbis-connect-tcp-18 §3 (DATA, FINAL_DATA).
+
+use crate::varint;
+use bytes::{Buf, Bytes};
+
+/// Bytes of the flow, in the numbers that the draft has for trials between implementations.
+pub const DATA: u64 = 0x2028_d7f2;
+/// The flow's last bytes.
+pub const FINAL_DATA: u64 = 0x2028_d7f3;
+
+/// How a flow's bytes stand in what a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Payload {
+    /// As they are: the flow ends where the stream does.
+    #[default]
+    Raw,
+    /// In capsules, the last of which says that it is the last: a stream that ends without it was cut off.
+    Capsules,
+}
+
+impl Payload {
+    /// What goes before so many bytes of the flow.
+    pub fn head(self, bytes: usize) -> Vec<u8> {
+        match self {
+            Self::Raw => Vec::new(),
+            Self::Capsules => head(DATA, bytes),
+        }
+    }
+
+    /// What says that the flow has ended, where that is not the stream's own end.
+    pub fn end(self) -> Vec<u8> {
+        match self {
+            Self::Raw => Vec::new(),
+            Self::Capsules => head(FINAL_DATA, 0),
+        }
+    }
+}
+
+fn head(kind: u64, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2 * varint::BYTES_MAX);
+    varint::write(kind, &mut out);
+    varint::write(bytes as u64, &mut out);
+    out
+}
+
+/// What may not stand where it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// Bytes of the flow after its end.
+    #[error("bytes of the flow came after its end")]
+    AfterTheEnd,
+    /// The stream ended within a capsule.
+    #[error("the stream ended within a capsule")]
+    WithinACapsule,
+}
+
+/// Takes what a stream carries apart.
+#[derive(Debug, Default)]
+pub struct Reader {
+    payload: Payload,
+    head: Vec<u8>,
+    state: State,
+    ended: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum State {
+    #[default]
+    Head,
+    Bytes {
+        left: u64,
+        last: bool,
+    },
+    Skipped {
+        left: u64,
+    },
+}
+
+impl Reader {
+    /// A reader of a stream's first byte and what follows.
+    pub fn new(payload: Payload) -> Self {
+        Self { payload, ..Self::default() }
+    }
+
+    /// Takes the next bytes of the flow from the front of `input`, never none; `None`: all of it is taken,
+    /// and more is needed, or the flow [has ended](Self::has_ended).
+    ///
+    /// # Errors
+    /// When there is more of the flow after its end.
+    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Wrong> {
+        if self.payload == Payload::Raw {
+            return Ok((!input.is_empty()).then(|| std::mem::take(input)));
+        }
+        loop {
+            match &mut self.state {
+                State::Head => {
+                    let Some((kind, left)) = varint::read_pair(&mut self.head, input) else {
+                        return Ok(None);
+                    };
+                    self.state = match kind {
+                        DATA | FINAL_DATA if self.ended => return Err(Wrong::AfterTheEnd),
+                        DATA | FINAL_DATA => State::Bytes { left, last: kind == FINAL_DATA },
+                        _ => State::Skipped { left },
+                    };
+                }
+                State::Bytes { left: 0, last } => {
+                    self.ended = *last;
+                    self.state = State::Head;
+                }
+                State::Skipped { left: 0 } => self.state = State::Head,
+                _ if input.is_empty() => return Ok(None),
+                State::Bytes { left, .. } => {
+                    let count = available(input, *left);
+                    *left -= count as u64;
+                    return Ok(Some(input.split_to(count)));
+                }
+                State::Skipped { left } => {
+                    let count = available(input, *left);
+                    *left -= count as u64;
+                    input.advance(count);
+                }
+            }
+        }
+    }
+
+    /// Whether the flow has said that it ends, and all of it has been read.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What the end of the stream says of the flow, whose bytes have all been read: that it has ended, or
+    /// that it was cut off.
+    ///
+    /// # Errors
+    /// When the stream may not end here at all.
+    pub fn close(&mut self) -> Result<bool, Wrong> {
+        if self.payload == Payload::Raw {
+            self.ended = true;
+        }
+        let between = self.head.is_empty() && matches!(self.state, State::Head);
+        if between { Ok(self.ended) } else { Err(Wrong::WithinACapsule) }
+    }
+}
+
+fn available(input: &Bytes, left: u64) -> usize {
+    usize::try_from(left).unwrap_or(usize::MAX).min(input.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn capsule(kind: u64, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::write(kind, &mut out);
+        varint::write(payload.len() as u64, &mut out);
+        out.extend_from_slice(payload);
+        out
+    }
+
+    /// What a stream of capsules that comes in these pieces says: the bytes, and how it ends.
+    fn all(pieces: &[&[u8]]) -> (Vec<u8>, Result<bool, Wrong>) {
+        let (mut reader, mut bytes) = (Reader::new(Payload::Capsules), Vec::new());
+        for piece in pieces {
+            let mut input = Bytes::copy_from_slice(piece);
+            loop {
+                match reader.read(&mut input) {
+                    Ok(Some(more)) => {
+                        assert!(!more.is_empty());
+                        bytes.extend_from_slice(&more);
+                    }
+                    Ok(None) => break,
+                    Err(wrong) => return (bytes, Err(wrong)),
+                }
+            }
+            assert!(input.is_empty());
+        }
+        let said = reader.has_ended();
+        let end = reader.close();
+        assert!(end.is_err() || end == Ok(said));
+        (bytes, end)
+    }
+
+    /// The vectors of the other implementation that was read: its types are those of an earlier draft.
+    #[test]
+    fn capsules_are_written_as_others_write_them() {
+        let mut out = Payload::Capsules.head(8);
+        out.extend_from_slice(b"upstream");
+        out.extend(Payload::Capsules.end());
+        let expected = b"\xa0\x28\xd7\xf2\x08upstream\xa0\x28\xd7\xf3\x00";
+        assert_eq!(out, expected);
+        assert_eq!(all(&[expected]), (b"upstream".to_vec(), Ok(true)));
+        // The last bytes may come with the end.
+        let last = b"\xa0\x28\xd7\xf3\x0adownstream";
+        assert_eq!(all(&[last]), (b"downstream".to_vec(), Ok(true)));
+        assert_eq!((Payload::Raw.head(8), Payload::Raw.end()), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_stream_of_raw_bytes_ends_where_it_ends() {
+        let mut reader = Reader::new(Payload::Raw);
+        let mut input = Bytes::from_static(b"\xa0\x28\xd7\xf3\x00");
+        assert_eq!(reader.read(&mut input), Ok(Some(Bytes::from_static(b"\xa0\x28\xd7\xf3\x00"))));
+        assert_eq!(reader.read(&mut input), Ok(None));
+        assert!(!reader.has_ended());
+        assert_eq!((reader.close(), reader.has_ended()), (Ok(true), true));
+    }
+
+    /// Wherever it is cut: it is whole only at its end, and no end is made of anything else.
+    #[test]
+    fn a_stream_cut_anywhere_is_not_whole() {
+        let stream = [
+            capsule(DATA, b"some bytes"),
+            capsule(0x21, b"whatever"),
+            capsule(DATA, b""),
+            capsule(FINAL_DATA, b"the last"),
+            capsule(0, b"more of the rest"),
+        ];
+        let sums = stream.iter().scan(0, |sum, capsule| {
+            *sum += capsule.len();
+            Some(*sum)
+        });
+        let sums: Vec<usize> = sums.collect();
+        let stream = stream.concat();
+        for cut in 0..=stream.len() {
+            let (_, end) = all(&[&stream[..cut]]);
+            let expected = match cut {
+                _ if cut == sums[3] || cut == sums[4] => Ok(true),
+                _ if cut == 0 || sums.contains(&cut) => Ok(false),
+                _ => Err(Wrong::WithinACapsule),
+            };
+            assert_eq!(end, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_flow_comes_after_its_end() {
+        for kind in [DATA, FINAL_DATA] {
+            for last in [&b""[..], b"x"] {
+                let stream = [capsule(FINAL_DATA, last), capsule(kind, b"")].concat();
+                assert_eq!(all(&[&stream]), (last.to_vec(), Err(Wrong::AfterTheEnd)));
+            }
+        }
+    }
+
+    /// A capsule of any size is handed on as it comes: nothing is kept of it.
+    #[test]
+    fn a_capsule_of_the_largest_size_takes_no_room() {
+        for kind in [DATA, FINAL_DATA, 0x21] {
+            let mut head = Vec::new();
+            varint::write(kind, &mut head);
+            varint::write(varint::MAX, &mut head);
+            let mut reader = Reader::new(Payload::Capsules);
+            assert_eq!(reader.read(&mut Bytes::from(head)), Ok(None));
+            for _ in 0..1000 {
+                let mut input = Bytes::from_static(&[7; 4096]);
+                let read = reader.read(&mut input).expect("no fault");
+                assert_eq!(read.map(|it| it.len()), (kind != 0x21).then_some(4096));
+            }
+            assert!(reader.head.capacity() <= 64 && !reader.has_ended());
+            assert_eq!(reader.close(), Err(Wrong::WithinACapsule));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_the_same_flow(
+            capsules in proptest::collection::vec(
+                (prop_oneof![4 => Just(DATA), 1 => Just(0x21), 1 => any::<u32>().prop_map(u64::from)],
+                 proptest::collection::vec(any::<u8>(), 0..300)), 0..8),
+            last in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..300)),
+            cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let capsules: Vec<_> = capsules.into_iter().filter(|it| it.0 != FINAL_DATA).collect();
+            let (mut stream, mut expected) = (Vec::new(), Vec::new());
+            for (kind, payload) in capsules.iter().map(|it| (it.0, &it.1))
+                .chain(last.iter().map(|last| (FINAL_DATA, last)))
+            {
+                stream.extend(capsule(kind, payload));
+                if kind == DATA || kind == FINAL_DATA {
+                    expected.extend_from_slice(payload);
+                }
+            }
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &stream[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(all(&pieces), (expected, Ok(last.is_some())));
+        }
+
+        #[test]
+        fn no_bytes_panic(stream: Vec<u8>) {
+            let _ = all(&[&stream]);
+        }
+    }
+}
