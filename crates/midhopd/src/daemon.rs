@@ -138,7 +138,7 @@ impl DataPlane {
             this.threads.push(thread);
         }
         this.handover = Handover::new(handed, this.admission.clone());
-        if intercepts {
+        if plan.stands_for_others() {
             let entrances = entrances(&plan, &this.doors);
             let interception = Interception::install(&plan, &entrances, sight, workers)?;
             this.interception = Some(interception);
@@ -266,7 +266,7 @@ fn doors_of(plan: &Plan) -> Vec<(String, [SocketAddr; 2])> {
     plan.legs.iter().zip(ports).map(door).collect()
 }
 
-/// By which door the clients of each leg come in.
+/// By which door the clients of each leg come in; by none, where nothing is intercepted.
 fn entrances<'a>(plan: &'a Plan, doors: &[(String, [SocketAddr; 2])]) -> Vec<Entrance<'a>> {
     let entrance = |leg: &'a LegPlan| {
         let own = doors.iter().find(|(name, _)| *name == leg.name);
@@ -274,7 +274,8 @@ fn entrances<'a>(plan: &'a Plan, doors: &[(String, [SocketAddr; 2])]) -> Vec<Ent
         let (_, listeners) = own.or(doors.last())?;
         Some(Entrance { leg, listeners: listeners.to_vec() })
     };
-    plan.legs.iter().filter_map(entrance).collect()
+    let intercepts = !plan.intercept.interfaces.is_empty();
+    plan.legs.iter().filter(|_| intercepts).filter_map(entrance).collect()
 }
 
 /// As many flows as are wanted and as there are descriptors for: a flow that was accepted and then
@@ -295,6 +296,9 @@ fn flows_max(plan: &Plan, workers: u16) -> u64 {
 
 /// What the daemon has to see of flows before it accepts them.
 fn sight(plan: &Plan) -> Sight {
+    if plan.intercept.interfaces.is_empty() {
+        return Sight::Nothing;
+    }
     let waits = plan.policy.accept_modes().any(|mode| mode == Accept::AfterConnect);
     if waits || plan.policy.decides_beyond_firewall() { Sight::Openings } else { Sight::Answers }
 }

@@ -35,7 +35,7 @@ pub fn drop_unneeded() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What interception needs and this process lacks.
+/// What interception, and connecting from a client's address, need and this process lacks.
 pub fn missing_for_interception() -> Vec<String> {
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
         .into_iter()
@@ -44,7 +44,7 @@ pub fn missing_for_interception() -> Vec<String> {
         .collect()
 }
 
-/// Whether this process may intercept.
+/// Whether this process may intercept, or connect from a client's address.
 ///
 /// # Errors
 /// When it lacks the capability, with what would give it.
@@ -53,9 +53,9 @@ pub fn check_interception() -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::run(format!("interception needs {}", missing.join(" and "))).hint(
-        "run as root, or under systemd with AmbientCapabilities=; \
-         without privileges only [explicit] listeners work (leave intercept.interfaces empty)",
+    Err(Failure::run(format!("other hosts' addresses take {}", missing.join(" and "))).hint(
+        "run as root, or under systemd with AmbientCapabilities=; without privileges [explicit] and \
+         [tunnel] work (leave intercept.interfaces and peers.NAME.transparent empty)",
     ))
 }
 

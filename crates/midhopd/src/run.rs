@@ -78,11 +78,10 @@ fn check_host(plan: &Plan) -> Result<(), Failure> {
         ));
     }
     check_interfaces(plan)?;
-    if !intercepts {
-        return Ok(());
+    if plan.stands_for_others() {
+        privileges::check_interception()?;
     }
-    privileges::check_interception()?;
-    check_ports(plan)
+    if intercepts { check_ports(plan) } else { Ok(()) }
 }
 
 /// Whether the ports of interception are free. Workers share them, and so would another daemon of

@@ -119,6 +119,7 @@ fn every_key_is_in_the_example() {
         rate_in: rate,
         rtt: time,
         window: Some(Bytes::new(1)),
+        transparent: OneOrMany(vec!["192.0.2.0/24".parse().expect("a prefix")]),
         ..Peer::default()
     };
     let class = Class {

@@ -35,7 +35,7 @@ struct Place {
     visitor: Visitor,
     shown: Shown,
     listener: TcpListener,
-    _ends: Ends,
+    ends: Ends,
     stage: Stage,
 }
 
@@ -46,7 +46,7 @@ impl Place {
         let visitor = Visitor::new(&stage.gateway);
         let shown = Shown::of(&ends.authority, "near");
         let listener = stage.listen(Family::V4);
-        Some(Self { visitor, shown, listener, _ends: ends, stage })
+        Some(Self { visitor, shown, listener, ends, stage })
     }
 
     fn target(&self) -> Target {
@@ -166,6 +166,7 @@ fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     say(&server, b"an answer");
     assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
     place.say(&mut flow, b"", true);
+    until("it is booked as ended in order", || place.ends.sums(|it| &it.ended)[1] == 1);
     // Until its stream has ended, what breaks is told.
     let (mut flow, server) = place.flow();
     place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);

@@ -114,6 +114,10 @@ pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight:
 
 /// Which SYNs are offered to the daemon: rules that accept let the flow pass by.
 fn offered(plan: &Plan, queued: bool) -> Vec<String> {
+    if plan.intercept.interfaces.is_empty() {
+        // The table is there for what comes for own sockets alone.
+        return vec!["accept".to_owned()];
+    }
     let interfaces: Vec<_> =
         plan.intercept.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
     let mut rules = vec![format!("iifname != {{ {} }} accept", interfaces.join(", "))];
@@ -229,6 +233,14 @@ mod tests {
         assert!(rules[0].contains("10.1.0.0/16"), "{rules:?}");
         assert!(rules[1].contains("10.0.0.0/8"), "{rules:?}");
         assert!(rules.last().is_some_and(|rule| rule.starts_with("meta nfproto ipv6")));
+    }
+
+    #[test]
+    fn a_table_without_interfaces_takes_no_flow() {
+        let plan = plan("");
+        let text = transaction(&plan, Marks::new(100), &[], Sight::Nothing);
+        assert!(text.contains("!= syn socket transparent 1 meta mark set 100 accept"), "{text}");
+        assert!(!text.contains("iifname") && !text.contains("tproxy"), "{text}");
     }
 
     #[test]

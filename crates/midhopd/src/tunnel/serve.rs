@@ -31,7 +31,13 @@ use midhop_tunnel::{
 };
 use quinn::Incoming;
 use rustls::pki_types::CertificateDer;
-use std::{io, net::UdpSocket, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    net::{SocketAddr, UdpSocket},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{net::TcpStream, sync::watch, task::spawn_local, time};
 
 /// How long a handshake, or a request, may take: longer than any satellite needs.
@@ -151,14 +157,21 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
     };
     let answer = match request {
-        Ok((request, payload)) => match open(&worker, &request, &mut stream).await {
+        Ok((request, payload)) => match open(&worker, &peer, &request, &mut stream).await {
             Ok(opened) => {
-                tracing::debug!(peer = peer.name, target = %request.target, ?payload, "a flow is granted");
+                let Opened { ends, from, .. } = &opened;
+                tracing::debug!(
+                    peer = peer.name, client = %ends.client, %from, target = %request.target, ?payload,
+                    "a flow is granted"
+                );
                 stream.carry_in(payload);
                 return carry(&worker, &peer, stream, opened).await;
             }
             Err(cause) => {
-                tracing::debug!(peer = peer.name, target = %request.target, ?cause, "a flow is denied");
+                let client = request.client.map(tracing::field::display);
+                tracing::debug!(
+                    peer = peer.name, client, target = %request.target, ?cause, "a flow is denied"
+                );
                 Response::from(cause)
             }
         },
@@ -178,10 +191,17 @@ struct Opened {
     ends: Ends,
     leg: Party,
     ticket: Ticket,
+    /// Whose address the server sees.
+    from: Source,
 }
 
 /// Opens the far side of a flow.
-async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result<Opened, Cause> {
+async fn open(
+    worker: &Worker,
+    peer: &PeerPlan,
+    request: &Request,
+    stream: &mut Stream,
+) -> Result<Opened, Cause> {
     let plan = worker.plan();
     let client = request.client.unwrap_or_else(|| stream.connection().remote_address());
     let addresses = lookup::look_up(&request.target, plan.tunnel.resolve).await?;
@@ -201,8 +221,14 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
         stream.output.join(plan.class(&decision, None, request.class.as_deref()));
         let egress = worker.egress(&plan, ends);
         let leg = plan.leg(&decision, server.ip(), egress.as_deref());
-        let opening = leg::dial_as_self(server, leg).map_err(|error| {
-            tracing::warn!(%server, %error, "a far side cannot be dialled");
+        let from = Source::of(peer, request.client, server);
+        let dialled = match from {
+            // In the class of service that all connections of this host have: the client's is not told.
+            Source::Client(client) => leg::dial(Ends { client, server }, leg, 0, true),
+            Source::Host => leg::dial_as_self(server, leg),
+        };
+        let opening = dialled.map_err(|error| {
+            tracing::warn!(%server, %from, %error, "a far side cannot be dialled");
             Cause::Failed
         })?;
         let answer = tokio::select! {
@@ -211,7 +237,9 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
             _gone = stream.broken() => return Err(Cause::Failed),
         };
         match answer {
-            Ok(server) => return Ok(Opened { server, ends, leg: Party::from(leg), ticket }),
+            Ok(server) => {
+                return Ok(Opened { server, ends, leg: Party::from(leg), ticket, from });
+            }
             Err(failure) => {
                 worker.ledger.book_failure(&failure);
                 last = told::cause_of(&failure);
@@ -221,9 +249,45 @@ async fn open(worker: &Worker, request: &Request, stream: &mut Stream) -> Result
     Err(last)
 }
 
+/// Whose address a server sees.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// This host's.
+    Host,
+    /// That of the client, for which the peer may stand.
+    Client(SocketAddr),
+}
+
+impl Source {
+    /// Whom the server is to see, given whom the peer says that a flow is of.
+    fn of(peer: &PeerPlan, client: Option<SocketAddr>, server: SocketAddr) -> Self {
+        let client = client.map(|it| SocketAddr::new(it.ip().to_canonical(), it.port()));
+        match client {
+            // Nobody routes answers to a loopback or a link of somebody else.
+            Some(client)
+                if client.is_ipv4() == server.is_ipv4()
+                    && peer.may_stand_for(client)
+                    && !lookup::is_local(client.ip()) =>
+            {
+                Self::Client(client)
+            }
+            _ => Self::Host,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("this host"),
+            Self::Client(client) => client.fmt(f),
+        }
+    }
+}
+
 /// Answers and moves the bytes, to the very end.
 async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
-    let Opened { server, ends, leg, ticket } = opened;
+    let Opened { server, ends, leg, ticket, .. } = opened;
     if stream.output.say(&Response::Granted.fields(stream.payload())).await.is_err() {
         return;
     }

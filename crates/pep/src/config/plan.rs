@@ -99,6 +99,13 @@ impl LegPlan {
 }
 
 impl Plan {
+    /// Whether this host's sockets have other hosts' addresses, so that what comes for those has to be
+    /// delivered to them.
+    pub fn stands_for_others(&self) -> bool {
+        let transparent = self.peers.iter().any(|peer| !peer.transparent.is_empty());
+        transparent || !self.intercept.interfaces.is_empty()
+    }
+
     /// The leg towards `address` behind `interface`, as `decision` wants it: its own settings with
     /// those that the decision's rule puts in their place.
     pub fn leg(&self, decision: &Decision, address: IpAddr, interface: Option<&str>) -> &LegPlan {

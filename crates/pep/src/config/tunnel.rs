@@ -2,6 +2,7 @@
 
 use super::resolve::{check_link, fault, positive};
 use super::{Config, LegPlan, OneOrMany, ResolveError};
+use ipnet::IpNet;
 use midhop_config::KeyPath;
 use midhop_congestion::Algorithm;
 use midhop_units::{Bytes, Duration, Rate};
@@ -93,6 +94,8 @@ pub struct Peer {
     pub repair: Repair,
     /// In which form it is asked for flows.
     pub request: RequestForm,
+    /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
+    pub transparent: OneOrMany<IpNet>,
     /// Flows that the peer may have open at a time.
     pub flows: u32,
     /// Silence after which this end asks whether the other is still there.
@@ -116,6 +119,7 @@ impl Default for Peer {
             window: None,
             repair: Repair::default(),
             request: RequestForm::default(),
+            transparent: OneOrMany::default(),
             flows: 10_000,
             keepalive: Duration::from_s(15),
             timeout: Duration::from_s(60),
@@ -207,6 +211,8 @@ pub struct PeerPlan {
     pub repair: Repair,
     /// In which form it is asked for flows.
     pub request: RequestForm,
+    /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
+    pub transparent: Vec<IpNet>,
     /// Flows that the peer may have open at a time.
     pub flows: u32,
     /// Silence after which this end asks whether the other is still there.
@@ -215,6 +221,14 @@ pub struct PeerPlan {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened.
     pub patience: Duration,
+}
+
+impl PeerPlan {
+    /// Whether a server may be connected from the address of a client of this peer.
+    pub fn may_stand_for(&self, client: SocketAddr) -> bool {
+        let ip = client.ip().to_canonical();
+        client.port() != 0 && self.transparent.iter().any(|prefix| prefix.contains(&ip))
+    }
 }
 
 impl Config {
@@ -270,6 +284,14 @@ impl Config {
                 );
             }
             peers.push(peer);
+        }
+        let silent = |peer: &&PeerPlan| !peer.transparent.is_empty() && tunnel.listen.is_empty();
+        if let Some(peer) = peers.iter().find(silent) {
+            return fault(
+                &KeyPath::of(["peers", peer.name.as_str()]).join("transparent"),
+                "this end serves no flows of its peers: nothing listens",
+                "set it at the end that is near the servers, and tunnel.listen there",
+            );
         }
         if let Some(peer) = peers.iter().find(|it| it.address.is_none() && tunnel.listen.is_empty())
         {
@@ -346,6 +368,7 @@ fn resolve_peer(
         receive_window: Bytes::new(share),
         repair: peer.repair,
         request: peer.request,
+        transparent: peer.transparent.0.clone(),
         flows: peer.flows,
         keepalive: peer.keepalive,
         timeout: peer.timeout,
@@ -457,6 +480,28 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_stands_for_the_clients_that_are_its_own() {
+        let text = format!(
+            "{OWN}listen = \"0.0.0.0:443\"\n[peers.ground]\n\
+             transparent = [\"10.1.0.0/16\", \"2001:db8::/32\"]\n[peers.second]\n"
+        );
+        let plan = plan(&text);
+        let [ground, other] = plan.peers.as_slice() else { panic!("{:?}", plan.peers) };
+        for (client, may) in [
+            ("10.1.2.3:4", true),
+            ("[::ffff:10.1.2.3]:4", true),
+            ("[2001:db8::7]:65535", true),
+            ("10.2.0.1:4", false),
+            ("[2001:db9::7]:4", false),
+            ("10.1.2.3:0", false),
+        ] {
+            let client = client.parse().expect("an address");
+            assert_eq!(ground.may_stand_for(client), may, "{client}");
+            assert!(!other.may_stand_for(client));
+        }
+    }
+
+    #[test]
     fn losses_are_repaired_unless_it_is_said_otherwise() {
         for (keys, repair) in [
             ("", Repair::Auto),
@@ -527,6 +572,7 @@ mod tests {
             (format!("{OWN}{peer}keepalive = \"60 s\"\n"), "peers.ground.keepalive"),
             (format!("{OWN}{peer}rtt = \"61 s\"\n"), "peers.ground.rtt"),
             (format!("{OWN}{peer}flows = 0\n"), "peers.ground.flows"),
+            (format!("{OWN}{peer}transparent = \"10.0.0.0/8\"\n"), "peers.ground.transparent"),
             (format!("{OWN}{peer}congestion = \"fast\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}congestion = \"xcp\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}congestion = \"known-rate\"\n"), "peers.ground.congestion"),
