@@ -65,6 +65,8 @@ pub struct Wire {
     pub first: String,
     /// Hub-side device of the pair to the second node.
     pub second: String,
+    /// Both nodes, whose devices are called as the link.
+    pub nodes: [String; 2],
     /// Largest packet at the network layer. Unit: bytes.
     pub mtu: u32,
     /// Towards the first node.

@@ -155,6 +155,15 @@ impl Namespace {
         link::set_up(self, interface)
     }
 
+    /// Frames that have come to a device and were dropped before anybody saw them, since it was made: the
+    /// kernel's queue of what a processor has to take in was full.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn dropped(&self, interface: &str) -> Result<u64, NamespaceError> {
+        link::dropped(self, interface)
+    }
+
     /// Gives a device an address. An IPv6 address is usable at once.
     ///
     /// # Errors

@@ -137,6 +137,7 @@ impl Burst {
         assert_eq!(down.packets_out, self.received.len() as u64 + self.markers, "out, received");
         assert!(down.packets_out + down.drops.values().sum::<u64>() <= down.packets_in);
         assert_eq!(self.report.missed, Vec::new(), "the kernel dropped frames");
+        assert_eq!(self.report.dropped, Vec::new(), "a device dropped frames");
         let lateness = down.lateness.as_ref().expect("measured");
         assert_eq!(lateness.packets, down.packets_out);
         assert!(lateness.p50 <= lateness.p99 && lateness.p99 <= lateness.max, "{lateness:?}");
@@ -169,6 +170,18 @@ fn no_packet_is_early_and_none_overtakes() {
             );
         }
     }
+}
+
+/// More than the smallest ring has room for: all of them wait, and none leaves before its time.
+#[test]
+fn a_window_that_comes_at_once_is_whole() {
+    let link = "rate = \"100 Mbit/s\"\ndelay = \"40 ms\"\nqueue = \"20 MB\"";
+    let burst = burst(link, 0, 6000);
+    burst.check_books();
+    burst.assert_ordered();
+    assert_eq!(burst.received.len(), 6000);
+    let least = burst.received.iter().map(|packet| packet.flight).min().expect("some");
+    assert!(least >= Duration::from_micros(40_080), "{least:?}");
 }
 
 #[test]
@@ -215,6 +228,7 @@ fn a_stopped_emulator_says_so_and_devices_that_are_missing_are_named() {
         name: "link".to_owned(),
         first: "nowhere".to_owned(),
         second: "nowhere".to_owned(),
+        nodes: ["a", "b"].map(str::to_owned),
         mtu: 1500,
         down: plan.links[0].down.clone(),
         up: plan.links[0].up.clone(),

@@ -36,6 +36,8 @@ pub struct NetworkReport {
     pub series: Vec<Series>,
     /// Links whose emulator missed frames, and how many.
     pub missed: Vec<(String, u64)>,
+    /// Links whose devices dropped frames that nobody had seen, and how many.
+    pub dropped: Vec<(String, u64)>,
     /// The weakest scheduling that an emulator got.
     pub policy: Option<Policy>,
 }
@@ -48,6 +50,8 @@ pub struct Network {
     homes: BTreeMap<String, [IpAddr; 2]>,
     wires: Vec<Wire>,
     emulators: Vec<Emulator>,
+    /// What the devices of each wire had dropped when the emulators started.
+    dropped_before: Vec<u64>,
     epoch: Instant,
 }
 
@@ -69,6 +73,7 @@ impl Network {
             homes: BTreeMap::new(),
             wires: Vec::new(),
             emulators: Vec::new(),
+            dropped_before: Vec::new(),
             epoch: Instant::START,
         };
         for (number, link) in plan.links.iter().enumerate() {
@@ -121,6 +126,7 @@ impl Network {
             name: link.name.clone(),
             first: first_device,
             second: second_device,
+            nodes: link.between.clone(),
             mtu: link.mtu,
             down: link.down.clone(),
             up: link.up.clone(),
@@ -154,9 +160,22 @@ impl Network {
     /// # Errors
     /// When sockets or threads are refused.
     pub fn start(&mut self, seed: Seed) -> Result<(), LabError> {
+        self.dropped_before = self.dropped()?;
         self.epoch = scheduling::now();
         self.emulators = self.emulate(seed, self.epoch)?;
         Ok(())
+    }
+
+    /// What the devices of each wire have dropped, in the hub and on its nodes.
+    fn dropped(&self) -> Result<Vec<u64>, LabError> {
+        let of = |wire: &Wire| {
+            let mut sum = self.hub.dropped(&wire.first)? + self.hub.dropped(&wire.second)?;
+            for node in &wire.nodes {
+                sum += self.named(node)?.dropped(&wire.name)?;
+            }
+            Ok(sum)
+        };
+        self.wires.iter().map(of).collect()
     }
 
     fn emulate(&self, seed: Seed, epoch: Instant) -> Result<Vec<Emulator>, LabError> {
@@ -190,6 +209,12 @@ impl Network {
     /// When an emulator had stopped by itself.
     pub fn finish(mut self) -> Result<NetworkReport, LabError> {
         let mut report = NetworkReport::default();
+        let dropped = self.dropped()?.into_iter().zip(&self.dropped_before);
+        for (wire, (now, before)) in self.wires.iter().zip(dropped) {
+            if now > *before {
+                report.dropped.push((wire.name.clone(), now - before));
+            }
+        }
         for emulator in self.emulators.drain(..) {
             let wire = emulator.finish()?;
             if wire.missed > 0 {

@@ -134,6 +134,28 @@ fn wait_until_it_sends(namespace: &Namespace, interface: &str) -> Result<(), Nam
     )
 }
 
+/// See [`Namespace::dropped`].
+pub(super) fn dropped(namespace: &Namespace, interface: &str) -> Result<u64, NamespaceError> {
+    let index = index_of(namespace, interface)?;
+    let mut dropped = 0;
+    netlink(
+        namespace,
+        || format!("read what {interface} has dropped"),
+        async |handle| {
+            let mut answer = handle.link().get().match_index(index).execute();
+            let link = answer.try_next().await?;
+            let attributes = link.map(|link| link.attributes).unwrap_or_default();
+            let told = attributes.iter().filter_map(|attribute| match attribute {
+                LinkAttribute::Stats64(counted) => Some(counted.rx_dropped),
+                _ => None,
+            });
+            dropped = told.sum();
+            Ok(())
+        },
+    )?;
+    Ok(dropped)
+}
+
 /// See [`Namespace::add_address`].
 pub(super) fn add_address(
     namespace: &Namespace,

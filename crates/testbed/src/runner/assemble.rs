@@ -120,6 +120,9 @@ fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) ->
             format!("the kernel dropped {frames} frames before the emulator of {link} saw them")
         })
         .collect();
+    faults.extend(network.dropped.iter().map(|(link, frames)| {
+        format!("the devices of {link} dropped {frames} frames that nobody had seen")
+    }));
     for result in &network.links {
         let path_rtt = plan.link(&result.name).map_or(Duration::ZERO, |link| link.path_rtt);
         let bound = lateness_bound(options.lateness, path_rtt);
