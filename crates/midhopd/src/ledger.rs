@@ -28,6 +28,11 @@ impl Count {
         self.0.fetch_sub(amount, Relaxed);
     }
 
+    /// Makes it another one; for what is measured.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
     /// Its value.
     pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
@@ -107,6 +112,9 @@ impl Ledger {
         if sample.is_measured() {
             let fresh = u64::from(sample.retransmissions).saturating_sub(resent.value());
             resent.add(fresh);
+            if book.party(side.other()).is_tunnel {
+                book.source.follow(&sample, book.since.elapsed());
+            }
             self.with_leg(&book.party(side).name, |leg| {
                 leg.add(sample.rtt_us, sample.rtt_min_us, fresh)
             });
@@ -196,18 +204,21 @@ pub struct Party {
     pub name: Box<str>,
     /// How a dead end is found.
     pub keepalive: Keepalive,
+    /// Whether it is a tunnel.
+    pub is_tunnel: bool,
 }
 
 impl Party {
     /// The tunnel to a peer, which keeps itself alive.
     pub fn tunnel(peer: &str) -> Self {
-        Self { name: peer.into(), keepalive: Keepalive { count: 0, ..Keepalive::default() } }
+        let keepalive = Keepalive { count: 0, ..Keepalive::default() };
+        Self { name: peer.into(), keepalive, is_tunnel: true }
     }
 }
 
 impl From<&LegPlan> for Party {
     fn from(leg: &LegPlan) -> Self {
-        Self { name: leg.name.as_str().into(), keepalive: leg.keepalive.clone() }
+        Self { name: leg.name.as_str().into(), keepalive: leg.keepalive.clone(), is_tunnel: false }
     }
 }
 
@@ -226,6 +237,8 @@ pub struct FlowBook {
     pub up: Count,
     /// Unit: bytes. From server to client.
     pub down: Count,
+    /// What was measured of the end before a tunnel, where the flow goes through one.
+    pub source: SourceBook,
     /// Unit: segments. Sent again to the client, as last sampled.
     client_resent: Count,
     /// Unit: segments. Sent again to the server, as last sampled.
@@ -242,6 +255,7 @@ impl FlowBook {
             since: Instant::now(),
             up: Count::default(),
             down: Count::default(),
+            source: SourceBook::default(),
             client_resent: Count::default(),
             server_resent: Count::default(),
         }
@@ -255,10 +269,52 @@ impl FlowBook {
         }
     }
 
+    /// The peer whose tunnel the flow goes through, if it does.
+    pub fn peer(&self) -> Option<&str> {
+        let party = [&self.client_leg, &self.server_leg].into_iter().find(|it| it.is_tunnel)?;
+        Some(&party.name)
+    }
+
     /// What each leg sent and received for the flow so far.
     fn carried(&self) -> [(&str, u64, u64); 2] {
         let (up, down) = (self.up.value(), self.down.value());
         [(&self.client_leg.name, down, up), (&self.server_leg.name, up, down)]
+    }
+}
+
+/// What was measured of the end that a tunnel's flow has on this side.
+#[derive(Debug, Default)]
+pub struct SourceBook {
+    /// Unit: microseconds. Smoothed round-trip time; 0: not measured yet.
+    pub rtt_us: Count,
+    /// Unit: bit/s. What it said between the last two samples.
+    pub rate: Count,
+    /// Segments that came from it.
+    pub segments: Count,
+    /// Of these, those that came out of order.
+    pub out_of_order: Count,
+    /// Unit: bytes. What had come at the last sample.
+    received: Count,
+    /// Unit: microseconds. The flow's age then.
+    age_us: Count,
+}
+
+impl SourceBook {
+    fn follow(&self, sample: &Sample, age: Duration) {
+        /// Over less than this a rate says nothing. Unit: microseconds.
+        const SPAN_US: u64 = 200_000;
+        self.rtt_us.set(u64::from(sample.rtt_us));
+        self.segments.set(u64::from(sample.segments));
+        self.out_of_order.set(u64::from(sample.out_of_order));
+        let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+        let passed_us = age_us.saturating_sub(self.age_us.value());
+        if passed_us < SPAN_US {
+            return;
+        }
+        let fresh = sample.received.saturating_sub(self.received.value());
+        self.rate.set(fresh.saturating_mul(8_000_000).checked_div(passed_us).unwrap_or(0));
+        self.received.set(sample.received);
+        self.age_us.set(age_us);
     }
 }
 

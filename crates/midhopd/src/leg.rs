@@ -5,6 +5,7 @@ mod egress;
 mod refusal;
 mod sample;
 
+pub use buffers::offer;
 pub use egress::{Egress, name_of};
 pub use refusal::{Failure, Refusal};
 pub use sample::{Backlog, Sample};

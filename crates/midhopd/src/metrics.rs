@@ -1,6 +1,6 @@
 //! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
 
-use crate::snapshot::{LegSnapshot, PeerSnapshot, Snapshot};
+use crate::snapshot::{ConditionSnapshot, LegSnapshot, PeerSnapshot, Snapshot};
 use midhop_units::Duration;
 use prometheus_client::{
     collector::Collector,
@@ -165,6 +165,16 @@ impl Source {
             ("peer_rate_bits_per_second", "How fast a tunnel may send", None),
             |peer| Some(ConstGauge::new(peer.rate?.bits_per_s())),
         )?;
+        self.condition_family(
+            encoder,
+            ("peer_condition_flows", "Flows of a peer, by how far and how free", None),
+            |at| Some(ConstGauge::new(at.flows)),
+        )?;
+        self.condition_family(
+            encoder,
+            ("peer_condition_bandwidth_ratio", "What one of them gets of the link's rate", None),
+            |at| Some(ConstGauge::new(at.bandwidth_ratio?)),
+        )?;
         self.peer_family(encoder, ("peer_sent_packets", "Packets sent to a peer", None), |peer| {
             Some(ConstCounter::new(peer.sent_packets_total))
         })?;
@@ -206,6 +216,20 @@ impl Source {
             ("peer_loss_ratio", "Datagrams lost on the way to a peer, before repairs", None),
             |peer| Some(ConstGauge::new(peer.loss?)),
         )
+    }
+
+    fn condition_family<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family_is: FamilyIs,
+        value: impl Fn(&ConditionSnapshot) -> Option<M>,
+    ) -> Result<(), fmt::Error> {
+        let members = self.snapshot.peers.iter().flat_map(|(peer, at)| {
+            at.conditions.iter().filter_map(|(condition, at)| {
+                Some(([("peer", peer.as_str()), ("condition", *condition)], value(at)?))
+            })
+        });
+        family(encoder, family_is, members)
     }
 
     fn leg_family<M: EncodeMetric>(
@@ -291,6 +315,10 @@ mod tests {
             rate: Some(Rate::from_mbit_per_s(1)),
             protected_total: Bytes::new(1),
             loss: Some(0.0),
+            conditions: BTreeMap::from([(
+                "far-idle",
+                ConditionSnapshot { flows: 1, bandwidth_ratio: Some(0.5) },
+            )]),
             ..PeerSnapshot::default()
         };
         let once = BTreeMap::from([("x".to_owned(), 1)]);

@@ -2,6 +2,10 @@
 //!
 //! Invariant: a counter (`…_total`) never falls while the daemon lives; everything else is a gauge.
 
+mod sources;
+
+pub use sources::{ConditionSnapshot, SourceSnapshot};
+
 use crate::{
     admission::Admission,
     daemon::DataPlane,
@@ -10,8 +14,10 @@ use crate::{
     relay::{Budget, Pools},
 };
 use midhop_pep::config::Plan;
+use midhop_pep::source::Condition;
 use midhop_units::{Bytes, Duration, Rate};
 use serde::Serialize;
+use sources::Sources;
 use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
 use tokio::sync::watch;
 
@@ -44,6 +50,16 @@ impl Source {
 
     /// Adds up what there is now.
     pub fn take(&self) -> Snapshot {
+        let plan = self.plan.borrow().clone();
+        let live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
+        let sources = Sources::of(&plan, live.iter().map(Arc::as_ref));
+        let mut peers = self.peers(&plan);
+        let measured = live
+            .iter()
+            .filter_map(|book| Some((book.peer()?.to_owned(), sources.source(book, &peers)?)));
+        let measured: Vec<_> = measured.collect();
+        sources::count(measured.into_iter(), &mut peers);
+        let busiest = busiest(&live, &sources, &peers);
         let sum = |count: fn(&Ledger) -> &Count| -> u64 {
             self.ledgers.iter().map(|ledger| count(ledger).value()).sum()
         };
@@ -74,8 +90,8 @@ impl Source {
             down_total: Bytes::new(sum(|ledger| &ledger.bytes_down)),
             memory_waits_total: sum(|ledger| &ledger.memory_waits),
             legs: self.legs(),
-            peers: self.peers(),
-            busiest: self.busiest(),
+            peers,
+            busiest,
         }
     }
 
@@ -100,8 +116,7 @@ impl Source {
     }
 
     /// Every peer of the plan, and those that were of an earlier one, over all workers.
-    fn peers(&self) -> BTreeMap<String, PeerSnapshot> {
-        let plan = self.plan.borrow().clone();
+    fn peers(&self, plan: &Plan) -> BTreeMap<String, PeerSnapshot> {
         let named = plan.peers.iter().map(|peer| (peer.name.clone(), PeerSnapshot::default()));
         let mut peers: BTreeMap<String, PeerSnapshot> = named.collect();
         for (name, book) in self.ledgers.iter().flat_map(|ledger| ledger.peers()) {
@@ -109,23 +124,28 @@ impl Source {
         }
         peers
     }
+}
 
-    fn busiest(&self) -> Vec<FlowSnapshot> {
-        let mut live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
-        let moved = |book: &FlowBook| book.up.value() + book.down.value();
-        live.sort_by_cached_key(|book| Reverse(moved(book)));
-        live.truncate(BUSIEST);
-        let shown = live.iter().map(|book| FlowSnapshot {
-            client: book.ends.client,
-            server: book.ends.server,
-            client_leg: book.client_leg.name.to_string(),
-            server_leg: book.server_leg.name.to_string(),
-            age: Duration::from_ms(u64::try_from(book.since.elapsed().as_millis()).unwrap_or(0)),
-            up: Bytes::new(book.up.value()),
-            down: Bytes::new(book.down.value()),
-        });
-        shown.collect()
-    }
+/// The live flows that have moved most.
+fn busiest(
+    live: &[Arc<FlowBook>],
+    sources: &Sources<'_>,
+    peers: &BTreeMap<String, PeerSnapshot>,
+) -> Vec<FlowSnapshot> {
+    let mut live: Vec<_> = live.iter().collect();
+    live.sort_by_cached_key(|book| Reverse(book.up.value() + book.down.value()));
+    live.truncate(BUSIEST);
+    let shown = live.into_iter().map(|book| FlowSnapshot {
+        client: book.ends.client,
+        server: book.ends.server,
+        client_leg: book.client_leg.name.to_string(),
+        server_leg: book.server_leg.name.to_string(),
+        age: Duration::from_ms(u64::try_from(book.since.elapsed().as_millis()).unwrap_or(0)),
+        up: Bytes::new(book.up.value()),
+        down: Bytes::new(book.down.value()),
+        source: sources.source(book, peers),
+    });
+    shown.collect()
 }
 
 fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -225,6 +245,8 @@ pub struct PeerSnapshot {
     pub tunnels: u64,
     /// Smoothed round-trip time of one of them.
     pub rtt: Option<Duration>,
+    /// The shortest seen.
+    pub rtt_min: Option<Duration>,
     /// What may be in flight.
     pub window: Bytes,
     /// How fast one of them may send, headers included; none: as fast as the window lets it.
@@ -247,6 +269,8 @@ pub struct PeerSnapshot {
     pub repair_total: Bytes,
     /// What part of the datagrams to it is lost of late, before repairs; none where nobody counts.
     pub loss: Option<f64>,
+    /// Its flows, by condition: the four are always there once a tunnel was measured.
+    pub conditions: BTreeMap<&'static str, ConditionSnapshot>,
 }
 
 impl PeerSnapshot {
@@ -256,9 +280,15 @@ impl PeerSnapshot {
         self.lost_packets_total += book.lost_packets;
         self.add_repaired(&book.repaired);
         for tunnel in book.open.values() {
-            let rtt = u64::try_from(tunnel.rtt.as_nanos()).unwrap_or(u64::MAX);
+            let time = |time: std::time::Duration| {
+                Duration::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+            };
             self.tunnels += 1;
-            self.rtt = Some(Duration::from_ns(rtt));
+            self.rtt = Some(time(tunnel.rtt));
+            self.rtt_min = self.rtt_min.into_iter().chain([time(tunnel.rtt_min)]).min();
+            for condition in Condition::ALL {
+                self.conditions.entry(condition.name()).or_default();
+            }
             self.window += tunnel.window;
             self.rate = tunnel.rate.or(self.rate);
             self.in_flight += tunnel.in_flight;
@@ -303,4 +333,6 @@ pub struct FlowSnapshot {
     pub up: Bytes,
     /// From server to client.
     pub down: Bytes,
+    /// Its end on this side of a tunnel, where it goes through one.
+    pub source: Option<SourceSnapshot>,
 }

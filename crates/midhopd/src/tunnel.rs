@@ -28,10 +28,12 @@ use crate::admission::Ticket;
 use crate::close;
 use crate::flow::{Ends, Flow, Packed, Side};
 use crate::ledger::{FlowBook, Party};
+use crate::leg::{self, Sample};
 use crate::worker::Worker;
 use bytes::Bytes;
 pub use identity::{Doubt, Identity, IdentityError};
 use midhop_pep::config::Plan;
+use midhop_pep::source;
 use midhop_tunnel::{connect::Request, http3::Code};
 use quinn::VarInt;
 use std::io;
@@ -276,7 +278,7 @@ pub async fn begin(plan: &Plan, link: &link::Link, request: &Request) -> Result<
 
 async fn carry_asked(worker: &Worker, asked: Asked) -> io::Result<()> {
     let Asked { client, client_leg, peer, first, mut stream, ends, ticket } = asked;
-    crate::leg::guard(&client)?;
+    leg::guard(&client)?;
     let client = TcpStream::from_std(client)?;
     worker.ledger.flows.add(1);
     if !first.is_empty() {
@@ -287,6 +289,23 @@ async fn carry_asked(worker: &Worker, asked: Asked) -> io::Result<()> {
     carry(worker, client, Side::Client, stream, book).await;
     drop(ticket);
     Ok(())
+}
+
+/// Offers the end that a flow has on this side what keeps the tunnel full from as far as it is.
+fn welcome_source(worker: &Worker, book: &FlowBook, side: Side, tcp: &TcpStream) {
+    let plan = worker.plan();
+    let peer = book.peer().and_then(|name| plan.peers.iter().find(|peer| peer.name == name));
+    let Some(rate) = peer.and_then(|peer| peer.rate) else { return };
+    let Some(sample) = worker.ledger.sample(book, side, tcp).filter(Sample::is_measured) else {
+        return;
+    };
+    let rtt = midhop_units::Duration::from_us(u64::from(sample.rtt_us));
+    let window = source::window(rate, rtt, plan.limits.flow_buffer, plan.limits.memory);
+    let leg = &book.party(side).name;
+    let fixed = plan.legs.iter().any(|it| it.name == **leg && it.window.is_some());
+    if let Err(error) = leg::offer(tcp, window, fixed) {
+        tracing::debug!(ends = ?book.ends, %error, "a source is offered less than it could fill");
+    }
 }
 
 /// Moves the bytes of a flow between `tcp`, which is its `side`, and a stream, to its very end.
@@ -300,6 +319,7 @@ pub async fn carry(
     let book = worker.ledger.open(book);
     let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp });
     let tcp = &watched.sides().stream;
+    welcome_source(worker, &book, side, tcp);
     let carried = relay::relay(tcp, side, &mut stream, &book, &worker.desk).await;
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {

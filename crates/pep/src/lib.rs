@@ -13,3 +13,4 @@ pub mod credit;
 pub mod line;
 pub mod policy;
 pub mod share;
+pub mod source;

@@ -23,6 +23,34 @@ pub fn bound(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     Ok(())
 }
 
+/// Sees to it that a connection offers its far end this window, if it comes to that. Where the kernel goes on
+/// measuring, and may go so far, it is left to it: it holds no more than is under way.
+pub fn offer(socket: impl AsFd, window: Bytes, fixed: bool) -> io::Result<()> {
+    // Of what the kernel may hold, half is the window.
+    if !fixed && measured_maximum() / 2 >= window.get() {
+        return Ok(());
+    }
+    let mut held = [0; 4];
+    sockopt::read(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut held)?;
+    if i64::from(i32::from_ne_bytes(held)) / 2 >= i64::from(int(window)) {
+        return Ok(());
+    }
+    hold(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, int(window))?;
+    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
+}
+
+/// Unit: bytes. The most that the kernel lets a receive queue grow to by measuring.
+fn measured_maximum() -> u64 {
+    thread_local! {
+        // Each network namespace has its own, and so has each thread.
+        static MAXIMUM: u64 = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")
+            .ok()
+            .and_then(|text| text.split_whitespace().next_back()?.parse().ok())
+            .unwrap_or(0);
+    }
+    MAXIMUM.with(|maximum| *maximum)
+}
+
 /// Sets a buffer: beyond the system's maximum where that is allowed, else only within it, as a
 /// buffer that is set is never made larger by measuring.
 fn hold(socket: impl AsFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
@@ -54,6 +82,48 @@ fn int(bytes: Bytes) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fills a connection whose far end reads nothing; what has come to that. Unit: bytes.
+    fn filled(offered: Option<Bytes>) -> usize {
+        use std::io::Write;
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+            .expect("a socket");
+        listener.set_recv_buffer_size(64 << 10).expect("a size");
+        listener
+            .bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .and_then(|()| listener.listen(1))
+            .expect("a listener");
+        let listener = std::net::TcpListener::from(listener);
+        let address = listener.local_addr().expect("an address");
+        let mut near = std::net::TcpStream::connect(address).expect("a connection");
+        let (far, _) = listener.accept().expect("its other end");
+        if let Some(window) = offered {
+            offer(&far, window, true).expect("a window");
+        }
+        near.set_write_timeout(Some(std::time::Duration::from_millis(500))).expect("a timeout");
+        while near.write(&[1; 64 << 10]).is_ok() {}
+        sockopt::unread(&far).expect("a queue")
+    }
+
+    #[test]
+    fn a_window_that_is_offered_late_is_one() {
+        let wanted = Bytes::new(2 << 20);
+        let most = system_maximum(libc::SO_RCVBUF).expect("a maximum");
+        if sockopt::set_int(
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("it"),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            1 << 20,
+        )
+        .is_err()
+            && most < int(wanted)
+        {
+            return eprintln!("SKIPPED, this takes CAP_NET_ADMIN or a larger net.core.rmem_max");
+        }
+        let (before, after) = (filled(None), filled(Some(wanted)));
+        assert!(before < 256 << 10, "{before} bytes fit without");
+        assert!(after > 1 << 20, "{after} bytes fit");
+    }
 
     #[test]
     fn what_is_asked_for_is_set_or_left_to_the_kernel() {

@@ -19,6 +19,10 @@ pub struct Sample {
     pub received: u64,
     /// Unit: bytes. Written, and not sent even once.
     pub unsent: u32,
+    /// Unit: segments. Received with data.
+    pub segments: u32,
+    /// Unit: segments. Of these, those that came out of order: lost on the way before, or overtaken.
+    pub out_of_order: u32,
     /// Whether both ends have ended and all is acknowledged.
     pub closed: bool,
 }
@@ -39,6 +43,8 @@ impl Sample {
             sent: u64::from_ne_bytes(at(info, 120)?),
             received: u64::from_ne_bytes(at(info, 128)?),
             unsent: u32::from_ne_bytes(at(info, 144)?),
+            segments: u32::from_ne_bytes(at(info, 152)?),
+            out_of_order: at(info, 224).map_or(0, u32::from_ne_bytes),
             closed: *info.first()? == CLOSED,
         })
     }
@@ -91,6 +97,7 @@ mod tests {
         assert_eq!((sample.received, sample.retransmissions), (1000, 0));
         assert!(sample.is_measured() && sample.rtt_min_us < 1_000_000);
         assert_eq!((sample.unsent, sample.closed), (0, false));
+        assert_eq!((sample.segments, sample.out_of_order), (1, 0));
         let before = Backlog::of(&near).expect("an answer");
         assert!(before.sent == 1000 && before.unsent == 0, "{before:?}");
         // Nobody reads: the window closes, and what is written then waits.

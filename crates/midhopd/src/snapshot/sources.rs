@@ -1,0 +1,109 @@
+//! The sources of tunnels' flows at one moment: how far they are, and in which condition their flows.
+
+use super::PeerSnapshot;
+use crate::ledger::FlowBook;
+use midhop_pep::config::{PeerPlan, Plan};
+use midhop_pep::source::{Condition, Satellite, bandwidth_ratio};
+use midhop_units::{Duration, Rate};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A flow's end on this side of a tunnel.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SourceSnapshot {
+    /// Smoothed round-trip time between it and this proxy.
+    pub rtt: Duration,
+    /// Of the segments that came from it, the part that came out of order: lost on the way, or overtaken.
+    pub loss: f64,
+    /// What it said of late.
+    pub rate: Rate,
+    /// Its flow's condition, as the study of far proxies orders them.
+    pub condition: Condition,
+    /// What its flow gets of the rate that its tunnel's link was said to have.
+    pub bandwidth_ratio: Option<f64>,
+}
+
+/// The flows of one peer that are in one condition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct ConditionSnapshot {
+    /// How many.
+    pub flows: u64,
+    /// What one of them got of the link's rate, as a mean over those whose source said something of late.
+    pub bandwidth_ratio: Option<f64>,
+}
+
+/// What is known of sources' satellites.
+#[derive(Debug)]
+pub(super) struct Sources<'a> {
+    plan: &'a Plan,
+    /// What all sources together said of late, by peer. Unit: bit/s.
+    said: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> Sources<'a> {
+    /// Those of live flows.
+    pub(super) fn of(plan: &'a Plan, live: impl Iterator<Item = &'a FlowBook>) -> Self {
+        let mut said: BTreeMap<&str, u64> = BTreeMap::new();
+        for book in live {
+            if let Some(peer) = book.peer() {
+                *said.entry(peer).or_default() += book.source.rate.value();
+            }
+        }
+        Self { plan, said }
+    }
+
+    /// The source of a flow; none where it goes through no tunnel, or was not measured yet.
+    pub(super) fn source(
+        &self,
+        book: &FlowBook,
+        peers: &BTreeMap<String, PeerSnapshot>,
+    ) -> Option<SourceSnapshot> {
+        let name = book.peer()?;
+        let source = &book.source;
+        let rtt = Some(source.rtt_us.value()).filter(|us| *us > 0).map(Duration::from_us)?;
+        let plan = self.plan.peers.iter().find(|peer| peer.name == name);
+        let rate = Rate::from_bits_per_s(source.rate.value());
+        let all = self.said.get(name).copied().unwrap_or(0);
+        let others = Rate::from_bits_per_s(all.saturating_sub(rate.bits_per_s()));
+        let satellite = satellite(plan, peers.get(name)?, others)?;
+        let segments = source.segments.value().max(1);
+        Some(SourceSnapshot {
+            rtt,
+            loss: source.out_of_order.value() as f64 / segments as f64,
+            rate,
+            condition: Condition::of(rtt, &satellite),
+            bandwidth_ratio: satellite.rate.map(|whole| bandwidth_ratio(rate, whole)),
+        })
+    }
+}
+
+/// A peer's leg, once its round trip is known.
+fn satellite(plan: Option<&PeerPlan>, at: &PeerSnapshot, others: Rate) -> Option<Satellite> {
+    let least = at.rtt_min?;
+    let now = at.rtt.unwrap_or(least);
+    let rtt = plan.and_then(|plan| plan.rtt).unwrap_or(least);
+    let queue = now.saturating_sub(least);
+    Some(Satellite { rtt, queue, rate: plan.and_then(|plan| plan.rate), others })
+}
+
+/// Counts flows by their peers' names and their conditions.
+pub(super) fn count(
+    sources: impl Iterator<Item = (String, SourceSnapshot)>,
+    peers: &mut BTreeMap<String, PeerSnapshot>,
+) {
+    let mut ratios: BTreeMap<(String, Condition), Vec<f64>> = BTreeMap::new();
+    for (peer, source) in sources {
+        let Some(at) = peers.get_mut(&peer) else { continue };
+        at.conditions.entry(source.condition.name()).or_default().flows += 1;
+        let moving = source.bandwidth_ratio.filter(|_| source.rate > Rate::ZERO);
+        ratios.entry((peer, source.condition)).or_default().extend(moving);
+    }
+    for ((peer, condition), ratios) in ratios.into_iter().filter(|(_, ratios)| !ratios.is_empty()) {
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        if let Some(at) =
+            peers.get_mut(&peer).and_then(|at| at.conditions.get_mut(condition.name()))
+        {
+            at.bandwidth_ratio = Some(mean);
+        }
+    }
+}
