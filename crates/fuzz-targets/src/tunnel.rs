@@ -138,7 +138,7 @@ mod tests {
     fn what_ends_say_to_each_other_holds() {
         let target = Target::parse("server.example:443").expect("a target");
         let client = Some(([192, 0, 2, 7], 50_000).into());
-        let request = Request { target, client, class: Some("interactive".to_owned()) };
+        let request = Request { target, client, class: Some("interactive".to_owned()), hops: 1 };
         let templated = request.encode(Form::Template { authority: "proxy.example:443" });
         let mut request = request.encode(Form::Classic);
         frame::write(frame::DATA, b"hello", &mut request);

@@ -156,7 +156,12 @@ impl Flow {
     /// What the peer at the other end of the tunnel is asked for.
     fn request(&self) -> Request {
         let class = self.plan.class(&self.known.decision, Some(self.known.class >> 2), None).told();
-        Request { target: Target::Address(self.ends.server), client: Some(self.ends.client), class }
+        Request {
+            target: Target::Address(self.ends.server),
+            client: Some(self.ends.client),
+            class,
+            hops: 0,
+        }
     }
 
     /// Takes the flow off its thread, before its first byte has been moved.

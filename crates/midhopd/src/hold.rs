@@ -279,7 +279,7 @@ async fn answer(worker: &Worker, ends: Ends, way: Way, known: &Known) -> Result<
         Way::Tunnel(route) => {
             let target = Target::Address(ends.server);
             let class = worker.plan().class(&known.decision, Some(known.class >> 2), None).told();
-            let request = Request { target, client: Some(ends.client), class };
+            let request = Request { target, client: Some(ends.client), class, hops: 0 };
             let why = match worker.tunnels.open(&route.peer, request).await {
                 Ok(stream) => return Ok(FarSide::Tunnel(Box::new(stream))),
                 Err(NoFlow::Refused(failure)) => return Err(failure),

@@ -7,10 +7,12 @@
 //! lets its datagrams go at the leg's pace and repairs what the leg loses.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
-//! took is handed over before its first byte is moved; no lock is taken on the way of a byte.
+//! took is handed over before its first byte is moved; no lock is taken on the way of a byte. A flow that goes
+//! from one tunnel into the next ([`chain`]) lives with the one that it came by.
 
 pub mod arrivals;
 pub mod carrier;
+pub mod chain;
 pub mod crowd;
 pub mod identity;
 pub mod lane;

@@ -7,7 +7,7 @@ mod ends;
 mod program;
 mod stage;
 
-use ends::{Authority, PORT, near_config, start_far};
+use ends::{Authority, Ends, PORT, near_config, start_far};
 use midhop_testbed::namespace::Namespace;
 use stage::{Family, PATIENCE, Stage, hear, noise, queued, say, until};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -191,6 +191,25 @@ fn is_a_far_end(more: &[&str], peer: &str) {
             if mode == EARLY { ErrorKind::ConnectionReset } else { ErrorKind::ConnectionRefused };
         assert_eq!(kind, expected, "{mode}");
     }
+}
+
+/// The far midhopd passes flows on to quic-go, which is near the source.
+#[test]
+fn quic_go_is_the_last_of_a_chain() {
+    let (Some(stage), Some(_)) = (Stage::set(), quic_go()) else { return };
+    let authority = Authority::new(&["near", "far", "last"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT + 1).to_string();
+    let _last = Peer::start(&stage.server, "serve", &authority, "last", &["-listen", &listen]);
+    let onwards = format!(
+        "[peers.last]\naddress = \"{listen}\"\n\
+         [[rules]]\ntunnel = \"last\"\notherwise = \"reject\"\n"
+    );
+    let far = start_far(&stage, Family::V4, &authority, &onwards);
+    let config = near_config(Family::V4, &authority, EARLY, "", "otherwise = \"reject\"\n");
+    let near = stage.try_proxy(&config).expect("a proxy");
+    let _ends = Ends { near, far, authority };
+    let listener = stage.listen(Family::V4);
+    all(&mut || stage.flow(&listener));
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn a_near_source_is_told_from_a_far_one() {
     let mut flows = Vec::new();
     for listener in &sources {
         let address = listener.local_addr().expect("an address");
-        let request = Request { target: Target::Address(address), client: None, class: None };
+        let request =
+            Request { target: Target::Address(address), client: None, class: None, hops: 0 };
         let (answer, mut flow) = visitor.ask("far", &shown, &request);
         assert_eq!(answer, Response::Granted);
         let (mut server, _) = listener.accept().expect("the far side");

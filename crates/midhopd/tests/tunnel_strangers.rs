@@ -32,7 +32,7 @@ fn pass(client: &mut TcpStream, server: &mut TcpStream) {
 
 fn request(listener: &TcpListener) -> Request {
     let target = Target::Address(listener.local_addr().expect("an address"));
-    Request { target, client: None, class: None }
+    Request { target, client: None, class: None, hops: 0 }
 }
 
 /// A certificate of the authority for `name` that is valid from so many days from now to so many.
@@ -123,7 +123,7 @@ fn a_peer_is_answered_in_http_s_words() {
         ("127.0.0.1:80", Cause::NotAllowed),
     ] {
         let target = Target::parse(target).expect("a target");
-        let request = Request { target: target.clone(), client: None, class: None };
+        let request = Request { target: target.clone(), client: None, class: None, hops: 0 };
         let (response, mut flow) = visitor.ask("far", &shown, &request);
         assert_eq!(response, Response::from(cause), "{target}");
         let after = visitor.runtime.block_on(flow.frame()).expect("an end in order");

@@ -24,6 +24,8 @@ pub enum Cause {
     NameUnknown,
     /// Names are not looked up here.
     NamesOff,
+    /// The request has come through more proxies than any chain has.
+    Loop,
     /// The proxy takes no more flows.
     Full,
     /// The proxy failed, or did not say why.
@@ -31,7 +33,7 @@ pub enum Cause {
 }
 
 /// Each cause, its status and the name of its error.
-const TABLE: [(Cause, u16, &str); 10] = [
+const TABLE: [(Cause, u16, &str); 11] = [
     (Cause::NotAllowed, 403, "destination_ip_prohibited"),
     (Cause::Malformed, 400, "http_request_error"),
     (Cause::Refused, 502, "connection_refused"),
@@ -40,6 +42,7 @@ const TABLE: [(Cause, u16, &str); 10] = [
     (Cause::TimedOut, 504, "connection_timeout"),
     (Cause::NameUnknown, 502, "dns_error"),
     (Cause::NamesOff, 403, "http_request_denied"),
+    (Cause::Loop, 502, "proxy_loop_detected"),
     (Cause::Full, 503, "connection_limit_reached"),
     (Cause::Failed, 500, "proxy_internal_error"),
 ];
@@ -84,12 +87,15 @@ impl Cause {
     }
 }
 
-/// The error of the proxy nearest to the far side: the last of the list that names one.
+/// The error of the proxy nearest to the far side: the first of the list that names one, as each proxy adds
+/// itself behind those that it heard.
+///
+/// Source: RFC 9209 §2.
 ///
 /// A quoted string or a comma within one is not taken apart: whoever writes those writes no error that
 /// we know.
 fn error_of(proxy_status: &str) -> Option<&str> {
-    let mut members = proxy_status.rsplit(',');
+    let mut members = proxy_status.split(',');
     members.find_map(|member| {
         member.split(';').skip(1).find_map(|parameter| {
             let (name, value) = parameter.split_once('=')?;
@@ -115,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_proxy_of_a_chain_knows_best() {
-        let said = "near; error=http_protocol_error, far ; details=\"x\"; error=connection_refused";
+    fn the_proxy_nearest_to_the_server_knows_best() {
+        let said = "far ; details=\"x\"; error=connection_refused, near; error=http_protocol_error";
         assert_eq!(Cause::told(502, Some(said)), Cause::Refused);
         assert_eq!(Cause::told(504, Some("far")), Cause::TimedOut);
         assert_eq!(Cause::told(502, Some("far; error=tls_protocol_error")), Cause::Failed);

@@ -21,6 +21,10 @@ const OWN_NAME: &str = "midhopd";
 const CLIENT: &str = "midhop-client";
 /// Names the class of a flow to a proxy that has classes of that name.
 const CLASS: &str = "midhop-class";
+/// How many proxies have passed the request on before the one that asks.
+const HOPS: &str = "midhop-hops";
+/// The most proxies that a request may be passed on by.
+const HOPS_MAX: u8 = 8;
 /// The longest name of a class. Unit: bytes.
 const CLASS_BYTES_MAX: usize = 32;
 /// Which trial of connect-tcp is spoken, as the draft counts them: it goes with the numbers of capsules in
@@ -62,6 +66,8 @@ pub struct Request {
     pub client: Option<SocketAddr>,
     /// The name of its class, where the asking proxy tells.
     pub class: Option<String>,
+    /// How many proxies have passed it on before the one that asks.
+    pub hops: u8,
 }
 
 impl Request {
@@ -89,6 +95,9 @@ impl Request {
         }
         if let Some(class) = &self.class {
             fields.push(Field::new(CLASS, class.clone()));
+        }
+        if self.hops > 0 {
+            fields.push(Field::new(HOPS, self.hops.to_string()));
         }
         fields
     }
@@ -127,7 +136,16 @@ impl Request {
         let other = |name| others.iter().find(|it| it.name == name).map(|it| it.value.as_ref());
         let client = other(CLIENT).and_then(|value: &str| value.parse().ok());
         let class = other(CLASS).filter(|name| is_class(name)).map(str::to_owned);
-        Ok((Self { target, client, class }, payload))
+        // A number that is none, or larger than any, is one of a loop.
+        let hops = other(HOPS).map_or(0, |value: &str| value.parse().unwrap_or(u8::MAX));
+        Ok((Self { target, client, class, hops }, payload))
+    }
+
+    /// The same request as it is passed on to the next proxy; none: it goes round in circles.
+    #[must_use]
+    pub fn onwards(&self, target: Target, class: Option<String>) -> Option<Self> {
+        let hops = self.hops.checked_add(1).filter(|hops| *hops <= HOPS_MAX)?;
+        Some(Self { target, client: self.client, class, hops })
     }
 }
 
@@ -161,6 +179,18 @@ impl Response {
     /// As the frame that answers a stream, on which a flow's bytes would be carried like this.
     pub fn encode(&self, payload: Payload) -> Vec<u8> {
         headers(&self.fields(payload))
+    }
+
+    /// As header fields, where it is what the proxy `next` said, to which the request was passed on.
+    pub fn fields_of(&self, next: &str) -> Vec<Field> {
+        match self {
+            Self::Granted => self.fields(Payload::Raw),
+            Self::Denied { status, cause } => {
+                let name = next.replace(|c: char| !c.is_ascii_graphic() || "\"\\".contains(c), "_");
+                let said = format!("\"{name}\"; error={}, {OWN_NAME}", cause.error());
+                vec![Field::new(":status", status.to_string()), Field::new("proxy-status", said)]
+            }
+        }
     }
 
     /// As header fields.
@@ -268,7 +298,7 @@ mod tests {
             let target = Target::parse(target).expect("a target");
             let client = client.map(|client| client.parse().expect("an address"));
             let class = class.map(str::to_owned);
-            let request = Request { target, client, class };
+            let request = Request { target, client, class, hops: 3 };
             let sent = fields_of(request.encode(Form::Classic));
             assert!(sent.iter().all(|it| it.name != ":scheme" && it.name != ":path"));
             assert_eq!(Request::decode(&sent), Ok((request.clone(), Payload::Raw)));
@@ -351,6 +381,32 @@ mod tests {
                 let sent = fields_of(response.encode(payload));
                 assert_eq!(Response::decode(&sent, payload), Ok(Some(response)));
             }
+        }
+    }
+
+    #[test]
+    fn what_the_next_proxy_said_is_told_as_its() {
+        let refused = Response::from(Cause::Refused);
+        let fields = refused.fields_of("a \"hub\", or two");
+        assert_eq!(fields[1].value, "\"a__hub_,_or_two\"; error=connection_refused, midhopd");
+        for name in ["hub", "a, b"] {
+            assert_eq!(Response::decode(&refused.fields_of(name)), Ok(Some(refused)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_goes_round_is_passed_on_no_more() {
+        let target = Target::parse("192.0.2.1:80").expect("a target");
+        let mut request = Request { target: target.clone(), client: None, class: None, hops: 0 };
+        for hops in 1..=HOPS_MAX {
+            request = request.onwards(target.clone(), None).expect("a chain");
+            assert_eq!(request.hops, hops);
+        }
+        assert_eq!(request.onwards(target, None), None);
+        let connect = [(":method", "CONNECT"), (":authority", "192.0.2.1:80")];
+        for said in ["-1", "256", "x"] {
+            let request = Request::decode(&fields(&[connect[0], connect[1], (HOPS, said)]));
+            assert_eq!(request.map(|it| it.hops), Ok(u8::MAX), "{said}");
         }
     }
 

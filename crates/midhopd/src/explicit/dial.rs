@@ -125,7 +125,7 @@ async fn try_tunnel(
     let Some(route) = plan.route(decision) else { return Ok(None) };
     let peer = route.peer.clone();
     let class = plan.class(decision, None, None).told();
-    let request = Request { target: Target::Address(server), client: None, class };
+    let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
     match desk.tunnels.open(&peer, request).await {
         Ok(stream) => Ok(Some(Far::Tunnel { stream: Box::new(stream), peer, server })),
         Err(NoFlow::Refused(failure)) => Err(told::cause_of(&failure)),

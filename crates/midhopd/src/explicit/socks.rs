@@ -92,7 +92,7 @@ pub(super) fn answer(outcome: Outcome) -> Vec<u8> {
         Err(Cause::HostUnreachable | Cause::NameUnknown) => reply::HOST_UNREACHABLE,
         Err(Cause::NetworkUnreachable) => reply::NETWORK_UNREACHABLE,
         Err(Cause::TimedOut) => reply::TTL_EXPIRED,
-        Err(Cause::Full | Cause::Failed | Cause::Malformed) => reply::FAILURE,
+        Err(Cause::Full | Cause::Loop | Cause::Failed | Cause::Malformed) => reply::FAILURE,
     };
     encode(code, SocketAddr::from(([0, 0, 0, 0], 0)))
 }

@@ -4,13 +4,14 @@
 //! answered; then its bytes are relayed to the very end.
 
 use super::{
-    Identity,
+    Identity, chain,
     crowd::{Crowd, Place},
     identity, link,
     session::Session,
     socket::Paced,
     stream::{Stream, judge},
-    told, transport,
+    told::{self, NoFlow},
+    transport,
 };
 use crate::{
     admission::Ticket,
@@ -28,6 +29,7 @@ use midhop_tunnel::{
     connect::{Request, Response},
     http3::Code,
     payload::Payload,
+    target::Target,
 };
 use quinn::Incoming;
 use rustls::pki_types::CertificateDer;
@@ -167,17 +169,21 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                 stream.carry_in(payload);
                 return carry(&worker, &peer, stream, opened).await;
             }
-            Err(cause) => {
+            Err(Denial { cause, next }) => {
                 let client = request.client.map(tracing::field::display);
                 tracing::debug!(
-                    peer = peer.name, client, target = %request.target, ?cause, "a flow is denied"
+                    peer = peer.name, client, target = %request.target, ?cause, ?next, "a flow is denied"
                 );
-                Response::from(cause)
+                let response = Response::from(cause);
+                next.map_or_else(
+                    || response.fields(Payload::Raw),
+                    |next| response.fields_of(&next),
+                )
             }
         },
-        Err(denied) => denied,
+        Err(denied) => denied.fields(Payload::Raw),
     };
-    if stream.output.say(&answer.fields(Payload::Raw)).await.is_ok() {
+    if stream.output.say(&answer).await.is_ok() {
         stream.output.end();
         // What the client has said meanwhile is wanted by nobody.
         stream.input.stop(Code::NO_ERROR);
@@ -187,12 +193,31 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
 
 /// A far side that has accepted.
 struct Opened {
-    server: TcpStream,
+    server: Server,
     ends: Ends,
     leg: Party,
     ticket: Ticket,
     /// Whose address the server sees.
     from: Source,
+}
+
+/// How a server is reached.
+enum Server {
+    Leg(TcpStream),
+    /// By the next tunnel of a chain.
+    Tunnel(Box<Stream>),
+}
+
+/// Why there is no far side, and which proxy said so, if it was the next of a chain.
+struct Denial {
+    cause: Cause,
+    next: Option<String>,
+}
+
+impl From<Cause> for Denial {
+    fn from(cause: Cause) -> Self {
+        Self { cause, next: None }
+    }
 }
 
 /// Opens the far side of a flow.
@@ -201,24 +226,57 @@ async fn open(
     peer: &PeerPlan,
     request: &Request,
     stream: &mut Stream,
-) -> Result<Opened, Cause> {
+) -> Result<Opened, Denial> {
     let plan = worker.plan();
     let client = request.client.unwrap_or_else(|| stream.connection().remote_address());
     let addresses = lookup::look_up(&request.target, plan.tunnel.resolve).await?;
     let ticket = worker.admission.try_enter().ok_or(Cause::Full)?;
-    let mut last = Cause::NameUnknown;
+    let mut last = Denial::from(Cause::NameUnknown);
     for server in addresses {
         if !plan.tunnel.local_targets && lookup::is_local(server.ip()) {
-            return Err(Cause::NotAllowed);
+            return Err(Cause::NotAllowed.into());
         }
         let flow = FlowKey { source: client, destination: server, interface: None, dscp: 0 };
         let decision = plan.policy.decide(&flow);
         if decision.action == Action::Reject {
             worker.ledger.rejected.add(1);
-            return Err(Cause::NotAllowed);
+            return Err(Cause::NotAllowed.into());
         }
         let ends = Ends { client, server };
-        stream.output.join(plan.class(&decision, None, request.class.as_deref()));
+        let class = plan.class(&decision, None, request.class.as_deref());
+        stream.output.join(class);
+        if let Some(route) = plan.route(&decision) {
+            let target = Target::Address(server);
+            let onwards = request.onwards(target, class.told()).ok_or_else(|| {
+                tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
+                Cause::Loop
+            })?;
+            let asked = tokio::select! {
+                asked = worker.tunnels.open(&route.peer, onwards) => asked,
+                _gone = stream.broken() => return Err(Cause::Failed.into()),
+            };
+            match asked {
+                Ok(next) => {
+                    let (server, leg) =
+                        (Server::Tunnel(Box::new(next)), Party::tunnel(&route.peer));
+                    let from = Source::Host;
+                    return Ok(Opened { server, ends, leg, ticket, from });
+                }
+                Err(NoFlow::Refused(failure)) => {
+                    worker.ledger.book_failure(&failure);
+                    let cause = told::cause_of(&failure);
+                    last = Denial { cause, next: Some(route.peer.clone()) };
+                    continue;
+                }
+                Err(NoFlow::Unavailable(why)) if route.otherwise == Action::Reject => {
+                    tracing::debug!(peer = route.peer, why, "a chain ends here");
+                    return Err(Cause::Failed.into());
+                }
+                Err(NoFlow::Unavailable(why)) => {
+                    tracing::debug!(peer = route.peer, why, "a flow goes without the next tunnel");
+                }
+            }
+        }
         let egress = worker.egress(&plan, ends);
         let leg = plan.leg(&decision, server.ip(), egress.as_deref());
         let from = Source::of(peer, request.client, server);
@@ -234,15 +292,15 @@ async fn open(
         let answer = tokio::select! {
             answer = opening.finish() => answer,
             // A peer that goes away takes its request with it.
-            _gone = stream.broken() => return Err(Cause::Failed),
+            _gone = stream.broken() => return Err(Cause::Failed.into()),
         };
-        match answer {
+        match answer.map(Server::Leg) {
             Ok(server) => {
                 return Ok(Opened { server, ends, leg: Party::from(leg), ticket, from });
             }
             Err(failure) => {
                 worker.ledger.book_failure(&failure);
-                last = told::cause_of(&failure);
+                last = told::cause_of(&failure).into();
             }
         }
     }
@@ -293,6 +351,9 @@ async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Ope
     }
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg);
-    super::carry(worker, server, Side::Server, stream, book).await;
+    match server {
+        Server::Leg(server) => super::carry(worker, server, Side::Server, stream, book).await,
+        Server::Tunnel(next) => chain::carry(worker, stream, *next, book).await,
+    }
     drop(ticket);
 }

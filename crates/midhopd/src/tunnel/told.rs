@@ -40,7 +40,7 @@ fn refusal_of(cause: Cause, target: &Target) -> Option<Refusal> {
         Cause::NetworkUnreachable => Some(Refusal::Unreachable(0)),
         Cause::NotAllowed => Some(Refusal::Unreachable(prohibited)),
         Cause::TimedOut => Some(Refusal::Silence),
-        Cause::Malformed | Cause::NamesOff | Cause::Full | Cause::Failed => None,
+        Cause::Malformed | Cause::NamesOff | Cause::Loop | Cause::Full | Cause::Failed => None,
     }
 }
 

@@ -96,6 +96,7 @@ fn http_tells_each_outcome_by_status_and_proxy_status() {
         (Err(Cause::NetworkUnreachable), "502", "destination_ip_unroutable"),
         (Err(Cause::NameUnknown), "502", "dns_error"),
         (Err(Cause::TimedOut), "504", "connection_timeout"),
+        (Err(Cause::Loop), "502", "proxy_loop_detected"),
         (Err(Cause::Full), "503", "connection_limit_reached"),
         (Err(Cause::Failed), "500", "proxy_internal_error"),
     ] {
@@ -158,6 +159,7 @@ fn socks_says_no_in_the_codes_of_the_rfc() {
         (Err(Cause::NameUnknown), 4),
         (Err(Cause::Refused), 5),
         (Err(Cause::TimedOut), 6),
+        (Err(Cause::Loop), 1),
         (Err(Cause::Full), 1),
         (Err(Cause::Failed), 1),
     ] {
