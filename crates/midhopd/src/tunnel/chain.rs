@@ -38,7 +38,7 @@ async fn relay(client: &mut Stream, server: &mut Stream, book: &FlowBook, desk: 
     let connections = [client.connection().clone(), server.connection().clone()];
     let mut up = Way::new(Side::Client, [&book.up, &desk.ledger.bytes_up]);
     let mut down = Way::new(Side::Server, [&book.down, &desk.ledger.bytes_down]);
-    let mut taken = [false; 2];
+    let (mut taken, mut come) = ([false; 2], [false; 2]);
     let outcome = poll_fn(|cx| {
         // Moving goes first, so that what came before a reset is handed on before the reset is.
         let upwards = up.poll_move(cx, &mut client.input, &mut server.output)?;
@@ -52,8 +52,19 @@ async fn relay(client: &mut Stream, server: &mut Stream, book: &FlowBook, desk: 
                 *taken = true;
             }
         }
+        let both = [(&up, &mut client.input), (&down, &mut server.input)];
+        for ((way, input), come) in both.into_iter().zip(&mut come) {
+            if way.ended
+                && !*come
+                && let Poll::Ready(end) = input.poll_end(cx)
+            {
+                end.map_err(|fault| (way.from, fault))?;
+                *come = true;
+            }
+        }
         // A flow is over once its last byte has arrived, not when it is on its way.
-        if upwards.is_ready() && downwards.is_ready() && taken == [true; 2] {
+        let ended = upwards.is_ready() && downwards.is_ready() && come == [true; 2];
+        if ended && taken == [true; 2] {
             return Poll::Ready(Ok(Side::Server));
         }
         for (way, input) in [(&up, &mut client.input), (&down, &mut server.input)] {
@@ -72,6 +83,10 @@ async fn relay(client: &mut Stream, server: &mut Stream, book: &FlowBook, desk: 
         judge(&connections[usize::from(side == Side::Server)], &fault);
         Broken { side, error: fault.into() }
     });
+    if let Err(Broken { side, error }) = &outcome {
+        let guilty = if *side == Side::Client { client } else { server };
+        guilty.blame(error);
+    }
     Carried { outcome }
 }
 
@@ -141,6 +156,9 @@ impl<'a> Way<'a> {
             };
             self.ended = !more.map_err(|fault| (self.from, fault))?;
             self.reading = false;
+            if self.ended {
+                output.put_end();
+            }
         }
     }
 

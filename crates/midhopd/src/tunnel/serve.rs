@@ -175,10 +175,7 @@ async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                     peer = peer.name, client, target = %request.target, ?cause, ?next, "a flow is denied"
                 );
                 let response = Response::from(cause);
-                next.map_or_else(
-                    || response.fields(Payload::Raw),
-                    |next| response.fields_of(&next),
-                )
+                next.map_or_else(|| response.fields(Payload::Raw), |next| response.fields_of(&next))
             }
         },
         Err(denied) => denied.fields(Payload::Raw),
