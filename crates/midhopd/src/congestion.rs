@@ -5,7 +5,9 @@
 
 use crate::failure::Failure;
 use midhop_bpf::{Active, HyblaBounds, Parameters, resolve};
-use midhop_pep::config::{LegPlan, Plan, Start};
+use midhop_congestion::Algorithm;
+use midhop_pep::config::{Fallback, LegPlan, PeerPlan, Plan, Start};
+use midhop_units::{Duration, Rate};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -41,7 +43,34 @@ impl Congestion {
     /// # Errors
     /// When a leg's congestion control is not to be had, and neither is its fallback.
     pub fn activate(&mut self, plan: &mut Plan) -> Result<(), Failure> {
-        plan.replace_congestion(|leg| self.kernel_name(leg).map(Some))
+        plan.replace_congestion(|leg| self.kernel_name(leg).map(Some))?;
+        for peer in plan.peers.iter_mut().filter(|peer| peer.fallback == Fallback::Tcp) {
+            peer.kernel_congestion = self.of_tunnel(peer);
+        }
+        Ok(())
+    }
+
+    /// What a tunnel over TCP has, where QUIC's is not to be had of the kernel: one that does not take
+    /// every loss for congestion. None: the kernel's default.
+    fn of_tunnel(&mut self, peer: &PeerPlan) -> Option<String> {
+        let own = match peer.congestion {
+            // Above the known rate the kernel is held by pacing; these search below it.
+            Algorithm::KnownRate | Algorithm::BbrV3 | Algorithm::Vivace | Algorithm::Xcp => None,
+            algorithm => Some(algorithm.name()),
+        };
+        let parameters = parameters(peer.rate, peer.rtt0, Start::default());
+        let found = own.into_iter().chain(["bbr", "hybla"]).find_map(|name| {
+            self.try_activate(name, &parameters)
+                .map_err(|reason| tracing::debug!(peer = peer.name, name, reason, "not to be had"))
+                .ok()
+        });
+        if found.is_none() {
+            tracing::info!(
+                peer = peer.name,
+                "over TCP the tunnel has the kernel's congestion control"
+            );
+        }
+        found
     }
 
     /// The names, as they are and as they come to be.
@@ -51,7 +80,8 @@ impl Congestion {
 
     fn kernel_name(&mut self, leg: &LegPlan) -> Result<String, Failure> {
         let Some(wanted) = &leg.congestion else { return Ok(String::new()) };
-        let refused = match self.try_activate(wanted, leg) {
+        let parameters = parameters(leg.rate, leg.rtt0, leg.start);
+        let refused = match self.try_activate(wanted, &parameters) {
             Ok(name) => return Ok(name),
             Err(reason) => reason,
         };
@@ -62,17 +92,18 @@ impl Congestion {
             return Err(failure(wanted, &refused)
                 .hint(format!("or set legs.{}.fallback, such as \"cubic\"", leg.name)));
         };
-        let name = self.try_activate(fallback, leg).map_err(|reason| failure(fallback, &reason))?;
+        let name = self
+            .try_activate(fallback, &parameters)
+            .map_err(|reason| failure(fallback, &reason))?;
         tracing::warn!(leg = leg.name, wanted, fallback, reason = refused, "fallback taken");
         Ok(name)
     }
 
     /// The kernel's name of `name`, made selectable, or why it is not.
-    fn try_activate(&mut self, name: &str, leg: &LegPlan) -> Result<String, String> {
-        let parameters = parameters(leg);
+    fn try_activate(&mut self, name: &str, parameters: &Parameters) -> Result<String, String> {
         let active = resolve(name)
             .map_err(|error| error.to_string())?
-            .activate(&parameters)
+            .activate(parameters)
             .map_err(|error| error.to_string())?;
         let kernel_name = active.kernel_name().to_owned();
         self.names.note(&kernel_name, name);
@@ -81,16 +112,16 @@ impl Congestion {
     }
 }
 
-fn parameters(leg: &LegPlan) -> Parameters {
+fn parameters(rate: Option<Rate>, rtt0: Option<Duration>, start: Start) -> Parameters {
     let mut parameters = Parameters {
         hybla: HyblaBounds {
-            rate: leg.rate.map_or(0, |rate| rate.bits_per_s() / 8),
-            start_at_rate: leg.start == Start::Rate,
+            rate: rate.map_or(0, |rate| rate.bits_per_s() / 8),
+            start_at_rate: start == Start::Rate,
             ..HyblaBounds::default()
         },
         ..Parameters::default()
     };
-    if let Some(rtt0) = leg.rtt0 {
+    if let Some(rtt0) = rtt0 {
         parameters.rtt0 = rtt0.into();
     }
     parameters

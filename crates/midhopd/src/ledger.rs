@@ -381,6 +381,8 @@ pub struct Tunnel {
     pub lost_packets: u64,
     /// What repairs have done so far.
     pub repaired: Repaired,
+    /// Whether it is over TCP, for want of UDP.
+    pub is_tcp: bool,
 }
 
 /// What repairs below QUIC have cost and given.

@@ -5,7 +5,7 @@ mod egress;
 mod refusal;
 mod sample;
 
-pub use buffers::offer;
+pub use buffers::{bound, offer};
 pub use egress::{Egress, name_of};
 pub use refusal::{Failure, Refusal};
 pub use sample::{Backlog, Sample};
@@ -193,7 +193,7 @@ pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
             (Err(error), None) => return Err(error),
         }
     }
-    buffers::bound(socket, &Shares::of(leg.buffer).offering(leg.window))?;
+    bound(socket, &Shares::of(leg.buffer).offering(leg.window))?;
     if let Some(rate) = leg.pacing {
         let bytes = rate.bits_per_s() / 8;
         sockopt::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;

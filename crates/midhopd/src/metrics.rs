@@ -142,6 +142,11 @@ impl Source {
         self.peer_family(encoder, ("peer_tunnels", "Open tunnels to a peer", None), |peer| {
             Some(ConstGauge::new(peer.tunnels))
         })?;
+        self.peer_family(
+            encoder,
+            ("peer_tcp_tunnels", "Those of them that are over TCP, for want of UDP", None),
+            |peer| Some(ConstGauge::new(peer.tcp_tunnels)),
+        )?;
         self.peer_family(encoder, ("peer_streams", "Flows in them", None), |peer| {
             Some(ConstGauge::new(peer.streams))
         })?;

@@ -243,6 +243,8 @@ impl LegSnapshot {
 pub struct PeerSnapshot {
     /// Open tunnels; 0: the peer cannot be reached, or has not come.
     pub tunnels: u64,
+    /// Those of them that are over TCP, as UDP does not pass.
+    pub tcp_tunnels: u64,
     /// Smoothed round-trip time of one of them.
     pub rtt: Option<Duration>,
     /// The shortest seen.
@@ -284,6 +286,7 @@ impl PeerSnapshot {
                 Duration::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
             };
             self.tunnels += 1;
+            self.tcp_tunnels += u64::from(tunnel.is_tcp);
             self.rtt = Some(time(tunnel.rtt));
             self.rtt_min = self.rtt_min.into_iter().chain([time(tunnel.rtt_min)]).min();
             for condition in Condition::ALL {

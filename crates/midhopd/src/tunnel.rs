@@ -14,6 +14,7 @@ pub mod arrivals;
 pub mod carrier;
 pub mod chain;
 pub mod crowd;
+pub mod fallback;
 pub mod identity;
 pub mod lane;
 pub mod link;
@@ -34,12 +35,12 @@ use crate::leg::{self, Sample};
 use crate::worker::Worker;
 use bytes::Bytes;
 pub use identity::{Doubt, Identity, IdentityError};
-use midhop_pep::config::Plan;
+use midhop_pep::config::{Fallback, Plan};
 use midhop_pep::source;
 use midhop_tunnel::{connect::Request, http3::Code};
 use quinn::VarInt;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +103,8 @@ pub struct Doors {
     links: Vec<(link::Keeper, UnboundedReceiver<Order>)>,
     /// Where peers come.
     sockets: Vec<(UdpSocket, watch::Receiver<Arc<Identity>>)>,
+    /// Where those come to whom UDP does not pass.
+    listeners: Vec<(TcpListener, watch::Receiver<Arc<Identity>>)>,
 }
 
 /// Binds what the plan's tunnels take, and divides it among `workers`.
@@ -120,6 +123,11 @@ pub fn doors(
     for (number, address) in plan.tunnel.listen.iter().enumerate() {
         let at = number % doors.len();
         doors[at].sockets.push((bind(*address)?, identity.clone()));
+        if plan.tunnel.fallback == Fallback::Tcp {
+            let listener = fallback::socket::listen(*address, &plan.peers);
+            let listener = listener.map_err(|error| (*address, error))?;
+            doors[at].listeners.push((listener, identity.clone()));
+        }
     }
     // From the other end, so that a daemon that both goes and is come to uses more than one thread.
     for (number, peer) in plan.peers.iter().rev().enumerate() {
@@ -155,6 +163,14 @@ impl Doors {
             spawn_local(async move {
                 if let Err(error) = serve::listen(worker, socket, identity).await {
                     tracing::error!(%error, "peers cannot come");
+                }
+            });
+        }
+        for (listener, identity) in self.listeners {
+            let worker = worker.clone();
+            spawn_local(async move {
+                if let Err(error) = fallback::door::listen(worker, listener, identity).await {
+                    tracing::error!(%error, "peers cannot come over TCP");
                 }
             });
         }
@@ -222,9 +238,10 @@ impl Tunnels {
 }
 
 /// Tells all peers that this end goes. They need not answer.
-pub async fn close(endpoints: &[quinn::Endpoint]) {
+pub async fn close(endpoints: &[quinn::Endpoint], fallbacks: &[Rc<fallback::Session>]) {
     /// Enough for the words to leave this host.
     const MOMENT: Duration = Duration::from_millis(20);
+    fallback::session::close(fallbacks).await;
     if endpoints.iter().all(|endpoint| endpoint.open_connections() == 0) {
         return;
     }
@@ -273,9 +290,8 @@ async fn open(plan: &Plan, link: &link::Link, request: &Request) -> Result<Strea
 /// That there is no tunnel: nothing has been asked for then.
 pub async fn begin(plan: &Plan, link: &link::Link, request: &Request) -> Result<Stream, NoFlow> {
     let class = plan.class_named(request.class.as_deref());
-    let session =
-        link.session().await.ok_or_else(|| NoFlow::Unavailable("it is not open".into()))?;
-    session.ask(request, class).await.map_err(|fault| NoFlow::of(fault, &request.target))
+    let way = link.way().await.ok_or_else(|| NoFlow::Unavailable("it is not open".into()))?;
+    way.ask(request, class).await.map_err(|fault| NoFlow::of(fault, &request.target))
 }
 
 async fn carry_asked(worker: &Worker, asked: Asked) -> io::Result<()> {

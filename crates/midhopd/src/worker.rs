@@ -9,7 +9,7 @@ use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::relay::{Budget, Desk, Pools};
-use crate::tunnel::{self, Tunnels, link::Link};
+use crate::tunnel::{self, Tunnels, fallback, link::Link};
 use crate::watch::Watch;
 use midhop_pep::config::{LegPlan, Plan};
 use std::cell::RefCell;
@@ -45,6 +45,8 @@ pub struct Worker {
     pub links: RefCell<BTreeMap<String, Link>>,
     /// The ends of QUIC on this thread.
     pub endpoints: RefCell<Vec<quinn::Endpoint>>,
+    /// The tunnels over TCP on this thread.
+    pub fallbacks: RefCell<Vec<Rc<fallback::Session>>>,
     egress: Egress,
 }
 
@@ -65,7 +67,20 @@ impl Worker {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
         let watch = Watch::default();
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
-        Ok(Self { plan, admission, held, ledger, desk, watch, tunnels, links, endpoints, egress })
+        let fallbacks = RefCell::default();
+        Ok(Self {
+            plan,
+            admission,
+            held,
+            ledger,
+            desk,
+            watch,
+            tunnels,
+            links,
+            endpoints,
+            fallbacks,
+            egress,
+        })
     }
 
     /// The plan as it is now. A flow keeps the one it began with.
@@ -103,7 +118,7 @@ impl Worker {
             }
             // A closed channel means that the daemon is gone: an end as well.
             let _ = stop.wait_for(|stop| *stop).await;
-            tunnel::close(&worker.endpoints.take()).await;
+            tunnel::close(&worker.endpoints.take(), &worker.fallbacks.take()).await;
             Ok(())
         })
     }

@@ -79,7 +79,8 @@ fn cut(stage: &Stage) {
     for (hook, port) in [("input", "dport"), ("output", "sport")] {
         let chain = format!("add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}");
         nft(&stage.server, &chain);
-        nft(&stage.server, &format!("add rule inet cut {hook} udp {port} {} drop", ends::PORT));
+        let ports = format!("meta l4proto {{ tcp, udp }} th {port} {}", ends::PORT);
+        nft(&stage.server, &format!("add rule inet cut {hook} {ports} drop"));
     }
 }
 

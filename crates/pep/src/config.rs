@@ -15,7 +15,7 @@ pub use class::{Class, ClassPlan};
 pub use list::{Dscp, OneOrMany, Ports};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
-pub use tunnel::{Credentials, Peer, PeerPlan, Repair, RequestForm, Tunnel, TunnelPlan};
+pub use tunnel::{Credentials, Fallback, Peer, PeerPlan, Repair, RequestForm, Tunnel, TunnelPlan};
 
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};

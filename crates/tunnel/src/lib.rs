@@ -2,7 +2,8 @@
 //!
 //! [`connect`] is the request that asks for a flow and the response to it, [`target`] where the flow
 //! wants to go, [`template`] how a path says so, [`cause`] why it cannot; [`payload`] is how its bytes are
-//! carried, and [`http3`] puts all of that into frames. [`control`] lets the congestion
+//! carried, [`http3`] puts all of that into frames, and [`http2`] says what is other where UDP is blocked.
+//! [`control`] lets the congestion
 //! control of midhop-congestion steer a QUIC connection, [`departures`] lets its datagrams go at the pace
 //! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs, [`fec`]
 //! brings back what the leg loses, and [`reassembly`] puts in order what a lossy leg has put out of it.
@@ -15,6 +16,7 @@ pub mod connect;
 pub mod control;
 pub mod departures;
 pub mod fec;
+pub mod http2;
 pub mod http3;
 pub mod payload;
 pub mod reassembly;

@@ -23,6 +23,12 @@ pub struct Sample {
     pub segments: u32,
     /// Unit: segments. Of these, those that came out of order: lost on the way before, or overtaken.
     pub out_of_order: u32,
+    /// Unit: segments. Sent, again or for the first time.
+    pub sent_segments: u32,
+    /// Unit: bytes. What may be in flight.
+    pub window: u64,
+    /// Unit: bytes. What is.
+    pub in_flight: u64,
     /// Whether both ends have ended and all is acknowledged.
     pub closed: bool,
 }
@@ -36,6 +42,10 @@ impl Sample {
         let mut buffer = [0; 280];
         let info = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer).ok()?;
         // Offsets in `struct tcp_info`, to which the kernel only ever appends.
+        let word = |offset| at(info, offset).map(u32::from_ne_bytes);
+        let mss = u64::from(word(16)?);
+        let [unacked, sacked, lost, again] = [word(24)?, word(28)?, word(32)?, word(36)?];
+        let in_flight = unacked.saturating_sub(sacked).saturating_sub(lost).saturating_add(again);
         Some(Self {
             rtt_us: u32::from_ne_bytes(at(info, 68)?),
             rtt_min_us: u32::from_ne_bytes(at(info, 148)?),
@@ -43,8 +53,11 @@ impl Sample {
             sent: u64::from_ne_bytes(at(info, 120)?),
             received: u64::from_ne_bytes(at(info, 128)?),
             unsent: u32::from_ne_bytes(at(info, 144)?),
-            segments: u32::from_ne_bytes(at(info, 152)?),
-            out_of_order: at(info, 224).map_or(0, u32::from_ne_bytes),
+            segments: word(152)?,
+            out_of_order: word(224).unwrap_or(0),
+            sent_segments: word(136)?,
+            window: u64::from(word(80)?) * mss,
+            in_flight: u64::from(in_flight) * mss,
             closed: *info.first()? == CLOSED,
         })
     }

@@ -4,6 +4,7 @@
 //! reset, and grants credit as its reader asks for more. What a request means, and what the payload is,
 //! is no concern of its.
 
+pub mod http2;
 pub mod quic;
 
 use super::stream::Fault;
@@ -18,6 +19,8 @@ use std::task::{Context, Poll};
 pub enum Connection {
     /// HTTP/3.
     Quic(quinn::Connection),
+    /// HTTP/2, with whoever is there. Who breaks its rules is h2's to judge.
+    Tcp(SocketAddr),
 }
 
 impl Connection {
@@ -25,6 +28,7 @@ impl Connection {
     pub fn remote_address(&self) -> SocketAddr {
         match self {
             Self::Quic(connection) => connection.remote_address(),
+            Self::Tcp(address) => *address,
         }
     }
 
@@ -32,6 +36,7 @@ impl Connection {
     pub fn close(&self, code: Code) {
         match self {
             Self::Quic(connection) => connection.close(quic::varint(code), b""),
+            Self::Tcp(_) => {}
         }
     }
 }
@@ -41,6 +46,8 @@ impl Connection {
 pub enum Sender {
     /// Of QUIC.
     Quic(quic::Sender),
+    /// Of HTTP/2.
+    Http2(http2::Sender),
 }
 
 /// The half of a stream that the other end says.
@@ -48,6 +55,8 @@ pub enum Sender {
 pub enum Receiver {
     /// Of QUIC.
     Quic(quic::Receiver),
+    /// Of HTTP/2.
+    Http2(http2::Receiver),
 }
 
 /// Calls the same of whichever it is.
@@ -55,6 +64,7 @@ macro_rules! each {
     ($self:ident, $half:ident => $call:expr) => {
         match $self {
             Self::Quic($half) => $call,
+            Self::Http2($half) => $call,
         }
     };
 }
@@ -75,6 +85,7 @@ impl Sender {
                 half.put_fields(fields);
                 Ok(())
             }
+            Self::Http2(half) => half.put_fields(fields),
         }
     }
 
@@ -135,6 +146,7 @@ impl Receiver {
         match self {
             // QUIC grants credit as it is read.
             Self::Quic(_) => {}
+            Self::Http2(half) => half.grant(),
         }
     }
 

@@ -59,9 +59,27 @@ impl Crowd {
             }
             return None;
         }
-        self.count.set(count + 1);
+        Some((incoming, self.take(network)))
+    }
+
+    /// The same for somebody who has come by TCP, and so from where it says.
+    pub fn enter(self: &Rc<Self>, from: IpAddr) -> Option<Place> {
+        let count = self.count.get();
+        if count >= FEW && !self.told.replace(true) {
+            tracing::warn!(
+                "many handshakes at once over TCP: each network has its part of the places"
+            );
+        }
+        let network = network_of(from);
+        let of_network = self.networks.borrow().get(&network).copied().unwrap_or(0);
+        let is_full = count >= MOST || (count >= FEW && of_network >= EACH);
+        (!is_full).then(|| self.take(network))
+    }
+
+    fn take(self: &Rc<Self>, network: IpAddr) -> Place {
+        self.count.set(self.count.get() + 1);
         *self.networks.borrow_mut().entry(network).or_default() += 1;
-        Some((incoming, Place { crowd: self.clone(), network }))
+        Place { crowd: self.clone(), network }
     }
 }
 

@@ -9,11 +9,11 @@
 
 use ::ring::hmac;
 use midhop_pep::config::{Credentials, PeerPlan};
-use midhop_tunnel::http3;
+use midhop_tunnel::{http2, http3};
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
+    client::{Resumption, danger::HandshakeSignatureValid},
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::{
@@ -69,6 +69,10 @@ pub struct Identity {
     pub server: Arc<QuicServerConfig>,
     /// For peers that we go to.
     pub client: Arc<QuicClientConfig>,
+    /// For peers that come to us over TCP.
+    pub tcp_server: Arc<rustls::ServerConfig>,
+    /// For peers that we go to over TCP.
+    pub tcp_client: Arc<rustls::ClientConfig>,
 }
 
 /// A certificate that peers will not take, or not for long.
@@ -141,11 +145,22 @@ impl Identity {
         let doubt = chain.first().and_then(|own| doubt(&credentials.certificate, own));
         let own = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let names = peers.iter().filter_map(|peer| name_of(&peer.identity)).collect();
+        let (server, client) =
+            (server(&provider, &roots, own.clone(), names)?, client(&provider, &roots, own)?);
+        // Nobody comes again by a ticket: who it is would not be asked a second time.
+        let mut tcp_client = client.clone();
+        tcp_client.alpn_protocols = vec![http2::ALPN.to_vec()];
+        tcp_client.resumption = Resumption::disabled();
+        let mut tcp_server = server.clone();
+        tcp_server.alpn_protocols = vec![http2::ALPN.to_vec()];
+        tcp_server.send_tls13_tickets = 0;
         Ok(Self {
             secret,
             doubt,
-            server: Arc::new(server(&provider, &roots, own.clone(), names)?.try_into()?),
-            client: Arc::new(client(&provider, &roots, own)?.try_into()?),
+            tcp_server: Arc::new(tcp_server),
+            tcp_client: Arc::new(tcp_client),
+            server: Arc::new(server.try_into()?),
+            client: Arc::new(client.try_into()?),
         })
     }
 }

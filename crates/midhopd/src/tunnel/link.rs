@@ -1,12 +1,16 @@
 //! A tunnel to a peer that we go to: opened, held open, opened again.
 //!
 //! Invariant: while a tunnel can be had there is one; attempts come at growing intervals, the first at
-//! once.
+//! once. Which of QUIC and TCP it is on says [`choice`].
 
+mod choice;
+
+use self::choice::Choice;
 use super::{
-    Identity,
+    Identity, fallback,
     session::Session,
-    socket::{Course, Paced},
+    socket::Course,
+    stream::{Fault, Stream},
     transport,
 };
 use crate::{
@@ -14,9 +18,9 @@ use crate::{
     relay::Part,
     worker::Worker,
 };
-use midhop_pep::config::PeerPlan;
-use midhop_tunnel::{control::Pace, http3::Code};
-use quinn::Endpoint;
+use midhop_pep::config::{ClassPlan, PeerPlan};
+use midhop_tunnel::{connect::Request, control::Pace, http3::Code};
+use midhop_units::Bytes;
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
@@ -26,15 +30,12 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    task::spawn_local,
     time::{self, Instant},
 };
 
 /// Between two attempts: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MOST: Duration = Duration::from_secs(30);
-/// How long an attempt may take: three times a handshake over two satellites, or two lost packets.
-const ATTEMPT: Duration = Duration::from_secs(10);
 /// How often the kernel's and QUIC's numbers are booked.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -45,18 +46,49 @@ pub struct Link {
     patience: Duration,
 }
 
+/// An open tunnel, over whatever it is.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// HTTP/3.
+    Quic(Rc<Session>),
+    /// HTTP/2, where UDP does not pass.
+    Tcp(Rc<fallback::Session>),
+}
+
+impl Way {
+    /// Whether new flows may be asked for.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Self::Quic(session) => session.is_open(),
+            Self::Tcp(session) => session.is_open(),
+        }
+    }
+
+    /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
+    /// takes.
+    ///
+    /// # Errors
+    /// When the tunnel is gone.
+    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
+        match self {
+            Self::Quic(session) => session.ask(request, class).await,
+            Self::Tcp(session) => session.ask(request, class).await,
+        }
+    }
+}
+
 /// Whether there is a tunnel.
 #[derive(Debug, Clone)]
 enum State {
-    Open(Rc<Session>),
+    Open(Way),
     /// There is none since then, or it takes no more flows.
     Gone(Instant),
 }
 
 impl State {
-    fn session(&self) -> Option<&Rc<Session>> {
+    fn way(&self) -> Option<&Way> {
         match self {
-            Self::Open(session) => Some(session).filter(|session| session.is_open()),
+            Self::Open(way) => Some(way).filter(|way| way.is_open()),
             Self::Gone(_) => None,
         }
     }
@@ -65,15 +97,15 @@ impl State {
 impl Link {
     /// The tunnel, if it is there or comes before patience ends. Patience is for a tunnel that is about
     /// to come: where there has been none for so long, nobody waits for it.
-    pub async fn session(&self) -> Option<Rc<Session>> {
+    pub async fn way(&self) -> Option<Way> {
         let mut state = self.state.clone();
         let since = match *state.borrow() {
             State::Open(_) => Instant::now(),
             State::Gone(since) => since,
         };
-        let open = state.wait_for(|state| state.session().is_some());
+        let open = state.wait_for(|state| state.way().is_some());
         let found = time::timeout_at(since + self.patience, open).await;
-        found.ok()?.ok()?.session().cloned()
+        found.ok()?.ok()?.way().cloned()
     }
 }
 
@@ -102,14 +134,17 @@ impl Keeper {
         let identity = self.identity.borrow().clone();
         let (endpoint, socket) = transport::endpoint(self.socket.try_clone()?, None, &identity)?;
         worker.endpoints.borrow_mut().push(endpoint.clone());
+        let choice = Choice::new(&self, &worker, endpoint, socket);
         let mut pause = PAUSE_FIRST;
         loop {
-            match self.open(&endpoint, &socket).await {
-                Ok((session, course)) => {
-                    tracing::info!(peer = self.peer.name, address = %self.address, "a tunnel is open");
+            match choice.open().await {
+                Ok(way) => {
                     pause = PAUSE_FIRST;
-                    link.send_replace(State::Open(session.clone()));
-                    self.follow(&worker, session, course).await;
+                    let mut way = Some(way);
+                    while let Some(now) = way {
+                        link.send_replace(State::Open(now.clone()));
+                        way = choice.follow(&now).await;
+                    }
                     link.send_replace(State::Gone(Instant::now()));
                 }
                 Err(why) => {
@@ -119,48 +154,6 @@ impl Keeper {
             time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MOST);
         }
-    }
-
-    /// Follows a session until it is gone or takes no more flows; its last ones then go on beside its
-    /// successor's.
-    async fn follow(&self, worker: &Rc<Worker>, session: Rc<Session>, course: Course) {
-        let name = self.peer.name.clone();
-        let (gone, mut is_gone) = watch::channel(false);
-        let following = {
-            let (worker, session, name) = (worker.clone(), session.clone(), name.clone());
-            async move {
-                let why = follow(&worker, &name, &session, course).await;
-                tracing::warn!(peer = name, %why, "a tunnel is gone");
-                gone.send_replace(true);
-            }
-        };
-        spawn_local(following);
-        tokio::select! {
-            // The sender lives until it has been told.
-            _ = is_gone.wait_for(|gone| *gone) => {}
-            () = session.left() => tracing::info!(peer = name, "a tunnel takes no more flows"),
-        }
-    }
-
-    async fn open(
-        &self,
-        endpoint: &Endpoint,
-        socket: &Arc<Paced>,
-    ) -> io::Result<(Rc<Session>, Course)> {
-        let identity = self.identity.borrow().clone();
-        let (config, steering) = transport::client(&identity, &self.peer, self.address)?;
-        // An earlier connection may still be served to its end.
-        let mut course = socket.steer_attempt(self.address, steering.pace());
-        if let Some(repairs) = transport::repairs(&self.peer, self.address) {
-            course.repair(repairs);
-        }
-        let connecting = endpoint
-            .connect_with(config, self.address, &self.peer.identity)
-            .map_err(io::Error::other)?;
-        let connection =
-            time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        course.take(self.address);
-        Ok((Session::begin(connection, &self.peer).await?, course))
     }
 }
 
@@ -218,5 +211,50 @@ fn measured(session: &Session, pace: &Pace, repaired: Repaired) -> Tunnel {
         sent_packets: path.sent_packets,
         lost_packets: path.lost_packets,
         repaired,
+        is_tcp: false,
+    }
+}
+
+/// The same for a session over TCP.
+pub async fn follow_tcp(worker: &Worker, peer: &str, session: &Rc<fallback::Session>) -> Arc<str> {
+    worker.fallbacks.borrow_mut().push(session.clone());
+    let mut held = Part::new(worker.desk.budget.clone());
+    let mut ticks = time::interval(LOOK);
+    let (number, mut gone) = (session.number(), std::pin::pin!(session.gone()));
+    let why = loop {
+        tokio::select! {
+            why = &mut gone => break why,
+            _ = ticks.tick() => {
+                session.look();
+                held.set(session.held());
+                worker.ledger.measured(peer, number, measured_tcp(session));
+                if !session.is_open() && session.is_idle() && session.is_quiet() {
+                    session.close();
+                }
+            }
+        }
+    };
+    worker.ledger.measured(peer, number, measured_tcp(session));
+    worker.ledger.gone(peer, number);
+    worker.fallbacks.borrow_mut().retain(|other| !Rc::ptr_eq(other, session));
+    why
+}
+
+fn measured_tcp(session: &fallback::Session) -> Tunnel {
+    let Some(sample) = session.sample() else {
+        return Tunnel { is_tcp: true, ..Tunnel::default() };
+    };
+    let micros = |time| Duration::from_micros(u64::from(time));
+    Tunnel {
+        rtt: micros(sample.rtt_us),
+        rtt_min: micros(sample.rtt_min_us),
+        window: Bytes::new(sample.window),
+        rate: None,
+        in_flight: Bytes::new(sample.in_flight),
+        streams: session.flows(),
+        sent_packets: u64::from(sample.sent_segments),
+        lost_packets: u64::from(sample.retransmissions),
+        repaired: Repaired::default(),
+        is_tcp: true,
     }
 }

@@ -100,7 +100,10 @@ async fn welcome(
     };
     drop(place);
     let plan = worker.plan();
-    let Some(peer) = peer_of(&connection, &plan.peers) else {
+    let shown = connection.peer_identity();
+    let shown = shown.and_then(|it| it.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let certificate = shown.as_ref().and_then(|shown| shown.first());
+    let Some(peer) = certificate.and_then(|shown| peer_of(shown, &plan.peers)) else {
         // Known when its certificate was looked at, and not any more.
         return connection.close(0u32.into(), b"");
     };
@@ -141,14 +144,15 @@ async fn welcome(
 }
 
 /// Which peer it is, by its certificate.
-fn peer_of<'a>(connection: &quinn::Connection, peers: &'a [PeerPlan]) -> Option<&'a PeerPlan> {
-    let shown = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-    let certificate = shown.first()?;
+pub fn peer_of<'a>(
+    certificate: &CertificateDer<'_>,
+    peers: &'a [PeerPlan],
+) -> Option<&'a PeerPlan> {
     peers.iter().find(|peer| identity::bears(certificate, &peer.identity))
 }
 
 /// Serves one stream.
-async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
+pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     let heard = time::timeout(PATIENCE, stream.input.request()).await;
     let request = match heard {
         Ok(Ok(fields)) => Request::decode(&fields),

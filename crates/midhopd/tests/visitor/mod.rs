@@ -200,6 +200,14 @@ fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
 }
 
 fn config_with(shown: Option<&Shown>, early: bool) -> (quinn::ClientConfig, Certificates) {
+    let (mut config, seen) = tls(shown, b"h3");
+    config.enable_early_data = early;
+    let config = QuicClientConfig::try_from(config).expect("a suite for QUIC");
+    (quinn::ClientConfig::new(Arc::new(config)), seen)
+}
+
+/// TLS of a client that believes every server; and what those show.
+pub fn tls(shown: Option<&Shown>, protocol: &[u8]) -> (rustls::ClientConfig, Certificates) {
     let provider = Arc::new(ring::default_provider());
     let credulous = Arc::new(Credulous { provider: provider.clone(), seen: Arc::default() });
     let seen = credulous.seen.clone();
@@ -214,10 +222,8 @@ fn config_with(shown: Option<&Shown>, early: bool) -> (quinn::ClientConfig, Cert
             .expect("a certificate and its key"),
         None => config.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"h3".to_vec()];
-    config.enable_early_data = early;
-    let config = QuicClientConfig::try_from(config).expect("a suite for QUIC");
-    (quinn::ClientConfig::new(Arc::new(config)), seen)
+    config.alpn_protocols = vec![protocol.to_vec()];
+    (config, seen)
 }
 
 /// Believes every server, and notes what it was shown.

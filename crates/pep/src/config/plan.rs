@@ -196,6 +196,7 @@ impl Plan {
             explicit.socks5,
             admin.listen,
             tunnel.listen,
+            tunnel.fallback,
             log.format,
             daemon.workers,
         );

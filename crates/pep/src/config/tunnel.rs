@@ -28,12 +28,25 @@ const STUCK_FLOWS: u64 = 8;
 /// The longest name that DNS can hold.
 const NAME_BYTES_MAX: usize = 253;
 
+/// What carries a tunnel where UDP does not pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fallback {
+    /// TCP: HTTP/2 over TLS.
+    #[default]
+    Tcp,
+    /// Nothing: there is no tunnel then.
+    Off,
+}
+
 /// This daemon's own end of tunnels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tunnel {
     /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
     pub listen: OneOrMany<SocketAddr>,
+    /// Whether peers to whom UDP does not pass may come to the same addresses in TCP.
+    pub fallback: Fallback,
     /// This daemon's certificate, with those between it and the authority's: PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
@@ -53,6 +66,7 @@ impl Default for Tunnel {
     fn default() -> Self {
         Self {
             listen: OneOrMany::default(),
+            fallback: Fallback::default(),
             certificate: None,
             key: None,
             authority: None,
@@ -104,6 +118,8 @@ pub struct Peer {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened, before they go without it.
     pub patience: Duration,
+    /// What carries the tunnel while UDP does not pass.
+    pub fallback: Fallback,
 }
 
 impl Default for Peer {
@@ -124,6 +140,7 @@ impl Default for Peer {
             keepalive: Duration::from_s(15),
             timeout: Duration::from_s(60),
             patience: Duration::from_s(3),
+            fallback: Fallback::default(),
         }
     }
 }
@@ -161,6 +178,8 @@ pub enum RequestForm {
 pub struct TunnelPlan {
     /// UDP addresses at which peers may open a tunnel.
     pub listen: Vec<SocketAddr>,
+    /// Whether they may come there in TCP.
+    pub fallback: Fallback,
     /// What proves who this daemon is, and who its peers are; none: there are no tunnels.
     pub credentials: Option<Credentials>,
     /// Whether peers may name their targets.
@@ -221,6 +240,11 @@ pub struct PeerPlan {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened.
     pub patience: Duration,
+    /// What carries the tunnel while UDP does not pass.
+    pub fallback: Fallback,
+    /// Congestion control of that, by the kernel's name; none: the kernel's default. Found at the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_congestion: Option<String>,
 }
 
 impl PeerPlan {
@@ -303,6 +327,7 @@ impl Config {
         }
         let plan = TunnelPlan {
             listen: tunnel.listen.0.clone(),
+            fallback: tunnel.fallback,
             credentials,
             resolve: tunnel.resolve,
             local_targets: tunnel.local_targets,
@@ -373,6 +398,8 @@ fn resolve_peer(
         keepalive: peer.keepalive,
         timeout: peer.timeout,
         patience: peer.patience,
+        fallback: peer.fallback,
+        kernel_congestion: None,
     })
 }
 
@@ -502,6 +529,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_falls_back_unless_told_otherwise() {
+        let peer = "[peers.ground]\naddress = \"192.0.2.1:443\"\n";
+        for (own, keys, meant) in [
+            ("", "", [Fallback::Tcp, Fallback::Tcp]),
+            ("fallback = \"off\"\n", "", [Fallback::Off, Fallback::Tcp]),
+            ("fallback = \"tcp\"\n", "fallback = \"off\"\n", [Fallback::Tcp, Fallback::Off]),
+        ] {
+            let plan = plan(&format!("{OWN}{own}{peer}{keys}"));
+            assert_eq!([plan.tunnel.fallback, plan.peers[0].fallback], meant, "{own}{keys}");
+        }
+    }
+
+    #[test]
     fn losses_are_repaired_unless_it_is_said_otherwise() {
         for (keys, repair) in [
             ("", Repair::Auto),
@@ -573,6 +613,8 @@ mod tests {
             (format!("{OWN}{peer}rtt = \"61 s\"\n"), "peers.ground.rtt"),
             (format!("{OWN}{peer}flows = 0\n"), "peers.ground.flows"),
             (format!("{OWN}{peer}transparent = \"10.0.0.0/8\"\n"), "peers.ground.transparent"),
+            (format!("{OWN}{peer}fallback = \"udp\"\n"), "peers.ground.fallback"),
+            (format!("{OWN}fallback = \"on\"\n{peer}"), "tunnel.fallback"),
             (format!("{OWN}{peer}congestion = \"fast\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}congestion = \"xcp\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}congestion = \"known-rate\"\n"), "peers.ground.congestion"),

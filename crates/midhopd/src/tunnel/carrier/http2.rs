@@ -1,0 +1,430 @@
+//! A flow's stream over HTTP/2: header fields and payload, of which h2 makes frames.
+//!
+//! h2 keeps what it was given until the TCP connection takes it. How much of all flows that may be is
+//! bounded here, in a [`Room`], so that what is written next is decided late.
+//!
+//! HTTP/2 has one reset for both halves of a stream: it ends the other half as well, whichever says it.
+//!
+//! Invariant: a stream whose halves are dropped before it has ended in order is reset with the code of a
+//! broken TCP connection, whatever the reason.
+
+mod message;
+mod room;
+
+pub use message::request_of;
+pub use room::{Piece, Room};
+
+use self::message::{response_of, with_headers};
+use self::room::{Last, lock};
+use crate::tunnel::stream::Fault;
+use crate::tunnel::turns::{Pool, Share};
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::server::SendResponse;
+use h2::{FlowControl, Reason, RecvStream, SendStream};
+use http::Request;
+use midhop_pep::config::ClassPlan;
+use midhop_tunnel::http2;
+use midhop_tunnel::http3::{Code, Field};
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+/// What is given to h2 at once at most. Unit: bytes.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// The handle of a stream, by which it is written and reset.
+#[derive(Debug)]
+enum Handle {
+    /// It has not been answered.
+    Asked(SendResponse<Piece>),
+    Open(SendStream<Piece>),
+}
+
+impl Handle {
+    fn reset(&mut self, code: Code) {
+        let reason = Reason::from(http2::reason(code));
+        match self {
+            Self::Asked(stream) => stream.send_reset(reason),
+            Self::Open(stream) => stream.send_reset(reason),
+        }
+    }
+
+    /// Waits until the peer resets it.
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        let reset = match self {
+            Self::Asked(stream) => ready!(stream.poll_reset(cx)),
+            Self::Open(stream) => ready!(stream.poll_reset(cx)),
+        };
+        Poll::Ready(reset.map_or_else(fault_of, |reason| Fault::Reset(http2::code(reason.into()))))
+    }
+}
+
+/// What an error of h2 says of a stream.
+pub fn fault_of(error: h2::Error) -> Fault {
+    match error.reason() {
+        Some(reason) if error.is_reset() && error.is_remote() => {
+            Fault::Reset(http2::code(reason.into()))
+        }
+        Some(reason) if error.is_reset() => Fault::Wrong(http2::code(reason.into())),
+        _ => Fault::Lost(io_error(error)),
+    }
+}
+
+/// What an error of h2 says of a connection.
+pub fn io_error(error: h2::Error) -> io::Error {
+    if !error.is_io() {
+        return io::Error::new(io::ErrorKind::ConnectionAborted, error);
+    }
+    error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into())
+}
+
+/// The half that this end says.
+#[derive(Debug)]
+pub struct Sender {
+    half: Half,
+    /// Its part in what may be written.
+    share: Share,
+    /// What has not been taken yet.
+    waiting: [Bytes; 2],
+    last: Arc<Last>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Half {
+    handle: Arc<Mutex<Handle>>,
+    room: Arc<Room>,
+}
+
+impl Sender {
+    /// Makes it that of a flow of some class.
+    pub fn join(&mut self, class: &ClassPlan) {
+        self.share.join(class);
+    }
+
+    /// Takes header fields. They wait for nothing.
+    ///
+    /// # Errors
+    /// When they are no answer, or the stream is gone.
+    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), Fault> {
+        let wrong = || Fault::Wrong(Code::INTERNAL_ERROR);
+        let response = response_of(fields).ok_or_else(wrong)?;
+        let mut handle = lock(&self.half.handle);
+        let Handle::Asked(asked) = &mut *handle else { return Err(wrong()) };
+        let stream = asked.send_response(response, false).map_err(fault_of)?;
+        *handle = Handle::Open(stream);
+        Ok(())
+    }
+
+    /// Takes some payload. Nothing may wait.
+    pub fn put(&mut self, head: &[u8], bytes: Bytes) {
+        self.share.begin(&mut self.half);
+        self.waiting = [Bytes::copy_from_slice(head), bytes];
+    }
+
+    /// There is nothing more to say for now: others may.
+    pub fn rest(&mut self) {
+        self.share.leave();
+    }
+
+    /// Unit: bytes. What waits to be taken.
+    pub fn waiting(&self) -> usize {
+        self.waiting.iter().map(Bytes::len).sum()
+    }
+
+    /// Hands on what waits. Ready when nothing does.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while self.waiting() > 0 {
+            ready!(self.share.poll_write(cx, &mut self.half, &mut self.waiting))?;
+            if self.waiting() == 0 {
+                self.share.finish();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends this half in order. Nothing may wait.
+    pub fn end(&mut self) {
+        self.rest();
+        if self.ended {
+            return;
+        }
+        self.ended = true;
+        let end = self.half.room.hold(Bytes::new(), Some(self.last.clone()));
+        if let Handle::Open(stream) = &mut *lock(&self.half.handle) {
+            // Where it was reset before, that is heard of by `poll_stopped`.
+            let _ = stream.send_data(end, true);
+        }
+    }
+
+    /// Ends the stream abruptly.
+    pub fn reset(&mut self, code: Code) {
+        self.rest();
+        self.ended = true;
+        lock(&self.half.handle).reset(code);
+    }
+
+    /// Waits until the peer wants no more of it, or all of it has been sent.
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if let Poll::Ready(fault) = lock(&self.half.handle).poll_reset(cx) {
+            return Poll::Ready(Err(fault));
+        }
+        self.last.poll_left(cx).map(Ok)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.reset(Code::CONNECT_ERROR);
+        }
+    }
+}
+
+impl Half {
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+        beside: bool,
+    ) -> Poll<Result<usize, Fault>> {
+        let mut handle = lock(&self.handle);
+        if let Poll::Ready(fault) = handle.poll_reset(cx) {
+            return Poll::Ready(Err(fault));
+        }
+        let Handle::Open(stream) = &mut *handle else {
+            return Poll::Ready(Err(Fault::Wrong(Code::INTERNAL_ERROR)));
+        };
+        let wanted = chunks.iter().map(Bytes::len).sum::<usize>().min(PIECE_BYTES);
+        if wanted > 0 {
+            stream.reserve_capacity(wanted);
+        }
+        let mut credit = stream.capacity();
+        if credit == 0 {
+            credit = match ready!(stream.poll_capacity(cx)) {
+                Some(capacity) => capacity.map_err(fault_of)?,
+                None => return Poll::Ready(Err(Fault::Wrong(Code::INTERNAL_ERROR))),
+            };
+        }
+        let room = if beside { Some(wanted) } else { self.room.free(cx) };
+        let Some(room) = room else { return Poll::Pending };
+        let mut left = wanted.min(credit).min(room);
+        let written = left;
+        for chunk in chunks {
+            let part = chunk.split_to(left.min(chunk.len()));
+            left -= part.len();
+            if !part.is_empty() {
+                stream.send_data(self.room.hold(part, None), false).map_err(fault_of)?;
+            }
+        }
+        Poll::Ready(Ok(written))
+    }
+}
+
+impl Pool for Half {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, Fault>> {
+        self.write(cx, chunks, false)
+    }
+
+    fn poll_write_beside(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, Fault>> {
+        self.write(cx, chunks, true)
+    }
+
+    fn set_urgent(&mut self, _urgent: bool) {
+        // h2 lets streams send in turns, a frame each.
+    }
+}
+
+/// The half that the other end says.
+#[derive(Debug)]
+pub struct Receiver {
+    handle: Arc<Mutex<Handle>>,
+    /// The answer to a request, where it has not come.
+    answer: Option<ResponseFuture>,
+    /// Header fields that have come and nobody has asked for.
+    fields: Option<Vec<Field>>,
+    /// What follows them.
+    stream: Option<RecvStream>,
+    /// What of it has come, and has been granted.
+    credit: Option<FlowControl>,
+    /// What was taken out of h2 to see what comes behind it.
+    arrived: VecDeque<Bytes>,
+    /// What came behind it.
+    fault: Option<Fault>,
+    /// Whether all of it has come.
+    complete: bool,
+    /// Unit: bytes. What was given out, and the peer was granted nothing for.
+    given: usize,
+    ended: bool,
+}
+
+impl Receiver {
+    fn new(handle: &Arc<Mutex<Handle>>) -> Self {
+        Self {
+            handle: handle.clone(),
+            answer: None,
+            fields: None,
+            stream: None,
+            credit: None,
+            arrived: VecDeque::new(),
+            fault: None,
+            complete: false,
+            given: 0,
+            ended: false,
+        }
+    }
+
+    fn follow(&mut self, mut stream: RecvStream) {
+        self.credit = Some(stream.flow_control().clone());
+        self.stream = Some(stream);
+    }
+
+    /// Waits for header fields, before which nothing else may come.
+    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+        if let Some(answer) = &mut self.answer {
+            let answer = ready!(Pin::new(answer).poll(cx)).map_err(fault_of);
+            self.answer = None;
+            let answer = answer?;
+            let status = Field::new(":status", answer.status().as_str().to_owned());
+            self.fields = Some(with_headers(vec![status], answer.headers()));
+            self.follow(answer.into_body());
+        }
+        Poll::Ready(self.fields.take().ok_or(Fault::Wrong(Code::FRAME_UNEXPECTED)))
+    }
+
+    /// Waits for payload; none: the other end has ended its half.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+        if self.arrived.is_empty() {
+            if let Some(fault) = self.fault.take() {
+                return Poll::Ready(Err(fault));
+            }
+            ready!(self.poll_arrive(cx))?;
+        }
+        let Some(bytes) = self.arrived.pop_front() else {
+            self.ended = true;
+            return Poll::Ready(Ok(None));
+        };
+        self.given += bytes.len();
+        Poll::Ready(Ok(Some(bytes)))
+    }
+
+    /// Whatever has been given out has been passed on: the peer may send as much again.
+    pub fn grant(&mut self) {
+        let given = std::mem::take(&mut self.given);
+        if let Some(credit) = self.credit.as_mut().filter(|_| given > 0) {
+            // It is no more than has come.
+            let _ = credit.release_capacity(given);
+        }
+    }
+
+    /// Unit: bytes. What has come and has not been given out.
+    pub fn held(&self) -> usize {
+        let come = self.credit.as_ref().map_or(0, FlowControl::used_capacity);
+        come.saturating_sub(self.given)
+    }
+
+    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        // What is taken out of h2 here is as much as the peer has credit for, at most.
+        while !self.complete && self.stream.is_some() && self.fault.is_none() {
+            if let Err(fault) = ready!(self.poll_arrive(cx)) {
+                return Poll::Ready(fault);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Wants no more of it. Where this end has said all it has to say, and there was no fault, the stream
+    /// ends by itself once both halves are dropped: a reset would overtake what was said.
+    pub fn stop(&mut self, code: Code) {
+        if !self.ended {
+            self.ended = true;
+            if code != Code::NO_ERROR && !self.complete {
+                lock(&self.handle).reset(code);
+            }
+        }
+    }
+
+    /// Waits until more has come, or all of it.
+    fn poll_arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.complete) else {
+            return Poll::Ready(Ok(()));
+        };
+        while let Some(bytes) = ready!(stream.poll_data(cx)) {
+            let bytes = bytes.map_err(fault_of)?;
+            // An end may come in a frame of its own, without any.
+            if !bytes.is_empty() {
+                self.arrived.push_back(bytes);
+                return Poll::Ready(Ok(()));
+            }
+        }
+        // No more data is not an end yet: nothing but data belongs to an open flow.
+        if ready!(stream.poll_trailers(cx)).map_err(fault_of)?.is_some() {
+            return Poll::Ready(Err(Fault::Wrong(Code::FRAME_UNEXPECTED)));
+        }
+        self.complete = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop(Code::CONNECT_ERROR);
+    }
+}
+
+/// The halves of a stream on which an answer is awaited.
+pub fn to_ask(
+    (answer, stream): (ResponseFuture, SendStream<Piece>),
+    room: &Arc<Room>,
+    share: Share,
+) -> (Sender, Receiver) {
+    let handle = Arc::new(Mutex::new(Handle::Open(stream)));
+    let mut receiver = Receiver::new(&handle);
+    receiver.answer = Some(answer);
+    (Sender::new(handle, room, share), receiver)
+}
+
+/// The halves of a stream on which something was asked for.
+pub fn to_answer(
+    (request, answer): (Request<RecvStream>, SendResponse<Piece>),
+    room: &Arc<Room>,
+    share: Share,
+) -> (Sender, Receiver) {
+    let handle = Arc::new(Mutex::new(Handle::Asked(answer)));
+    let (parts, stream) = request.into_parts();
+    let mut fields = vec![Field::new(":method", parts.method.as_str().to_owned())];
+    let mut put = |name, value: Option<&str>| {
+        fields.extend(value.map(|value| Field::new(name, value.to_owned())));
+    };
+    put(":scheme", parts.uri.scheme_str());
+    put(":authority", parts.uri.authority().map(|authority| authority.as_str()));
+    put(":path", parts.uri.path_and_query().map(|path| path.as_str()));
+    put(":protocol", parts.extensions.get().map(h2::ext::Protocol::as_str));
+    let mut receiver = Receiver::new(&handle);
+    receiver.fields = Some(with_headers(fields, &parts.headers));
+    receiver.follow(stream);
+    (Sender::new(handle, room, share), receiver)
+}
+
+impl Sender {
+    fn new(handle: Arc<Mutex<Handle>>, room: &Arc<Room>, share: Share) -> Self {
+        let half = Half { handle, room: room.clone() };
+        let waiting = [Bytes::new(), Bytes::new()];
+        Self { half, share, waiting, last: Arc::default(), ended: false }
+    }
+}
+
+#[cfg(test)]
+mod tests;

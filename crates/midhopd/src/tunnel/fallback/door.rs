@@ -1,0 +1,113 @@
+//! The far end of a tunnel over TCP: a peer comes, shows who it is, and asks as it would over QUIC.
+
+use super::{Session, socket};
+use crate::{
+    tunnel::{
+        Identity,
+        crowd::{Crowd, Place},
+        link, serve,
+    },
+    worker::Worker,
+};
+use midhop_pep::config::PeerPlan;
+use midhop_tunnel::http2;
+use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::spawn_local,
+    time,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// How long a handshake may take: longer than any satellite needs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Before the next try when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves a listener to which peers come, until the worker stops.
+///
+/// # Errors
+/// When the runtime cannot watch it.
+pub async fn listen(
+    worker: Rc<Worker>,
+    listener: std::net::TcpListener,
+    identity: watch::Receiver<Arc<Identity>>,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let crowd = Rc::new(Crowd::default());
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "somebody cannot come in");
+                time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        // Whoever is not let in is reset: it has said where it is, and is told nothing else.
+        let place = if worker.tunnels.are_left() { None } else { crowd.enter(from.ip()) };
+        let Some(place) = place else {
+            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            continue;
+        };
+        let identity = identity.borrow().clone();
+        spawn_local(welcome(worker.clone(), stream, from, identity, place));
+    }
+}
+
+/// Lets a peer in and serves what it asks for.
+async fn welcome(
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    from: SocketAddr,
+    identity: Arc<Identity>,
+    place: Place,
+) {
+    let plan = worker.plan();
+    let acceptor = TlsAcceptor::from(identity.tcp_server.clone());
+    let tls = match time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
+        Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
+    };
+    let (stream, state) = tls.get_ref();
+    let certificate = state.peer_certificates().and_then(|shown| shown.first());
+    // Known when its certificate was looked at, and perhaps not any more.
+    let peer = certificate.and_then(|shown| serve::peer_of(shown, &plan.peers));
+    let Some(peer) = peer.filter(|_| state.alpn_protocol() == Some(http2::ALPN)) else { return };
+    if let Err(error) = socket::equip(stream, peer) {
+        return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be had over TCP");
+    }
+    let session = match time::timeout(PATIENCE, Session::far(tls, peer)).await {
+        Ok(Ok(session)) => session,
+        Ok(Err(error)) => return tracing::info!(%from, %error, "a peer left at once"),
+        Err(_late) => return tracing::info!(%from, "a peer said nothing"),
+    };
+    drop(place);
+    tracing::info!(peer = peer.name, %from, "a peer has come over TCP");
+    serve_session(worker, peer.clone(), session).await;
+}
+
+async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<Session>) {
+    spawn_local({
+        let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
+        async move {
+            let why = link::follow_tcp(&worker, &name, &session).await;
+            tracing::info!(peer = name, %why, "a peer has left");
+        }
+    });
+    spawn_local({
+        let (worker, session) = (worker.clone(), session.clone());
+        async move {
+            tokio::select! {
+                () = worker.tunnels.left() => session.leave(),
+                _ = session.gone() => {}
+            }
+        }
+    });
+    let peer = Rc::new(peer);
+    while let Some(stream) = session.asked().await {
+        spawn_local(serve::serve(worker.clone(), peer.clone(), stream));
+    }
+}

@@ -1,0 +1,429 @@
+//! HTTP/2 on one connection: what concerns all of its streams.
+//!
+//! h2 drives the connection as a future, which a task of its own polls here; orders reach it by channels.
+//!
+//! Invariant: once a session is gone its connection is dropped, and with it each flow that had not ended is
+//! told that it broke.
+
+use super::socket;
+use crate::{
+    leg::Sample,
+    sockopt,
+    tunnel::{
+        carrier::{
+            Connection, Receiver, Sender,
+            http2::{self, Piece, Room},
+        },
+        stream::{Fault, Stream},
+        turns::{Share, Turns},
+    },
+};
+use h2::{Ping, PingPong, Reason, RecvStream, client, server};
+use http::Request as Message;
+use midhop_pep::config::{ClassPlan, PeerPlan};
+use midhop_tunnel::{connect::Request, http3::Code};
+use std::{
+    cell::RefCell,
+    future::{pending, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::{
+    net::TcpStream,
+    sync::{Notify, mpsc, watch},
+    task::spawn_local,
+    time,
+};
+
+/// The largest section of header fields, as over QUIC.
+const FIELDS_BYTES: u32 = 16 << 10;
+/// More than the room for all flows, which is what bounds each of them.
+const STREAM_BYTES: usize = 1 << 20;
+/// How long frames of a stream that was reset may come still: its peer hears of it a round trip later.
+const RESET: Duration = Duration::from_secs(30);
+/// How long the last words to a peer may take to leave this host.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// HTTP/2's largest window.
+const WINDOW_MOST: u64 = (1 << 31) - 1;
+
+/// TLS to a peer that this end went to.
+pub type Near = tokio_rustls::client::TlsStream<TcpStream>;
+/// TLS to a peer that came.
+pub type Far = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// One tunnel over TCP, open.
+#[derive(Debug)]
+pub struct Session {
+    /// Which of the process's it is.
+    number: usize,
+    remote: SocketAddr,
+    /// The kernel's numbers.
+    socket: socket2::Socket,
+    /// By which flows are asked for, at the near end.
+    requests: RefCell<Option<client::SendRequest<Piece>>>,
+    /// What the peer has asked for, at the far end.
+    asked: RefCell<Option<mpsc::UnboundedReceiver<Stream>>>,
+    /// Whether one of the ends has said that there will be no more requests.
+    leaving: watch::Sender<bool>,
+    /// Why it is gone, once it is.
+    gone: watch::Sender<Option<Arc<str>>>,
+    closing: Notify,
+    /// Held by each flow.
+    seats: Arc<()>,
+    turns: Arc<Turns>,
+    room: Arc<Room>,
+}
+
+impl Session {
+    fn new(stream: &TcpStream, peer: &PeerPlan) -> io::Result<Self> {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(1);
+        Ok(Self {
+            number: NUMBERS.fetch_add(1, Relaxed),
+            remote: stream.peer_addr()?,
+            socket: socket2::SockRef::from(stream).try_clone()?,
+            requests: RefCell::default(),
+            asked: RefCell::default(),
+            leaving: watch::Sender::new(false),
+            gone: watch::Sender::new(None),
+            closing: Notify::new(),
+            seats: Arc::default(),
+            turns: Arc::default(),
+            room: Room::new(socket::ahead(peer)),
+        })
+    }
+
+    /// Begins to speak HTTP/2 with a peer that this end went to.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub async fn near(near: Near, peer: &PeerPlan) -> io::Result<Rc<Self>> {
+        let session = Self::new(near.get_ref().0, peer)?;
+        let mut builder = client::Builder::new();
+        builder
+            .initial_window_size(window(peer.flow_window))
+            .initial_connection_window_size(window(peer.receive_window))
+            .max_header_list_size(FIELDS_BYTES)
+            .header_table_size(0)
+            .enable_push(false)
+            .max_concurrent_streams(0)
+            .max_send_buffer_size(STREAM_BYTES)
+            .reset_stream_duration(RESET)
+            .max_concurrent_reset_streams(peer.flows as usize)
+            .max_local_error_reset_streams(None);
+        let (requests, connection) = builder.handshake(near).await.map_err(http2::io_error)?;
+        let session = Rc::new(session);
+        session.requests.replace(Some(requests));
+        spawn_local(drive_near(session.clone(), connection, Heart::of(peer)));
+        Ok(session)
+    }
+
+    /// Begins to speak HTTP/2 with a peer that came.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub async fn far(far: Far, peer: &PeerPlan) -> io::Result<Rc<Self>> {
+        let session = Self::new(far.get_ref().0, peer)?;
+        let mut builder = server::Builder::new();
+        builder
+            .initial_window_size(window(peer.flow_window))
+            .initial_connection_window_size(window(peer.receive_window))
+            .max_header_list_size(FIELDS_BYTES)
+            .header_table_size(0)
+            .max_concurrent_streams(peer.flows)
+            .max_send_buffer_size(STREAM_BYTES)
+            .reset_stream_duration(RESET)
+            .max_concurrent_reset_streams(peer.flows as usize)
+            // Both are about strangers, who do not come so far: a peer's flows may all break at once.
+            .max_pending_accept_reset_streams(peer.flows as usize)
+            .max_local_error_reset_streams(None);
+        let connection = builder.handshake(far).await.map_err(http2::io_error)?;
+        let session = Rc::new(session);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        session.asked.replace(Some(receiver));
+        spawn_local(drive_far(session.clone(), connection, sender, Heart::of(peer)));
+        Ok(session)
+    }
+
+    /// Which of the process's it is.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Where the other end is.
+    pub fn remote_address(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Whether new flows may be asked for.
+    pub fn is_open(&self) -> bool {
+        !*self.leaving.borrow() && self.gone.borrow().is_none()
+    }
+
+    /// Whether it has no flow.
+    pub fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.seats) == 1
+    }
+
+    /// Flows that it has.
+    pub fn flows(&self) -> u64 {
+        self.turns.flows()
+    }
+
+    /// What the kernel measures.
+    pub fn sample(&self) -> Option<Sample> {
+        Sample::of(&self.socket)
+    }
+
+    /// Whether all that was said has reached the peer's host.
+    pub fn is_quiet(&self) -> bool {
+        self.held() == 0
+    }
+
+    /// Unit: bytes. What its flows have written and the peer's host has not acknowledged.
+    pub fn held(&self) -> u64 {
+        let in_kernel = sockopt::unacknowledged(&self.socket).unwrap_or(0);
+        (self.room.held() + in_kernel) as u64
+    }
+
+    /// Waits until one of the ends has said that there will be no more requests.
+    pub async fn left(&self) {
+        let mut leaving = self.leaving.subscribe();
+        // The sender is here.
+        let _ = leaving.wait_for(|leaving| *leaving).await;
+    }
+
+    /// Waits until it is gone; says why.
+    pub async fn gone(&self) -> Arc<str> {
+        let mut gone = self.gone.subscribe();
+        // The sender is here.
+        let why = gone.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_default()
+    }
+
+    /// No more requests: a far end tells its peer so, a near end asks for none.
+    pub fn leave(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// Ends the connection, and with it whatever flows it has.
+    pub fn close(&self) {
+        self.leave();
+        self.closing.notify_one();
+    }
+
+    /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
+    /// takes.
+    ///
+    /// # Errors
+    /// When the tunnel is gone, or the peer takes no more.
+    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
+        let message = http2::request_of(&request.fields());
+        let message = message.ok_or(Fault::Wrong(Code::MESSAGE_ERROR))?;
+        let mut requests = self.requests().ok_or_else(|| Fault::Lost(closed()))?;
+        let halves = match requests.send_request(message, false) {
+            Ok(halves) => halves,
+            Err(error) => {
+                self.look();
+                return Err(http2::fault_of(error));
+            }
+        };
+        let (sender, receiver) = http2::to_ask(halves, &self.room, self.share());
+        let mut stream = self.seated(Stream::to_ask(self.carrier(), wrap(sender), keep(receiver)));
+        stream.output.join(class);
+        // Until there is a place for it.
+        poll_fn(|cx| requests.poll_ready(cx)).await.map_err(http2::fault_of)?;
+        Ok(stream)
+    }
+
+    /// Waits for the next request.
+    pub async fn asked(&self) -> Option<Stream> {
+        poll_fn(|cx| match &mut *self.asked.borrow_mut() {
+            Some(asked) => asked.poll_recv(cx),
+            None => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Looks whether the peer has said that it takes no more requests: h2 tells nobody who does not ask.
+    pub fn look(&self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Some(mut requests) = self.requests()
+            && let Poll::Ready(Err(_)) = requests.poll_ready(&mut cx)
+        {
+            self.leave();
+        }
+    }
+
+    fn requests(&self) -> Option<client::SendRequest<Piece>> {
+        self.requests.borrow().clone()
+    }
+
+    fn share(&self) -> Share {
+        Share::new(&self.turns)
+    }
+
+    fn carrier(&self) -> Connection {
+        Connection::Tcp(self.remote)
+    }
+
+    fn seated(&self, mut stream: Stream) -> Stream {
+        stream.seat = Some(self.seats.clone());
+        stream
+    }
+
+    fn take(&self, asked: (Message<RecvStream>, server::SendResponse<Piece>)) -> Stream {
+        let (sender, receiver) = http2::to_answer(asked, &self.room, self.share());
+        self.seated(Stream::to_answer(self.carrier(), wrap(sender), keep(receiver)))
+    }
+}
+
+fn wrap(sender: http2::Sender) -> Sender {
+    Sender::Http2(sender)
+}
+
+fn keep(receiver: http2::Receiver) -> Receiver {
+    Receiver::Http2(receiver)
+}
+
+/// Ends sessions: those whose flows have all ended once their last bytes have arrived.
+pub async fn close(sessions: &[Rc<Session>]) {
+    /// How long those may take: longer than any round trip.
+    const ARRIVAL: Duration = Duration::from_secs(3);
+    const LOOK: Duration = Duration::from_millis(5);
+    let is_done = |session: &Rc<Session>| {
+        session.gone.borrow().is_some() || !session.is_idle() || session.is_quiet()
+    };
+    let arrived = async {
+        while !sessions.iter().all(is_done) {
+            time::sleep(LOOK).await;
+        }
+    };
+    let _ = time::timeout(ARRIVAL, arrived).await;
+    for session in sessions {
+        session.close();
+    }
+    let gone = async {
+        for session in sessions {
+            session.gone().await;
+        }
+    };
+    let _ = time::timeout(LAST_WORDS, gone).await;
+}
+
+/// When it is asked whether the peer is still there, and when it is taken for gone.
+#[derive(Debug, Clone, Copy)]
+struct Heart {
+    pause: Duration,
+    patience: Duration,
+}
+
+impl Heart {
+    fn of(peer: &PeerPlan) -> Self {
+        let time = |time: midhop_units::Duration| Duration::from_nanos(time.as_ns());
+        let pause = time(peer.keepalive);
+        Self { pause, patience: time(peer.timeout).saturating_sub(pause) }
+    }
+
+    /// Waits until the peer does not answer any more.
+    async fn fails(self, ping: Option<PingPong>) {
+        let Some(mut ping) = ping else { return pending().await };
+        loop {
+            time::sleep(self.pause).await;
+            match time::timeout(self.patience, ping.ping(Ping::opaque())).await {
+                Ok(Ok(_)) => {}
+                // The connection says so itself.
+                Ok(Err(_)) => return pending().await,
+                Err(_late) => return,
+            }
+        }
+    }
+}
+
+const SILENT: &str = "timed out";
+const CLOSED: &str = "closed";
+
+async fn drive_near(
+    session: Rc<Session>,
+    mut connection: client::Connection<Near, Piece>,
+    heart: Heart,
+) {
+    let fails = heart.fails(connection.ping_pong());
+    let why = {
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => Some(ended),
+            () = fails => None,
+            () = session.closing.notified() => {
+                // With its last handle the connection says that it ends.
+                session.requests.take();
+                let _ = time::timeout(LAST_WORDS, connection).await;
+                Some(Ok(()))
+            }
+        };
+        said(ended)
+    };
+    session.requests.take();
+    session.gone.send_replace(Some(why));
+}
+
+async fn drive_far(
+    session: Rc<Session>,
+    mut connection: server::Connection<Far, Piece>,
+    asked: mpsc::UnboundedSender<Stream>,
+    heart: Heart,
+) {
+    let why = {
+        let mut fails = pin!(heart.fails(connection.ping_pong()));
+        let mut left = false;
+        let mut connection = connection;
+        let ended = loop {
+            tokio::select! {
+                next = connection.accept() => match next {
+                    // Where nobody serves any more, it is reset as it is dropped.
+                    Some(Ok(next)) => drop(asked.send(session.take(next))),
+                    Some(Err(error)) => break Some(Err(error)),
+                    None => break Some(Ok(())),
+                },
+                () = &mut fails => break None,
+                () = session.left(), if !left => {
+                    left = true;
+                    connection.graceful_shutdown();
+                }
+                () = session.closing.notified() => {
+                    connection.abrupt_shutdown(Reason::NO_ERROR);
+                    let ended = poll_fn(|cx| connection.poll_closed(cx));
+                    let _ = time::timeout(LAST_WORDS, ended).await;
+                    break Some(Ok(()));
+                }
+            }
+        };
+        said(ended)
+    };
+    session.leaving.send_replace(true);
+    session.gone.send_replace(Some(why));
+}
+
+/// Why a connection ended; none: its peer was silent.
+fn said(ended: Option<Result<(), h2::Error>>) -> Arc<str> {
+    match ended {
+        None => SILENT.into(),
+        Some(Ok(())) => CLOSED.into(),
+        Some(Err(error)) => error.to_string().into(),
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, CLOSED)
+}
+
+fn window(bytes: midhop_units::Bytes) -> u32 {
+    u32::try_from(bytes.get().min(WINDOW_MOST)).unwrap_or(u32::MAX >> 1)
+}

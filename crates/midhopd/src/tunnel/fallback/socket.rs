@@ -1,0 +1,98 @@
+//! TCP connections between two proxies, and what of their kernel's they need.
+
+use crate::leg::bound;
+use crate::sockopt;
+use midhop_pep::{config::PeerPlan, credit::Shares};
+use midhop_units::{Bytes, Duration, Rate};
+use nix::libc;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::fd::AsFd,
+};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 256;
+/// How long the kernel has something to send while more is decided on.
+const AHEAD: Duration = Duration::from_ms(10);
+/// What that is at least and at most, and where the rate is not known.
+const AHEAD_LEAST: Bytes = Bytes::new(32 << 10);
+const AHEAD_MOST: Bytes = Bytes::new(256 << 10);
+const AHEAD_UNMEASURED: Bytes = Bytes::new(128 << 10);
+/// Products of rate and round-trip time that the kernel may hold, each way: one is under way, as much waits
+/// behind what was lost, and it counts its own overhead.
+const BUFFER_BDPS: f64 = 4.0;
+/// What that is at least.
+const BUFFER_LEAST: Bytes = Bytes::new(1 << 20);
+
+/// What may wait in front of the link for its turn. Unit: bytes.
+pub fn ahead(peer: &PeerPlan) -> Bytes {
+    let known = peer.rate.map(|rate| rate.bytes_in(AHEAD));
+    known.map_or(AHEAD_UNMEASURED, |bytes| bytes.max(AHEAD_LEAST).min(AHEAD_MOST))
+}
+
+/// Listens where peers come that cannot use UDP.
+///
+/// # Errors
+/// When the address is taken or not this host's.
+pub fn listen(address: SocketAddr, peers: &[PeerPlan]) -> io::Result<TcpListener> {
+    let socket = open(address)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // What is inherited decides which window may be offered: enough for any of them.
+    let product =
+        |peer: &&PeerPlan| peer.rate_in.zip(peer.rtt).map(|(rate, rtt)| rate.bytes_in(rtt));
+    if let Some(widest) = peers.iter().max_by_key(product) {
+        equip(&socket, widest)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Connects to a peer.
+///
+/// # Errors
+/// When there is no answer, or none that helps.
+pub async fn dial(address: SocketAddr, peer: &PeerPlan) -> io::Result<TcpStream> {
+    let socket = open(address)?;
+    equip(&socket, peer)?;
+    TcpSocket::from_std_stream(socket.into()).connect(address).await
+}
+
+/// Gives a socket what is this peer's.
+///
+/// # Errors
+/// When the kernel refuses what every kernel has.
+pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
+    let handle = socket2::SockRef::from(&socket);
+    handle.set_tcp_nodelay(true)?;
+    if let Some(name) = &peer.kernel_congestion {
+        // It was there when the daemon started. Without it TCP works all the same.
+        if let Err(error) = handle.set_tcp_congestion(name.as_bytes()) {
+            tracing::warn!(peer = peer.name, name, %error, "TCP has no such congestion control");
+        }
+    }
+    let known = |rate: Option<Rate>| {
+        let product = rate.zip(peer.rtt).map(|(rate, rtt)| rate.bytes_in(rtt));
+        product.map(|bytes| bytes.scale(BUFFER_BDPS).max(BUFFER_LEAST))
+    };
+    let (send, receive) = (known(peer.rate), known(peer.rate_in));
+    bound(&socket, &Shares { send, receive, unsent: Some(ahead(peer)), ..Shares::of(None) })?;
+    if let Some(rate) = peer.rate {
+        let bytes = rate.bits_per_s() / 8;
+        sockopt::set_u64(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;
+    }
+    // What was sent and is not acknowledged in that time breaks the connection.
+    let ms = i32::try_from(peer.timeout.as_ns() / 1_000_000).unwrap_or(i32::MAX);
+    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))
+}

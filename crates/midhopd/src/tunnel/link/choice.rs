@@ -1,0 +1,351 @@
+//! Which of QUIC and TCP a tunnel is on.
+//!
+//! QUIC is tried first. Where it has no answer within a head start, TCP is tried beside it, and whichever is
+//! first is taken. While the tunnel is on TCP, QUIC is tried again at growing intervals; once it is open new
+//! flows go there, and those on TCP go on to their ends. The same the other way round: an open QUIC tunnel
+//! whose peer says nothing more though it was asked is doubted, and left for TCP if that can be had; it is
+//! taken again as soon as its peer is heard.
+//!
+//! Invariant: nobody falls back to TCP because QUIC's peer said no: that is an answer.
+
+use super::{Keeper, Way, follow, follow_tcp};
+use crate::tunnel::{
+    fallback::{self, socket},
+    session::Session,
+    socket::{Course, Paced},
+    transport,
+};
+use crate::worker::Worker;
+use midhop_pep::config::Fallback;
+use quinn::Endpoint;
+use rustls::pki_types::ServerName;
+use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use tokio::{
+    sync::watch,
+    task::spawn_local,
+    time::{self, Instant},
+};
+use tokio_rustls::TlsConnector;
+
+/// How long an attempt may take: three times a handshake over two satellites, or two lost packets.
+const ATTEMPT: Duration = Duration::from_secs(10);
+/// What QUIC has ahead of TCP where the round trip is not known.
+const HEAD_START: Duration = Duration::from_secs(1);
+/// That in round trips: a handshake, and as much again. What it is at least.
+const HEAD_START_TRIPS: u32 = 2;
+const HEAD_START_LEAST: Duration = Duration::from_millis(250);
+/// Between two attempts to leave TCP again: at first, and at most.
+const RETURN_FIRST: Duration = Duration::from_secs(10);
+const RETURN_MOST: Duration = Duration::from_secs(300);
+/// After how much silence of a peer that was asked something QUIC is doubted, where the round trip is not
+/// known; that in round trips: what was lost is asked a third time. At least so long in any case.
+const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE_TRIPS: u32 = 8;
+/// How often an open tunnel is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What decides, for one peer.
+pub struct Choice<'a> {
+    keeper: &'a Keeper,
+    worker: &'a Rc<Worker>,
+    endpoint: Endpoint,
+    socket: Arc<Paced>,
+    /// A QUIC tunnel that is not used for its peer's silence.
+    doubted: RefCell<Option<Watched>>,
+    /// The end of what is followed.
+    followed: RefCell<Option<Ending>>,
+}
+
+/// Turns true when a session is gone.
+type Ending = watch::Receiver<bool>;
+
+/// A QUIC tunnel, and when its peer was last heard.
+#[derive(Clone)]
+struct Watched {
+    session: Rc<Session>,
+    gone: Ending,
+}
+
+impl<'a> Choice<'a> {
+    /// For the peer that `keeper` keeps a tunnel to.
+    pub fn new(
+        keeper: &'a Keeper,
+        worker: &'a Rc<Worker>,
+        endpoint: Endpoint,
+        socket: Arc<Paced>,
+    ) -> Self {
+        let (doubted, followed) = (RefCell::default(), RefCell::default());
+        Self { keeper, worker, endpoint, socket, doubted, followed }
+    }
+
+    /// Opens a tunnel, over whichever is first, with a head start for QUIC.
+    pub async fn open(&self) -> io::Result<Way> {
+        let mut quic = pin!(self.open_quic());
+        let mut tcp = pin!(async {
+            time::sleep(self.head_start()).await;
+            self.open_tcp().await
+        });
+        let mut failed: Option<io::Error> = None;
+        let mut no_tcp = self.keeper.peer.fallback == Fallback::Off;
+        loop {
+            tokio::select! {
+                biased;
+                opened = &mut quic, if failed.is_none() => match opened {
+                    Ok((session, course)) => {
+                        self.tell("a tunnel is open");
+                        return Ok(self.on_quic(session, course));
+                    }
+                    Err(error) if no_tcp || error.kind() != io::ErrorKind::TimedOut => {
+                        return Err(error);
+                    }
+                    Err(error) => failed = Some(error),
+                },
+                opened = &mut tcp, if !no_tcp => match opened {
+                    Ok(session) => {
+                        self.tell("a tunnel is open over TCP: UDP gave no answer");
+                        return Ok(self.on_tcp(session));
+                    }
+                    Err(error) => {
+                        tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gave none either");
+                        no_tcp = true;
+                        if let Some(failed) = failed.take() {
+                            return Err(failed);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Follows a tunnel until it is gone, takes no more flows, or there is a better one: that is returned.
+    pub async fn follow(&self, way: &Way) -> Option<Way> {
+        let gone = self.followed.borrow().clone();
+        match way {
+            Way::Quic(session) => tokio::select! {
+                () = is_true(gone) => None,
+                () = session.left() => self.let_go(),
+                next = self.doubt(session) => Some(next),
+            },
+            Way::Tcp(session) => tokio::select! {
+                () = is_true(gone) => None,
+                () = session.left() => self.let_go(),
+                next = self.regain() => {
+                    // Its flows go on to their ends.
+                    session.leave();
+                    Some(next)
+                }
+            },
+        }
+    }
+
+    fn let_go(&self) -> Option<Way> {
+        self.tell("a tunnel takes no more flows");
+        None
+    }
+
+    fn tell(&self, what: &str) {
+        let Keeper { peer, address, .. } = self.keeper;
+        tracing::info!(peer = peer.name, %address, "{what}");
+    }
+
+    /// Waits until the peer of an open QUIC tunnel is silent though it was asked, and TCP can be had.
+    async fn doubt(&self, session: &Rc<Session>) -> Way {
+        if self.keeper.peer.fallback == Fallback::Off {
+            return pending().await;
+        }
+        let mut silence = Silence::of(session);
+        loop {
+            silence.last(session, self.silence()).await;
+            let opened = tokio::select! {
+                opened = self.open_tcp() => opened,
+                () = silence.ends(session) => continue,
+            };
+            match opened {
+                Ok(tcp) => {
+                    self.tell(
+                        "a tunnel is open over TCP beside QUIC, which gives no answer any more",
+                    );
+                    let gone = self.followed.borrow().clone();
+                    let watched = gone.map(|gone| Watched { session: session.clone(), gone });
+                    self.doubted.replace(watched);
+                    return self.on_tcp(tcp);
+                }
+                // The whole path is cut, or the peer is gone.
+                Err(error) => {
+                    tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gives none either");
+                    silence = Silence::of(session);
+                }
+            }
+        }
+    }
+
+    /// Waits until QUIC can be had again.
+    async fn regain(&self) -> Way {
+        let doubted = self.doubted.take();
+        let heard = async {
+            let Some(Watched { session, gone }) = doubted else { return pending().await };
+            let mut silence = Silence::of(&session);
+            silence.ends(&session).await;
+            if !session.is_open() {
+                return pending().await;
+            }
+            self.followed.replace(Some(gone));
+            Way::Quic(session)
+        };
+        tokio::select! {
+            way = heard => {
+                self.tell("QUIC's peer is heard again");
+                way
+            }
+            way = self.return_to_quic() => way,
+        }
+    }
+
+    async fn return_to_quic(&self) -> Way {
+        let mut pause = RETURN_FIRST;
+        loop {
+            time::sleep(pause).await;
+            pause = (pause * 2).min(RETURN_MOST);
+            match self.open_quic().await {
+                Ok((session, course)) => {
+                    self.tell("a tunnel is open again over QUIC: UDP passes");
+                    return self.on_quic(session, course);
+                }
+                Err(error) => {
+                    tracing::debug!(peer = self.keeper.peer.name, %error, ?pause, "UDP does not pass");
+                }
+            }
+        }
+    }
+
+    fn on_quic(&self, session: Rc<Session>, course: Course) -> Way {
+        let (sender, gone) = watch::channel(false);
+        let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
+        let followed = session.clone();
+        spawn_local(async move {
+            let why = follow(&worker, &name, &followed, course).await;
+            tracing::warn!(peer = name, %why, "a tunnel is gone");
+            sender.send_replace(true);
+        });
+        self.followed.replace(Some(gone));
+        Way::Quic(session)
+    }
+
+    fn on_tcp(&self, session: Rc<fallback::Session>) -> Way {
+        let (sender, gone) = watch::channel(false);
+        let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
+        let followed = session.clone();
+        spawn_local(async move {
+            let was_left = |session: &fallback::Session| !session.is_open();
+            let why = follow_tcp(&worker, &name, &followed).await;
+            if was_left(&followed) {
+                tracing::info!(peer = name, %why, "a tunnel over TCP has ended");
+            } else {
+                tracing::warn!(peer = name, %why, "a tunnel over TCP is gone");
+            }
+            sender.send_replace(true);
+        });
+        self.followed.replace(Some(gone));
+        Way::Tcp(session)
+    }
+
+    async fn open_quic(&self) -> io::Result<(Rc<Session>, Course)> {
+        let Keeper { peer, address, identity, .. } = self.keeper;
+        let identity = identity.borrow().clone();
+        let (config, steering) = transport::client(&identity, peer, *address)?;
+        // An earlier connection may still be served to its end.
+        let mut course = self.socket.steer_attempt(*address, steering.pace());
+        if let Some(repairs) = transport::repairs(peer, *address) {
+            course.repair(repairs);
+        }
+        let connecting = self
+            .endpoint
+            .connect_with(config, *address, &peer.identity)
+            .map_err(io::Error::other)?;
+        let connection =
+            time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        course.take(*address);
+        Ok((Session::begin(connection, peer).await?, course))
+    }
+
+    async fn open_tcp(&self) -> io::Result<Rc<fallback::Session>> {
+        let Keeper { peer, address, identity, .. } = self.keeper;
+        let connector = TlsConnector::from(identity.borrow().tcp_client.clone());
+        let name = ServerName::try_from(peer.identity.clone()).map_err(io::Error::other)?;
+        let open = async {
+            let tcp = socket::dial(*address, peer).await?;
+            let tls = connector.connect(name, tcp).await?;
+            fallback::Session::near(tls, peer).await
+        };
+        time::timeout(ATTEMPT, open).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    fn head_start(&self) -> Duration {
+        let known = self.rtt().map(|rtt| (rtt * HEAD_START_TRIPS).max(HEAD_START_LEAST));
+        known.unwrap_or(HEAD_START)
+    }
+
+    fn silence(&self) -> Duration {
+        self.rtt().map_or(SILENCE, |rtt| (rtt * SILENCE_TRIPS).max(SILENCE))
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        self.keeper.peer.rtt.map(|rtt| Duration::from_nanos(rtt.as_ns()))
+    }
+}
+
+/// Waits until it is true; for ever, where there is nothing to wait for.
+async fn is_true(ending: Option<Ending>) {
+    match ending {
+        Some(mut ending) => drop(ending.wait_for(|gone| *gone).await),
+        None => pending().await,
+    }
+}
+
+/// Whether a peer that is asked answers.
+#[derive(Debug, Clone, Copy)]
+struct Silence {
+    /// Datagrams that had come, and frames sent that want an answer, when it was last heard.
+    heard: u64,
+    asked: u64,
+    /// Since when it has been asked in vain.
+    since: Option<Instant>,
+}
+
+impl Silence {
+    fn of(session: &Session) -> Self {
+        let (heard, asked) = Self::counts(session);
+        Self { heard, asked, since: None }
+    }
+
+    /// Datagrams that have come, and frames sent that want an answer.
+    fn counts(session: &Session) -> (u64, u64) {
+        let stats = session.connection().stats();
+        let sent = &stats.frame_tx;
+        // With the last kind it asks again for what was lost.
+        let asked =
+            sent.stream + sent.ping + sent.reset_stream + sent.stop_sending + sent.immediate_ack;
+        (stats.udp_rx.datagrams, asked)
+    }
+
+    /// Waits until the peer has been silent for so long.
+    async fn last(&mut self, session: &Session, long: Duration) {
+        while self.since.is_none_or(|since| since.elapsed() < long) {
+            time::sleep(LOOK).await;
+            let (heard, asked) = Self::counts(session);
+            if heard != self.heard {
+                (self.heard, self.asked, self.since) = (heard, asked, None);
+            } else if asked > self.asked {
+                self.since.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    /// Waits until the peer is heard.
+    async fn ends(&mut self, session: &Session) {
+        while Self::counts(session).0 == self.heard {
+            time::sleep(LOOK).await;
+        }
+        *self = Self::of(session);
+    }
+}
