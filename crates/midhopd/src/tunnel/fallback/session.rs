@@ -21,7 +21,10 @@ use crate::{
 use h2::{Ping, PingPong, Reason, RecvStream, client, server};
 use http::Request as Message;
 use midhop_pep::config::{ClassPlan, PeerPlan};
-use midhop_tunnel::{connect::Request, http3::Code};
+use midhop_tunnel::{
+    connect::{Form, Request},
+    http3::Code,
+};
 use std::{
     cell::RefCell,
     future::{pending, poll_fn},
@@ -225,7 +228,7 @@ impl Session {
     /// # Errors
     /// When the tunnel is gone, or the peer takes no more.
     pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
-        let message = http2::request_of(&request.fields());
+        let message = http2::request_of(&request.fields(Form::Classic));
         let message = message.ok_or(Fault::Wrong(Code::MESSAGE_ERROR))?;
         let mut requests = self.requests().ok_or_else(|| Fault::Lost(closed()))?;
         let halves = match requests.send_request(message, false) {

@@ -3,7 +3,8 @@
 use super::*;
 use crate::tunnel::turns::Turns;
 use midhop_tunnel::cause::Cause;
-use midhop_tunnel::connect::{Request as Asked, Response as Answer};
+use midhop_tunnel::connect::{Form, Request as Asked, Response as Answer};
+use midhop_tunnel::payload::Payload;
 use midhop_tunnel::target::Target;
 use proptest::prelude::*;
 use std::future::poll_fn;
@@ -31,7 +32,7 @@ async fn pair(asked: &Asked) -> Pair {
     spawn_local(async move { drop(connection.await) });
     let turns = Arc::<Turns>::default();
     let room = Room::new(midhop_units::Bytes::new(64 << 10));
-    let message = request_of(&asked.fields()).expect("a request");
+    let message = request_of(&asked.fields(Form::Classic)).expect("a request");
     let halves = requests.send_request(message, false).expect("a stream");
     let near = to_ask(halves, &room, Share::new(&turns));
     let asked = server.accept().await.expect("a stream").expect("a request");
@@ -47,7 +48,7 @@ async fn pair(asked: &Asked) -> Pair {
 
 fn asked() -> Asked {
     let target = Target::parse("[2001:db8::1]:443").expect("a target");
-    Asked { target, client: "198.51.100.7:50000".parse().ok(), class: None }
+    Asked { target, client: "198.51.100.7:50000".parse().ok(), class: None, hops: 0 }
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
@@ -67,10 +68,10 @@ fn what_is_asked_and_answered_arrives() {
         run(async {
             let mut pair = pair(&asked()).await;
             let fields = poll_fn(|cx| pair.far.1.poll_fields(cx)).await.expect("a request");
-            assert_eq!(Asked::decode(&fields), Ok(asked()));
-            pair.far.0.put_fields(&answer.fields()).expect("said");
+            assert_eq!(Asked::decode(&fields), Ok((asked(), Payload::Raw)));
+            pair.far.0.put_fields(&answer.fields(Payload::Raw)).expect("said");
             let fields = poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
-            assert_eq!(Answer::decode(&fields), Ok(Some(answer)));
+            assert_eq!(Answer::decode(&fields, Payload::Raw), Ok(Some(answer)));
         });
     }
 }
@@ -144,7 +145,7 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
     for far_drops in [false, true] {
         run(async {
             let mut pair = pair(&asked()).await;
-            pair.far.0.put_fields(&Answer::Granted.fields()).expect("said");
+            pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("said");
             poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
             let (dropped, mut left) =
                 if far_drops { (pair.far, pair.near) } else { (pair.near, pair.far) };
@@ -166,7 +167,7 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
 fn a_reset_after_the_end_is_a_reset() {
     run(async {
         let mut pair = pair(&asked()).await;
-        pair.far.0.put_fields(&Answer::Granted.fields()).expect("said");
+        pair.far.0.put_fields(&Answer::Granted.fields(Payload::Raw)).expect("said");
         poll_fn(|cx| pair.near.1.poll_fields(cx)).await.expect("an answer");
         pair.near.0.end();
         assert!(poll_fn(|cx| pair.far.1.poll_data(cx)).await.expect("an end").is_none());
@@ -189,8 +190,8 @@ proptest! {
     fn every_target_can_be_asked_for(host in "[a-zA-Z0-9_.-]{1,60}", v6 in any::<u128>(), port in 1..=u16::MAX) {
         let v6 = Target::Address((std::net::Ipv6Addr::from(v6), port).into());
         for target in Target::of(&host, port).into_iter().chain([v6]) {
-            let asked = Asked { target, client: None, class: None };
-            let said = request_of(&asked.fields());
+            let asked = Asked { target, client: None, class: None, hops: 0 };
+            let said = request_of(&asked.fields(Form::Classic));
             prop_assert!(said.is_some(), "{:?}", asked);
             let authority = said.and_then(|it| Some(it.uri().authority()?.as_str().to_owned()));
             prop_assert_eq!(authority, Some(asked.target.to_string()));
