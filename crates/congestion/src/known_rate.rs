@@ -28,6 +28,8 @@ const RETREAT_PERCENT: u64 = 90;
 const RETURN_PERCENT: u64 = 5;
 /// The least that a retreat leaves. Unit: parts of the share.
 const RETREAT_MAX: u64 = 64;
+/// What may wait at the sender itself until the pace lets it go: no queue of the leg's. Unit: segments.
+const OWN_QUEUE: u64 = 4;
 
 /// What a [`KnownRate`] is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,9 +196,15 @@ impl KnownRate {
             (Some(rtt), Some(min)) => rtt.saturating_sub(min),
             _ => Duration::ZERO,
         };
+        let own = self.rate().time_for(Bytes::new(OWN_QUEUE * self.segment()));
+        let queue = queue.saturating_sub(own);
         let share = self.place.share();
+        // One loss of a round in which hardly anything was sent says nothing: it counts against what the
+        // leg carries in a round.
+        let product =
+            self.min_rtt.min().map_or(0, |rtt| self.payload(self.rate()).bytes_in(rtt).get());
         let too_lossy = u128::from(lost) * 100
-            > u128::from(acked + lost) * u128::from(self.settings.loss_percent_max);
+            > u128::from((acked + lost).max(product)) * u128::from(self.settings.loss_percent_max);
         if queue > self.settings.queue_max || too_lossy {
             // A round that was sent before the last answer says nothing of it.
             if settled && rate_max > Rate::ZERO {

@@ -210,9 +210,14 @@ impl End {
     fn transmit(&mut self, now: Instant, at: std::time::Instant) -> bool {
         let Some((_, connection)) = &mut self.connection else { return false };
         let mut made = false;
+        // As the daemon's lanes have it.
+        let at_once = self.pace.rate().map_or(BATCH as u64, |rate| {
+            rate.bytes_in(midhop_tunnel::departures::QUEUE_TIME).get() / 1500
+        });
+        let at_once = (at_once as usize).clamp(1, BATCH);
         while !self.shim.is_full() {
             self.buffer.clear();
-            let Some(transmit) = connection.poll_transmit(at, BATCH, &mut self.buffer) else {
+            let Some(transmit) = connection.poll_transmit(at, at_once, &mut self.buffer) else {
                 break;
             };
             made = true;
