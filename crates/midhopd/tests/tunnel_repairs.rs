@@ -12,6 +12,8 @@ const CLEAN: &str = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\n";
 /// What both ends know of it.
 const TOLD: &str = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
 
+const AUTO: &str = "repair = \"auto\"\n";
+
 /// What each end tells of the other, the near end's word first, after both have said something that has come
 /// whole. `keys` are those of each end's table of its peer.
 fn told_after(link: &str, keys: [&str; 2]) -> Option<[PeerSnapshot; 2]> {
@@ -39,7 +41,7 @@ fn told_after(link: &str, keys: [&str; 2]) -> Option<[PeerSnapshot; 2]> {
 
 #[test]
 fn losses_are_repaired_by_two_ends_that_agree() {
-    let Some([near, far]) = told_after(LOSSY, ["", "repair = \"always\"\n"]) else { return };
+    let Some([near, far]) = told_after(LOSSY, [AUTO, "repair = \"always\"\n"]) else { return };
     for told in [&near, &far] {
         assert!(told.repairs_sent_total > 0 && told.repaired_total > 0, "{told:?}");
         assert!(told.loss.is_some_and(|loss| loss > 0.0), "{told:?}");
@@ -51,7 +53,7 @@ fn losses_are_repaired_by_two_ends_that_agree() {
 
 #[test]
 fn without_loss_nothing_is_repaired() {
-    let Some(told) = told_after(CLEAN, ["", ""]) else { return };
+    let Some(told) = told_after(CLEAN, [AUTO, AUTO]) else { return };
     for told in told {
         // The path's queue is long enough for whatever a busy machine does.
         assert_eq!((told.repairs_sent_total, told.repaired_total), (0, 0), "{told:?}");
@@ -61,7 +63,7 @@ fn without_loss_nothing_is_repaired() {
 
 #[test]
 fn an_end_that_is_told_not_to_neither_repairs_nor_is_sent_repairs() {
-    for keys in [["repair = \"off\"\n", ""], ["", "repair = \"off\"\n"]] {
+    for keys in [["repair = \"off\"\n", AUTO], [AUTO, "repair = \"off\"\n"]] {
         let Some(told) = told_after(LOSSY, keys) else { return };
         for told in told {
             assert_eq!((told.repairs_sent_total, told.repaired_total), (0, 0), "{told:?}");

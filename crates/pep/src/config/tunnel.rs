@@ -149,13 +149,13 @@ impl Default for Peer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
-    /// Where the peer does so too, something is lost, and the link shows no sign of congestion.
+    /// Never: what the laboratory has measured was no faster with it.
     #[default]
+    Off,
+    /// Where the peer does so too, something is lost, and the link shows no sign of congestion.
     Auto,
     /// The same, congested or not: only for a link that nobody else uses.
     Always,
-    /// Never.
-    Off,
 }
 
 /// The form of a request for a flow.
@@ -542,9 +542,9 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_repaired_unless_it_is_said_otherwise() {
+    fn losses_are_repaired_where_it_is_said() {
         for (keys, repair) in [
-            ("", Repair::Auto),
+            ("", Repair::Off),
             ("repair = \"auto\"\n", Repair::Auto),
             ("repair = \"always\"\n", Repair::Always),
             ("repair = \"off\"\n", Repair::Off),
