@@ -4,7 +4,8 @@
 //! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
 //! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come,
 //! [`transport`] sets QUIC up for a peer's leg, [`turns`] divides its window among flows, and [`socket`]
-//! lets its datagrams go at the leg's pace and repairs what the leg loses.
+//! lets its datagrams go at the leg's pace and repairs what the leg loses. Where UDP does not pass [`fallback`]
+//! has HTTP/2 on TCP instead; [`carrier`] is what of a stream is either's.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
 //! took is handed over before its first byte is moved; no lock is taken on the way of a byte. A flow that goes

@@ -6,7 +6,7 @@ mod program;
 mod stage;
 
 use ends::{Authority, Ends, far_config, near_config};
-use flows::{asked, await_bytes, block, jain, with_bulk};
+use flows::{await_bytes, block, jain, with_bulk};
 use program::{Desk, Running, log_of};
 use stage::{Family, Stage, hear, noise, say, until};
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,30 +29,6 @@ fn bulk_flows_get_equal_parts_of_a_tunnel_over_tcp() {
         let index = jain(&parts);
         println!("Jain's index {index:.4}, {parts:?}");
         assert!(index >= 0.98, "Jain's index is {index:.4}: {parts:?}");
-    });
-}
-
-/// It waits behind little that was written before: neither a new flow's nor that of one that has rested.
-#[test]
-fn a_request_overtakes_the_bulk_of_its_tunnel_over_tcp() {
-    let link = "rate = \"20 Mbit/s\"\ndelay = \"300 ms\"\n";
-    let Some(stage) = Stage::set_over(link, link, "600 ms") else { return };
-    block(&stage);
-    let told = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
-    let _ends = Ends::start_with(&stage, Family::V4, EARLY, [told, told]);
-    let listener = stage.listen(Family::V4);
-    let mut known = stage.flow(&listener);
-    let _ = asked(&mut known.0, &mut known.1);
-    let idle = asked(&mut known.0, &mut known.1);
-    with_bulk(&stage, &listener, 8, true, |counts| {
-        await_bytes(counts, 6_000_000);
-        let old = asked(&mut known.0, &mut known.1);
-        let (mut client, mut server) = stage.flow(&listener);
-        let new = asked(&mut client, &mut server);
-        println!("idle {idle:?}, an old flow {old:?}, a new one {new:?}");
-        for one in [old, new] {
-            assert!(one < idle * 3 / 2, "{one:?} after {idle:?} when idle");
-        }
     });
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The same ends with the same certificates ask for the same flows in the same words; only what is below
 //! is TCP, whose losses hold up all flows alike. So it is used while QUIC cannot be had and no longer: see
-//! [`Choice`](super::link::choice). [`socket`] makes its connections, [`session`] speaks HTTP/2 on one,
+//! [`link`](super::link). [`socket`] makes its connections, [`session`] speaks HTTP/2 on one,
 //! [`door`] lets peers in.
 
 pub mod door;

@@ -1,7 +1,7 @@
 //! A tunnel to a peer that we go to: opened, held open, opened again.
 //!
 //! Invariant: while a tunnel can be had there is one; attempts come at growing intervals, the first at
-//! once. Which of QUIC and TCP it is on says [`choice`].
+//! once. Which of QUIC and TCP it is on says `choice`.
 
 mod choice;
 

@@ -128,17 +128,6 @@ pub fn await_bytes(counts: &[AtomicU64], bytes: u64) {
     }
 }
 
-/// What a request of a hundred bytes and its answer take.
-pub fn asked(client: &mut TcpStream, server: &mut TcpStream) -> Duration {
-    let start = std::time::Instant::now();
-    let mut heard = [0; 100];
-    client.write_all(&[1; 100]).expect("asking");
-    server.read_exact(&mut heard).expect("a request");
-    server.write_all(&[2; 100]).expect("answering");
-    client.read_exact(&mut heard).expect("an answer");
-    start.elapsed()
-}
-
 /// Jain's index of fairness: 1 where all parts are equal.
 pub fn jain(parts: &[u64]) -> f64 {
     let total = parts.iter().sum::<u64>() as f64;

@@ -35,6 +35,8 @@ pub struct Seen {
     pub heard: bool,
     /// How it ended; none: it did not.
     pub ended: Option<quinn::ConnectionError>,
+    /// Whoever lets go of these takes the request back, which the daemon may not have counted yet.
+    _kept: Option<(quinn::Connection, quinn::SendStream, quinn::RecvStream)>,
 }
 
 impl Visitor {
@@ -66,28 +68,30 @@ impl Visitor {
     /// Comes in, asks for a flow at once, and waits for whatever is said first.
     pub fn visit(&self, name: &str, shown: Option<&Shown>, request: &Request) -> Seen {
         let (connecting, certificates) = self.knock(name, shown);
-        let (heard, ended) = self.runtime.block_on(async {
+        let (heard, ended, kept) = self.runtime.block_on(async {
             let connection = match timeout(PATIENCE, connecting).await.expect("a handshake ends") {
                 Ok(connection) => connection,
-                Err(error) => return (false, Some(error)),
+                Err(error) => return (false, Some(error), None),
             };
             // To itself it looks as if it were in: what it says may go with its certificate.
-            if let Ok((mut send, _receive)) = connection.open_bi().await {
+            if let Ok((mut send, receive)) = connection.open_bi().await {
                 let _ = send.write_all(&request.encode(Form::Classic)).await;
                 let listened = timeout(PATIENCE, connection.accept_uni());
                 match listened.await.expect("something happens") {
                     Ok(mut stream) => {
                         let said = stream.read_chunk(64, true).await;
-                        (matches!(said, Ok(Some(_))), connection.close_reason())
+                        let (heard, ended) =
+                            (matches!(said, Ok(Some(_))), connection.close_reason());
+                        (heard, ended, Some((connection, send, receive)))
                     }
-                    Err(error) => (false, Some(error)),
+                    Err(error) => (false, Some(error), None),
                 }
             } else {
-                (false, connection.close_reason())
+                (false, connection.close_reason(), None)
             }
         });
         let certificate = certificates.lock().expect("no panic").first().cloned();
-        Seen { certificate, heard, ended }
+        Seen { certificate, heard, ended, _kept: kept }
     }
 
     /// Comes in, goes, and comes again: whether it may then say something before the handshake is done.
