@@ -1,4 +1,4 @@
-//! The figures of a relay, the best of several rounds, and the table of all.
+//! The figures of a relay, the best of several rounds, and the tables of all.
 
 use crate::Result;
 use crate::load::Work;
@@ -24,10 +24,22 @@ pub struct Figures {
     pub down_cpu_s_per_gb: Option<f64>,
     /// Unit: processor seconds per GB. Less is better.
     pub up_cpu_s_per_gb: Option<f64>,
-    /// Unit: 1/s. More is better.
+    /// The same of one flow alone. Unit: Gbit/s. More is better.
+    pub single_down_gbit_per_s: Option<f64>,
+    /// Unit: Gbit/s. More is better.
+    pub single_up_gbit_per_s: Option<f64>,
+    /// Unit: processor seconds per GB. Less is better.
+    pub single_down_cpu_s_per_gb: Option<f64>,
+    /// Unit: processor seconds per GB. Less is better.
+    pub single_up_cpu_s_per_gb: Option<f64>,
+    /// Many at a time. Unit: 1/s. More is better.
     pub connections_per_s: Option<f64>,
     /// Unit: microseconds of processor time. Less is better.
     pub connection_cpu_us: Option<f64>,
+    /// One after another. Unit: 1/s. More is better.
+    pub sequence_per_s: Option<f64>,
+    /// Unit: microseconds of processor time. Less is better.
+    pub sequence_cpu_us: Option<f64>,
     /// Unit: microseconds, median of 100 bytes there and back. Less is better.
     pub round_trip_us: Option<f64>,
     /// Unit: bytes of user memory. Less is better.
@@ -36,20 +48,27 @@ pub struct Figures {
 
 impl Figures {
     pub fn take_bulk(&mut self, down: &Costed, up: &Costed) {
-        let per_gb = |costed: &Costed| {
-            let gb = costed.work.bytes as f64 / 1e9;
-            costed.processor.map(|time| time.as_secs_f64() / gb)
-        };
         self.down_gbit_per_s = Some(down.work.gbit_per_s());
         self.up_gbit_per_s = Some(up.work.gbit_per_s());
-        self.down_cpu_s_per_gb = per_gb(down);
-        self.up_cpu_s_per_gb = per_gb(up);
+        self.down_cpu_s_per_gb = down.cpu_s_per_gb();
+        self.up_cpu_s_per_gb = up.cpu_s_per_gb();
+    }
+
+    pub fn take_single(&mut self, down: &Costed, up: &Costed) {
+        self.single_down_gbit_per_s = Some(down.work.gbit_per_s());
+        self.single_up_gbit_per_s = Some(up.work.gbit_per_s());
+        self.single_down_cpu_s_per_gb = down.cpu_s_per_gb();
+        self.single_up_cpu_s_per_gb = up.cpu_s_per_gb();
     }
 
     pub fn take_connections(&mut self, connections: &Costed) {
-        let count = connections.work.count as f64;
         self.connections_per_s = Some(connections.work.count_per_s());
-        self.connection_cpu_us = connections.processor.map(|time| time.as_secs_f64() * 1e6 / count);
+        self.connection_cpu_us = connections.cpu_us_each();
+    }
+
+    pub fn take_sequence(&mut self, connections: &Costed) {
+        self.sequence_per_s = Some(connections.work.count_per_s());
+        self.sequence_cpu_us = connections.cpu_us_each();
     }
 
     pub fn take_round_trip(&mut self, round_trip: Duration) {
@@ -58,93 +77,126 @@ impl Figures {
 
     /// Keeps the better of each figure.
     pub fn keep_best(&mut self, other: &Self) {
-        for column in COLUMNS {
-            let (mine, theirs) = ((column.mut_value)(self), (column.value)(other));
+        for row in ROWS {
+            let (mine, theirs) = ((row.mut_value)(self), (row.value)(other));
             *mine = match (*mine, theirs) {
-                (Some(a), Some(b)) => Some(if column.more_is_better { a.max(b) } else { a.min(b) }),
+                (Some(a), Some(b)) => Some(row.better(a, b)),
                 (a, b) => a.or(b),
             };
         }
     }
 }
 
+impl Costed {
+    fn cpu_s_per_gb(&self) -> Option<f64> {
+        let gb = self.work.bytes as f64 / 1e9;
+        self.processor.map(|time| time.as_secs_f64() / gb)
+    }
+
+    fn cpu_us_each(&self) -> Option<f64> {
+        let count = self.work.count as f64;
+        self.processor.map(|time| time.as_secs_f64() * 1e6 / count)
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for column in COLUMNS {
-            if let Some(value) = (column.value)(self) {
-                write!(f, "{value:.0$} {1}  ", column.decimals, column.title)?;
+        for row in ROWS {
+            if let Some(value) = (row.value)(self) {
+                write!(f, "{value:.0$} {1}  ", row.decimals, row.title)?;
             }
         }
         Ok(())
     }
 }
 
-struct Column {
+struct Row {
     title: &'static str,
     decimals: usize,
     more_is_better: bool,
+    /// What a pair is to reach of the other pair's, at least or at most.
+    goal: Option<f64>,
     value: fn(&Figures) -> Option<f64>,
     mut_value: fn(&mut Figures) -> &mut Option<f64>,
 }
 
-macro_rules! column {
-    ($title:literal, $decimals:literal, $more:literal, $field:ident) => {
-        Column {
+impl Row {
+    fn better(&self, a: f64, b: f64) -> f64 {
+        if self.more_is_better { a.max(b) } else { a.min(b) }
+    }
+}
+
+macro_rules! row {
+    ($title:literal, $decimals:literal, $more:literal, $goal:expr, $field:ident) => {
+        Row {
             title: $title,
             decimals: $decimals,
             more_is_better: $more,
+            goal: $goal,
             value: |figures| figures.$field,
             mut_value: |figures| &mut figures.$field,
         }
     };
 }
 
-const COLUMNS: &[Column] = &[
-    column!("down Gbit/s", 2, true, down_gbit_per_s),
-    column!("up Gbit/s", 2, true, up_gbit_per_s),
-    column!("down CPU s/GB", 3, false, down_cpu_s_per_gb),
-    column!("up CPU s/GB", 3, false, up_cpu_s_per_gb),
-    column!("conn/s", 0, true, connections_per_s),
-    column!("CPU us/conn", 0, false, connection_cpu_us),
-    column!("100 B RTT us", 1, false, round_trip_us),
-    column!("idle B/flow", 0, false, idle_flow_bytes),
+const ROWS: &[Row] = &[
+    row!("down Gbit/s", 2, true, Some(2.0), down_gbit_per_s),
+    row!("up Gbit/s", 2, true, Some(2.0), up_gbit_per_s),
+    row!("down CPU s/GB", 3, false, Some(0.5), down_cpu_s_per_gb),
+    row!("up CPU s/GB", 3, false, Some(0.5), up_cpu_s_per_gb),
+    row!("1 flow down Gbit/s", 2, true, Some(2.0), single_down_gbit_per_s),
+    row!("1 flow up Gbit/s", 2, true, Some(2.0), single_up_gbit_per_s),
+    row!("1 flow down CPU s/GB", 3, false, Some(0.5), single_down_cpu_s_per_gb),
+    row!("1 flow up CPU s/GB", 3, false, Some(0.5), single_up_cpu_s_per_gb),
+    row!("conn/s, 64 at once", 0, true, Some(1.2), connections_per_s),
+    row!("CPU us/conn", 0, false, None, connection_cpu_us),
+    row!("conn/s, in sequence", 0, true, Some(1.2), sequence_per_s),
+    row!("CPU us/conn", 0, false, None, sequence_cpu_us),
+    row!("100 B RTT us", 1, false, None, round_trip_us),
+    row!("idle B/flow", 0, false, None, idle_flow_bytes),
 ];
 
-/// The table of all relays, and midhopd's ratio to the best of the others.
-pub fn table(figures: &[(Relay, Figures)], flows: u32, idle: u32) -> String {
-    let mut text = format!("bulk: {flows} flows; idle: {idle} flows; best round of each\n\n");
-    let _ = write!(text, "{:<14}", "relay");
-    for column in COLUMNS {
-        let _ = write!(text, "{:>15}", column.title);
+/// The table of some relays with a column each, and the ratio of ours to the best of the others; rows of
+/// which nothing was measured are left out.
+pub fn table(figures: &[(Relay, Figures)], ours: Relay) -> String {
+    let pair = ours.is_pair();
+    let mut text = format!("{:<22}", "");
+    for (relay, _) in figures {
+        let _ = write!(text, "{:>14}", relay.name());
     }
-    for (relay, figures) in figures {
-        let _ = write!(text, "\n{:<14}", relay.name());
-        for column in COLUMNS {
-            match (column.value)(figures) {
+    let found = figures.iter().find(|(relay, _)| *relay == ours).map(|(_, figures)| figures);
+    if found.is_some() {
+        text.push_str("   ours / best");
+    }
+    if found.is_some() && pair {
+        text.push_str("        goal");
+    }
+    for row in ROWS {
+        if figures.iter().all(|(_, figures)| (row.value)(figures).is_none()) {
+            continue;
+        }
+        let _ = write!(text, "\n{:<22}", row.title);
+        for (_, figures) in figures {
+            match (row.value)(figures) {
                 Some(value) => {
-                    let _ = write!(text, "{value:>15.0$}", column.decimals);
+                    let _ = write!(text, "{value:>14.0$}", row.decimals);
                 }
                 None => {
-                    let _ = write!(text, "{:>15}", "-");
+                    let _ = write!(text, "{:>14}", "-");
                 }
             }
         }
-    }
-    if let Some((_, ours)) = figures.iter().find(|(relay, _)| *relay == Relay::Midhopd) {
-        let _ = write!(text, "\n{:<14}", "ours / best");
-        for column in COLUMNS {
-            let others = figures.iter().filter(|(relay, _)| relay.is_peer());
-            let best = others
-                .filter_map(|(_, figures)| (column.value)(figures))
-                .reduce(|a, b| if column.more_is_better { a.max(b) } else { a.min(b) });
-            match ((column.value)(ours), best) {
-                (Some(ours), Some(best)) if best > 0.0 => {
-                    let _ = write!(text, "{:>14.2}x", ours / best);
-                }
-                _ => {
-                    let _ = write!(text, "{:>15}", "-");
-                }
-            }
+        let others = figures.iter().filter(|(relay, _)| relay.is_peer_of(ours));
+        let best = others.filter_map(|(_, figures)| (row.value)(figures));
+        let best = best.reduce(|a, b| row.better(a, b)).filter(|best| *best > 0.0);
+        let (Some(value), Some(best)) = (found.and_then(row.value), best) else { continue };
+        let ratio = value / best;
+        let _ = write!(text, "{ratio:>13.2}x");
+        if let Some(goal) = row.goal.filter(|_| pair) {
+            let sign = if row.more_is_better { '≥' } else { '≤' };
+            let reached = row.better(ratio, goal) == ratio;
+            let verdict = if reached { "reached" } else { "missed" };
+            let _ = write!(text, "{sign:>8}{goal:.1} {verdict}");
         }
     }
     text.push('\n');

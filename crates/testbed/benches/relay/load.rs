@@ -1,14 +1,15 @@
 //! The loads: bulk, short connections, ping-pong, idle flows; and the server they all talk to.
 //!
 //! The first byte that a client sends says what it wants: `D` bytes without end, `U` to be read to
-//! the end, `E` an echo of each 100 bytes.
+//! the end and told how much that was, `E` an echo of each 100 bytes, `G` and `P` the bytes of
+//! [`whole`], from the server and to it.
 
+use crate::Result;
 use crate::path::{Path, SERVER};
-use crate::{Options, Result};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,26 +20,35 @@ const MESSAGE: usize = 100;
 /// A relay that is silent for so long has run into a limit of its own.
 const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECTING_THREADS: u32 = 4;
-const CONNECTING_AT_ONCE: usize = 16;
+const CONNECTING_AT_ONCE: u32 = 16;
+/// What a relay has to carry without a fault before it is measured. Unit: bytes.
+const WHOLE: usize = 20_000_000;
 
 /// What a relay is put to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     Bulk,
+    /// Bulk on one flow.
+    Single,
     Pings,
     Idle,
+    /// Connections one after another.
+    Sequence,
     Connections,
 }
 
 impl Load {
     /// In the order in which a relay gets them.
-    pub const ALL: [Self; 4] = [Self::Bulk, Self::Pings, Self::Idle, Self::Connections];
+    pub const ALL: [Self; 6] =
+        [Self::Bulk, Self::Single, Self::Pings, Self::Idle, Self::Sequence, Self::Connections];
 
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "bulk" => Some(Self::Bulk),
+            "single" => Some(Self::Single),
             "pings" => Some(Self::Pings),
             "idle" => Some(Self::Idle),
+            "sequence" => Some(Self::Sequence),
             "connections" => Some(Self::Connections),
             _ => None,
         }
@@ -130,8 +140,20 @@ async fn serve(mut socket: tokio::net::TcpStream) -> std::io::Result<()> {
         }
         b'U' => {
             let mut sink = vec![0; CHUNK];
-            while socket.read(&mut sink).await? > 0 {}
-            socket.write_all(b"K").await
+            let mut count = 0;
+            loop {
+                match socket.read(&mut sink).await? {
+                    0 => break,
+                    read => count += read as u64,
+                }
+            }
+            socket.write_all(&count.to_be_bytes()).await
+        }
+        b'G' => socket.write_all(noise()).await,
+        b'P' => {
+            let mut bytes = Vec::with_capacity(WHOLE);
+            socket.read_to_end(&mut bytes).await?;
+            socket.write_all(if bytes == noise() { b"same" } else { b"else" }).await
         }
         _ => loop {
             socket.read_exact(&mut buffer).await?;
@@ -140,12 +162,53 @@ async fn serve(mut socket: tokio::net::TcpStream) -> std::io::Result<()> {
     }
 }
 
+/// Carries bytes that look like nothing in particular both ways at once, each to its end, and compares
+/// every one.
+pub fn whole(path: &Path) -> Result<()> {
+    let (mut get, mut put) = (connect(path, 0)?, connect(path, 1)?);
+    let putting = thread::spawn(move || -> Result<bool> {
+        put.write_all(b"P")?;
+        put.write_all(noise())?;
+        put.shutdown(std::net::Shutdown::Write)?;
+        let mut answer = Vec::new();
+        put.read_to_end(&mut answer)?;
+        Ok(answer == b"same")
+    });
+    get.write_all(b"G")?;
+    let mut bytes = Vec::with_capacity(WHOLE);
+    get.read_to_end(&mut bytes)?;
+    if bytes != noise() {
+        return Err(
+            format!("{} of {WHOLE} bytes came, or others than were sent", bytes.len()).into()
+        );
+    }
+    if !putting.join().map_err(|_| "a flow's thread panicked")?? {
+        return Err("other bytes reached the server than were sent".into());
+    }
+    Ok(())
+}
+
+fn noise() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        (0..WHOLE)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 32) as u8
+            })
+            .collect()
+    })
+}
+
 /// Bytes without end over several flows, counted where they arrive.
-pub fn bulk(path: &Path, direction: Direction, options: &Options) -> Result<Work> {
+pub fn bulk(path: &Path, direction: Direction, count: u32, seconds: Duration) -> Result<Work> {
     let stop = Arc::new(AtomicBool::new(false));
     let bytes = Arc::new(AtomicU64::new(0));
-    let ready = Arc::new(Barrier::new(options.flows as usize + 1));
-    let flows: Vec<_> = (0..options.flows)
+    let ready = Arc::new(Barrier::new(count as usize + 1));
+    let flows: Vec<_> = (0..count)
         .map(|_| {
             let (stop, bytes, ready) = (stop.clone(), bytes.clone(), ready.clone());
             let socket = connect(path, 0);
@@ -163,7 +226,7 @@ pub fn bulk(path: &Path, direction: Direction, options: &Options) -> Result<Work
     // The slow start of the first moments is nobody's throughput.
     thread::sleep(Duration::from_millis(300));
     let (begin, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
-    thread::sleep(options.seconds);
+    thread::sleep(seconds);
     let (took, after) = (begin.elapsed(), bytes.load(Ordering::Relaxed));
     stop.store(true, Ordering::Relaxed);
     for flow in flows {
@@ -189,13 +252,19 @@ fn pull(mut socket: TcpStream, stop: &AtomicBool, bytes: &AtomicU64) -> Result<(
 fn push(mut socket: TcpStream, stop: &AtomicBool, bytes: &AtomicU64) -> Result<()> {
     socket.write_all(b"U")?;
     let chunk = vec![0x5a; CHUNK];
+    let mut sent = 0;
     while !stop.load(Ordering::Relaxed) {
         socket.write_all(&chunk)?;
+        sent += chunk.len() as u64;
         bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
     }
     socket.shutdown(std::net::Shutdown::Write)?;
-    let mut answer = [0];
+    let mut answer = [0; 8];
     socket.read_exact(&mut answer)?;
+    let came = u64::from_be_bytes(answer);
+    if came != sent {
+        return Err(format!("{came} of {sent} bytes reached the server").into());
+    }
     Ok(())
 }
 
@@ -224,19 +293,28 @@ pub fn ping_pong(path: &Path, times: usize) -> Result<Duration> {
     Ok(samples[samples.len() / 2])
 }
 
-/// Connect, 100 bytes, 100 bytes back, close; as many as go.
+/// Connect, 100 bytes, 100 bytes back, close; as many as go, many at a time.
 pub fn connections(path: &Path, seconds: Duration) -> Result<Work> {
+    connect_by(path, seconds, CONNECTING_THREADS, CONNECTING_AT_ONCE)
+}
+
+/// The same one after another.
+pub fn sequence(path: &Path, seconds: Duration) -> Result<Work> {
+    connect_by(path, seconds, 1, 1)
+}
+
+fn connect_by(path: &Path, seconds: Duration, threads: u32, at_once: u32) -> Result<Work> {
     let begin = Instant::now();
-    let threads: Vec<_> = (0..CONNECTING_THREADS)
+    let threads: Vec<_> = (0..threads)
         .map(|number| {
             let client = path.client.clone();
             thread::spawn(move || -> Result<u64> {
                 client.enter()?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
                 tokio::task::LocalSet::new().block_on(&runtime, async {
-                    let tasks: Vec<_> = (0..CONNECTING_AT_ONCE)
+                    let tasks: Vec<_> = (0..at_once)
                         .map(|task| {
-                            let first = number as usize * CONNECTING_AT_ONCE + task;
+                            let first = number * at_once + task;
                             tokio::task::spawn_local(connect_again(first as u16, begin + seconds))
                         })
                         .collect();

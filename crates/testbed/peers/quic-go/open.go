@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
@@ -20,7 +22,7 @@ func open(args []string) error {
 	address := set.String("listen", "127.0.0.1:0", "TCP address")
 	proxy := set.String("proxy", "", "UDP address of the proxy")
 	name := set.String("name", "", "the proxy's name in its certificate")
-	target := set.String("target", "", "where all flows want to go")
+	target := set.String("target", "", "where all flows want to go; empty: where each was caught going")
 	byTemplate := set.Bool("template", false, "ask by the default template of connect-tcp")
 	var id identity
 	id.flags(set)
@@ -40,7 +42,11 @@ func open(args []string) error {
 	}
 	var http3Transport http3.Transport
 	peer := http3Transport.NewClientConn(connection)
-	listener, err := net.Listen("tcp", *address)
+	var listening net.ListenConfig
+	if *target == "" {
+		listening.Control = transparent
+	}
+	listener, err := listening.Listen(context.Background(), "tcp", *address)
 	if err != nil {
 		return err
 	}
@@ -53,7 +59,11 @@ func open(args []string) error {
 		}
 		go func() {
 			near := near.(*net.TCPConn)
-			stream, err := ask(peer, *target, *byTemplate, *name)
+			target := *target
+			if target == "" {
+				target = near.LocalAddr().String()
+			}
+			stream, err := ask(peer, target, *byTemplate, *name)
 			if err != nil {
 				log.Print(err)
 				reset(near)
@@ -62,6 +72,16 @@ func open(args []string) error {
 			relay(near, stream)
 		}()
 	}
+}
+
+// transparent lets a listener take connections to other hosts, which a firewall hands to it.
+func transparent(_, _ string, socket syscall.RawConn) error {
+	var err error
+	control := func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_IP, syscall.IP_TRANSPARENT, 1)
+	}
+	failed := socket.Control(control)
+	return errors.Join(failed, err)
 }
 
 func ask(peer *http3.ClientConn, target string, byTemplate bool, name string) (stream, error) {
