@@ -12,6 +12,7 @@ use crate::ledger::{Count, FlowBook};
 use crate::relay::{Carried, Desk, broken, count};
 use crate::sockopt;
 use bytes::{Buf, Bytes};
+use midhop_tunnel::http3::Code;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -42,6 +43,7 @@ pub async fn relay(
         reading: false,
         ended: false,
         done: false,
+        unwanted: false,
         moved: 0,
         count: count::Count::default(),
         books: outwards,
@@ -68,6 +70,10 @@ pub async fn relay(
         // Moving goes first, so that what came before a reset is handed on before the reset is.
         let out = match outwards.poll_move(cx, tcp, output, desk) {
             Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
+            Poll::Ready(Err(Stuck::Stream(fault))) if wants_no_more(side, &fault) => {
+                outwards.drop_what_comes(output);
+                false
+            }
             Poll::Ready(Err(Stuck::Stream(fault))) => return Poll::Ready(Err(by_stream(fault))),
             other => other.is_ready(),
         };
@@ -79,9 +85,23 @@ pub async fn relay(
         };
         inwards.follow(cx, tcp, input, desk);
         if !all_taken && let Poll::Ready(taken) = output.poll_stopped(cx) {
-            taken.map_err(by_stream)?;
+            match taken {
+                Err(fault) if wants_no_more(side, &fault) => outwards.drop_what_comes(output),
+                taken => taken.map_err(by_stream)?,
+            }
             all_taken = true;
         }
+        let out = if outwards.unwanted && inside {
+            match outwards.poll_unwanted(cx, tcp, desk) {
+                Poll::Ready(Err(Stuck::Tcp(error))) => return Poll::Ready(Err(by_tcp(error))),
+                Poll::Ready(Err(Stuck::Stream(fault))) => {
+                    return Poll::Ready(Err(by_stream(fault)));
+                }
+                other => other.is_ready(),
+            }
+        } else {
+            out
+        };
         if inwards.ended
             && !all_come
             && let Poll::Ready(end) = input.poll_end(cx)
@@ -116,6 +136,12 @@ pub async fn relay(
     Carried { outcome }
 }
 
+/// Whether the far end wants no more of a request because it has answered all (RFC 9114 §4.1): what it
+/// says stays good.
+fn wants_no_more(side: Side, fault: &Fault) -> bool {
+    side == Side::Client && matches!(fault, Fault::Reset(code) if *code == Code::NO_ERROR)
+}
+
 /// Which end of a direction failed.
 enum Stuck {
     Tcp(io::Error),
@@ -128,6 +154,8 @@ struct Outwards<'a> {
     reading: bool,
     ended: bool,
     done: bool,
+    /// Whether the other end takes no more of it.
+    unwanted: bool,
     /// Unit: bytes. What went through.
     moved: u64,
     count: count::Count,
@@ -145,6 +173,9 @@ impl Outwards<'_> {
     ) -> Poll<Result<(), Stuck>> {
         if self.done {
             return Poll::Ready(Ok(()));
+        }
+        if self.unwanted {
+            return Poll::Pending;
         }
         self.reading = false;
         let mut moved = 0;
@@ -200,6 +231,38 @@ impl Outwards<'_> {
             }
         }
         Ok(count)
+    }
+
+    /// Sends no more.
+    fn drop_what_comes(&mut self, output: &mut Output) {
+        if !self.done {
+            (self.unwanted, self.reading) = (true, false);
+            output.reset(Code::NO_ERROR);
+        }
+    }
+
+    /// Waits for the sender's end where nobody wants more of it and all was said to it. More bytes are
+    /// answered as by a host that has closed the connection: with a reset.
+    fn poll_unwanted(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        desk: &Desk,
+    ) -> Poll<Result<(), Stuck>> {
+        while !self.done {
+            ready!(tcp.poll_read_ready(cx)).map_err(Stuck::Tcp)?;
+            let mut scratch = desk.scratch.borrow_mut();
+            let read = tcp.try_io(Interest::READABLE, || {
+                Ok(recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?)
+            });
+            match read {
+                Ok(0) => self.done = true,
+                Ok(_) => return Poll::Ready(Err(Stuck::Stream(Fault::Reset(Code::NO_ERROR)))),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
