@@ -53,7 +53,7 @@ bpf: ## Rebuild the BPF programs and compare them with those committed (needs cl
 fuzz: prepare ## Fuzz every target for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
-bench-relay: build ## Gb/s, CPU and connections/s of direct, HAProxy, Envoy and midhopd, side by side
+bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd, and of pairs beside quic-go
 	@scripts/prepare bench
 	MIDHOPD=$(CURDIR)/target/release/midhopd ENVOY=$(CURDIR)/target/peers/bin/envoy \
 	  $(CARGO) bench --locked -p midhop-testbed --bench relay -- --out $(CURDIR)/$(RESULTS)/bench-relay

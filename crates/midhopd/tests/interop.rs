@@ -1,205 +1,56 @@
 //! Tunnels with an end that others wrote.
 //!
-//! With quic-go far: `client – gateway with midhopd – server's host with quic-go, and the server`; with
-//! quic-go near it is a program on the gateway whose TCP listener the client connects to.
+//! With a partner far: `client – gateway with midhopd – server's host with the partner, and the server`;
+//! with a partner near it is a program on the gateway whose TCP listener the client connects to.
+//! docs/interop.md has what was seen.
 
 mod ends;
+mod partners;
 mod program;
 mod stage;
 
 use ends::{Authority, Ends, PORT, near_config, start_far};
-use midhop_testbed::namespace::Namespace;
-use stage::{Family, PATIENCE, Stage, hear, noise, queued, say, until};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use partners::flows::{self, impatient, reset};
+use partners::{Peer, Program, curl, envoy};
+use stage::{Family, Stage, noise, until};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
 const EARLY: &str = "accept = \"early\"\n";
-
-/// Builds the program once; `None`, said loudly, where that cannot be done.
-fn quic_go() -> Option<&'static Path> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let build = || {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/peers/quic-go");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quic-go");
-        let installed = Path::new("/usr/local/go/bin/go");
-        let go = if installed.exists() { installed } else { Path::new("go") };
-        let mut command = Command::new(go);
-        command.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources);
-        let built = command.stdin(Stdio::null()).output();
-        let output = built.map_err(|error| format!("there is no Go: {error}"))?;
-        if output.status.success() {
-            return Ok(program);
-        }
-        Err(format!("quic-go is not built: {}", String::from_utf8_lossy(&output.stderr)))
-    };
-    match BUILT.get_or_init(build) {
-        Ok(program) => Some(program),
-        Err(why) => {
-            midhop_skips::skipped(why);
-            None
-        }
-    }
-}
-
-/// It, running.
-struct Peer {
-    child: Child,
-    /// Where it listens.
-    address: SocketAddr,
-}
-
-impl Peer {
-    fn start(
-        place: &Namespace,
-        role: &str,
-        authority: &Authority,
-        own: &str,
-        more: &[&str],
-    ) -> Self {
-        let at = |file: String| authority.path().join(file);
-        let mut command = Command::new(quic_go().expect("it was built"));
-        command.arg(role);
-        command.arg("-certificate").arg(at(format!("{own}.pem")));
-        command.arg("-key").arg(at(format!("{own}.key")));
-        command.arg("-authority").arg(at("ca.pem".to_owned())).args(more);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = place.run(|| command.spawn()).expect("entering").expect("quic-go");
-        let mut line = String::new();
-        let said = child.stdout.take().expect("its words");
-        BufReader::new(said).read_line(&mut line).expect("reading");
-        let address = line.trim().strip_prefix("listening ").and_then(|it| it.parse().ok());
-        let Some(address) = address else {
-            let _ = child.kill();
-            panic!("quic-go does not listen: {line:?}");
-        };
-        Self { child, address }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Opens a flow to the server through whatever there is: the client's end and the server's.
-type Flow<'a> = &'a mut dyn FnMut() -> (TcpStream, TcpStream);
-
-/// 20 MB both ways at once.
-fn carries_all(flow: Flow<'_>) {
-    let (client, server) = flow();
-    let (up, down) = (noise(1, 20_000_000), noise(2, 20_000_000));
-    scope(|scope| {
-        scope.spawn(|| say(&client, &up));
-        scope.spawn(|| say(&server, &down));
-        let heard = scope.spawn(|| hear(&server));
-        assert!(hear(&client) == down, "what the server said");
-        assert!(heard.join().expect("the server") == up, "what the client said");
-    });
-}
-
-/// Each end is the first to end; the other answers after that.
-fn keeps_half_closes(flow: Flow<'_>) {
-    let reply = noise(3, 1_000_000);
-    for from_server in [false, true] {
-        let (client, server) = flow();
-        let (first, second) = if from_server { (server, client) } else { (client, server) };
-        say(&first, b"that is all");
-        assert_eq!(hear(&second), b"that is all");
-        scope(|scope| {
-            scope.spawn(|| say(&second, &reply));
-            assert!(hear(&first) == reply, "the whole answer after the half-close");
-        });
-    }
-}
-
-/// The origin closes first, for good, and its bytes wait for a reader that is late.
-fn waits_for_late_readers(flow: Flow<'_>) {
-    let (client, server) = flow();
-    let bytes = noise(8, 12 << 20);
-    client.shutdown(Shutdown::Write).expect("it has nothing to say");
-    scope(|scope| {
-        scope.spawn(|| {
-            say(&server, &bytes);
-            assert_eq!(hear(&server), b"");
-            drop(server);
-        });
-        until("bytes wait at the client", || queued::unread(&client) > 0);
-        sleep(Duration::from_millis(300));
-        assert!(hear(&client) == bytes, "every byte arrives before the end does");
-    });
-}
-
-/// A reset of either end is the other's.
-fn passes_resets(flow: Flow<'_>) {
-    for from_server in [false, true] {
-        let (client, server) = flow();
-        let (mut resetting, mut other) =
-            if from_server { (server, client) } else { (client, server) };
-        resetting.write_all(b"so far").expect("writing");
-        let mut heard = [0; 6];
-        other.read_exact(&mut heard).expect("what came before the reset");
-        socket2::SockRef::from(&resetting).set_linger(Some(Duration::ZERO)).expect("a linger");
-        drop(resetting);
-        let error = other.read(&mut heard).expect_err("a reset, not an end");
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    }
-}
-
-fn all(flow: Flow<'_>) {
-    carries_all(flow);
-    keeps_half_closes(flow);
-    waits_for_late_readers(flow);
-    passes_resets(flow);
-}
+const AFTER_CONNECT: &str = "accept = \"after-connect\"\n";
 
 /// It says that it serves extended CONNECT, and knows of no template: it is asked as every proxy is.
 #[test]
 fn quic_go_is_a_far_end() {
-    is_a_far_end(&[], "");
+    is_a_far_end(Program::QuicGo, &[EARLY, AFTER_CONNECT], &[], "");
 }
 
 #[test]
 fn quic_go_is_a_far_end_that_serves_templates() {
-    is_a_far_end(&["-template"], "request = \"template\"\n");
+    let modes = [EARLY, AFTER_CONNECT];
+    is_a_far_end(Program::QuicGo, &modes, &["-template"], "request = \"template\"\n");
 }
 
-fn is_a_far_end(more: &[&str], peer: &str) {
-    let (Some(stage), Some(_)) = (Stage::set(), quic_go()) else { return };
-    let authority = Authority::new(&["near", "far"]);
-    let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
-    let more = [&["-listen", &listen], more].concat();
-    let _far = Peer::start(&stage.server, "serve", &authority, "far", &more);
-    for mode in [EARLY, "accept = \"after-connect\"\n"] {
-        let rule = "otherwise = \"reject\"\n";
-        let config = near_config(Family::V4, &authority, mode, peer, rule);
-        let _near = stage.try_proxy(&config).expect("a proxy");
-        let listener = stage.listen(Family::V4);
-        all(&mut || stage.flow(&listener));
-        let closed = SocketAddr::new(Family::V4.server(), 9);
-        let kind = match stage.connect(closed) {
-            Ok(mut client) => client.read(&mut [0; 1]).expect_err("a reset").kind(),
-            Err(error) => error.kind(),
-        };
-        let expected =
-            if mode == EARLY { ErrorKind::ConnectionReset } else { ErrorKind::ConnectionRefused };
-        assert_eq!(kind, expected, "{mode}");
-    }
+#[test]
+fn quic_go_is_a_near_end() {
+    is_a_near_end(Program::QuicGo, &[]);
+}
+
+#[test]
+fn quic_go_is_a_near_end_that_asks_by_templates() {
+    is_a_near_end(Program::QuicGo, &["-template"]);
 }
 
 /// The far midhopd passes flows on to quic-go, which is near the source.
 #[test]
 fn quic_go_is_the_last_of_a_chain() {
-    let (Some(stage), Some(_)) = (Stage::set(), quic_go()) else { return };
+    let (Some(stage), Some(_)) = (Stage::set(), Program::QuicGo.words()) else { return };
     let authority = Authority::new(&["near", "far", "last"]);
     let listen = SocketAddr::new(Family::V4.server(), PORT + 1).to_string();
-    let _last = Peer::start(&stage.server, "serve", &authority, "last", &["-listen", &listen]);
+    let more = ["-listen", &listen];
+    let _last = Peer::start(&stage.server, Program::QuicGo, "serve", &authority, "last", &more);
     let onwards = format!(
         "[peers.last]\naddress = \"{listen}\"\n\
          [[rules]]\ntunnel = \"last\"\notherwise = \"reject\"\n"
@@ -209,21 +60,90 @@ fn quic_go_is_the_last_of_a_chain() {
     let near = stage.try_proxy(&config).expect("a proxy");
     let _ends = Ends { near, far, authority };
     let listener = stage.listen(Family::V4);
-    all(&mut || stage.flow(&listener));
+    flows::all(&mut || stage.flow(&listener));
 }
 
 #[test]
-fn quic_go_is_a_near_end() {
-    is_a_near_end(&[]);
+fn aioquic_is_a_far_end() {
+    is_a_far_end(Program::Aioquic, &[AFTER_CONNECT], &[], "");
 }
 
 #[test]
-fn quic_go_is_a_near_end_that_asks_by_templates() {
-    is_a_near_end(&["-template"]);
+fn aioquic_is_a_near_end() {
+    is_a_near_end(Program::Aioquic, &[]);
 }
 
-fn is_a_near_end(how: &[&str]) {
-    let (Some(stage), Some(_)) = (Stage::set(), quic_go()) else { return };
+#[test]
+fn envoy_is_a_far_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), envoy::words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let address = SocketAddr::new(Family::V4.server(), PORT);
+    let _far = envoy::start(&stage.server, &authority, address);
+    let rule = "otherwise = \"reject\"\n";
+    let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
+    let _near = stage.try_proxy(&config).expect("a proxy");
+    let listener = stage.listen(Family::V4);
+    let flow: flows::Flow<'_> = &mut || stage.flow(&listener);
+    // An origin's end is to Envoy the end of all, so that each way takes a flow of its own.
+    for from_server in [true, false] {
+        flows::carries_one_way(flow, from_server);
+        flows::waits_for_late_readers(flow, from_server);
+    }
+    flows::keeps_half_closes(flow, false);
+    flows::passes_resets(flow, true);
+    // What it makes of a client's reset is an end.
+    assert_eq!(flows::end_after_reset(flow, false).ok(), Some(0));
+    let closed = SocketAddr::new(Family::V4.server(), 9);
+    let refused = stage.connect(closed).and_then(|mut client| client.read(&mut [0; 1]));
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+/// A far end may stop listening once it has said all (RFC 9114 §4.1): what it said is heard to its end,
+/// however late, and who says more is reset.
+#[test]
+fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), Program::Aioquic.words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
+    let more = ["-listen", &listen, "-enough", "yes"];
+    let _far = Peer::start(&stage.server, Program::Aioquic, "serve", &authority, "far", &more);
+    let rule = "otherwise = \"reject\"\n";
+    let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
+    let _near = stage.try_proxy(&config).expect("a proxy");
+    let listener = stage.listen(Family::V4);
+    flows::waits_for_late_readers(&mut || stage.flow(&listener), true);
+    let (mut client, server) = stage.flow(&listener);
+    stage::say(&server, b"that is all");
+    assert_eq!(stage::hear(&client), b"that is all");
+    until("the client is reset", || client.write(b"and more").is_err());
+}
+
+/// `more` is told to the program, `peer` to the near midhopd.
+fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
+    let (Some(stage), Some(_)) = (Stage::set(), program.words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
+    let more = [&["-listen", &listen], more].concat();
+    let _far = Peer::start(&stage.server, program, "serve", &authority, "far", &more);
+    for mode in modes {
+        let rule = "otherwise = \"reject\"\n";
+        let config = near_config(Family::V4, &authority, mode, peer, rule);
+        let _near = stage.try_proxy(&config).expect("a proxy");
+        let listener = stage.listen(Family::V4);
+        flows::all(&mut || stage.flow(&listener));
+        let closed = SocketAddr::new(Family::V4.server(), 9);
+        let kind = match stage.connect(closed) {
+            Ok(mut client) => client.read(&mut [0; 1]).expect_err("a reset").kind(),
+            Err(error) => error.kind(),
+        };
+        let expected =
+            if *mode == EARLY { ErrorKind::ConnectionReset } else { ErrorKind::ConnectionRefused };
+        assert_eq!(kind, expected, "{mode}");
+    }
+}
+
+fn is_a_near_end(program: Program, how: &[&str]) {
+    let (Some(stage), Some(_)) = (Stage::set(), program.words()) else { return };
     let authority = Authority::new(&["near", "far"]);
     let _far = start_far(&stage, Family::V4, &authority, "");
     let listener = stage.listen(Family::V4);
@@ -232,15 +152,14 @@ fn is_a_near_end(how: &[&str]) {
         let target = listener.local_addr().expect("an address").to_string();
         let more = ["-listen", "10.0.1.1:0", "-proxy", &proxy, "-name", "far", "-target", &target];
         let more = [&more[..], how].concat();
-        Peer::start(&stage.gateway, "open", &authority, "near", &more)
+        Peer::start(&stage.gateway, program, "open", &authority, "near", &more)
     };
     let near = open(&listener);
-    all(&mut || {
-        let client = stage.connect(near.address).expect("quic-go");
+    flows::all(&mut || {
+        let client = stage.connect(near.address).expect("the near end");
         let (server, peer) = listener.accept().expect("the far side");
         assert_eq!(peer.ip(), Family::V4.server());
-        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        server.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        impatient(&server);
         (client, server)
     });
     // Nobody listens any more.
@@ -250,4 +169,110 @@ fn is_a_near_end(how: &[&str]) {
         Err(error) => error.kind(),
     };
     assert_eq!(kind, ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn libcurl_is_a_near_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), curl::words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    // libcurl goes without a word where it breaks off.
+    let silence = "keepalive = \"1 s\"\ntimeout = \"3 s\"\n";
+    let _far = start_far(&stage, Family::V4, &authority, silence);
+    let listener = stage.listen(Family::V4);
+    // Whatever keeps libcurl from coming, the origin does not wait for ever.
+    listener.set_nonblocking(true).expect("a listener that does not block");
+    let proxy = SocketAddr::new(Family::V4.server(), PORT);
+    let origin = listener.local_addr().expect("an address");
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("file");
+    // What libcurl says, and what the origin made of its connection.
+    let exchange = |action: &str, more: &[&str], serve: &(dyn Fn(TcpStream) + Sync)| {
+        scope(|scope| {
+            let served = scope.spawn(|| {
+                let mut came = None;
+                until("the far side comes", || {
+                    came = listener.accept().ok();
+                    came.is_some()
+                });
+                let (stream, peer) = came.expect("it came");
+                assert_eq!(peer.ip(), Family::V4.server());
+                stream.set_nonblocking(false).expect("a stream that blocks");
+                impatient(&stream);
+                serve(stream);
+            });
+            let said = curl::exchange(&stage, &authority, (proxy, origin), action, &file, more);
+            served.join().expect("the origin");
+            said
+        })
+    };
+    let bytes = noise(4, 20_000_000);
+    let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", bytes.len());
+    let say = |mut stream: &TcpStream, head: &str, bytes: &[u8]| {
+        hear_head(stream);
+        stream.write_all(head.as_bytes()).expect("a head");
+        stream.write_all(bytes).expect("a body");
+    };
+
+    std::fs::write(&file, &bytes).expect("a file");
+    let said = exchange("put", &[], &|mut stream| {
+        assert_eq!(hear_head(&stream), Some(bytes.len()));
+        let mut heard = vec![0; bytes.len()];
+        stream.read_exact(&mut heard).expect("a body");
+        assert!(heard == bytes, "every byte came");
+        stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").expect("an answer");
+    });
+    assert_eq!(said, "code=0 status=201");
+
+    // The origin closes first, whether the reader is late or not.
+    for late in ["0", "0.5"] {
+        let said = exchange("get", &["-wait", late], &|stream| say(&stream, &whole, &bytes));
+        assert_eq!(said, "code=0 status=200");
+        assert!(std::fs::read(&file).expect("a file") == bytes, "every byte came before the end");
+    }
+
+    // A reset in the middle is not taken for an end.
+    let said = exchange("get", &[], &|stream| {
+        say(&stream, &whole, &bytes[..100_000]);
+        sleep(Duration::from_millis(200));
+        reset(stream);
+    });
+    assert!(said.starts_with("code=18 ") && said.contains("error 0x10f"), "{said}");
+
+    // libcurl breaks off, and the origin hears it.
+    let said = exchange("get", &["-stop", "1000000"], &|mut stream| {
+        hear_head(&stream);
+        stream.write_all(whole.as_bytes()).expect("a head");
+        let error = loop {
+            if let Err(error) = stream.write_all(&bytes) {
+                break error;
+            }
+        };
+        let broken = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+        assert!(broken.contains(&error.kind()), "{error}");
+    });
+    assert!(said.starts_with("code=23 "), "{said}");
+
+    // Nobody listens any more.
+    drop(listener);
+    let said = curl::exchange(&stage, &authority, (proxy, origin), "get", &file, &[]);
+    assert!(said.starts_with("code=7 "), "{said}");
+
+    // A stranger gets nothing.
+    let other = Authority::new(&["near"]);
+    std::fs::copy(authority.path().join("ca.pem"), other.path().join("ca.pem")).expect("a copy");
+    let said = curl::exchange(&stage, &other, (proxy, origin), "get", &file, &[]);
+    assert!(said.starts_with("code=") && !said.starts_with("code=0 "), "{said}");
+}
+
+/// Reads a request's head; gives the length of what follows.
+fn hear_head(mut stream: &TcpStream) -> Option<usize> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("a request");
+        head.extend_from_slice(&byte);
+    }
+    let head = String::from_utf8(head).expect("a head");
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    length.and_then(|length| length.parse().ok())
 }
