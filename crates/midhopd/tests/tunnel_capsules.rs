@@ -55,7 +55,7 @@ impl Place {
 
     /// A flow that was granted, and its server.
     fn flow(&self) -> (Flow, TcpStream) {
-        let request = Request { target: self.target(), client: None, class: None };
+        let request = Request { target: self.target(), client: None, class: None, hops: 0 };
         let (answer, flow) = self.visitor.ask_with("far", &self.shown, &request.fields(TEMPLATE));
         let granted = Response::decode(&answer, Payload::Capsules);
         assert_eq!(granted, Ok(Some(Response::Granted)));
@@ -289,7 +289,7 @@ fn requests_by_templates_are_answered_as_the_standard_wants() {
 /// What the daemon itself asks with.
 fn protocol() -> String {
     let target = Target::parse("10.0.2.2:80").expect("a target");
-    let fields = Request { target, client: None, class: None }.fields(TEMPLATE);
+    let fields = Request { target, client: None, class: None, hops: 0 }.fields(TEMPLATE);
     let field = fields.iter().find(|it| it.name == ":protocol");
     field.expect("a template has one").value.clone().into_owned()
 }
@@ -299,7 +299,7 @@ fn a_target_of_ipv6_is_reached_by_its_template() {
     let Some(place) = Place::set() else { return };
     let listener = place.stage.listen(Family::V6);
     let target = Target::Address(listener.local_addr().expect("an address"));
-    let fields = Request { target, client: None, class: None }.fields(TEMPLATE);
+    let fields = Request { target, client: None, class: None, hops: 0 }.fields(TEMPLATE);
     assert!(fields.iter().any(|it| it.value.contains("%3A")), "{fields:?}");
     let (_, mut flow) = place.visitor.ask_with("far", &place.shown, &fields);
     let (server, _) = listener.accept().expect("the far side");

@@ -320,7 +320,7 @@ mod tests {
         let target = Target::parse("[2001:db8::1]:443").expect("a target");
         assert_eq!(
             Request::decode(&sent),
-            Ok((Request { target, client: None, class: None }, Payload::Capsules))
+            Ok((Request { target, client: None, class: None, hops: 0 }, Payload::Capsules))
         );
         assert_eq!(PROTOCOL, format!("connect-tcp-{TRIAL}"));
     }
@@ -390,7 +390,11 @@ mod tests {
         let fields = refused.fields_of("a \"hub\", or two");
         assert_eq!(fields[1].value, "\"a__hub_,_or_two\"; error=connection_refused, midhopd");
         for name in ["hub", "a, b"] {
-            assert_eq!(Response::decode(&refused.fields_of(name)), Ok(Some(refused)), "{name}");
+            assert_eq!(
+                Response::decode(&refused.fields_of(name), Payload::Raw),
+                Ok(Some(refused)),
+                "{name}"
+            );
         }
     }
 
@@ -406,7 +410,7 @@ mod tests {
         let connect = [(":method", "CONNECT"), (":authority", "192.0.2.1:80")];
         for said in ["-1", "256", "x"] {
             let request = Request::decode(&fields(&[connect[0], connect[1], (HOPS, said)]));
-            assert_eq!(request.map(|it| it.hops), Ok(u8::MAX), "{said}");
+            assert_eq!(request.map(|it| it.0.hops), Ok(u8::MAX), "{said}");
         }
     }
 

@@ -72,6 +72,7 @@ impl Stage {
                 name: "link".to_owned(),
                 first: "link0".to_owned(),
                 second: "link1".to_owned(),
+                nodes: ["gateway".to_owned(), "server".to_owned()],
                 mtu: 1500,
                 down: plan(down),
                 up: plan(up),
