@@ -149,7 +149,7 @@ impl Default for Peer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
-    /// Never: what the laboratory has measured was no faster with it.
+    /// Never: bulk pays for it.
     #[default]
     Off,
     /// Where the peer does so too, something is lost, and the link shows no sign of congestion.
