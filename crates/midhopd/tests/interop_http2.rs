@@ -1,4 +1,4 @@
-//! Tunnels over TCP with an end that others wrote: Go's net/http at either end, and curl as a client.
+//! Tunnels over TCP with an end that others wrote: Go's net/http at either end. libcurl is in `interop.rs`.
 
 mod ends;
 mod flows;
@@ -184,55 +184,4 @@ fn go_is_a_near_end() {
     let mut client = stage.connect(near.address).expect("go-http2");
     let error = client.read(&mut [0; 1]).expect_err("a refusal");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-}
-
-/// A download and an upload through the far end, by a program that everybody has.
-#[test]
-fn curl_asks_for_flows() {
-    let Some(stage) = Stage::set() else { return };
-    let help = Command::new("curl").args(["--help", "proxy"]).output();
-    let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    if !help.is_ok_and(|help| help.contains("--proxy-http2")) {
-        midhop_skips::skipped("curl is not there, or older than 8.1.0, or has no HTTP/2");
-        return;
-    }
-    let authority = Authority::new(&["near", "far"]);
-    let _far = start_far(&stage, Family::V4, &authority, "");
-    let listener = stage.listen(Family::V4);
-    let target = listener.local_addr().expect("an address");
-    let at = |file: &str| authority.path().join(file);
-    let page = noise(5, 2_000_000);
-    let mut command = Command::new("curl");
-    command.args([
-        "--silent",
-        "--show-error",
-        "--proxytunnel",
-        "--proxy-http2",
-        "--max-time",
-        "20",
-    ]);
-    command.args(["--proxy", &format!("https://far:{PORT}")]);
-    command.args(["--resolve", &format!("far:{PORT}:{}", Family::V4.server())]);
-    command.arg("--proxy-cacert").arg(at("ca.pem"));
-    command.arg("--proxy-cert").arg(at("near.pem")).arg("--proxy-key").arg(at("near.key"));
-    command.arg(format!("http://{target}/"));
-    let heard = scope(|scope| {
-        scope.spawn(|| {
-            let (mut server, peer) = listener.accept().expect("the far side");
-            assert_eq!(peer.ip(), Family::V4.server());
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                server.read_exact(&mut byte).expect("a request");
-                request.extend(byte);
-            }
-            write!(server, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", page.len())
-                .expect("answering");
-            server.write_all(&page).expect("answering");
-        });
-        let run = || command.stdin(Stdio::null()).output();
-        stage.gateway.run(run).expect("entering").expect("curl")
-    });
-    assert!(heard.status.success(), "{}", String::from_utf8_lossy(&heard.stderr));
-    assert!(heard.stdout == page, "the whole page");
 }

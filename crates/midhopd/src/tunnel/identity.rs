@@ -153,7 +153,6 @@ impl Identity {
         tcp_client.resumption = Resumption::disabled();
         let mut tcp_server = server.clone();
         tcp_server.alpn_protocols = vec![http2::ALPN.to_vec()];
-        tcp_server.send_tls13_tickets = 0;
         Ok(Self {
             secret,
             doubt,
@@ -232,6 +231,8 @@ fn server(
     config.alpn_protocols = vec![http3::ALPN.to_vec()];
     // Bytes that may be replayed are no bytes of a flow.
     config.max_early_data_size = 0;
+    // Whoever comes again shows its certificate again, which may have expired meanwhile.
+    config.send_tls13_tickets = 0;
     Ok(config)
 }
 

@@ -1,4 +1,4 @@
-"""libcurl as somebody else's near end of a tunnel: an HTTP client whose proxy is asked over HTTP/3.
+"""libcurl as somebody else's near end of a tunnel: an HTTP client whose proxy is asked over HTTP/3, or HTTP/2.
 
 `main.py speaks` says whether this libcurl can do that; `main.py get|put URL` moves one file. The last
 line on standard output tells how it went: libcurl's code, the status and the bytes that came.
@@ -12,6 +12,8 @@ from curl_cffi import Curl, CurlError, CurlInfo, CurlOpt
 
 # CURLPROXY_HTTPS3, which curl_cffi has no name for.
 HTTPS3 = 8
+# By what the proxy is asked; 3 is CURLPROXY_HTTPS2.
+KINDS = {"http3": HTTPS3, "http2": 3}
 # CURL_WRITEFUNC_ERROR: no more, please.
 STOP = 0xFFFFFFFF
 # Half a minute: nobody waits for longer.
@@ -42,7 +44,7 @@ def move(options):
     settings = [
         (CurlOpt.URL, options.url),
         (CurlOpt.PROXY, f"https://{name}:{port}"),
-        (CurlOpt.PROXYTYPE, HTTPS3),
+        (CurlOpt.PROXYTYPE, KINDS[options.over]),
         (CurlOpt.HTTPPROXYTUNNEL, 1),
         (CurlOpt.RESOLVE, [f"{name}:{port}:{address}"]),
         (CurlOpt.PROXY_CAINFO, options.authority),
@@ -109,6 +111,7 @@ def main():
     parser.add_argument("url", nargs="?")
     for name in ("certificate", "key", "authority", "proxy", "file"):
         parser.add_argument(f"-{name}", default="")
+    parser.add_argument("-over", choices=KINDS, default="http3")
     # Before what has come is read, once. Unit: seconds.
     parser.add_argument("-wait", type=float, default=0)
     # After so many bytes have come it breaks off.
