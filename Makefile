@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 TRUTH_SEEDS ?= 2
 TRUTH_JOBS ?= 6
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim formulas truth clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim formulas truth book book-commands clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,15 @@ truth: build ## The same 192 cells simulated and on real kernels, side by side (
 	  || echo 'some runs of the laboratory are not valid: run again, or the comparison leaves them out' >&2
 	@target/release/midhop sim run scenarios/matrix.toml --seeds $(TRUTH_SEEDS) --out $(RESULTS)/truth/sim > /dev/null
 	@target/release/midhop compare $(RESULTS)/truth/sim $(RESULTS)/truth/lab
+
+book: prepare ## Build the book into target/book
+	@scripts/prepare book
+	@scripts/book
+
+book-commands: build ## Run every command in the README and the book, the long ones too (half an hour, as root)
+	@scripts/prepare test
+	MIDHOP_BOOK=all $(CARGO) test --release --locked -p midhop --test book -- --nocapture
+	$(CARGO) test --release --locked -p midhopd --test book
 
 clean: ## Remove what building and running left
 	$(CARGO) clean

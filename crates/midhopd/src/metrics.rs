@@ -299,14 +299,8 @@ mod tests {
     use super::*;
     use midhop_units::{Bytes, Rate};
 
-    /// A table row per metric, no more and no fewer.
-    #[test]
-    fn the_documentation_lists_every_metric() {
-        let documented: std::collections::BTreeSet<&str> = include_str!("../../../docs/midhopd.md")
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `midhop_")?.split_once('`'))
-            .map(|(name, _)| name)
-            .collect();
+    /// A snapshot in which nothing is left out.
+    fn full() -> String {
         let millisecond = Some(Duration::from_ms(1));
         let leg = LegSnapshot {
             rtt: millisecond,
@@ -335,12 +329,51 @@ mod tests {
             peers: BTreeMap::from([("x".to_owned(), peer)]),
             ..Snapshot::default()
         };
-        let rendered = render(snapshot, Duration::ZERO).expect("rendered");
+        render(snapshot, Duration::ZERO).expect("rendered")
+    }
+
+    /// A table row per metric, no more and no fewer.
+    #[test]
+    fn the_documentation_lists_every_metric() {
+        let documented: std::collections::BTreeSet<&str> = include_str!("../../../docs/midhopd.md")
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `midhop_")?.split_once('`'))
+            .map(|(name, _)| name)
+            .collect();
+        let rendered = full();
         let names: std::collections::BTreeSet<&str> = rendered
             .lines()
             .filter_map(|line| line.strip_prefix("midhop_")?.split([' ', '{']).next())
             .collect();
         assert_eq!(names, documented);
+    }
+
+    #[test]
+    fn the_book_has_every_metric() {
+        let (rendered, mut page) = (full(), String::from("# Metrics\n\n"));
+        page += "`admin.listen` serves them at `/metrics`, in OpenMetrics' text form.\n\n";
+        page += "| metric | kind | labels | meaning |\n|---|---|---|---|\n";
+        let mut help = ("", "");
+        let mut kind = "";
+        let mut seen = std::collections::BTreeSet::new();
+        for line in rendered.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                help = rest.split_once(' ').expect("a name and what it means");
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                kind = rest.split_once(' ').expect("a name and its kind").1;
+            } else if let Some((sample, _)) =
+                line.rsplit_once(' ').filter(|_| !line.starts_with('#'))
+            {
+                let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+                let labels = labels.split(',').filter_map(|label| label.split_once('='));
+                let labels: Vec<_> = labels.map(|(label, _)| format!("`{label}`")).collect();
+                if seen.insert(name.to_owned()) {
+                    let meaning = help.1.trim_end_matches('.');
+                    page += &format!("| `{name}` | {kind} | {} | {meaning} |\n", labels.join(", "));
+                }
+            }
+        }
+        midhop_pages::assert_page("metrics.md", &page);
     }
 
     #[test]

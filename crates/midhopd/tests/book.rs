@@ -1,0 +1,88 @@
+//! What the book and the README say of the daemon works: its commands, and what to write into its file.
+
+mod program;
+mod stage;
+
+use midhop_pages::{blocks, typed};
+use program::{Desk, Running, errors, midhopd, output_in};
+use stage::{Stage, until};
+use std::path::Path;
+use std::process::Command;
+
+/// A configuration as it stands in a document, with certificates that are there.
+fn placed(text: &str, certificates: &Path) -> String {
+    text.replace("/etc/midhopd/", &format!("{}/", certificates.display()))
+}
+
+/// Makes the certificates of the guide as it says.
+fn follow_the_guide(directory: &Path) {
+    let making: Vec<_> =
+        typed().into_iter().filter(|(_, line)| line.starts_with("midhopd pki ")).collect();
+    assert!(!making.is_empty());
+    for (document, line) in making {
+        let output =
+            midhopd().args(line.split(' ').skip(1)).current_dir(directory).output().expect("it");
+        assert!(output.status.success(), "{document}: {line}\n{}", errors(&output));
+    }
+}
+
+#[test]
+fn every_configuration_in_the_documents_is_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    follow_the_guide(directory.path());
+    let mut count = 0;
+    for block in blocks("toml").iter().filter(|block| !block.text.contains("[nodes]")) {
+        let mut text = placed(&block.text, &directory.path().join("authority"));
+        if text.contains("[peers.") && !text.contains("[tunnel]") {
+            // The README shows what is peculiar to it only.
+            let at = directory.path().join("authority").display().to_string();
+            text += &format!(
+                "[tunnel]\ncertificate = \"{at}/terminal.pem\"\nkey = \"{at}/terminal.key\"\n\
+                 authority = \"{at}/ca.pem\"\n"
+            );
+        }
+        let desk = Desk::new(&text);
+        let output = midhopd().arg("check").arg(desk.config()).output().expect("midhopd");
+        assert!(output.status.success(), "{}: {}", block.document, errors(&output));
+        count += 1;
+    }
+    assert!(count > 2, "the documents' configurations are not found any more");
+}
+
+#[test]
+fn what_is_to_be_typed_works() {
+    let Some(stage) = Stage::set() else { return };
+    let admin = "[admin]\nlisten = \"127.0.0.1:9310\"\n";
+    let desk = Desk::new(&format!("[intercept]\ninterfaces = [\"lan0\", \"wan0\"]\n{admin}"));
+    let mut running = None;
+    for (document, line) in typed() {
+        let line = line.replace("/etc/midhopd.toml", &desk.config().display().to_string());
+        let mut words = line.split(' ');
+        let output = match (words.next(), words.next()) {
+            (Some("midhopd"), Some("run")) => {
+                running.get_or_insert_with(|| Running::start(&stage, &desk));
+                continue;
+            }
+            // What it needs is made, and used, by the test above.
+            (Some("midhopd"), Some("pki")) => continue,
+            (Some("midhopd"), _) => {
+                let mut command = midhopd();
+                command.args(line.split(' ').skip(1));
+                output_in(&stage.gateway, &mut command)
+            }
+            (Some("curl"), _) => {
+                running.get_or_insert_with(|| Running::start(&stage, &desk));
+                let mut command = Command::new("curl");
+                command.arg("-f").args(line.split(' ').skip(1));
+                output_in(&stage.gateway, &mut command)
+            }
+            // The laboratory's.
+            _ => continue,
+        };
+        assert!(output.status.success(), "{document}: {line}\n{}", errors(&output));
+        assert!(!output.stdout.is_empty(), "{document}: {line} says nothing");
+    }
+    let mut running = running.expect("a document says how to run it");
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    until("it ends", || running.has_ended());
+}

@@ -1,0 +1,165 @@
+//! Pages of the book that are made from the code.
+//!
+//! They are committed, so that whoever reads the repository finds them, and a test of the crate that a page
+//! tells of makes it again and compares: [`assert_page`]. With `MIDHOP_PAGES=write` the test writes the page
+//! instead.
+//!
+//! What stands in the book and in the README to be typed or written into a file is taken out of them by
+//! [`blocks`], so that tests can do it.
+//!
+//! For tests only: no program links it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Said at the head of each page.
+const NOTICE: &str =
+    "<!-- Made from the code: MIDHOP_PAGES=write cargo test writes it again. -->\n\n";
+
+/// Compares a page under `docs/book/src/reference` with what the code says.
+///
+/// # Panics
+/// When they differ, or the page cannot be read or written.
+pub fn assert_page(name: &str, body: &str) {
+    let path = folder().join(name);
+    let page = format!("{NOTICE}{body}");
+    if std::env::var("MIDHOP_PAGES").as_deref() == Ok("write") {
+        std::fs::write(&path, page).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        return;
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let first = committed.lines().zip(page.lines()).position(|(old, new)| old != new);
+    let line = first.unwrap_or_else(|| committed.lines().count().min(page.lines().count()));
+    assert!(
+        committed == page,
+        "{name} is not what the code says, from line {} on: {:?} for {:?}; hint: MIDHOP_PAGES=write \
+         cargo test writes it again",
+        line + 1,
+        committed.lines().nth(line),
+        page.lines().nth(line)
+    );
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/reference")
+}
+
+/// What a program says of its commands, each with those below it, as a page.
+///
+/// # Panics
+/// When it does not tell.
+pub fn commands(program: &Path, name: &str) -> String {
+    let mut page = format!("# Commands of {name}\n");
+    describe(program, name, &[], &mut page);
+    page
+}
+
+fn describe(program: &Path, name: &str, command: &[&str], page: &mut String) {
+    let output = Command::new(program).args(command).arg("--help").env("COLUMNS", "100").output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let help = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !help.is_empty(), "{name} {command:?} has no help");
+    if !command.is_empty() {
+        let _ = write!(page, "\n## `{name} {}`\n", command.join(" "));
+    }
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(page, "\n```text\n{}\n```\n", lines.join("\n"));
+    for below in subcommands(&help) {
+        describe(program, name, &[command, &[below]].concat(), page);
+    }
+}
+
+/// The names under "Commands:".
+fn subcommands(help: &str) -> Vec<&str> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.trim().is_empty());
+    // What follows a name further to the right only explains it.
+    let names =
+        listed.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
+}
+
+/// Something to type, or to write into a file, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The document, by its path in the repository.
+    pub document: String,
+    /// What stands there.
+    pub text: String,
+}
+
+/// What stands in the README and in the book's guides between fences of this language, in their order.
+///
+/// # Panics
+/// When they cannot be read.
+pub fn blocks(language: &str) -> Vec<Block> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let guides = root.join("docs/book/src");
+    let listed = std::fs::read_dir(&guides).expect("the book's guides");
+    let names = listed.map(|entry| entry.expect("a guide").file_name());
+    let mut documents: Vec<String> = names
+        .filter_map(|name| name.to_str().filter(|name| name.ends_with(".md")).map(str::to_owned))
+        .map(|name| format!("docs/book/src/{name}"))
+        .collect();
+    documents.sort();
+    documents.insert(0, "README.md".to_owned());
+    let read = |document: String| {
+        let text = std::fs::read_to_string(root.join(&document)).expect("a document");
+        let found = fenced(&text, language);
+        found.into_iter().map(move |text| Block { document: document.clone(), text })
+    };
+    documents.into_iter().flat_map(read).collect()
+}
+
+fn fenced(text: &str, language: &str) -> Vec<String> {
+    let (mut found, mut open) = (Vec::new(), None);
+    for line in text.lines() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(kind), None) => open = Some((kind == language, String::new())),
+            (Some(_), Some(_)) => found.extend(open.take().filter(|it| it.0).map(|it| it.1)),
+            (None, Some((_, block))) => *block += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// The commands in blocks of `sh`, without comments and prompts, each with its document.
+///
+/// # Panics
+/// As [`blocks`].
+pub fn typed() -> Vec<(String, String)> {
+    let lines = |block: Block| {
+        let lines: Vec<String> = block.text.lines().map(str::to_owned).collect();
+        lines.into_iter().map(move |line| (block.document.clone(), command(&line).to_owned()))
+    };
+    blocks("sh").into_iter().flat_map(lines).filter(|(_, command)| !command.is_empty()).collect()
+}
+
+/// What of a line is typed.
+fn command(line: &str) -> &str {
+    let line = line.split_once("$ ").map_or(line, |(_host, typed)| typed);
+    line.split_once(" #").map_or(line, |(typed, _comment)| typed).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcommands_are_found_and_their_explanations_are_not() {
+        let help = "Does things\n\nUsage: it <COMMAND>\n\nCommands:\n  run    Runs\n         for long\n  \
+                    pki    Makes\n  help   Print this\n\nOptions:\n  -h, --help  Print help\n";
+        assert_eq!(subcommands(help), ["run", "pki"]);
+    }
+
+    #[test]
+    fn what_is_typed_is_found() {
+        let text = "Words\n```sh\na b   # why\nhost$ c\n```\n```toml\nd = 1\n```\n```\ne\n```\n";
+        assert_eq!(fenced(text, "sh"), ["a b   # why\nhost$ c\n"]);
+        assert_eq!(fenced(text, "toml"), ["d = 1\n"]);
+        assert_eq!(["a b   # why", "host$ c", "# d", ""].map(command), ["a b", "c", "# d", ""]);
+        assert!(typed().iter().any(|(document, _)| document == "README.md"));
+    }
+}
