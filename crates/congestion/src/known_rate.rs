@@ -340,13 +340,18 @@ mod tests {
 
     #[test]
     fn only_a_lack_of_data_gives_up_a_part_of_the_leg() {
-        let settings = Settings { overhead: Bytes::ZERO, ..Settings::new(Leg::new(RATE)) };
-        let mut flow = KnownRate::new(Bytes::new(1000), 10, settings);
+        let leg = Leg::new(RATE);
+        let settings = Settings { overhead: Bytes::ZERO, ..Settings::new(leg.clone()) };
+        let mut flow = KnownRate::new(Bytes::new(1000), 10, settings.clone());
         flow.on_restart(&Restart { now: Instant::START, app_limited: false });
-        assert_eq!(after_three_rounds(&mut flow, 1, false), Some(RATE));
+        assert_eq!(after_three_rounds(&mut flow, 1, true), Some(RATE), "nobody else wants it");
+        let mut other = KnownRate::new(Bytes::new(1000), 10, settings);
+        other.on_restart(&Restart { now: Instant::START, app_limited: false });
+        let half = Some(Rate::from_mbit_per_s(10));
+        assert_eq!(after_three_rounds(&mut flow, 4, false), half);
         // 0.8 Mbit/s used: a quarter of an equal part is kept.
-        assert_eq!(after_three_rounds(&mut flow, 4, true), Some(Rate::from_mbit_per_s(5)));
-        assert_eq!(after_three_rounds(&mut flow, 7, false), Some(RATE), "it has data again");
+        assert_eq!(after_three_rounds(&mut flow, 7, true), Some(Rate::from_bits_per_s(2_500_000)));
+        assert_eq!(after_three_rounds(&mut flow, 10, false), half, "it has data again");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::sync::{
 /// A leg's capacity, shared by all flows whose controllers hold this handle or a clone of it.
 ///
 /// A flow that has more to send than it may gets an equal part of what the others leave; a flow that
-/// sends less claims what it uses, up to an equal part; a silent flow claims nothing.
+/// sends less claims what it uses, up to an equal part, but has all of it while it is alone; a silent flow
+/// claims nothing.
 ///
 /// Invariant: what all flows may send at any moment adds up to no more than the rate.
 #[derive(Debug, Clone)]
@@ -139,6 +140,8 @@ impl Place {
     pub fn share(&self) -> Rate {
         Rate::from_bits_per_s(match self.claim {
             Claim::Nothing => self.leg.share(1),
+            // What it leaves while it is alone would be nobody's.
+            Claim::Modest(_) if self.leg.active() == 1 => self.leg.equal(1),
             Claim::Modest(claimed) => claimed.min(self.leg.equal(self.leg.active())),
             Claim::Busy => self.leg.share(0),
         })
@@ -202,6 +205,20 @@ mod tests {
         assert_eq!((leg.active(), mbit(places[1].share())), (1, 100));
         leg.set_rate(Rate::from_mbit_per_s(40));
         assert_eq!(mbit(places[1].share()), 40);
+    }
+
+    /// A source that is far away takes several round trips to find out what it may send.
+    #[test]
+    fn whoever_is_alone_gives_nothing_up() {
+        let leg = Leg::new(Rate::from_mbit_per_s(10));
+        let (mut alone, mut other) = (Place::new(leg.clone()), Place::new(leg.clone()));
+        alone.be_busy();
+        alone.use_of(Rate::from_mbit_per_s(1), alone.share());
+        assert_eq!(mbit(alone.share()), 10);
+        other.be_busy();
+        assert_eq!((mbit(alone.share()), mbit(other.share())), (2, 7));
+        other.be_silent();
+        assert_eq!(mbit(alone.share()), 10);
     }
 
     #[test]
