@@ -3,11 +3,13 @@
 //! `client – gateway with the first – server's host with the second, the third, and the server`
 
 mod ends;
+mod flows;
 mod program;
 mod stage;
 mod visitor;
 
 use ends::{Authority, far_config, near_config};
+use flows::{duties, exchange, hear_break};
 use midhop_pep::config::Plan;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Request, Response};
@@ -15,10 +17,9 @@ use midhop_tunnel::target::Target;
 use midhopd::daemon::DataPlane;
 use midhopd::ledger::{Count, Ledger};
 use program::{Desk, Running};
-use stage::{Family, Stage, hear, noise, say, until};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::thread::scope;
+use stage::{Family, Stage, until};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use visitor::{Shown, Visitor};
 
 const FAMILY: Family = Family::V4;
@@ -76,17 +77,6 @@ impl Chain {
     }
 }
 
-/// Reads up to what is no end.
-fn hear_break(mut stream: &TcpStream) -> ErrorKind {
-    loop {
-        match stream.read(&mut [0; 1 << 16]) {
-            Ok(0) => panic!("a truncated stream ended as if it were whole"),
-            Ok(_) => {}
-            Err(error) => return error.kind(),
-        }
-    }
-}
-
 #[test]
 fn bytes_pass_three_proxies_both_ways() {
     let Some(stage) = Stage::set() else { return };
@@ -94,14 +84,7 @@ fn bytes_pass_three_proxies_both_ways() {
         let chain = Chain::start(&stage, accept);
         let listener = stage.listen(FAMILY);
         let (client, server) = stage.flow(&listener);
-        let (up, down) = (noise(1, 10_000_000), noise(2, 10_000_000));
-        scope(|scope| {
-            scope.spawn(|| say(&client, &up));
-            scope.spawn(|| say(&server, &down));
-            let heard = scope.spawn(|| hear(&server));
-            assert!(hear(&client) == down, "what the server said");
-            assert!(heard.join().expect("the server") == up, "what the client said");
-        });
+        exchange(&client, &server, 10_000_000);
         until("all three have booked an end in order", || chain.sums(|it| &it.ended) == [1; 3]);
         assert_eq!(chain.sums(|it| &it.bytes_up), [10_000_000; 3]);
         assert_eq!(chain.sums(|it| &it.bytes_down), [10_000_000; 3]);
@@ -113,16 +96,8 @@ fn half_closes_pass_three_proxies() {
     let Some(stage) = Stage::set() else { return };
     let chain = Chain::start(&stage, EARLY);
     let listener = stage.listen(FAMILY);
-    let reply = noise(3, 2_000_000);
     for from_server in [false, true] {
-        let (client, server) = stage.flow(&listener);
-        let (first, second) = if from_server { (server, client) } else { (client, server) };
-        say(&first, b"that is all");
-        assert_eq!(hear(&second), b"that is all");
-        scope(|scope| {
-            scope.spawn(|| say(&second, &reply));
-            assert!(hear(&first) == reply, "the whole answer after the half-close");
-        });
+        duties::half_closes(&mut || stage.flow(&listener), from_server);
     }
     until("the flows have ended in order", || chain.sums(|it| &it.ended) == [2; 3]);
 }
@@ -133,17 +108,7 @@ fn resets_pass_three_proxies() {
     let _chain = Chain::start(&stage, EARLY);
     let listener = stage.listen(FAMILY);
     for from_server in [false, true] {
-        let (client, server) = stage.flow(&listener);
-        let (mut resetting, mut other) =
-            if from_server { (server, client) } else { (client, server) };
-        resetting.write_all(b"so far").expect("writing");
-        let mut heard = [0; 6];
-        other.read_exact(&mut heard).expect("what came before the reset");
-        socket2::SockRef::from(&resetting)
-            .set_linger(Some(std::time::Duration::ZERO))
-            .expect("a linger time");
-        drop(resetting);
-        assert_eq!(hear_break(&other), ErrorKind::ConnectionReset);
+        duties::resets(&mut || stage.flow(&listener), from_server);
     }
 }
 
@@ -153,27 +118,7 @@ fn a_reader_that_stands_still_closes_windows_all_the_way() {
     let Some(stage) = Stage::set() else { return };
     let _chain = Chain::start(&stage, EARLY);
     let listener = stage.listen(FAMILY);
-    let (client, server) = stage.flow(&listener);
-    server.set_nonblocking(true).expect("a mode");
-    let (chunk, mut quiet, mut written) = (noise(4, 1 << 16), 0, 0);
-    while quiet < 40 {
-        match (&server).write(&chunk) {
-            Ok(count) => (quiet, written) = (0, written + count),
-            Err(_) => {
-                quiet += 1;
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-        }
-    }
-    let (second, other) = stage.flow(&listener);
-    let bytes = noise(5, 5_000_000);
-    scope(|scope| {
-        scope.spawn(|| say(&other, &bytes));
-        assert!(hear(&second) == bytes, "the other flow's bytes");
-    });
-    server.set_nonblocking(false).expect("a mode");
-    server.shutdown(std::net::Shutdown::Write).expect("the end");
-    assert_eq!(hear(&client).len(), written);
+    duties::readers_that_stand_still(&mut || stage.flow(&listener), true);
 }
 
 #[test]
@@ -195,18 +140,8 @@ fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
     let near = near_config(FAMILY, &authority, EARLY, QUICK, "otherwise = \"reject\"\n");
     let _near = stage.try_proxy(&near).expect("a proxy");
     let listener = stage.listen(FAMILY);
-    let (down, up) = (stage.flow(&listener), stage.flow(&listener));
-    let bytes = noise(9, 1 << 20);
-    let endless = |mut stream: &TcpStream| while stream.write_all(&bytes).is_ok() {};
-    scope(|scope| {
-        scope.spawn(|| endless(&down.1));
-        scope.spawn(|| endless(&up.0));
-        let mut chunk = vec![0; 1 << 20];
-        (&down.0).read_exact(&mut chunk).expect("the download begins");
-        (&up.1).read_exact(&mut chunk).expect("the upload begins");
+    duties::no_end_that_looks_whole(&mut || stage.flow(&listener), || {
         middle.signal(nix::sys::signal::Signal::SIGKILL);
-        assert_eq!(hear_break(&down.0), ErrorKind::ConnectionReset);
-        assert_eq!(hear_break(&up.1), ErrorKind::ConnectionReset);
     });
 }
 

@@ -5,12 +5,13 @@
 //! docs/interop.md has what was seen.
 
 mod ends;
+mod flows;
 mod partners;
 mod program;
 mod stage;
 
 use ends::{Authority, Ends, PORT, near_config, start_far};
-use partners::flows::{self, impatient, reset};
+use flows::{duties, impatient, reset};
 use partners::{Peer, Program, curl, envoy};
 use stage::{Family, Stage, noise, until};
 use std::io::{ErrorKind, Read, Write};
@@ -60,7 +61,7 @@ fn quic_go_is_the_last_of_a_chain() {
     let near = stage.try_proxy(&config).expect("a proxy");
     let _ends = Ends { near, far, authority };
     let listener = stage.listen(Family::V4);
-    flows::all(&mut || stage.flow(&listener));
+    duties::all(&mut || stage.flow(&listener));
 }
 
 #[test]
@@ -83,16 +84,16 @@ fn envoy_is_a_far_end() {
     let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
     let _near = stage.try_proxy(&config).expect("a proxy");
     let listener = stage.listen(Family::V4);
-    let flow: flows::Flow<'_> = &mut || stage.flow(&listener);
+    let flow: duties::Flow<'_> = &mut || stage.flow(&listener);
     // An origin's end is to Envoy the end of all, so that each way takes a flow of its own.
     for from_server in [true, false] {
-        flows::carries_one_way(flow, from_server);
-        flows::waits_for_late_readers(flow, from_server);
+        duties::one_way(flow, from_server);
+        duties::late_readers(flow, from_server, false);
     }
-    flows::keeps_half_closes(flow, false);
-    flows::passes_resets(flow, true);
+    duties::half_closes(flow, false);
+    duties::resets(flow, true);
     // What it makes of a client's reset is an end.
-    assert_eq!(flows::end_after_reset(flow, false).ok(), Some(0));
+    assert_eq!(duties::end_after_reset(flow, false).ok(), Some(0));
     let closed = SocketAddr::new(Family::V4.server(), 9);
     let refused = stage.connect(closed).and_then(|mut client| client.read(&mut [0; 1]));
     assert!(refused.is_err(), "{refused:?}");
@@ -111,7 +112,7 @@ fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
     let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
     let _near = stage.try_proxy(&config).expect("a proxy");
     let listener = stage.listen(Family::V4);
-    flows::waits_for_late_readers(&mut || stage.flow(&listener), true);
+    duties::late_readers(&mut || stage.flow(&listener), true, false);
     let (mut client, server) = stage.flow(&listener);
     stage::say(&server, b"that is all");
     assert_eq!(stage::hear(&client), b"that is all");
@@ -130,7 +131,7 @@ fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
         let config = near_config(Family::V4, &authority, mode, peer, rule);
         let _near = stage.try_proxy(&config).expect("a proxy");
         let listener = stage.listen(Family::V4);
-        flows::all(&mut || stage.flow(&listener));
+        duties::all(&mut || stage.flow(&listener));
         let closed = SocketAddr::new(Family::V4.server(), 9);
         let kind = match stage.connect(closed) {
             Ok(mut client) => client.read(&mut [0; 1]).expect_err("a reset").kind(),
@@ -155,7 +156,7 @@ fn is_a_near_end(program: Program, how: &[&str]) {
         Peer::start(&stage.gateway, program, "open", &authority, "near", &more)
     };
     let near = open(&listener);
-    flows::all(&mut || {
+    duties::all(&mut || {
         let client = stage.connect(near.address).expect("the near end");
         let (server, peer) = listener.accept().expect("the far side");
         assert_eq!(peer.ip(), Family::V4.server());

@@ -1,14 +1,16 @@
 //! What survives when a daemon dies, goes or comes again, and when the link between two is cut.
 
 mod ends;
+mod flows;
 mod program;
 mod stage;
 
 use ends::{Authority, far_config, near_config};
+use flows::{hear_break, pass};
 use nix::sys::signal::Signal;
 use program::{Desk, Running, log_of};
 use stage::{Family, Stage, hear, nft, noise, say, until};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::Duration;
@@ -41,15 +43,6 @@ impl Pair {
     }
 }
 
-fn pass(mut from: &TcpStream, mut to: &TcpStream) {
-    let mut heard = [0; 4];
-    from.write_all(b"ping").expect("writing");
-    to.read_exact(&mut heard).expect("reading");
-    to.write_all(b"pong").expect("writing");
-    from.read_exact(&mut heard).expect("reading");
-    assert_eq!(&heard, b"pong");
-}
-
 /// Whether a flow reached the server through the tunnel.
 fn is_tunnelled(server: &TcpStream) -> bool {
     server.peer_addr().expect("a peer").ip() == Family::V4.server()
@@ -60,17 +53,6 @@ fn try_flow(stage: &Stage, listener: &TcpListener) -> bool {
     let (client, server) = stage.flow(listener);
     pass(&client, &server);
     is_tunnelled(&server)
-}
-
-/// Reads up to what is no end.
-fn hear_break(mut stream: &TcpStream) -> ErrorKind {
-    loop {
-        match stream.read(&mut [0; 1 << 16]) {
-            Ok(0) => panic!("a truncated stream ended as if it were whole"),
-            Ok(_) => {}
-            Err(error) => return error.kind(),
-        }
-    }
 }
 
 /// Cuts the tunnel and nothing else, until [`mend`].

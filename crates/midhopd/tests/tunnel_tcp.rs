@@ -8,7 +8,7 @@ mod program;
 mod stage;
 
 use ends::{Authority, Ends, PORT, far_config, near_config};
-use flows::{block, exchange, unblock};
+use flows::{block, exchange, pass, unblock};
 use midhopd::snapshot::{PeerSnapshot, Source};
 use program::{Desk, Running, log_of};
 use stage::{Family, Stage, nft, noise, until};
@@ -54,15 +54,6 @@ const EARLY: &str = "accept = \"early\"\n";
 /// Without the tunnel nothing passes; and one that is soon taken for broken.
 const REJECT: &str = "otherwise = \"reject\"\n";
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
-
-fn pass(mut from: &TcpStream, mut to: &TcpStream) {
-    let mut heard = [0; 4];
-    from.write_all(b"ping").expect("writing");
-    to.read_exact(&mut heard).expect("reading");
-    to.write_all(b"pong").expect("writing");
-    from.read_exact(&mut heard).expect("reading");
-    assert_eq!(&heard, b"pong");
-}
 
 /// A new flow through the tunnel, of which each end has heard the other.
 fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {

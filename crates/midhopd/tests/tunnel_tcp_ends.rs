@@ -7,12 +7,11 @@ mod flows;
 mod stage;
 
 use ends::Ends;
-use flows::{block, fill, hear_break, reset};
-use stage::{Family, Stage, hear, nft, noise, queued, say, until};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::thread::{scope, sleep};
-use std::time::Duration;
+use flows::duties::{self, Flow};
+use flows::{block, hear_break, reset};
+use stage::{Family, Stage, nft, noise, until};
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
 
 const BOTH: [&str; 2] = ["accept = \"early\"\n", "accept = \"after-connect\"\n"];
 
@@ -29,13 +28,17 @@ fn start(stage: &Stage, mode: &str) -> Ends {
     Ends::start_with(stage, Family::V4, mode, [quick, quick])
 }
 
-/// Both ends of a flow, as often as there are ways in which one of them may act first.
-fn both_ways(stage: &Stage, mut act: impl FnMut(TcpStream, TcpStream)) {
+/// Holds a tunnel to a duty, whichever end acts first.
+fn both_ways(stage: &Stage, duty: fn(Flow<'_>, bool)) {
     let listener = stage.listen(Family::V4);
     for from_server in [false, true] {
-        let (client, server) = stage.flow(&listener);
-        assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.server(), "by the tunnel");
-        if from_server { act(server, client) } else { act(client, server) }
+        let mut flow = || {
+            let (client, server) = stage.flow(&listener);
+            let from = server.peer_addr().expect("a peer").ip();
+            assert_eq!(from, Family::V4.server(), "by the tunnel");
+            (client, server)
+        };
+        duty(&mut flow, from_server);
     }
 }
 
@@ -44,16 +47,7 @@ fn half_closes_pass_both_ways() {
     let Some(stage) = set() else { return };
     for mode in BOTH {
         let ends = start(&stage, mode);
-        let reply = noise(3, 4_000_000);
-        both_ways(&stage, |first, second| {
-            say(&first, b"that is all");
-            assert_eq!(hear(&second), b"that is all");
-            // Only after the end has been heard does the answer begin.
-            scope(|scope| {
-                scope.spawn(|| say(&second, &reply));
-                assert!(hear(&first) == reply, "the whole answer after the half-close");
-            });
-        });
+        both_ways(&stage, duties::half_closes);
         until("the flows are booked as ended in order", || {
             ends.sums(|ledger| &ledger.ended) == [2, 2]
         });
@@ -65,13 +59,7 @@ fn rst_from_either_side_arrives_as_rst() {
     let Some(stage) = set() else { return };
     for mode in BOTH {
         let _ends = start(&stage, mode);
-        both_ways(&stage, |mut resetting, mut other| {
-            resetting.write_all(b"so far").expect("writing");
-            let mut heard = [0; 6];
-            other.read_exact(&mut heard).expect("what came before the reset");
-            reset(resetting);
-            assert_eq!(hear_break(&other), ErrorKind::ConnectionReset);
-        });
+        both_ways(&stage, duties::resets);
     }
 }
 
@@ -79,80 +67,30 @@ fn rst_from_either_side_arrives_as_rst() {
 fn rst_passes_even_when_all_buffers_are_full() {
     let Some(stage) = set() else { return };
     let _ends = start(&stage, BOTH[0]);
-    for half_closed in [false, true] {
-        both_ways(&stage, |resetting, other| {
-            if half_closed {
-                say(&other, b"that is all");
-                assert_eq!(hear(&resetting), b"that is all");
-            }
-            // The other end reads nothing.
-            fill(&resetting);
-            reset(resetting);
-            until("the reset arrives where nobody reads", || {
-                socket2::SockRef::from(&other).take_error().expect("a state").is_some()
-            });
-        });
-    }
+    both_ways(&stage, |flow, from_server| duties::resets_of_full_flows(flow, from_server, false));
+    both_ways(&stage, |flow, from_server| duties::resets_of_full_flows(flow, from_server, true));
 }
 
-/// The end that has ended its half hears of it, too, when the other breaks off.
 #[test]
 fn rst_after_a_half_close_is_no_end() {
     let Some(stage) = set() else { return };
     let _ends = start(&stage, BOTH[0]);
-    both_ways(&stage, |ended, resetting| {
-        say(&ended, b"a question");
-        assert_eq!(hear(&resetting), b"a question");
-        (&resetting).write_all(b"half an ans").expect("writing");
-        let mut heard = [0; 11];
-        (&ended).read_exact(&mut heard).expect("what came before the reset");
-        reset(resetting);
-        assert_eq!(hear_break(&ended), ErrorKind::ConnectionReset);
-    });
+    both_ways(&stage, duties::resets_after_half_closes);
 }
 
-/// One end says all it has, ends and goes; the other, whose window is shut, reads only much later.
 #[test]
 fn who_closes_first_with_bytes_waiting_loses_none() {
     let Some(stage) = set() else { return };
     let ends = start(&stage, BOTH[0]);
-    let bytes = noise(8, 12 << 20);
-    both_ways(&stage, |first, late| {
-        late.shutdown(Shutdown::Write).expect("it has nothing to say");
-        scope(|scope| {
-            scope.spawn(|| {
-                say(&first, &bytes);
-                assert_eq!(hear(&first), b"");
-                drop(first);
-            });
-            until("bytes wait at the other end", || queued::unread(&late) > 0);
-            sleep(Duration::from_millis(300));
-            assert!(hear(&late) == bytes, "every byte arrives before the end does");
-        });
-    });
+    both_ways(&stage, |flow, from_server| duties::late_readers(flow, from_server, true));
     until("the flows have ended in order", || ends.sums(|ledger| &ledger.ended) == [2, 2]);
 }
 
-/// A flow whose reader stands still holds up no other, and loses nothing.
 #[test]
 fn a_reader_that_stands_still_holds_up_nobody_else() {
     let Some(stage) = set() else { return };
     let _ends = start(&stage, BOTH[0]);
-    let listener = stage.listen(Family::V4);
-    for from_server in [false, true] {
-        let (client, server) = stage.flow(&listener);
-        let (writer, reader) = if from_server { (server, client) } else { (client, server) };
-        let written = fill(&writer);
-        let (client, server) = stage.flow(&listener);
-        let bytes = noise(5, 20_000_000);
-        scope(|scope| {
-            scope.spawn(|| if from_server { say(&server, &bytes) } else { say(&client, &bytes) });
-            let heard = if from_server { hear(&client) } else { hear(&server) };
-            assert!(heard == bytes, "the other flow's bytes");
-        });
-        writer.shutdown(Shutdown::Write).expect("the end");
-        assert_eq!(hear(&reader).len(), written);
-    }
+    both_ways(&stage, duties::readers_that_stand_still);
 }
 
 #[test]

@@ -3,18 +3,18 @@
 //! `client – gateway with one proxy – ground with the other – origin`, whose way back is by the ground.
 
 mod ends;
+mod flows;
 mod program;
 mod stage;
 
 use ends::{Authority, far_config, near_config};
+use flows::{duties, exchange};
 use midhop_testbed::namespace::{Namespace, veth};
 use program::{Desk, Running, errors, log_of, traces};
-use stage::{Family, Stage, hear, noise, say, until};
-use std::io::{ErrorKind, Read, Write};
+use stage::{Family, Stage, hear, say, until};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
-use std::thread::scope;
-use std::time::Duration;
 
 const EARLY: &str = "accept = \"early\"\n";
 const REJECT: &str = "otherwise = \"reject\"\n";
@@ -84,25 +84,16 @@ fn client_is_seen(family: Family) {
     let (client, server, seen) = ground.flow(&listener);
     let own = client.local_addr().expect("an address");
     assert_eq!(seen, own, "the server sees the client itself, port and all");
-    let (up, down) = (noise(1, 3_000_000), noise(2, 3_000_000));
-    scope(|scope| {
-        scope.spawn(|| say(&client, &up));
-        scope.spawn(|| say(&server, &down));
-        let heard = scope.spawn(|| hear(&server));
-        assert!(hear(&client) == down, "what the server said");
-        assert!(heard.join().expect("the server") == up, "what the client said");
-    });
+    exchange(&client, &server, 3_000_000);
     until("it is logged", || log_of(&far).contains(&format!("client={own} from={own}")));
     // It went by the tunnel, and a reset passes as ever.
     let flows = || near.ledgers().iter().map(|it| it.ended.value()).sum::<u64>();
     until("the flow is booked", || flows() == 1);
-    let (mut client, mut server, _) = ground.flow(&listener);
-    server.write_all(b"so far").expect("writing");
-    client.read_exact(&mut [0; 6]).expect("what came before the reset");
-    socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).expect("a linger");
-    drop(server);
-    let error = client.read(&mut [0; 1]).expect_err("a reset, not an end");
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let mut flow = || {
+        let (client, server, _) = ground.flow(&listener);
+        (client, server)
+    };
+    duties::resets(&mut flow, true);
     // Nothing is left of it in the system.
     drop((client, near));
     assert!(!traces(&ground.stage.server).is_empty());

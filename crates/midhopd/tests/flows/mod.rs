@@ -1,8 +1,10 @@
 //! What is done to flows through a tunnel, and to the datagrams that it is made of.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod duties;
+
 use crate::ends::PORT;
-use crate::stage::{Stage, hear, nft, noise, say};
+use crate::stage::{PATIENCE, Stage, hear, nft, noise, say};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,9 +39,26 @@ pub fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
     });
 }
 
+/// A word there and one back.
+pub fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+    let mut heard = [0; 4];
+    from.write_all(b"ping").expect("writing");
+    to.read_exact(&mut heard).expect("reading");
+    to.write_all(b"pong").expect("writing");
+    from.read_exact(&mut heard).expect("reading");
+    assert_eq!(&heard, b"pong");
+}
+
 /// Closes with a reset.
 pub fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a linger time");
+    drop(stream);
+}
+
+/// Bounds a test that hangs.
+pub fn impatient(stream: &TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
 }
 
 /// Reads up to what is no end.

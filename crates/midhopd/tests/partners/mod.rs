@@ -1,10 +1,10 @@
-//! Ends of a tunnel that others wrote: how they are had, started, and what every one of them must do.
+//! Ends of a tunnel that others wrote: how they are had and started.
 //!
 //! They come from the registries, in fixed versions, once: into `target/peers`.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod curl;
 pub mod envoy;
-pub mod flows;
 pub mod python;
 
 use crate::ends::Authority;
@@ -21,17 +21,23 @@ pub type Had = OnceLock<Result<Vec<PathBuf>, String>>;
 /// An end of a tunnel as a program that knows the words `serve` and `open`.
 #[derive(Debug, Clone, Copy)]
 pub enum Program {
+    /// HTTP/3, by Go.
     QuicGo,
+    /// HTTP/3, by Python.
     Aioquic,
+    /// HTTP/2 over TCP, by Go.
+    GoHttp2,
 }
 
 impl Program {
     /// The words that start it; `None`, said loudly, where it cannot be had.
     pub fn words(self) -> Option<&'static [PathBuf]> {
         static QUIC_GO: Had = OnceLock::new();
+        static GO_HTTP2: Had = OnceLock::new();
         static AIOQUIC: Had = OnceLock::new();
         had(match self {
-            Self::QuicGo => QUIC_GO.get_or_init(build_quic_go),
+            Self::QuicGo => QUIC_GO.get_or_init(|| build("quic-go")),
+            Self::GoHttp2 => GO_HTTP2.get_or_init(|| build("go-http2")),
             Self::Aioquic => AIOQUIC.get_or_init(|| {
                 Ok(vec![python::install("aioquic")?, sources("aioquic").join("main.py")])
             }),
@@ -55,13 +61,14 @@ pub fn sources(partner: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/peers").join(partner)
 }
 
-fn build_quic_go() -> Result<Vec<PathBuf>, String> {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quic-go");
+/// Builds a program that is written in Go.
+fn build(partner: &str) -> Result<Vec<PathBuf>, String> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(partner);
     let installed = Path::new("/usr/local/go/bin/go");
     let go = if installed.exists() { installed } else { Path::new("go") };
     let mut command = Command::new(go);
-    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources("quic-go"));
-    output(&mut command, "quic-go")?;
+    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources(partner));
+    output(&mut command, partner)?;
     Ok(vec![program])
 }
 

@@ -1,0 +1,142 @@
+//! What a tunnel owes its flows, whatever carries it and whoever wrote its other end.
+
+use super::{exchange, fill, hear_break, reset};
+use crate::stage::{hear, noise, queued, say, until};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+/// Opens a flow to the server through whatever there is: the client's end and the server's.
+pub type Flow<'a> = &'a mut dyn FnMut() -> (TcpStream, TcpStream);
+
+/// What every partner is held to.
+pub fn all(flow: Flow<'_>) {
+    let (client, server) = flow();
+    exchange(&client, &server, 20_000_000);
+    for from_server in [true, false] {
+        half_closes(flow, from_server);
+        late_readers(flow, from_server, false);
+        resets(flow, from_server);
+    }
+}
+
+/// 20 MB one way, and nothing the other.
+pub fn one_way(flow: Flow<'_>, from_server: bool) {
+    let (first, second) = in_order(flow, from_server);
+    let bytes = noise(5, 20_000_000);
+    scope(|scope| {
+        scope.spawn(|| say(&first, &bytes));
+        assert!(hear(&second) == bytes, "every byte came");
+    });
+}
+
+/// One end is the first to end; the other answers after it has heard so.
+pub fn half_closes(flow: Flow<'_>, from_server: bool) {
+    let reply = noise(3, 4_000_000);
+    let (first, second) = in_order(flow, from_server);
+    say(&first, b"that is all");
+    assert_eq!(hear(&second), b"that is all");
+    scope(|scope| {
+        scope.spawn(|| say(&second, &reply));
+        assert!(hear(&first) == reply, "the whole answer after the half-close");
+    });
+}
+
+/// One end says all it has and goes for good; the other, whose window is shut, reads only much later. It may
+/// have ended its own half before, and the one that goes have heard so.
+pub fn late_readers(flow: Flow<'_>, from_server: bool, half_closed: bool) {
+    /// Long enough for an end to overtake bytes, or for a proxy to give up on who does not read.
+    const LATE: Duration = Duration::from_millis(300);
+    let bytes = noise(8, 12 << 20);
+    let (first, late) = in_order(flow, from_server);
+    if half_closed {
+        late.shutdown(Shutdown::Write).expect("it has nothing to say");
+    }
+    scope(|scope| {
+        scope.spawn(|| {
+            say(&first, &bytes);
+            if half_closed {
+                assert_eq!(hear(&first), b"");
+            }
+            drop(first);
+        });
+        until("bytes wait at the reader", || queued::unread(&late) > 0);
+        sleep(LATE);
+        assert!(hear(&late) == bytes, "every byte arrives before the end does");
+    });
+}
+
+/// A reset of one end is the other's.
+pub fn resets(flow: Flow<'_>, from_server: bool) {
+    let error = end_after_reset(flow, from_server).expect_err("a reset, not an end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// What the other end hears of a reset.
+pub fn end_after_reset(flow: Flow<'_>, from_server: bool) -> io::Result<usize> {
+    let (mut resetting, mut other) = in_order(flow, from_server);
+    resetting.write_all(b"so far").expect("writing");
+    let mut heard = [0; 6];
+    other.read_exact(&mut heard).expect("what came before the reset");
+    reset(resetting);
+    other.read(&mut heard)
+}
+
+/// A reset passes where all buffers are full and nobody reads, half-closed or not.
+pub fn resets_of_full_flows(flow: Flow<'_>, from_server: bool, half_closed: bool) {
+    let (resetting, other) = in_order(flow, from_server);
+    if half_closed {
+        say(&other, b"that is all");
+        assert_eq!(hear(&resetting), b"that is all");
+    }
+    fill(&resetting);
+    reset(resetting);
+    until("the reset arrives where nobody reads", || {
+        socket2::SockRef::from(&other).take_error().expect("a state").is_some()
+    });
+}
+
+/// The end that has ended its half hears of it, too, when the other breaks off.
+pub fn resets_after_half_closes(flow: Flow<'_>, from_server: bool) {
+    let (mut ended, mut resetting) = in_order(flow, from_server);
+    say(&ended, b"a question");
+    assert_eq!(hear(&resetting), b"a question");
+    resetting.write_all(b"half an ans").expect("writing");
+    let mut heard = [0; 11];
+    ended.read_exact(&mut heard).expect("what came before the reset");
+    reset(resetting);
+    assert_eq!(hear_break(&ended), ErrorKind::ConnectionReset);
+}
+
+/// A flow whose reader stands still holds up no other, and loses nothing.
+pub fn readers_that_stand_still(flow: Flow<'_>, from_server: bool) {
+    let (writer, reader) = in_order(flow, from_server);
+    let written = fill(&writer);
+    one_way(flow, from_server);
+    writer.shutdown(Shutdown::Write).expect("the end");
+    assert_eq!(hear(&reader).len(), written);
+}
+
+/// A proxy is killed in the middle of a download and of an upload: what their readers have had of them is
+/// no whole.
+pub fn no_end_that_looks_whole(flow: Flow<'_>, kill: impl FnOnce()) {
+    let (down, up) = (flow(), flow());
+    let bytes = noise(9, 1 << 20);
+    let endless = |mut stream: &TcpStream| while stream.write_all(&bytes).is_ok() {};
+    scope(|scope| {
+        scope.spawn(|| endless(&down.1));
+        scope.spawn(|| endless(&up.0));
+        let mut chunk = vec![0; 1 << 20];
+        (&down.0).read_exact(&mut chunk).expect("the download begins");
+        (&up.1).read_exact(&mut chunk).expect("the upload begins");
+        kill();
+        assert_eq!(hear_break(&down.0), ErrorKind::ConnectionReset);
+        assert_eq!(hear_break(&up.1), ErrorKind::ConnectionReset);
+    });
+}
+
+fn in_order(flow: Flow<'_>, from_server: bool) -> (TcpStream, TcpStream) {
+    let (client, server) = flow();
+    if from_server { (server, client) } else { (client, server) }
+}
