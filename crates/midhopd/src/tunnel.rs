@@ -71,11 +71,20 @@ struct Entrance {
 #[derive(Debug)]
 enum Order {
     /// A flow is wanted.
-    Open { request: Request, answer: oneshot::Sender<Result<Stream, NoFlow>> },
+    Open { request: Request, until: Until, answer: oneshot::Sender<Result<Stream, NoFlow>> },
     /// A client has been accepted.
     Live(Box<Packed>),
     /// A client asked for the proxy, and both of its sides are open.
     Carry(Box<Asked>),
+}
+
+/// Up to when a flow is opened for somebody else.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    /// The far side has been asked.
+    Asked,
+    /// The far side has answered.
+    Answered,
 }
 
 /// A flow that a client asked for, whose far side is a stream.
@@ -201,9 +210,21 @@ impl Tunnels {
     /// # Errors
     /// The far side's refusal, or that there is no tunnel.
     pub async fn open(&self, peer: &str, request: Request) -> Result<Stream, NoFlow> {
+        self.order(peer, request, Until::Answered).await
+    }
+
+    /// Asks the tunnel to `peer` for a flow whose answer comes with its first bytes.
+    ///
+    /// # Errors
+    /// That there is no tunnel: nothing has been asked for then.
+    pub async fn begin(&self, peer: &str, request: Request) -> Result<Stream, NoFlow> {
+        self.order(peer, request, Until::Asked).await
+    }
+
+    async fn order(&self, peer: &str, request: Request, until: Until) -> Result<Stream, NoFlow> {
         let none = || NoFlow::Unavailable(format!("there is no tunnel to {peer}"));
         let (answer, answered) = oneshot::channel();
-        let order = Order::Open { request, answer };
+        let order = Order::Open { request, until, answer };
         self.orders(peer).ok_or_else(none)?.send(order).map_err(|_| none())?;
         answered.await.unwrap_or_else(|_| Err(none()))
     }
@@ -258,9 +279,13 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
         let (worker, link) = (worker.clone(), link.clone());
         spawn_local(async move {
             match order {
-                Order::Open { request, answer } => {
+                Order::Open { request, until, answer } => {
+                    let opened = match until {
+                        Until::Asked => begin(&worker.plan(), &link, &request).await,
+                        Until::Answered => open(&worker.plan(), &link, &request).await,
+                    };
                     // Whoever asked may have gone: then the stream is reset as it is dropped.
-                    let _ = answer.send(open(&worker.plan(), &link, &request).await);
+                    let _ = answer.send(opened);
                 }
                 Order::Live(packed) => match Flow::unpack(&worker, *packed) {
                     Ok(flow) => flow.run().await,

@@ -1,17 +1,21 @@
 //! Flows that go from one tunnel straight into the next, and no TCP between.
 //!
-//! A flow of a chain lives on the thread of the tunnel that it came by, whichever owns the next one.
+//! A flow of a chain lives on the thread of the tunnel that it came by, whichever owns the next one. What its
+//! client says goes on right behind the request ([`open`]): no proxy of a chain waits for the next one's answer.
 //!
 //! Invariants: as those of a flow with a TCP connection: bytes leave in the order in which they came, an end
 //! is passed on after the last byte and only if it was said, and while pieces wait here nothing more is read:
-//! the first tunnel's credit closes by itself.
+//! the first tunnel's credit closes by itself. No byte is said to two servers: a flow whose bytes went on is
+//! asked for elsewhere only where the next proxy has said that it reached nobody.
 
 use super::stream::{Fault, Input, Output, Stream, judge};
+use super::told::NoFlow;
 use crate::flow::{Broken, Side};
 use crate::ledger::{Count, FlowBook};
 use crate::relay::{Carried, Desk, count};
 use crate::worker::Worker;
 use bytes::Bytes;
+use midhop_tunnel::{connect::Request, http3::Code};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -21,10 +25,115 @@ const TURN_BYTES: usize = 1 << 20;
 /// Pieces that are taken at once.
 const PIECES: usize = 32;
 
+/// What is kept of a flow, to be said again elsewhere if the next proxy reaches nobody. A flow that has said
+/// more goes nowhere else. Unit: bytes.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// The rest of a chain, which has accepted a flow.
+#[derive(Debug)]
+pub struct Next {
+    stream: Stream,
+    /// The way there, on which bytes may be already.
+    up: Way,
+}
+
+/// Why a flow does not go on.
+#[derive(Debug)]
+pub enum NoNext {
+    /// Whoever asked has gone.
+    Left,
+    /// There is no tunnel, or the next proxy did not accept.
+    Refused {
+        /// Why.
+        why: NoFlow,
+        /// Whether it may be tried elsewhere: then all that the client has said comes again.
+        again: bool,
+    },
+}
+
+/// Asks `peer` for the flow that `client` has asked for, and hands on what that says until the answer comes.
+///
+/// # Errors
+/// When there is no flow.
+pub async fn open(
+    worker: &Worker,
+    client: &mut Stream,
+    peer: &str,
+    request: Request,
+) -> Result<Next, NoNext> {
+    let target = request.target.clone();
+    let mut next = tokio::select! {
+        begun = worker.tunnels.begin(peer, request) => {
+            begun.map_err(|why| NoNext::Refused { why, again: true })?
+        }
+        _gone = client.broken() => return Err(NoNext::Left),
+    };
+    let mut up = Way::new(Side::Client);
+    up.kept = Some(Vec::new());
+    let answer = go_ahead(client, &mut next, &mut up, &worker.desk).await;
+    let kept = up.kept.take();
+    let fault = match answer {
+        Ok(()) => return Ok(Next { stream: next, up }),
+        Err((side, fault)) => {
+            up.count.clear(&worker.desk.budget);
+            if side == Side::Client {
+                judge(client.connection(), &fault);
+                client.blame(&fault.into());
+                return Err(NoNext::Left);
+            }
+            judge(next.connection(), &fault);
+            fault
+        }
+    };
+    // What was said to nobody, or to one who says that it reached nobody, may be said elsewhere.
+    let reached_nobody =
+        up.moved == 0 || matches!(fault, Fault::Denied(_) | Fault::Reset(Code::REQUEST_REJECTED));
+    let kept = kept.filter(|_| reached_nobody);
+    let again = kept.is_some();
+    client.input.put_back(kept.into_iter().flatten().chain(up.waiting).collect());
+    Err(NoNext::Refused { why: NoFlow::of(fault, &target), again })
+}
+
+/// Hands on what the client says, until the next proxy has answered. What fails is told with its side.
+async fn go_ahead(
+    client: &mut Stream,
+    next: &mut Stream,
+    up: &mut Way,
+    desk: &Desk,
+) -> Result<(), (Side, Fault)> {
+    let (mut taken, mut deaf) = (false, false);
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = next.input.poll_answer(cx) {
+            return Poll::Ready(answer.map_err(|fault| (Side::Server, fault)));
+        }
+        if !deaf {
+            match up.poll_move(cx, &mut client.input, &mut next.output, &[]) {
+                // Why it takes no more, it says in its answer.
+                Poll::Ready(Err((Side::Server, _))) => (deaf, up.reading) = (true, false),
+                Poll::Ready(Err(broken)) => return Poll::Ready(Err(broken)),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+        }
+        up.follow(cx, &client.input, &next.output, desk);
+        if !taken && let Poll::Ready(stopped) = client.output.poll_stopped(cx) {
+            stopped.map_err(|fault| (Side::Client, fault))?;
+            taken = true;
+        }
+        if !(up.reading || up.ended)
+            && let Poll::Ready(fault) = client.input.poll_reset(cx)
+        {
+            return Poll::Ready(Err((Side::Client, fault)));
+        }
+        Poll::Pending
+    })
+    .await
+}
+
 /// Moves the bytes of a flow between two streams, to its very end. `client` is the one that asked.
-pub async fn carry(worker: &Worker, mut client: Stream, mut server: Stream, book: FlowBook) {
+pub async fn carry(worker: &Worker, mut client: Stream, next: Next, book: FlowBook) {
+    let Next { stream: mut server, up } = next;
     let book = worker.ledger.open(book);
-    let carried = relay(&mut client, &mut server, &book, &worker.desk).await;
+    let carried = relay(&mut client, &mut server, up, &book, &worker.desk).await;
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
     }
@@ -34,16 +143,24 @@ pub async fn carry(worker: &Worker, mut client: Stream, mut server: Stream, book
 }
 
 /// Relays until both directions have ended and have arrived, or one side breaks.
-async fn relay(client: &mut Stream, server: &mut Stream, book: &FlowBook, desk: &Desk) -> Carried {
+async fn relay(
+    client: &mut Stream,
+    server: &mut Stream,
+    mut up: Way,
+    book: &FlowBook,
+    desk: &Desk,
+) -> Carried {
     let connections = [client.connection().clone(), server.connection().clone()];
-    let mut up = Way::new(Side::Client, [&book.up, &desk.ledger.bytes_up]);
-    let mut down = Way::new(Side::Server, [&book.down, &desk.ledger.bytes_down]);
+    let mut down = Way::new(Side::Server);
+    let books_up = [&book.up, &desk.ledger.bytes_up];
+    let books_down = [&book.down, &desk.ledger.bytes_down];
+    books_up.iter().for_each(|book| book.add(up.moved));
     let (mut taken, mut come) = ([false; 2], [false; 2]);
     let outcome = poll_fn(|cx| {
         // Moving goes first, so that what came before a reset is handed on before the reset is.
-        let upwards = up.poll_move(cx, &mut client.input, &mut server.output)?;
+        let upwards = up.poll_move(cx, &mut client.input, &mut server.output, &books_up)?;
         up.follow(cx, &client.input, &server.output, desk);
-        let downwards = down.poll_move(cx, &mut server.input, &mut client.output)?;
+        let downwards = down.poll_move(cx, &mut server.input, &mut client.output, &books_down)?;
         down.follow(cx, &server.input, &client.output, desk);
         let both = [(Side::Client, &mut client.output), (Side::Server, &mut server.output)];
         for ((side, output), taken) in both.into_iter().zip(&mut taken) {
@@ -91,7 +208,8 @@ async fn relay(client: &mut Stream, server: &mut Stream, book: &FlowBook, desk: 
 }
 
 /// One direction, from the side that says.
-struct Way<'a> {
+#[derive(Debug)]
+struct Way {
     from: Side,
     /// What has come and was not handed on.
     waiting: VecDeque<Bytes>,
@@ -99,32 +217,35 @@ struct Way<'a> {
     reading: bool,
     ended: bool,
     done: bool,
+    /// All that went through, as long as it is little and may have to be said again.
+    kept: Option<Vec<Bytes>>,
     /// Unit: bytes. What went through.
     moved: u64,
     count: count::Count,
-    books: [&'a Count; 2],
 }
 
-impl<'a> Way<'a> {
-    fn new(from: Side, books: [&'a Count; 2]) -> Self {
+impl Way {
+    fn new(from: Side) -> Self {
         Self {
             from,
             waiting: VecDeque::with_capacity(PIECES),
             reading: false,
             ended: false,
             done: false,
+            kept: None,
             moved: 0,
             count: count::Count::default(),
-            books,
         }
     }
 
-    /// Moves what can be moved now. Ready once the end is passed on. What fails is told with its side.
+    /// Moves what can be moved now, and books it. Ready once the end is passed on. What fails is told with
+    /// its side.
     fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
         input: &mut Input,
         output: &mut Output,
+        books: &[&Count],
     ) -> Poll<Result<(), (Side, Fault)>> {
         if self.done {
             return Poll::Ready(Ok(()));
@@ -136,7 +257,8 @@ impl<'a> Way<'a> {
             if let Some(piece) = self.waiting.pop_front() {
                 moved += piece.len();
                 self.moved += piece.len() as u64;
-                self.books.iter().for_each(|book| book.add(piece.len() as u64));
+                books.iter().for_each(|book| book.add(piece.len() as u64));
+                self.keep(&piece);
                 output.put(piece);
                 continue;
             }
@@ -162,9 +284,18 @@ impl<'a> Way<'a> {
         }
     }
 
+    fn keep(&mut self, piece: &Bytes) {
+        if self.moved > KEPT_BYTES as u64 {
+            self.kept = None;
+        } else if let Some(kept) = &mut self.kept {
+            kept.push(piece.clone());
+        }
+    }
+
     /// Counts what waits here; what the next tunnel has taken is counted as the tunnel's.
     fn follow(&mut self, cx: &mut Context<'_>, input: &Input, output: &Output, desk: &Desk) {
-        let waiting: usize = self.waiting.iter().map(Bytes::len).sum();
+        let waiting: usize =
+            self.waiting.iter().chain(self.kept.iter().flatten()).map(Bytes::len).sum();
         let staged = waiting + input.held() + output.waiting();
         self.count.follow(cx, staged, self.moved, &desk.budget, || 0);
     }

@@ -4,7 +4,8 @@
 //! answered; then its bytes are relayed to the very end.
 
 use super::{
-    Identity, chain,
+    Identity,
+    chain::{self, NoNext},
     crowd::{Crowd, Place},
     identity, link,
     session::Session,
@@ -163,25 +164,31 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
     };
     let answer = match request {
-        Ok((request, payload)) => match open(&worker, &peer, &request, &mut stream).await {
-            Ok(opened) => {
-                let Opened { ends, from, .. } = &opened;
-                tracing::debug!(
-                    peer = peer.name, client = %ends.client, %from, target = %request.target, ?payload,
-                    "a flow is granted"
-                );
-                stream.carry_in(payload);
-                return carry(&worker, &peer, stream, opened).await;
+        Ok((request, payload)) => {
+            stream.carry_in(payload);
+            match open(&worker, &peer, &request, &mut stream).await {
+                Ok(opened) => {
+                    let Opened { ends, from, .. } = &opened;
+                    tracing::debug!(
+                        peer = peer.name, client = %ends.client, %from, target = %request.target, ?payload,
+                        "a flow is granted"
+                    );
+                    return carry(&worker, &peer, stream, opened).await;
+                }
+                Err(Denial { cause, next }) => {
+                    let client = request.client.map(tracing::field::display);
+                    tracing::debug!(
+                        peer = peer.name, client, target = %request.target, ?cause, ?next,
+                        "a flow is denied"
+                    );
+                    let response = Response::from(cause);
+                    next.map_or_else(
+                        || response.fields(Payload::Raw),
+                        |next| response.fields_of(&next),
+                    )
+                }
             }
-            Err(Denial { cause, next }) => {
-                let client = request.client.map(tracing::field::display);
-                tracing::debug!(
-                    peer = peer.name, client, target = %request.target, ?cause, ?next, "a flow is denied"
-                );
-                let response = Response::from(cause);
-                next.map_or_else(|| response.fields(Payload::Raw), |next| response.fields_of(&next))
-            }
-        },
+        }
         Err(denied) => denied.fields(Payload::Raw),
     };
     if stream.output.say(&answer).await.is_ok() {
@@ -206,7 +213,7 @@ struct Opened {
 enum Server {
     Leg(TcpStream),
     /// By the next tunnel of a chain.
-    Tunnel(Box<Stream>),
+    Tunnel(Box<chain::Next>),
 }
 
 /// Why there is no far side, and which proxy said so, if it was the next of a chain.
@@ -252,28 +259,31 @@ async fn open(
                 tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
                 Cause::Loop
             })?;
-            let asked = tokio::select! {
-                asked = worker.tunnels.open(&route.peer, onwards) => asked,
-                _gone = stream.broken() => return Err(Cause::Failed.into()),
-            };
-            match asked {
+            let (why, again) = match chain::open(worker, stream, &route.peer, onwards).await {
                 Ok(next) => {
                     let (server, leg) =
                         (Server::Tunnel(Box::new(next)), Party::tunnel(&route.peer));
                     let from = Source::Host;
                     return Ok(Opened { server, ends, leg, ticket, from });
                 }
-                Err(NoFlow::Refused(failure)) => {
+                Err(NoNext::Left) => return Err(Cause::Failed.into()),
+                Err(NoNext::Refused { why, again }) => (why, again),
+            };
+            match why {
+                NoFlow::Refused(failure) => {
                     worker.ledger.book_failure(&failure);
                     let cause = told::cause_of(&failure);
                     last = Denial { cause, next: Some(route.peer.clone()) };
-                    continue;
+                    if again {
+                        continue;
+                    }
+                    return Err(last);
                 }
-                Err(NoFlow::Unavailable(why)) if route.otherwise == Action::Reject => {
+                NoFlow::Unavailable(why) if route.otherwise == Action::Reject || !again => {
                     tracing::debug!(peer = route.peer, why, "a chain ends here");
                     return Err(Cause::Failed.into());
                 }
-                Err(NoFlow::Unavailable(why)) => {
+                NoFlow::Unavailable(why) => {
                     tracing::debug!(peer = route.peer, why, "a flow goes without the next tunnel");
                 }
             }

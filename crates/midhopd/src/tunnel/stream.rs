@@ -256,6 +256,8 @@ pub struct Input {
     data: Bytes,
     /// Whether an answer to a request comes first.
     awaits_answer: bool,
+    /// What was taken and has come back.
+    returned: VecDeque<Bytes>,
     /// What is told once that is handed on which came before it.
     fault: Option<Fault>,
 }
@@ -263,7 +265,8 @@ pub struct Input {
 impl Input {
     fn new(carrier: Receiver, awaits_answer: bool) -> Self {
         let (payload, flow, data) = (Payload::default(), Reader::default(), Bytes::new());
-        Self { carrier, payload, flow, data, awaits_answer, fault: None }
+        let returned = VecDeque::new();
+        Self { carrier, payload, flow, data, awaits_answer, returned, fault: None }
     }
 
     /// Waits for the request that opens the stream.
@@ -289,6 +292,10 @@ impl Input {
         cx: &mut Context<'_>,
         pieces: &mut VecDeque<Bytes>,
     ) -> Poll<Result<bool, Fault>> {
+        if !self.returned.is_empty() {
+            pieces.append(&mut self.returned);
+            return Poll::Ready(Ok(true));
+        }
         if let Some(fault) = self.fault.take() {
             return Poll::Ready(Err(fault));
         }
@@ -316,6 +323,11 @@ impl Input {
         Poll::Ready(Ok(true))
     }
 
+    /// Takes back what was taken and went nowhere: it comes first again.
+    pub fn put_back(&mut self, pieces: VecDeque<Bytes>) {
+        self.returned = pieces;
+    }
+
     /// Waits for the stream's end, once the flow's has come: until then the other end may still break off.
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if let Some(fault) = self.fault.take() {
@@ -334,7 +346,8 @@ impl Input {
 
     /// Unit: bytes. What has come and has not been taken.
     pub fn held(&self) -> usize {
-        self.carrier.held() + self.data.len()
+        let returned: usize = self.returned.iter().map(Bytes::len).sum();
+        self.carrier.held() + self.data.len() + returned
     }
 
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
@@ -347,7 +360,8 @@ impl Input {
         self.carrier.stop(code);
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    /// The same as [`Input::answer`].
+    pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while self.awaits_answer {
             let fields = ready!(self.carrier.poll_fields(cx))?;
             match Response::decode(&fields, self.payload) {

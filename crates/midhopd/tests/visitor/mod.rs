@@ -122,6 +122,17 @@ impl Visitor {
 
     /// The same, with any fields, and theirs in return.
     pub fn ask_with(&self, name: &str, shown: &Shown, asked: &[Field]) -> (Vec<Field>, Flow) {
+        self.ask_saying(name, shown, asked, b"")
+    }
+
+    /// The same, with some of the flow at once.
+    pub fn ask_saying(
+        &self,
+        name: &str,
+        shown: &Shown,
+        asked: &[Field],
+        first: &[u8],
+    ) -> (Vec<Field>, Flow) {
         let (connecting, _) = self.knock(name, Some(shown));
         self.runtime.block_on(async {
             let connection = connecting.await.expect("a peer gets in");
@@ -133,6 +144,9 @@ impl Visitor {
             let (mut send, receive) = connection.open_bi().await.expect("a stream");
             let mut request = Vec::new();
             frame::write(frame::HEADERS, &field::encode(asked), &mut request);
+            if !first.is_empty() {
+                frame::write(frame::DATA, first, &mut request);
+            }
             send.write_all(&request).await.expect("a request");
             let reader = FrameReader::default();
             let pending = Bytes::new();
