@@ -76,7 +76,7 @@ impl Scenario {
     }
 
     /// Fixes something from outside, as the option `--set KEY=VALUE` does. The name of an axis with
-    /// one of its labels leaves only that case; any other dotted key gets the value, whatever a case says,
+    /// one of its labels, or several with commas between, leaves only those cases; any other dotted key gets the value, whatever a case says,
     /// and an axis that varies it is gone. A value that is not TOML is taken as a string, so that
     /// `duration=30 s` needs no quotes.
     ///

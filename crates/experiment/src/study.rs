@@ -16,11 +16,13 @@ mod chance;
 mod claim;
 mod figure;
 mod measured;
+mod part;
 mod shared;
 
 pub use claim::{Claim, Judgement, Other, Pick, Verdict, Whose};
 pub use figure::{Figure, Metric, Published};
 pub use measured::{CellValue, Estimate, Measured, Reading};
+pub use part::{Here, Part, Place};
 
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use serde::{Deserialize, Serialize};
@@ -50,37 +52,16 @@ pub struct Study {
     pub scenarios: Vec<String>,
     /// What is run when little time is given.
     #[serde(default)]
-    pub quick: Quick,
+    pub quick: Part,
+    /// What of it is run in virtual time. Default: all, where it belongs there.
+    pub sim: Option<Here>,
+    /// What of it is run on real kernels. Default: all, where it belongs there.
+    pub lab: Option<Here>,
     /// What is printed, in this order.
     pub figures: Vec<Figure>,
     /// What is judged, in this order.
     #[serde(default)]
     pub claims: Vec<Claim>,
-}
-
-/// Where a study is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// In virtual time.
-    #[default]
-    Sim,
-    /// On real kernels.
-    Lab,
-}
-
-/// Less of a study.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Quick {
-    /// Seeds for each cell. Default: as the scenarios say.
-    pub seeds: Option<u32>,
-    /// Scenario → what is set in it, as `midhop sim run --set` takes it.
-    #[serde(default)]
-    pub set: BTreeMap<String, Vec<String>>,
-    /// Scenarios that are left out.
-    #[serde(default)]
-    pub without: Vec<String>,
 }
 
 impl Study {
@@ -210,17 +191,7 @@ impl Study {
                 return Err(document.fault(&path, format!("`{name}` is there twice"), None));
             }
         }
-        let quick = KeyPath::of(["quick"]);
-        let without = self.quick.without.iter().map(|name| (quick.join("without"), name));
-        let set = self.quick.set.keys().map(|name| (quick.join("set").join(name.as_str()), name));
-        for (path, name) in without.chain(set) {
-            if !self.scenarios.contains(name) {
-                let hint = suggest::hint(name, "scenarios", &self.scenarios);
-                let message = format!("no scenario is called `{name}`");
-                return Err(document.fault(&path, message, hint));
-            }
-        }
-        Ok(())
+        self.check_parts(document)
     }
 }
 

@@ -84,10 +84,16 @@ impl Axis {
         Ok(Self { name: entry.key.clone(), cases })
     }
 
-    /// The same axis with only the case called `label` left.
-    pub(crate) fn only(&self, label: &str) -> Option<Self> {
-        let case = self.cases.iter().find(|case| case.label == label)?;
-        Some(Self { name: self.name.clone(), cases: vec![case.clone()] })
+    /// The same axis with only the case called `labels` left, or else those whose labels it names with
+    /// commas between. They keep their order.
+    pub(crate) fn only(&self, labels: &str) -> Option<Self> {
+        let called = |label: &str| self.cases.iter().find(|case| case.label == label.trim());
+        if let Some(case) = called(labels) {
+            return Some(Self { name: self.name.clone(), cases: vec![case.clone()] });
+        }
+        let wanted: Vec<&Case> = labels.split(',').map(called).collect::<Option<_>>()?;
+        let cases = self.cases.iter().filter(|case| wanted.iter().any(|it| it.label == case.label));
+        Some(Self { name: self.name.clone(), cases: cases.cloned().collect() })
     }
 }
 
@@ -249,6 +255,19 @@ mod tests {
             .collect();
         assert_eq!(labels, ["0:0 1:0", "0:0 1:1", "0:0 1:2", "0:1 1:0", "0:1 1:1", "0:1 1:2"]);
         assert_eq!(cross(&[]).count(), 1);
+    }
+
+    #[test]
+    fn several_cases_of_an_axis_can_be_left() {
+        let axis = &axes(&[4])[0];
+        let labels = |wanted: &str| -> Option<Vec<String>> {
+            let cases = axis.only(wanted)?.cases;
+            Some(cases.into_iter().map(|case| case.label).collect())
+        };
+        assert_eq!(labels("0:2"), Some(vec!["0:2".to_owned()]));
+        assert_eq!(labels("0:3, 0:1"), Some(vec!["0:1".to_owned(), "0:3".to_owned()]));
+        assert_eq!(labels("0:1,none"), None);
+        assert_eq!(labels(""), None);
     }
 
     proptest! {

@@ -96,7 +96,7 @@ fn what_is_wrong_is_told_before_anything_runs() {
 fn the_lab_refuses_what_only_a_simulation_has() {
     let directory = directory();
     let naive = "naive.box={ buffer = \"1 MB\" }";
-    let thin = "agents.thin={ kind = \"ack-filter\" }";
+    let thin = "agents.thin={ kind = \"ack-decimation\" }";
     let noise = "traffic.noise={ kind = \"bulk\", from = \"server\", to = \"client\", \
         congestion = \"dvegas\" }";
     let spread = "transfers.file.congestion={ algorithm = \"cubic\", slow_start = \"search\" }";
@@ -107,9 +107,12 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         (&["transfers.file.congestion=dvegas"], "transfers.file asks for: dvegas"),
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
         (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
-        (&[thin, "nodes.client.agents=[\"thin\"]"], "the lab has no agents (nodes.client: thin)"),
+        (&[thin, "nodes.client.agents=[\"thin\"]"], "ack-filter alone (nodes.client: thin)"),
         (&[naive, "nodes.client.pep=box"], "the lab has no naive proxies (nodes.client: box)"),
-        (&["transfers.file.restarts=3"], "the lab begins nothing again (transfers.file: restarts)"),
+        (
+            &["transfers.file.congestion={ algorithm = \"hybla\", growth_max = 3.0 }"],
+            "transfers.file asks for: hybla",
+        ),
     ] {
         let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
         for command in ["run", "up"] {

@@ -35,6 +35,7 @@
 //!   rounded up once to a nanosecond, not `n` times.
 //! - In the plain case no memory is allocated for a packet once the queues have grown to their size.
 
+pub mod ack;
 pub mod acm;
 pub mod aqm;
 mod capacity;

@@ -15,6 +15,7 @@
 //! them are counted; both are in every record.
 
 mod carrier;
+mod filter;
 mod frame;
 pub(crate) mod lateness;
 mod packet_socket;
@@ -25,6 +26,7 @@ pub use scheduling::Policy;
 
 use crate::namespace::Namespace;
 use carrier::Carrier;
+use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{LinkResult, Series};
 use midhop_path::DirectionPlan;
 use midhop_units::{Instant, Seed};
@@ -73,6 +75,8 @@ pub struct Wire {
     pub down: DirectionPlan,
     /// Towards the second node.
     pub up: DirectionPlan,
+    /// What thins the acknowledgements that wait before it, down and up, where something does.
+    pub ack_filters: [Option<SackRule>; 2],
 }
 
 /// What one link did.

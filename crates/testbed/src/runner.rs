@@ -90,6 +90,16 @@ pub fn lateness_bound(least: Duration, path_rtt: Duration) -> Duration {
     least.max(path_rtt / 100)
 }
 
+/// Whether a link of `record` was late by more than [`lateness_bound`] allows: beside less it may be in
+/// time.
+pub fn late(plan: &Plan, record: &Record, least: Duration) -> bool {
+    record.links.iter().any(|result| {
+        let path_rtt = plan.link(&result.name).map_or(Duration::ZERO, |link| link.path_rtt);
+        let bound = lateness_bound(least, path_rtt);
+        result.lateness.as_ref().is_some_and(|lateness| lateness.p99 > bound)
+    })
+}
+
 /// What happens while plans run.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -232,6 +232,7 @@ fn a_stopped_emulator_says_so_and_devices_that_are_missing_are_named() {
         mtu: 1500,
         down: plan.links[0].down.clone(),
         up: plan.links[0].up.clone(),
+        ack_filters: [None, None],
     };
     let hub = Namespace::create("hub").expect("made");
     let error = Emulator::start(&hub, wire, Seed(1), midhop_units::Instant::START);

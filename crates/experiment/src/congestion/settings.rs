@@ -13,11 +13,23 @@ impl Tuning {
         Algorithm::from_name(&self.algorithm)
     }
 
-    /// Whether a kernel does all this when it is asked for the algorithm by its name alone.
-    pub fn is_a_kernels(&self) -> bool {
-        self.algorithm().is_some_and(|algorithm| {
-            algorithm.runs_in_kernel() && Self::of(algorithm).as_ref() == Some(self)
-        })
+    /// What a kernel is asked for that is to do all this: the algorithm's name, and behind a comma the one
+    /// thing that it may be told, `hybla,rtt0=50ms`; none where no kernel can.
+    pub fn of_kernel(&self) -> Option<String> {
+        let algorithm = self.algorithm().filter(|it| it.runs_in_kernel())?;
+        let mut plain = Self::of(algorithm)?;
+        if plain == *self {
+            return Some(self.algorithm.clone());
+        }
+        match (&self.own, &mut plain.own) {
+            (Own::Hybla { rtt0, .. }, Own::Hybla { rtt0: usual, .. })
+            | (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
+                *usual = *rtt0;
+                let told = format!("{},rtt0={rtt0}", self.algorithm).replace(' ', "");
+                (plain == *self).then_some(told)
+            }
+            _ => None,
+        }
     }
 
     /// What the algorithm is told, but for the seed and the size of a segment. A leg of known rate is

@@ -367,6 +367,13 @@ impl Claim {
     }
 }
 
+impl Judgement {
+    /// Whether all cells have run that it is about.
+    pub fn is_whole(&self) -> bool {
+        self.found != NOT_RUN
+    }
+}
+
 const NOT_RUN: &str = "not all of its cells have run";
 
 impl Bounds {

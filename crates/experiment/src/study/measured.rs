@@ -197,6 +197,11 @@ impl Measured {
         }
     }
 
+    /// Forgets the figures of which no run gave anything: those that nobody can read where it was.
+    pub fn forget_unmeasured(&mut self) {
+        self.figures.retain(|_, cells| cells.iter().any(|cell| !cell.values.is_empty()));
+    }
+
     /// The cells of a figure that have run.
     pub fn cells(&self, figure: &str) -> &[CellValue] {
         self.figures.get(figure).map(Vec::as_slice).unwrap_or_default()

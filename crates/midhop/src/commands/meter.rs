@@ -6,7 +6,7 @@ mod table;
 mod traffic;
 
 use crate::failure::Failure;
-use midhop_bpf::{Active, Parameters};
+use midhop_bpf::{Active, Algorithm, Parameters, Resolution};
 use std::process::ExitCode;
 
 /// Arguments of `midhop meter`.
@@ -38,12 +38,25 @@ impl Meter {
     }
 }
 
-/// Makes a congestion control selectable; the name is good for as long as the value lives.
-fn activate(name: &str) -> Result<Active, Failure> {
-    midhop_bpf::resolve(name)
-        .map_err(Failure::run)?
-        .activate(&Parameters::default())
-        .map_err(Failure::run)
+/// Makes a congestion control selectable, such as `cubic` or `hybla,rtt0=50ms`; the name is good for as
+/// long as the value lives.
+fn activate(asked: &str) -> Result<Active, Failure> {
+    let (name, told) = asked.split_once(',').map_or((asked, None), |(name, it)| (name, Some(it)));
+    let resolution = midhop_bpf::resolve(name).map_err(Failure::run)?;
+    let mut parameters = Parameters::default();
+    if let Some(told) = told {
+        let refused = |what: &str| Failure::usage(format!("congestion control {asked:?}: {what}"));
+        let rtt0 = told.strip_prefix("rtt0=").ok_or_else(|| {
+            refused("only `rtt0` can be told").hint("such as hybla,rtt0=50ms".to_owned())
+        })?;
+        if !matches!(resolution, Resolution::Program(Algorithm::Hybla | Algorithm::HyblaLinux)) {
+            return Err(refused("only our hybla and hybla-linux take `rtt0`"));
+        }
+        let rtt0: midhop_units::Duration =
+            rtt0.parse().map_err(|error| refused(&format!("{error}")))?;
+        parameters.rtt0 = rtt0.into();
+    }
+    resolution.activate(&parameters).map_err(Failure::run)
 }
 
 /// A runtime whose sockets are all of the calling thread's network namespace.
@@ -52,4 +65,23 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::run(format!("cannot start the threads: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_algorithm_is_not_told_is_refused() {
+        for (asked, told) in [
+            ("hybla,rtt=50ms", "only `rtt0`"),
+            ("cubic,rtt0=50ms", "take `rtt0`"),
+            ("hybla,rtt0=soon", "soon"),
+            ("no-such-thing,rtt0=50ms", "no-such-thing"),
+        ] {
+            let error = activate(asked).expect_err(asked);
+            assert!(error.to_string().contains(told), "{asked}: {error}");
+        }
+        assert!(activate("reno").is_ok());
+    }
 }

@@ -2,17 +2,17 @@
 //!
 //! Standard output carries data only: tables, or JSON with `--json`. Progress goes to standard error.
 
+mod beside;
+mod chosen;
 mod shipped;
 
-use super::lab::progress::{expected, spoken};
-use super::lab::session::Isolated;
-use super::lab::{check_daemon, check_kernels_can};
+use super::lab::progress::spoken;
+use super::lab::session::{Isolated, outlook};
 use super::records::{Unwritten, check_place};
-use super::scenario::{runnable_plans, simulable_plans};
 use super::sim::batch::{processors, run_all};
 use super::{arguments, output, own_program};
-use crate::failure::Failure;
 use anyhow::Context;
+use chosen::Prepared;
 use midhop_experiment::record::Record;
 use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
 use midhop_experiment::{Plan, study::Study};
@@ -21,7 +21,6 @@ use midhop_testbed::lab::find_daemon;
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
 use serde_json::json;
-use shipped::Bundle;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -36,10 +35,11 @@ const UNMET: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Reproduce {
-    /// A study, or a directory with a study.toml; `all` for every study that comes with the program
+    /// A study, or a directory with a study.toml; `all` for every study that comes with the program, in
+    /// virtual time and on real kernels
     #[arg(required = true, value_name = "NAME|DIR")]
     studies: Vec<String>,
-    /// What it runs in; where each study belongs when not given
+    /// What it runs in; where each study belongs when not given, and `all` in both
     #[arg(long = "in", value_enum, value_name = "WHERE")]
     place: Option<Where>,
     /// Fewer cells and seeds, as the study's file says
@@ -48,7 +48,8 @@ pub struct Reproduce {
     /// Run each cell with this many seeds
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
-    /// Runs at a time; when not given as many as there are processors, and in the lab one
+    /// Runs at a time; when not given as many as there are processors, and in the lab as many as it
+    /// carries without being late
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<usize>,
     /// Lateness that makes a run in the lab invalid where 1 % of the round trip is less
@@ -80,78 +81,37 @@ impl From<Where> for Place {
     }
 }
 
-/// A study with all that is to be run of it.
-struct Prepared {
-    bundle: Bundle,
-    place: Place,
-    plans: Vec<Plan>,
-    /// The scenario of each plan.
-    scenarios: Vec<String>,
-}
-
 /// What one run gave: its figures, and why it is not to be believed.
 type Read = (Reading, Vec<String>);
 
 impl Reproduce {
     /// Runs the studies and prints what came out.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut studies: Vec<Prepared> = Vec::new();
-        for name in &self.studies {
-            if name != "all" {
-                studies.push(self.prepared(shipped::find(name)?)?);
-                continue;
-            }
-            for name in shipped::names() {
-                let bundle = shipped::find(name)?;
-                // Those that belong elsewhere are asked for by name.
-                if bundle.study.place == self.place.map_or(Place::Sim, Place::from) {
-                    studies.push(self.prepared(bundle)?);
-                }
-            }
-        }
-        let inside = match studies.iter().any(|study| study.place == Place::Lab) {
-            true => Some(Isolated::enter()?),
-            false => None,
-        };
+        let mut studies = self.chosen()?;
+        let inside = self.enter(&mut studies)?;
+        self.announce_all(&studies)?;
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let mut worst = 0;
+        let mut simulated: Option<(&str, Measured)> = None;
         for (number, study) in studies.iter().enumerate() {
             let outcome = self.reproduce(study, inside.as_ref(), &interrupts)?;
             let gap = if number > 0 && !self.json { "\n" } else { "" };
-            output::print(&format!("{gap}{}", self.shown(&study.bundle, &outcome)?))?;
+            output::print(&format!("{gap}{}", self.shown(study, &outcome)?))?;
+            match (study.place, &simulated) {
+                (Place::Lab, Some((name, there))) if *name == study.bundle.name && !self.json => {
+                    output::print(&beside::table(&study.bundle.study, there, &outcome.measured))?;
+                }
+                _ => {}
+            }
             worst = match (worst, outcome.code()) {
                 (crate::failure::RUN, _) | (_, crate::failure::RUN) => crate::failure::RUN,
                 (one, other) => one.max(other),
             };
+            if study.place == Place::Sim {
+                simulated = Some((&study.bundle.name, outcome.measured));
+            }
         }
         Ok(ExitCode::from(worst))
-    }
-
-    /// Resolves the runs of a study for where it is to be run.
-    fn prepared(&self, bundle: Bundle) -> anyhow::Result<Prepared> {
-        let place = self.place.map_or(bundle.study.place, Place::from);
-        let (mut plans, mut scenarios): (Vec<Plan>, Vec<String>) = Default::default();
-        for (name, mut scenario, set) in bundle.scenarios(self.quick) {
-            let seeds = self.seeds.map(|seeds| format!("seeds={seeds}"));
-            for assignment in set.iter().chain(&seeds) {
-                scenario.set(assignment).map_err(Failure::from)?;
-            }
-            bundle.supply(name, &mut scenario)?;
-            let resolved = match place {
-                Place::Sim => simulable_plans(&scenario)?,
-                Place::Lab => runnable_plans(&scenario)?,
-            };
-            for plan in resolved {
-                let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
-                plans.push(Plan { number, ..plan });
-                scenarios.push(name.to_owned());
-            }
-        }
-        if place == Place::Lab {
-            check_kernels_can(&plans)?;
-            check_daemon(&plans)?;
-        }
-        Ok(Prepared { bundle, place, plans, scenarios })
     }
 
     fn reproduce(
@@ -170,8 +130,7 @@ impl Reproduce {
             let faults = record.validity.faults.iter().map(|fault| format!("{}: {fault}", label()));
             (Reading::of(scenario, record, &bundle.study.figures), faults.collect())
         };
-        let finished =
-            |(plan, key): (&Plan, &Key)| Some(read(plan, &store.as_ref()?.get(plan, key)?));
+        let finished = |(plan, key)| Some(read(plan, &kept(store.as_ref(), study, plan, key)?));
         let mut results: Vec<Option<Read>> = plans.iter().zip(&keys).map(finished).collect();
         let left: Vec<&Plan> =
             plans.iter().filter(|plan| results[plan.number as usize].is_none()).collect();
@@ -186,11 +145,11 @@ impl Reproduce {
         let ran: Vec<Option<Read>> = match inside.filter(|_| study.place == Place::Lab) {
             Some(inside) => {
                 let left: Vec<Plan> = left.iter().map(|plan| (*plan).clone()).collect();
-                let jobs = self.jobs.unwrap_or(1);
-                let ran = inside.run(&left, jobs, self.lateness, interrupts, |plan, record| {
+                let keep = |plan: &Plan, record: &Record| {
                     keep(plan, &mut record.clone());
                     None
-                });
+                };
+                let ran = inside.run_in_time(&left, self.jobs, self.lateness, interrupts, keep);
                 // What failed was told when it did.
                 left.iter().zip(ran).map(|(plan, ran)| Some(read(plan, &ran.ok()?))).collect()
             }
@@ -214,7 +173,14 @@ impl Reproduce {
             outcome.faults.extend(faults);
             outcome.measured.add(reading);
         }
+        if study.place != bundle.study.place {
+            outcome.measured.forget_unmeasured();
+        }
         outcome.judgements = bundle.study.judge(&outcome.measured);
+        if study.place != bundle.study.place {
+            // What belongs elsewhere is run in part: of the rest nothing is to be said.
+            outcome.judgements.retain(Judgement::is_whole);
+        }
         outcome.cells = bundle.study.verdicts(&outcome.measured);
         outcome.took = began.elapsed();
         outcome.tell();
@@ -224,16 +190,45 @@ impl Reproduce {
     /// What is to be run, and on kernels how long it will take: there a second lasts a second.
     fn announced(&self, study: &Prepared, left: &[&Plan]) -> String {
         let Prepared { bundle, plans, .. } = study;
-        let mut text = format!("{}: {} runs", bundle.name, plans.len());
+        let place = if study.place == bundle.study.place { "" } else { " in the lab" };
+        let mut text = format!("{}{place}: {} runs", bundle.name, plans.len());
         if left.len() < plans.len() {
             text += &format!(", {} of them there already", plans.len() - left.len());
         }
         if study.place == Place::Lab {
-            let jobs = u32::try_from(self.jobs.unwrap_or(1)).unwrap_or(u32::MAX).max(1);
-            let time: Duration = left.iter().map(|plan| expected(plan)).sum();
-            text += &format!(", about {}", spoken(time / jobs));
+            let left: Vec<Plan> = left.iter().map(|plan| (*plan).clone()).collect();
+            let (time, most) = outlook(&left, self.jobs);
+            text += &format!(", about {}", spoken(time));
+            if most > 1 {
+                text += &format!(", up to {most} at a time");
+            }
+        }
+        for left_out in &study.left_out {
+            text += &format!("\n  {left_out}");
         }
         text
+    }
+
+    /// Where several studies take their real time, how long all of them will.
+    fn announce_all(&self, studies: &[Prepared]) -> anyhow::Result<()> {
+        let lab: Vec<&Prepared> = studies.iter().filter(|it| it.place == Place::Lab).collect();
+        if lab.len() < 2 {
+            return Ok(());
+        }
+        let (mut time, mut runs) = (Duration::ZERO, 0);
+        for study in lab {
+            let store = self.store(study)?;
+            let mut left = Vec::new();
+            for plan in &study.plans {
+                if kept(store.as_ref(), study, plan, &Key::of(plan)?).is_none() {
+                    left.push(plan.clone());
+                }
+            }
+            time += outlook(&left, self.jobs).0;
+            runs += left.len();
+        }
+        eprintln!("{runs} runs on real kernels take about {} in all", spoken(time));
+        Ok(())
     }
 
     /// Where the records of a study are kept, if anywhere.
@@ -256,18 +251,23 @@ impl Reproduce {
         Ok(Some(Files::new(&directory, build)))
     }
 
-    fn shown(&self, bundle: &Bundle, outcome: &Outcome) -> anyhow::Result<String> {
+    fn shown(&self, study: &Prepared, outcome: &Outcome) -> anyhow::Result<String> {
+        let bundle = &study.bundle;
         let Outcome { measured, judgements, took, .. } = outcome;
         if !self.json {
             let tables =
                 midhop_report::study(&bundle.study, measured, judgements, output::columns());
-            let runs = format!("{} runs in {:.1} s", outcome.finished, took.as_secs_f64());
+            let place = if study.place == Place::Lab { " on real kernels" } else { "" };
+            let took = took.as_secs_f64();
+            let runs = format!("{} runs{place} in {took:.1} s", outcome.finished);
             let claims: Vec<Verdict> = judgements.iter().map(|it| it.verdict).collect();
             let (claims, cells) = (summed("claims", &claims), summed("figures", &outcome.cells));
             return Ok(format!("{tables}{claims}{cells}{runs}\n"));
         }
         let value = json!({
             "study": bundle.name,
+            "in": study.place,
+            "left_out": study.left_out,
             "title": bundle.study.title,
             "source": bundle.study.source,
             "confidence": bundle.study.confidence,
@@ -280,6 +280,12 @@ impl Reproduce {
         });
         Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
     }
+}
+
+/// The record of `plan` that an earlier call has left; none on kernels where it was not valid.
+fn kept(store: Option<&Files>, study: &Prepared, plan: &Plan, key: &Key) -> Option<Record> {
+    let record = store?.get(plan, key)?;
+    (study.place == Place::Sim || record.validity.is_valid()).then_some(record)
 }
 
 /// What came of a study.

@@ -1,25 +1,13 @@
 //! ACK filtering: in the queue before a narrow link, an acknowledgement takes the place of an earlier
 //! one that it makes superfluous.
 //!
-//! Source: RFC 3449 §5.2.1; what may go is what `ack-filter` of Linux' CAKE lets go
-//! (net/sched/sch_cake.c). Differs: the newcomer takes the place of the other instead of the last one,
-//! so that a queue which never runs empty holds no flow's acknowledgements back for good; and only the
-//! youngest packet of the flow is looked at, so that nothing of the flow changes its order.
-//!
-//! An ACK goes only when it does nothing but acknowledge, carries no news of XCP's routers and no report of
-//! a duplicate (RFC 2883), its timestamp is not younger than the newcomer's, and the newcomer, itself a pure
-//! ACK, says all that it says:
-//! - its acknowledgment number is beyond the other's, and it covers the other's SACK blocks; or
-//! - the number is the same, both have SACK blocks, and it covers the other's;
-//!
-//! and in both cases it has the ECE and CWR of the other, or the other has neither. While a receiver echoes
-//! a mark, the echoes thus thin each other, but the first of them stands where it came, and the last stays
-//! when one without follows.
-//!
-//! A duplicate ACK without SACK blocks is therefore never dropped for another duplicate, nor a window
-//! update for a later one: each stays until the acknowledgment number moves on.
+//! Source: RFC 3449 §5.2.1; what may go is for [`midhop_path::ack`] to say, which the laboratory's emulator
+//! asks too. Differs from CAKE's: the newcomer takes the place of the other instead of the last one, so that a
+//! queue which never runs empty holds no flow's acknowledgements back for good; and only the youngest packet
+//! of the flow is looked at, so that nothing of the flow changes its order. An ACK that carries news of
+//! XCP's routers stays.
 
-use super::acks::{covers, is_beyond, is_without_ecn, pure, reports_duplicate};
+use super::acks::{pure, said};
 use crate::hop::{Hop, HopId};
 use crate::packet::{Handle, Packet, Packets};
 use midhop_experiment::agents;
@@ -80,20 +68,9 @@ impl AckFilter {
 
 /// Whether `older` can go when `newer` comes behind it.
 fn makes_superfluous(newer: &Segment, older: &Segment, sack: SackRule) -> bool {
-    let replaceable = (is_without_ecn(older) || older.flags == newer.flags)
-        && match sack {
-            SackRule::Keep => older.sack.is_empty(),
-            SackRule::Covered => !reports_duplicate(older) && covers(newer, older),
-        };
-    let in_time = match (older.timestamps, newer.timestamps) {
-        (Some(older), Some(newer)) => !is_beyond(older.value, newer.value),
-        (older, newer) => older.is_none() && newer.is_none(),
-    };
-    let says_more = is_beyond(newer.acknowledgment, older.acknowledgment)
-        || (newer.acknowledgment == older.acknowledgment
-            && !older.sack.is_empty()
-            && !newer.sack.is_empty());
-    replaceable && in_time && says_more
+    said(newer)
+        .zip(said(older))
+        .is_some_and(|(newer, older)| newer.makes_superfluous(&older, sack == SackRule::Keep))
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use crate::hop::HopId;
 use crate::network::Network;
 use crate::packet::{Body, End, FlowId, NodeId, Packet};
-use midhop_tcp::{Flags, SackBlock, Segment};
+use midhop_path::ack::Ack;
+pub(super) use midhop_path::ack::is_beyond;
+use midhop_tcp::{Flags, Segment};
 
 /// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST. One that
 /// carries what XCP's routers say is none of them: it would be lost with it.
@@ -16,34 +18,12 @@ pub(super) fn pure(packet: &Packet) -> Option<&Segment> {
     }
 }
 
-/// Whether it says nothing of explicit congestion notification (RFC 3168 §6.1).
-pub(super) fn is_without_ecn(segment: &Segment) -> bool {
-    segment.flags == Flags::ACK
-}
-
-/// Whether the acknowledgment number of `later` lies beyond that of `earlier` (RFC 9293 §3.4).
-pub(super) fn is_beyond(later: u32, earlier: u32) -> bool {
-    (later.wrapping_sub(earlier) as i32) > 0
-}
-
-/// Whether its first block reports data that came twice (RFC 2883 §4): nobody says that again.
-pub(super) fn reports_duplicate(segment: &Segment) -> bool {
-    let mut blocks = segment.sack.iter();
-    let Some(first) = blocks.next() else { return false };
-    !is_beyond(first.end, segment.acknowledgment)
-        || blocks.next().is_some_and(|second| is_within(first, second))
-}
-
-/// Whether all that the selective acknowledgements of `earlier` say is said by `later` too.
-pub(super) fn covers(later: &Segment, earlier: &Segment) -> bool {
-    earlier.sack.iter().all(|block| {
-        !is_beyond(block.end, later.acknowledgment)
-            || later.sack.iter().any(|known| is_within(block, known))
-    })
-}
-
-fn is_within(block: SackBlock, other: SackBlock) -> bool {
-    !is_beyond(other.start, block.start) && !is_beyond(block.end, other.end)
+/// What a pure acknowledgement says, for the rule that simulator and emulator share.
+pub(super) fn said(segment: &Segment) -> Option<Ack> {
+    let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
+    let congestion = (segment.flags.contains(Flags::ECE), segment.flags.contains(Flags::CWR));
+    let ack = Ack::new(segment.acknowledgment, timestamp, congestion);
+    ack.with_blocks(segment.sack.iter().map(|block| (block.start, block.end)))
 }
 
 /// A flow and the end that a packet of it goes to.

@@ -1,9 +1,11 @@
 //! The loop of one emulated link: take what arrived, send what is due, sleep until the next.
 
+use super::filter::thin;
 use super::frame::{Frame, Frames};
 use super::lateness::Histogram;
 use super::packet_socket::{Arrival, PacketSocket};
 use super::{Policy, Wire, WireReport, scheduling};
+use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{LinkResult, Series};
 use midhop_path::DirectionPlan;
 use midhop_path::link::{Direction as Way, Link};
@@ -33,6 +35,7 @@ struct Direction {
     /// Where this direction's frames arrive. The other direction's leave there.
     socket: PacketSocket,
     link: Link<Frame>,
+    ack_filter: Option<SackRule>,
     lateness: Histogram,
     arrivals: Vec<Arrival>,
     due: Vec<Frame>,
@@ -194,9 +197,10 @@ impl Direction {
         seed: Seed,
         epoch: Instant,
     ) -> io::Result<Self> {
-        let plan = match way {
-            Way::Down => &wire.down,
-            Way::Up => &wire.up,
+        let [down_filter, up_filter] = wire.ack_filters;
+        let (plan, ack_filter) = match way {
+            Way::Down => (&wire.down, down_filter),
+            Way::Up => (&wire.up, up_filter),
         };
         Ok(Self {
             way,
@@ -206,6 +210,7 @@ impl Direction {
                 packets_waiting(plan, wire.mtu),
             )?,
             link: Link::new(plan, way, seed, epoch).marking(Frame::mark),
+            ack_filter,
             lateness: Histogram::new(),
             arrivals: Vec::new(),
             due: Vec::new(),
@@ -225,8 +230,16 @@ impl Direction {
         // of them: who stood still meanwhile would let those leave early that came while it did.
         let now = scheduling::now();
         for Arrival { at, frame } in self.arrivals.drain(..) {
-            if frame.is_unicast_ip() {
-                self.link.handle_input(at.min(now), Bytes::new(frame.packet_len() as u64), frame);
+            if !frame.is_unicast_ip() {
+                continue;
+            }
+            let at = at.min(now);
+            let left = match self.ack_filter {
+                Some(rule) => thin(&mut self.link, at, frame, rule == SackRule::Keep),
+                None => Some(frame),
+            };
+            if let Some(frame) = left {
+                self.link.handle_input(at, Bytes::new(frame.packet_len() as u64), frame);
             }
         }
         Ok(())

@@ -39,6 +39,11 @@ impl Frame {
         &mut self.memory[..self.length]
     }
 
+    /// The same to read.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.memory[..self.length]
+    }
+
     /// What the link carries: the packet's length at the network layer.
     pub(super) fn packet_len(&self) -> usize {
         self.length.saturating_sub(HEADER)

@@ -3,6 +3,7 @@
 use super::stack;
 use crate::emulator::{Emulator, EmulatorError, Policy, Wire, scheduling};
 use crate::namespace::{Namespace, NamespaceError, VethEnd, veth};
+use midhop_experiment::agents::{Role, SackRule};
 use midhop_experiment::plan::{IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink};
 use midhop_experiment::record::{LinkResult, Series};
 use midhop_units::{Instant, Seed};
@@ -130,6 +131,7 @@ impl Network {
             mtu: link.mtu,
             down: link.down.clone(),
             up: link.up.clone(),
+            ack_filters: [1, 0].map(|sender| ack_filter(plan, link, sender)),
         })
     }
 
@@ -226,6 +228,14 @@ impl Network {
         }
         Ok(report)
     }
+}
+
+/// What thins the acknowledgements that the end `sender` of a link puts before it.
+fn ack_filter(plan: &Plan, link: &PlannedLink, sender: usize) -> Option<SackRule> {
+    plan.node(link.between.get(sender)?)?.agents.iter().find_map(|agent| match &agent.role {
+        Role::AckFilter(filter) if filter.links.contains(&link.name) => Some(filter.sack),
+        _ => None,
+    })
 }
 
 /// Both addresses of an interface with the lengths of their networks.

@@ -4,6 +4,7 @@ use super::execute::io_error;
 use super::{RunError, RunOptions};
 use crate::lab::Network;
 use crate::meter::MeterReport;
+use midhop_experiment::congestion::Tuning;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{Plan, TransferPlan, Work};
 use midhop_experiment::spec::Connections;
@@ -153,7 +154,10 @@ impl Client {
         let node = transfer.opener();
         let mut command = command(network, node, options)?;
         command.args(["run", "--json", "--name", &transfer.name]);
-        command.args(["--congestion", &transfer.congestion]);
+        // Who has a tuning that no kernel has was refused before.
+        let told = transfer.tuning.as_ref().and_then(Tuning::of_kernel);
+        let congestion = told.as_ref().unwrap_or(&transfer.congestion);
+        command.args(["--congestion", congestion]);
         command.args(["--epoch", &network.epoch().as_ns().to_string()]);
         command.args(["--start-delay", &transfer.start.to_string()]);
         let limit = plan.duration.saturating_sub(transfer.start);

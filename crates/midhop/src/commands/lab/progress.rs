@@ -23,9 +23,11 @@ pub struct Progress {
 
 struct State {
     jobs: usize,
-    /// Expected time of the runs that have not begun.
+    /// Expected time of the runs of this batch that have not begun.
     waiting: Duration,
-    /// Expected time of the runs that are over.
+    /// How long all batches after this one are expected to take.
+    later: Duration,
+    /// How long what is over was expected to take.
     done: Duration,
     running: Vec<Running>,
 }
@@ -37,13 +39,18 @@ struct Running {
 }
 
 impl Progress {
-    /// A bar for all of `plans`; hidden where standard error is no terminal.
-    pub fn new(plans: &[Plan], jobs: usize) -> Self {
-        let waiting: Duration = plans.iter().map(expected).sum();
-        let bar = ProgressBar::new(waiting.as_millis() as u64);
+    /// A bar for what takes `whole`, batch by batch; hidden where standard error is no terminal.
+    pub fn new(whole: Duration) -> Self {
+        let bar = ProgressBar::new(whole.as_millis() as u64);
         let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let state = State { jobs, waiting, done: Duration::ZERO, running: Vec::new() };
+        let state = State {
+            jobs: 1,
+            waiting: Duration::ZERO,
+            later: whole,
+            done: Duration::ZERO,
+            running: Vec::new(),
+        };
         let shared = Arc::new(Mutex::new(state));
         let (stop, stopped) = channel();
         let (ticked, state) = (bar.clone(), shared.clone());
@@ -55,6 +62,15 @@ impl Progress {
         // Without the thread the bar moves in steps only.
         let ticker = std::thread::Builder::new().name("progress".to_owned()).spawn(tick).ok();
         Self { bar, shared, stop, ticker }
+    }
+
+    /// What comes now is these runs, so many of them at once.
+    pub fn begin<'p>(&self, plans: impl IntoIterator<Item = &'p Plan>, jobs: usize) {
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.jobs = jobs.max(1);
+        state.waiting = plans.into_iter().map(expected).sum();
+        state.later = state.later.saturating_sub(state.shared(state.waiting));
+        state.show(&self.bar);
     }
 
     /// A run has begun.
@@ -70,7 +86,8 @@ impl Progress {
     pub fn finished(&self, plan: &Plan, result: &Result<Record, RunError>) {
         let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         state.running.retain(|run| run.number != plan.number);
-        state.done += expected(plan);
+        let share = state.shared(expected(plan));
+        state.done += share;
         state.show(&self.bar);
         drop(state);
         let failed = result.as_ref().err();
@@ -95,15 +112,20 @@ impl Progress {
 }
 
 impl State {
+    /// How long takes what so many runs at once share.
+    fn shared(&self, time: Duration) -> Duration {
+        time / u32::try_from(self.jobs).unwrap_or(u32::MAX).max(1)
+    }
+
     fn show(&self, bar: &ProgressBar) {
         // A run that takes longer than expected stands still near its end.
         let gone = |run: &Running| run.since.elapsed().min(run.expected.mul_f64(0.95));
         let part: Duration = self.running.iter().map(gone).sum();
         let under_way: Duration = self.running.iter().map(|run| run.expected - gone(run)).sum();
         let longest = self.running.iter().map(|run| run.expected - gone(run)).max();
-        let shared = (under_way + self.waiting) / u32::try_from(self.jobs).unwrap_or(1).max(1);
-        let left = shared.max(longest.unwrap_or_default());
-        bar.set_position((self.done + part).as_millis() as u64);
+        let left = self.shared(under_way + self.waiting).max(longest.unwrap_or_default());
+        let left = left + self.later;
+        bar.set_position((self.done + self.shared(part)).as_millis() as u64);
         bar.set_message(message(left, self.running.len()));
     }
 }

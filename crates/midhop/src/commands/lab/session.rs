@@ -1,20 +1,25 @@
 //! Runs plans in an isolated process, with progress, each record kept the moment it is there.
 
-use super::progress::Progress;
+use super::pace::{Batch, batches};
+use super::progress::{Progress, expected};
 use crate::commands::own_program;
 use crate::commands::records::{check_place, finished, judge, write_record};
+use crate::commands::sim::batch::processors;
 use crate::failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_testbed::isolation::{self, Isolation};
-use midhop_testbed::runner::{Event, RunError, RunOptions, run_all};
+use midhop_testbed::runner::{Event, RunError, RunOptions, late, run_all};
 use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
 use midhop_units::Duration;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How often a run that was late is run again, alone: what makes it late then is not of its making.
+const ATTEMPTS_ALONE: u32 = 2;
 
 /// How plans are run.
 pub struct Session {
@@ -53,6 +58,72 @@ impl Isolated {
         interrupts: &Interrupts,
         keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
     ) -> Vec<Result<Record, RunError>> {
+        let progress = Progress::new(time(plans, &batches(plans, Some(jobs), 1)));
+        let ran = self.batch(plans, jobs, lateness, interrupts, &progress, keep);
+        progress.end();
+        ran
+    }
+
+    /// The same with as many at a time as the machine carries, where `jobs` does not say how many. A run
+    /// that was late is run again, alone: `keep` gets the record that is to stay.
+    pub fn run_in_time(
+        &self,
+        plans: &[Plan],
+        jobs: Option<usize>,
+        lateness: Duration,
+        interrupts: &Interrupts,
+        keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
+    ) -> Vec<Result<Record, RunError>> {
+        let batches = batches(plans, jobs, processors());
+        let progress = Progress::new(time(plans, &batches));
+        let mut results: Vec<Option<Result<Record, RunError>>> =
+            plans.iter().map(|_| None).collect();
+        let is_late = |plan: &Plan, record: &Record| late(plan, record, lateness);
+        for Batch { at_once, places } in &batches {
+            let chosen: Vec<Plan> = places.iter().map(|place| plans[*place].clone()).collect();
+            let keep = |plan: &Plan, record: &Record| {
+                if is_late(plan, record) { None } else { keep(plan, record) }
+            };
+            let ran = self.batch(&chosen, *at_once, lateness, interrupts, &progress, keep);
+            for (place, ran) in places.iter().zip(ran) {
+                results[*place] = Some(ran);
+            }
+        }
+        let is_late = |(plan, result): &(&Plan, &Option<Result<Record, RunError>>)| {
+            result.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| is_late(plan, it)))
+        };
+        for attempt in 1..=ATTEMPTS_ALONE {
+            let again: Vec<usize> = (0..plans.len())
+                .filter(|place| is_late(&(&plans[*place], &results[*place])))
+                .collect();
+            if again.is_empty() || interrupts.flag().load(Ordering::Relaxed) {
+                break;
+            }
+            let count = again.len();
+            progress.say(&format!("{count} of {} runs were late: again, alone", plans.len()));
+            let chosen: Vec<Plan> = again.iter().map(|place| plans[*place].clone()).collect();
+            let last = attempt == ATTEMPTS_ALONE;
+            let keep = |plan: &Plan, record: &Record| {
+                if late(plan, record, lateness) && !last { None } else { keep(plan, record) }
+            };
+            let ran = self.batch(&chosen, 1, lateness, interrupts, &progress, keep);
+            for (place, ran) in again.iter().zip(ran) {
+                results[*place] = Some(ran);
+            }
+        }
+        progress.end();
+        results.into_iter().map(|it| it.unwrap_or(Err(RunError::Interrupted))).collect()
+    }
+
+    fn batch(
+        &self,
+        plans: &[Plan],
+        jobs: usize,
+        lateness: Duration,
+        interrupts: &Interrupts,
+        progress: &Progress,
+        keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
+    ) -> Vec<Result<Record, RunError>> {
         let options = RunOptions {
             scratch: self.isolation.state.clone(),
             program: self.program.clone(),
@@ -60,8 +131,8 @@ impl Isolated {
             privileged: self.isolation.privileged,
             lateness,
         };
-        let progress = Progress::new(plans, jobs);
-        let ran = run_all(plans, &options, interrupts.flag(), |event| match event {
+        progress.begin(plans, jobs);
+        run_all(plans, &options, interrupts.flag(), |event| match event {
             Event::Started(plan) => progress.started(plan),
             Event::Finished(plan, result) => {
                 if let Some(said) = result.as_ref().ok().and_then(|record| keep(plan, record)) {
@@ -70,10 +141,26 @@ impl Isolated {
                 progress.finished(plan, result);
             }
             _ => {}
-        });
-        progress.end();
-        ran
+        })
     }
+}
+
+/// About how long `plans` take in these batches.
+fn time(plans: &[Plan], batches: &[Batch]) -> std::time::Duration {
+    let of = |batch: &Batch| {
+        let expected = batch.places.iter().map(|place| expected(&plans[*place]));
+        let sum: std::time::Duration = expected.clone().sum();
+        let shared = sum / u32::try_from(batch.at_once).unwrap_or(u32::MAX).max(1);
+        shared.max(expected.max().unwrap_or_default())
+    };
+    batches.iter().map(of).sum()
+}
+
+/// About how long `plans` take, and how many of them go at once at most.
+pub fn outlook(plans: &[Plan], jobs: Option<usize>) -> (std::time::Duration, usize) {
+    let batches = batches(plans, jobs, processors());
+    let most = batches.iter().map(|batch| batch.at_once.min(batch.places.len())).max();
+    (time(plans, &batches), most.unwrap_or(1))
 }
 
 impl Session {

@@ -50,7 +50,7 @@ pub struct Run {
     #[arg(long)]
     up: bool,
     /// Congestion control of the sending end: one of its kernel's, or hybla, hybla-linux, westwood,
-    /// vegas.
+    /// vegas; Hybla may be told its reference round trip: hybla,rtt0=50ms.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Local address to use.

@@ -12,6 +12,9 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// The most programs that are held registered at once.
+const HELD_MAX: usize = 16;
+
 /// Arguments of `midhop meter serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
@@ -82,8 +85,12 @@ pub(super) fn resolver() -> Box<midhop_testbed::meter::Resolve> {
         }
         let active = activate(name).map_err(|failure| failure.to_string())?;
         let kernel_name = active.kernel_name().to_owned();
-        // The kernel's own need no holding; so strangers cannot make this map grow.
+        // The kernel's own need no holding; of ours there are as many as there are things to tell them,
+        // so strangers must not make this map grow without end.
         if matches!(active, Active::Program(_)) {
+            if held.len() >= HELD_MAX {
+                return Err(format!("more than {HELD_MAX} congestion controls at once"));
+            }
             held.insert(name.to_owned(), active);
         }
         Ok(kernel_name)

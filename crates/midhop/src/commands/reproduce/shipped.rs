@@ -4,7 +4,7 @@ use crate::commands::scenario::supply_files;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::Scenario;
-use midhop_experiment::study::{Cell, Study};
+use midhop_experiment::study::{Cell, Place, Study};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ macro_rules! shipped {
 
 /// Name, `study.toml`, scenarios.
 const SHIPPED: [(&str, &str, &[Text]); 6] = [
-    shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving"),
+    shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "pair"),
     shipped!("geo-leo-variants", "geo", "leo", "pair"),
     shipped!("geo-onoff", "download", "leg"),
     shipped!("far-proxy", "sweep", "conditions", "crowd", "amounts", "flight"),
@@ -121,14 +121,15 @@ impl Bundle {
         }
     }
 
-    /// Its scenarios in the order of the study, each with what has to be set in it.
-    pub fn scenarios(&self, quick: bool) -> impl Iterator<Item = (&str, Scenario, Vec<String>)> {
-        let less = &self.study.quick;
-        let kept = move |name: &&String| !(quick && less.without.contains(name));
-        self.study.scenarios.iter().filter(kept).map(move |name| {
-            let seeds = less.seeds.filter(|_| quick).map(|seeds| format!("seeds={seeds}"));
-            let set = less.set.get(name).filter(|_| quick).into_iter().flatten().cloned();
-            (name.as_str(), self.scenarios[name].clone(), set.chain(seeds).collect())
+    /// Its scenarios that run in `place`, in the order of the study, each with what has to be set in it.
+    pub fn scenarios(
+        &self,
+        place: Place,
+        quick: bool,
+    ) -> impl Iterator<Item = (&str, Scenario, Vec<String>)> {
+        self.study.scenarios.iter().filter_map(move |name| {
+            let set = self.study.settings(name, place, quick)?;
+            Some((name.as_str(), self.scenarios[name].clone(), set))
         })
     }
 }
@@ -149,11 +150,23 @@ mod tests {
         assert_eq!(directories, names().map(str::to_owned).collect());
         for name in names() {
             let bundle = find(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
-            assert_eq!(bundle.scenarios(false).count(), bundle.study.scenarios.len(), "{name}");
-            for (scenario, mut read, _) in bundle.scenarios(false) {
-                let whole = bundle.supply(scenario, &mut read);
-                assert!(whole.is_ok(), "{name}/{scenario} names files: {whole:?}");
+            let mut run: BTreeSet<&str> = BTreeSet::new();
+            for (place, quick) in
+                [Place::Sim, Place::Lab].map(|it| [(it, false), (it, true)]).concat()
+            {
+                for (scenario, mut read, set) in bundle.scenarios(place, quick) {
+                    for assignment in set {
+                        let set = read.set(&assignment);
+                        assert!(set.is_ok(), "{name}/{scenario} in {place:?}: {set:?}");
+                    }
+                    let whole = bundle.supply(scenario, &mut read);
+                    assert!(whole.is_ok(), "{name}/{scenario} names files: {whole:?}");
+                    if bundle.study.runs_in(place) {
+                        run.insert(scenario);
+                    }
+                }
             }
+            assert_eq!(run.len(), bundle.study.scenarios.len(), "{name}: some are never run");
         }
     }
 }

@@ -1,0 +1,81 @@
+//! How many runs go at once: as many as the machine carries without being late.
+//!
+//! What a run costs is what its emulator carries: each link that a transfer crosses handles each of its
+//! packets. A core carries some 500 Mbit/s of that when it has nothing else to do; the kernels and the
+//! proxies of the run need the rest, and a run beside others must not be late.
+
+use midhop_experiment::plan::Plan;
+
+/// What a processor is trusted with. Unit: Mbit/s, summed over all links that they cross.
+const CARRIED_MBIT_PER_S: f64 = 60.0;
+/// However little each needs: every run has its daemons and meters, which start and end.
+const AT_ONCE_PER_PROCESSOR: usize = 3;
+
+/// Runs of which so many go at once.
+#[derive(Debug)]
+pub struct Batch {
+    /// How many.
+    pub at_once: usize,
+    /// The runs, by their places in the list that they were taken from.
+    pub places: Vec<usize>,
+}
+
+/// How many runs like `plan` go at once on so many processors.
+pub fn at_once(plan: &Plan, processors: usize) -> usize {
+    // Two ends of a tunnel encrypt what they carry, which costs more than the links do.
+    if plan.nodes.iter().any(|node| node.tunnels.is_some()) {
+        return 1;
+    }
+    let carried: f64 = plan
+        .transfers
+        .iter()
+        .filter_map(|transfer| {
+            let rate = transfer.limit.as_ref()?.goodput_peak.mbit_per_s();
+            Some(rate * transfer.route.len() as f64)
+        })
+        .sum();
+    let room = CARRIED_MBIT_PER_S * processors as f64 / carried.max(1.0);
+    (room as usize).clamp(1, AT_ONCE_PER_PROCESSOR * processors)
+}
+
+/// `plans` in batches, those of which most go at once first; all in one where `jobs` are asked for.
+pub fn batches(plans: &[Plan], jobs: Option<usize>, processors: usize) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    for (place, plan) in plans.iter().enumerate() {
+        let at_once = jobs.unwrap_or_else(|| at_once(plan, processors));
+        match batches.iter_mut().find(|batch| batch.at_once == at_once) {
+            Some(batch) => batch.places.push(place),
+            None => batches.push(Batch { at_once, places: vec![place] }),
+        }
+    }
+    batches.sort_by_key(|batch| std::cmp::Reverse(batch.at_once));
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::Scenario;
+
+    fn plans(rates: &str) -> Vec<Plan> {
+        let text = format!(
+            "title = \"t\"\nduration = \"20 s\"\n[nodes]\na = {{}}\nb = {{}}\n\
+             [links.link]\nbetween = [\"a\", \"b\"]\nrate = \"1 Mbit/s\"\ndelay = \"10 ms\"\n\
+             [transfers.file]\nfrom = \"b\"\nto = \"a\"\nbytes = \"200 kB\"\n\
+             [vary]\n\"links.link.rate\" = [{rates}]\n"
+        );
+        let scenario = Scenario::parse("one.toml", &text).expect("a scenario");
+        scenario.plans().expect("plans")
+    }
+
+    #[test]
+    fn slow_links_run_beside_each_other_and_fast_ones_alone() {
+        let plans = plans("\"1 Mbit/s\", \"500 Mbit/s\", \"2 Mbit/s\", \"40 Mbit/s\"");
+        let batches = batches(&plans, None, 2);
+        let found: Vec<_> = batches.iter().map(|it| (it.at_once, it.places.clone())).collect();
+        assert_eq!(found, [(6, vec![0, 2]), (3, vec![3]), (1, vec![1])]);
+        let asked = super::batches(&plans, Some(4), 2);
+        assert_eq!(asked.len(), 1);
+        assert_eq!((asked[0].at_once, asked[0].places.len()), (4, 4));
+    }
+}

@@ -1,0 +1,94 @@
+//! What only a simulation can run.
+
+use crate::failure::Failure;
+use midhop_bpf::{Resolution, missing_to_load, resolve};
+use midhop_experiment::agents::Role;
+use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
+use midhop_experiment::traffic::TrafficPlan;
+use midhop_path::aqm::AqmPlan;
+use midhop_testbed::lab::lacking;
+use std::collections::BTreeMap;
+
+/// Refuses at once what only a simulation can run.
+pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
+    match plans.iter().find_map(refusal) {
+        None => Ok(()),
+        Some(why) => Err(Failure::usage(why).hint("run the file with `midhop sim run`").into()),
+    }
+}
+
+/// Why the lab does not run `plan`; none where it does.
+pub fn refusal(plan: &Plan) -> Option<String> {
+    let agents = plan.nodes.iter().flat_map(|node| node.agents.iter().map(move |it| (node, it)));
+    let mut foreign = agents.filter(|(_, agent)| !matches!(agent.role, Role::AckFilter(_)));
+    if let Some((node, agent)) = foreign.next() {
+        let (node, agent) = (&node.name, &agent.name);
+        return Some(format!("of agents the lab has ack-filter alone (nodes.{node}: {agent})"));
+    }
+    let naive = |it: &&PlannedNode| it.pep.as_ref().is_some_and(|pep| plan.naive.contains_key(pep));
+    if let Some(node) = plan.nodes.iter().find(naive) {
+        let pep = node.pep.as_deref().unwrap_or_default();
+        return Some(format!("the lab has no naive proxies (nodes.{}: {pep})", node.name));
+    }
+    let asks = |name: &str, congestion: &str| {
+        Some(format!(
+            "no kernel has the congestion control that {name} asks for: {congestion}, or what it is told"
+        ))
+    };
+    let tuned = |it: &&TransferPlan| it.tuning.as_ref().is_some_and(|it| it.of_kernel().is_none());
+    if let Some(transfer) = plan.transfers.iter().find(tuned) {
+        return asks(&format!("transfers.{}", transfer.name), &transfer.congestion);
+    }
+    let tuned = |it: &&TrafficPlan| {
+        let told = it.tuning.as_ref().map(midhop_experiment::congestion::Tuning::of_kernel);
+        told.is_some_and(|told| told.as_deref() != it.load.congestion())
+    };
+    if let Some(traffic) = plan.traffic.iter().find(tuned) {
+        let congestion = traffic.load.congestion().unwrap_or_default();
+        return asks(&format!("traffic.{}", traffic.name), congestion);
+    }
+    let lacking = |it: &PlannedNode| Some((it.name.clone(), lacking(&it.tcp)?));
+    if let Some((node, key)) = plan.nodes.iter().find_map(lacking) {
+        return Some(format!("no kernel has a host whose TCP has another `{key}` ({node})"));
+    }
+    let routes = |it: &&PlannedLink| [&it.down, &it.up].iter().any(|way| way.aqm == AqmPlan::Xcp);
+    let link = plan.links.iter().find(routes)?;
+    Some(format!("the lab has no router for XCP (links.{})", link.name))
+}
+
+/// Why this machine, as whoever asks, does not run `plan`, though others may; none where it does.
+pub fn unable(plan: &Plan) -> Option<String> {
+    let missing = missing_to_load()?;
+    let used = |pep: &String| plan.nodes.iter().any(|node| node.pep.as_ref() == Some(pep));
+    let mut needed = plan.clone();
+    needed.peps.retain(|pep, _| used(pep));
+    let program = |name: &String| matches!(resolve(name), Ok(Resolution::Program(_)));
+    let name = needed.congestion_controls().into_iter().find(program)?;
+    Some(format!("{name} is a BPF program here, and {missing}"))
+}
+
+/// The plans that can run, and in a line each why others cannot: `label` says what a plan is of.
+pub fn parted<'p>(
+    plans: Vec<Plan>,
+    scenario: impl Fn(&Plan) -> &'p str,
+) -> (Vec<Plan>, Vec<String>) {
+    let mut runs = Vec::new();
+    let mut refused: BTreeMap<(String, String), Vec<Plan>> = BTreeMap::new();
+    for plan in plans {
+        match refusal(&plan).or_else(|| unable(&plan)) {
+            None => runs.push(plan),
+            Some(why) => {
+                refused.entry((scenario(&plan).to_owned(), why)).or_default().push(plan);
+            }
+        }
+    }
+    let said = refused.into_iter().map(|((scenario, why), plans)| {
+        // What all of them have in common says which they are.
+        let mut common = plans[0].cell();
+        let cells: Vec<_> = plans.iter().map(Plan::cell).collect();
+        common.retain(|axis, label| cells.iter().all(|cell| cell.get(axis) == Some(label)));
+        let labels: Vec<String> = common.iter().map(|(axis, it)| format!(" {axis}={it}")).collect();
+        format!("{scenario}{}: {} runs left out: {why}", labels.concat(), plans.len())
+    });
+    (runs, said.collect())
+}
