@@ -42,7 +42,7 @@ const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("geo-leo-variants", "geo", "leo", "pair"),
     shipped!("geo-onoff", "download", "leg"),
     shipped!("far-proxy", "sweep", "conditions", "crowd", "amounts", "flight"),
-    shipped!("pepsal-multiflow", "single", "many"),
+    shipped!("pepsal-multiflow", "single", "many", "jitter"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
 
