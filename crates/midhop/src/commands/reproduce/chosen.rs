@@ -43,6 +43,7 @@ impl Reproduce {
                         continue;
                     }
                     match self.prepared(bundle, place) {
+                        Ok(study) if study.plans.is_empty() => {}
                         Ok(study) => studies.push(study),
                         // Who asks for everything gets what there is.
                         Err(error) if self.place.is_none() && place == Place::Lab => {
