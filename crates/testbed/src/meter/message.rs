@@ -120,6 +120,9 @@ pub(super) struct Log {
     pub(super) closed: bool,
     /// This end's congestion control, as its kernel names it.
     pub(super) congestion: String,
+    /// See [`super::clock::name`]. A client whose flow breaks off while it sends has not read it elsewhere.
+    #[serde(default)]
+    pub(super) clock: Option<String>,
     /// When this end's part of the connection began, on its clock.
     pub(super) origin_ns: u64,
     /// Payload sent from here.

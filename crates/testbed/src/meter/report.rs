@@ -1,5 +1,6 @@
 //! From what both ends saw to one report.
 
+use super::clock;
 use super::flow::FlowOutcome;
 use super::message::{Direction, Log};
 use super::options::{RunOptions, Workload};
@@ -47,8 +48,11 @@ pub(super) fn assemble(
     let far: BTreeMap<u32, &Log> = logs.iter().map(|log| (log.flow, log)).collect();
     if options.direction == Direction::Up {
         // Of an upload that broke off, only the server knows how far it came.
+        let clock = clock::name();
         for outcome in outcomes.iter_mut().filter(|outcome| outcome.error.is_some()) {
             if let Some(log) = far.get(&outcome.flow) {
+                // What waited in queues arrived after the client had given up: bytes and end are of one moment.
+                outcome.clock_shared |= log.clock.is_some() && log.clock == clock;
                 outcome.bytes = log.received;
                 if outcome.clock_shared && log.received > 0 {
                     outcome.end = Instant::from_ns(log.last_byte_ns);
@@ -222,6 +226,21 @@ mod tests {
         let rtt = report.series.iter().find(|series| series.quantity == "rtt").expect("sampled");
         assert_eq!(rtt.value, [600.0]);
         rtt.time_s[0]
+    }
+
+    /// A client that is cut off while it sends has read nothing of what the server says first.
+    #[test]
+    fn what_arrives_after_an_upload_broke_off_has_its_own_end() {
+        let (mut outcome, mut far) = download(false);
+        outcome.error = Some(crate::meter::error::FlowError::TimeLimit);
+        (far.received, far.last_byte_ns) = (1_600, 6_900 * MS);
+        far.clock = clock::name();
+        let mut options = RunOptions::new("host", 5201, Amount::Bytes(1_000_000));
+        options.direction = Direction::Up;
+        let report = assemble(&options, EPOCH, vec![outcome], &[far], Vec::new());
+        let flow = &report.transfer.flows[0];
+        assert_eq!((flow.bytes, flow.end), (Bytes::new(1_600), Duration::from_ms(1_900)));
+        assert_eq!(report.transfer.took, Duration::from_ms(900));
     }
 
     #[test]

@@ -428,7 +428,10 @@ impl Host {
     fn accept(&self, connection: &mut Connection, log: &SharedLog) -> Result<(), FlowError> {
         let congestion = socket::congestion(&connection.socket())
             .map_err(|source| FlowError::Socket { doing: "read the congestion control", source })?;
-        log.lock().congestion.clone_from(&congestion);
+        let mut log = log.lock();
+        log.congestion.clone_from(&congestion);
+        log.clock.clone_from(&self.clock);
+        drop(log);
         connection.queue(&Frame::Accept(Accept { congestion, clock: self.clock.clone() }));
         Ok(())
     }

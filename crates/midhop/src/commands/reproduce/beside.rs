@@ -3,25 +3,28 @@
 use midhop_experiment::study::{Measured, Study};
 use std::fmt::Write as _;
 
-/// A line for each cell of each figure that has run in both; nothing where there is none.
+/// A line for each cell of each figure that has run in both, with how many runs there were; nothing where
+/// there is none.
 pub fn table(study: &Study, sim: &Measured, lab: &Measured) -> String {
     let mut text = String::new();
     for figure in &study.figures {
         for there in lab.cells(&figure.name) {
-            let here = sim.cell(&figure.name, &there.cell);
-            let pair = here.and_then(|it| it.estimate(study.confidence));
-            let Some((sim, lab)) = pair.zip(there.estimate(study.confidence)) else { continue };
+            let Some(here) = sim.cell(&figure.name, &there.cell) else { continue };
+            let estimates = [here, there].map(|it| it.estimate(study.confidence));
+            let [Some(sim), Some(lab)] = estimates else { continue };
             let cell: Vec<String> =
                 there.cell.iter().map(|(axis, label)| format!("{axis}={label}")).collect();
-            let mut ratio = "     –".to_owned();
-            if sim.mean != 0.0 {
-                ratio = format!("{:6.2}", lab.mean / sim.mean);
-            }
+            let ratio = match sim.mean == 0.0 {
+                true => "–".to_owned(),
+                false => format!("{:.2}", lab.mean / sim.mean),
+            };
             let _ = writeln!(
                 text,
-                "{:>10.3} {:>10.3} {ratio}  {} {}",
+                "{:>9.2} {:>4} {:>9.2} {:>4} {ratio:>7}  {} {}",
                 sim.mean,
+                here.values.len(),
                 lab.mean,
+                there.values.len(),
                 figure.name,
                 cell.join(" ")
             );
@@ -30,8 +33,8 @@ pub fn table(study: &Study, sim: &Measured, lab: &Measured) -> String {
     if text.is_empty() {
         return text;
     }
-    format!(
-        "\nThe simulator beside the laboratory\n{:>10} {:>10} {:>6}\n{text}",
-        "sim", "lab", "lab/sim"
-    )
+    let head = ["sim", "runs", "lab", "runs", "lab/sim"];
+    let [sim, sims, lab, labs, ratio] = head;
+    let head = format!("{sim:>9} {sims:>4} {lab:>9} {labs:>4} {ratio:>7}");
+    format!("\nThe simulator beside the laboratory\n{head}\n{text}")
 }
