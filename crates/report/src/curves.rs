@@ -92,7 +92,8 @@ const ORDER: [&str; 9] = [
 fn keys(records: &[&Record]) -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
     for record in records {
-        for series in &record.series {
+        // A phase is no quantity: pages of studies draw it behind others.
+        for series in record.series.iter().filter(|it| it.quantity != "phase") {
             let of_transfer = record.transfers.iter().any(|transfer| transfer.name == series.place);
             let of_leg = record.legs.iter().any(|leg| leg.place() == series.place);
             let place = if of_transfer { 0 } else { 1 + usize::from(of_leg) };
@@ -357,7 +358,7 @@ fn quantity_name(quantity: &str) -> String {
 }
 
 /// The unit on the axis and the factor from the written one.
-fn shown_unit(written: &str, largest: f64) -> (String, f64) {
+pub(crate) fn shown_unit(written: &str, largest: f64) -> (String, f64) {
     let (unit, scale) = match written {
         "B" | "bytes" if largest >= 3e6 => ("MB", 1e-6),
         "B" | "bytes" => ("kB", 1e-3),

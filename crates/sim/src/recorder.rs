@@ -121,7 +121,7 @@ impl Arrivals {
 
 /// The state of a sender over time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SenderCurves(Samples<7>);
+pub(crate) struct SenderCurves(Samples<8>);
 
 impl SenderCurves {
     /// Notes how a sender stands.
@@ -136,13 +136,14 @@ impl SenderCurves {
                 glance.in_flight.get() as f64,
                 glance.outstanding.get() as f64,
                 glance.pacing_rate.map_or(f64::NAN, |rate| rate.mbit_per_s()),
+                glance.phase.map_or(f64::NAN, |phase| f64::from(phase as u8)),
             ],
         );
     }
 
     /// Its curves.
     pub fn series(&self, place: &str, flow: Option<u32>) -> impl Iterator<Item = Series> {
-        const COLUMNS: [(&str, &str); 7] = [
+        const COLUMNS: [(&str, &str); 8] = [
             ("cwnd", "B"),
             ("rtt", "ms"),
             ("retransmissions", "segments"),
@@ -150,6 +151,8 @@ impl SenderCurves {
             ("in_flight", "B"),
             ("outstanding", "B"),
             ("pacing_rate", "Mbit/s"),
+            // 0 slow start, 1 avoidance, 2 recovery, 3 after a timeout; none while nothing is on its way.
+            ("phase", ""),
         ];
         self.0.series(COLUMNS, place, flow)
     }
