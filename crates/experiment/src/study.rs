@@ -12,6 +12,7 @@
 //!
 //! Invariant: what a claim allows stands in the file. Nothing here knows a study.
 
+mod axis;
 mod chance;
 mod claim;
 mod figure;
@@ -19,6 +20,7 @@ mod measured;
 mod part;
 mod shared;
 
+pub use axis::AxisWords;
 pub use claim::{Claim, Judgement, Other, Pick, Verdict, Whose};
 pub use figure::{Figure, Metric, Published};
 pub use measured::{CellValue, Estimate, Measured, Reading};
@@ -57,6 +59,9 @@ pub struct Study {
     pub sim: Option<Here>,
     /// What of it is run on real kernels. Default: all, where it belongs there.
     pub lab: Option<Here>,
+    /// Axis → what readers are told of it.
+    #[serde(default)]
+    pub axes: BTreeMap<String, AxisWords>,
     /// What is printed, in this order.
     pub figures: Vec<Figure>,
     /// What is judged, in this order.
@@ -81,6 +86,7 @@ impl Study {
     /// # Errors
     /// One sentence, when a figure or a claim names a cell that is none or more than one.
     pub fn check(&self, cells: &BTreeMap<String, Vec<Cell>>) -> Result<(), String> {
+        axis::check(&self.axes, cells)?;
         for figure in &self.figures {
             let known = cells.get(&figure.scenario).map(Vec::as_slice).unwrap_or_default();
             let within: Vec<&Cell> = known.iter().filter(|cell| covers(cell, &figure.at)).collect();
@@ -116,6 +122,22 @@ impl Study {
     /// The figure called `name`.
     pub fn figure(&self, name: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.name == name)
+    }
+
+    /// What varies along `axis`, for readers.
+    pub fn axis_name<'s>(&'s self, axis: &'s str) -> &'s str {
+        self.axes.get(axis).and_then(|words| words.shows.as_deref()).unwrap_or(axis)
+    }
+
+    /// What `label` of `axis` stands for, for readers.
+    pub fn label_name<'s>(&'s self, axis: &str, label: &'s str) -> &'s str {
+        self.axes.get(axis).and_then(|words| words.names.get(label)).map_or(label, String::as_str)
+    }
+
+    /// Whether `cell` is of a configuration of this project's proxy.
+    pub fn is_ours(&self, cell: &Cell) -> bool {
+        let ours = |(axis, label)| self.axes.get(axis).is_some_and(|it| it.ours.contains(label));
+        cell.iter().any(ours)
     }
 
     /// Every claim with what became of it.

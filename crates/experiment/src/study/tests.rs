@@ -490,6 +490,30 @@ fn cells_that_are_none_are_refused() {
 }
 
 #[test]
+fn words_of_axes_and_labels_that_are_none_are_refused() {
+    let cells = BTreeMap::from([("one".to_owned(), vec![cell("pep=on"), cell("pep=off")])]);
+    let with = |words: &str| {
+        let text = STUDY.replace("[[figures]]", &format!("{words}\n[[figures]]"));
+        Study::parse("study.toml", &text).map(|study| study.check(&cells).map(|()| study))
+    };
+    let study =
+        with("[axes.pep]\nshows = \"the proxy\"\nnames = { off = \"none\" }\nours = [\"on\"]");
+    let study = study.expect("parses").expect("sound");
+    assert_eq!((study.axis_name("pep"), study.axis_name("loss")), ("the proxy", "loss"));
+    assert_eq!((study.label_name("pep", "off"), study.label_name("pep", "on")), ("none", "on"));
+    assert!(study.is_ours(&cell("pep=on")) && !study.is_ours(&cell("pep=off")));
+    for (words, what) in [
+        ("[axes.pop]\nshows = \"x\"", "no scenario has an axis `pop`"),
+        ("[axes.pep]\nours = [\"of\"]", "`of` is no case of `pep`"),
+        ("[axes.pep]\nnames = { of = \"x\" }", "`of` is no case of `pep`"),
+    ] {
+        let refused = with(words).expect("parses").expect_err("refused");
+        assert!(refused.contains(what), "{refused}");
+    }
+    assert!(with("[axes.pep]\nshow = \"x\"").is_err(), "an unknown key");
+}
+
+#[test]
 fn names_that_are_none_are_refused_on_their_line() {
     for (from, to, line) in [
         ("scenario = \"one\"", "scenario = \"ones\"", 8),
