@@ -142,6 +142,49 @@ fn the_flows_of_the_geo_emulator_are_reproduced() {
     assert!(claims.iter().all(|claim| claim["verdict"] != "fails"), "{claims:?}");
 }
 
+#[test]
+fn a_report_of_one_cell_is_written_where_it_is_wanted() {
+    let place = tempfile::tempdir().expect("a directory");
+    let report = place.path().join("pages");
+    let cell = "single:reading=each-hop,load=file,setup=newreno";
+    let to = report.to_str().expect("UTF-8");
+    let out = place.path().join("records");
+    let kept = out.to_str().expect("UTF-8");
+    let asked = ["pepsal-multiflow", "--in", "sim", "--seeds", "2", "--cell", cell];
+    let output = midhop(&[&asked[..], &["--report", to, "--out", kept]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.contains("pepsal-multiflow: 2 runs"), "{errors}");
+    let read = |file: &str| fs::read_to_string(report.join(file)).expect("written");
+    assert!(read("index.html").contains("href=\"pepsal-multiflow.html\""));
+    let page = read("pepsal-multiflow.html");
+    let again = format!("midhop reproduce pepsal-multiflow --in sim --cell {cell}");
+    assert!(page.contains(&again), "the command of the cell is not there");
+    assert!(page.contains("\"phases\":[[\"slow start\""), "no phases over time");
+    let csv = read("pepsal-multiflow.csv");
+    assert!(
+        csv.lines().any(|line| line.contains("file-time") && line.contains("newreno")),
+        "{csv}"
+    );
+    assert!(report.join("pepsal-multiflow.parquet").is_file());
+    // One cell is not put in the place of a report of all.
+    assert!(!out.join("report").exists());
+}
+
+#[test]
+fn cells_that_a_study_does_not_have_are_refused_with_those_that_it_has() {
+    for (cell, hint) in [
+        ("many:flows=3", "flows = 1 | 2 | 4 | 7 | 15"),
+        ("some:flows=1", "there are single, many"),
+        ("many:flows", "AXIS=LABEL"),
+    ] {
+        let refused = midhop(&["pepsal-multiflow", "--in", "sim", "--cell", cell]);
+        let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(64), "{errors}");
+        assert!(errors.contains(hint), "{errors}");
+    }
+}
+
 /// The fleet that the placement study prints cannot see the places that it prints.
 #[test]
 fn the_fleet_of_the_placement_study_is_refused_with_the_reason() {

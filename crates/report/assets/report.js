@@ -1,101 +1,8 @@
 "use strict";
-// Draws what the page's JSON holds. It computes nothing that a reader could take for a result.
+// Draws what the JSON of a page of records holds. It computes nothing that a reader could take for a result.
 (() => {
   const data = JSON.parse(document.getElementById("figures").textContent);
-  const darkness = window.matchMedia("(prefers-color-scheme: dark)");
-  const charts = new Map();
-
-  // Okabe and Ito's colours, each with a dash, a marker and a pattern of its own, so that a curve is
-  // known without its colour.
-  const COLOURS = {
-    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"],
-    dark: ["#4da6e0", "#f0803c", "#2fbf93", "#dd9cc2", "#f0b62e", "#93d3f7", "#c8c8c8"],
-  };
-  const INK = {
-    light: { ink: "#1b1d21", soft: "#5c6068", rule: "#e3e3de", paper: "#fdfdfb", limit: "#1b1d21" },
-    dark: { ink: "#e4e5e7", soft: "#a0a5ad", rule: "#30343b", paper: "#16181c", limit: "#f4f4f4" },
-  };
-  const DASHES = ["solid", [9, 4], [2, 3], [12, 3, 2, 3], [5, 2], [16, 5], [6, 2, 2, 2, 2, 2]];
-  const MARKERS = ["circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect", "emptyTriangle"];
-  const stripes = (rotation, width, gap) => ({
-    symbol: "rect", dashArrayX: [1, 0], dashArrayY: [width, gap], rotation, symbolSize: 1,
-  });
-  const PATTERNS = [
-    { symbol: "none" },
-    stripes(-Math.PI / 4, 2, 5),
-    { symbol: "circle", dashArrayX: [[7, 7], [0, 7, 7, 0]], dashArrayY: [7, 0], symbolSize: 0.55 },
-    stripes(Math.PI / 2, 2, 5),
-    stripes(0, 2, 5),
-    stripes(Math.PI / 4, 2, 5),
-    { symbol: "rect", dashArrayX: [[5, 5], [0, 5, 5, 0]], dashArrayY: [5, 0], symbolSize: 0.8 },
-  ];
-  const LIMIT = "physical limit";
-  const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
-
-  const look = (dark) => {
-    const of = (list) => (i) => list[i % list.length];
-    return {
-      ...INK[dark ? "dark" : "light"],
-      colour: of(COLOURS[dark ? "dark" : "light"]),
-      dash: of(DASHES),
-      marker: of(MARKERS),
-      pattern: (i) => ({ ...PATTERNS[i % PATTERNS.length], color: dark ? "rgba(0,0,0,.5)" : "rgba(255,255,255,.6)" }),
-    };
-  };
-
-  // Three digits; another number of the same sentence takes the decimals of the first.
-  const digits = (value, like = value) => {
-    const size = Math.abs(like);
-    return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
-  };
-
-  // Elements, not markup: names come from files.
-  const element = (tag, text, style) => {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    if (style) Object.assign(made.style, style);
-    return made;
-  };
-  const tip = (title, lines) => {
-    const box = element("div");
-    box.className = "tip";
-    if (title) box.append(element("b", title));
-    for (const { colour, name, value } of lines) {
-      const line = element("div");
-      line.append(element("i", undefined, { borderColor: colour }), element("span", name), element("em", value));
-      box.append(line);
-    }
-    return box;
-  };
-  const tooltip = (style) => ({
-    confine: true, transitionDuration: 0, backgroundColor: style.paper, borderColor: style.soft, borderWidth: 1,
-    padding: [6, 9], textStyle: { color: style.ink, fontSize: 12, fontWeight: "normal" },
-    extraCssText: "box-shadow: 0 1px 6px rgba(0,0,0,.18)",
-  });
-
-  // How many lines a legend of these names takes, so that the plot begins below it.
-  const legendLines = (names, width) => {
-    let lines = 1, used = 0;
-    for (const name of names) {
-      const size = name.length * 7 + 52;
-      if (used + size > width && used > 0) { lines += 1; used = 0; }
-      used += size;
-    }
-    return lines;
-  };
-  const base = (style, figure, exported, patterned) => ({
-    animation: false,
-    backgroundColor: exported ? "#ffffff" : "transparent",
-    textStyle: { fontFamily: SANS, color: style.ink },
-    aria: { enabled: true, decal: { show: patterned }, label: { enabled: false } },
-    title: exported ? [{ text: figure.title, left: 8, top: 6, textStyle: { fontSize: 14, fontWeight: 600, color: style.ink } }] : [],
-  });
-  const valueAxis = (style, name) => ({
-    type: "value", min: 0, name, nameLocation: "end", nameGap: 10,
-    nameTextStyle: { color: style.soft, align: "left", padding: [0, 0, 0, -36], fontSize: 11 },
-    axisLabel: { color: style.soft, fontSize: 11, hideOverlap: true },
-    axisLine: { show: false }, axisTick: { show: false }, splitLine: { lineStyle: { color: style.rule } },
-  });
+  const { LIMIT, SANS, digits, tip, tooltip, legendLines, base, valueAxis, scale, sample } = drawing;
 
   function bars(figure, width, style, exported) {
     const names = figure.series.map((series) => data.configurations[series.configuration]);
@@ -199,32 +106,6 @@
     return { option, height: top + plotHeight };
   }
 
-  // An axis from zero to a round number, in three to six round steps.
-  function scale(largest) {
-    if (!(largest > 0)) return { max: 1, interval: 0.5 };
-    const power = 10 ** Math.floor(Math.log10(largest));
-    const interval = [0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5].map((step) => step * power).find((step) => largest / step <= 5.001);
-    return { max: interval * Math.ceil(largest / interval - 1e-9), interval };
-  }
-
-  // A dash as in the plot with the curve's marker on it, 34 by 10.
-  function sample(rank, style) {
-    const dash = style.dash(rank);
-    const steps = dash === "solid" ? [34] : dash;
-    let path = "";
-    for (let x = 0, i = 0; x < 34; x += steps[i % steps.length], i += 1) {
-      const length = Math.min(steps[i % steps.length], 34 - x);
-      if (i % 2 === 0) path += `M${x} 4.1h${length}v1.8h${-length}z`;
-    }
-    const marks = {
-      circle: "M13.5 5a3.5 3.5 0 1 1 7 0a3.5 3.5 0 1 1 -7 0z", rect: "M13.7 1.7h6.6v6.6h-6.6z",
-      triangle: "M17 1l4 7.4h-8z", diamond: "M17 .8l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
-    };
-    const mark = style.marker(rank).replace(/^empty(.)/, (_, first) => first.toLowerCase());
-    // Two points at the corners keep every icon the same size.
-    return `path://M0 0h.01v.01h-.01zM33.99 9.99h.01v.01h-.01z${path}${marks[mark]}`;
-  }
-
   function lines(figure, width, style, exported) {
     const shown = [...new Set(figure.curves.map((curve) => curve.configuration))].sort((a, b) => a - b);
     const nameOf = (curve) => data.configurations[curve.configuration] + (curve.leg === null ? "" : ` (${curve.leg})`);
@@ -316,85 +197,8 @@
     return { option, height: head + rows * (panelTitle + panelHeight + panelFoot) };
   }
 
-  const makers = new Map([
+  drawing.run(new Map([
     ...data.bars.map((figure) => [figure.id, [figure, bars]]),
     ...data.lines.map((figure) => [figure.id, [figure, lines]]),
-  ]);
-
-  function draw(holder) {
-    const [figure, maker] = makers.get(holder.id);
-    const plot = holder.querySelector(".plot");
-    const width = plot.clientWidth;
-    if (width === 0) return;
-    const known = charts.get(holder.id);
-    if (known && known.width === width && known.dark === darkness.matches) return;
-    const { option, height } = maker(figure, width, look(darkness.matches), false);
-    plot.style.height = `${height}px`;
-    if (known) known.chart.dispose();
-    const chart = echarts.init(plot, null, { renderer: "svg", width, height });
-    chart.setOption(option);
-    if (known) {
-      for (const [name, on] of Object.entries(known.selected())) {
-        if (!on) chart.dispatchAction({ type: "legendUnSelect", name });
-      }
-    }
-    const selected = () => chart.getOption().legend[0].selected || {};
-    charts.set(holder.id, { chart, width, dark: darkness.matches, selected });
-  }
-
-  // The picture as a file's address: SVG as a blob, PNG as data. Always dark on white, for paper.
-  function picture(holder, kind) {
-    const [figure, maker] = makers.get(holder.id);
-    const width = 960;
-    const { option, height } = maker(figure, width, look(false), true);
-    const known = charts.get(holder.id);
-    if (known) option.legend.selected = known.selected();
-    const away = kind === "svg"
-      ? echarts.init(null, null, { renderer: "svg", ssr: true, width, height })
-      : echarts.init(element("div", undefined, { width: `${width}px`, height: `${height}px` }), null, { renderer: "canvas", width, height, devicePixelRatio: 3 });
-    away.setOption(option);
-    const address = kind === "svg"
-      ? URL.createObjectURL(new Blob([away.renderToSVGString()], { type: "image/svg+xml" }))
-      : away.getDataURL({ type: "png", pixelRatio: 3, backgroundColor: "#ffffff" });
-    away.dispose();
-    return { address, name: `${figure.title.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "").toLowerCase() || "figure"}.${kind}` };
-  }
-
-  function save(holder, kind) {
-    const link = document.createElement("a");
-    const { address, name } = picture(holder, kind);
-    link.href = address;
-    link.download = name;
-    link.click();
-    if (kind === "svg") setTimeout(() => URL.revokeObjectURL(address), 10000);
-  }
-
-  const holders = () => [...document.querySelectorAll("figure[id]")];
-  const open = (holder) => !holder.closest("details:not([open])");
-  const drawAll = () => holders().filter(open).forEach(draw);
-
-  // One by one, so that the words can be read while the pictures come.
-  const queue = holders().filter(open);
-  const next = () => {
-    const holder = queue.shift();
-    if (!holder) {
-      document.documentElement.dataset.drawn = String(charts.size);
-      document.dispatchEvent(new Event("drawn"));
-      return;
-    }
-    draw(holder);
-    setTimeout(next, 0);
-  };
-  next();
-
-  let waiting = 0;
-  window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 120); });
-  darkness.addEventListener("change", drawAll);
-  document.addEventListener("toggle", drawAll, true);
-  document.addEventListener("click", (event) => {
-    const kind = event.target.dataset?.save;
-    if (kind) save(event.target.closest("figure"), kind);
-  });
-  // For scripts that want every picture as a file.
-  window.midhopReport = { picture: (id, kind) => picture(document.getElementById(id), kind) };
+  ]));
 })();

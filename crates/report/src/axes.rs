@@ -169,7 +169,7 @@ impl Axes {
 }
 
 /// The number that a label begins with, in base units; none if it is not a quantity.
-fn magnitude(label: &str) -> Option<f64> {
+pub(crate) fn magnitude(label: &str) -> Option<f64> {
     let plain = label.parse::<f64>().ok().filter(|number| number.is_finite());
     plain
         .or_else(|| label.parse::<Loss>().ok().map(Loss::probability))

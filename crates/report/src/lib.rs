@@ -2,7 +2,8 @@
 //!
 //! [`table`] is for eyes in a terminal, [`csv()`] and [`json()`] are for programs, as are
 //! [`runs()`] and [`cells()`], which are columns for CSV and Parquet; [`html`] is one file
-//! that opens without a network. [`compare`] sets two sets of records side by side.
+//! that opens without a network. [`study_page`] is one for a study run again, and [`overview`] leads to
+//! them. [`compare`] sets two sets of records side by side.
 //!
 //! Invariants: nothing is invented. A transfer that did not finish shows a bound; a run that is
 //! invalid is marked wherever its figures appear, with the reason, and is left out of means as long
@@ -24,7 +25,9 @@ mod machine;
 mod number;
 mod page;
 mod parquet_file;
+mod reproduction;
 mod runs;
+mod shell;
 mod stats;
 mod study;
 mod summary;
@@ -36,6 +39,7 @@ pub use contrast_table::comparison_table;
 pub use formulas::{Formulas, Held, formulas_table};
 pub use machine::{WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
+pub use reproduction::{Reproduction, Seeds, Trace, overview, study_columns, study_page};
 pub use stats::{Estimate, LEVEL};
 pub use study::{study, verdict_name};
 pub use summary::{Row, rows, rows_at};

@@ -1,20 +1,18 @@
 //! The report as one HTML file that needs nothing but a browser.
 //!
 //! Words and tables are HTML, so they read without scripts; pictures are drawn by `report.js` from
-//! the JSON in the page. A content security policy forbids every request, so the page cannot reach
-//! out even if a record tried to make it.
+//! the JSON in the page.
 
-use crate::escape::{html as text, script_json};
+use crate::escape::html as text;
 use crate::facts;
 use crate::figures::{Bars, Figures, Lines, distinct};
 use crate::machine::WriteError;
 use crate::runs;
+use crate::shell;
 use midhop_experiment::record::Record;
 use std::fmt::Write as _;
 
-const STYLE: &str = include_str!("../assets/report.css");
 const SCRIPT: &str = include_str!("../assets/report.js");
-const CHARTS: &str = include_str!("../assets/echarts/echarts.min.js");
 
 /// How a page is made.
 #[derive(Debug, Clone, Default)]
@@ -51,32 +49,13 @@ pub fn html(records: &[Record], options: &Options) -> Result<String, WriteError>
     let titles = distinct(records.iter().map(|record| record.title.clone()));
     let title = options.title.clone().unwrap_or_else(|| titles.join(" / "));
     let title = if title.is_empty() { "Midhop report".to_owned() } else { title };
-    let mut page = String::with_capacity(CHARTS.len() + 512 * 1024);
-    let _ = write!(
-        page,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n\
-         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
-        text(&title)
-    );
+    let mut page = shell::opened(&title, "");
     header(&mut page, &title, records);
     comparisons(&mut page, &figures.bars);
     over_time(&mut page, &figures.lines);
     runs::table(&mut page, records);
     runs::details(&mut page, records, options);
-    page.push_str(
-        "<footer><p>Made by midhop. Pictures: Apache ECharts 6.1.0 (Apache-2.0).</p></footer>\n",
-    );
-    let _ = write!(
-        page,
-        "<script type=\"application/json\" id=\"figures\">{}</script>\n\
-         <script>{CHARTS}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-        script_json(&figures)?
-    );
+    shell::close(&mut page, &figures, &[SCRIPT])?;
     Ok(page)
 }
 

@@ -3,7 +3,7 @@
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
 use midhop_experiment::study::{
-    CellValue, Claim, Figure, Judgement, Measured, Metric, Study, Verdict, Whose,
+    Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Study, Verdict, Whose,
 };
 use std::fmt::Write as _;
 
@@ -49,24 +49,42 @@ fn remarks(text: &mut String, figure: &Figure, measured: &Measured, level: f64) 
     if let Some(tolerance) = &figure.tolerance {
         text.push_str(&wrapped("± ", tolerance));
     }
-    let mut told: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for Told { verdict, why, places } in told(figure, measured, level) {
+        let mark = if verdict == Verdict::Calibrated { "= " } else { "* " };
+        let labels = |at: &&Cell| at.values().map(String::as_str).collect::<Vec<_>>().join(" ");
+        let places: Vec<String> = places.iter().map(labels).collect();
+        text.push_str(&wrapped(mark, &format!("{}: {why}", places.join(", "))));
+    }
+}
+
+/// Published figures for which the study's file says the same.
+#[derive(Debug)]
+pub(crate) struct Told<'f> {
+    /// What became of them.
+    pub(crate) verdict: Verdict,
+    /// What the file says.
+    pub(crate) why: &'f str,
+    /// Where they stand.
+    pub(crate) places: Vec<&'f Cell>,
+}
+
+/// What was chosen to meet figures, and why some are not met.
+pub(crate) fn told<'f>(figure: &'f Figure, measured: &Measured, level: f64) -> Vec<Told<'f>> {
+    let mut told: Vec<Told<'f>> = Vec::new();
     for published in &figure.published {
-        let (mark, why) = match figure.judge(published, measured, level) {
-            Some(Verdict::Calibrated) => ("= ", &published.calibrates),
-            Some(Verdict::Departs) => ("* ", &published.departs),
+        let verdict = figure.judge(published, measured, level);
+        let (verdict, why) = match verdict {
+            Some(it @ Verdict::Calibrated) => (it, &published.calibrates),
+            Some(it @ Verdict::Departs) => (it, &published.departs),
             _ => continue,
         };
         let why = why.as_deref().unwrap_or_default();
-        let labels: Vec<&str> = published.at.values().map(String::as_str).collect();
-        let place = labels.join(" ");
-        match told.iter_mut().find(|known| (known.0, known.1) == (mark, why)) {
-            Some(known) => known.2.push(place),
-            None => told.push((mark, why, vec![place])),
+        match told.iter_mut().find(|known| (known.verdict, known.why) == (verdict, why)) {
+            Some(known) => known.places.push(&published.at),
+            None => told.push(Told { verdict, why, places: vec![&published.at] }),
         }
     }
-    for (mark, why, places) in told {
-        text.push_str(&wrapped(mark, &format!("{}: {why}", places.join(", "))));
-    }
+    told
 }
 
 /// `words` after `mark`, at the width of the tables.
@@ -390,7 +408,7 @@ fn align(table: &mut Table, first: usize, count: usize) {
 }
 
 /// Two digits, none after the point where they say nothing.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let decimals = usize::from(value < 10.0);
     let text = format!("{value:.decimals$}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)

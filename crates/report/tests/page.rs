@@ -74,7 +74,9 @@ fn nothing_is_loaded_from_anywhere() {
     assert!(page.contains("default-src 'none'"), "the policy that forbids requests is gone");
     let own_style = include_str!("../assets/report.css");
     let own_script = include_str!("../assets/report.js");
-    for own in [own_style, own_script] {
+    let drawing = include_str!("../assets/drawing.js");
+    let study = include_str!("../assets/study.js");
+    for own in [own_style, own_script, drawing, study] {
         assert!(!own.contains("http") && !own.contains("url(") && !own.contains("@import"));
     }
 }

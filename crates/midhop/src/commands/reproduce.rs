@@ -2,8 +2,10 @@
 //!
 //! Standard output carries data only: tables, or JSON with `--json`. Progress goes to standard error.
 
+mod asked;
 mod beside;
 mod chosen;
+mod pages;
 mod shipped;
 
 use super::lab::progress::spoken;
@@ -12,10 +14,12 @@ use super::records::{Unwritten, check_place};
 use super::sim::batch::{processors, run_all};
 use super::{arguments, output, own_program};
 use anyhow::Context;
+use asked::Asked;
 use chosen::Prepared;
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
 use midhop_experiment::{Plan, study::Study};
+use midhop_report::{Seeds, Trace};
 use midhop_store::{Build, Files, Key};
 use midhop_testbed::lab::find_daemon;
 use midhop_testbed::runner::LATENESS;
@@ -58,6 +62,13 @@ pub struct Reproduce {
     /// Keep each record in this directory, and take from there what an earlier call has finished
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a report into this directory: an HTML page for each study, and index.html, which leads to
+    /// them; DIR/report of --out when not given
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Only these cells, of one study: SCENARIO, or SCENARIO:AXIS=LABEL,… (may be given again)
+    #[arg(long = "cell", value_name = "CELL")]
+    cells: Vec<Asked>,
     /// Print one JSON object for each study instead of tables
     #[arg(long)]
     json: bool,
@@ -81,8 +92,15 @@ impl From<Where> for Place {
     }
 }
 
-/// What one run gave: its figures, and why it is not to be believed.
-type Read = (Reading, Vec<String>);
+/// What one run gave.
+struct Read {
+    reading: Reading,
+    /// Why it is not to be believed.
+    faults: Vec<String>,
+    environment: Environment,
+    /// Of the first seed only.
+    trace: Option<Trace>,
+}
 
 impl Reproduce {
     /// Runs the studies and prints what came out.
@@ -93,6 +111,7 @@ impl Reproduce {
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let mut worst = 0;
         let mut simulated: Option<(&str, Measured)> = None;
+        let mut outcomes = Vec::new();
         for (number, study) in studies.iter().enumerate() {
             let outcome = self.reproduce(study, inside.as_ref(), &interrupts)?;
             let gap = if number > 0 && !self.json { "\n" } else { "" };
@@ -108,10 +127,33 @@ impl Reproduce {
                 (one, other) => one.max(other),
             };
             if study.place == Place::Sim {
-                simulated = Some((&study.bundle.name, outcome.measured));
+                simulated = Some((&study.bundle.name, outcome.measured.clone()));
             }
+            outcomes.push(outcome);
+        }
+        let whole = self.cells.is_empty();
+        if let Some(to) = pages::directory(self.report.as_deref(), self.out.as_deref(), whole) {
+            let told = studies.iter().zip(&outcomes).map(|(study, outcome)| pages::Told {
+                study,
+                outcome,
+                command: self.again(study),
+            });
+            pages::write(&to, &told.collect::<Vec<_>>())?;
         }
         Ok(ExitCode::from(worst))
+    }
+
+    /// The command that runs a study once more.
+    fn again(&self, study: &Prepared) -> String {
+        let place = if study.place == Place::Lab { "lab" } else { "sim" };
+        let mut command = format!("midhop reproduce {} --in {place}", study.bundle.name);
+        if self.quick {
+            command += " --quick";
+        }
+        if let Some(seeds) = self.seeds {
+            command += &format!(" --seeds {seeds}");
+        }
+        command
     }
 
     fn reproduce(
@@ -122,13 +164,25 @@ impl Reproduce {
     ) -> anyhow::Result<Outcome> {
         let began = Instant::now();
         let Prepared { bundle, plans, scenarios, .. } = study;
+        let reported = self.report.is_some() || self.out.is_some();
         let store = self.store(study)?;
         let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
+        // Seeds are the last that changes from plan to plan.
+        let first = |plan: &Plan| {
+            let number = plan.number as usize;
+            let before = number.checked_sub(1).map(|at| (&scenarios[at], plans[at].cell()));
+            reported && before != Some((&scenarios[number], plan.cell()))
+        };
         let read = |plan: &Plan, record: &Record| -> Read {
             let scenario = &scenarios[plan.number as usize];
             let label = || format!("{scenario}: {}", plan.label());
             let faults = record.validity.faults.iter().map(|fault| format!("{}: {fault}", label()));
-            (Reading::of(scenario, record, &bundle.study.figures), faults.collect())
+            Read {
+                reading: Reading::of(scenario, record, &bundle.study.figures),
+                faults: faults.collect(),
+                environment: record.environment.clone(),
+                trace: first(plan).then(|| Trace::of(scenario, record)).flatten(),
+            }
         };
         let finished = |(plan, key)| Some(read(plan, &kept(store.as_ref(), study, plan, key)?));
         let mut results: Vec<Option<Read>> = plans.iter().zip(&keys).map(finished).collect();
@@ -168,10 +222,15 @@ impl Reproduce {
         }
         let runs = plans.len();
         let mut outcome = Outcome { runs, unwritten: unwritten.count(), ..Outcome::default() };
-        for (reading, faults) in results.into_iter().flatten() {
+        for (plan, read) in plans.iter().zip(results) {
+            let Some(Read { reading, faults, environment, trace }) = read else { continue };
             outcome.finished += 1;
             outcome.faults.extend(faults);
             outcome.measured.add(reading);
+            outcome.environment.get_or_insert(environment);
+            outcome.traces.extend(trace);
+            let place = (scenarios[plan.number as usize].clone(), plan.cell());
+            outcome.seeds.entry(place).or_default().push(plan.seed);
         }
         if study.place != bundle.study.place {
             outcome.measured.forget_unmeasured();
@@ -300,6 +359,12 @@ struct Outcome {
     judgements: Vec<Judgement>,
     /// Of what is published cell by cell.
     cells: Vec<Verdict>,
+    /// The seeds of each cell that ran.
+    seeds: Seeds,
+    /// What the first run ran on.
+    environment: Option<Environment>,
+    /// One run of each cell over time.
+    traces: Vec<Trace>,
     took: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Which studies are run where, and what of them.
 
 use super::shipped::{self, Bundle};
-use super::{Reproduce, Where};
+use super::{Reproduce, Where, asked};
 use crate::commands::lab::check_daemon;
 use crate::commands::lab::refusal::parted;
 use crate::commands::lab::session::Isolated;
@@ -76,6 +76,7 @@ impl Reproduce {
 
     /// Resolves the runs of a study for `place`.
     fn prepared(&self, bundle: Bundle, place: Place) -> anyhow::Result<Prepared> {
+        asked::check(&self.cells, &bundle)?;
         let (mut plans, mut scenarios): (Vec<Plan>, Vec<String>) = Default::default();
         for (name, mut scenario, set) in bundle.scenarios(place, self.quick) {
             let seeds = self.seeds.map(|seeds| format!("seeds={seeds}"));
@@ -83,10 +84,11 @@ impl Reproduce {
                 scenario.set(assignment).map_err(Failure::from)?;
             }
             bundle.supply(name, &mut scenario)?;
-            let resolved = match place {
+            let mut resolved = match place {
                 Place::Sim => simulable_plans(&scenario)?,
                 Place::Lab => runnable_plans(&scenario)?,
             };
+            asked::keep(&self.cells, name, &mut resolved);
             for plan in resolved {
                 let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
                 plans.push(Plan { number, ..plan });

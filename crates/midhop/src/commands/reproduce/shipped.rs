@@ -121,6 +121,16 @@ impl Bundle {
         }
     }
 
+    /// The scenario called `name`.
+    pub fn scenario(&self, name: &str) -> Option<&Scenario> {
+        self.scenarios.get(name)
+    }
+
+    /// All its scenarios by their names.
+    pub fn all(&self) -> &BTreeMap<String, Scenario> {
+        &self.scenarios
+    }
+
     /// Its scenarios that run in `place`, in the order of the study, each with what has to be set in it.
     pub fn scenarios(
         &self,

@@ -1,0 +1,70 @@
+//! The report of `midhop reproduce`: a page for each study, one that leads to them, and files for other
+//! programs.
+
+use super::{Outcome, Prepared};
+use anyhow::Context;
+use midhop_report::{Reproduction, WriteError, overview, study_columns, study_page};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is reported of a study.
+pub struct Told<'a> {
+    /// What was to be run.
+    pub study: &'a Prepared,
+    /// What came of it.
+    pub outcome: &'a Outcome,
+    /// The command to run it again.
+    pub command: String,
+}
+
+/// Where pages go: `report` where it is given, else below the directory of records, unless only some cells
+/// ran: those would stand in the place of all.
+pub fn directory(report: Option<&Path>, out: Option<&Path>, whole: bool) -> Option<PathBuf> {
+    let beside = || out.filter(|_| whole).map(|out| out.join("report"));
+    report.map(Path::to_owned).or_else(beside)
+}
+
+/// Writes all pages and files into `directory`.
+pub fn write(directory: &Path, told: &[Told<'_>]) -> anyhow::Result<()> {
+    let cannot = |path: &Path| format!("cannot write {}", path.display());
+    fs::create_dir_all(directory).with_context(|| cannot(directory))?;
+    let put = |name: &str, bytes: &[u8]| {
+        let path = directory.join(name);
+        fs::write(&path, bytes).with_context(|| cannot(&path))
+    };
+    let runs: Vec<Reproduction<'_>> = told.iter().map(reproduction).collect();
+    for run in &runs {
+        let made = || -> Result<_, WriteError> {
+            let columns = study_columns(run);
+            Ok((study_page(run)?, columns.csv()?, columns.parquet()?))
+        };
+        let (page, csv, parquet) = made().with_context(|| format!("no report of {}", run.name))?;
+        let name = run.file_name();
+        put(&format!("{name}.html"), page.as_bytes())?;
+        put(&format!("{name}.csv"), csv.as_bytes())?;
+        put(&format!("{name}.parquet"), &parquet)?;
+    }
+    put("index.html", overview(&runs)?.as_bytes())?;
+    eprintln!("report: {}", directory.join("index.html").display());
+    Ok(())
+}
+
+fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
+    let Told { study, outcome, command } = told;
+    Reproduction {
+        name: &study.bundle.name,
+        study: &study.bundle.study,
+        scenarios: study.bundle.all(),
+        measured: &outcome.measured,
+        judgements: &outcome.judgements,
+        place: study.place,
+        runs: outcome.runs,
+        finished: outcome.finished,
+        faults: &outcome.faults,
+        took: outcome.took,
+        seeds: &outcome.seeds,
+        environment: outcome.environment.as_ref(),
+        traces: &outcome.traces,
+        command,
+    }
+}

@@ -1,0 +1,85 @@
+//! A published study run again, as a page of its own and as one of an overview.
+//!
+//! ```text
+//! Study + Measured + Judgement ─► plot (what pictures show) ─┐
+//!                                 table, verdict (words)    ─┼─► page, overview
+//! Record ─► Trace (one run over time)                       ─┘
+//! ```
+//!
+//! Invariant: what a study printed, what was measured and what physics allows are told apart by form and by
+//! words, never by colour alone.
+
+mod columns;
+mod overview;
+mod page;
+mod plot;
+mod run_cell;
+mod table;
+mod trace;
+mod verdict;
+
+pub use columns::study_columns;
+pub use overview::overview;
+pub use page::study_page;
+pub use trace::Trace;
+
+use midhop_experiment::Scenario;
+use midhop_experiment::record::Environment;
+use midhop_experiment::study::{Judgement, Measured, Place, Study};
+use midhop_units::Seed;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What was run of a study and what came of it.
+#[derive(Debug, Clone)]
+pub struct Reproduction<'a> {
+    /// What the user calls the study.
+    pub name: &'a str,
+    /// The study.
+    pub study: &'a Study,
+    /// Its scenarios by their names.
+    pub scenarios: &'a BTreeMap<String, Scenario>,
+    /// What all runs gave.
+    pub measured: &'a Measured,
+    /// What became of its claims.
+    pub judgements: &'a [Judgement],
+    /// What it ran in.
+    pub place: Place,
+    /// Runs that were planned.
+    pub runs: usize,
+    /// Runs that gave a record.
+    pub finished: usize,
+    /// Why runs are not to be believed.
+    pub faults: &'a [String],
+    /// How long this call took.
+    pub took: Duration,
+    /// The seeds of each scenario and cell that ran.
+    pub seeds: &'a Seeds,
+    /// What the first run ran on.
+    pub environment: Option<&'a Environment>,
+    /// One run of each cell over time.
+    pub traces: &'a [Trace],
+    /// The command to run it all again.
+    pub command: &'a str,
+}
+
+/// Which seeds each scenario's cells ran with.
+pub type Seeds = BTreeMap<(String, midhop_experiment::study::Cell), Vec<Seed>>;
+
+impl Reproduction<'_> {
+    /// The name of its files, without ending: what leads to a directory, and what no file system likes,
+    /// is left out.
+    pub fn file_name(&self) -> String {
+        let last = self.name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let name: String = last.chars().map(plain).collect();
+        // The overview has a name of its own.
+        let name = match name.trim_matches('.') {
+            "" | "index" => "study",
+            name => name,
+        };
+        // Beside that of the simulator, where it belongs.
+        let beside = self.place == Place::Lab && self.study.place == Place::Sim;
+        if beside { format!("{name}-lab") } else { name.to_owned() }
+    }
+}

@@ -1,0 +1,70 @@
+//! A study's figures in columns, for files that other programs read.
+
+use super::{Reproduction, table, verdict};
+use crate::columns::{Columns, Values};
+use midhop_experiment::study::{CellValue, Figure};
+use std::collections::BTreeSet;
+
+/// One row per figure and cell; units in a column of their own. Each axis is a column `cell.<axis>`.
+pub fn study_columns(run: &Reproduction<'_>) -> Columns {
+    let rows: Vec<(&Figure, &CellValue)> = run
+        .study
+        .figures
+        .iter()
+        .flat_map(|figure| run.measured.cells(&figure.name).iter().map(move |cell| (figure, cell)))
+        .collect();
+    columns(run, &rows)
+}
+
+/// The same of some cells of one figure.
+pub(super) fn of_cells(run: &Reproduction<'_>, figure: &Figure, cells: &[&CellValue]) -> Columns {
+    let rows: Vec<(&Figure, &CellValue)> = cells.iter().map(|cell| (figure, *cell)).collect();
+    columns(run, &rows)
+}
+
+fn columns(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -> Columns {
+    let level = run.study.confidence;
+    let text = |value: &dyn Fn(&Figure, &CellValue) -> Option<String>| {
+        Values::Text(rows.iter().map(|(figure, cell)| value(figure, cell)).collect())
+    };
+    let number = |value: &dyn Fn(&Figure, &CellValue) -> Option<f64>| {
+        Values::Number(rows.iter().map(|(figure, cell)| value(figure, cell)).collect())
+    };
+    let count = |value: &dyn Fn(&CellValue) -> usize| {
+        Values::Count(rows.iter().map(|(_, cell)| Some(value(cell) as u64)).collect())
+    };
+    let mut columns = Columns::default();
+    columns.push("study", text(&|_, _| Some(run.name.to_owned())));
+    columns.push("figure", text(&|figure, _| Some(figure.name.clone())));
+    columns.push("scenario", text(&|figure, _| Some(figure.scenario.clone())));
+    columns.push("unit", text(&|figure, _| Some(figure.metric.unit().to_owned())));
+    let axes: BTreeSet<&String> = rows.iter().flat_map(|(_, cell)| cell.cell.keys()).collect();
+    for axis in axes {
+        let labels = rows.iter().map(|(_, cell)| cell.cell.get(axis).cloned()).collect();
+        columns.push_labels(format!("cell.{axis}"), labels);
+    }
+    let ours = rows.iter().map(|(_, cell)| run.study.is_ours(&cell.cell)).collect();
+    columns.push("ours", Values::Flag(ours));
+    let said =
+        |figure: &Figure, cell: &CellValue| table::published(figure, cell).map(|it| it.value);
+    columns.push("published", number(&said));
+    columns.push("allowed", number(&|figure, cell| figure.allowance(said(figure, cell)?)));
+    columns.push("mean", number(&|_, cell| cell.estimate(level).map(|it| it.mean)));
+    columns.push("margin", number(&|_, cell| cell.estimate(level)?.margin));
+    columns.push("confidence", number(&|_, _| Some(level)));
+    columns.push("runs", count(&|cell| cell.values.len()));
+    columns.push("missing", count(&|cell| cell.missing));
+    columns.push("limit", number(&|_, cell| table::mean(&cell.limits)));
+    let judged = |figure: &Figure, cell: &CellValue| {
+        figure.judge(table::published(figure, cell)?, run.measured, level)
+    };
+    columns.push(
+        "verdict",
+        text(&|figure, cell| judged(figure, cell).map(|it| verdict::class(it).to_owned())),
+    );
+    let values = |_: &Figure, cell: &CellValue| {
+        Some(cell.values.iter().map(f64::to_string).collect::<Vec<_>>().join(" "))
+    };
+    columns.push("values", text(&values));
+    columns
+}

@@ -1,0 +1,175 @@
+//! The page that leads to those of all studies.
+
+use super::page::{Data, Names, SCRIPT, STYLE};
+use super::plot::{self, Plot};
+use super::run_cell::RunCell;
+use super::{Reproduction, page, verdict};
+use crate::escape::html as text;
+use crate::figures::distinct;
+use crate::machine::WriteError;
+use crate::page::count;
+use crate::shell;
+use midhop_experiment::study::{Figure, Verdict, Whose};
+use std::fmt::Write as _;
+
+const SCRIPT_OF_OVERVIEW: &str = include_str!("../../assets/overview.js");
+
+/// The page of all studies: what each asks, what was run, what became of its claims, and a way there.
+///
+/// # Errors
+/// When the figures cannot be written as JSON, which finite numbers always can.
+pub fn overview(runs: &[Reproduction<'_>]) -> Result<String, WriteError> {
+    let title = "Published studies, run again";
+    let mut page = shell::opened(title, STYLE);
+    let mut cells = Vec::new();
+    let mut plots = Vec::new();
+    let mut cards = String::new();
+    for (number, run) in runs.iter().enumerate() {
+        card(&mut cards, run, number, &mut plots, &mut cells);
+    }
+    header(&mut page, title, runs);
+    let _ = write!(page, "<section id=\"studies\">\n<h2>Studies</h2>\n{cards}</section>\n");
+    claims(&mut page, runs);
+    let data =
+        Data { plots, cells, traces: Vec::new(), names: Names { file: "studies".to_owned() } };
+    shell::close(&mut page, &data, &[SCRIPT, SCRIPT_OF_OVERVIEW])?;
+    Ok(page)
+}
+
+fn header(page: &mut String, title: &str, runs: &[Reproduction<'_>]) {
+    let _ = write!(page, "<header>\n<h1>{title}</h1>\n<dl class=\"facts\">\n");
+    let mut fact = |name: &str, values: Vec<String>| {
+        let values = distinct(values.into_iter().filter(|it| !it.is_empty()));
+        if !values.is_empty() {
+            let values = values.join(" / ");
+            let _ = writeln!(page, "<div><dt>{name}</dt><dd>{}</dd></div>", text(&values));
+        }
+    };
+    let total: usize = runs.iter().map(|run| run.finished).sum();
+    let took: f64 = runs.iter().map(|run| run.took.as_secs_f64()).sum();
+    fact(
+        "Runs",
+        vec![format!("{} of {} in {took:.0} s", count(total, "run"), studies(runs.len()))],
+    );
+    fact("Ran in", runs.iter().map(|run| page::place(run.place).to_owned()).collect());
+    fact("Version", runs.iter().map(page::version).collect());
+    fact("Machine", runs.iter().map(page::machine).take(1).collect());
+    page.push_str("</dl>\n");
+    for (whose, what) in [(Whose::Study, "What the studies claim"), (Whose::Ours, "What we claim")]
+    {
+        let verdicts: Vec<Verdict> = runs
+            .iter()
+            .flat_map(|run| run.judgements)
+            .filter(|it| it.claim.by == whose)
+            .map(|it| it.verdict)
+            .collect();
+        if !verdicts.is_empty() {
+            let _ = write!(page, "<p class=\"of\">{what}</p>\n{}", verdict::counts(&verdicts));
+        }
+    }
+    page.push_str(
+        "<nav><a href=\"#studies\">Studies</a> <a href=\"#claims\">Every claim</a></nav>\n\
+         <noscript><p class=\"warning\">The pictures need JavaScript; words and tables do \
+         not.</p></noscript>\n</header>\n",
+    );
+}
+
+fn studies(number: usize) -> String {
+    if number == 1 { "one study".to_owned() } else { format!("{number} studies") }
+}
+
+fn card(
+    page: &mut String,
+    run: &Reproduction<'_>,
+    number: usize,
+    plots: &mut Vec<Plot>,
+    cells: &mut Vec<RunCell>,
+) {
+    let file = run.file_name();
+    let verdicts: Vec<Verdict> = run.judgements.iter().map(|it| it.verdict).collect();
+    let _ = write!(
+        page,
+        "<article class=\"card\" id=\"study-{number}\">\n<h3><a href=\"{file}.html\">{}</a></h3>\n\
+         <p class=\"source\">{}</p>\n<p class=\"note\">{}; {}.</p>\n{}",
+        text(&run.study.title),
+        text(&run.study.source),
+        text(&page::runs(run)),
+        text(page::place(run.place)),
+        verdict::counts(&verdicts)
+    );
+    page::warnings(page, run);
+    if let Some(figure) = telling(run) {
+        // Of several pictures the first; each study has numbers of its own.
+        if let Some(plot) = plot::plots(run, figure, number, cells).into_iter().next() {
+            page::picture(page, &plot, true);
+            plots.push(plot);
+        }
+    }
+    let _ = write!(
+        page,
+        "<p><a href=\"{file}.html\">All of {}</a>; <a href=\"{file}.csv\" download>CSV</a>, \
+         <a href=\"{file}.parquet\" download>Parquet</a></p>\n</article>\n",
+        text(run.name)
+    );
+}
+
+/// The figure that tells most: with ours beside others, then with most published in it and claims about it.
+fn telling<'a>(run: &Reproduction<'a>) -> Option<&'a Figure> {
+    let weight = |figure: &&Figure| {
+        let claims = run.judgements.iter().filter(|it| it.claim.figure == figure.name);
+        let claims = claims.filter(|it| it.claim.by == Whose::Study || run.study.goals);
+        let ours = run.measured.cells(&figure.name).iter().filter(|it| run.study.is_ours(&it.cell));
+        let ours = ours.count();
+        let beside = ours > 0 && ours < run.measured.cells(&figure.name).len();
+        (beside && claims.clone().count() > 0, figure.published.len() + claims.count())
+    };
+    let there = |figure: &&Figure| !run.measured.cells(&figure.name).is_empty();
+    // Of equals the first.
+    run.study.figures.iter().filter(there).rev().max_by_key(weight)
+}
+
+fn claims(page: &mut String, runs: &[Reproduction<'_>]) {
+    page.push_str(
+        "<section id=\"claims\">\n<h2>Every claim</h2>\n<div class=\"choose\" hidden>\
+         <label>Study <select id=\"of-study\"><option value=\"\">all</option>",
+    );
+    for run in runs {
+        let name = text(run.name);
+        let _ = write!(page, "<option value=\"{name}\">{name}</option>");
+    }
+    page.push_str(
+        "</select></label> <label>Verdict <select id=\"of-verdict\"><option value=\"\">all</option>",
+    );
+    for it in verdict::ALL {
+        let (class, sign, name) = (verdict::class(it), verdict::sign(it), verdict::name(it));
+        let _ = write!(page, "<option value=\"{class}\">{sign} {name}</option>");
+    }
+    page.push_str(
+        "</select></label> <label>Whose <select id=\"of-whom\"><option value=\"\">all</option>\
+         <option value=\"study\">the study's</option><option value=\"ours\">ours</option></select>\
+         </label> <output id=\"shown\"></output></div>\n\
+         <div class=\"scroll\"><table class=\"claims-table\">\n<thead><tr><th>study</th><th>claim</th>\
+         <th>where</th><th>verdict</th><th>why</th></tr></thead>\n<tbody>\n",
+    );
+    for run in runs {
+        for judgement in run.judgements {
+            let whose = match judgement.claim.by {
+                Whose::Study => "study",
+                Whose::Ours => "ours",
+            };
+            let _ = writeln!(
+                page,
+                "<tr data-study=\"{}\" data-verdict=\"{}\" data-whose=\"{whose}\"><td>{}</td>\
+                 <td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                text(run.name),
+                verdict::class(judgement.verdict),
+                text(run.name),
+                text(&judgement.claim.says),
+                text(&verdict::place(judgement)),
+                verdict::mark(judgement.verdict),
+                text(&verdict::reason(judgement, run.study, run.measured)),
+            );
+        }
+    }
+    page.push_str("</tbody></table></div>\n</section>\n");
+}

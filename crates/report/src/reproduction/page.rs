@@ -1,0 +1,317 @@
+//! The page of one study.
+
+use super::plot::{self, Plot};
+use super::run_cell::RunCell;
+use super::{Reproduction, table, verdict};
+use crate::escape::html as text;
+use crate::machine::WriteError;
+use crate::page::count;
+use crate::shell;
+use midhop_experiment::study::{Place, Verdict};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+pub(super) const STYLE: &str = include_str!("../../assets/study.css");
+pub(super) const SCRIPT: &str = include_str!("../../assets/study.js");
+const SCRIPT_OF_TRACES: &str = include_str!("../../assets/trace.js");
+
+/// What the page's script draws.
+#[derive(Debug, Serialize)]
+pub(super) struct Data<'a> {
+    pub(super) plots: Vec<Plot>,
+    pub(super) cells: Vec<RunCell>,
+    pub(super) traces: Vec<Traced<'a>>,
+    pub(super) names: Names,
+}
+
+/// A run over time and what readers call its cell.
+#[derive(Debug, Serialize)]
+pub(super) struct Traced<'a> {
+    title: String,
+    #[serde(flatten)]
+    trace: &'a super::Trace,
+}
+
+/// Words that the script needs.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Names {
+    /// Before the ending of files.
+    pub(super) file: String,
+}
+
+/// The page of a study: what was run, its pictures and tables, what became of its claims.
+///
+/// # Errors
+/// When the figures cannot be written as JSON, which finite numbers always can.
+pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
+    let mut cells = Vec::new();
+    let mut plots = Vec::new();
+    let mut figures = String::new();
+    let mut number = 0;
+    for figure in &run.study.figures {
+        let drawn = plot::plots(run, figure, number, &mut cells);
+        if drawn.is_empty() {
+            continue;
+        }
+        number += 1;
+        let _ = writeln!(
+            figures,
+            "<section class=\"figure\" id=\"figure-{number}\">\n<h3>{}</h3>",
+            text(&figure.shows)
+        );
+        let several = drawn.len() > 1;
+        for plot in &drawn {
+            picture(&mut figures, plot, several);
+        }
+        figures.push_str(&table::table(run, figure));
+        figures.push_str("</section>\n");
+        plots.extend(drawn);
+    }
+    let mut page = shell::opened(&run.study.title, STYLE);
+    header(&mut page, run);
+    claims(&mut page, run);
+    let _ = write!(
+        page,
+        "<section id=\"figures-of-study\">\n<h2>Figures</h2>\n<p class=\"note\">Point at a bar or a point, or \
+         touch it, for its settings and the command that runs it again; a click on a name in a legend hides or \
+         shows it. A whisker without an end goes on beyond the picture.</p>\n{figures}</section>\n"
+    );
+    over_time(&mut page, run);
+    each_cell(&mut page, run, &cells);
+    let data = Data {
+        plots,
+        cells,
+        traces: run.traces.iter().map(|trace| traced(run, trace)).collect(),
+        names: Names { file: run.file_name() },
+    };
+    shell::close(&mut page, &data, &[SCRIPT_OF_TRACES, SCRIPT])?;
+    Ok(page)
+}
+
+fn header(page: &mut String, run: &Reproduction<'_>) {
+    let study = run.study;
+    let _ = write!(
+        page,
+        "<header>\n<p class=\"up\"><a href=\"index.html\">All studies</a></p>\n<h1>{}</h1>\n\
+         <dl class=\"facts\">\n",
+        text(&study.title)
+    );
+    let mut fact = |name: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(page, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+        }
+    };
+    fact("Source", &text(&study.source));
+    fact("Ran in", &text(place(run.place)));
+    fact("Runs", &text(&runs(run)));
+    fact("Time", &text(&took(run)));
+    fact("Version", &text(&version(run)));
+    fact("Machine", &text(&machine(run)));
+    fact("Again", &format!("<code>{}</code>", text(run.command)));
+    let file = run.file_name();
+    fact(
+        "Data",
+        &format!(
+            "<a href=\"{file}.csv\" download>CSV</a>, <a href=\"{file}.parquet\" download>Parquet</a>: one row \
+             for each figure and cell"
+        ),
+    );
+    page.push_str("</dl>\n");
+    warnings(page, run);
+    page.push_str(
+        "<nav><a href=\"#claims\">Claims</a> <a href=\"#figures-of-study\">Figures</a> \
+         <a href=\"#time\">Over time</a> <a href=\"#cells\">Each cell</a></nav>\n\
+         <noscript><p class=\"warning\">The pictures need JavaScript; words and tables do \
+         not.</p></noscript>\n</header>\n",
+    );
+}
+
+/// What keeps figures from being believed.
+pub(super) fn warnings(page: &mut String, run: &Reproduction<'_>) {
+    if run.finished < run.runs {
+        let _ = writeln!(
+            page,
+            "<p class=\"warning\"><strong>{} of {} runs gave no record.</strong></p>",
+            run.runs - run.finished,
+            run.runs
+        );
+    }
+    if !run.faults.is_empty() {
+        let _ = write!(
+            page,
+            "<details class=\"warning\"><summary><strong>{}</strong> say that they are not valid</summary>\n<ul>",
+            count(run.faults.len(), "fault")
+        );
+        for fault in run.faults {
+            let _ = write!(page, "<li>{}</li>", text(fault));
+        }
+        page.push_str("</ul>\n</details>\n");
+    }
+}
+
+pub(super) fn place(place: Place) -> &'static str {
+    match place {
+        Place::Sim => "the simulator, in virtual time",
+        Place::Lab => "the laboratory: real kernels on emulated links",
+    }
+}
+
+pub(super) fn runs(run: &Reproduction<'_>) -> String {
+    let seeds: BTreeSet<String> = run.seeds.values().flatten().map(ToString::to_string).collect();
+    let mut seeds: Vec<String> = seeds.into_iter().collect();
+    seeds.sort_by_key(|seed| seed.parse::<u64>().unwrap_or(u64::MAX));
+    let seeds = match seeds.as_slice() {
+        [] => String::new(),
+        [one] => format!(", seed {one}"),
+        few if few.len() <= 10 => format!(", seeds {}", few.join(", ")),
+        many => format!(", {} seeds", many.len()),
+    };
+    format!("{} of {}{seeds}", count(run.finished, "run"), count(run.seeds.len(), "cell"))
+}
+
+fn took(run: &Reproduction<'_>) -> String {
+    let s = run.took.as_secs_f64();
+    let took = if s < 120.0 { format!("{s:.1} s") } else { format!("{:.0} min", s / 60.0) };
+    match run.environment {
+        Some(first) => {
+            format!("{took} for this report; first run {}", crate::date::utc(first.started_unix_s))
+        }
+        None => took,
+    }
+}
+
+pub(super) fn version(run: &Reproduction<'_>) -> String {
+    let versions = run.environment.into_iter().flat_map(|it| &it.versions);
+    // The plan is each run's own.
+    let parts: Vec<String> = versions
+        .filter(|(part, _)| *part != "plan")
+        .map(|(part, version)| format!("{part} {version}"))
+        .collect();
+    parts.join(", ")
+}
+
+pub(super) fn machine(run: &Reproduction<'_>) -> String {
+    run.environment.map_or_else(String::new, |first| {
+        format!(
+            "{}, load average {:.1} at the first run",
+            count(first.processors as usize, "processor"),
+            first.load
+        )
+    })
+}
+
+fn claims(page: &mut String, run: &Reproduction<'_>) {
+    page.push_str("<section id=\"claims\">\n<h2>Claims</h2>\n");
+    let verdicts: Vec<Verdict> = run.judgements.iter().map(|it| it.verdict).collect();
+    page.push_str(&verdict::counts(&verdicts));
+    let figures = run.study.verdicts(run.measured);
+    if !figures.is_empty() {
+        let _ = write!(
+            page,
+            "<p class=\"note\">And of {} that the study printed:</p>\n{}",
+            count(figures.len(), "figure"),
+            verdict::counts(&figures)
+        );
+    }
+    if verdicts.is_empty() {
+        page.push_str("<p>The study's file judges no claim.</p>\n");
+    }
+    page.push_str(&verdict::list(run.judgements, run.study, run.measured));
+    page.push_str("</section>\n");
+}
+
+/// The frame of a picture; `titled` where the heading above does not tell it.
+pub(super) fn picture(page: &mut String, plot: &Plot, titled: bool) {
+    let title = if titled { text(&plot.title) } else { String::new() };
+    let _ = write!(
+        page,
+        "<figure id=\"{}\" class=\"study\">\n<div class=\"head\"><h4>{title}</h4>\
+         <span class=\"save\">Save as <button type=\"button\" data-save=\"svg\">SVG</button>\
+         <button type=\"button\" data-save=\"png\">PNG</button>\
+         <button type=\"button\" data-csv>CSV</button></span></div>\n\
+         <div class=\"plot\" role=\"img\" aria-label=\"{}\"></div>\n\
+         <div class=\"picked\" aria-live=\"polite\"></div>\n\
+         <figcaption>{}</figcaption>\n</figure>\n",
+        text(&plot.id),
+        text(&plot.title),
+        text(&plot.caption),
+    );
+}
+
+fn traced<'a>(run: &Reproduction<'_>, trace: &'a super::Trace) -> Traced<'a> {
+    let cell = RunCell::of(run, &trace.scenario, &trace.cell);
+    Traced { title: title(run, &cell), trace }
+}
+
+/// A cell in the words of readers.
+fn title(run: &Reproduction<'_>, cell: &RunCell) -> String {
+    let names = cell.place.iter().map(|[axis, label]| {
+        let name = run.study.label_name(axis, label);
+        if name == label {
+            format!("{} {label}", run.study.axis_name(axis))
+        } else {
+            name.to_owned()
+        }
+    });
+    let names: Vec<String> = names.collect();
+    if names.is_empty() {
+        cell.scenario.clone()
+    } else {
+        format!("{}: {}", cell.scenario, names.join(" · "))
+    }
+}
+
+fn over_time(page: &mut String, run: &Reproduction<'_>) {
+    page.push_str("<section id=\"time\">\n<h2>Over time</h2>\n");
+    if run.traces.is_empty() {
+        page.push_str("<p>These records hold no samples over time.</p>\n</section>\n");
+        return;
+    }
+    page.push_str(
+        "<p class=\"note\">One run of each cell, that of its first seed: what arrived, the window and the round \
+         trip of the sender, and the fullest queue.</p>\n\
+         <div class=\"choose\"><label>Cell <select id=\"cell\"></select></label> \
+         <label>beside <select id=\"beside\"><option value=\"\">nothing</option></select></label></div>\n\
+         <figure id=\"trace\" class=\"study\">\n<div class=\"head\"><h4></h4>\
+         <span class=\"save\">Save as <button type=\"button\" data-save=\"svg\">SVG</button>\
+         <button type=\"button\" data-save=\"png\">PNG</button></span></div>\n\
+         <div class=\"plot\" role=\"img\" aria-label=\"one run over time\"></div>\n\
+         <figcaption></figcaption>\n</figure>\n</section>\n",
+    );
+}
+
+/// What each cell is and how it is run again, for those who read without scripts too.
+fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell]) {
+    page.push_str("<section id=\"cells\">\n<h2>Each cell</h2>\n");
+    for scenario in &run.study.scenarios {
+        let here: Vec<&RunCell> = cells.iter().filter(|it| it.scenario == *scenario).collect();
+        if here.is_empty() {
+            continue;
+        }
+        let _ = writeln!(
+            page,
+            "<details><summary>{} of scenario {}</summary>\n<ul class=\"cells\">",
+            count(here.len(), "cell"),
+            text(scenario)
+        );
+        for cell in here {
+            let settings: Vec<String> =
+                cell.settings.iter().map(|it| format!("<code>{}</code>", text(it))).collect();
+            let settings = match settings.as_slice() {
+                [] => "<p class=\"note\">As the scenario's file says.</p>".to_owned(),
+                some => format!("<p class=\"note\">Sets {}.</p>", some.join(", ")),
+            };
+            let _ = writeln!(
+                page,
+                "<li><p>{}; {} {}</p>{settings}<pre><code>{}</code></pre></li>",
+                text(&title(run, cell)),
+                if cell.seeds.len() == 1 { "seed" } else { "seeds" },
+                text(&cell.seeds.join(", ")),
+                text(&cell.command)
+            );
+        }
+        page.push_str("</ul>\n</details>\n");
+    }
+    page.push_str("</section>\n");
+}

@@ -1,0 +1,189 @@
+//! One run of a cell over time, small enough to keep one for each cell of a study.
+
+use crate::curves;
+use midhop_experiment::record::{Record, Series};
+use midhop_experiment::study::Cell;
+use midhop_units::Seed;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Points of one curve.
+const POINTS_MAX: usize = 160;
+/// Flows that get curves of their own.
+const FLOWS_MAX: u32 = 4;
+/// What the phases are called, by their number in a record.
+const PHASES: [&str; 4] = ["slow start", "avoidance", "fast recovery", "timeout"];
+
+/// A run over time.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trace {
+    pub(super) scenario: String,
+    pub(super) cell: Cell,
+    pub(super) seed: String,
+    panels: Vec<Panel>,
+    /// In which phase the sender was: name, from, until. Unit: seconds.
+    phases: Vec<(&'static str, f64, f64)>,
+    until: f64,
+}
+
+/// One quantity.
+#[derive(Debug, Clone, Serialize)]
+struct Panel {
+    name: String,
+    unit: String,
+    /// What physics allows.
+    limit: Option<f64>,
+    curves: Vec<Curve>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Curve {
+    name: String,
+    /// Shape: `[point, (seconds, value)]`.
+    points: Vec<[f64; 2]>,
+}
+
+impl Trace {
+    /// What `record`, a run of `scenario`, holds over time; none where it holds nothing.
+    pub fn of(scenario: &str, record: &Record) -> Option<Self> {
+        let transfer = record.transfers.first()?;
+        let own = |quantity: &str| -> Vec<(String, &Series)> {
+            let here = |it: &&Series| it.quantity == quantity && it.place == transfer.name;
+            let all: Vec<&Series> = record.series.iter().filter(here).collect();
+            let whole = all.iter().find(|it| it.flow.is_none());
+            if let Some(whole) = whole {
+                return vec![(transfer.name.clone(), whole)];
+            }
+            let several = all.len() > 1;
+            let name = |it: &Series| match it.flow.filter(|_| several) {
+                Some(flow) => format!("{} [{flow}]", transfer.name),
+                None => transfer.name.clone(),
+            };
+            let few = all.into_iter().filter(|it| it.flow < Some(FLOWS_MAX));
+            few.map(|it| (name(it), it)).collect()
+        };
+        let legs = |quantity: &str| -> Vec<(String, &Series)> {
+            let sent = record.legs.iter().filter(|leg| leg.bytes.get() * 2 > transfer.bytes.get());
+            let here = |leg: &midhop_experiment::record::LegResult| {
+                let place = leg.place();
+                let series =
+                    record.series.iter().find(|it| it.place == place && it.quantity == quantity)?;
+                Some((format!("proxy on {}, to {}", leg.node, leg.link), series))
+            };
+            sent.filter_map(here).collect()
+        };
+        let mut panels = Vec::new();
+        for (quantity, name) in
+            [("goodput", "goodput"), ("cwnd", "congestion window"), ("rtt", "round-trip time")]
+        {
+            let mut curves = own(quantity);
+            curves.extend(legs(quantity));
+            panels.extend(Panel::of(name, &curves));
+        }
+        let queues = record.series.iter().filter(|it| it.quantity == "queue");
+        let most = |it: &Series| it.value.iter().copied().fold(0.0, f64::max);
+        let busiest = queues.max_by(|a, b| most(a).total_cmp(&most(b)));
+        panels.extend(busiest.and_then(|it| Panel::of("queue", &[(it.place.clone(), it)])));
+        let limit = transfer.limit.as_ref().map(|it| it.goodput.mbit_per_s());
+        for panel in panels.iter_mut().filter(|it| it.unit == "Mbit/s") {
+            panel.limit = limit.map(crate::figures::rounded);
+        }
+        let until = panels
+            .iter()
+            .flat_map(|it| &it.curves)
+            .filter_map(|it| it.points.last())
+            .fold(0.0, |until: f64, it| until.max(it[0]));
+        (until > 0.0).then(|| Self {
+            scenario: scenario.to_owned(),
+            cell: record.cell.clone(),
+            seed: seed(record.seed),
+            panels,
+            phases: phases(record, &transfer.name),
+            until,
+        })
+    }
+}
+
+fn seed(seed: Seed) -> String {
+    seed.to_string()
+}
+
+impl Panel {
+    fn of(name: &str, curves: &[(String, &Series)]) -> Option<Self> {
+        let written = &curves.first()?.1.unit;
+        let values = curves.iter().flat_map(|(_, it)| it.value.iter().copied());
+        let largest = values.filter(|it| it.is_finite()).fold(0.0, f64::max);
+        let (unit, scale) = curves::shown_unit(written, largest);
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let drawn = curves.iter().map(|(name, series)| {
+            let again = seen.entry(name).or_default();
+            *again += 1;
+            let name = if *again > 1 { format!("{name} ({again})") } else { name.clone() };
+            Curve { name, points: thinned(series, scale) }
+        });
+        let curves: Vec<Curve> = drawn.filter(|it| it.points.len() > 1).collect();
+        (!curves.is_empty()).then(|| Self { name: name.to_owned(), unit, limit: None, curves })
+    }
+}
+
+fn thinned(series: &Series, scale: f64) -> Vec<[f64; 2]> {
+    crate::downsample::largest_triangles(&series.time_s, &series.value, POINTS_MAX)
+        .into_iter()
+        .map(|[time, value]| [(time * 1e3).round() / 1e3, crate::figures::rounded(value * scale)])
+        .collect()
+}
+
+/// Stretches of one phase each, of the first flow's sender.
+fn phases(record: &Record, transfer: &str) -> Vec<(&'static str, f64, f64)> {
+    let here = |it: &&Series| it.quantity == "phase" && it.place == transfer;
+    let Some(series) = record.series.iter().find(here) else { return Vec::new() };
+    let steps = series.time_s.windows(2).map(|pair| pair[1] - pair[0]);
+    let step = steps.filter(|it| *it > 0.0).fold(f64::INFINITY, f64::min);
+    let step = if step.is_finite() { step } else { 0.0 };
+    let round = |time: f64| (time * 1e3).round() / 1e3;
+    let mut found: Vec<(&'static str, f64, f64)> = Vec::new();
+    for (&time, &value) in series.time_s.iter().zip(&series.value) {
+        let Some(&name) = PHASES.get(value as usize) else { continue };
+        // While nothing is on its way there is no phase, and no sample of one.
+        let begin = (time - step).max(0.0);
+        match found.last_mut() {
+            Some(last) if last.0 == name && begin - last.2 < 1.5 * step => last.2 = round(time),
+            _ => found.push((name, round(begin), round(time))),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_stretches_with_gaps_where_nothing_was_on_its_way() {
+        let series = Series {
+            quantity: "phase".to_owned(),
+            place: "file".to_owned(),
+            flow: Some(0),
+            unit: String::new(),
+            time_s: vec![0.2, 0.3, 0.4, 0.5, 2.0, 2.1],
+            value: vec![0.0, 0.0, 2.0, 1.0, 1.0, 1.0],
+        };
+        let record: Record = serde_json::from_value(serde_json::json!({
+            "schema": 1, "title": "", "cell": {}, "seed": 1, "plan": null,
+            "environment": {
+                "runner": "sim", "versions": {}, "processors": 1, "load": 0.0, "privileged": false,
+                "started_unix_s": 0, "took": "1 s",
+            },
+            "validity": { "faults": [] }, "transfers": [], "links": [], "series": [series],
+        }))
+        .expect("a record");
+        let expected = [
+            ("slow start", 0.1, 0.3),
+            ("fast recovery", 0.3, 0.4),
+            ("avoidance", 0.4, 0.5),
+            ("avoidance", 1.9, 2.1),
+        ];
+        assert_eq!(phases(&record, "file"), expected);
+        assert_eq!(phases(&record, "page"), []);
+    }
+}

@@ -1,0 +1,184 @@
+//! Verdicts in signs and plain words.
+
+use crate::escape::html as text;
+use midhop_experiment::study::{CellValue, Judgement, Measured, Study, Verdict, Whose};
+use std::fmt::Write as _;
+
+/// All verdicts in the order in which they are told.
+pub(super) const ALL: [Verdict; 5] =
+    [Verdict::Holds, Verdict::Fails, Verdict::Departs, Verdict::Open, Verdict::Calibrated];
+
+/// The name for programs, style and filters.
+pub(super) fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Fails => "fails",
+        Verdict::Departs => "departs",
+        Verdict::Open => "open",
+        Verdict::Calibrated => "calibrated",
+    }
+}
+
+/// The sign that tells it without colour.
+pub(super) fn sign(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "✓",
+        Verdict::Fails => "✗",
+        Verdict::Departs => "≠",
+        Verdict::Open => "?",
+        Verdict::Calibrated => "=",
+    }
+}
+
+/// What it is called.
+pub(super) fn name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Fails => "does not hold",
+        Verdict::Departs => "departs",
+        Verdict::Open => "cannot be told",
+        Verdict::Calibrated => "calibrated",
+    }
+}
+
+/// Sign and name, for a page.
+pub(super) fn mark(verdict: Verdict) -> String {
+    format!(
+        "<span class=\"mark {}\"><b aria-hidden=\"true\">{}</b> {}</span>",
+        class(verdict),
+        sign(verdict),
+        name(verdict)
+    )
+}
+
+/// How many there are of each kind, for a page; empty where there are none.
+pub(super) fn counts(verdicts: &[Verdict]) -> String {
+    let mut words = String::new();
+    for verdict in ALL {
+        let count = verdicts.iter().filter(|it| **it == verdict).count();
+        if count > 0 {
+            let _ = write!(words, "<li><strong>{count}</strong> {}</li>", mark(verdict));
+        }
+    }
+    if words.is_empty() { words } else { format!("<ul class=\"counts\">{words}</ul>\n") }
+}
+
+/// Who says so, and where.
+pub(super) fn place(judgement: &Judgement) -> String {
+    match (&judgement.claim.by, &judgement.claim.place) {
+        (Whose::Ours, _) => "ours".to_owned(),
+        (Whose::Study, Some(place)) => place.clone(),
+        (Whose::Study, None) => "the study".to_owned(),
+    }
+}
+
+/// Why the verdict is what it is, in a sentence or two.
+pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) -> String {
+    let Judgement { claim, verdict, found, wanted } = judgement;
+    if *verdict == Verdict::Open && looked_at(judgement, measured).next().is_none() {
+        return "Nothing of it has run.".to_owned();
+    }
+    // A ratio has no unit, an order names cells.
+    let of_value = claim.of.is_none() && claim.over.is_none();
+    let unit = study.figure(&claim.figure).filter(|_| of_value).map(|it| it.metric.unit());
+    let unit = unit.filter(|unit| !unit.is_empty()).map_or(String::new(), |it| format!(" {it}"));
+    let wanted = format!("{}{unit}", ordered(claim.over.as_deref(), wanted, study));
+    let here = format!("Here {found}{unit}");
+    match verdict {
+        Verdict::Holds => format!("{here}; asked for {wanted}."),
+        Verdict::Fails => format!("{here}, and not {wanted}."),
+        Verdict::Calibrated => format!("{here}: a parameter was chosen to meet {wanted}."),
+        Verdict::Departs => {
+            let why = claim.departs.as_deref().unwrap_or("no reason is given");
+            format!("{here}, and not {wanted}: {why}.")
+        }
+        Verdict::Open if found.contains("have run") => "Not all of its cells have run.".to_owned(),
+        Verdict::Open => {
+            let single = |it: &CellValue| {
+                it.estimate(study.confidence).is_some_and(|it| it.margin.is_none())
+            };
+            let why = if looked_at(judgement, measured).any(single) {
+                "one run in which chance has a part decides nothing: more seeds would tell"
+            } else {
+                "the interval reaches across a bound: more seeds would tell"
+            };
+            format!("{here}; asked for {wanted}; {why}.")
+        }
+    }
+}
+
+/// An order of labels with the names that readers know.
+fn ordered(axis: Option<&str>, wanted: &str, study: &Study) -> String {
+    let Some(axis) = axis else { return wanted.to_owned() };
+    let labels: Vec<&str> = wanted.split(" > ").map(|it| study.label_name(axis, it)).collect();
+    labels.join(" > ")
+}
+
+/// Every claim with its verdict and the reason, as a list; what has not run at all is folded away.
+pub(super) fn list(judgements: &[Judgement], study: &Study, measured: &Measured) -> String {
+    let (mut told, mut idle, mut left_out) = (String::new(), String::new(), 0);
+    for judgement in judgements {
+        let has_run = looked_at(judgement, measured).next().is_some();
+        left_out += usize::from(!has_run);
+        let list = if has_run { &mut told } else { &mut idle };
+        item(list, judgement, study, measured);
+    }
+    let mut page = String::new();
+    if !told.is_empty() {
+        let _ = write!(page, "<ol class=\"claims\">\n{told}</ol>\n");
+    }
+    if !idle.is_empty() {
+        let _ = write!(
+            page,
+            "<details><summary>{} of which nothing has run</summary>\n\
+             <ol class=\"claims\">\n{idle}</ol>\n</details>\n",
+            crate::page::count(left_out, "claim")
+        );
+    }
+    page
+}
+
+fn item(page: &mut String, judgement: &Judgement, study: &Study, measured: &Measured) {
+    let basis = judgement.claim.basis.as_ref();
+    let basis = basis.map_or_else(String::new, |basis| {
+        format!("<span class=\"basis\">Bounds: {}.</span>", text(basis))
+    });
+    let _ = writeln!(
+        page,
+        "<li class=\"{}\">{}<div><p class=\"says\">{} <span class=\"place\">({})</span></p>\
+         <p class=\"why\">{} {basis}</p></div></li>",
+        class(judgement.verdict),
+        mark(judgement.verdict),
+        text(&judgement.claim.says),
+        text(&place(judgement)),
+        text(&reason(judgement, study, measured)),
+    );
+}
+
+/// The cells that a claim looks at and that have run.
+fn looked_at<'m>(
+    judgement: &Judgement,
+    measured: &'m Measured,
+) -> impl Iterator<Item = &'m CellValue> {
+    let claim = &judgement.claim;
+    let covered =
+        move |it: &&CellValue| claim.at.iter().all(|(axis, at)| it.cell.get(axis) == Some(at));
+    measured.cells(&claim.figure).iter().filter(covered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_differ_in_sign_and_in_words() {
+        for (number, one) in ALL.into_iter().enumerate() {
+            for other in ALL.into_iter().skip(number + 1) {
+                assert_ne!(sign(one), sign(other));
+                assert_ne!(name(one), name(other));
+            }
+        }
+        let marked = mark(Verdict::Fails);
+        assert!(marked.contains("✗") && marked.contains("does not hold"), "{marked}");
+    }
+}
