@@ -51,6 +51,14 @@ fn twenty_megabytes_pass_both_ways_where_udp_is_blocked_after_connect_ipv6() {
 }
 
 const EARLY: &str = "accept = \"early\"\n";
+/// What of the tunnel's the server's host has dropped.
+fn dropped(stage: &Stage) -> u64 {
+    let list = stage.server.command("nft").args(["list", "table", "inet", "early"]).output();
+    let list = String::from_utf8(list.expect("nft starts").stdout).expect("a text");
+    let count = list.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
+    count.and_then(|count| count.parse().ok()).expect("a counter")
+}
+
 /// Without the tunnel nothing passes; and one that is soon taken for broken.
 const REJECT: &str = "otherwise = \"reject\"\n";
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
@@ -147,6 +155,30 @@ fn tcp_is_not_tried_where_udp_passes() {
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let told = told(&ends.far, "near");
     assert_eq!((told.tunnels, told.tcp_tunnels), (1, 0));
+}
+
+/// Who comes before the far end is there is on QUIC as soon as it is, not on TCP: QUIC would say again what it said
+/// to nobody only after TCP's turn has come.
+#[test]
+fn what_was_said_before_the_far_end_was_there_is_said_anew() {
+    let Some(stage) = Stage::set() else { return };
+    nft(&stage.server, "add table inet early");
+    nft(&stage.server, "add chain inet early input { type filter hook input priority 0; }");
+    nft(
+        &stage.server,
+        &format!(
+            "add rule inet early input meta l4proto {{ tcp, udp }} th dport {PORT} counter drop"
+        ),
+    );
+    let pair = Pair::new("rtt = \"1 s\"\n", "");
+    let _daemons = pair.start(&stage);
+    until("the near end has asked", || dropped(&stage) > 0);
+    nft(&stage.server, "delete table inet early");
+    until("a tunnel is open", || log_of(&pair.near).contains("a tunnel is open"));
+    assert!(!log_of(&pair.near).contains("over TCP"), "{}", log_of(&pair.near));
+    let listener = stage.listen(Family::V4);
+    let (client, server) = flow(&stage, &listener);
+    exchange(&client, &server, 1_000_000);
 }
 
 /// Either end may want no TCP.

@@ -1,7 +1,7 @@
 //! Which of QUIC and TCP a tunnel is on.
 //!
-//! QUIC is tried first. Where it has no answer within a head start, TCP is tried beside it, and whichever is
-//! first is taken. While the tunnel is on TCP, QUIC is tried again at growing intervals; once it is open new
+//! QUIC is tried first. Where it has no answer within a head start, it is tried anew, then TCP beside it, and
+//! whichever is first is taken. While the tunnel is on TCP, QUIC is tried again at growing intervals; once it is open new
 //! flows go there, and those on TCP go on to their ends. The same the other way round: an open QUIC tunnel
 //! whose peer says nothing more though it was asked is doubted, and left for TCP if that can be had; it is
 //! taken again as soon as its peer is heard.
@@ -34,6 +34,8 @@ const HEAD_START: Duration = Duration::from_secs(1);
 /// That in round trips: a handshake, and as much again. What it is at least.
 const HEAD_START_TRIPS: u32 = 2;
 const HEAD_START_LEAST: Duration = Duration::from_millis(250);
+/// What QUIC has ahead of TCP when it is tried anew. Unit: parts of the first head start.
+const ANEW_PART: u32 = 4;
 /// Between two attempts to leave TCP again: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_secs(10);
 const RETURN_MOST: Duration = Duration::from_secs(300);
@@ -79,14 +81,26 @@ impl<'a> Choice<'a> {
     }
 
     /// Opens a tunnel, over whichever is first, with a head start for QUIC.
+    ///
+    /// Before TCP is tried QUIC is tried anew: what it said first may have come before its peer was there, or was
+    /// lost, and is said again only after a pause that is longer than the head start.
     pub async fn open(&self) -> io::Result<Way> {
         let mut quic = pin!(self.open_quic());
-        let mut tcp = pin!(async {
+        let mut anew = pin!(async {
             time::sleep(self.head_start()).await;
+            match self.open_quic().await {
+                // The first attempt says so as well, or has an answer.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => pending().await,
+                opened => opened,
+            }
+        });
+        let mut tcp = pin!(async {
+            time::sleep(self.head_start() + self.head_start() / ANEW_PART).await;
             self.open_tcp().await
         });
         let mut failed: Option<io::Error> = None;
-        let mut no_tcp = self.keeper.peer.fallback == Fallback::Off;
+        let is_off = self.keeper.peer.fallback == Fallback::Off;
+        let mut no_tcp = is_off;
         loop {
             tokio::select! {
                 biased;
@@ -100,6 +114,11 @@ impl<'a> Choice<'a> {
                     }
                     Err(error) => failed = Some(error),
                 },
+                opened = &mut anew, if failed.is_none() && !is_off => {
+                    let (session, course) = opened?;
+                    self.tell("a tunnel is open");
+                    return Ok(self.on_quic(session, course));
+                }
                 opened = &mut tcp, if !no_tcp => match opened {
                     Ok(session) => {
                         self.tell("a tunnel is open over TCP: UDP gave no answer");
