@@ -35,24 +35,6 @@ fn request(listener: &TcpListener) -> Request {
     Request { target, client: None, class: None, hops: 0 }
 }
 
-/// A certificate of the authority for `name` that is valid from so many days from now to so many.
-fn issue(authority: &Authority, name: &str, from: i64, to: i64) {
-    let read = |file: &str| std::fs::read_to_string(authority.path().join(file)).expect("a file");
-    let key = rcgen::KeyPair::from_pem(&read("ca.key")).expect("a key");
-    let issuer = rcgen::Issuer::from_ca_cert_pem(&read("ca.pem"), key).expect("an authority");
-    let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
-    let now = time::OffsetDateTime::now_utc();
-    params.not_before = now + time::Duration::days(from);
-    params.not_after = now + time::Duration::days(to);
-    let own = rcgen::KeyPair::generate().expect("a key");
-    let certificate = params.signed_by(&own, &issuer).expect("a certificate");
-    let write = |end: &str, text: String| {
-        std::fs::write(authority.path().join(format!("{name}.{end}")), text).expect("a file");
-    };
-    write("pem", certificate.pem());
-    write("key", own.serialize_pem());
-}
-
 #[test]
 fn strangers_get_nothing_and_learn_nothing() {
     let Some(stage) = Stage::set() else { return };
@@ -62,8 +44,8 @@ fn strangers_get_nothing_and_learn_nothing() {
     let asked = request(&listener);
     listener.set_nonblocking(true).expect("a mode");
     let others = Authority::new(&["near", "far"]);
-    issue(&ends.authority, "old", -3, -1);
-    issue(&ends.authority, "young", 1, 3);
+    ends.authority.issue("old", -3, -1);
+    ends.authority.issue("young", 1, 3);
     midhopd::pki::issue(ends.authority.path(), "unknown", 30).expect("a certificate");
     let own = |name| Shown::of(&ends.authority, name);
     for (who, shown) in [
@@ -104,7 +86,7 @@ fn an_expired_name_that_is_known_is_a_stranger_s() {
         std::fs::copy(ends.authority.path().join(file), again.path().join(file)).expect("a copy");
     }
     for (from, to, welcome) in [(-3, -1, false), (1, 3, false), (-1, 1, true)] {
-        issue(&again, "near", from, to);
+        again.issue("near", from, to);
         let shown = Shown::of(&again, "near");
         let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &request(&listener));
         assert_eq!(seen.heard, welcome, "{from} {to}: {seen:?}");
@@ -289,7 +271,7 @@ fn a_certificate_of_one_s_own_that_nobody_takes_is_told() {
         (-300, 2, 0, "far.pem expires soon"),
         (-1, 90, 0, ""),
     ] {
-        issue(&authority, "far", from, to);
+        authority.issue("far", from, to);
         check(code, said);
         let _running = Running::start_in(&stage.server, &far);
         assert!(log_of(&far).contains(said), "{said}: {}", log_of(&far));

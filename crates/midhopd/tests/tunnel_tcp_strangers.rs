@@ -124,6 +124,22 @@ fn strangers_get_nothing_over_tcp_and_learn_nothing() {
 }
 
 #[test]
+fn an_expired_name_that_is_known_is_a_stranger_s_over_tcp() {
+    let Some(stage) = Stage::set() else { return };
+    let ends = Ends::start(&stage, Family::V4, EARLY);
+    let again = Authority::new(&[]);
+    for file in ["ca.pem", "ca.key"] {
+        std::fs::copy(ends.authority.path().join(file), again.path().join(file)).expect("a copy");
+    }
+    for (from, to, welcome) in [(-3, -1, false), (1, 3, false), (-1, 1, true)] {
+        again.issue("near", from, to);
+        let shown = Shown::of(&again, "near");
+        let seen = visit(&stage.gateway, "far", Some(&shown), PREFACE);
+        assert_eq!(!seen.heard.is_empty(), welcome, "{from} {to}: {seen:?}");
+    }
+}
+
+#[test]
 fn garbage_over_tcp_harms_nobody() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);

@@ -30,6 +30,24 @@ impl Authority {
         self.0.path()
     }
 
+    /// Issues one for `name` that is valid from so many days from now to so many.
+    pub fn issue(&self, name: &str, from: i64, to: i64) {
+        let read = |file: &str| std::fs::read_to_string(self.path().join(file)).expect("a file");
+        let key = rcgen::KeyPair::from_pem(&read("ca.key")).expect("a key");
+        let issuer = rcgen::Issuer::from_ca_cert_pem(&read("ca.pem"), key).expect("an authority");
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let now = time::OffsetDateTime::now_utc();
+        params.not_before = now + time::Duration::days(from);
+        params.not_after = now + time::Duration::days(to);
+        let own = rcgen::KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&own, &issuer).expect("a certificate");
+        let write = |end: &str, text: String| {
+            std::fs::write(self.path().join(format!("{name}.{end}")), text).expect("a file");
+        };
+        write("pem", certificate.pem());
+        write("key", own.serialize_pem());
+    }
+
     /// The table of the daemon whose certificate is `name`'s.
     pub fn table(&self, name: &str, more: &str) -> String {
         let at = self.path().display();
