@@ -21,8 +21,13 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
-use tokio::{sync::watch, task::spawn_local};
+use tokio::{
+    sync::watch,
+    task::spawn_local,
+    time::{self, Instant},
+};
 
 /// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
 /// with what credit needs; a repair that is lost as well takes another product.
@@ -50,6 +55,10 @@ pub struct Session {
     pool: Bytes,
     /// How flows are asked for.
     form: RequestForm,
+    /// Until when flows wait for what the peer has to say of itself.
+    patient_until: Instant,
+    /// Whether it was told that nothing was said until then.
+    told: Cell<bool>,
     /// The peer as a proxy is named: by its name and port.
     authority: String,
 }
@@ -72,6 +81,8 @@ impl Session {
             turns: Arc::default(),
             pool: peer.send_window,
             form: peer.request,
+            patient_until: Instant::now() + Duration::from_nanos(peer.timeout.as_ns()),
+            told: Cell::new(false),
             authority: format!("{}:{}", peer.identity, connection.remote_address().port()),
             connection,
             control: RefCell::new(None),
@@ -164,10 +175,21 @@ impl Session {
                 })
             }
             RequestForm::Template => tokio::select! {
+                biased;
                 known = self.settings() => {
                     if known.extended_connect { Ok(template) } else { Err(Fault::Unable) }
                 }
                 lost = self.connection.closed() => Err(lost.into()),
+                () = time::sleep_until(self.patient_until) => {
+                    if !self.told.replace(true) {
+                        tracing::warn!(
+                            peer = self.authority,
+                            "a peer says nothing of what it serves: no flows go there while \
+                             peers.NAME.request is \"template\""
+                        );
+                    }
+                    Err(Fault::Unsaid)
+                }
             },
         }
     }

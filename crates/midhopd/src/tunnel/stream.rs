@@ -127,6 +127,8 @@ pub enum Fault {
     Cut,
     /// It serves no requests of the form that it is to be asked in.
     Unable,
+    /// It has not said what it serves.
+    Unsaid,
 }
 
 impl fmt::Display for Fault {
@@ -138,6 +140,7 @@ impl fmt::Display for Fault {
             Self::Denied(cause) => write!(f, "the peer did not connect: {}", cause.error()),
             Self::Cut => write!(f, "the stream was cut off before the flow's end"),
             Self::Unable => write!(f, "the peer serves no requests by a template"),
+            Self::Unsaid => write!(f, "the peer has not said what requests it serves"),
         }
     }
 }
@@ -154,6 +157,7 @@ impl From<Fault> for io::Error {
             Fault::Denied(_) => io::ErrorKind::ConnectionRefused,
             Fault::Cut => io::ErrorKind::UnexpectedEof,
             Fault::Unable => io::ErrorKind::Unsupported,
+            Fault::Unsaid => io::ErrorKind::TimedOut,
         };
         Self::new(kind, fault)
     }
