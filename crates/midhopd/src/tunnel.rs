@@ -15,6 +15,7 @@ pub mod arrivals;
 pub mod carrier;
 pub mod chain;
 pub mod crowd;
+pub mod earlier;
 pub mod fallback;
 pub mod identity;
 pub mod lane;
@@ -59,6 +60,8 @@ pub struct Tunnels {
     entrances: Vec<Entrance>,
     /// Whether peers are to ask for nothing more.
     left: watch::Sender<bool>,
+    /// By what peers have come.
+    pub earlier: earlier::Earlier,
 }
 
 #[derive(Debug)]

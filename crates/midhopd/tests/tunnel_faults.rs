@@ -91,7 +91,7 @@ fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
 #[test]
 fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new("", QUICK, "otherwise = \"reject\"\n");
+    let (pair, _authority) = Pair::new("", "timeout = \"300 s\"\n", "otherwise = \"reject\"\n");
     let _far = pair.start_far(&stage);
     let near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -102,7 +102,7 @@ fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     assert_ne!(near.end(), Some(0));
     let _near = pair.start_near(&stage);
     assert!(try_flow(&stage, &listener));
-    // Nobody says anything for it any more.
+    // Nobody says anything for it any more, and that is found out: its connection would live for a minute.
     assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
 }
 

@@ -93,6 +93,29 @@ fn an_expired_name_that_is_known_is_a_stranger_s() {
     }
 }
 
+/// Proxies of one name may stand beside each other: whoever comes takes nothing from those that are alive.
+#[test]
+fn a_second_peer_of_a_name_takes_nothing_from_the_first() {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let _far = ends::start_far(&stage, Family::V4, &authority, "");
+    let listener = stage.listen(Family::V4);
+    let (asked, shown) = (request(&listener), Shown::of(&authority, "near"));
+    let visitors = [(); 2].map(|()| Visitor::new(&stage.gateway));
+    let flows = visitors.each_ref().map(|visitor| {
+        let (answer, flow) = visitor.ask("far", &shown, &asked);
+        assert_eq!(answer, Response::Granted);
+        (flow, listener.accept().expect("the peer's flow").0)
+    });
+    // Longer than a sign of life may take.
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    for (visitor, (mut flow, mut server)) in visitors.iter().zip(flows) {
+        server.write_all(b"still").expect("writing");
+        let heard = visitor.runtime.block_on(flow.frame());
+        assert!(matches!(&heard, Ok(Some(Frame::Data(bytes))) if bytes == "still"), "{heard:?}");
+    }
+}
+
 /// What a peer that is no midhopd sees of refusals, names and broken connections.
 #[test]
 fn a_peer_is_answered_in_http_s_words() {

@@ -7,7 +7,7 @@ use super::{
     Identity,
     chain::{self, NoNext},
     crowd::{Crowd, Place},
-    identity, link,
+    earlier, identity, link,
     session::Session,
     socket::Paced,
     stream::{Stream, judge},
@@ -122,6 +122,10 @@ async fn welcome(
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
     };
     tracing::info!(peer = peer.name, %from, "a peer has come");
+    for connection in worker.tunnels.earlier.follow(&peer.name, session.connection()) {
+        let name = peer.name.clone();
+        spawn_local(async move { earlier::prove(&name, connection).await });
+    }
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {

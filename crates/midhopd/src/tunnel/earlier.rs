@@ -1,0 +1,56 @@
+//! Earlier connections of a peer that comes again.
+//!
+//! A peer that was killed and started again says nothing of its earlier connection any more, and nobody else
+//! does: its flows would stand until the connection's time is out. So whoever comes again gives reason to ask
+//! for a sign of life on what it had before. A second proxy of the same name, or an earlier process that serves
+//! its flows to their ends, gives it, and nothing is taken from it.
+//!
+//! Invariant: nothing is ended for anything but silence.
+
+use super::carrier::quic;
+use midhop_tunnel::http3::Code;
+use quinn::Connection;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time;
+
+/// How long a sign of life may take: in round trips, in which what was lost is sent a third time, and at least.
+const TRIPS: u32 = 8;
+const LEAST: Duration = Duration::from_secs(5);
+/// The connections by which peers have come, of all workers.
+#[derive(Debug, Default)]
+pub struct Earlier(Mutex<Vec<(String, Connection)>>);
+
+impl Earlier {
+    /// A peer has come: those by which it had come before, and has not gone.
+    pub fn follow(&self, peer: &str, connection: &Connection) -> Vec<Connection> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, earlier)| earlier.close_reason().is_none());
+        let earlier = known.iter().filter(|(name, _)| name == peer);
+        let earlier = earlier.map(|(_, earlier)| earlier.clone()).collect();
+        known.push((peer.to_owned(), connection.clone()));
+        earlier
+    }
+}
+
+/// Ends a connection whose peer gives no sign of life.
+///
+/// It is asked by a stream that ends before it says what it is (RFC 9114 §6.2): that takes no credit but for a
+/// stream, and every peer takes it.
+pub async fn prove(peer: &str, connection: Connection) {
+    let patience = (connection.rtt() * TRIPS).max(LEAST);
+    let heard = |connection: &Connection| connection.stats().udp_rx.datagrams;
+    let before = heard(&connection);
+    // Who lets nothing be asked is not silent.
+    let Ok(Ok(mut stream)) = time::timeout(patience, connection.open_uni()).await else { return };
+    if stream.finish().is_err() {
+        return;
+    }
+    let sign = time::timeout(patience, stream.stopped()).await;
+    if sign.is_err() && heard(&connection) == before {
+        tracing::info!(peer, "a peer that has come again says nothing of its earlier tunnel");
+        connection.close(quic::varint(Code::NO_ERROR), b"");
+    }
+}
