@@ -76,6 +76,7 @@ impl Stage {
                 mtu: 1500,
                 down: plan(down),
                 up: plan(up),
+                ack_filters: [None, None],
             };
             let clock = nix::time::ClockId::CLOCK_MONOTONIC.now().expect("a clock");
             let epoch = midhop_units::Instant::START + Duration::from(clock).into();
