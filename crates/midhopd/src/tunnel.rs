@@ -17,6 +17,7 @@ pub mod chain;
 pub mod crowd;
 pub mod earlier;
 pub mod fallback;
+mod gathering;
 pub mod identity;
 pub mod lane;
 pub mod link;

@@ -6,6 +6,7 @@
 //! read: the sender's window closes by itself. Nor is anything more taken from the tunnel while all
 //! flows together hold what they may; what goes into it is bounded by the tunnel's own window.
 
+use super::gathering::Gathering;
 use super::stream::{Fault, Input, Output, Stream, judge};
 use crate::flow::{Broken, Side};
 use crate::ledger::{Count, FlowBook};
@@ -22,11 +23,12 @@ use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
 const TURN_BYTES: usize = 1 << 20;
 /// Pieces that are written at once.
-const PIECES: usize = 32;
+const PIECES: usize = 64;
 
 /// Relays until both directions have ended or one side breaks. `side` is whose end `tcp` is.
 pub async fn relay(
@@ -49,7 +51,8 @@ pub async fn relay(
         books: outwards,
     };
     let mut inwards = Inwards {
-        waiting: VecDeque::with_capacity(PIECES),
+        waiting: VecDeque::new(),
+        gathering: Gathering::default(),
         reading: false,
         ended: false,
         done: false,
@@ -275,6 +278,8 @@ impl Outwards<'_> {
 struct Inwards<'a> {
     /// What has come and the TCP connection has not taken yet.
     waiting: VecDeque<Bytes>,
+    /// Whether more is looked for before that is written.
+    gathering: Gathering,
     /// Whether it waits for the tunnel, so that a reset is noticed here.
     reading: bool,
     ended: bool,
@@ -300,7 +305,7 @@ impl Inwards<'_> {
         self.reading = false;
         let mut moved = 0;
         loop {
-            while !self.waiting.is_empty() {
+            while !self.waiting.is_empty() && !self.gathering.looks() {
                 match self.write(tcp) {
                     Ok(count) => {
                         moved += count;
@@ -326,20 +331,42 @@ impl Inwards<'_> {
             }
             let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
             if self.count.must_wait(&desk.budget, on_their_way) {
+                if self.gathering.stop() {
+                    continue;
+                }
                 desk.ledger.memory_waits.add(1);
                 return Poll::Pending;
             }
             self.reading = true;
             self.ended =
                 !ready!(input.poll_pieces(cx, &mut self.waiting)).map_err(Stuck::Stream)?;
+            if self.looks_for_more(input) {
+                // Again once the worker has looked at its sockets.
+                let _yielded = pin!(yield_now()).poll(cx);
+                return Poll::Pending;
+            }
             self.reading = false;
         }
     }
 
+    /// Whether to look for more before what waits is written.
+    fn looks_for_more(&mut self, input: &Input) -> bool {
+        let may_come = !self.ended && !input.is_broken() && self.waiting.len() < PIECES;
+        self.gathering.look(self.staged());
+        if !may_come {
+            self.gathering.stop();
+        }
+        self.gathering.looks()
+    }
+
+    /// Unit: bytes. What has come and the TCP connection has not taken yet.
+    fn staged(&self) -> usize {
+        self.waiting.iter().map(Bytes::len).sum()
+    }
+
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, input: &Input, desk: &Desk) {
-        let waiting: usize = self.waiting.iter().map(Bytes::len).sum();
         let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
-        let staged = waiting + input.held();
+        let staged = self.staged() + input.held();
         self.count.follow(cx, staged, self.moved, &desk.budget, unacknowledged);
     }
 

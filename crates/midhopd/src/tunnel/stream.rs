@@ -247,7 +247,7 @@ impl Output {
 }
 
 /// Pieces of a flow that are taken at once.
-const PIECES: usize = 32;
+const PIECES: usize = 64;
 
 /// What the other end says.
 #[derive(Debug)]
@@ -290,7 +290,7 @@ impl Input {
     }
 
     /// Waits for bytes of the flow and takes what there is of them; `false`: the other end has ended
-    /// the flow. None may wait that were taken before: the peer is granted their credit.
+    /// the flow. Of what was taken before no more may wait than is gathered: the peer is granted its credit.
     pub fn poll_pieces(
         &mut self,
         cx: &mut Context<'_>,
@@ -330,6 +330,11 @@ impl Input {
     /// Takes back what was taken and went nowhere: it comes first again.
     pub fn put_back(&mut self, pieces: VecDeque<Bytes>) {
         self.returned = pieces;
+    }
+
+    /// Whether nothing more can come: it broke behind what was taken last.
+    pub fn is_broken(&self) -> bool {
+        self.fault.is_some()
     }
 
     /// Waits for the stream's end, once the flow's has come: until then the other end may still break off.
