@@ -20,6 +20,8 @@ const BATCH_BYTES: usize = 65_507;
 const DATAGRAM: u64 = 1500;
 /// Datagrams that QUIC may make at once, at most.
 const SEGMENTS_MAX: u64 = 10;
+/// Datagrams that wait at most for more to leave with: as many as one call sends.
+const GATHERED_MAX: usize = BATCH_BYTES / DATAGRAM as usize;
 
 /// Where a datagram goes to or has come from, and how it is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +110,8 @@ pub struct Lane {
     held: Option<Datagram>,
     /// Connections that wait for room.
     waiting: Vec<Waker>,
+    /// Datagrams that have come since the last call.
+    gathered: usize,
 }
 
 impl Lane {
@@ -119,6 +123,7 @@ impl Lane {
             batch: Batch::default(),
             held: None,
             waiting: Vec::new(),
+            gathered: 0,
         }
     }
 
@@ -186,14 +191,19 @@ impl Lane {
         }
     }
 
-    /// Takes what QUIC sends, one datagram or several.
-    pub fn push(&mut self, now: Instant, transmit: &Transmit<'_>) {
+    /// Takes what QUIC sends, one datagram or several; whether more follows at once, so that it is time to
+    /// [flush](Self::flush) once QUIC has made that. Where QUIC made as many as it may, it has more.
+    pub fn push(&mut self, now: Instant, transmit: &Transmit<'_>) -> bool {
         let label = Label { peer: transmit.destination, ecn: transmit.ecn, own: transmit.src_ip };
         let mut bytes = Bytes::copy_from_slice(transmit.contents);
         let segment = transmit.segment_size.unwrap_or(bytes.len()).max(1);
+        let count = bytes.len().div_ceil(segment);
         while !bytes.is_empty() {
             self.shim.push(now, bytes.split_to(segment.min(bytes.len())), label);
         }
+        self.gathered += count;
+        // On a slow lane it is their time that they wait for.
+        count as u64 >= SEGMENTS_MAX && self.gathered < GATHERED_MAX
     }
 
     /// Takes a datagram that has come from the peer; [`Lane::arrival`] gives what comes of it.
@@ -213,6 +223,7 @@ impl Lane {
         segments_max: usize,
         mut send: impl FnMut(&Transmit<'_>) -> io::Result<()>,
     ) {
+        self.gathered = 0;
         self.send(now, segments_max, &mut send);
         if !self.is_full() {
             self.waiting.drain(..).for_each(Waker::wake);
@@ -293,6 +304,27 @@ mod tests {
         assert_eq!(calls, [(2500, Some(1000)), (1500, Some(700))]);
         assert_eq!(bytes, noise);
         assert!(!lane.is_full() && lane.wake().is_none());
+    }
+
+    #[test]
+    fn a_full_batch_waits_for_those_that_follow_and_a_short_one_for_nothing() {
+        let mut lane = lane(None);
+        let mut push = |count: usize| {
+            let contents = vec![7; count * 1472];
+            lane.push(Instant::START, &transmit(&contents, 1472))
+        };
+        assert!(push(10) && push(10) && push(10) && push(10));
+        assert!(!push(4), "that is what one call sends");
+        assert!(!push(10), "nor is there room for more");
+        let (calls, _) = sent(&mut lane, Instant::START, usize::MAX);
+        let sizes: Vec<_> = calls.iter().map(|(bytes, _)| bytes / 1472).collect();
+        assert_eq!(sizes, [44, 10]);
+        for (count, waits) in [(1, false), (9, false), (10, true)] {
+            let contents = vec![7; count * 1472];
+            let transmit = transmit(&contents, 1472);
+            assert_eq!(lane.push(Instant::START, &transmit), waits, "{count}");
+            sent(&mut lane, Instant::START, usize::MAX);
+        }
     }
 
     #[test]

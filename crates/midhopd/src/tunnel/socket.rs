@@ -171,7 +171,11 @@ impl AsyncUdpSocket for Paced {
         }
         let now = self.now();
         let before = lane.wake();
-        lane.push(now, transmit);
+        if lane.push(now, transmit) {
+            // What drives the socket comes after what has QUIC make its datagrams.
+            self.busy.notify_one();
+            return Ok(());
+        }
         lane.flush(now, self.udp.max_gso_segments(), |transmit| self.send(transmit));
         if is_sooner(lane.wake(), before) || lane.is_blocked() {
             self.busy.notify_one();
