@@ -84,6 +84,14 @@ impl Algorithm {
         matches!(self, Self::Bbr | Self::BbrV3 | Self::Vivace | Self::KnownRate | Self::Hybla)
     }
 
+    /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
+    pub const fn takes_committed_rate(self) -> bool {
+        matches!(
+            self,
+            Self::Reno | Self::Cubic | Self::Westwood | Self::Hybla | Self::Vegas | Self::DVegas
+        )
+    }
+
     /// Whether a kernel's sockets can use it, be it with a program of ours; if not, it exists in
     /// simulations only.
     pub const fn runs_in_kernel(self) -> bool {

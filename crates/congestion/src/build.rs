@@ -3,6 +3,7 @@
 use crate::{
     Algorithm, CongestionControl, SlowStart,
     bbr::{self, v1::BbrV1, v3::BbrV3},
+    committed::{self, Committed},
     cubic::Cubic,
     dvegas::{self, DVegas},
     hybla::{self, Hybla},
@@ -50,6 +51,9 @@ pub struct Settings {
     /// The leg of `known-rate`: controllers built with the same settings share it. Default: none, and
     /// `known-rate` is refused.
     pub known_rate: Option<known_rate::Settings>,
+    /// A rate that the sender may always have of a path it shares. It stands beneath laws of a window,
+    /// and is an opening of its own. Default: none.
+    pub committed: Option<committed::Settings>,
     /// Decides what an algorithm leaves to chance: when BBR probes, and in which order Vivace does.
     /// Default: 0.
     pub seed: Seed,
@@ -68,6 +72,7 @@ impl Default for Settings {
             dvegas: dvegas::Thresholds::default(),
             xcp: None,
             known_rate: None,
+            committed: None,
             seed: Seed::default(),
         }
     }
@@ -94,6 +99,15 @@ pub enum BuildError {
     /// The opening spreads what it sends over time.
     #[error("this opening spreads segments over a round trip; let the transport pace")]
     Unpaced,
+    /// It has no window that something could stand beneath.
+    #[error("{algorithm} goes by a rate of its own and takes no committed one; take cubic")]
+    Committed {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// Two openings.
+    #[error("a committed rate is an opening of its own; leave the other out")]
+    CommittedOpening,
     /// There is no rate to know.
     #[error("known-rate needs the rate of its leg; say it, or take an algorithm that finds out")]
     NoLeg,
@@ -124,6 +138,14 @@ pub fn build(
     }
     if settings.opening != Opening::Burst && !settings.paced {
         return Err(BuildError::Unpaced);
+    }
+    if settings.committed.is_some() {
+        if !algorithm.takes_committed_rate() {
+            return Err(BuildError::Committed { algorithm });
+        }
+        if settings.opening != Opening::Burst {
+            return Err(BuildError::CommittedOpening);
+        }
     }
     let mss = settings.mss;
     let paced = settings.paced;
@@ -211,6 +233,9 @@ fn opened<C: Segmented + 'static>(
     settings: &Settings,
 ) -> Box<dyn CongestionControl> {
     controller.segments().cwnd = settings.initial_window;
+    if let Some(committed) = settings.committed {
+        return Box::new(Committed::new(controller, committed));
+    }
     match &settings.opening {
         Opening::Burst => Box::new(controller),
         Opening::Spread => Box::new(Spread::new(controller)),
@@ -284,6 +309,12 @@ mod tests {
         let other =
             Settings { slow_start: Some(SlowStart::HyStartPlusPlus), ..Settings::default() };
         assert!(refused(Algorithm::Vegas, other).contains("takes no hystart++"));
+        let committed = committed::Settings::new(Rate::from_mbit_per_s(2));
+        let mut promised = Settings { committed: Some(committed), ..Settings::default() };
+        assert!(refused(Algorithm::BbrV3, promised.clone()).contains("takes no committed one"));
+        promised.opening = Opening::Spread;
+        promised.paced = true;
+        assert!(refused(Algorithm::Cubic, promised).contains("leave the other out"));
         let mut spread = Settings { opening: Opening::Spread, ..Settings::default() };
         assert!(refused(Algorithm::Reno, spread.clone()).contains("let the transport pace"));
         spread.paced = true;

@@ -20,6 +20,7 @@ mod random;
 mod segments;
 
 pub mod bbr;
+pub mod committed;
 pub mod cubic;
 pub mod dvegas;
 pub mod hybla;

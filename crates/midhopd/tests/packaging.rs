@@ -116,6 +116,7 @@ fn every_key_is_in_the_example() {
         congestion: Some("x".to_owned()),
         rtt0: time,
         rate,
+        committed: rate,
         rate_in: rate,
         rtt: time,
         window: Some(Bytes::new(1)),

@@ -143,6 +143,10 @@ impl LegSettings {
             own.overhead = self.overhead();
             own.window_percent = self.window_percent();
         }
+        if let Some(own) = &mut settings.committed {
+            own.rtt = own.rtt.or(self.rtt);
+            own.overhead = self.overhead();
+        }
         settings
     }
 

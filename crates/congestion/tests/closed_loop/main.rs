@@ -3,6 +3,7 @@
 
 mod bbr_v1;
 mod bbr_v3;
+mod committed;
 mod dvegas;
 mod known_rate;
 mod path;

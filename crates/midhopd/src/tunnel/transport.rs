@@ -2,7 +2,7 @@
 
 use super::{identity::Identity, socket::Paced};
 use crate::sockopt;
-use midhop_congestion::Settings;
+use midhop_congestion::{Settings, committed};
 use midhop_pep::config::{PeerPlan, Repair};
 use midhop_tunnel::{LegSettings, control::Steering, fec};
 use midhop_units::Bytes;
@@ -110,6 +110,7 @@ pub fn may_repair(peers: &[PeerPlan]) -> bool {
 fn settings(peer: &PeerPlan) -> Settings {
     let mut settings = Settings::default();
     settings.hybla.rate = peer.rate;
+    settings.committed = peer.committed.map(committed::Settings::new);
     if let Some(rtt0) = peer.rtt0 {
         settings.hybla.rtt0 = rtt0;
     }

@@ -86,7 +86,8 @@ pub struct Peer {
     /// Its name in its certificate; unset: that of its table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Congestion control of the tunnel by name; unset: `known-rate` where the rate is given, else `bbr3`.
+    /// Congestion control of the tunnel by name; unset: `cubic` where a rate is committed, `known-rate` where the
+    /// rate is given, else `bbr3`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::name::read")]
     pub congestion: Option<String>,
     /// Hybla's reference round-trip time.
@@ -95,6 +96,9 @@ pub struct Peer {
     /// What the link carries away from this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// What of it this tunnel may always have, on a link that others use too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committed: Option<Rate>,
     /// What it carries towards this host; unset: `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<Rate>,
@@ -130,6 +134,7 @@ impl Default for Peer {
             congestion: None,
             rtt0: None,
             rate: None,
+            committed: None,
             rate_in: None,
             rtt: None,
             window: None,
@@ -216,6 +221,9 @@ pub struct PeerPlan {
     pub rtt0: Option<Duration>,
     /// What the link carries away from this host, where it was said.
     pub rate: Option<Rate>,
+    /// What of it the tunnel may always have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committed: Option<Rate>,
     /// What it carries towards this host, where it was said or is taken for the same.
     pub rate_in: Option<Rate>,
     /// Its round-trip time, where it was said.
@@ -346,11 +354,12 @@ fn resolve_peer(
     check_name(&key.join("name"), &identity)?;
     check_link(
         key,
-        &[("rate", peer.rate), ("rate_in", peer.rate_in)],
+        &[("rate", peer.rate), ("rate_in", peer.rate_in), ("committed", peer.committed)],
         "leave it out where it is not known",
         &[("rtt", peer.rtt), ("rtt0", peer.rtt0)],
     )?;
     let congestion = congestion_of(&key.join("congestion"), peer)?;
+    check_committed(&key.join("committed"), peer, congestion)?;
     positive(&key.join("flows"), peer.flows, 0, "a peer without flows needs no tunnel")?;
     for (field, time) in [("keepalive", peer.keepalive), ("timeout", peer.timeout)] {
         positive(&key.join(field), time, Duration::ZERO, "15 s and 60 s are usual")?;
@@ -386,6 +395,7 @@ fn resolve_peer(
         congestion,
         rtt0: peer.rtt0,
         rate: peer.rate,
+        committed: peer.committed,
         rate_in,
         rtt: peer.rtt,
         send_window: window(peer.rate, SEND_BDPS),
@@ -403,9 +413,32 @@ fn resolve_peer(
     })
 }
 
+/// What is committed is a part of the link, and stands beneath a window.
+fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<(), ResolveError> {
+    let Some(committed) = peer.committed else { return Ok(()) };
+    if !congestion.takes_committed_rate() {
+        return fault(
+            key,
+            format!("{congestion} goes by a rate of its own"),
+            "take congestion = \"cubic\", or leave `committed` out",
+        );
+    }
+    if peer.rate.is_some_and(|rate| committed > rate) {
+        return fault(
+            key,
+            "more than the link carries",
+            "if all of the link is yours, leave `committed` out: `rate` is enough",
+        );
+    }
+    Ok(())
+}
+
 /// A tunnel's congestion control, which is ours and no kernel's.
 fn congestion_of(key: &KeyPath, peer: &Peer) -> Result<Algorithm, ResolveError> {
     let Some(name) = &peer.congestion else {
+        if peer.committed.is_some() {
+            return Ok(Algorithm::Cubic);
+        }
         let known = peer.rate.is_some();
         return Ok(if known { Algorithm::KnownRate } else { Algorithm::BbrV3 });
     };
@@ -500,6 +533,8 @@ mod tests {
             ("rate_in = \"20 Mbit/s\"\n", Algorithm::BbrV3),
             ("rate = \"20 Mbit/s\"\n", Algorithm::KnownRate),
             ("rate = \"20 Mbit/s\"\ncongestion = \"hybla\"\n", Algorithm::Hybla),
+            ("rate = \"20 Mbit/s\"\ncommitted = \"5 Mbit/s\"\n", Algorithm::Cubic),
+            ("committed = \"5 Mbit/s\"\ncongestion = \"reno\"\n", Algorithm::Reno),
         ] {
             let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
             assert_eq!(plan.peers[0].congestion, algorithm, "{keys}");
@@ -615,6 +650,15 @@ mod tests {
             (format!("{OWN}{peer}transparent = \"10.0.0.0/8\"\n"), "peers.ground.transparent"),
             (format!("{OWN}{peer}fallback = \"udp\"\n"), "peers.ground.fallback"),
             (format!("{OWN}fallback = \"on\"\n{peer}"), "tunnel.fallback"),
+            (format!("{OWN}{peer}committed = \"0 bit/s\"\n"), "peers.ground.committed"),
+            (
+                format!("{OWN}{peer}rate = \"1 Mbit/s\"\ncommitted = \"2 Mbit/s\"\n"),
+                "peers.ground.committed",
+            ),
+            (
+                format!("{OWN}{peer}committed = \"2 Mbit/s\"\ncongestion = \"bbr3\"\n"),
+                "peers.ground.committed",
+            ),
             (format!("{OWN}{peer}congestion = \"fast\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}congestion = \"xcp\"\n"), "peers.ground.congestion"),
             (format!("{OWN}{peer}congestion = \"known-rate\"\n"), "peers.ground.congestion"),

@@ -1,0 +1,315 @@
+//! A committed rate: what a sender may always have of a path that it shares, beneath any window law.
+//!
+//! Between a satellite's operator and a site a rate is often agreed that the site has whenever it wants
+//! it (DVB-RCS2's constant rate assignment, the committed rate of RFC 2697), and more where nobody else
+//! wants that. A law that infers its part from losses takes minutes to find it beside flows that have
+//! theirs, and loses it again with every loss. Here the window is never less than the product of the
+//! committed rate and the round-trip time, queue included, from the first round trip that is known; what
+//! is above that is the law's to find and to give up.
+//!
+//! Source: gTFRC (draft-lochin-ietf-tsvwg-gtfrc-02), which sends at the larger of the guarantee and what
+//! TFRC computes; differs: windows instead of a rate, and the promise is not believed against the
+//! evidence. Rounds that together lose more than a channel or a queue shared with others does halve the
+//! rate that is held, and it comes back step by step, as [`crate::known_rate`]'s does.
+//!
+//! Where a queue stands when the window is raised, others are there: slow start then ends at the
+//! committed rate. Over a path that is idle it goes on from there.
+
+use crate::{
+    Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
+    Spurious,
+    hybla::queue_seen,
+    segments::{NO_THRESHOLD, Segmented, saturated, us},
+};
+use midhop_units::{Bytes, Duration, Rate};
+
+/// Rounds that have to be seen before anything is concluded: where others overrun the queue, one or two are
+/// lossy whatever this flow does.
+const ROUNDS: u64 = 4;
+/// How much of the committed rate comes back at a time. Unit: parts of it.
+const RETURN_PARTS: u64 = 5;
+/// The least that is held, before nothing is. Unit: parts of the committed rate.
+const PART_MIN: u64 = 64;
+
+/// What is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The rate, headers included.
+    pub rate: Rate,
+    /// What the path carries of each segment beyond its payload. Default: 52 bytes: IPv4, TCP,
+    /// timestamps.
+    pub overhead: Bytes,
+    /// The round-trip time without queues, where it is known before it is measured.
+    pub rtt: Option<Duration>,
+    /// The largest part of what is sent in some rounds that may be lost. Unit: percent. Default: 20.
+    pub loss_percent_max: u32,
+}
+
+impl Settings {
+    /// The defaults for `rate`.
+    pub fn new(rate: Rate) -> Self {
+        Self { rate, overhead: Bytes::new(52), rtt: None, loss_percent_max: 20 }
+    }
+}
+
+/// What some round trips have shown so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Evidence {
+    /// The round that is under way, and how many are over.
+    round: u64,
+    rounds: u64,
+    acked: u64,
+    lost: u64,
+}
+
+/// A window law above a committed rate.
+#[derive(Debug)]
+pub(crate) struct Committed<C> {
+    controller: C,
+    settings: Settings,
+    /// What the evidence allows of the rate.
+    held: Rate,
+    rtt_min: Option<Duration>,
+    evidence: Evidence,
+    /// Until something is heard, there may be no path to fill.
+    timed_out: bool,
+}
+
+impl<C: Segmented> Committed<C> {
+    pub fn new(controller: C, settings: Settings) -> Self {
+        Self {
+            controller,
+            settings,
+            held: settings.rate,
+            rtt_min: settings.rtt,
+            evidence: Evidence::default(),
+            timed_out: false,
+        }
+    }
+
+    /// The least window over a round trip of `rtt`. Unit: segments.
+    fn least(&mut self, rtt: Duration) -> u32 {
+        let mss = u64::from(self.controller.segments().mss());
+        let segment = mss.saturating_add(self.settings.overhead.get());
+        saturated(self.held.bytes_in(rtt).get() / segment.max(1))
+    }
+
+    /// Raises the window to what is committed.
+    fn raise(&mut self) {
+        if self.timed_out {
+            return;
+        }
+        let Some(rtt) = self.controller.segments().srtt() else { return };
+        let least = self.least(rtt);
+        let others = self.rtt_min.is_some_and(|least| queue_seen(us(least), us(rtt)));
+        let window = self.controller.segments();
+        if window.cwnd >= least {
+            return;
+        }
+        window.cwnd = least;
+        if others && window.ssthresh >= NO_THRESHOLD {
+            window.ssthresh = least;
+        }
+    }
+
+    fn measure(&mut self, rtt: Option<Duration>) {
+        self.rtt_min = self.rtt_min.into_iter().chain(rtt).min();
+    }
+
+    /// A round is over, perhaps the last that is needed: does the path carry what is held?
+    fn judge(&mut self, round: u64) {
+        self.evidence.round = round;
+        self.evidence.rounds += 1;
+        if self.evidence.rounds < ROUNDS {
+            return;
+        }
+        let Evidence { acked, lost, rounds, .. } = self.evidence;
+        self.evidence = Evidence { round, ..Evidence::default() };
+        // What is lost where hardly anything was sent says nothing: it counts against what is held.
+        let product = self.rtt_min.map_or(0, |rtt| self.held.bytes_in(rtt).get());
+        let sent = acked.saturating_add(lost).max(product.saturating_mul(rounds));
+        let most = u128::from(self.settings.loss_percent_max);
+        let committed = self.settings.rate.bits_per_s();
+        let held = self.held.bits_per_s();
+        self.held = Rate::from_bits_per_s(if u128::from(lost) * 100 > u128::from(sent) * most {
+            (held / 2).max(committed / PART_MIN)
+        } else {
+            held.saturating_add(committed / RETURN_PARTS).min(committed)
+        });
+    }
+}
+
+impl<C: Segmented> CongestionControl for Committed<C> {
+    fn on_established(&mut self, established: &Established) {
+        self.controller.on_established(established);
+        self.measure(established.rtt);
+        self.raise();
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        self.timed_out = false;
+        if ack.round != self.evidence.round {
+            self.judge(ack.round);
+        }
+        self.evidence.acked = self.evidence.acked.saturating_add(ack.acked.get());
+        self.measure(ack.rtt);
+        self.controller.on_ack(ack);
+        self.raise();
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.controller.on_loss(loss);
+        self.raise();
+    }
+
+    fn on_rto(&mut self, rto: &Rto) {
+        self.timed_out = true;
+        self.evidence.lost = 0;
+        self.controller.on_rto(rto);
+    }
+
+    fn on_spurious(&mut self, spurious: &Spurious) {
+        self.timed_out = false;
+        self.controller.on_spurious(spurious);
+        self.raise();
+    }
+
+    fn on_handover(&mut self, handover: &Handover) {
+        self.controller.on_handover(handover);
+        self.rtt_min = handover.rtt;
+    }
+
+    fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.evidence.lost = self.evidence.lost.saturating_add(segment.size.get());
+        self.controller.on_lost_segment(segment);
+    }
+
+    fn on_restart(&mut self, restart: &Restart) {
+        self.controller.on_restart(restart);
+    }
+
+    fn on_share(&mut self, share: Rate) {
+        self.controller.on_share(share);
+    }
+
+    fn on_queue(&mut self, report: &QueueReport) {
+        self.controller.on_queue(report);
+    }
+
+    fn is_in_slow_start(&self) -> bool {
+        self.controller.is_in_slow_start()
+    }
+
+    fn window(&self) -> Bytes {
+        self.controller.window()
+    }
+
+    /// A transport that spends a reduction over a round trip would go below what is committed.
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        self.controller.pacing_rate()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SlowStart, cubic::Cubic, testing::ack};
+    use midhop_units::Instant;
+
+    const MSS: u64 = 1000;
+    /// A hundred segments in a round trip of half a second.
+    const RATE: Rate = Rate::from_bits_per_s(1_600_000);
+    const RTT: Duration = Duration::from_ms(500);
+
+    fn sender(rtt: Option<Duration>) -> Committed<Cubic> {
+        let law = Cubic::new(Bytes::new(MSS), SlowStart::Classic, true);
+        let own = Settings { overhead: Bytes::ZERO, rtt, ..Settings::new(RATE) };
+        Committed::new(law, own)
+    }
+
+    fn established(rtt_before: Option<Duration>, rtt: Duration) -> Committed<Cubic> {
+        let mut sender = sender(rtt_before);
+        sender.on_established(&Established { now: Instant::START, rtt: Some(rtt) });
+        sender
+    }
+
+    fn lose(sender: &mut Committed<Cubic>, segments: u64) {
+        for _ in 0..segments {
+            sender
+                .on_lost_segment(&LostSegment { size: Bytes::new(MSS), ..LostSegment::default() });
+        }
+        let lost = Bytes::new(segments * MSS);
+        sender.on_loss(&Loss { now: Instant::START, lost, in_flight: Bytes::new(100 * MSS) });
+    }
+
+    fn round(sender: &mut Committed<Cubic>, number: u64, segments: u64, rtt: Duration) {
+        let rtt = Some(rtt);
+        for _ in 0..segments {
+            sender.on_ack(&Ack { rtt, app_limited: true, ..ack(number, MSS) });
+        }
+    }
+
+    #[test]
+    fn the_window_begins_at_what_is_committed_and_no_loss_takes_it_below() {
+        let mut sender = established(None, RTT);
+        assert_eq!(sender.window(), Bytes::new(100 * MSS));
+        assert!(sender.is_in_slow_start(), "nobody else is there");
+        lose(&mut sender, 1);
+        assert_eq!(sender.window(), Bytes::new(100 * MSS));
+        assert!(!sender.is_in_slow_start());
+    }
+
+    #[test]
+    fn a_queue_that_others_have_filled_ends_slow_start_there() {
+        let doubled = Duration::from_ms(1000);
+        let sender = established(Some(RTT), doubled);
+        assert_eq!(sender.window(), Bytes::new(200 * MSS), "the same rate over a longer way");
+        assert!(!sender.is_in_slow_start());
+    }
+
+    #[test]
+    fn what_the_law_has_found_above_is_its_own_to_give_up() {
+        let mut sender = established(None, RTT);
+        sender.controller.segments().cwnd = 200;
+        lose(&mut sender, 1);
+        assert_eq!(sender.window(), Bytes::new(140 * MSS));
+        lose(&mut sender, 1);
+        assert_eq!(sender.window(), Bytes::new(100 * MSS), "98 would be the law's");
+    }
+
+    #[test]
+    fn a_path_that_loses_a_quarter_is_not_what_was_promised() {
+        let mut sender = established(None, RTT);
+        let mut rounds = 1..;
+        let mut pass = |sender: &mut Committed<Cubic>, count: usize, lost: u64| {
+            for number in rounds.by_ref().take(count) {
+                lose(sender, lost);
+                round(sender, number, 100 - lost, RTT);
+            }
+        };
+        pass(&mut sender, 1, 0);
+        // One that others have overrun says nothing.
+        pass(&mut sender, 1, 60);
+        pass(&mut sender, 3, 0);
+        assert_eq!(sender.held, RATE);
+        pass(&mut sender, 4, 30);
+        assert_eq!(sender.held, Rate::from_bits_per_s(800_000));
+        lose(&mut sender, 30);
+        assert!(sender.window() < Bytes::new(100 * MSS), "{}", sender.window());
+        pass(&mut sender, 16, 0);
+        assert_eq!(sender.held, RATE);
+    }
+
+    #[test]
+    fn after_a_timeout_nothing_is_held_until_something_is_heard() {
+        let mut sender = established(None, RTT);
+        sender.on_rto(&Rto { now: Instant::START, in_flight: Bytes::new(100 * MSS) });
+        assert_eq!(sender.window(), Bytes::new(MSS));
+        round(&mut sender, 1, 1, RTT);
+        assert_eq!(sender.window(), Bytes::new(100 * MSS));
+    }
+}
