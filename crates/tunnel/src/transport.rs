@@ -244,6 +244,7 @@ fn varint(value: u64) -> VarInt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midhop_congestion::committed;
 
     fn geo() -> LegSettings {
         LegSettings {
@@ -311,6 +312,14 @@ mod tests {
         assert!((1.2..1.39).contains(&window), "{window}");
         let unknown = LegSettings { rate: None, ..geo() };
         assert!(unknown.steering(Algorithm::KnownRate, Settings::default()).is_err());
+    }
+
+    #[test]
+    fn a_committed_rate_is_told_of_the_leg() {
+        let promised = committed::Settings::new(Rate::from_mbit_per_s(2));
+        let settings = Settings { committed: Some(promised), ..Settings::default() };
+        let told = geo().complete(settings).committed.expect("what was promised");
+        assert_eq!((told.rtt, told.overhead), (geo().rtt, Bytes::new(28)));
     }
 
     #[test]
