@@ -21,6 +21,7 @@ use crate::own_keys::{self, Key};
 use crate::spec::{NodeSpec, Spec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most agents at a node.
@@ -33,7 +34,7 @@ const WAITING_MAX: u32 = 256;
 const TIME_MAX: Duration = Duration::from_s(1);
 
 /// An agent as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
     /// What it does.
@@ -78,7 +79,7 @@ pub struct AgentSpec {
 }
 
 /// What an agent does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentKind {
     /// Drops acknowledgements that others behind them in a queue make superfluous.
@@ -94,7 +95,7 @@ pub enum AgentKind {
 }
 
 /// An agent at a node, with every default filled in.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedAgent {
     /// Its name.
     pub name: String,
@@ -103,7 +104,7 @@ pub struct PlannedAgent {
 }
 
 /// What an agent does, in numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Role {
     /// See [`AgentKind::AckFilter`].
@@ -119,7 +120,7 @@ pub enum Role {
 }
 
 /// ACK decimation (RFC 3449 §5.2.2).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AckDecimation {
     /// The links over which the ACKs leave that it acts upon.
     pub links: Vec<String>,
@@ -130,7 +131,7 @@ pub struct AckDecimation {
 }
 
 /// ACK spacing and reconstruction (RFC 3449 §5.3).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AckSpacing {
     /// The links over which the ACKs come that it acts upon.
     pub links: Vec<String>,
@@ -145,7 +146,7 @@ pub struct AckSpacing {
 }
 
 /// ACK filtering (RFC 3449 §5.2.1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AckFilter {
     /// The links before which it acts.
     pub links: Vec<String>,
@@ -154,7 +155,7 @@ pub struct AckFilter {
 }
 
 /// What an ACK filter does with acknowledgements that carry SACK blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SackRule {
     /// Drops those whose blocks the later one covers.

@@ -18,13 +18,18 @@ pub(crate) use proxy::{check_legs, leave_names};
 pub(crate) use resolve::{Leg, resolve, resolve_for_proxy};
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
+const EXPECTED: &str = "a name such as \"cubic\", or a table such as \
+                        { algorithm = \"cubic\", slow_start = \"search\" }";
+
 /// Congestion control as a person writes it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
+#[schemars(transform = midhop_path::Short(EXPECTED))]
 pub struct CongestionSpec {
     /// The algorithm by its name.
     pub algorithm: String,
@@ -117,10 +122,7 @@ impl<'de> Deserialize<'de> for CongestionSpec {
             type Value = CongestionSpec;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "a name such as \"cubic\", or a table such as \
-                     { algorithm = \"cubic\", slow_start = \"search\" }",
-                )
+                f.write_str(EXPECTED)
             }
 
             fn visit_str<E: de::Error>(self, name: &str) -> Result<CongestionSpec, E> {

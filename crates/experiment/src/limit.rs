@@ -9,10 +9,13 @@
 //! Invariant: more rate never lowers a limit, more loss never raises one.
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of IP under a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// IP version 4.
@@ -23,7 +26,7 @@ pub enum Family {
 }
 
 /// How a byte stream is cut into packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Framing {
     /// Largest IP packet. Unit: bytes.
     pub mtu: u32,
@@ -51,7 +54,7 @@ impl Framing {
 }
 
 /// One hop of a path, in the direction of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hop {
     /// What it carries. Headers from the network layer up count.
     pub rate: Rate,
@@ -62,7 +65,7 @@ pub struct Hop {
 }
 
 /// The narrowest hop of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bottleneck {
     /// Its number on the path, from the sender.
     pub hop: usize,
@@ -108,7 +111,7 @@ pub enum Demand<'a> {
 }
 
 /// Which end opens the connection; the other end's data must first hear of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Opener {
     /// The end that receives the data: the sender answers.
@@ -128,7 +131,7 @@ pub enum Handshake {
 }
 
 /// The limit of one transfer on its path.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// Payload per time in the long run.
     pub goodput: Rate,

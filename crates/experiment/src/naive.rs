@@ -19,6 +19,7 @@ use crate::plan::MTU;
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ const TIMERS: std::ops::RangeInclusive<Duration> = Duration::from_ms(10)..=Durat
 const CONGESTION: &str = "reno";
 
 /// A naive proxy as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NaiveSpec {
     /// What may be held of all flows together: acknowledged to the one side and not yet by the other.
@@ -42,7 +43,7 @@ pub struct NaiveSpec {
 }
 
 /// The connections of a naive proxy over one link, as a person writes it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NaiveLegSpec {
     /// The window that is offered always. Default: 65535 B.

@@ -37,6 +37,21 @@ pub struct PepFault {
 }
 
 impl Scenario {
+    /// The JSON Schema of the file: every key, what it takes, its default and its meaning.
+    pub fn schema() -> schemars::Schema {
+        let mut schema = schemars::schema_for!(Spec);
+        let vary = schemars::json_schema!({
+            "type": "object",
+            "description": "What is varied: a dotted key with its values, or a name with a table of cases."
+        });
+        let properties = schema.get_mut("properties").and_then(serde_json::Value::as_object_mut);
+        if let Some(properties) = properties {
+            properties.insert("vary".to_owned(), vary.into());
+        }
+        schema.insert("description".to_owned(), "A scenario.".into());
+        schema
+    }
+
     /// Parses `text`; errors call it `file_name`.
     ///
     /// # Errors

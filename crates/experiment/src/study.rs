@@ -27,6 +27,7 @@ pub use measured::{CellValue, Estimate, Measured, Reading};
 pub use part::{Here, Part, Place};
 
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ use std::collections::BTreeMap;
 pub type Cell = BTreeMap<String, String>;
 
 /// A study.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
     /// What it is about, in a line.
@@ -70,6 +71,11 @@ pub struct Study {
 }
 
 impl Study {
+    /// The JSON Schema of the file: every key, what it takes, its default and its meaning.
+    pub fn schema() -> schemars::Schema {
+        schemars::schema_for!(Self)
+    }
+
     /// Reads `text`; errors call it `file_name`. What it says of scenarios is for [`Study::check`].
     ///
     /// # Errors

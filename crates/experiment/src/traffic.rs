@@ -28,6 +28,7 @@ use crate::random::Random;
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration, Rate, Seed};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const CONGESTION: &str = "cubic";
@@ -46,7 +47,7 @@ const UDP_HEADER: u64 = 8;
 const STREAMS: &str = "traffic";
 
 /// Cross traffic as a person writes it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {
     /// What it is like.
@@ -89,7 +90,7 @@ pub struct TrafficSpec {
 }
 
 /// What cross traffic is like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficKind {
     /// TCP flows that send all the time, as FTP does.
@@ -175,7 +176,7 @@ impl TrafficPlan {
 }
 
 /// What cross traffic is like, in numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Load {
     /// TCP flows that send all the time.

@@ -1,4 +1,4 @@
-//! The book's page of commands says what the program says.
+//! The book's pages of commands, scenarios and studies say what the program says.
 
 use std::path::Path;
 
@@ -6,4 +6,74 @@ use std::path::Path;
 fn the_book_has_every_command() {
     let program = Path::new(env!("CARGO_BIN_EXE_midhop"));
     midhop_pages::assert_page("midhop.md", &midhop_pages::commands(program, "midhop"));
+}
+
+const NAMES: &str =
+    "`NAME` stands for a name of your own, `[[...]]` for a table that may come several times.";
+
+#[test]
+fn the_book_has_every_key_of_a_scenario() {
+    let schema = midhop_experiment::Scenario::schema();
+    let words = format!(
+        "What a scenario is, and which keys go together, is told [here](scenarios.md); these are all keys. \
+         `midhop schema scenario` prints them for an editor. A proxy's table under `[peps]` takes the \
+         [configuration](configuration.md) of the daemon.\n\n{NAMES}"
+    );
+    let page = midhop_pages::keys("Keys of a scenario", &words, schema.as_value());
+    midhop_pages::assert_page("scenario.md", &page);
+}
+
+#[test]
+fn the_book_has_every_key_of_a_study() {
+    let schema = midhop_experiment::study::Study::schema();
+    let words = format!(
+        "A study is a directory with this file, `study.toml`, and the scenarios that it names. \
+         `midhop schema study` prints its keys for an editor.\n\n{NAMES}"
+    );
+    let page = midhop_pages::keys("Keys of a study", &words, schema.as_value());
+    midhop_pages::assert_page("study.md", &page);
+}
+
+/// What an editor would underline in files that are right.
+#[test]
+fn schemas_take_the_files_that_ship() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let validator =
+        |schema: schemars::Schema| jsonschema::validator_for(schema.as_value()).expect("a schema");
+    let scenario = validator(midhop_experiment::Scenario::schema());
+    let study = validator(midhop_experiment::study::Study::schema());
+    let configuration = validator(midhop_pep::config::Config::schema());
+    let read = |path: &Path| -> serde_json::Value {
+        let text = std::fs::read_to_string(path).expect("a file");
+        let table: toml::Table = text.parse().expect("TOML");
+        serde_json::to_value(table).expect("JSON")
+    };
+    let listed = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).expect("a directory");
+        entries.map(|entry| entry.expect("an entry").path()).collect::<Vec<_>>()
+    };
+    let mut files = listed(&root.join("scenarios"));
+    for folder in listed(&root.join("studies")).into_iter().filter(|path| path.is_dir()) {
+        files.extend(listed(&folder));
+    }
+    files.push(root.join("packaging/midhopd.toml"));
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    assert!(files.len() > 20, "{files:?}");
+    for path in files {
+        let validator = match path.file_name().and_then(|name| name.to_str()) {
+            Some("study.toml") => &study,
+            Some("midhopd.toml") => &configuration,
+            _ => &scenario,
+        };
+        let faults: Vec<String> = validator
+            .iter_errors(&read(&path))
+            .map(|fault| format!("{}: {fault}", fault.instance_path()))
+            .collect();
+        assert!(faults.is_empty(), "{}: {faults:#?}", path.display());
+    }
+    // And it is no schema that takes everything.
+    for wrong in [serde_json::json!({ "titel": "x" }), serde_json::json!({ "duration": 3 })] {
+        assert!(!scenario.is_valid(&wrong), "{wrong}");
+    }
+    assert!(!configuration.is_valid(&serde_json::json!({ "limits": { "flow": 3 } })));
 }

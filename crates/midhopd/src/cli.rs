@@ -10,7 +10,7 @@ use crate::{
     tunnel::{Doubt, Identity},
 };
 use clap::{Args, Parser, Subcommand};
-use midhop_pep::config::Plan;
+use midhop_pep::config::{Config, Plan};
 use std::{
     io::Write,
     path::{Path, PathBuf},
@@ -41,6 +41,8 @@ enum Command {
     Run(RunArguments),
     /// Check a configuration and print what it means, every default included
     Check(CheckArguments),
+    /// Print the JSON Schema of the configuration, by which editors complete and check keys
+    Schema,
     /// Make and show the certificates by which tunnels know each other
     #[command(subcommand)]
     Pki(PkiCommand),
@@ -118,6 +120,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(arguments) => run::run(&arguments.config).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Schema => schema().map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
         Command::Doctor(arguments) => doctor::examine(arguments.json),
@@ -132,11 +135,19 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     } else {
         toml::to_string(&plan).map_err(|e| e.to_string())
     };
-    let printed = printed.map_err(|e| Failure::run("the plan cannot be printed").because(e))?;
-    std::io::stdout()
-        .write_all(printed.as_bytes())
-        .map_err(|error| Failure::run("the plan could not be printed").because(error))?;
+    print(printed, "the plan")?;
     check_identity(&plan)
+}
+
+fn schema() -> Result<(), Failure> {
+    let schema = serde_json::to_string_pretty(&Config::schema());
+    print(schema.map(|json| json + "\n").map_err(|e| e.to_string()), "the schema")
+}
+
+fn print(printed: Result<String, String>, what: &str) -> Result<(), Failure> {
+    let refused = |error: String| Failure::run(format!("{what} cannot be printed")).because(error);
+    let printed = printed.map_err(refused)?;
+    std::io::stdout().write_all(printed.as_bytes()).map_err(|error| refused(error.to_string()))
 }
 
 /// Whether a daemon with this plan could prove who it is.

@@ -9,6 +9,9 @@
 //!
 //! For tests only: no program links it.
 
+mod keys;
+
+pub use keys::keys;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,6 +4,7 @@ use crate::resolve::{RATE_MAX, ResolveError, check_number, check_time};
 use crate::trace::Trace;
 use crate::written::{self, Written};
 use midhop_units::{Duration, Instant, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -37,6 +38,8 @@ impl<'de> Deserialize<'de> for EsN0 {
     }
 }
 
+written::schema!(EsN0, EXPECTED_ES_N0, Trace<f64>);
+
 impl Serialize for EsN0 {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.0.steps.as_slice() {
@@ -47,7 +50,7 @@ impl Serialize for EsN0 {
 }
 
 /// DVB-S2 ACM as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcmSpec {
     /// Symbols per second.

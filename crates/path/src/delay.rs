@@ -67,6 +67,8 @@ impl<'de> Deserialize<'de> for LinkDelay {
     }
 }
 
+written::schema!(LinkDelay, EXPECTED, Trace<Duration>);
+
 impl Serialize for LinkDelay {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {

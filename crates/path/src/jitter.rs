@@ -3,6 +3,7 @@
 use crate::resolve::{ResolveError, check_positive_time, check_time};
 use crate::written::written_as_table;
 use midhop_units::{Duration, Loss};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -15,7 +16,7 @@ const EXPECTED_REORDER: &str =
 const REORDER_BY: Duration = Duration::from_ms(5);
 
 /// The distribution of jitter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JitterKind {
     /// No jitter.
@@ -29,7 +30,8 @@ pub enum JitterKind {
 }
 
 /// Jitter as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::written::Short(EXPECTED_JITTER))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct JitterSpec {
     /// Which distribution.
@@ -124,7 +126,8 @@ impl JitterSpec {
 }
 
 /// Packets that others overtake, as written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::written::Short(EXPECTED_REORDER))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ReorderSpec {
     /// How many packets are held back.

@@ -70,3 +70,4 @@ pub use link::{Arrival, Direction, Dropped, Link};
 pub use plan::{DirectionPlan, LinkPlan};
 pub use resolve::ResolveError;
 pub use spec::{DirectionSpec, LinkError, LinkSpec};
+pub use written::Short;

@@ -4,8 +4,10 @@ use crate::resolve::{DELAY_MAX, ResolveError};
 use crate::stream::Stream;
 use crate::written::written_as_table;
 use midhop_units::{Duration, Instant, Loss, Seed};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, de};
+use std::borrow::Cow;
 use std::{fmt, str::FromStr};
 
 const EXPECTED: &str = "a probability such as 0.01 or \"1 %\", or a table such as \
@@ -22,7 +24,8 @@ const CYCLES_MAX: u64 = 1_000_000;
 /// A number or text is the loss probability of each packet by itself. A table is a Gilbert–Elliott
 /// channel, given either by its effect (`mean`, `burst`) or by its parts: `good_to_bad` and
 /// `bad_to_good` are probabilities per packet, `good` and `bad` mean sojourns in time.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = crate::written::Short(EXPECTED))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct LossSpec {
     /// Each packet by itself.
@@ -102,7 +105,7 @@ impl Serialize for Burst {
 
 impl<'de> Deserialize<'de> for Burst {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        let text = Cow::<'de, str>::deserialize(from)?;
         text.parse().map_err(de::Error::custom)
     }
 }
@@ -150,6 +153,23 @@ impl<'de> Deserialize<'de> for LossSpecs {
         }
 
         from.deserialize_any(LossVisitor)
+    }
+}
+
+crate::written::schema!(Burst, "a burst such as \"5 packets\" or \"20 ms\"");
+
+impl JsonSchema for LossSpecs {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "LossSpecs".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<LossSpec>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
     }
 }
 

@@ -143,7 +143,9 @@ impl FromStr for QueueLimit {
 }
 
 macro_rules! serde_as_text {
-    ($type:ty) => {
+    ($type:ty, $expected:expr) => {
+        crate::written::schema!($type, $expected);
+
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 to.collect_str(self)
@@ -158,8 +160,8 @@ macro_rules! serde_as_text {
         }
     };
 }
-serde_as_text!(QueueSpec);
-serde_as_text!(QueueLimit);
+serde_as_text!(QueueSpec, EXPECTED_SPEC);
+serde_as_text!(QueueLimit, EXPECTED_LIMIT);
 
 /// The most waiting packets that a search for one to replace looks at.
 const SEARCHED_MAX: usize = 1024;

@@ -5,6 +5,7 @@ use crate::resolve::{ResolveError, check_rate};
 use crate::trace::Trace;
 use crate::written::{self, Written};
 use midhop_units::{Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::str::FromStr;
 
@@ -64,7 +65,7 @@ impl FromStr for LinkRate {
 }
 
 /// The table form as written.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RateTable {
     #[serde(default)]
@@ -106,6 +107,8 @@ impl<'de> Deserialize<'de> for LinkRate {
         written::deserialize(from)
     }
 }
+
+written::schema!(LinkRate, EXPECTED, RateTable);
 
 impl Serialize for LinkRate {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -28,6 +28,7 @@ use crate::reconfiguration::ReconfigurationSpec;
 use crate::resolve::ResolveError;
 use crate::switch::Switch;
 use midhop_units::{Duration, Loss};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Writes the keys of a direction once: a direction has them, and a link has them for both its
@@ -35,7 +36,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! direction_keys {
     ($($(#[doc = $doc:literal])* $key:ident: $type:ty,)*) => {
         /// One direction of a link as written. Every key may be left out.
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct DirectionSpec {
             $(
@@ -54,11 +55,11 @@ macro_rules! direction_keys {
         }
 
         /// A link as written: `[links.NAME]` of a scenario.
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct LinkSpec {
-            /// The two nodes that the link joins; `down` runs towards the first. Here only because the
-            /// keys of one table must be known in one place: this crate knows no nodes.
+            /// The two nodes that the link joins; `down` runs towards the first.
+            // Here only because the keys of one table must be known in one place: this crate knows no nodes.
             pub between: [String; 2],
             /// The preset that fills in what is left out.
             #[serde(default, skip_serializing_if = "Option::is_none")]

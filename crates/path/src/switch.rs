@@ -1,8 +1,9 @@
 //! Features that are off unless a table describes them.
 
 use crate::written::{self, Written};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::str::FromStr;
+use std::{borrow::Cow, str::FromStr};
 
 /// A feature as written: `"none"`, or the table that describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,21 @@ impl<T: for<'de> Deserialize<'de>> Written for Switch<T> {
 impl<'de, T: for<'any> Deserialize<'any>> Deserialize<'de> for Switch<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         written::deserialize(from)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Switch<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Switch_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [{ "const": "none" }, table] })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::resolve::ResolveError;
 use midhop_units::{Duration, Instant};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most steps a trace may have: two hours at ten steps a second, with room to spare.
@@ -14,7 +15,7 @@ const STEP_MIN: Duration = Duration::from_us(10);
 ///
 /// Times count from the start of the link. After the last step its value stays, or, with `repeat`,
 /// the trace starts again every `repeat`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trace<T> {
     /// When each value begins, and the value. The first begins at zero; times rise strictly.

@@ -3,6 +3,8 @@
 //! Unlike an untagged enum, which says only that nothing matched, this keeps the message of the form
 //! that was actually written: the text's own complaint, or the unknown key with the known ones.
 
+use schemars::transform::Transform;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserializer, de};
 use std::fmt;
@@ -80,3 +82,57 @@ macro_rules! written_as_table {
     };
 }
 pub(crate) use written_as_table;
+
+/// Says what a value is that is written as text, or may be as the table `$table`.
+macro_rules! schema {
+    ($type:ty, $expected:expr) => {
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "description": $expected })
+            }
+        }
+    };
+    ($type:ty, $expected:expr, $table:ty) => {
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $crate::written::short_or::<$table>(generator, $expected)
+            }
+        }
+    };
+}
+pub(crate) use schema;
+
+/// Something short, of which `expected` says what it is, or a table.
+pub(crate) fn short_or<T: JsonSchema>(generator: &mut SchemaGenerator, expected: &str) -> Schema {
+    json_schema!({ "anyOf": [short(expected), generator.subschema_for::<T>()] })
+}
+
+/// Makes a table's schema that of the table or something short, of which it says what that is.
+pub struct Short(pub &'static str);
+
+impl Transform for Short {
+    fn transform(&mut self, schema: &mut Schema) {
+        let description = schema.remove("description");
+        let table = std::mem::replace(schema, json_schema!({}));
+        *schema = json_schema!({ "anyOf": [short(self.0), table] });
+        if let Some(description) = description {
+            schema.insert("description".to_owned(), description);
+        }
+    }
+}
+
+fn short(expected: &str) -> Schema {
+    json_schema!({ "type": ["string", "number"], "description": expected })
+}

@@ -19,11 +19,13 @@ pub use tunnel::{Credentials, Fallback, Peer, PeerPlan, Repair, RequestForm, Tun
 
 use ipnet::IpNet;
 use midhop_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::{collections::BTreeMap, net::SocketAddr};
 
 /// A whole configuration file.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Which flows are taken from the wire.
@@ -50,8 +52,23 @@ pub struct Config {
     pub rules: Vec<Rule>,
 }
 
+impl Config {
+    /// The JSON Schema of the file: every key, what it takes, its default and its meaning.
+    pub fn schema() -> schemars::Schema {
+        let mut schema = schemars::schema_for!(Self);
+        // The library's pattern for IPv6 takes IPv4 as well, so that "one of" takes no IPv4.
+        let network = schema.pointer_mut("/$defs/IpNet").and_then(Value::as_object_mut);
+        if let Some(network) = network
+            && let Some(forms) = network.remove("oneOf")
+        {
+            network.insert("anyOf".to_owned(), forms);
+        }
+        schema
+    }
+}
+
 /// Transparent interception.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Intercept {
     /// Interfaces on which flows arrive that are taken; none: nothing is intercepted.
@@ -87,7 +104,18 @@ impl Default for Intercept {
 
 /// When the client's SYN is answered.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Accept {
@@ -99,7 +127,7 @@ pub enum Accept {
 }
 
 /// Listeners for clients that ask for the proxy by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Explicit {
     /// Addresses that speak HTTP/1.1 CONNECT.
@@ -133,7 +161,7 @@ impl Default for Explicit {
 }
 
 /// One kind of side that a flow may have: the satellite, the lan, the internet.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Leg {
     /// The interface that the leg's packets take; without `prefixes` it defaults to the leg's name.
@@ -177,7 +205,7 @@ pub struct Leg {
 }
 
 /// How a flow begins to send into a leg.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// As the congestion control does: slowly, until it knows the path.
@@ -188,7 +216,7 @@ pub enum Start {
 }
 
 /// TCP keep-alive of a leg.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -206,7 +234,7 @@ impl Default for Keepalive {
 }
 
 /// What the whole daemon may hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Data held for all flows together; at the limit windows close.
@@ -231,7 +259,7 @@ impl Default for Limits {
 }
 
 /// Metrics and the status page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// Where they are served over HTTP; none: nowhere.
@@ -245,7 +273,7 @@ impl Default for Admin {
 }
 
 /// What is logged, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// For people or for machines.
@@ -261,7 +289,7 @@ impl Default for Log {
 }
 
 /// The form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// One line of text.
@@ -272,7 +300,7 @@ pub enum LogFormat {
 }
 
 /// The process itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Daemon {
     /// Threads that move bytes; 0: one per core.
@@ -288,7 +316,7 @@ impl Default for Daemon {
 }
 
 /// What becomes of the flows that match.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
     /// Which flows; every key given must match.
@@ -315,7 +343,7 @@ pub struct Rule {
 }
 
 /// What a rule changes on a leg.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LegOverride {
     /// Congestion control by name.
@@ -327,7 +355,7 @@ pub struct LegOverride {
 }
 
 /// Which flows a rule means: all of the keys given, any of the values of each.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// The client's address.
@@ -351,7 +379,9 @@ pub struct Match {
 }
 
 /// What becomes of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Two connections, one per leg.

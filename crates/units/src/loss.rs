@@ -105,6 +105,17 @@ mod with_serde {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Loss {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Loss".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": ["number", "string"], "description": EXPECTED })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -103,6 +103,17 @@ macro_rules! quantity_serde {
                 deserializer.deserialize_str(Written)
             }
         }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $quantity {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($quantity).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "description": $expected })
+            }
+        }
     };
 }
 pub(crate) use quantity_serde;

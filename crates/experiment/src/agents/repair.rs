@@ -3,11 +3,12 @@
 use super::{AgentKind, AgentSpec};
 use crate::spec::{NO_PEP, NodeSpec, Spec};
 use midhop_units::{Bytes, Duration};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Snoop: one agent before lossy links.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Snoop {
     /// The lossy links: what leaves over them is cached.
     pub links: Vec<String>,
@@ -41,7 +42,7 @@ impl Default for Snoop {
 }
 
 /// D-Proxy: two agents around a lossy way, one of which this is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DProxy {
     /// The node of the other.
     pub peer: String,

@@ -18,10 +18,11 @@
 
 use super::measured::{Estimate, Measured};
 use super::{Cell, covers, joined};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A claim as written.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim in a sentence.
@@ -68,7 +69,7 @@ pub struct Claim {
 }
 
 /// The ratio of two other cells.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Other {
     /// Their figure, if it is another.
@@ -83,7 +84,7 @@ pub struct Other {
 }
 
 /// Whose claim it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
     /// The study's.
@@ -94,7 +95,7 @@ pub enum Whose {
 }
 
 /// Which value counts where there is one for each case of an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pick {
     /// All of them.

@@ -7,6 +7,7 @@ use crate::metrics;
 use crate::plan::{Direction, Plan, TransferPlan};
 use crate::record::{LegResult, PhaseTimes, Record, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The payload of a full segment, for counting segments in bytes.
@@ -15,7 +16,7 @@ const SEGMENT_BYTES: f64 = 1448.0;
 const STARTED_SHARE: f64 = 0.9;
 
 /// One metric of one transfer, over the cells of one scenario.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
     /// What claims call it.
@@ -52,7 +53,7 @@ pub struct Figure {
 }
 
 /// A figure of the study's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     /// The cell it belongs to.
@@ -66,7 +67,7 @@ pub struct Published {
 }
 
 /// What is read from a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// From the first SYN to the last byte; none of what is incomplete.

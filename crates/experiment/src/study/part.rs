@@ -17,11 +17,12 @@
 
 use super::Study;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Where a study is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     /// In virtual time.
@@ -42,7 +43,7 @@ impl Place {
 }
 
 /// Less of a study.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
     /// Seeds for each cell. Default: as the scenarios say.
@@ -56,7 +57,7 @@ pub struct Part {
 }
 
 /// What of a study is run in one place.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Here {
     /// Seeds for each cell. Default: as the scenarios say.

@@ -12,6 +12,7 @@ mod records;
 pub mod report;
 pub mod reproduce;
 mod scenario;
+pub mod schema;
 pub mod sim;
 
 use anyhow::Context;
@@ -39,6 +40,8 @@ pub enum Command {
     Report(report::Report),
     /// Set two sets of records side by side, and say which differences are real
     Compare(compare::Compare),
+    /// Print the JSON Schema of a scenario or a study, by which editors complete and check keys
+    Schema(schema::Schema),
 }
 
 impl Command {
@@ -54,6 +57,7 @@ impl Command {
             Self::Orbit(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Compare(command) => command.run(),
+            Self::Schema(command) => command.run(),
         }
     }
 }

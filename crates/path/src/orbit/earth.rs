@@ -3,9 +3,13 @@
 use crate::orbit::vector::Vector;
 use crate::resolve::{ResolveError, check_number};
 use midhop_units::Duration;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::fmt;
+use std::{borrow::Cow, fmt};
+
+const EXPECTED: &str =
+    "a place: [latitude, longitude] in degrees north and east, such as [51.5, -0.1]";
 
 /// The mean radius, with which 3GPP TR 38.821 computes its delays. Unit: km.
 pub const RADIUS_KM: f64 = 6371.0;
@@ -87,24 +91,50 @@ impl fmt::Display for Site {
     }
 }
 
+/// A place on the ground as a table.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SiteTable {
+    /// Degrees north.
+    latitude_deg: f64,
+    /// Degrees east.
+    longitude_deg: f64,
+    /// Above the figure of the Earth, in metres.
+    #[serde(default)]
+    altitude_m: f64,
+    /// The elevation below which no satellite is used from here. Default: that of the constellation.
+    #[serde(default)]
+    mask_deg: Option<f64>,
+}
+
+impl JsonSchema for Site {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Site".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<SiteTable>();
+        let numbers = json_schema!({
+            "type": "array",
+            "items": { "type": "number" },
+            "description": EXPECTED
+        });
+        json_schema!({ "anyOf": [numbers, table] })
+    }
+}
+
 impl<'de> Deserialize<'de> for Site {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Table {
-            latitude_deg: f64,
-            longitude_deg: f64,
-            #[serde(default)]
-            altitude_m: f64,
-            #[serde(default)]
-            mask_deg: Option<f64>,
-        }
         struct SiteVisitor;
         impl<'de> Visitor<'de> for SiteVisitor {
             type Value = Site;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a place: [latitude, longitude] in degrees north and east, such as [51.5, -0.1]")
+                f.write_str(EXPECTED)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Site, A::Error> {
@@ -120,8 +150,8 @@ impl<'de> Deserialize<'de> for Site {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Site, A::Error> {
-                let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                let Table { latitude_deg, longitude_deg, altitude_m, mask_deg } = table;
+                let table = SiteTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let SiteTable { latitude_deg, longitude_deg, altitude_m, mask_deg } = table;
                 Ok(Site { latitude_deg, longitude_deg, altitude_m, mask_deg })
             }
         }

@@ -12,13 +12,14 @@
 use crate::orbit::earth::{self, GRAVITY_KM3_S2, RADIUS_KM, ROTATION_RAD_S, coverage_deg, radians};
 use crate::orbit::vector::Vector;
 use crate::resolve::{ResolveError, check_number};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The most satellites of a shell, and of a constellation.
 pub(crate) const SATELLITES_MAX: usize = 20_000;
 
 /// How the planes of a shell are spread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Over half a circle, with a seam.
@@ -28,7 +29,7 @@ pub enum Pattern {
 }
 
 /// One shell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shell {
     /// How the planes are spread.

@@ -9,6 +9,7 @@ use crate::orbit::refusal::OrbitError;
 use crate::orbit::walker::{Pattern, SATELLITES_MAX, Shell};
 use crate::resolve::{ResolveError, check_number};
 use crate::written::{self, Written};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -25,7 +26,7 @@ pub enum ConstellationSpec {
 }
 
 /// A constellation described in the scenario: either `tle`, or the keys of one Walker shell.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConstellationTable {
     /// Two-line elements, with or without lines of names.
@@ -52,22 +53,24 @@ pub struct ConstellationTable {
     /// How the planes are spread. Default `delta`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
-    /// See [`Shell::altitude_km`].
+    /// Above a sphere of 6371 km. Unit: km. Range: 160 to 50,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub altitude_km: Option<f64>,
-    /// See [`Shell::inclination_deg`].
+    /// Of the planes against the equator. Range: 0 to 180°.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inclination_deg: Option<f64>,
-    /// See [`Shell::planes`].
+    /// How many planes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planes: Option<u32>,
-    /// See [`Shell::satellites`].
+    /// How many satellites in each plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub satellites: Option<u32>,
-    /// See [`Shell::phasing`].
+    /// Walker's F: from plane to plane the satellites are shifted by F × 360° / (planes ×
+    /// satellites). Half the number of planes shifts every other plane by half a gap. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phasing: Option<f64>,
-    /// See [`Shell::node_spacing_deg`].
+    /// The angle between the ascending nodes of neighbouring planes. Default: 180° (star) or 360°
+    /// (delta) divided by the number of planes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_spacing_deg: Option<f64>,
     /// The elevation below which no satellite is used. Default 10°.
@@ -229,6 +232,8 @@ impl<'de> Deserialize<'de> for ConstellationSpec {
         written::deserialize(from)
     }
 }
+
+written::schema!(ConstellationSpec, <Self as Written>::EXPECTED, ConstellationTable);
 
 impl Serialize for ConstellationSpec {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

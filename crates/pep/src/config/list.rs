@@ -1,7 +1,8 @@
 //! Values that are written more shortly than they are held: lists of one, port ranges, DSCP names.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{fmt, marker::PhantomData, ops, str::FromStr};
+use std::{borrow::Cow, fmt, marker::PhantomData, ops, str::FromStr};
 
 /// A list that may be written as its only element.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -60,6 +61,21 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
         }
 
         deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
     }
 }
 
@@ -204,10 +220,20 @@ macro_rules! number_or_text {
                 deserializer.deserialize_any(Reader)
             }
         }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": ["integer", "string"], "description": $expected })
+            }
+        }
     };
 }
-number_or_text!(Ports, "a port or a range of ports");
-number_or_text!(Dscp, "a DSCP");
+number_or_text!(Ports, "a port such as 443, or a range of ports such as \"8000-8999\"");
+number_or_text!(Dscp, "a DSCP such as \"ef\", \"af41\" or 46");
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use midhop_config::KeyPath;
 use midhop_congestion::Algorithm;
 use midhop_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -29,7 +30,7 @@ const STUCK_FLOWS: u64 = 8;
 const NAME_BYTES_MAX: usize = 253;
 
 /// What carries a tunnel where UDP does not pass.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
     /// TCP: HTTP/2 over TLS.
@@ -40,7 +41,7 @@ pub enum Fallback {
 }
 
 /// This daemon's own end of tunnels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tunnel {
     /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
@@ -77,7 +78,7 @@ impl Default for Tunnel {
 }
 
 /// A proxy at the other end of a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Peer {
     /// Where it listens; none: it comes to us.
@@ -151,7 +152,7 @@ impl Default for Peer {
 }
 
 /// Whether what a link loses is repaired by what is sent beside it: forward error correction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
     /// Never: bulk pays for it.
@@ -164,7 +165,7 @@ pub enum Repair {
 }
 
 /// The form of a request for a flow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestForm {
     /// By a template once the peer has said that it is another midhopd that serves them, else classic.

@@ -1,0 +1,37 @@
+//! `midhop schema`: what the files of the laboratory take, for editors.
+
+use super::output;
+use anyhow::Context;
+use midhop_experiment::Scenario;
+use midhop_experiment::study::Study;
+use std::process::ExitCode;
+
+/// Arguments of `midhop schema`.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Schema {
+    /// Of which file
+    #[arg(value_enum)]
+    file: File,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum File {
+    /// A scenario, as `midhop sim run` and `midhop lab run` take it
+    Scenario,
+    /// The `study.toml` of a study, as `midhop reproduce` takes it
+    Study,
+}
+
+impl Schema {
+    /// Prints it.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let schema = match self.file {
+            File::Scenario => Scenario::schema(),
+            File::Study => Study::schema(),
+        };
+        let text = serde_json::to_string_pretty(&schema).context("cannot print the schema")?;
+        output::print(&(text + "\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
