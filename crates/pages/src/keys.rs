@@ -36,11 +36,11 @@ pub fn keys(title: &str, words: &str, schema: &Value) -> String {
             let own = property.as_object().expect("a property is a schema");
             let found = schemas.tables(own);
             for (suffix, table) in &found {
-                let heading = under(&section.heading, key, suffix);
-                if !headings.contains_key(&std::ptr::from_ref(*table)) {
-                    headings.insert(std::ptr::from_ref(*table), heading.clone());
-                    waiting.push_back(Section { heading, table });
-                }
+                headings.entry(std::ptr::from_ref(*table)).or_insert_with(|| {
+                    let heading = under(&section.heading, key, suffix);
+                    waiting.push_back(Section { heading: heading.clone(), table });
+                    heading
+                });
             }
             let places: Vec<&String> =
                 found.iter().filter_map(|(_, it)| headings.get(&std::ptr::from_ref(*it))).collect();

@@ -260,7 +260,7 @@ fn a_timeout_that_was_early_is_undone() {
         let counters = pair.ends[0].counters();
         assert!(counters.timeouts >= 1, "{counters:?}");
         assert!(pair.ends[0].window() >= before, "{:?} of {before:?}", pair.ends[0].window());
-        assert_eq!(counters.retransmissions, counters.timeouts.into(), "{counters:?}");
+        assert_eq!(counters.retransmissions, u64::from(counters.timeouts), "{counters:?}");
     }
 }
 
