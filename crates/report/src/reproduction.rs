@@ -51,6 +51,8 @@ pub struct Reproduction<'a> {
     pub finished: usize,
     /// Why runs are not to be believed.
     pub faults: &'a [String],
+    /// What could not be run there, and why.
+    pub left_out: &'a [String],
     /// How long this call took.
     pub took: Duration,
     /// The seeds of each scenario and cell that ran.
@@ -78,8 +80,16 @@ impl Reproduction<'_> {
             "" | "index" => "study",
             name => name,
         };
-        // Beside that of the simulator, where it belongs.
-        let beside = self.place == Place::Lab && self.study.place == Place::Sim;
-        if beside { format!("{name}-lab") } else { name.to_owned() }
+        if self.is_beside() { format!("{name}-lab") } else { name.to_owned() }
+    }
+
+    /// What readers call it among others.
+    pub fn label(&self) -> String {
+        if self.is_beside() { format!("{} in the lab", self.name) } else { self.name.to_owned() }
+    }
+
+    /// Whether it stands beside that of the simulator, where the study belongs.
+    fn is_beside(&self) -> bool {
+        self.place == Place::Lab && self.study.place == Place::Sim
     }
 }

@@ -139,6 +139,7 @@ impl Ran {
             runs: 108,
             finished: 108,
             faults: &self.faults,
+            left_out: &[],
             took: Duration::from_secs(8),
             seeds: &self.seeds,
             environment: None,
@@ -205,6 +206,21 @@ fn pages_lead_to_their_own_files_and_nowhere_else() {
                 "{target} leads nowhere"
             );
         }
+    }
+}
+
+/// What runs on kernels beside the simulator is told apart, and so is what could not run there.
+#[test]
+fn what_the_laboratory_ran_and_left_out_is_said() {
+    let ran = Ran::of(STUDY);
+    let left_out = ["geo-demo proxy=small: 3 runs left out: no kernel has <that>".to_owned()];
+    let lab = Reproduction { place: Place::Lab, left_out: &left_out, ..ran.shown() };
+    let page = markup(&study_page(&lab).expect("a page"));
+    assert!(page.contains("3 runs left out: no kernel has &lt;that&gt;"), "{page}");
+    let both = markup(&overview(&[ran.shown(), lab]).expect("a page"));
+    for name in ["sample", "sample in the lab"] {
+        assert!(both.contains(&format!("<option value=\"{name}\">{name}</option>")), "{name}");
+        assert!(both.contains(&format!("data-study=\"{name}\"")), "{name}");
     }
 }
 

@@ -109,7 +109,7 @@ fn card(
         page,
         "<p><a href=\"{file}.html\">All of {}</a>; <a href=\"{file}.csv\" download>CSV</a>, \
          <a href=\"{file}.parquet\" download>Parquet</a></p>\n</article>\n",
-        text(run.name)
+        text(&run.label())
     );
 }
 
@@ -134,7 +134,7 @@ fn claims(page: &mut String, runs: &[Reproduction<'_>]) {
          <label>Study <select id=\"of-study\"><option value=\"\">all</option>",
     );
     for run in runs {
-        let name = text(run.name);
+        let name = text(&run.label());
         let _ = write!(page, "<option value=\"{name}\">{name}</option>");
     }
     page.push_str(
@@ -161,9 +161,9 @@ fn claims(page: &mut String, runs: &[Reproduction<'_>]) {
                 page,
                 "<tr data-study=\"{}\" data-verdict=\"{}\" data-whose=\"{whose}\"><td>{}</td>\
                  <td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-                text(run.name),
+                text(&run.label()),
                 verdict::class(judgement.verdict),
-                text(run.name),
+                text(&run.label()),
                 text(&judgement.claim.says),
                 text(&verdict::place(judgement)),
                 verdict::mark(judgement.verdict),

@@ -137,6 +137,15 @@ pub(super) fn warnings(page: &mut String, run: &Reproduction<'_>) {
             run.runs
         );
     }
+    if !run.left_out.is_empty() {
+        page.push_str(
+            "<details class=\"note\"><summary>What could not be run there</summary>\n<ul>",
+        );
+        for left_out in run.left_out {
+            let _ = write!(page, "<li>{}</li>", text(left_out));
+        }
+        page.push_str("</ul>\n</details>\n");
+    }
     if !run.faults.is_empty() {
         let _ = write!(
             page,

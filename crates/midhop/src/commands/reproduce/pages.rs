@@ -61,6 +61,7 @@ fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
         runs: outcome.runs,
         finished: outcome.finished,
         faults: &outcome.faults,
+        left_out: &study.left_out,
         took: outcome.took,
         seeds: &outcome.seeds,
         environment: outcome.environment.as_ref(),
