@@ -83,6 +83,12 @@ impl Reproduction<'_> {
         if self.is_beside() { format!("{name}-lab") } else { name.to_owned() }
     }
 
+    /// What it is about, and where it ran where it is not the only one.
+    pub fn title(&self) -> String {
+        let title = &self.study.title;
+        if self.is_beside() { format!("{title}: on real kernels") } else { title.clone() }
+    }
+
     /// What readers call it among others.
     pub fn label(&self) -> String {
         if self.is_beside() { format!("{} in the lab", self.name) } else { self.name.to_owned() }

@@ -49,7 +49,11 @@ fn header(page: &mut String, title: &str, runs: &[Reproduction<'_>]) {
     let took: f64 = runs.iter().map(|run| run.took.as_secs_f64()).sum();
     fact(
         "Runs",
-        vec![format!("{} of {} in {took:.0} s", count(total, "run"), studies(runs.len()))],
+        vec![format!(
+            "{} of {} in {took:.0} s",
+            count(total, "run"),
+            studies(distinct(runs.iter().map(|run| run.name.to_owned())).len())
+        )],
     );
     fact("Ran in", runs.iter().map(|run| page::place(run.place).to_owned()).collect());
     fact("Version", runs.iter().map(page::version).collect());
@@ -91,7 +95,7 @@ fn card(
         page,
         "<article class=\"card\" id=\"study-{number}\">\n<h3><a href=\"{file}.html\">{}</a></h3>\n\
          <p class=\"source\">{}</p>\n<p class=\"note\">{}; {}.</p>\n{}",
-        text(&run.study.title),
+        text(&run.title()),
         text(&run.study.source),
         text(&page::runs(run)),
         text(page::place(run.place)),

@@ -68,7 +68,7 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
         figures.push_str("</section>\n");
         plots.extend(drawn);
     }
-    let mut page = shell::opened(&run.study.title, STYLE);
+    let mut page = shell::opened(&run.title(), STYLE);
     header(&mut page, run);
     claims(&mut page, run);
     let _ = write!(
@@ -95,7 +95,7 @@ fn header(page: &mut String, run: &Reproduction<'_>) {
         page,
         "<header>\n<p class=\"up\"><a href=\"index.html\">All studies</a></p>\n<h1>{}</h1>\n\
          <dl class=\"facts\">\n",
-        text(&study.title)
+        text(&run.title())
     );
     let mut fact = |name: &str, value: &str| {
         if !value.is_empty() {
