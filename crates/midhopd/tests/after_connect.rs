@@ -132,7 +132,7 @@ fn rules(family: Family) {
              [[rules]]\nmatch = {{ destination_port = {port} }}\naction = \"{action}\"\n"
         )
     };
-    let proxy = stage.try_proxy(&config("bypass")).expect("a proxy");
+    let proxy = stage.start(&config("bypass"));
     let split = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum() };
     let talk = || {
         let (client, server) = stage.flow(&listener);

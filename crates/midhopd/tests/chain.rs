@@ -10,7 +10,6 @@ mod visitor;
 
 use ends::{Authority, far_config, near_config};
 use flows::{duties, exchange, hear_break};
-use midhop_pep::config::Plan;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Request, Response};
 use midhop_tunnel::target::Target;
@@ -42,12 +41,6 @@ fn last_config(authority: &Authority, more: &str) -> String {
     format!("{own}[peers.far]\n{QUICK}{more}")
 }
 
-fn start(stage: &Stage, config: &str) -> DataPlane {
-    let plan = Plan::read("test.toml", config).unwrap_or_else(|error| panic!("{error}"));
-    let started = stage.server.run(|| DataPlane::start(plan)).expect("entering the server");
-    started.unwrap_or_else(|error| panic!("a proxy does not start: {error}"))
-}
-
 struct Chain {
     near: DataPlane,
     middle: DataPlane,
@@ -58,11 +51,12 @@ struct Chain {
 impl Chain {
     fn start(stage: &Stage, accept: &str) -> Self {
         let authority = Authority::new(&["near", "far", "last"]);
-        let last = start(stage, &last_config(&authority, ""));
-        let middle = start(stage, &far_config(FAMILY, &authority, &onwards("reject")));
+        let last = stage::start(&stage.server, &last_config(&authority, ""));
+        let middle =
+            stage::start(&stage.server, &far_config(FAMILY, &authority, &onwards("reject")));
         let rule = "otherwise = \"reject\"\n";
         let near = near_config(FAMILY, &authority, accept, QUICK, rule);
-        let near = stage.try_proxy(&near).expect("a proxy");
+        let near = stage.start(&near);
         let chain = Self { near, middle, last, _authority: authority };
         until("the second tunnel is open", || {
             let peers = midhopd::snapshot::Source::of(&chain.middle).take().peers;
@@ -135,11 +129,11 @@ fn what_the_server_refuses_is_refused_through_three_proxies() {
 fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far", "last"]);
-    let _last = start(&stage, &last_config(&authority, ""));
+    let _last = stage::start(&stage.server, &last_config(&authority, ""));
     let desk = Desk::new(&far_config(FAMILY, &authority, &onwards("reject")));
     let middle = Running::start_in(&stage.server, &desk);
     let near = near_config(FAMILY, &authority, EARLY, QUICK, "otherwise = \"reject\"\n");
-    let _near = stage.try_proxy(&near).expect("a proxy");
+    let _near = stage.start(&near);
     let listener = stage.listen(FAMILY);
     duties::no_end_that_looks_whole(&mut || stage.flow(&listener), || {
         middle.signal(nix::sys::signal::Signal::SIGKILL);
@@ -151,8 +145,8 @@ fn a_chain_whose_middle_is_killed_leaves_no_flow_that_looks_whole() {
 fn a_request_that_came_too_far_is_a_loop() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far", "last"]);
-    let _last = start(&stage, &last_config(&authority, ""));
-    let _middle = start(&stage, &far_config(FAMILY, &authority, &onwards("reject")));
+    let _last = stage::start(&stage.server, &last_config(&authority, ""));
+    let _middle = stage::start(&stage.server, &far_config(FAMILY, &authority, &onwards("reject")));
     let visitor = Visitor::new(&stage.gateway);
     let shown = Shown::of(&authority, "near");
     let listener = stage.listen(FAMILY);
@@ -175,12 +169,12 @@ fn a_chain_that_bites_its_tail_is_refused() {
         ends::PORT
     );
     let own = authority.table("last", &format!("listen = \"{LAST}\"\n"));
-    let last = start(&stage, &format!("{own}[peers.far]\n{back}"));
+    let last = stage::start(&stage.server, &format!("{own}[peers.far]\n{back}"));
     let onwards = format!("[peers.last]\naddress = \"{LAST}\"\n[[rules]]\ntunnel = \"last\"\n");
     let middle = format!("{onwards}otherwise = \"reject\"\n");
-    let middle = start(&stage, &far_config(FAMILY, &authority, &middle));
+    let middle = stage::start(&stage.server, &far_config(FAMILY, &authority, &middle));
     let near = near_config(FAMILY, &authority, EARLY, "", "otherwise = \"reject\"\n");
-    let _near = stage.try_proxy(&near).expect("a proxy");
+    let _near = stage.start(&near);
     let listener = stage.listen(FAMILY);
     let client = stage.connect(listener.local_addr().expect("an address")).expect("a proxy");
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);

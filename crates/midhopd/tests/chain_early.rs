@@ -9,7 +9,6 @@ mod visitor;
 
 use ends::{Authority, far_config, near_config};
 use host::Host;
-use midhop_pep::config::Plan;
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Field, Frame, Settings};
 use midhop_tunnel::target::Target;
@@ -46,12 +45,9 @@ impl Chain {
             "[peers.last]\naddress = \"{LAST}\"\n{peer}[[rules]]\n\
              match.destination = \"10.0.2.0/24\"\ntunnel = \"last\"\notherwise = \"{otherwise}\"\n"
         );
-        let plan = Plan::read("test.toml", &far_config(FAMILY, &authority, &onwards));
-        let plan = plan.unwrap_or_else(|error| panic!("{error}"));
-        let middle = stage.server.run(|| DataPlane::start(plan)).expect("entering the server");
-        let middle = middle.unwrap_or_else(|error| panic!("a proxy does not start: {error}"));
+        let middle = stage::start(&stage.server, &far_config(FAMILY, &authority, &onwards));
         let near = near_config(FAMILY, &authority, EARLY, "", "otherwise = \"reject\"\n");
-        let near = stage.try_proxy(&near).expect("a proxy");
+        let near = stage.start(&near);
         Self { near, middle, authority, host, said }
     }
 

@@ -58,7 +58,7 @@ fn quic_go_is_the_last_of_a_chain() {
     );
     let far = start_far(&stage, Family::V4, &authority, &onwards);
     let config = near_config(Family::V4, &authority, EARLY, "", "otherwise = \"reject\"\n");
-    let near = stage.try_proxy(&config).expect("a proxy");
+    let near = stage.start(&config);
     let _ends = Ends { near, far, authority };
     let listener = stage.listen(Family::V4);
     duties::all(&mut || stage.flow(&listener));
@@ -82,7 +82,7 @@ fn envoy_is_a_far_end() {
     let _far = envoy::start(&stage.server, &authority, address);
     let rule = "otherwise = \"reject\"\n";
     let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
-    let _near = stage.try_proxy(&config).expect("a proxy");
+    let _near = stage.start(&config);
     let listener = stage.listen(Family::V4);
     let flow: duties::Flow<'_> = &mut || stage.flow(&listener);
     // An origin's end is to Envoy the end of all, so that each way takes a flow of its own.
@@ -110,7 +110,7 @@ fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
     let _far = Peer::start(&stage.server, Program::Aioquic, "serve", &authority, "far", &more);
     let rule = "otherwise = \"reject\"\n";
     let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
-    let _near = stage.try_proxy(&config).expect("a proxy");
+    let _near = stage.start(&config);
     let listener = stage.listen(Family::V4);
     duties::late_readers(&mut || stage.flow(&listener), true, false);
     let (mut client, server) = stage.flow(&listener);
@@ -129,7 +129,7 @@ fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
     for mode in modes {
         let rule = "otherwise = \"reject\"\n";
         let config = near_config(Family::V4, &authority, mode, peer, rule);
-        let _near = stage.try_proxy(&config).expect("a proxy");
+        let _near = stage.start(&config);
         let listener = stage.listen(Family::V4);
         duties::all(&mut || stage.flow(&listener));
         let closed = SocketAddr::new(Family::V4.server(), 9);

@@ -44,7 +44,7 @@ fn go_is_a_far_end() {
     let rule = "otherwise = \"reject\"\n";
     let mode = "accept = \"after-connect\"\n";
     let config = near_config(Family::V4, &authority, mode, "rtt = \"20 ms\"\n", rule);
-    let _near = stage.try_proxy(&config).expect("a proxy");
+    let _near = stage.start(&config);
     let listener = stage.listen(Family::V4);
     does_what_go_can(&mut || stage.flow(&listener));
     let closed = SocketAddr::new(Family::V4.server(), 9);

@@ -19,7 +19,7 @@ fn pair(stage: &Stage, limit: u64) -> (DataPlane, DataPlane, Authority) {
     let far = start_far(stage, Family::V4, &authority, "");
     let near = near_config(Family::V4, &authority, "", "", "");
     let limits = format!("[limits]\nmemory = \"{limit} B\"\nflow_buffer = \"64 KiB\"\n");
-    let near = stage.try_proxy(&format!("{limits}{near}")).expect("a proxy");
+    let near = stage.start(&format!("{limits}{near}"));
     (near, far, authority)
 }
 
@@ -120,11 +120,9 @@ fn a_flood_of_flows_goes_beside_a_tunnel_that_is_full() {
     let Some(stage) = Stage::set() else { return };
     let authority = Authority::new(&["near", "far"]);
     let limits = format!("[limits]\nflows = {PLACES}\n");
-    let plan = far_config(Family::V4, &authority, &limits);
-    let plan = midhop_pep::config::Plan::read("far.toml", &plan).expect("a plan");
-    let far = stage.server.run(|| DataPlane::start(plan)).expect("entering").expect("a far end");
+    let far = stage::start(&stage.server, &far_config(Family::V4, &authority, &limits));
     let near = near_config(Family::V4, &authority, "accept = \"after-connect\"\n", "", "");
-    let _near = stage.try_proxy(&near).expect("a proxy");
+    let _near = stage.start(&near);
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..10 * PLACES).map(|_| stage.flow(&listener)).collect();
     let own = Family::V4.server();

@@ -215,7 +215,7 @@ fn a_flood_of_handshakes_keeps_no_peer_out() {
     let knocking: Vec<_> = (0..500).map(|_| flood.knock("far", None)).collect();
     until("the far end has noticed", || log_of(&far).contains("many handshakes at once"));
     let config = near_config(Family::V4, &authority, EARLY, "", "otherwise = \"reject\"\n");
-    let _near = stage.try_proxy(&config).expect("a proxy");
+    let _near = stage.start(&config);
     let listener = stage.listen(Family::V4);
     let (mut client, mut server) = stage.flow(&listener);
     pass(&mut client, &mut server);

@@ -79,7 +79,7 @@ fn client_is_seen(family: Family) {
     let far = far_desk(family, &authority, allowed);
     let running = Running::start_in(&ground.stage.server, &far);
     let near = near_config(family, &authority, EARLY, "", REJECT);
-    let near = ground.stage.try_proxy(&near).expect("a proxy");
+    let near = ground.stage.start(&near);
     let listener = ground.listen(family);
     let (client, server, seen) = ground.flow(&listener);
     let own = client.local_addr().expect("an address");
@@ -121,7 +121,7 @@ fn refusals_pass_as_ever() {
     let _far = Running::start_in(&ground.stage.server, &far);
     let mode = "accept = \"after-connect\"\n";
     let near = near_config(Family::V4, &authority, mode, "", REJECT);
-    let _near = ground.stage.try_proxy(&near).expect("a proxy");
+    let _near = ground.stage.start(&near);
     let closed = SocketAddr::new(at(Family::V4, 3, 2), 9);
     // Until there is a tunnel a flow is rejected, which looks the same.
     until("the far end has been asked", || {
@@ -141,7 +141,7 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
         let far = far_desk(Family::V4, &authority, allowed);
         let _far = Running::start_in(&ground.stage.server, &far);
         let near = near_config(Family::V4, &authority, EARLY, "", REJECT);
-        let _near = ground.stage.try_proxy(&near).expect("a proxy");
+        let _near = ground.stage.start(&near);
         let listener = ground.listen(Family::V4);
         let (client, server, seen) = ground.flow(&listener);
         assert_eq!(seen.ip(), at(Family::V4, 3, 1), "{allowed}");

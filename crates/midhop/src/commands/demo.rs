@@ -25,9 +25,9 @@ pub struct Demo {
     /// Where the records and the page go
     #[arg(long, value_name = "DIR", default_value = "results/demo")]
     out: PathBuf,
-    /// Runs at a time; lateness tells whether the machine can
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = arguments::jobs)]
-    jobs: usize,
+    /// Runs at a time; as many as the machine carries when not given
+    #[arg(long, value_name = "N", value_parser = arguments::jobs)]
+    jobs: Option<usize>,
     /// Change a key of the scenario or keep one case of an axis; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,

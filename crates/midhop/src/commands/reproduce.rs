@@ -203,7 +203,7 @@ impl Reproduce {
                     keep(plan, &mut record.clone());
                     None
                 };
-                let ran = inside.run_in_time(&left, self.jobs, self.lateness, interrupts, keep);
+                let ran = inside.run(&left, self.jobs, self.lateness, interrupts, keep);
                 // What failed was told when it did.
                 left.iter().zip(ran).map(|(plan, ran)| Some(read(plan, &ran.ok()?))).collect()
             }

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use crate::stage::{Family, Stage};
-use midhop_pep::config::Plan;
 use midhopd::daemon::DataPlane;
 use midhopd::ledger::{Count, Ledger};
 use midhopd::pki;
@@ -75,9 +74,7 @@ impl Ends {
     pub fn start_with(stage: &Stage, family: Family, intercept: &str, peers: [&str; 2]) -> Self {
         let authority = Authority::new(&["near", "far"]);
         let far = start_far(stage, family, &authority, peers[1]);
-        let near = stage
-            .try_proxy(&near_config(family, &authority, intercept, peers[0], ""))
-            .expect("a proxy");
+        let near = stage.start(&near_config(family, &authority, intercept, peers[0], ""));
         Self { near, far, authority }
     }
 
@@ -115,8 +112,5 @@ pub fn far_config(family: Family, authority: &Authority, more: &str) -> String {
 
 /// Starts the far end on the server's host.
 pub fn start_far(stage: &Stage, family: Family, authority: &Authority, more: &str) -> DataPlane {
-    let plan = Plan::read("far.toml", &far_config(family, authority, more));
-    let plan = plan.unwrap_or_else(|error| panic!("{error}"));
-    let started = stage.server.run(|| DataPlane::start(plan)).expect("entering the server");
-    started.unwrap_or_else(|error| panic!("the far end does not start: {error}"))
+    crate::stage::start(&stage.server, &far_config(family, authority, more))
 }

@@ -9,7 +9,7 @@ use midhop_pep::config::Plan;
 use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Seed;
-use midhopd::daemon::DataPlane;
+use midhopd::daemon::{DataPlane, StartError};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
@@ -122,14 +122,12 @@ impl Stage {
 
     /// Starts a proxy in this process, on the gateway. `config` adds to an interception of `lan0`.
     pub fn proxy(&self, config: &str) -> DataPlane {
-        self.try_proxy(&format!("[intercept]\ninterfaces = \"lan0\"\n{config}"))
-            .unwrap_or_else(|error| panic!("the proxy does not start: {error}"))
+        self.start(&format!("[intercept]\ninterfaces = \"lan0\"\n{config}"))
     }
 
-    /// Starts a proxy from a whole configuration.
-    pub fn try_proxy(&self, config: &str) -> Result<DataPlane, midhopd::daemon::StartError> {
-        let plan = Plan::read("test.toml", config).unwrap_or_else(|error| panic!("{error}"));
-        self.gateway.run(|| DataPlane::start(plan)).expect("entering the gateway")
+    /// Starts a proxy on the gateway, from a whole configuration.
+    pub fn start(&self, config: &str) -> DataPlane {
+        start(&self.gateway, config)
     }
 
     /// Listens on the server.
@@ -179,6 +177,28 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Starts a proxy in this process, on `host`.
+///
+/// Where an earlier one was, its sockets may live on for a moment after it: a test beside this one starts
+/// programs, and a child has all that its parent had until it becomes another program.
+pub fn start(host: &Namespace, config: &str) -> DataPlane {
+    let plan = Plan::read("test.toml", config).unwrap_or_else(|error| panic!("{error}"));
+    let begin = Instant::now();
+    loop {
+        let error = match host.run(|| DataPlane::start(plan.clone())).expect("entering the host") {
+            Ok(proxy) => return proxy,
+            Err(error) => error,
+        };
+        let in_use = matches!(
+            &error,
+            StartError::Listen { source, .. } | StartError::Tunnel { source, .. }
+                if source.kind() == io::ErrorKind::AddrInUse
+        );
+        assert!(in_use && begin.elapsed() < PATIENCE, "a proxy does not start: {error}");
         std::thread::yield_now();
     }
 }

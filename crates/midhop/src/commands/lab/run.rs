@@ -24,9 +24,9 @@ pub struct Run {
     /// Print the records, one JSON object a line, instead of the table
     #[arg(long)]
     json: bool,
-    /// Runs at a time; lateness tells whether the machine can
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = arguments::jobs)]
-    jobs: usize,
+    /// Runs at a time; as many as the machine carries when not given
+    #[arg(long, value_name = "N", value_parser = arguments::jobs)]
+    jobs: Option<usize>,
     /// Run each cell with this many seeds, whatever the scenario says
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,

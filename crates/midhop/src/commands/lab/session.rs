@@ -25,8 +25,8 @@ const ATTEMPTS_ALONE: u32 = 2;
 pub struct Session {
     /// Each record goes to a file of its own in this directory.
     pub out: Option<PathBuf>,
-    /// Runs at a time.
-    pub jobs: usize,
+    /// Runs at a time; as many as the machine carries where it does not say.
+    pub jobs: Option<usize>,
     /// Lateness that makes a run invalid where 1 % of the round trip is less.
     pub lateness: Duration,
     /// Takes from `out` what an earlier session has finished on this kernel, where it was valid.
@@ -48,25 +48,10 @@ impl Isolated {
 }
 
 impl Isolated {
-    /// Runs all of `plans`, at most `jobs` at a time, with progress. `keep` gets each record the moment it
-    /// is there, so that what is finished survives whatever comes; what it says is told.
+    /// Runs all of `plans` with progress, `jobs` at a time, or where it does not say how many as many as the
+    /// machine carries. A run that was late is run again, alone. `keep` gets each record that is to stay the
+    /// moment it is there, so that what is finished survives whatever comes; what it says is told.
     pub fn run(
-        &self,
-        plans: &[Plan],
-        jobs: usize,
-        lateness: Duration,
-        interrupts: &Interrupts,
-        keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
-    ) -> Vec<Result<Record, RunError>> {
-        let progress = Progress::new(time(plans, &batches(plans, Some(jobs), 1)));
-        let ran = self.batch(plans, jobs, lateness, interrupts, &progress, keep);
-        progress.end();
-        ran
-    }
-
-    /// The same with as many at a time as the machine carries, where `jobs` does not say how many. A run
-    /// that was late is run again, alone: `keep` gets the record that is to stay.
-    pub fn run_in_time(
         &self,
         plans: &[Plan],
         jobs: Option<usize>,
@@ -164,7 +149,7 @@ pub fn outlook(plans: &[Plan], jobs: Option<usize>) -> (std::time::Duration, usi
 }
 
 impl Session {
-    /// Runs all of `plans`, as many at a time as the session says.
+    /// Runs those of `plans` that are not there already.
     pub fn run(&self, plans: &[Plan], inside: &Isolated) -> anyhow::Result<Ran> {
         if let Some(directory) = &self.out {
             check_place(directory)?;
