@@ -26,6 +26,7 @@ pub mod serve;
 pub mod session;
 pub mod socket;
 pub mod stream;
+pub mod supply;
 pub mod told;
 pub mod transport;
 pub mod turns;

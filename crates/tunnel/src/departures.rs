@@ -7,7 +7,8 @@
 //!
 //! Whoever owns the socket calls [`push`](Departures::push) for each datagram, [`pop`](Departures::pop)
 //! until there is none, and sets a timer for [`wake`](Departures::wake). A timer that is late costs
-//! nothing while datagrams wait: up to [`LATE_MAX`] of what was missed leaves at once.
+//! nothing while datagrams wait, here or in a QUIC that was [refused](Departures::refuse): up to
+//! [`LATE_MAX`] of what was missed leaves at once.
 
 use crate::control::Pace;
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -15,8 +16,9 @@ use std::collections::VecDeque;
 
 /// How long the queue may be.
 pub const QUEUE_TIME: Duration = Duration::from_ms(4);
-/// How much time that passed unused is made up for while datagrams wait.
-pub const LATE_MAX: Duration = Duration::from_ms(10);
+/// How much time that passed unused is made up for while datagrams wait. A thread that has megabytes to
+/// read, or whose processor has, is late by as much.
+pub const LATE_MAX: Duration = Duration::from_ms(25);
 /// And while none did.
 const IDLE_MAX: Duration = Duration::from_ms(1);
 /// Two datagrams may always wait, however slow the leg. Unit: bytes.
@@ -39,12 +41,22 @@ pub struct Departures<D> {
     at: Instant,
     /// When the queue ran empty last.
     emptied: Instant,
+    /// Whether QUIC has more, which it could not hand over.
+    refused: bool,
 }
 
 impl<D> Departures<D> {
     /// An empty queue, which lets go at `pace`.
     pub fn new(pace: Pace, now: Instant) -> Self {
-        Self { pace, queue: VecDeque::new(), waiting: 0, credit: 0, at: now, emptied: now }
+        Self {
+            pace,
+            queue: VecDeque::new(),
+            waiting: 0,
+            credit: 0,
+            at: now,
+            emptied: now,
+            refused: false,
+        }
     }
 
     /// Lets go at another pace from now on: another connection of the same path has begun.
@@ -63,9 +75,16 @@ impl<D> Departures<D> {
         self.waiting >= rate.bytes_in(QUEUE_TIME).get().max(QUEUE_MIN)
     }
 
+    /// QUIC has a datagram more, and is to keep it for now. It comes again with that one, so that until then
+    /// the time is not idle, even where the queue runs empty.
+    pub fn refuse(&mut self) {
+        self.refused = true;
+    }
+
     /// Takes a datagram with a payload of `size` bytes.
     pub fn push(&mut self, now: Instant, size: Bytes, datagram: D) {
         self.earn(now);
+        self.refused = false;
         let size = size.saturating_add(self.pace.overhead()).get();
         self.waiting += size;
         self.queue.push_back((datagram, size));
@@ -121,7 +140,9 @@ impl<D> Departures<D> {
         self.at = self.at.max(now);
         let rate = self.pace.rate().unwrap_or(Rate::ZERO);
         // A queue that has just run empty is about to be filled again.
-        let idle = self.queue.is_empty() && self.at.saturating_since(self.emptied) > QUEUE_TIME;
+        let idle = self.queue.is_empty()
+            && !self.refused
+            && self.at.saturating_since(self.emptied) > QUEUE_TIME;
         let bound = if idle { IDLE_MAX } else { LATE_MAX };
         let worth = |span: Duration| i128::from(rate.bits_per_s()) * i128::from(span.as_ns());
         self.credit = (self.credit + worth(passed)).min(worth(bound));
@@ -163,9 +184,9 @@ mod tests {
         for mbit in [1, 20, 140] {
             let (rate, span) = (Rate::from_mbit_per_s(mbit), Duration::from_s(10));
             let exact = rate.bytes_in(span).get();
-            for late_us in [0, 1000, 9000] {
+            for late_us in [0, 1000, 9000, 24_000] {
                 let sent = sent_over(rate, span, || Duration::from_us(late_us));
-                let slack = rate.bytes_in(Duration::from_ms(20)).get() + 1500;
+                let slack = rate.bytes_in(LATE_MAX * 2).get() + 1500;
                 assert!(sent.abs_diff(exact) <= slack, "{mbit} Mbit/s, {late_us} us: {sent}");
             }
         }
@@ -193,6 +214,28 @@ mod tests {
         // A millisecond's worth, and the one that exceeds it.
         assert_eq!(std::iter::from_fn(|| queue.pop(now)).count(), 2);
         assert_eq!(queue.wake(), Some(now + Duration::from_ms(1)));
+    }
+
+    /// Whoever lets datagrams go is late for all of it: the timer, and asking QUIC for more.
+    #[test]
+    fn a_queue_that_runs_empty_while_quic_waits_loses_no_time() {
+        let rate = Rate::from_mbit_per_s(140);
+        for (refused, expected) in [(true, 8 + 24), (false, 1 + 1)] {
+            let mut queue = departures(Some(rate));
+            let mut sent = 0;
+            for now in [at_us(0), at_us(8000), at_us(32_000)] {
+                // More than QUIC has room for.
+                (0..1000).for_each(|_| queue.push(now, Bytes::new(1472), 1500));
+                sent += std::iter::from_fn(|| queue.pop(now)).sum::<u64>();
+                queue.queue.clear();
+                (queue.waiting, queue.emptied) = (0, now);
+                if refused {
+                    queue.refuse();
+                }
+            }
+            let exact = rate.bytes_in(Duration::from_ms(expected)).get();
+            assert!(sent.abs_diff(exact) <= 3 * 1500, "{refused}: {sent} for {exact}");
+        }
     }
 
     proptest! {

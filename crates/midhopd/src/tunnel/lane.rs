@@ -168,6 +168,11 @@ impl Lane {
         self.is_blocked() || self.shim.is_full()
     }
 
+    /// QUIC has more, and is to keep it for now.
+    pub fn refuse(&mut self) {
+        self.shim.refuse();
+    }
+
     /// Whether the kernel had no room.
     pub fn is_blocked(&self) -> bool {
         self.batch.label.is_some()

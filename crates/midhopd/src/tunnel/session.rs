@@ -11,6 +11,7 @@ use super::{
 use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
 use midhop_tunnel::{
     connect::{Form, Request},
+    control::Pace,
     fec,
     http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
     varint,
@@ -64,13 +65,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins to speak HTTP/3 on a connection to `peer`, and to listen.
+    /// Begins to speak HTTP/3 on a connection to `peer`, whose datagrams leave at `pace`, and to listen.
     ///
     /// # Errors
     /// When the connection is gone.
     pub async fn begin(
         connection: Connection,
         peer: &PeerPlan,
+        pace: Pace,
     ) -> Result<Rc<Self>, ConnectionError> {
         let mut control = connection.open_uni().await?;
         let mut said = Vec::new();
@@ -78,7 +80,7 @@ impl Session {
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
         said.extend(Settings { repair_window, ..Settings::own() }.encode());
         let session = Rc::new(Self {
-            turns: Arc::default(),
+            turns: Arc::new(Turns::paced(pace)),
             pool: peer.send_window,
             form: peer.request,
             patient_until: Instant::now() + Duration::from_nanos(peer.timeout.as_ns()),

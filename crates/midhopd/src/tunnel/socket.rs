@@ -166,6 +166,7 @@ impl AsyncUdpSocket for Paced {
             return Ok(());
         };
         if lane.is_full() {
+            lane.refuse();
             lanes.refused = Some(transmit.destination);
             return Err(io::ErrorKind::WouldBlock.into());
         }

@@ -2,22 +2,26 @@
 //!
 //! A connection has one window for that, the pool. QUIC divides it among streams by who comes first; of those
 //! that wait for room it wakes the last one first. So flows write in turns here ([`Line`]), each as much as its
-//! class weighs. What enters the pool in those parts leaves it in those parts, whatever is lost on the way.
+//! class weighs, and all together no faster than their [`Supply`] has it. What enters the pool in those parts
+//! leaves it in those parts, whatever is lost on the way.
 //! Two kinds of flows stand outside:
 //!
 //! - One that may go ahead ([`Allowance`]) is urgent: it waits for no turn, finds room beside a full pool,
 //!   and its bytes leave before those of the others.
 //! - One whose peer has given it no credit lets the next one write, until it has.
 //!
-//! Invariant: whoever is first in the queue is going to be polled: it has been woken, or QUIC wakes it once
-//! there is room. Whoever does not write any more leaves the queue, at the latest when it is dropped.
+//! Invariant: whoever is first in the queue is going to be polled: it has been woken, or a timer wakes it, or
+//! QUIC once there is room. Whoever does not write any more leaves the queue, at the latest when it is dropped.
 
 use super::stream::Fault;
+use super::supply::Supply;
 use bytes::Bytes;
 use midhop_pep::ahead::{Ahead, Allowance};
 use midhop_pep::config::ClassPlan;
 use midhop_pep::line::{Account, Line, WEIGHT};
+use midhop_tunnel::control::Pace;
 use std::{
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -25,7 +29,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::time::{self, Instant, Sleep};
 
 /// A flow that had nothing to send for so long has rested.
 const REST: Duration = Duration::from_millis(250);
@@ -67,9 +71,18 @@ pub struct Turns {
 struct Queue {
     line: Line<Waker>,
     allowance: Allowance,
+    /// None: whatever there is room for is written.
+    supply: Option<(Supply, Instant)>,
 }
 
 impl Turns {
+    /// Those of a tunnel that lets go at `pace`.
+    pub fn paced(pace: Pace) -> Self {
+        let supply = Supply::new(pace, midhop_units::Instant::START);
+        let queue = Queue { supply: Some((supply, Instant::now())), ..Queue::default() };
+        Self { queue: Mutex::new(queue), ..Self::default() }
+    }
+
     /// Flows that have a part in it.
     pub fn flows(self: &Arc<Self>) -> u64 {
         (Arc::strong_count(self) as u64).saturating_sub(1)
@@ -85,6 +98,15 @@ impl Turns {
     }
 }
 
+impl Queue {
+    /// How long to wait until more is taken; none: it is taken now.
+    fn wait(&mut self) -> Option<Duration> {
+        let (supply, epoch) = self.supply.as_mut()?;
+        let now = midhop_units::Instant::START + epoch.elapsed().into();
+        supply.wait(now).map(Into::into)
+    }
+}
+
 /// One flow's part in the turns.
 #[derive(Debug)]
 pub struct Share {
@@ -96,6 +118,8 @@ pub struct Share {
     urgent: Option<u64>,
     /// Since when it has had nothing to send.
     idle: Instant,
+    /// Until more is taken, of this flow and those behind it.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Share {
@@ -107,6 +131,7 @@ impl Share {
             ahead: Ahead::default(),
             urgent: Some(0),
             idle: Instant::now(),
+            pause: None,
         }
     }
 
@@ -144,8 +169,11 @@ impl Share {
             self.urgent = None;
             pool.set_urgent(false);
         }
-        if self.urgent.is_none() && !self.turns.queue().line.wait(&mut self.account, cx.waker()) {
-            return Poll::Pending;
+        if self.urgent.is_none() {
+            if !self.turns.queue().line.wait(&mut self.account, cx.waker()) {
+                return Poll::Pending;
+            }
+            ready!(self.poll_supply(cx));
         }
         let mut written = pool.poll_write(cx, chunks);
         if written.is_ready() {
@@ -165,6 +193,18 @@ impl Share {
         Poll::Ready(Ok(()))
     }
 
+    /// Waits until more is taken.
+    fn poll_supply(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+            }
+            let Some(wait) = self.turns.queue().wait() else { return Poll::Ready(()) };
+            self.pause = Some(Box::pin(time::sleep(wait)));
+        }
+    }
+
     /// Leaves the queue: it does not write any more for now.
     pub fn leave(&mut self) {
         let next = self.turns.queue().line.leave(&mut self.account);
@@ -180,6 +220,9 @@ impl Share {
             return queue.allowance.spend(self.ahead, bytes as u64);
         }
         queue.allowance.earn(bytes as u64);
+        if let Some((supply, _)) = &mut queue.supply {
+            supply.spend(bytes);
+        }
         let next = queue.line.spend(&mut self.account, bytes);
         drop(queue);
         if let Some(next) = next {

@@ -225,6 +225,11 @@ impl<T: Clone> Shim<T> {
         self.departures.is_full()
     }
 
+    /// QUIC has more, and is to keep it.
+    pub fn refuse(&mut self) {
+        self.departures.refuse();
+    }
+
     /// Takes a datagram of QUIC that is to be sent.
     pub fn push(&mut self, now: Instant, datagram: Bytes, tag: T) {
         self.sending.busy = now;

@@ -284,7 +284,7 @@ impl<'a> Choice<'a> {
         let connection =
             time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
         course.take(*address);
-        Ok((Session::begin(connection, peer).await?, course))
+        Ok((Session::begin(connection, peer, steering.pace()).await?, course))
     }
 
     async fn open_tcp(&self) -> io::Result<Rc<fallback::Session>> {
