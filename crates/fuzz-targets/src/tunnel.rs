@@ -25,7 +25,7 @@ pub fn stream(data: &[u8]) {
                 }
             }
             Frame::Data(bytes) => assert!(!bytes.is_empty()),
-            Frame::GoAway(_) | Frame::Push => {}
+            Frame::GoAway(_) | Frame::Backlog(_) | Frame::Push => {}
         }
     }
     if let Some((number, length)) = varint::read(data) {

@@ -44,7 +44,7 @@ impl Congestion {
     /// When a leg's congestion control is not to be had, and neither is its fallback.
     pub fn activate(&mut self, plan: &mut Plan) -> Result<(), Failure> {
         plan.replace_congestion(|leg| self.kernel_name(leg).map(Some))?;
-        for peer in plan.peers.iter_mut().filter(|peer| peer.fallback == Fallback::Tcp) {
+        for peer in plan.peers.iter_mut().filter(|peer| peer.fallback != Fallback::Off) {
             peer.kernel_congestion = self.of_tunnel(peer);
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::relay::Carried;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
+use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -129,6 +130,11 @@ impl Ledger {
         let before = with(&self.peers, peer, |book| book.open.insert(number, at.clone()));
         let lost = at.lost_packets.saturating_sub(before.map_or(0, |before| before.lost_packets));
         self.with_leg(peer, |leg| leg.add(micros(at.rtt), micros(at.rtt_min), lost));
+    }
+
+    /// Books what new flows to a peer go by.
+    pub fn carried_by(&self, peer: &str, carrier: Carrier) {
+        with(&self.peers, peer, |book| book.carrier = Some(carrier));
     }
 
     /// Books that a tunnel is gone.
@@ -358,6 +364,41 @@ pub struct PeerBook {
     pub lost_packets: u64,
     /// What repairs have done in those.
     pub repaired: Repaired,
+    /// What new flows go by, at the end that opens tunnels.
+    pub carrier: Option<Carrier>,
+}
+
+/// What new flows to a peer go by, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// QUIC.
+    Quic,
+    /// TCP, as UDP had no answer.
+    TcpBlocked,
+    /// TCP, as UDP has none any more.
+    TcpSilent,
+    /// TCP, as UDP was seen to carry less.
+    TcpThrottled,
+    /// TCP, as it is configured.
+    TcpOnly,
+}
+
+impl Carrier {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Quic, Self::TcpBlocked, Self::TcpSilent, Self::TcpThrottled, Self::TcpOnly];
+
+    /// As it is told.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::TcpBlocked => "tcp-blocked",
+            Self::TcpSilent => "tcp-silent",
+            Self::TcpThrottled => "tcp-throttled",
+            Self::TcpOnly => "tcp-only",
+        }
+    }
 }
 
 /// What is known of an open tunnel.
@@ -381,7 +422,7 @@ pub struct Tunnel {
     pub lost_packets: u64,
     /// What repairs have done so far.
     pub repaired: Repaired,
-    /// Whether it is over TCP, for want of UDP.
+    /// Whether it is over TCP.
     pub is_tcp: bool,
 }
 

@@ -1,5 +1,6 @@
 //! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
 
+use crate::ledger::Carrier;
 use crate::snapshot::{ConditionSnapshot, LegSnapshot, PeerSnapshot, Snapshot};
 use midhop_units::Duration;
 use prometheus_client::{
@@ -144,8 +145,20 @@ impl Source {
         })?;
         self.peer_family(
             encoder,
-            ("peer_tcp_tunnels", "Those of them that are over TCP, for want of UDP", None),
+            ("peer_tcp_tunnels", "Those of them that are over TCP", None),
             |peer| Some(ConstGauge::new(peer.tcp_tunnels)),
+        )?;
+        let carriers = self.snapshot.peers.iter().flat_map(|(peer, at)| {
+            let all = at.carrier.into_iter().flat_map(|own| Carrier::ALL.map(|it| (it, own)));
+            all.map(|(carrier, own)| {
+                let labels = [("peer", peer.as_str()), ("carrier", carrier.name())];
+                (labels, ConstGauge::new(u64::from(carrier == own)))
+            })
+        });
+        family(
+            encoder,
+            ("peer_carrier", "What new flows to a peer go by, and why", None),
+            carriers,
         )?;
         self.peer_family(encoder, ("peer_streams", "Flows in them", None), |peer| {
             Some(ConstGauge::new(peer.streams))
@@ -312,6 +325,7 @@ mod tests {
         let peer = PeerSnapshot {
             rtt: millisecond,
             rate: Some(Rate::from_mbit_per_s(1)),
+            carrier: Some(Carrier::Quic),
             protected_total: Bytes::new(1),
             loss: Some(0.0),
             conditions: BTreeMap::from([(

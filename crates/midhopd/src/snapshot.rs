@@ -10,7 +10,7 @@ use crate::{
     admission::Admission,
     daemon::DataPlane,
     intercept::passed::Passed,
-    ledger::{Count, FlowBook, Ledger, LegBook, PeerBook, Repaired},
+    ledger::{Carrier, Count, FlowBook, Ledger, LegBook, PeerBook, Repaired},
     relay::{Budget, Pools},
 };
 use midhop_pep::config::Plan;
@@ -243,8 +243,10 @@ impl LegSnapshot {
 pub struct PeerSnapshot {
     /// Open tunnels; 0: the peer cannot be reached, or has not come.
     pub tunnels: u64,
-    /// Those of them that are over TCP, as UDP does not pass.
+    /// Those of them that are over TCP.
     pub tcp_tunnels: u64,
+    /// What new flows go by, and why, at the end that opens tunnels.
+    pub carrier: Option<Carrier>,
     /// Smoothed round-trip time of one of them.
     pub rtt: Option<Duration>,
     /// The shortest seen.
@@ -280,6 +282,7 @@ impl PeerSnapshot {
     fn add(&mut self, book: &PeerBook) {
         self.sent_packets_total += book.sent_packets;
         self.lost_packets_total += book.lost_packets;
+        self.carrier = book.carrier.or(self.carrier);
         self.add_repaired(&book.repaired);
         for tunnel in book.open.values() {
             let time = |time: std::time::Duration| {

@@ -21,6 +21,7 @@ mod gathering;
 pub mod identity;
 pub mod lane;
 pub mod link;
+pub mod paces;
 pub mod relay;
 pub mod serve;
 pub mod session;
@@ -137,8 +138,10 @@ pub fn doors(
     let bind = |address| transport::bind(address).map_err(|error| (address, error));
     for (number, address) in plan.tunnel.listen.iter().enumerate() {
         let at = number % doors.len();
-        doors[at].sockets.push((bind(*address)?, identity.clone()));
-        if plan.tunnel.fallback == Fallback::Tcp {
+        if plan.tunnel.fallback != Fallback::Only {
+            doors[at].sockets.push((bind(*address)?, identity.clone()));
+        }
+        if plan.tunnel.fallback != Fallback::Off {
             let listener = fallback::socket::listen(*address, &plan.peers);
             let listener = listener.map_err(|error| (*address, error))?;
             doors[at].listeners.push((listener, identity.clone()));

@@ -9,7 +9,7 @@ use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::relay::{Budget, Desk, Pools};
-use crate::tunnel::{self, Tunnels, fallback, link::Link};
+use crate::tunnel::{self, Tunnels, fallback, link::Link, paces::Paces};
 use crate::watch::Watch;
 use midhop_pep::config::{LegPlan, Plan};
 use std::cell::RefCell;
@@ -47,6 +47,8 @@ pub struct Worker {
     pub endpoints: RefCell<Vec<quinn::Endpoint>>,
     /// The tunnels over TCP on this thread.
     pub fallbacks: RefCell<Vec<Rc<fallback::Session>>>,
+    /// How the carriers of a tunnel on this thread divide its rate.
+    pub paces: Rc<Paces>,
     egress: Egress,
 }
 
@@ -67,7 +69,7 @@ impl Worker {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
         let watch = Watch::default();
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
-        let fallbacks = RefCell::default();
+        let (fallbacks, paces) = (RefCell::default(), Rc::default());
         Ok(Self {
             plan,
             admission,
@@ -79,6 +81,7 @@ impl Worker {
             links,
             endpoints,
             fallbacks,
+            paces,
             egress,
         })
     }

@@ -20,7 +20,7 @@ mod flights;
 mod pace;
 mod steered;
 
-pub use pace::Pace;
+pub use pace::{Pace, Progress};
 pub use steered::Steered;
 
 use self::core::Core;

@@ -3,11 +3,14 @@
 //! Invariant: while a tunnel can be had there is one; attempts come at growing intervals, the first at
 //! once. Which of QUIC and TCP it is on says `choice`.
 
+mod aside;
+mod backlog;
 mod choice;
 
-use self::choice::Choice;
+use self::{aside::Aside, backlog::Backlog, choice::Choice};
 use super::{
     Identity, fallback,
+    paces::Part as Portion,
     session::Session,
     socket::Course,
     stream::{Fault, Stream},
@@ -38,11 +41,16 @@ const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MOST: Duration = Duration::from_secs(30);
 /// How often the kernel's and QUIC's numbers are booked.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often the carriers of a tunnel divide its rate.
+const DIVIDE: Duration = Duration::from_millis(250);
+/// What the path carries of a segment at most, with its headers. Unit: bytes.
+const SEGMENT: u64 = 1500;
 
 /// A tunnel as the flows of its thread see it.
 #[derive(Debug, Clone)]
 pub struct Link {
     state: watch::Receiver<State>,
+    aside: Rc<Aside>,
     patience: Duration,
 }
 
@@ -95,7 +103,7 @@ impl State {
 }
 
 impl Link {
-    /// The tunnel, if it is there or comes before patience ends. Patience is for a tunnel that is about
+    /// What a new flow goes by, if it is there or comes before patience ends. Patience is for a tunnel that is about
     /// to come: where there has been none for so long, nobody waits for it.
     pub async fn way(&self) -> Option<Way> {
         let mut state = self.state.clone();
@@ -105,7 +113,8 @@ impl Link {
         };
         let open = state.wait_for(|state| state.way().is_some());
         let found = time::timeout_at(since + self.patience, open).await;
-        found.ok()?.ok()?.way().cloned()
+        let way = found.ok()?.ok()?.way().cloned()?;
+        Some(self.aside.take().unwrap_or(way))
     }
 }
 
@@ -127,14 +136,20 @@ impl Keeper {
     pub fn begin(self, worker: Rc<Worker>) -> (Link, impl Future<Output = io::Result<()>>) {
         let (sender, state) = watch::channel(State::Gone(Instant::now()));
         let patience = Duration::from_nanos(self.peer.patience.as_ns());
-        (Link { state, patience }, self.keep(worker, sender))
+        let aside = Rc::<Aside>::default();
+        (Link { state, aside: aside.clone(), patience }, self.keep(worker, sender, aside))
     }
 
-    async fn keep(self, worker: Rc<Worker>, link: watch::Sender<State>) -> io::Result<()> {
+    async fn keep(
+        self,
+        worker: Rc<Worker>,
+        link: watch::Sender<State>,
+        aside: Rc<Aside>,
+    ) -> io::Result<()> {
         let identity = self.identity.borrow().clone();
         let (endpoint, socket) = transport::endpoint(self.socket.try_clone()?, None, &identity)?;
         worker.endpoints.borrow_mut().push(endpoint.clone());
-        let choice = Choice::new(&self, &worker, endpoint, socket);
+        let choice = Choice::new(&self, &worker, endpoint, socket, aside);
         let mut pause = PAUSE_FIRST;
         loop {
             match choice.open().await {
@@ -173,6 +188,9 @@ pub async fn follow(
     let settings = session.settings();
     tokio::pin!(settings);
     let (mut agreed, mut repaired) = (false, Repaired::default());
+    let mut backlog = Backlog::default();
+    let mut portion = portion(worker, peer, connection.remote_address());
+    let mut divisions = time::interval(DIVIDE);
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
@@ -180,11 +198,20 @@ pub async fn follow(
                 course.agree(settings.repair_window);
                 agreed = true;
             }
+            _ = divisions.tick(), if portion.is_some() => {
+                let sent = connection.stats().udp_tx;
+                let headers = course.pace().overhead().get().saturating_mul(sent.datagrams);
+                let sent = Bytes::new(sent.bytes.saturating_add(headers));
+                course.pace().bound(portion.as_mut().and_then(|portion| portion.look(sent)));
+            }
             _ = ticks.tick() => {
                 // A peer may have moved.
                 course.take(connection.remote_address());
                 held.set(session.held(course.pace().in_flight().get()));
                 repaired = course.repaired().map_or(repaired, Repaired::from);
+                if backlog.look(course.pace()).1 {
+                    session.tell_backlog(LOOK);
+                }
                 worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
@@ -221,9 +248,16 @@ pub async fn follow_tcp(worker: &Worker, peer: &str, session: &Rc<fallback::Sess
     let mut held = Part::new(worker.desk.budget.clone());
     let mut ticks = time::interval(LOOK);
     let (number, mut gone) = (session.number(), std::pin::pin!(session.gone()));
+    let mut portion = portion(worker, peer, session.remote_address());
+    let mut divisions = time::interval(DIVIDE);
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
+            _ = divisions.tick(), if portion.is_some() => {
+                let sent = session.sample().map_or(0, |sample| u64::from(sample.sent_segments));
+                let sent = Bytes::new(sent.saturating_mul(SEGMENT));
+                session.pace(portion.as_mut().and_then(|portion| portion.look(sent)));
+            }
             _ = ticks.tick() => {
                 session.look();
                 held.set(session.held());
@@ -238,6 +272,13 @@ pub async fn follow_tcp(worker: &Worker, peer: &str, session: &Rc<fallback::Sess
     worker.ledger.gone(peer, number);
     worker.fallbacks.borrow_mut().retain(|other| !Rc::ptr_eq(other, session));
     why
+}
+
+/// A carrier's part in the pace of its tunnel, where the rate is known.
+fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<Portion> {
+    let plan = worker.plan();
+    let rate = plan.peers.iter().find(|it| it.name == peer)?.rate?;
+    Some(worker.paces.join(peer, remote.ip(), rate))
 }
 
 fn measured_tcp(session: &fallback::Session) -> Tunnel {

@@ -117,7 +117,7 @@ async fn welcome(
     if let Some(repairs) = transport::repairs(peer, connection.remote_address()) {
         course.repair(repairs);
     }
-    let session = match Session::begin(connection, peer, steering.pace()).await {
+    let session = match Session::begin(connection, peer, steering.pace(), false).await {
         Ok(session) => session,
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
     };

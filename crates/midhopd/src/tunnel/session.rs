@@ -20,8 +20,10 @@ use midhop_units::Bytes;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 use std::{
     cell::{Cell, RefCell},
+    pin::pin,
     rc::Rc,
     sync::Arc,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 use tokio::{
@@ -33,6 +35,8 @@ use tokio::{
 /// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
 /// with what credit needs; a repair that is lost as well takes another product.
 const HELD_WINDOWS: f64 = 2.0;
+/// What a peer says of its backlog says nothing of a longer time than this.
+const BACKLOG_MS_MAX: u64 = 10_000;
 
 /// One tunnel, open.
 #[derive(Debug)]
@@ -40,6 +44,10 @@ pub struct Session {
     connection: Connection,
     /// Never written again, and closed by nobody: that would end the connection.
     control: RefCell<Option<SendStream>>,
+    /// What of the control stream waits to be said.
+    unsaid: RefCell<Vec<u8>>,
+    /// Until when the peer is taken to have more to say than the path takes.
+    backlog_until: Cell<Option<Instant>>,
     /// What the peer understands, once it has said so.
     settings: watch::Sender<Option<Settings>>,
     /// Whether one of the ends has said that there will be no more requests.
@@ -65,7 +73,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins to speak HTTP/3 on a connection to `peer`, whose datagrams leave at `pace`, and to listen.
+    /// Begins to speak HTTP/3 on a connection to `peer`, whose datagrams leave at `pace`, and to listen. An
+    /// end that opens tunnels `hears_backlog`: whether the peer has more to say than the path takes.
     ///
     /// # Errors
     /// When the connection is gone.
@@ -73,12 +82,13 @@ impl Session {
         connection: Connection,
         peer: &PeerPlan,
         pace: Pace,
+        hears_backlog: bool,
     ) -> Result<Rc<Self>, ConnectionError> {
         let mut control = connection.open_uni().await?;
         let mut said = Vec::new();
         varint::write(StreamKind::CONTROL, &mut said);
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
-        said.extend(Settings { repair_window, ..Settings::own() }.encode());
+        said.extend(Settings { repair_window, hears_backlog, ..Settings::own() }.encode());
         let session = Rc::new(Self {
             turns: Arc::new(Turns::paced(pace)),
             pool: peer.send_window,
@@ -88,6 +98,8 @@ impl Session {
             authority: format!("{}:{}", peer.identity, connection.remote_address().port()),
             connection,
             control: RefCell::new(None),
+            unsaid: RefCell::default(),
+            backlog_until: Cell::new(None),
             settings: watch::Sender::new(None),
             leaving: watch::Sender::new(false),
             next: Cell::new(0),
@@ -138,12 +150,40 @@ impl Session {
             return;
         }
         let Some(mut control) = self.control.take() else { return };
-        let (mut said, mut next) = (Vec::new(), Vec::new());
+        let (mut said, mut next) = (self.unsaid.take(), Vec::new());
         varint::write(self.next.get(), &mut next);
         frame::write(frame::GOAWAY, &next, &mut said);
         // Where it cannot be told the connection is gone, and so is the peer.
         let _ = control.write_all(&said).await;
         self.control.replace(Some(control));
+    }
+
+    /// Tells the peer, if it listens, that this end has had more to say for so long than the path took.
+    pub fn tell_backlog(&self, lasted: Duration) {
+        if !self.settings.borrow().is_some_and(|known| known.hears_backlog) {
+            return;
+        }
+        let mut unsaid = self.unsaid.borrow_mut();
+        let mut control = self.control.borrow_mut();
+        let Some(control) = control.as_mut() else { return };
+        if unsaid.is_empty() {
+            let mut number = Vec::new();
+            varint::write(u64::try_from(lasted.as_millis()).unwrap_or(0), &mut number);
+            frame::write(frame::BACKLOG, &number, &mut unsaid);
+        }
+        // The flows' pool is full then: there is room beside it. What finds none is said the next time.
+        self.connection.set_send_window(self.pool.get().saturating_mul(2));
+        let mut context = Context::from_waker(Waker::noop());
+        let written = pin!(control.write(&unsaid)).poll(&mut context);
+        if let Poll::Ready(Ok(count)) = written {
+            unsaid.drain(..count);
+        }
+        self.connection.set_send_window(self.pool.get());
+    }
+
+    /// Whether the peer has more to say than the path takes, as far as it has said.
+    pub fn is_backlogged(&self) -> bool {
+        self.backlog_until.get().is_some_and(|until| Instant::now() < until)
     }
 
     /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
@@ -313,6 +353,11 @@ async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), 
                 }
                 (_, None) => return Err(Code::MISSING_SETTINGS),
                 (Frame::GoAway(_), Some(_)) => drop(session.leaving.send_replace(true)),
+                (Frame::Backlog(lasted_ms), Some(_)) => {
+                    // What is said as often as it lasts may be late.
+                    let lasted = Duration::from_millis(lasted_ms.min(BACKLOG_MS_MAX)) * 5 / 2;
+                    session.backlog_until.set(Some(Instant::now() + lasted));
+                }
                 (Frame::Push, Some(_)) => {}
                 (_, Some(_)) => return Err(Code::FRAME_UNEXPECTED),
             }

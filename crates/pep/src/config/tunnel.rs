@@ -29,7 +29,7 @@ const STUCK_FLOWS: u64 = 8;
 /// The longest name that DNS can hold.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What carries a tunnel where UDP does not pass.
+/// What carries a tunnel where UDP does not pass, or is throttled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
@@ -38,6 +38,8 @@ pub enum Fallback {
     Tcp,
     /// Nothing: there is no tunnel then.
     Off,
+    /// TCP, and never UDP: where that is known to be throttled.
+    Only,
 }
 
 /// This daemon's own end of tunnels.
@@ -46,7 +48,7 @@ pub enum Fallback {
 pub struct Tunnel {
     /// UDP addresses at which peers may open a tunnel; none: this daemon only opens them.
     pub listen: OneOrMany<SocketAddr>,
-    /// Whether peers to whom UDP does not pass may come to the same addresses in TCP.
+    /// Whether peers to whom UDP does not pass may come to the same addresses in TCP; `only`: and nobody in UDP.
     pub fallback: Fallback,
     /// This daemon's certificate, with those between it and the authority's: PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +125,7 @@ pub struct Peer {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened, before they go without it.
     pub patience: Duration,
-    /// What carries the tunnel while UDP does not pass.
+    /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
 }
 
@@ -249,7 +251,7 @@ pub struct PeerPlan {
     pub timeout: Duration,
     /// How long new flows wait for a tunnel that is being opened.
     pub patience: Duration,
-    /// What carries the tunnel while UDP does not pass.
+    /// What carries the tunnel while UDP does not pass, or is throttled.
     pub fallback: Fallback,
     /// Congestion control of that, by the kernel's name; none: the kernel's default. Found at the start.
     #[serde(skip_serializing_if = "Option::is_none")]

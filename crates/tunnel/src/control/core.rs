@@ -1,7 +1,7 @@
 //! Translates what quinn tells into what a congestion controller is told.
 
 use super::flights::{Flights, Snapshot};
-use super::pace::Pace;
+use super::pace::{Pace, Progress};
 use midhop_congestion::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart,
     Rto,
@@ -104,6 +104,8 @@ pub(super) struct Core {
     lost_since: u64,
     usage: Usage,
     reduced: bool,
+    /// Acknowledgements, and those that found the connection with nothing more to send.
+    heard: (u64, u64),
 }
 
 impl Core {
@@ -129,7 +131,14 @@ impl Core {
             lost_since: 0,
             usage: Usage::default(),
             reduced: false,
+            heard: (0, 0),
         }
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        let (heard, idle) = self.heard;
+        Progress { delivered: Bytes::new(self.flights.delivered), heard, idle }
     }
 
     pub fn publish(&self, pace: &Pace) {
@@ -217,6 +226,8 @@ impl Core {
     }
 
     pub fn on_end_of_acks(&mut self, now: std::time::Instant, in_flight: u64, app_limited: bool) {
+        self.heard.0 += 1;
+        self.heard.1 += u64::from(app_limited);
         let now = self.time(now);
         let batch = std::mem::take(&mut self.batch);
         let prior_in_flight = std::mem::replace(&mut self.in_flight, in_flight);

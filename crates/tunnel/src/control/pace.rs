@@ -18,6 +18,8 @@ struct Shared {
     overhead: Bytes,
     /// Unit: bits per second, headers of IP and UDP included.
     rate: AtomicU64,
+    /// The same, as somebody else says who knows what shares the path.
+    bound: AtomicU64,
     /// Unit: bytes.
     window: AtomicU64,
     /// Unit: bytes.
@@ -29,11 +31,23 @@ struct Shared {
     core: Mutex<Weak<Mutex<Core>>>,
 }
 
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What the peer has acknowledged.
+    pub delivered: Bytes,
+    /// Acknowledgements that have come.
+    pub heard: u64,
+    /// Those of them at which there was nothing more to send, though more might have been.
+    pub idle: u64,
+}
+
 impl Pace {
     pub(super) fn new(overhead: Bytes) -> Self {
         Self(Arc::new(Shared {
             overhead,
             rate: AtomicU64::new(UNPACED),
+            bound: AtomicU64::new(UNPACED),
             window: AtomicU64::new(0),
             datagram_max: AtomicU64::new(u64::MAX),
             queueing: AtomicU64::new(0),
@@ -52,8 +66,14 @@ impl Pace {
     /// How fast datagrams may leave, counted with their [overhead](Self::overhead); `None` while
     /// nothing is known: as fast as they come.
     pub fn rate(&self) -> Option<Rate> {
-        let bits = self.0.rate.load(Relaxed);
+        let bits = self.0.rate.load(Relaxed).min(self.0.bound.load(Relaxed));
         (bits != UNPACED).then(|| Rate::from_bits_per_s(bits))
+    }
+
+    /// Lets datagrams leave no faster than this from now on, whatever the controller says: something else uses
+    /// the path. None: as the controller says.
+    pub fn bound(&self, rate: Option<Rate>) {
+        self.0.bound.store(rate.map_or(UNPACED, Rate::bits_per_s), Relaxed);
     }
 
     /// What the path carries of each datagram beyond its payload.
@@ -90,6 +110,12 @@ impl Pace {
     pub fn in_flight(&self) -> Bytes {
         let core = lock(&self.0.core).upgrade();
         core.map_or(Bytes::ZERO, |core| Bytes::new(lock(&core).in_flight()))
+    }
+
+    /// How far the connection has come; nothing, where it has no controller any more.
+    pub fn progress(&self) -> Progress {
+        let core = lock(&self.0.core).upgrade();
+        core.map_or_else(Progress::default, |core| lock(&core).progress())
     }
 
     /// Whoever divides the leg says what part of it this connection may use.

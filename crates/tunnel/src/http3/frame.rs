@@ -17,6 +17,8 @@ pub const HEADERS: u64 = 0x01;
 pub const SETTINGS: u64 = 0x04;
 /// From where on requests are not served.
 pub const GOAWAY: u64 = 0x07;
+/// Whoever says it has had more to say than the path took, for so many milliseconds: an extension.
+pub const BACKLOG: u64 = 0x2fec_0003;
 const CANCEL_PUSH: u64 = 0x03;
 const PUSH_PROMISE: u64 = 0x05;
 const MAX_PUSH_ID: u64 = 0x0d;
@@ -38,6 +40,8 @@ pub enum Frame {
     Settings(Vec<u8>),
     /// The peer will serve no request from this number on.
     GoAway(u64),
+    /// The peer has had more to say than the path took, for so many milliseconds.
+    Backlog(u64),
     /// Something about pushed responses.
     Push,
 }
@@ -133,7 +137,7 @@ impl State {
     fn begin(kind: u64, length: u64) -> Result<Self, Code> {
         Ok(match kind {
             DATA => Self::Data { left: length },
-            HEADERS | SETTINGS | GOAWAY | CANCEL_PUSH | MAX_PUSH_ID | PUSH_PROMISE => {
+            HEADERS | SETTINGS | GOAWAY | BACKLOG | CANCEL_PUSH | MAX_PUSH_ID | PUSH_PROMISE => {
                 if length > PAYLOAD_BYTES_MAX {
                     return Err(Code::EXCESSIVE_LOAD);
                 }
@@ -154,8 +158,14 @@ fn whole(kind: u64, payload: Vec<u8>) -> Result<Frame, Code> {
     Ok(match kind {
         HEADERS => Frame::Headers(payload),
         SETTINGS => Frame::Settings(payload),
-        GOAWAY => match varint::read(&payload) {
-            Some((number, length)) if length == payload.len() => Frame::GoAway(number),
+        GOAWAY | BACKLOG => match varint::read(&payload) {
+            Some((number, length)) if length == payload.len() => {
+                if kind == GOAWAY {
+                    Frame::GoAway(number)
+                } else {
+                    Frame::Backlog(number)
+                }
+            }
             _ => return Err(Code::FRAME_ERROR),
         },
         _ => Frame::Push,

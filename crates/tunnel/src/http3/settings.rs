@@ -16,6 +16,8 @@ pub struct Settings {
     pub connect_tcp: u64,
     /// The largest window of a repair of [`fec`] that it reads; zero: it reads none. Unit: datagrams.
     pub repair_window: u64,
+    /// Whether it listens to [`Backlog`](super::Frame::Backlog).
+    pub hears_backlog: bool,
 }
 
 const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
@@ -24,6 +26,8 @@ const QPACK_BLOCKED_STREAMS: u64 = 0x07;
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x08;
 /// Says which trial of connect-tcp an end serves.
 const MIDHOP_CONNECT_TCP: u64 = 0x2fec_0002;
+/// Says whether an end wants to know when the other has more to say than the path takes.
+const MIDHOP_BACKLOG: u64 = 0x2fec_0003;
 /// Settings of HTTP/2 that have no meaning here and are refused.
 const RESERVED: [u64; 4] = [0x02, 0x03, 0x04, 0x05];
 /// More numbers than this nobody has to say.
@@ -37,6 +41,7 @@ impl Settings {
             extended_connect: true,
             connect_tcp: TRIAL,
             repair_window: 0,
+            hears_backlog: false,
         }
     }
 
@@ -69,6 +74,9 @@ impl Settings {
         }
         if self.repair_window > 0 {
             say(fec::SETTING, self.repair_window);
+        }
+        if self.hears_backlog {
+            say(MIDHOP_BACKLOG, 1);
         }
         let mut frame = Vec::new();
         frame::write(frame::SETTINGS, &payload, &mut frame);
@@ -103,6 +111,7 @@ impl Settings {
                 (ENABLE_CONNECT_PROTOCOL, 1) => settings.extended_connect = true,
                 (ENABLE_CONNECT_PROTOCOL, _) => return Err(Code::SETTINGS_ERROR),
                 (MIDHOP_CONNECT_TCP, trial) => settings.connect_tcp = trial,
+                (MIDHOP_BACKLOG, value) => settings.hears_backlog = value == 1,
                 (fec::SETTING, datagrams) => settings.repair_window = datagrams,
                 // Tables that the peer would let us fill, and what we do not know.
                 _ => {}
@@ -122,7 +131,8 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let repairs = Settings { repair_window: 128, ..Settings::own() };
-        for settings in [Settings::own(), Settings::default(), repairs] {
+        let backlog = Settings { hears_backlog: true, ..Settings::own() };
+        for settings in [Settings::own(), Settings::default(), repairs, backlog] {
             let mut input = Bytes::from(settings.encode());
             let frame = FrameReader::default().read(&mut input).expect("a frame");
             let Some(Frame::Settings(payload)) = frame else { panic!("{frame:?}") };

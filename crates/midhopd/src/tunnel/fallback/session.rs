@@ -25,8 +25,9 @@ use midhop_tunnel::{
     connect::{Form, Request},
     http3::Code,
 };
+use midhop_units::Rate;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     future::{pending, poll_fn},
     io,
     net::SocketAddr,
@@ -83,6 +84,10 @@ pub struct Session {
     seats: Arc<()>,
     turns: Arc<Turns>,
     room: Arc<Room>,
+    /// What the link carries, where it was said.
+    rate: Option<Rate>,
+    /// What the kernel was told to send at most.
+    paced: Cell<Option<Rate>>,
 }
 
 impl Session {
@@ -100,6 +105,8 @@ impl Session {
             seats: Arc::default(),
             turns: Arc::default(),
             room: Room::new(socket::ahead(peer)),
+            rate: peer.rate,
+            paced: Cell::new(peer.rate),
         })
     }
 
@@ -183,6 +190,17 @@ impl Session {
     /// What the kernel measures.
     pub fn sample(&self) -> Option<Sample> {
         Sample::of(&self.socket)
+    }
+
+    /// Sends no faster than this; none: than the link carries.
+    pub fn pace(&self, rate: Option<Rate>) {
+        let rate = rate.or(self.rate);
+        if rate != self.paced.replace(rate)
+            && let Some(rate) = rate
+        {
+            // It was taken when the connection was made.
+            let _ = socket::pace(&self.socket, rate);
+        }
     }
 
     /// Whether all that was said has reached the peer's host.

@@ -84,12 +84,20 @@ pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
     let (send, receive) = (known(peer.rate), known(peer.rate_in));
     bound(&socket, &Shares { send, receive, unsent: Some(ahead(peer)), ..Shares::of(None) })?;
     if let Some(rate) = peer.rate {
-        let bytes = rate.bits_per_s() / 8;
-        sockopt::set_u64(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;
+        pace(&socket, rate)?;
     }
     // What was sent and is not acknowledged in that time breaks the connection.
     let ms = i32::try_from(peer.timeout.as_ns() / 1_000_000).unwrap_or(i32::MAX);
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
+}
+
+/// Sends no faster than this from now on.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn pace(socket: impl AsFd, rate: Rate) -> io::Result<()> {
+    let bytes = rate.bits_per_s() / 8;
+    sockopt::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)
 }
 
 fn open(address: SocketAddr) -> io::Result<Socket> {

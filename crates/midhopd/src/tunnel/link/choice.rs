@@ -6,9 +6,16 @@
 //! whose peer says nothing more though it was asked is doubted, and left for TCP if that can be had; it is
 //! taken again as soon as its peer is heard.
 //!
+//! The same again where UDP passes and carries little: whether it does is [weighed](weigh), not seen.
+//!
 //! Invariant: nobody falls back to TCP because QUIC's peer said no: that is an answer.
 
-use super::{Keeper, Way, follow, follow_tcp};
+mod judge;
+mod weigh;
+
+use self::judge::Judge;
+use super::{Aside, Keeper, Way, follow, follow_tcp};
+use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},
     session::Session,
@@ -17,6 +24,7 @@ use crate::tunnel::{
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
+use midhop_tunnel::control::Pace;
 use quinn::Endpoint;
 use rustls::pki_types::ServerName;
 use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, sync::Arc, time::Duration};
@@ -54,18 +62,48 @@ pub struct Choice<'a> {
     socket: Arc<Paced>,
     /// A QUIC tunnel that is not used for its peer's silence.
     doubted: RefCell<Option<Watched>>,
-    /// The end of what is followed.
-    followed: RefCell<Option<Ending>>,
+    /// A QUIC tunnel that is not used because UDP is throttled.
+    kept: RefCell<Option<Watched>>,
+    /// What is followed.
+    followed: RefCell<Option<Followed>>,
+    /// Whether UDP is throttled.
+    judge: RefCell<Judge>,
+    /// What flows are put on to see what it carries.
+    aside: Rc<Aside>,
 }
 
 /// Turns true when a session is gone.
 type Ending = watch::Receiver<bool>;
 
-/// A QUIC tunnel, and when its peer was last heard.
+/// A QUIC tunnel, how it sends, and its end.
 #[derive(Clone)]
 struct Watched {
     session: Rc<Session>,
+    pace: Pace,
     gone: Ending,
+}
+
+/// What is followed: its end, and all that is known of it where it is a QUIC tunnel.
+#[derive(Clone)]
+enum Followed {
+    Quic(Watched),
+    Tcp(Ending),
+}
+
+impl Followed {
+    fn gone(&self) -> Ending {
+        match self {
+            Self::Quic(watched) => watched.gone.clone(),
+            Self::Tcp(gone) => gone.clone(),
+        }
+    }
+
+    fn watched(&self) -> Option<&Watched> {
+        match self {
+            Self::Quic(watched) => Some(watched),
+            Self::Tcp(_) => None,
+        }
+    }
 }
 
 impl<'a> Choice<'a> {
@@ -75,9 +113,21 @@ impl<'a> Choice<'a> {
         worker: &'a Rc<Worker>,
         endpoint: Endpoint,
         socket: Arc<Paced>,
+        aside: Rc<Aside>,
     ) -> Self {
-        let (doubted, followed) = (RefCell::default(), RefCell::default());
-        Self { keeper, worker, endpoint, socket, doubted, followed }
+        let peer = &keeper.peer;
+        Self {
+            keeper,
+            worker,
+            endpoint,
+            socket,
+            doubted: RefCell::default(),
+            kept: RefCell::default(),
+            followed: RefCell::default(),
+            // Of a link that others use too only what is promised can be expected.
+            judge: Judge::new([peer.committed.or(peer.rate), peer.rate_in], peer.rtt).into(),
+            aside,
+        }
     }
 
     /// Opens a tunnel, over whichever is first, with a head start for QUIC.
@@ -85,6 +135,11 @@ impl<'a> Choice<'a> {
     /// Before TCP is tried QUIC is tried anew: what it said first may have come before its peer was there, or was
     /// lost, and is said again only after a pause that is longer than the head start.
     pub async fn open(&self) -> io::Result<Way> {
+        if self.keeper.peer.fallback == Fallback::Only {
+            let session = self.open_tcp().await?;
+            self.tell("a tunnel is open over TCP, as it is configured");
+            return Ok(self.on_tcp(session, Carrier::TcpOnly));
+        }
         let mut quic = pin!(self.open_quic());
         let mut anew = pin!(async {
             time::sleep(self.head_start()).await;
@@ -122,7 +177,7 @@ impl<'a> Choice<'a> {
                 opened = &mut tcp, if !no_tcp => match opened {
                     Ok(session) => {
                         self.tell("a tunnel is open over TCP: UDP gave no answer");
-                        return Ok(self.on_tcp(session));
+                        return Ok(self.on_tcp(session, Carrier::TcpBlocked));
                     }
                     Err(error) => {
                         tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gave none either");
@@ -138,17 +193,20 @@ impl<'a> Choice<'a> {
 
     /// Follows a tunnel until it is gone, takes no more flows, or there is a better one: that is returned.
     pub async fn follow(&self, way: &Way) -> Option<Way> {
-        let gone = self.followed.borrow().clone();
+        let followed = self.followed.borrow().clone();
+        let watched = followed.as_ref().and_then(Followed::watched).cloned();
+        let gone = followed.as_ref().map(Followed::gone);
         match way {
             Way::Quic(session) => tokio::select! {
                 () = is_true(gone) => None,
                 () = session.left() => self.let_go(),
                 next = self.doubt(session) => Some(next),
+                next = self.weigh(watched) => Some(next),
             },
             Way::Tcp(session) => tokio::select! {
-                () = is_true(gone) => None,
-                () = session.left() => self.let_go(),
-                next = self.regain() => {
+                () = is_true(gone) => self.take_kept(),
+                () = session.left() => self.take_kept().or_else(|| self.let_go()),
+                next = self.regain(session) => {
                     // Its flows go on to their ends.
                     session.leave();
                     Some(next)
@@ -169,7 +227,7 @@ impl<'a> Choice<'a> {
 
     /// Waits until the peer of an open QUIC tunnel is silent though it was asked, and TCP can be had.
     async fn doubt(&self, session: &Rc<Session>) -> Way {
-        if self.keeper.peer.fallback == Fallback::Off {
+        if self.keeper.peer.fallback != Fallback::Tcp {
             return pending().await;
         }
         let mut silence = Silence::of(session);
@@ -184,10 +242,10 @@ impl<'a> Choice<'a> {
                     self.tell(
                         "a tunnel is open over TCP beside QUIC, which gives no answer any more",
                     );
-                    let gone = self.followed.borrow().clone();
-                    let watched = gone.map(|gone| Watched { session: session.clone(), gone });
+                    let watched =
+                        self.followed.borrow().as_ref().and_then(Followed::watched).cloned();
                     self.doubted.replace(watched);
-                    return self.on_tcp(tcp);
+                    return self.on_tcp(tcp, Carrier::TcpSilent);
                 }
                 // The whole path is cut, or the peer is gone.
                 Err(error) => {
@@ -199,17 +257,22 @@ impl<'a> Choice<'a> {
     }
 
     /// Waits until QUIC can be had again.
-    async fn regain(&self) -> Way {
+    async fn regain(&self, tcp: &Rc<fallback::Session>) -> Way {
+        if self.keeper.peer.fallback == Fallback::Only {
+            return pending().await;
+        }
         let doubted = self.doubted.take();
+        if self.kept.borrow().is_some() {
+            return self.long_for_udp(tcp).await;
+        }
         let heard = async {
-            let Some(Watched { session, gone }) = doubted else { return pending().await };
-            let mut silence = Silence::of(&session);
-            silence.ends(&session).await;
-            if !session.is_open() {
+            let Some(watched) = doubted else { return pending().await };
+            let mut silence = Silence::of(&watched.session);
+            silence.ends(&watched.session).await;
+            if !watched.session.is_open() {
                 return pending().await;
             }
-            self.followed.replace(Some(gone));
-            Way::Quic(session)
+            self.follow_quic(watched)
         };
         tokio::select! {
             way = heard => {
@@ -237,20 +300,49 @@ impl<'a> Choice<'a> {
         }
     }
 
+    /// What new flows go by from now on is told.
+    fn book(&self, carrier: Carrier) {
+        self.worker.ledger.carried_by(&self.keeper.peer.name, carrier);
+    }
+
     fn on_quic(&self, session: Rc<Session>, course: Course) -> Way {
+        self.follow_quic(self.watch_quic((session, course)))
+    }
+
+    fn follow_quic(&self, watched: Watched) -> Way {
+        let session = watched.session.clone();
+        self.followed.replace(Some(Followed::Quic(watched)));
+        self.book(Carrier::Quic);
+        Way::Quic(session)
+    }
+
+    fn watch_quic(&self, (session, course): (Rc<Session>, Course)) -> Watched {
         let (sender, gone) = watch::channel(false);
         let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
-        let followed = session.clone();
+        let (followed, pace) = (session.clone(), course.pace().clone());
         spawn_local(async move {
             let why = follow(&worker, &name, &followed, course).await;
             tracing::warn!(peer = name, %why, "a tunnel is gone");
             sender.send_replace(true);
         });
-        self.followed.replace(Some(gone));
-        Way::Quic(session)
+        Watched { session, pace, gone }
     }
 
-    fn on_tcp(&self, session: Rc<fallback::Session>) -> Way {
+    fn on_tcp(&self, session: Rc<fallback::Session>, why: Carrier) -> Way {
+        let gone = self.watch_tcp(&session);
+        self.follow_tcp(session, gone, why)
+    }
+
+    fn follow_tcp(&self, session: Rc<fallback::Session>, gone: Ending, why: Carrier) -> Way {
+        if self.keeper.peer.committed.is_some() {
+            self.tell("peers.NAME.committed is not held while the tunnel is over TCP");
+        }
+        self.followed.replace(Some(Followed::Tcp(gone)));
+        self.book(why);
+        Way::Tcp(session)
+    }
+
+    fn watch_tcp(&self, session: &Rc<fallback::Session>) -> Ending {
         let (sender, gone) = watch::channel(false);
         let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
         let followed = session.clone();
@@ -264,8 +356,7 @@ impl<'a> Choice<'a> {
             }
             sender.send_replace(true);
         });
-        self.followed.replace(Some(gone));
-        Way::Tcp(session)
+        gone
     }
 
     async fn open_quic(&self) -> io::Result<(Rc<Session>, Course)> {
@@ -284,7 +375,7 @@ impl<'a> Choice<'a> {
         let connection =
             time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
         course.take(*address);
-        Ok((Session::begin(connection, peer, steering.pace()).await?, course))
+        Ok((Session::begin(connection, peer, steering.pace(), true).await?, course))
     }
 
     async fn open_tcp(&self) -> io::Result<Rc<fallback::Session>> {

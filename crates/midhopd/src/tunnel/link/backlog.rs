@@ -1,0 +1,25 @@
+//! Whether a QUIC connection has more to say than its path takes.
+
+use midhop_tunnel::control::{Pace, Progress};
+use midhop_units::Bytes;
+
+/// Of so many acknowledgements one may find nothing to send: whoever writes is late at times.
+const IDLE_PARTS: u64 = 10;
+
+/// What was known of a connection at the last look.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    last: Progress,
+}
+
+impl Backlog {
+    /// What has arrived since the last look, and whether there was more to say all the time.
+    pub fn look(&mut self, pace: &Pace) -> (Bytes, bool) {
+        let now = pace.progress();
+        let last = std::mem::replace(&mut self.last, now);
+        let heard = now.heard.saturating_sub(last.heard);
+        let idle = now.idle.saturating_sub(last.idle);
+        let delivered = now.delivered.saturating_sub(last.delivered);
+        (delivered, heard > 0 && idle * IDLE_PARTS <= heard)
+    }
+}

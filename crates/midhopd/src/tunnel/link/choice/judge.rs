@@ -1,0 +1,368 @@
+//! Whether UDP is throttled, judged by what two carriers of one tunnel carry.
+//!
+//! No end sees a policer. A rate that stays far below the link's though there is more to say is a suspicion and no
+//! more: fading, a shared link and a wrong configuration look alike. So the other carrier is tried beside it with a
+//! few new flows for a while, and only clearly more than before decides. What a carrier *has carried* is the
+//! least that it can carry, so a trial with too little to say proves nothing and moves nobody.
+//!
+//! Invariant: without a rate that was said, or that this path has carried before, nothing is suspected.
+
+use midhop_units::{Bytes, Duration, Rate};
+use std::collections::VecDeque;
+
+/// How long a carrier has to be slow before it is suspected; that in round trips, where these are long.
+const SUSPICION: Duration = Duration::from_s(10);
+const SUSPICION_TRIPS: u64 = 20;
+/// Below this part of what is expected it is slow. Unit: percent.
+const SLOW_PERCENT: u64 = 50;
+/// Over how long carriers are compared; that in round trips.
+const SPAN: Duration = Duration::from_s(5);
+const SPAN_TRIPS: u64 = 8;
+/// How long a trial lasts once a flow is there. Unit: spans.
+const TRIAL_SPANS: u64 = 4;
+/// TCP has to carry so much of what UDP does to be taken, and UDP so much of what it did to be taken again. Unit:
+/// percent.
+const MORE_PERCENT: u64 = 150;
+/// And so much of what TCP has carried lately: with half of the rate each they are alike. Unit: percent.
+const ALIKE_PERCENT: u64 = 40;
+/// After a trial in vain nothing is tried for so long: at first, and at most.
+const PAUSE_FIRST: Duration = Duration::from_s(60);
+const PAUSE_MOST: Duration = Duration::from_s(3600);
+/// Between two attempts to return to UDP: at first, and at most.
+const RETURN_FIRST: Duration = Duration::from_s(10);
+const RETURN_MOST: Duration = Duration::from_s(300);
+
+/// Something of each direction: away from this end, and towards it.
+pub type Both<T> = [T; 2];
+
+/// What QUIC did in one direction since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// What has arrived.
+    pub bytes: Bytes,
+    /// Whether there was more to say all the time.
+    pub backlogged: bool,
+}
+
+/// What was seen since the last look.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seen {
+    /// How long ago that was.
+    pub passed: Duration,
+    /// What went over QUIC.
+    pub quic: Both<Carried>,
+    /// What went over TCP.
+    pub tcp: Both<Bytes>,
+    /// Whether a flow was put on the carrier that is tried.
+    pub tried: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// Put some new flows on TCP.
+    TryTcp,
+    /// No more of them: it carries no more.
+    ForgetTcp,
+    /// All new flows: UDP is throttled.
+    GoToTcp,
+    /// Put some new flows on QUIC.
+    TryQuic,
+    /// No more of them: UDP is throttled still.
+    ForgetQuic,
+    /// All new flows.
+    ReturnToQuic,
+}
+
+/// The judge of one tunnel.
+#[derive(Debug)]
+pub struct Judge {
+    /// What the link carries, where it was said.
+    said: Both<Option<Rate>>,
+    /// The most that a carrier was seen to carry.
+    most: Both<Option<Rate>>,
+    suspicion: Duration,
+    span: Duration,
+    /// How long no suspicion is acted upon, and how long after the next trial in vain.
+    quiet: Duration,
+    pause: Duration,
+    /// Between two attempts to return.
+    return_pause: Duration,
+    /// Since the last return.
+    returned: Option<Duration>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    OnQuic {
+        over: Both<Span>,
+    },
+    TryingTcp {
+        /// What QUIC carried where it was slow.
+        slow: Both<Option<Rate>>,
+        over: Contest,
+        ran: Duration,
+        /// For how long it has not been slow.
+        lapsed: Duration,
+    },
+    OnTcp {
+        slow: Both<Option<Rate>>,
+        over: Contest,
+        waited: Duration,
+    },
+    TryingQuic {
+        slow: Both<Option<Rate>>,
+        over: Contest,
+        ran: Duration,
+    },
+}
+
+impl Judge {
+    /// Of a tunnel whose link carries what was `said`.
+    pub fn new(said: Both<Option<Rate>>, rtt: Option<Duration>) -> Self {
+        let trips = |least: Duration, trips| rtt.map_or(least, |rtt| least.max(rtt * trips));
+        let suspicion = trips(SUSPICION, SUSPICION_TRIPS);
+        Self {
+            said,
+            most: [None; 2],
+            suspicion,
+            span: trips(SPAN, SPAN_TRIPS),
+            quiet: Duration::ZERO,
+            pause: PAUSE_FIRST,
+            return_pause: RETURN_FIRST,
+            returned: None,
+            phase: Phase::OnQuic { over: [Span::new(suspicion), Span::new(suspicion)] },
+        }
+    }
+
+    /// All new flows go over QUIC, whatever was before; what was learned stays.
+    pub fn begin_on_quic(&mut self) {
+        self.phase = Phase::OnQuic { over: [Span::new(self.suspicion), Span::new(self.suspicion)] };
+    }
+
+    /// What was to be tried cannot be had.
+    pub fn fail(&mut self) {
+        match &mut self.phase {
+            Phase::TryingTcp { .. } => self.forget_tcp(true),
+            Phase::TryingQuic { .. } => self.forget_quic(),
+            Phase::OnQuic { .. } | Phase::OnTcp { .. } => {}
+        }
+    }
+
+    /// What follows from what was seen.
+    pub fn look(&mut self, seen: &Seen) -> Option<Advice> {
+        self.quiet = self.quiet.saturating_sub(seen.passed);
+        if let Some(returned) = &mut self.returned {
+            *returned = returned.saturating_add(seen.passed);
+        }
+        match &self.phase {
+            Phase::OnQuic { .. } => self.suspect(seen),
+            Phase::TryingTcp { .. } => self.compare(seen),
+            Phase::OnTcp { .. } | Phase::TryingQuic { .. } => self.long_for_udp(seen),
+        }
+    }
+
+    fn suspect(&mut self, seen: &Seen) -> Option<Advice> {
+        let Phase::OnQuic { over } = &mut self.phase else { return None };
+        let mut slow = [None; 2];
+        for (at, carried) in seen.quic.iter().enumerate() {
+            if !carried.backlogged {
+                over[at].clear();
+                continue;
+            }
+            let Some(mean) = over[at].push(seen.passed, carried.bytes) else { continue };
+            self.most[at] = self.most[at].max(Some(mean));
+            let expected = self.said[at].or(self.most[at]);
+            if expected.is_some_and(|expected| mean < percent(expected, SLOW_PERCENT)) {
+                slow[at] = Some(mean);
+            } else {
+                self.pause = PAUSE_FIRST;
+            }
+        }
+        if slow == [None; 2] || !self.quiet.is_zero() {
+            return None;
+        }
+        let (over, zero) = (Contest::new(self.span), Duration::ZERO);
+        self.phase = Phase::TryingTcp { slow, over, ran: zero, lapsed: zero };
+        Some(Advice::TryTcp)
+    }
+
+    fn compare(&mut self, seen: &Seen) -> Option<Advice> {
+        let Phase::TryingTcp { slow, over, ran, lapsed } = &mut self.phase else { return None };
+        let stands = slow.iter().zip(&seen.quic).any(|(slow, at)| slow.is_some() && at.backlogged);
+        if !seen.tried {
+            // Nobody has come to try it with. The suspicion may be over before somebody does.
+            *lapsed = if stands { Duration::ZERO } else { lapsed.saturating_add(seen.passed) };
+            if *lapsed >= self.suspicion {
+                self.forget_tcp(false);
+                return Some(Advice::ForgetTcp);
+            }
+            return None;
+        }
+        *ran = ran.saturating_add(seen.passed);
+        over.push(seen);
+        let is_better = |at: usize| {
+            let Some(slow) = slow[at] else { return false };
+            let least = percent(slow.max(over.quic[at].best()), MORE_PERCENT);
+            over.tcp[at].best() >= least
+        };
+        if is_better(0) || is_better(1) {
+            for (most, tcp) in self.most.iter_mut().zip(&over.tcp) {
+                *most = (*most).max(Some(tcp.best()));
+            }
+            let soon = self.returned.take().is_some_and(|returned| returned < RETURN_MOST);
+            self.return_pause =
+                if soon { (self.return_pause * 2).min(RETURN_MOST) } else { RETURN_FIRST };
+            let (slow, over) = (*slow, over.again());
+            self.phase = Phase::OnTcp { slow, over, waited: Duration::ZERO };
+            return Some(Advice::GoToTcp);
+        }
+        if *ran >= self.span * TRIAL_SPANS {
+            self.forget_tcp(true);
+            return Some(Advice::ForgetTcp);
+        }
+        None
+    }
+
+    fn long_for_udp(&mut self, seen: &Seen) -> Option<Advice> {
+        let trial_most = self.span * TRIAL_SPANS;
+        let (Phase::OnTcp { slow, over, .. } | Phase::TryingQuic { slow, over, .. }) =
+            &mut self.phase
+        else {
+            return None;
+        };
+        over.push(seen);
+        let is_free = |at: usize| {
+            let Some(slow) = slow[at] else { return false };
+            let quic = over.quic[at].mean();
+            let alike = percent(over.tcp[at].best(), ALIKE_PERCENT);
+            quic.is_some_and(|quic| quic >= percent(slow, MORE_PERCENT) && quic >= alike)
+        };
+        if is_free(0) || is_free(1) {
+            self.returned = Some(Duration::ZERO);
+            self.begin_on_quic();
+            return Some(Advice::ReturnToQuic);
+        }
+        let slow = *slow;
+        match &mut self.phase {
+            Phase::OnTcp { waited, over, .. } => {
+                *waited = waited.saturating_add(seen.passed);
+                if *waited < self.return_pause {
+                    return None;
+                }
+                let over = over.clone();
+                self.phase = Phase::TryingQuic { slow, over, ran: Duration::ZERO };
+                Some(Advice::TryQuic)
+            }
+            Phase::TryingQuic { ran, .. } if seen.tried => {
+                *ran = ran.saturating_add(seen.passed);
+                if *ran < trial_most {
+                    return None;
+                }
+                self.forget_quic();
+                Some(Advice::ForgetQuic)
+            }
+            _ => None,
+        }
+    }
+
+    fn forget_tcp(&mut self, in_vain: bool) {
+        if in_vain {
+            self.quiet = self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MOST);
+        }
+        self.begin_on_quic();
+    }
+
+    fn forget_quic(&mut self) {
+        let Phase::TryingQuic { slow, over, .. } = &self.phase else { return };
+        let (slow, over) = (*slow, over.again());
+        self.return_pause = (self.return_pause * 2).min(RETURN_MOST);
+        self.phase = Phase::OnTcp { slow, over, waited: Duration::ZERO };
+    }
+}
+
+fn percent(rate: Rate, percent: u64) -> Rate {
+    Rate::from_bits_per_s(rate.bits_per_s() / 100 * percent)
+}
+
+/// What both carriers carried of late.
+#[derive(Debug, Clone)]
+struct Contest {
+    quic: Both<Span>,
+    tcp: Both<Span>,
+}
+
+impl Contest {
+    fn new(length: Duration) -> Self {
+        let both = || [Span::new(length), Span::new(length)];
+        Self { quic: both(), tcp: both() }
+    }
+
+    /// A new one, for which TCP's last span counts.
+    fn again(&self) -> Self {
+        let mut new = Self::new(self.quic[0].length);
+        new.tcp = self.tcp.clone();
+        for tcp in &mut new.tcp {
+            tcp.best = tcp.mean();
+        }
+        new
+    }
+
+    fn push(&mut self, seen: &Seen) {
+        for at in 0..2 {
+            self.quic[at].push(seen.passed, seen.quic[at].bytes);
+            self.tcp[at].push(seen.passed, seen.tcp[at]);
+        }
+    }
+}
+
+/// What was carried in the last while of some length.
+#[derive(Debug, Clone)]
+struct Span {
+    length: Duration,
+    looks: VecDeque<(Duration, Bytes)>,
+    best: Option<Rate>,
+}
+
+impl Span {
+    fn new(length: Duration) -> Self {
+        Self { length, looks: VecDeque::new(), best: None }
+    }
+
+    fn clear(&mut self) {
+        self.looks.clear();
+    }
+
+    /// The rate over the whole length, once that has passed.
+    fn push(&mut self, passed: Duration, bytes: Bytes) -> Option<Rate> {
+        self.looks.push_back((passed, bytes));
+        while let Some((first, _)) = self.looks.front()
+            && self.time().saturating_sub(*first) >= self.length
+        {
+            self.looks.pop_front();
+        }
+        let mean = self.mean();
+        self.best = self.best.max(mean);
+        mean
+    }
+
+    fn mean(&self) -> Option<Rate> {
+        let bytes = self.looks.iter().map(|(_, bytes)| bytes.get()).sum();
+        (self.time() >= self.length).then(|| Rate::of(Bytes::new(bytes), self.time()))
+    }
+
+    /// The best of all such rates; zero before there is one.
+    fn best(&self) -> Rate {
+        self.best.unwrap_or(Rate::ZERO)
+    }
+
+    fn time(&self) -> Duration {
+        let sum = |sum: Duration, (passed, _): &(Duration, Bytes)| sum.saturating_add(*passed);
+        self.looks.iter().fold(Duration::ZERO, sum)
+    }
+}
+
+#[cfg(test)]
+mod tests;

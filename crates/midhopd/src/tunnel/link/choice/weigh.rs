@@ -1,0 +1,208 @@
+//! QUIC and TCP weighed against each other, and what the [judge](super::judge) advises done.
+
+use super::{
+    Choice, Ending, Watched,
+    judge::{Advice, Both, Carried, Seen},
+};
+use crate::{
+    ledger::Carrier,
+    tunnel::{
+        fallback,
+        link::{Aside, Backlog, Way},
+        session::Session,
+    },
+};
+use midhop_pep::config::Fallback;
+use midhop_units::{Bytes, Duration};
+use std::{future::pending, rc::Rc};
+use tokio::time::{self, Instant};
+
+/// How often it is looked.
+const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+/// Flows that a trial puts on TCP at most: on a lossy link each of them is slow to its end.
+const FLOWS_ON_TCP: u32 = 4;
+/// And on QUIC.
+const FLOWS_ON_QUIC: u32 = 8;
+
+impl Choice<'_> {
+    /// Waits until TCP carries clearly more than an open QUIC tunnel.
+    pub(super) async fn weigh(&self, watched: Option<Watched>) -> Way {
+        let Some(quic) = watched.filter(|_| self.keeper.peer.fallback == Fallback::Tcp) else {
+            return pending().await;
+        };
+        self.judge.borrow_mut().begin_on_quic();
+        let mut scale = Scale::default();
+        let mut trial = Trial::new(self);
+        loop {
+            let seen = scale.look(Some(&quic), trial.tcp(), &self.aside).await;
+            let advice = self.judge.borrow_mut().look(&seen);
+            match advice {
+                Some(Advice::TryTcp) => match self.open_tcp().await {
+                    Ok(tcp) => {
+                        self.tell("UDP may be throttled: a few new flows go over TCP to compare");
+                        trial.begin(tcp);
+                    }
+                    Err(error) => {
+                        tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gives none");
+                        self.judge.borrow_mut().fail();
+                    }
+                },
+                Some(Advice::ForgetTcp) => {
+                    self.tell("UDP is not throttled, as far as TCP shows: flows stay on it");
+                    trial.end();
+                }
+                Some(Advice::GoToTcp) => {
+                    let Some((tcp, gone)) = trial.take() else { continue };
+                    self.tell("UDP is throttled: new flows go over TCP, which carries more");
+                    self.kept.replace(Some(quic));
+                    return self.follow_tcp(tcp, gone, Carrier::TcpThrottled);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until QUIC carries what it should again, where a tunnel left it because it did not.
+    pub(super) async fn long_for_udp(&self, tcp: &Rc<fallback::Session>) -> Way {
+        let mut scale = Scale::default();
+        let _cleared = Cleared(&self.aside);
+        loop {
+            let kept = self.kept.borrow().clone().filter(|kept| kept.session.is_open());
+            let seen = scale.look(kept.as_ref(), Some(tcp), &self.aside).await;
+            let advice = self.judge.borrow_mut().look(&seen);
+            match advice {
+                Some(Advice::TryQuic) => {
+                    let quic = match kept {
+                        Some(kept) => Ok(kept),
+                        None => self.open_quic().await.map(|opened| self.watch_quic(opened)),
+                    };
+                    match quic {
+                        Ok(quic) => {
+                            self.aside.put(Way::Quic(quic.session.clone()), FLOWS_ON_QUIC);
+                            self.kept.replace(Some(quic));
+                        }
+                        Err(error) => {
+                            tracing::debug!(peer = self.keeper.peer.name, %error, "no QUIC");
+                            self.judge.borrow_mut().fail();
+                        }
+                    }
+                }
+                Some(Advice::ForgetQuic) => drop(self.aside.clear()),
+                Some(Advice::ReturnToQuic) => {
+                    if let Some(way) = self.take_kept() {
+                        self.tell("UDP is not throttled any more: new flows go over QUIC");
+                        return way;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The QUIC tunnel that was left because UDP is throttled, if it is there.
+    pub(super) fn take_kept(&self) -> Option<Way> {
+        let kept = self.kept.take().filter(|kept| kept.session.is_open())?;
+        Some(self.follow_quic(kept))
+    }
+}
+
+/// TCP on trial beside QUIC. Whatever ends the trial, its flows go on to their ends.
+struct Trial<'a> {
+    choice: &'a Choice<'a>,
+    tcp: Option<(Rc<fallback::Session>, Ending)>,
+}
+
+impl<'a> Trial<'a> {
+    fn new(choice: &'a Choice<'a>) -> Self {
+        Self { choice, tcp: None }
+    }
+
+    fn tcp(&self) -> Option<&Rc<fallback::Session>> {
+        self.tcp.as_ref().map(|(session, _)| session)
+    }
+
+    fn begin(&mut self, session: Rc<fallback::Session>) {
+        self.choice.aside.put(Way::Tcp(session.clone()), FLOWS_ON_TCP);
+        let gone = self.choice.watch_tcp(&session);
+        self.tcp = Some((session, gone));
+    }
+
+    fn take(&mut self) -> Option<(Rc<fallback::Session>, Ending)> {
+        self.choice.aside.clear();
+        self.tcp.take()
+    }
+
+    fn end(&mut self) {
+        if let Some((session, _)) = self.take() {
+            session.leave();
+        }
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Leaves no second carrier behind.
+struct Cleared<'a>(&'a Aside);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Reads what both carriers have carried.
+#[derive(Default)]
+struct Scale {
+    last: Option<Instant>,
+    backlog: Backlog,
+    /// Which QUIC connection was looked at, and what had come by it.
+    received: Option<(usize, u64)>,
+    /// The same of TCP, both ways.
+    tcp: Option<(usize, Both<u64>)>,
+}
+
+impl Scale {
+    /// Waits for the next look.
+    async fn look(
+        &mut self,
+        quic: Option<&Watched>,
+        tcp: Option<&Rc<fallback::Session>>,
+        aside: &Aside,
+    ) -> Seen {
+        let last = *self.last.get_or_insert_with(Instant::now);
+        time::sleep_until(last + LOOK).await;
+        let now = Instant::now();
+        self.last = Some(now);
+        Seen {
+            passed: Duration::from(now - last),
+            quic: quic.map_or_else(Default::default, |quic| self.weigh_quic(quic)),
+            tcp: tcp.map_or_else(Default::default, |tcp| self.weigh_tcp(tcp)),
+            tried: aside.was_tried(),
+        }
+    }
+
+    fn weigh_quic(&mut self, quic: &Watched) -> Both<Carried> {
+        let session: &Session = &quic.session;
+        let connection = session.connection();
+        let (number, received) = (connection.stable_id(), connection.stats().udp_rx.bytes);
+        let before = self.received.replace((number, received));
+        let come = before.filter(|(known, _)| *known == number).map_or(0, |it| received - it.1);
+        let (sent, backlogged) = self.backlog.look(&quic.pace);
+        let towards = Carried { bytes: Bytes::new(come), backlogged: session.is_backlogged() };
+        [Carried { bytes: sent, backlogged }, towards]
+    }
+
+    fn weigh_tcp(&mut self, tcp: &fallback::Session) -> Both<Bytes> {
+        let Some(sample) = tcp.sample() else { return [Bytes::ZERO; 2] };
+        let now = [sample.sent, sample.received];
+        let before = self.tcp.replace((tcp.number(), now));
+        let before = before.filter(|(number, _)| *number == tcp.number());
+        before.map_or([Bytes::ZERO; 2], |(_, before)| {
+            [0, 1].map(|at| Bytes::new(now[at].saturating_sub(before[at])))
+        })
+    }
+}

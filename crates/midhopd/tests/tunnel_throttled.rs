@@ -1,0 +1,144 @@
+//! Tunnels whose datagrams pass, and carry little: they go to TCP if that carries more, and back.
+//!
+//! `client – gateway with one proxy – link – server's host with the other, and the server`
+
+mod ends;
+mod flows;
+mod program;
+mod stage;
+
+use ends::{Authority, PORT, far_config, near_config};
+use flows::{count_on, say_on, with_bulk};
+use program::{Desk, Running, log_of};
+use stage::{Family, Stage, nft};
+use std::net::TcpListener;
+use std::sync::atomic::AtomicU64;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+const LINK: &str = "rate = \"20 Mbit/s\"\ndelay = \"20 ms\"\n";
+const TOLD: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
+/// Longer than a suspicion and a trial take together, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Two daemons of their own; what both are told of the link, and the near one alone.
+struct Pair {
+    near: Desk,
+    _daemons: [Running; 2],
+    _authority: Authority,
+    _far: Desk,
+}
+
+impl Pair {
+    fn start(stage: &Stage, told: &str, near: &str) -> Self {
+        let authority = Authority::new(&["near", "far"]);
+        let far = Desk::new(&far_config(Family::V4, &authority, told));
+        let keys = format!("{told}{near}");
+        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, &keys, REJECT));
+        let there = Running::start_in(&stage.server, &far);
+        let daemons = [Running::start(stage, &near), there];
+        Self { near, _daemons: daemons, _authority: authority, _far: far }
+    }
+
+    fn has_said(&self, what: &str) -> bool {
+        log_of(&self.near).contains(what)
+    }
+}
+
+const EARLY: &str = "accept = \"early\"\n";
+const REJECT: &str = "otherwise = \"reject\"\n";
+const TRIED: &str = "a few new flows go over TCP";
+const GONE: &str = "new flows go over TCP, which carries more";
+const KEPT: &str = "flows stay on it";
+const BACK: &str = "new flows go over QUIC";
+
+/// New flows come, whose server says without an end, until something has been said.
+fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, what: &str) {
+    let (mut flows, start) = (Vec::new(), Instant::now());
+    scope(|scope| {
+        while !pair.has_said(what) && start.elapsed() < PATIENCE {
+            // No more than a handful at a time: each of them has a thread or two here.
+            if flows.len() < 20 {
+                flows.push(stage.flow(listener));
+                let (client, server) = flows.last().expect("it was put there");
+                let [client, server] = [client, server].map(|it| it.try_clone().expect("another"));
+                scope.spawn(move || say_on(&server));
+                scope.spawn(move || count_on(&client, &AtomicU64::new(0)));
+            }
+            sleep(Duration::from_secs(1));
+        }
+        for (client, server) in &flows {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+            let _ = server.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    assert!(pair.has_said(what), "waited in vain: {what}\n{}", log_of(&pair.near));
+}
+
+/// Datagrams beyond a tenth of the link's rate are dropped, TCP passes.
+fn police(stage: &Stage) {
+    nft(&stage.server, "add table inet police");
+    nft(&stage.server, "add chain inet police out { type filter hook output priority 0; }");
+    let limit = "limit rate over 250 kbytes/second burst 25 kbytes drop";
+    nft(&stage.server, &format!("add rule inet police out udp sport {PORT} {limit}"));
+}
+
+#[test]
+fn a_tunnel_that_is_policed_goes_to_tcp_and_comes_back() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
+    police(&stage);
+    let pair = Pair::start(&stage, TOLD, "");
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 1, false, |_| {
+        come_until(&stage, &listener, &pair, GONE);
+        assert!(pair.has_said(TRIED), "{}", log_of(&pair.near));
+        nft(&stage.server, "delete table inet police");
+        come_until(&stage, &listener, &pair, BACK);
+    });
+    println!("{}", log_of(&pair.near));
+}
+
+/// The link loses much, and is full: nobody suspects anything.
+#[test]
+fn a_full_link_that_loses_much_is_not_suspected() {
+    let lossy = format!("{LINK}loss = \"5 %\"\n");
+    let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
+    let pair = Pair::start(&stage, TOLD, "");
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 4, false, |_| sleep(Duration::from_secs(20)));
+    assert!(!pair.has_said("over TCP"), "{}", log_of(&pair.near));
+}
+
+/// It carries far less than was said, and loses much: TCP is tried, and carries no more.
+#[test]
+fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
+    let lossy = format!("{LINK}loss = \"5 %\"\n");
+    let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
+    let told = "rtt = \"40 ms\"\nrate = \"80 Mbit/s\"\n";
+    let pair = Pair::start(&stage, told, "");
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 1, false, |_| come_until(&stage, &listener, &pair, KEPT));
+    assert!(pair.has_said(TRIED) && !pair.has_said(GONE), "{}", log_of(&pair.near));
+}
+
+/// Nobody who wants no TCP has it tried.
+#[test]
+fn a_tunnel_that_wants_no_tcp_tries_none() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
+    police(&stage);
+    let pair = Pair::start(&stage, TOLD, "fallback = \"off\"\n");
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 2, false, |_| sleep(Duration::from_secs(15)));
+    assert!(!pair.has_said("over TCP"), "{}", log_of(&pair.near));
+}
+
+/// Where throttling is known, UDP is not even tried.
+#[test]
+fn a_tunnel_that_wants_tcp_only_has_it_at_once() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::start(&stage, "", "fallback = \"only\"\n");
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    flows::exchange(&client, &server, 1_000_000);
+    assert!(pair.has_said("a tunnel is open over TCP, as it is configured"));
+}
