@@ -16,6 +16,7 @@ mod settings;
 pub use proxy::{LegCongestion, LegTables, ProxyLeg};
 pub(crate) use proxy::{check_legs, leave_names};
 pub(crate) use resolve::{Leg, resolve, resolve_for_proxy};
+pub use settings::KernelLeg;
 
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use schemars::JsonSchema;

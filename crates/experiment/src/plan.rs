@@ -89,6 +89,21 @@ pub struct PlannedNode {
     pub routes: Vec<Route>,
 }
 
+impl PlannedNode {
+    /// The link that leads to `remote`; none where that is the node itself, or not to be reached.
+    pub fn link_to(&self, remote: IpAddr) -> Option<&str> {
+        let own = |interface: &Interface| remote == interface.ipv4 || remote == interface.ipv6;
+        if self.interfaces.iter().any(own) {
+            return None;
+        }
+        let near = self.interfaces.iter().find(|interface| interface.shares_network(remote));
+        near.map(|interface| interface.link.as_str()).or_else(|| {
+            let route = self.routes.iter().find(|route| route.to == remote)?;
+            Some(route.link.as_str())
+        })
+    }
+}
+
 /// A node's end of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
@@ -98,6 +113,22 @@ pub struct Interface {
     pub ipv4: Ipv4Addr,
     /// Its IPv6 address, of a network of [`IPV6_PREFIX`] bits.
     pub ipv6: Ipv6Addr,
+}
+
+impl Interface {
+    /// Whether `address` is in a network of this interface.
+    fn shares_network(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => {
+                let differing = u32::from(address) ^ u32::from(self.ipv4);
+                differing.leading_zeros() >= u32::from(IPV4_PREFIX)
+            }
+            IpAddr::V6(address) => {
+                let differing = u128::from(address) ^ u128::from(self.ipv6);
+                differing.leading_zeros() >= u32::from(IPV6_PREFIX)
+            }
+        }
+    }
 }
 
 /// The way to one address.
@@ -347,6 +378,12 @@ impl Plan {
     /// Its cell as a record holds it: axis → label.
     pub fn cell(&self) -> BTreeMap<String, String> {
         self.axes.iter().map(|at| (at.axis.clone(), at.label.clone())).collect()
+    }
+
+    /// Whether a node has a proxy that is a daemon, and not one of the naive.
+    pub fn has_daemons(&self) -> bool {
+        let daemon = |pep: &String| self.peps.contains_key(pep);
+        self.nodes.iter().any(|node| node.pep.as_ref().is_some_and(daemon))
     }
 
     /// The node called `name`.

@@ -95,7 +95,7 @@ fn what_is_wrong_is_told_before_anything_runs() {
 #[test]
 fn the_lab_refuses_what_only_a_simulation_has() {
     let directory = directory();
-    let naive = "naive.box={ buffer = \"1 MB\" }";
+    let naive = "naive.box={ buffer = \"1 MB\", legs.link = { timer = \"1 s\" } }";
     let thin = "agents.thin={ kind = \"ack-decimation\" }";
     let noise = "traffic.noise={ kind = \"bulk\", from = \"server\", to = \"client\", \
         congestion = \"dvegas\" }";
@@ -108,7 +108,10 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
         (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
         (&[thin, "nodes.client.agents=[\"thin\"]"], "ack-filter alone (nodes.client: thin)"),
-        (&[naive, "nodes.client.pep=box"], "the lab has no naive proxies (nodes.client: box)"),
+        (
+            &[naive, "nodes.client.pep=box"],
+            "no kernel repairs by a timer alone (naive.box.legs.link)",
+        ),
         (
             &["transfers.file.congestion={ algorithm = \"hybla\", growth_max = 3.0 }"],
             "transfers.file asks for: hybla",

@@ -11,6 +11,7 @@ pub mod emulator;
 pub mod isolation;
 pub mod lab;
 pub mod meter;
+pub mod naive;
 pub mod namespace;
 pub mod probe;
 pub mod runner;

@@ -10,10 +10,13 @@
 mod assemble;
 mod execute;
 mod meters;
+mod naive;
 mod traffic;
 mod tunnels;
+mod worker;
 
 pub use execute::{Programs, start_programs, start_proxies};
+pub use naive::{NaiveProxies, start_naive_proxies};
 
 use crate::lab::{LabError, ProxyError};
 use midhop_experiment::plan::Plan;

@@ -6,6 +6,20 @@ use midhop_congestion::{
     opening::{Jump, Record, Saved},
     vegas, xcp,
 };
+use midhop_units::{Duration, Rate};
+
+/// What a proxy on a kernel has to register for a leg.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelLeg {
+    /// The algorithm's name.
+    pub algorithm: String,
+    /// The round-trip time of the flow that Hybla imitates; none: the usual.
+    pub rtt0: Option<Duration>,
+    /// What the leg carries, where our Hybla is told.
+    pub rate: Option<Rate>,
+    /// Whether a flow starts at that rate.
+    pub start_at_rate: bool,
+}
 
 impl Tuning {
     /// The algorithm; none in a plan that another release has written.
@@ -30,6 +44,34 @@ impl Tuning {
             }
             _ => None,
         }
+    }
+
+    /// What a proxy on a kernel has to register that is to do all this; none where no kernel can.
+    pub fn of_kernel_leg(&self) -> Option<KernelLeg> {
+        let algorithm = self.algorithm().filter(|it| it.runs_in_kernel())?;
+        let plain = Self::of(algorithm)?;
+        let mut leg = KernelLeg {
+            algorithm: self.algorithm.clone(),
+            rtt0: None,
+            rate: None,
+            start_at_rate: false,
+        };
+        let mut told = self.clone();
+        match (&mut told.own, &plain.own) {
+            (
+                Own::Hybla { rtt0, rate, start_at_rate, .. },
+                Own::Hybla { rtt0: usual, rate: none, start_at_rate: no, .. },
+            ) => {
+                leg.rtt0 = Some(std::mem::replace(rtt0, *usual));
+                leg.rate = std::mem::replace(rate, *none);
+                leg.start_at_rate = std::mem::replace(start_at_rate, *no);
+            }
+            (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
+                leg.rtt0 = Some(std::mem::replace(rtt0, *usual));
+            }
+            _ => {}
+        }
+        (told == plain).then_some(leg)
     }
 
     /// What the algorithm is told, but for the seed and the size of a segment. A leg of known rate is

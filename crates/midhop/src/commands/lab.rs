@@ -59,8 +59,7 @@ fn name_of(file: &Path) -> String {
 
 /// Refuses at once, before anything is built, when a plan needs a daemon that is not there.
 pub fn check_daemon(plans: &[Plan]) -> anyhow::Result<()> {
-    let wanted = plans.iter().any(|plan| plan.nodes.iter().any(|node| node.pep.is_some()));
-    if wanted {
+    if plans.iter().any(Plan::has_daemons) {
         midhop_testbed::lab::find_daemon()?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! `midhop meter`: a load generator for any two hosts.
 
+mod naive;
 mod run;
 mod serve;
 mod table;
@@ -25,6 +26,9 @@ enum MeterCommand {
     /// Be one end of a line of cross traffic, as `midhop lab run` starts it.
     #[command(hide = true)]
     Traffic(traffic::Traffic),
+    /// Be a naive proxy on a node, as `midhop lab run` starts it.
+    #[command(hide = true)]
+    Naive(naive::Naive),
 }
 
 impl Meter {
@@ -34,6 +38,7 @@ impl Meter {
             MeterCommand::Serve(serve) => serve.run(),
             MeterCommand::Run(run) => run.run(),
             MeterCommand::Traffic(traffic) => traffic.run(),
+            MeterCommand::Naive(naive) => naive.run(),
         }
     }
 }

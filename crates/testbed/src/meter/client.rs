@@ -15,7 +15,7 @@ use std::future::ready;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -52,6 +52,8 @@ pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterR
         seed: options.seed,
         deadline: options.time_limit.map(|limit| begin + limit),
         until: None,
+        restarts: options.restarts,
+        next_flow: AtomicU32::new(options.connections_planned()),
         clock: clock::name(),
         progress,
     });
@@ -128,7 +130,7 @@ impl Queue {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         let amount = Amount::Bytes(self.objects.get(index)?.get());
         let id = u32::try_from(index).ok()?;
-        Some((id, Item { object: Some(id), amount }))
+        Some((id, Item::new(Some(id), amount)))
     }
 }
 
@@ -138,8 +140,8 @@ async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, 
         Workload::Flows { count, each } => {
             for flow in 0..*count {
                 let run = Arc::clone(run);
-                let item = Item { object: None, amount: *each };
-                tasks.spawn(async move { vec![run.flow(flow, item, || ready(None)).await] });
+                let item = Item::new(None, *each);
+                tasks.spawn(async move { run.flow_and_again(flow, item, || ready(None)).await });
             }
         }
         Workload::Page { objects, parallel, connections } => {
@@ -166,14 +168,15 @@ async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, 
 async fn page(run: &Run, queue: &Queue, worker: u32, connections: Connections) -> Vec<FlowOutcome> {
     let mut outcomes = Vec::new();
     while let Some((id, item)) = queue.next() {
-        let outcome = match connections {
-            Connections::New => run.flow(id, item, || ready(None)).await,
+        let more = match connections {
+            Connections::New => run.flow_and_again(id, item, || ready(None)).await,
             Connections::Persistent => {
-                run.flow(worker, item, || ready(queue.next().map(|(_, item)| item))).await
+                let next = || ready(queue.next().map(|(_, item)| item));
+                run.flow_and_again(worker, item, next).await
             }
         };
-        let failed = outcome.error.is_some();
-        outcomes.push(outcome);
+        let failed = more.last().is_some_and(|outcome| outcome.error.is_some());
+        outcomes.extend(more);
         if failed || connections == Connections::Persistent {
             break;
         }

@@ -95,6 +95,21 @@ pub enum FlowError {
     },
 }
 
+impl FlowError {
+    /// Whether the connection broke, so that another one may do better.
+    pub(super) fn is_break(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::Send(_)
+                | Self::Receive(_)
+                | Self::Truncated { .. }
+                | Self::Cut
+                | Self::NoAnswer
+        )
+    }
+}
+
 /// Why a run of the client gave no report at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

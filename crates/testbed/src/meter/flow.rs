@@ -10,10 +10,12 @@ use super::sampler::SharedLog;
 use super::series::Capacity;
 use super::socket;
 use super::wire::{Frame, PREFACE};
+use midhop_experiment::plan::RestartPlan;
 use midhop_units::{Instant, Seed};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// What all connections of a run have in common.
@@ -30,6 +32,10 @@ pub(super) struct Run {
     pub(super) deadline: Option<Instant>,
     /// When what is sent for a time ends, whatever its items say; with them when none.
     pub(super) until: Option<Instant>,
+    /// How what a broken connection has cut short begins again.
+    pub(super) restarts: Option<RestartPlan>,
+    /// The number of the next connection on which something does.
+    pub(super) next_flow: AtomicU32,
     pub(super) clock: Option<String>,
     pub(super) progress: Arc<Progress>,
 }
@@ -40,6 +46,17 @@ pub(super) struct Item {
     /// Number of the object in its page; none outside pages.
     pub(super) object: Option<u32>,
     pub(super) amount: Amount,
+    /// When it was first asked for; none where nobody has.
+    pub(super) asked: Option<Instant>,
+    /// How often it has begun again.
+    pub(super) restarts: u32,
+}
+
+impl Item {
+    /// Something that nobody has asked for yet.
+    pub(super) fn new(object: Option<u32>, amount: Amount) -> Self {
+        Self { object, amount, asked: None, restarts: 0 }
+    }
 }
 
 /// An object that is complete.
@@ -73,6 +90,11 @@ pub(super) struct FlowOutcome {
     pub(super) log: SharedLog,
     pub(super) objects: Vec<ObjectOutcome>,
     pub(super) error: Option<FlowError>,
+    /// What was under way, and the payload that belongs to what was not.
+    pub(super) unfinished: Option<Item>,
+    pub(super) whole: u64,
+    /// What was under way began again over another connection.
+    pub(super) replaced: bool,
 }
 
 impl Run {
@@ -98,6 +120,9 @@ impl Run {
             log: SharedLog::begin(flow, start.as_ns(), self.interval_ns, self.capacity),
             objects: Vec::new(),
             error: None,
+            unfinished: Some(Item { asked: first.asked.or(Some(start)), ..first }),
+            whole: 0,
+            replaced: false,
         };
         let mut socket = None;
         let drive = self.drive(&mut outcome, &mut socket, first, next);
@@ -128,6 +153,33 @@ impl Run {
         outcome
     }
 
+    /// The same over as many connections as it takes, where what a broken one has cut short may begin
+    /// again.
+    pub(super) async fn flow_and_again<N: Future<Output = Option<Item>>>(
+        &self,
+        flow: u32,
+        first: Item,
+        mut next: impl FnMut() -> N,
+    ) -> Vec<FlowOutcome> {
+        let mut outcomes = Vec::new();
+        let (mut flow, mut item) = (flow, first);
+        loop {
+            let mut outcome = self.flow(flow, item, &mut next).await;
+            let broke = outcome.error.as_ref().is_some_and(FlowError::is_break);
+            let again = self.restarts.zip(outcome.unfinished).filter(|(restarts, unfinished)| {
+                let at = clock::now() + restarts.after;
+                let in_time = self.deadline.is_none_or(|deadline| at < deadline);
+                broke && in_time && unfinished.restarts < restarts.most
+            });
+            outcome.replaced = again.is_some();
+            outcomes.push(outcome);
+            let Some((restarts, unfinished)) = again else { return outcomes };
+            tokio::time::sleep(restarts.after.into()).await;
+            flow = self.next_flow.fetch_add(1, Ordering::Relaxed);
+            item = Item { restarts: unfinished.restarts + 1, ..unfinished };
+        }
+    }
+
     async fn drive<N: Future<Output = Option<Item>>>(
         &self,
         outcome: &mut FlowOutcome,
@@ -151,9 +203,10 @@ impl Run {
         connection.queue_raw(PREFACE);
         let items = async {
             // The first object pays for its connection.
-            let mut start = outcome.start;
+            let mut start = first.asked.unwrap_or(outcome.start);
             let mut item = first;
             loop {
+                outcome.unfinished = Some(Item { asked: Some(start), ..item });
                 if let (Amount::TimeNs(span), Some(until)) = (&mut item.amount, self.until) {
                     *span = until.saturating_since(clock::now()).as_ns();
                 }
@@ -161,6 +214,7 @@ impl Run {
                     Direction::Down => self.pull(&mut connection, outcome, item, start).await?,
                     Direction::Up => self.push(&mut connection, outcome, item, start).await?,
                 }
+                (outcome.unfinished, outcome.whole) = (None, outcome.bytes);
                 item = match next().await {
                     Some(item) => item,
                     None => return Ok(()),

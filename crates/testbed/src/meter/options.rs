@@ -2,6 +2,7 @@
 
 use super::error::RunError;
 use super::message::{Amount, Direction};
+use midhop_experiment::plan::RestartPlan;
 use midhop_units::{Bytes, Duration, Instant, Seed};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,8 @@ pub struct RunOptions {
     pub start_delay: Duration,
     /// How long the run may take from its beginning; what is unfinished then is reported so.
     pub time_limit: Option<Duration>,
+    /// How it begins again what a broken connection has cut short; none: it does not.
+    pub restarts: Option<RestartPlan>,
     /// Decides every byte of the payload.
     pub seed: Seed,
     /// The moment, on this machine's `CLOCK_MONOTONIC`, from which all times in the report count;
@@ -87,6 +90,7 @@ impl RunOptions {
             series_flows: 32,
             start_delay: Duration::ZERO,
             time_limit: None,
+            restarts: None,
             seed: Seed(1),
             epoch: None,
         }
@@ -108,6 +112,16 @@ impl RunOptions {
         match &self.workload {
             Workload::Flows { count, .. } => *count as usize,
             Workload::Page { objects, .. } => objects.len(),
+        }
+    }
+
+    /// How many connections the run opens where none breaks.
+    pub(super) fn connections_planned(&self) -> u32 {
+        match &self.workload {
+            Workload::Page { objects, parallel, connections: Connections::Persistent } => {
+                (*parallel).min(u32::try_from(objects.len()).unwrap_or(*parallel))
+            }
+            _ => u32::try_from(self.connections()).unwrap_or(u32::MAX),
         }
     }
 

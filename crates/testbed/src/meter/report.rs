@@ -5,7 +5,7 @@ use super::flow::FlowOutcome;
 use super::message::{Direction, Log};
 use super::options::{RunOptions, Workload};
 use super::series::Arrivals;
-use midhop_experiment::record::{FlowResult, ObjectResult, Series, TransferResult};
+use midhop_experiment::record::{FlowResult, ObjectResult, Restarts, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,6 +60,13 @@ pub(super) fn assemble(
             }
         }
     }
+    let mut restarts = Restarts::default();
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.replaced) {
+        // What had arrived of what began again is thrown away.
+        restarts.count += 1;
+        restarts.discarded += Bytes::new(outcome.bytes.saturating_sub(outcome.whole));
+        outcome.bytes = outcome.bytes.min(outcome.whole);
+    }
     let flows: Vec<FlowResult> = outcomes
         .iter()
         .map(|outcome| {
@@ -85,7 +92,9 @@ pub(super) fn assemble(
         .collect();
     objects.sort_by_key(|object| object.id);
     let all_there = match &options.workload {
-        Workload::Flows { count, .. } => flows.len() == *count as usize,
+        Workload::Flows { count, .. } => {
+            outcomes.iter().filter(|outcome| !outcome.replaced).count() == *count as usize
+        }
         Workload::Page { objects: wanted, .. } => objects.len() == wanted.len(),
     };
     let start = flows.iter().map(|flow| flow.start).min().unwrap_or(Duration::ZERO);
@@ -96,12 +105,12 @@ pub(super) fn assemble(
     MeterReport {
         transfer: TransferResult {
             name: options.name.clone(),
-            complete: all_there && flows.iter().all(|flow| flow.error.is_none()),
+            complete: all_there && outcomes.iter().all(|it| it.replaced || it.error.is_none()),
             took,
             bytes,
             goodput: goodput(bytes, took),
             limit: None,
-            restarts: Default::default(),
+            restarts,
             flows,
             objects,
         },
@@ -211,6 +220,9 @@ mod tests {
             log,
             objects: Vec::new(),
             error: None,
+            unfinished: None,
+            whole: 0,
+            replaced: false,
         };
         let mut far = Log { origin_ns: 77_000 * MS, retransmissions: 3, ..Log::default() };
         far.samples.push(50 * MS, 100 * MS, TcpInfo { rtt_us: 600_000, ..TcpInfo::default() });
@@ -279,6 +291,22 @@ mod tests {
         let flow = &report.transfer.flows[0];
         assert!(!report.is_complete());
         assert_eq!((flow.bytes, flow.end), (Bytes::new(600), Duration::from_ms(1_100)));
+    }
+
+    #[test]
+    fn what_began_again_counts_from_where_it_was_whole() {
+        let (mut broken, far) = download(true);
+        let (again, _) = download(true);
+        let all = broken.bytes;
+        broken.error = Some(crate::meter::FlowError::Cut);
+        (broken.whole, broken.replaced) = (all - 10, true);
+        let again = FlowOutcome { flow: 1, ..again };
+        let options = RunOptions::new("host", 5201, Amount::Bytes(1_000));
+        let report = assemble(&options, EPOCH, vec![broken, again], &[far], Vec::new());
+        assert!(report.is_complete());
+        let transfer = &report.transfer;
+        assert_eq!((transfer.restarts.count, transfer.restarts.discarded), (1, Bytes::new(10)));
+        assert_eq!(transfer.bytes, Bytes::new(2 * all - 10));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct TcpInfo {
 ///
 /// # Errors
 /// When `socket` is no TCP socket, or the kernel is older than 4.9.
-pub(super) fn read(socket: &impl AsFd) -> io::Result<TcpInfo> {
+pub(crate) fn read(socket: &impl AsFd) -> io::Result<TcpInfo> {
     let mut raw = [0u8; 512];
     let mut length = raw.len() as libc::socklen_t;
     // SAFETY: `raw` is writable for `length` bytes during the call, `length` is a valid in-out

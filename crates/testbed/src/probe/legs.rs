@@ -5,18 +5,16 @@ use super::{INTERVAL, ProbeReport};
 use crate::meter::series::{Capacity, Samples};
 use crate::meter::tcp_info::TcpInfo;
 use midhop_experiment::metrics::median;
-use midhop_experiment::plan::{IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedNode, Route};
+use midhop_experiment::plan::{Plan, PlannedNode};
 use midhop_experiment::record::LegResult;
 use midhop_units::{Bytes, Duration};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The legs of one proxy.
 #[derive(Debug)]
 pub(super) struct Legs {
-    node: String,
-    interfaces: Vec<Interface>,
-    routes: Vec<Route>,
+    node: PlannedNode,
     /// Where transfers connect to. One end of every connection of theirs, on either side of a
     /// transparent proxy, has such an address; connections of the node's own programs do not.
     listeners: BTreeSet<SocketAddr>,
@@ -43,9 +41,7 @@ impl Legs {
     /// programs.
     pub(super) fn of(plan: &Plan, node: &PlannedNode) -> Self {
         Self {
-            node: node.name.clone(),
-            interfaces: node.interfaces.clone(),
-            routes: node.routes.clone(),
+            node: node.clone(),
             listeners: plan.transfers.iter().map(|transfer| transfer.listener).collect(),
             legs: BTreeMap::new(),
         }
@@ -82,7 +78,7 @@ impl Legs {
     pub(super) fn report(self, report: &mut ProbeReport) {
         for (link, leg) in self.legs {
             let result = LegResult {
-                node: self.node.clone(),
+                node: self.node.name.clone(),
                 link,
                 tunnel: None,
                 connections: leg.known.len() as u64,
@@ -101,26 +97,13 @@ impl Legs {
         let ours = self.listeners.is_empty()
             || self.listeners.contains(&socket.local)
             || self.listeners.contains(&socket.remote);
-        let link = self.link_to(socket.remote.ip()).filter(|_| ours)?.to_owned();
+        let link = self.node.link_to(socket.remote.ip()).filter(|_| ours)?.to_owned();
         Some(
             self.legs.entry(link).or_insert_with(|| Leg {
                 samples: Samples::new(Capacity::among(1)),
                 ..Leg::default()
             }),
         )
-    }
-
-    /// The link that leads to `remote`, which is not the node itself.
-    fn link_to(&self, remote: IpAddr) -> Option<&str> {
-        let own = |interface: &Interface| remote == interface.ipv4 || remote == interface.ipv6;
-        if self.interfaces.iter().any(own) {
-            return None;
-        }
-        let near = self.interfaces.iter().find(|interface| shares_network(interface, remote));
-        near.map(|interface| interface.link.as_str()).or_else(|| {
-            let route = self.routes.iter().find(|route| route.to == remote)?;
-            Some(route.link.as_str())
-        })
     }
 }
 
@@ -157,21 +140,6 @@ impl Leg {
             acknowledged_bytes: self.acknowledged_bytes,
         };
         self.samples.push(at.as_ns(), INTERVAL.as_ns(), together);
-    }
-}
-
-/// Whether `address` is in a network of `interface`.
-fn shares_network(interface: &Interface, address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => {
-            let differing = u32::from(address) ^ u32::from(interface.ipv4);
-            differing.leading_zeros() >= u32::from(IPV4_PREFIX)
-        }
-        IpAddr::V6(address) => {
-            let number = |address: Ipv6Addr| u128::from(address);
-            let differing = number(address) ^ number(interface.ipv6);
-            differing.leading_zeros() >= u32::from(IPV6_PREFIX)
-        }
     }
 }
 
@@ -229,7 +197,7 @@ mod tests {
         legs.see(&seen(1, server, client, info(10, 5, 0)));
         legs.see(&seen(2, client, server, info(20, 5, 0)));
         let local: SocketAddr = "127.0.0.1:9090".parse().expect("an address");
-        let own = SocketAddr::new(legs.interfaces[0].ipv4.into(), 40_001);
+        let own = SocketAddr::new(legs.node.interfaces[0].ipv4.into(), 40_001);
         legs.see(&seen(3, local, local, info(1, 1, 1)));
         legs.see(&seen(4, own, SocketAddr::new(client.ip(), 22), info(1, 1, 1)));
         legs.see(&seen(5, server, own, info(1, 1, 1)));
@@ -278,14 +246,14 @@ mod tests {
         let server = plan.node("server").expect("a server").interfaces[0].clone();
         let legs = Legs::of(&plan, client);
         // The server is two hops away: a route leads there.
-        assert_eq!(legs.link_to(server.ipv4.into()), Some("satellite"));
-        assert_eq!(legs.link_to(server.ipv6.into()), Some("satellite"));
+        assert_eq!(legs.node.link_to(server.ipv4.into()), Some("satellite"));
+        assert_eq!(legs.node.link_to(server.ipv6.into()), Some("satellite"));
         let gateway = plan.node("gateway").expect("a gateway");
         let legs = Legs::of(&plan, gateway);
-        assert_eq!(legs.link_to(client.interfaces[0].ipv6.into()), Some("satellite"));
-        assert_eq!(legs.link_to(server.ipv6.into()), Some("internet"));
-        assert_eq!(legs.link_to(gateway.interfaces[0].ipv6.into()), None);
-        assert_eq!(legs.link_to("192.0.2.1".parse().expect("an address")), None);
+        assert_eq!(legs.node.link_to(client.interfaces[0].ipv6.into()), Some("satellite"));
+        assert_eq!(legs.node.link_to(server.ipv6.into()), Some("internet"));
+        assert_eq!(legs.node.link_to(gateway.interfaces[0].ipv6.into()), None);
+        assert_eq!(legs.node.link_to("192.0.2.1".parse().expect("an address")), None);
     }
 
     #[test]

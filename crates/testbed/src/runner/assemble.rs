@@ -8,7 +8,7 @@ use crate::meter::MeterReport;
 use crate::probe::{ProbeError, ProbeReport};
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{
-    Environment, LegResult, Record, SCHEMA, Series, TransferResult, Validity,
+    Environment, LegResult, NodeResult, Record, SCHEMA, Series, TransferResult, Validity,
 };
 use midhop_units::Duration;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(super) struct Measured {
     pub(super) tunnels: Vec<LegResult>,
     /// What went over the links beside the transfers.
     pub(super) traffic: TrafficOutcome,
+    /// What naive proxies did.
+    pub(super) nodes: Vec<NodeResult>,
     pub(super) load: f64,
     pub(super) started_unix_s: u64,
     pub(super) took: Duration,
@@ -38,7 +40,7 @@ pub(super) fn assemble(
     options: &RunOptions,
     measured: Measured,
 ) -> Result<Record, RunError> {
-    let Measured { reports, network, probe, tunnels, traffic, load, started_unix_s, took } =
+    let Measured { reports, network, probe, tunnels, traffic, nodes, load, started_unix_s, took } =
         measured;
     let mut faults = network_faults(plan, options, &network);
     let mut transfers = Vec::new();
@@ -89,7 +91,7 @@ pub(super) fn assemble(
         links: network.links,
         legs: probe.legs.into_iter().chain(tunnels).collect(),
         traffic: traffic.results,
-        nodes: Vec::new(),
+        nodes,
         series,
     };
     let impossible = record.check_limit();
@@ -168,7 +170,7 @@ fn versions(plan: &Plan) -> BTreeMap<String, String> {
     if let Ok(system) = nix::sys::utsname::uname() {
         versions.insert("linux".to_owned(), system.release().to_string_lossy().into_owned());
     }
-    if plan.nodes.iter().any(|node| node.pep.is_some()) {
+    if plan.has_daemons() {
         let daemon = DAEMON.get_or_init(|| {
             let output = Command::new(find_daemon().ok()?).arg("--version").output().ok()?;
             let text = String::from_utf8(output.stdout).ok()?;

@@ -2,6 +2,7 @@
 
 use super::assemble::{Measured, assemble};
 use super::meters::{Client, Server};
+use super::naive::start_naive_proxies;
 use super::traffic::Traffic;
 use super::{RunError, RunOptions, tunnels};
 use crate::emulator::scheduling;
@@ -35,6 +36,7 @@ pub(super) fn execute(
     let scratch = Scratch::create(&options.scratch, plan.number)?;
     let mut network = Network::build(plan)?;
     let mut proxies = start_proxies(plan, &network, &scratch.0)?;
+    let naive = start_naive_proxies(plan, &network, &options.program, &scratch.0)?;
     let servers = start_servers(plan, &network, options, &scratch.0)?;
     let programs = start_programs(plan, &network, &scratch.0)?;
     let before = tunnels::open(plan, &network, interrupted)?;
@@ -64,6 +66,7 @@ pub(super) fn execute(
     for proxy in &mut proxies {
         proxy.check()?;
     }
+    let nodes = naive.finish()?;
     drop(programs);
     drop(servers);
     drop(proxies);
@@ -74,6 +77,7 @@ pub(super) fn execute(
         probe,
         tunnels: dug,
         traffic,
+        nodes,
         load,
         started_unix_s: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         took: Duration::from(began.elapsed()),

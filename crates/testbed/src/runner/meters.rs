@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A process of the meter. Dropping it kills it.
+#[derive(Debug)]
 pub(super) struct Meter {
     node: String,
     child: Child,
@@ -88,16 +89,12 @@ impl Drop for Meter {
     }
 }
 
-pub(super) fn command(
-    network: &Network,
-    node: &str,
-    options: &RunOptions,
-) -> Result<Command, RunError> {
+pub(super) fn command(network: &Network, node: &str, program: &Path) -> Result<Command, RunError> {
     let namespace = network.node(node).ok_or_else(|| RunError::Meter {
         node: node.to_owned(),
         what: "has no node to run on".to_owned(),
     })?;
-    let mut command = namespace.command(&options.program);
+    let mut command = namespace.command(program);
     command.arg("meter");
     Ok(command)
 }
@@ -116,7 +113,7 @@ impl Server {
         options: &RunOptions,
         directory: &Path,
     ) -> Result<Self, RunError> {
-        let mut command = command(network, node, options)?;
+        let mut command = command(network, node, &options.program)?;
         command.args(["serve", "--json", "--listen", &address.to_string()]);
         let name = format!("serve-{node}-{}", address.port());
         let mut meter = Meter::start(command, node, &name, directory)?;
@@ -152,7 +149,7 @@ impl Client {
         directory: &Path,
     ) -> Result<Self, RunError> {
         let node = transfer.opener();
-        let mut command = command(network, node, options)?;
+        let mut command = command(network, node, &options.program)?;
         command.args(["run", "--json", "--name", &transfer.name]);
         // Who has a tuning that no kernel has was refused before.
         let told = transfer.tuning.as_ref().and_then(Tuning::of_kernel);
@@ -167,6 +164,10 @@ impl Client {
             Opener::To => "--down",
             Opener::From => "--up",
         });
+        if let Some(restarts) = &transfer.restarts {
+            command.args(["--restarts", &restarts.most.to_string()]);
+            command.args(["--restart-after", &restarts.after.to_string()]);
+        }
         command.args(workload(&transfer.work));
         command.arg(transfer.listener.to_string());
         let mut meter = Meter::start(command, node, &format!("run-{}", transfer.name), directory)?;

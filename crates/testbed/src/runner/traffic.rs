@@ -1,7 +1,8 @@
 //! Cross traffic of a run: a process at each end of each line of it.
 
 use super::execute::io_error;
-use super::meters::{Meter, command};
+use super::meters::command;
+use super::worker::Worker;
 use super::{RunError, RunOptions, lateness_bound};
 use crate::lab::Network;
 use crate::meter::TrafficReport;
@@ -11,15 +12,8 @@ use midhop_experiment::record::{Series, TrafficResult};
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_units::Duration;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ChildStdin;
-use std::sync::mpsc::{Receiver, channel};
-use std::time;
-
-/// How long an end may take to tell what it did. Generous: machines may be busy.
-const TELL_WITHIN: time::Duration = time::Duration::from_secs(30);
 
 /// The cross traffic of a run. Dropped, it ends.
 pub(super) struct Traffic(Vec<Line>);
@@ -30,15 +24,8 @@ struct Line {
     /// What the processes read of it.
     file: PathBuf,
     address: SocketAddr,
-    listens: End,
-    opens: Option<End>,
-}
-
-/// A process that works until its standard input ends, and then tells what it did.
-struct End {
-    meter: Meter,
-    stop: Option<ChildStdin>,
-    told: Receiver<String>,
+    listens: Worker,
+    opens: Option<Worker>,
 }
 
 /// What came of it all.
@@ -72,7 +59,7 @@ impl Traffic {
                 .map_err(io_error(format!("write down the traffic {}", traffic.name)))?;
             let mut line = Line {
                 plan: traffic.clone(),
-                listens: End::start(node, "listens", &file, address, plan, network, options)?,
+                listens: start(node, "listens", &file, address, plan, network, options)?,
                 file,
                 address,
                 opens: None,
@@ -92,7 +79,7 @@ impl Traffic {
     ) -> Result<(), RunError> {
         for line in &mut self.0 {
             let node = line.plan.opener();
-            let end = End::start(node, "opens", &line.file, line.address, plan, network, options)?;
+            let end = start(node, "opens", &line.file, line.address, plan, network, options)?;
             line.opens = Some(end);
         }
         Ok(())
@@ -108,8 +95,9 @@ impl Traffic {
         let mut outcome = TrafficOutcome::default();
         for line in self.0 {
             // What is under way when the sender stops has its time to arrive only where that is over.
-            let opened = line.opens.map(End::finish).transpose()?.unwrap_or_default();
-            let listened = line.listens.finish()?;
+            let opened: TrafficReport =
+                line.opens.map(Worker::finish).transpose()?.unwrap_or_default();
+            let listened: TrafficReport = line.listens.finish()?;
             let name = &line.plan.name;
             let reports = [&opened, &listened];
             let said = reports.iter().flat_map(|report| &report.faults);
@@ -162,54 +150,20 @@ fn late(
     ))
 }
 
-impl End {
-    fn start(
-        node: &str,
-        part: &str,
-        file: &Path,
-        address: SocketAddr,
-        plan: &Plan,
-        network: &Network,
-        options: &RunOptions,
-    ) -> Result<Self, RunError> {
-        let mut command = command(network, node, options)?;
-        command.args(["traffic", part, "--plan"]).arg(file);
-        command.args(["--address", &address.to_string()]);
-        command.args(["--epoch", &network.epoch().as_ns().to_string()]);
-        command.args(["--seed", &plan.seed.to_string()]);
-        let name = format!("traffic-{part}-{}", address.port());
-        let directory = file.parent().unwrap_or(Path::new("."));
-        let (mut meter, stop) = Meter::start_stoppable(command, node, &name, directory)?;
-        let (tell, told) = channel();
-        let stdout = meter.take_stdout();
-        std::thread::spawn(move || {
-            let Some(stdout) = stdout else { return };
-            let mut lines = BufReader::new(stdout);
-            let mut line = String::new();
-            if lines.read_line(&mut line).is_err() || tell.send(line).is_err() {
-                return;
-            }
-            let mut rest = String::new();
-            let _ = lines.read_to_string(&mut rest);
-            let _ = tell.send(rest);
-        });
-        Ok(Self { meter, stop, told })
-    }
-
-    /// Its first line says that it is at work.
-    fn wait_ready(&mut self) -> Result<(), RunError> {
-        match self.told.recv_timeout(TELL_WITHIN) {
-            Ok(line) if !line.is_empty() => Ok(()),
-            _ => Err(self.meter.failed("ended before it listened")),
-        }
-    }
-
-    fn finish(mut self) -> Result<TrafficReport, RunError> {
-        drop(self.stop.take());
-        let mut told = String::new();
-        while let Ok(text) = self.told.recv_timeout(TELL_WITHIN) {
-            told.push_str(&text);
-        }
-        serde_json::from_str(&told).map_err(|_| self.meter.failed("told nothing of its traffic"))
-    }
+fn start(
+    node: &str,
+    part: &str,
+    file: &Path,
+    address: SocketAddr,
+    plan: &Plan,
+    network: &Network,
+    options: &RunOptions,
+) -> Result<Worker, RunError> {
+    let mut command = command(network, node, &options.program)?;
+    command.args(["traffic", part, "--plan"]).arg(file);
+    command.args(["--address", &address.to_string()]);
+    command.args(["--epoch", &network.epoch().as_ns().to_string()]);
+    command.args(["--seed", &plan.seed.to_string()]);
+    let name = format!("traffic-{part}-{}", address.port());
+    Worker::start(command, node, &name, file.parent().unwrap_or(Path::new(".")))
 }

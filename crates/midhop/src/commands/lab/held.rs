@@ -1,14 +1,16 @@
 //! `midhop lab up`, `exec` and `down`: a lab that stays.
 
 use super::{check_daemon, check_kernels_can, name_of};
-use crate::commands::output;
 use crate::commands::scenario::ScenarioArguments;
+use crate::commands::{output, own_program};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
 use midhop_testbed::detach::{Answer, Side, detach};
 use midhop_testbed::lab::{Network, publish, visit};
-use midhop_testbed::runner::{Programs, start_programs, start_proxies};
+use midhop_testbed::runner::{
+    NaiveProxies, Programs, start_naive_proxies, start_programs, start_proxies,
+};
 use midhop_testbed::state::{self, Description, Living};
 use midhop_testbed::{isolation, lab::Proxy, signals};
 use nix::sys::signal::{Signal, kill};
@@ -108,7 +110,7 @@ fn hold(plan: &Plan, name: &str, scenario: &Path, state: &Path, answer: Answer) 
 }
 
 /// What a lab consists of. They end in this order.
-type Parts = (Programs, Vec<Proxy>, Network);
+type Parts = (Programs, NaiveProxies, Vec<Proxy>, Network);
 
 fn build(
     plan: &Plan,
@@ -119,6 +121,7 @@ fn build(
     let mut network = Network::build(plan)?;
     network.start(plan.seed)?;
     let proxies = start_proxies(plan, &network, state)?;
+    let naive = start_naive_proxies(plan, &network, &own_program()?, state)?;
     let programs = start_programs(plan, &network, state)?;
     let homes: Vec<_> = plan
         .nodes
@@ -138,7 +141,7 @@ fn build(
     let nodes = homes.iter().map(|(node, [v4, _])| (node.clone(), v4.to_string())).collect();
     let scenario = scenario.to_owned();
     state::describe(state, &Description { name: name.to_owned(), scenario, nodes })?;
-    Ok(((programs, proxies, network), word))
+    Ok(((programs, naive, proxies, network), word))
 }
 
 impl Exec {

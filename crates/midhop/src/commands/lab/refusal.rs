@@ -25,10 +25,8 @@ pub fn refusal(plan: &Plan) -> Option<String> {
         let (node, agent) = (&node.name, &agent.name);
         return Some(format!("of agents the lab has ack-filter alone (nodes.{node}: {agent})"));
     }
-    let naive = |it: &&PlannedNode| it.pep.as_ref().is_some_and(|pep| plan.naive.contains_key(pep));
-    if let Some(node) = plan.nodes.iter().find(naive) {
-        let pep = node.pep.as_deref().unwrap_or_default();
-        return Some(format!("the lab has no naive proxies (nodes.{}: {pep})", node.name));
+    if let Some(why) = plan.nodes.iter().find_map(|node| naive_refusal(plan, node)) {
+        return Some(why);
     }
     let asks = |name: &str, congestion: &str| {
         Some(format!(
@@ -56,6 +54,23 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     Some(format!("the lab has no router for XCP (links.{})", link.name))
 }
 
+/// Why the lab has no such naive proxy as `node` is to have.
+fn naive_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
+    let pep = node.pep.as_ref()?;
+    let naive = plan.naive.get(pep)?;
+    let mut legs = naive.legs.iter().map(|(link, leg)| (link.as_str(), leg));
+    let place = |link: &str| format!("naive.{pep}.legs.{link}");
+    if let Some((link, _)) = legs.clone().find(|(_, leg)| leg.timer.is_some()) {
+        return Some(format!("no kernel repairs by a timer alone ({})", place(link)));
+    }
+    let (link, leg) = legs.find(|(_, leg)| leg.tuning.of_kernel_leg().is_none())?;
+    let name = &leg.tuning.algorithm;
+    Some(format!(
+        "no kernel has the congestion control that {} asks for: {name}, or what it is told",
+        place(link)
+    ))
+}
+
 /// Why this machine, as whoever asks, does not run `plan`, though others may; none where it does.
 pub fn unable(plan: &Plan) -> Option<String> {
     let missing = missing_to_load()?;
@@ -63,7 +78,9 @@ pub fn unable(plan: &Plan) -> Option<String> {
     let mut needed = plan.clone();
     needed.peps.retain(|pep, _| used(pep));
     let program = |name: &String| matches!(resolve(name), Ok(Resolution::Program(_)));
-    let name = needed.congestion_controls().into_iter().find(program)?;
+    let naive = plan.naive.values().flat_map(|naive| naive.legs.values());
+    let naive = naive.map(|leg| leg.tuning.algorithm.clone());
+    let name = needed.congestion_controls().into_iter().chain(naive).find(program)?;
     Some(format!("{name} is a BPF program here, and {missing}"))
 }
 

@@ -4,6 +4,7 @@ use super::{activate, runtime, table};
 use crate::commands::output;
 use crate::failure::{self, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
+use midhop_experiment::plan::RestartPlan;
 use midhop_testbed::meter::{
     self, Amount, Connections, Direction, MeterReport, Progress, RunError, RunOptions, Workload,
 };
@@ -68,6 +69,12 @@ pub struct Run {
     /// Stop after so long; what is unfinished then is reported as incomplete.
     #[arg(long, value_name = "TIME")]
     time_limit: Option<Duration>,
+    /// Ask again, so often for each flow or object, for what a broken connection has cut short.
+    #[arg(long, value_name = "N", hide = true)]
+    restarts: Option<u32>,
+    /// How long to wait before that.
+    #[arg(long, value_name = "TIME", default_value = "1s", hide = true)]
+    restart_after: Duration,
     /// Decides every byte of the payload.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -155,6 +162,7 @@ impl Run {
             series_flows: self.series_flows,
             start_delay: self.start_delay,
             time_limit: self.time_limit,
+            restarts: self.restarts.map(|most| RestartPlan { most, after: self.restart_after }),
             seed: Seed(self.seed),
             epoch: self.epoch.map(Instant::from_ns),
         }

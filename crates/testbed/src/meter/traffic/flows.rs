@@ -51,6 +51,9 @@ pub(super) fn open(
         seed: options.seed.derive(&plan.name),
         deadline: None,
         until: Some(options.epoch + plan.stop),
+        // Nobody asks again.
+        restarts: None,
+        next_flow: AtomicU32::new(0),
         clock: clock::name(),
         progress: Arc::clone(&progress),
     };
@@ -179,7 +182,7 @@ impl Crowd {
                 for _ in 0..*flows {
                     let crowd = Arc::clone(&self);
                     // How long is decided when it is connected.
-                    let item = Item { object: None, amount: Amount::TimeNs(1) };
+                    let item = Item::new(None, Amount::TimeNs(1));
                     tasks.spawn(async move { crowd.flow(item, || ready(None)).await });
                 }
             }
@@ -252,7 +255,7 @@ impl Crowd {
 }
 
 fn item(bytes: u64) -> Item {
-    Item { object: None, amount: Amount::Bytes(bytes) }
+    Item::new(None, Amount::Bytes(bytes))
 }
 
 struct User {

@@ -1,0 +1,100 @@
+//! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
+
+use rtnetlink::packet_route::route::{RouteScope, RouteType};
+use rtnetlink::packet_route::rule::RuleAction;
+use rtnetlink::{Handle, RouteMessageBuilder};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::{Command, Stdio};
+
+/// The mark of packets for sockets of this node, and the number of the routing table that delivers them.
+const HERE: u32 = 0x6e61;
+/// The loopback is the first device of every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Where connections that come over a link are to be delivered.
+#[derive(Debug)]
+pub(super) struct Entrance {
+    pub(super) link: String,
+    pub(super) address: SocketAddr,
+}
+
+/// An interception. Nobody takes it away: the namespace goes with its node.
+#[derive(Debug)]
+pub(super) struct Interception;
+
+impl Interception {
+    /// Delivers what passes to `entrances` from now on.
+    pub(super) async fn install(entrances: &[Entrance]) -> io::Result<Self> {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let connection = tokio::spawn(connection);
+        let delivered = deliver(&handle).await;
+        connection.abort();
+        delivered.map_err(io::Error::other)?;
+        nft(&table(entrances))?;
+        Ok(Self)
+    }
+}
+
+/// Routes marked packets to this node's own sockets.
+async fn deliver(handle: &Handle) -> Result<(), rtnetlink::Error> {
+    let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
+        .output_interface(LOOPBACK)
+        .table_id(HERE)
+        .scope(RouteScope::Host)
+        .kind(RouteType::Local);
+    let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
+        .output_interface(LOOPBACK)
+        .table_id(HERE)
+        .kind(RouteType::Local);
+    for route in [v4.build(), v6.build()] {
+        handle.route().add(route).execute().await?;
+    }
+    let rule = || handle.rule().add().fw_mark(HERE).table_id(HERE).action(RuleAction::ToTable);
+    rule().v4().execute().await?;
+    rule().v6().execute().await
+}
+
+/// Only SYNs that pass and packets of own sockets are touched.
+fn table(entrances: &[Entrance]) -> String {
+    let own = format!("socket transparent 1 meta mark set {HERE} accept");
+    let mut text = format!(
+        "table inet naive {{\n  chain prerouting {{\n\
+         type filter hook prerouting priority mangle; policy accept;\n\
+         meta l4proto {{ icmp, icmpv6 }} {own}\n\
+         meta l4proto != tcp accept\n\
+         tcp flags & (fin|syn|rst|ack) != syn {own}\n\
+         tcp flags & (fin|syn|rst|ack) != syn accept\n\
+         fib daddr type != unicast accept\n"
+    );
+    for Entrance { link, address } in entrances {
+        let (family, protocol) = if address.is_ipv4() { ("ipv4", "ip") } else { ("ipv6", "ip6") };
+        let _ = writeln!(
+            text,
+            "iifname \"{link}\" meta nfproto {family} meta l4proto tcp \
+             tproxy {protocol} to {address} meta mark set {HERE} accept"
+        );
+    }
+    text + "}\n}\n"
+}
+
+fn nft(text: &str) -> io::Result<()> {
+    let mut child = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        // A child that fails early closes its input; its exit status says so below.
+        let _ = input.write_all(text.as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}

@@ -1,0 +1,256 @@
+//! A deliberately naive proxy on kernel sockets: what a scenario's `[naive.NAME]` is on a testbed.
+//!
+//! It exists to be compared with and lives in nodes of the laboratory only: it takes every connection that
+//! passes its node, answers before it knows the server, and goes on reading however much it holds. What it
+//! holds of all flows has one store; once that is full, the flow that holds the most is reset on both sides.
+//!
+//! ```text
+//! intercept   SYNs that pass → a listener per link
+//! flow        one task: two sockets, two queues without bound
+//! store       what each flow holds; who is to go
+//! socket      window, congestion control and rate of a leg's sockets
+//! ```
+//! Differs from the simulator's: losses are repaired as the kernel repairs them, never by a timer alone.
+//!
+//! Invariant: what a flow holds is counted from when it is read until the far end has acknowledged it.
+
+mod flow;
+mod intercept;
+mod socket;
+mod store;
+
+use flow::{Far, Flow};
+use intercept::{Entrance, Interception};
+use midhop_experiment::plan::PlannedNode;
+use midhop_units::{Bytes, Rate};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use store::Store;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+/// What one read takes at most. Unit: bytes.
+const READ: usize = 64 << 10;
+
+/// What a naive proxy needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NaiveOptions {
+    /// The node that it stands on, in whose network namespace the caller is.
+    pub node: PlannedNode,
+    /// What may be held of all flows together.
+    pub buffer: Bytes,
+    /// Its connections over each link of the node.
+    pub legs: BTreeMap<String, NaiveLegOptions>,
+}
+
+/// The sockets of a naive proxy over one link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NaiveLegOptions {
+    /// The window that is offered always.
+    pub window: Bytes,
+    /// Congestion control, as the kernel names it.
+    pub congestion: String,
+    /// What a socket may send at most; none: as it likes.
+    pub pacing: Option<Rate>,
+}
+
+/// What a naive proxy did, under the names of the record.
+pub type NaiveReport = BTreeMap<String, u64>;
+
+/// Why there is no naive proxy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NaiveError {
+    /// Connections that pass cannot be taken.
+    #[error("cannot take the connections that pass: {0}; this takes nft and CAP_NET_ADMIN")]
+    Intercept(#[source] io::Error),
+    /// A socket was refused.
+    #[error("cannot listen for the connections of {link}: {source}")]
+    Listen {
+        /// Its link.
+        link: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The system refused something else.
+    #[error("cannot start the proxy's thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// What all flows share. One thread owns it.
+#[derive(Debug)]
+struct Shared {
+    store: RefCell<Store>,
+    living: RefCell<BTreeMap<u64, Living>>,
+    counts: RefCell<NaiveReport>,
+    next: Cell<u64>,
+    /// What a read is made into.
+    room: RefCell<Vec<u8>>,
+}
+
+/// A flow, to be asked how far its ends are and to be ended.
+#[derive(Debug)]
+struct Living {
+    /// Its sockets: the client's, and the server's once there is one.
+    ends: [Option<Rc<TcpStream>>; 2],
+    task: Option<AbortHandle>,
+}
+
+/// Proxies until `stop` is there. `ready` hears when connections are taken.
+///
+/// # Errors
+/// When it cannot begin.
+pub fn run(
+    options: &NaiveOptions,
+    stop: impl Future<Output = ()>,
+    ready: impl FnOnce(),
+) -> Result<NaiveReport, NaiveError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(NaiveError::Thread)?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, serve(options, stop, ready))
+}
+
+async fn serve(
+    options: &NaiveOptions,
+    stop: impl Future<Output = ()>,
+    ready: impl FnOnce(),
+) -> Result<NaiveReport, NaiveError> {
+    let options = Rc::new(options.clone());
+    let shared = Rc::new(Shared {
+        store: RefCell::new(Store::new(options.buffer.get())),
+        living: RefCell::default(),
+        counts: RefCell::default(),
+        next: Cell::new(0),
+        room: RefCell::new(vec![0; READ]),
+    });
+    let mut entrances = Vec::new();
+    let mut listeners = Vec::new();
+    for (link, leg) in &options.legs {
+        let refused = |source| NaiveError::Listen { link: link.clone(), source };
+        for family in [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])] {
+            let listener = socket::listen(SocketAddr::new(family, 0), leg).map_err(refused)?;
+            let address = listener.local_addr().map_err(refused)?;
+            entrances.push(Entrance { link: link.clone(), address });
+            listeners.push((link.clone(), listener));
+        }
+    }
+    let _interception = Interception::install(&entrances).await.map_err(NaiveError::Intercept)?;
+    for (link, listener) in listeners {
+        tokio::task::spawn_local(accept(link, listener, Rc::clone(&options), Rc::clone(&shared)));
+    }
+    ready();
+    stop.await;
+    let report = shared.counts.borrow().clone();
+    Ok(report)
+}
+
+/// Takes the connections that come over one link.
+async fn accept(
+    link: String,
+    listener: TcpListener,
+    options: Rc<NaiveOptions>,
+    shared: Rc<Shared>,
+) {
+    loop {
+        let (client, source) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, or a client that is gone: neither ends the proxy.
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                continue;
+            }
+        };
+        // Its own address is the server's: that is whom the client called.
+        let Ok(server) = client.local_addr() else { continue };
+        let far = options.node.link_to(server.ip()).and_then(|far| options.legs.get_key_value(far));
+        let (Some(near), Some((_, leg))) = (options.legs.get(&link), far) else { continue };
+        let far = Far { source, server, leg: leg.clone() };
+        let id = shared.begin(&client);
+        let Ok(id) = id else { continue };
+        let flow = Flow::new(id, near.window, client, Rc::clone(&shared));
+        let task = tokio::task::spawn_local(flow.run(far));
+        if let Some(living) = shared.living.borrow_mut().get_mut(&id) {
+            living.task = Some(task.abort_handle());
+        }
+    }
+}
+
+impl Shared {
+    /// Books a new flow: its number.
+    fn begin(&self, client: &TcpStream) -> io::Result<u64> {
+        socket::guard(client)?;
+        let id = self.next.get();
+        self.next.set(id + 1);
+        self.count("flows", 1);
+        self.living.borrow_mut().insert(id, Living { ends: [None, None], task: None });
+        Ok(id)
+    }
+
+    fn know(&self, id: u64, end: usize, stream: &Rc<TcpStream>) {
+        if let Some(living) = self.living.borrow_mut().get_mut(&id) {
+            living.ends[end] = Some(Rc::clone(stream));
+        }
+    }
+
+    /// Books that a flow is over; no more is known of it.
+    fn end(&self, id: u64) {
+        self.living.borrow_mut().remove(&id);
+        self.store.borrow_mut().forget(id);
+    }
+
+    fn count(&self, name: &str, more: u64) {
+        *self.counts.borrow_mut().entry(name.to_owned()).or_default() += more;
+    }
+
+    /// Books what a flow has read for `end`, and resets who holds the most while there is no room.
+    fn take(&self, id: u64, end: usize, bytes: u64) {
+        self.store.borrow_mut().take(id, end, bytes);
+        if !self.store.borrow().is_over() {
+            return;
+        }
+        // What has been acknowledged since is held no longer.
+        let flows: Vec<u64> = self.living.borrow().keys().copied().collect();
+        for flow in flows {
+            self.settle(flow);
+        }
+        while self.store.borrow().is_over() {
+            let Some(largest) = self.store.borrow().largest() else { return };
+            self.overflow(largest);
+        }
+    }
+
+    /// Books what the ends of a flow have acknowledged, and gives what it holds.
+    fn settle(&self, id: u64) -> u64 {
+        let living = self.living.borrow();
+        let ends = living
+            .get(&id)
+            .map_or([None, None], |living| living.ends.each_ref().map(Option::as_ref));
+        for (end, stream) in ends.into_iter().enumerate() {
+            if let Some(acknowledged) = stream.and_then(socket::acknowledged) {
+                self.store.borrow_mut().acknowledge(id, end, acknowledged);
+            }
+        }
+        self.store.borrow().held_by(id)
+    }
+
+    /// There is no room for what a flow holds: it is gone with its task, and its sockets with a reset.
+    fn overflow(&self, id: u64) {
+        self.count("flows-reset-store-full", 1);
+        let living = self.living.borrow_mut().remove(&id);
+        self.store.borrow_mut().forget(id);
+        if let Some(task) = living.and_then(|living| living.task) {
+            task.abort();
+        }
+    }
+
+    fn is_living(&self, id: u64) -> bool {
+        self.living.borrow().contains_key(&id)
+    }
+}

@@ -1,0 +1,110 @@
+//! The sockets of a leg: what window they offer, how they send, and what their far end has acknowledged.
+#![expect(unsafe_code, reason = "setsockopt for options that have no safe wrapper")]
+
+use super::NaiveLegOptions;
+use crate::meter::tcp_info;
+use midhop_units::Bytes;
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// Listens for connections that are meant for others. What the leg asks for is inherited by each of them.
+pub(super) fn listen(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<TcpListener> {
+    let socket = open(address, leg)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Connects to a server in the client's name.
+pub(super) async fn dial(
+    client: SocketAddr,
+    server: SocketAddr,
+    leg: &NaiveLegOptions,
+) -> io::Result<TcpStream> {
+    let socket = open(server, leg)?;
+    socket.bind(&client.into())?;
+    match socket.connect(&server.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => {}
+    }
+    let stream = TcpStream::from_std(socket.into())?;
+    stream.writable().await?;
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(stream),
+    }
+}
+
+fn open(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    match address {
+        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
+    }
+    socket.set_reuse_address(true)?;
+    guard(&socket)?;
+    socket.set_tcp_congestion(leg.congestion.as_bytes())?;
+    // The kernel doubles what is asked for, since it counts segments with their bookkeeping.
+    setsockopt(&socket, sockopt::RcvBufForce, &(int(leg.window) as usize))?;
+    offer(&socket, leg.window)?;
+    if let Some(rate) = leg.pacing {
+        set(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.bits_per_s() / 8)?;
+    }
+    Ok(socket)
+}
+
+/// Small writes leave at once, and who loses a socket resets its connection: what is held of a flow is gone
+/// with it.
+pub(super) fn guard(socket: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_linger(Some(Duration::ZERO))
+}
+
+/// Lets a socket end in order: what waits in it goes on to its far end.
+pub(super) fn release(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(None)
+}
+
+/// Bounds the window. The kernel's own idea of how much fits into a buffer changes with the segments that
+/// come, and with it what it offers: to be said again after each.
+pub(super) fn offer(socket: &impl AsFd, window: Bytes) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
+}
+
+/// What the far end of a socket has acknowledged. Unit: bytes; SYN and FIN count.
+pub(super) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
+    tcp_info::read(socket).ok().map(|info| info.acknowledged_bytes)
+}
+
+fn int(bytes: Bytes) -> i32 {
+    // Twice that is what the kernel computes with.
+    i32::try_from(bytes.get()).unwrap_or(i32::MAX).min(1 << 30)
+}
+
+fn set<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: T) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which outlives the call, and the descriptor is
+    // open for as long as `socket` is borrowed.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
