@@ -12,7 +12,7 @@
 //!
 //! Its windows say nothing of how full its store is, so it acknowledges data that it may never deliver;
 //! when the store is full, the connection that holds the most of it is reset. It exists to be compared
-//! with, in simulations only: no configuration makes a proxy that ships behave so.
+//! with, in simulations and in nodes of the laboratory: no configuration makes a proxy that ships behave so.
 
 use crate::congestion::{CongestionSpec, ProxyLeg, Tuning, resolve_for_proxy};
 use crate::plan::MTU;
