@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long the server's logs may take to come; without them a run is valid, but poorer.
-const FETCH: Duration = Duration::from_secs(15);
+/// How long each of the server's logs may take to come. The first waits behind what an upload has left in the
+/// queues: 100 packets before 60 kbit/s take 20 s.
+const FETCH: Duration = Duration::from_secs(45);
 /// Most logs that a fetch takes in: one per connection.
 const LOGS_MAX: usize = super::FLOWS_MAX as usize;
 
@@ -184,24 +185,30 @@ async fn page(run: &Run, queue: &Queue, worker: u32, connections: Connections) -
     outcomes
 }
 
-/// Asks the server what it saw of this run.
+/// Asks the server what it saw of this run. Over a slow link the logs of many flows take their time: only
+/// silence ends it.
 async fn fetch(run: &Run) -> Result<Vec<Log>, FlowError> {
-    let fetch = async {
+    let ask = async {
         let mut connection = Connection::of_client(run.connect().await?);
         connection.queue_raw(PREFACE);
         connection.queue(&Frame::Fetch(Fetch { session: run.session }));
         connection.flush().await?;
-        let mut logs = Vec::new();
-        loop {
-            match connection.frame().await? {
-                Some(Frame::Log(log)) if logs.len() < LOGS_MAX => logs.push(*log),
-                Some(Frame::Done) => return Ok(logs),
-                Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
-                None => return Err(FlowError::Cut),
-            }
-        }
+        Ok(connection)
     };
-    tokio::time::timeout(FETCH, fetch)
-        .await
-        .unwrap_or(Err(FlowError::Silent { seconds: FETCH.as_secs() }))
+    let mut connection = in_time(ask).await?;
+    let mut logs = Vec::new();
+    loop {
+        match in_time(connection.frame()).await? {
+            Some(Frame::Log(log)) if logs.len() < LOGS_MAX => logs.push(*log),
+            Some(Frame::Done) => return Ok(logs),
+            Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
+            None => return Err(FlowError::Cut),
+        }
+    }
+}
+
+/// What `step` of a fetch gives, unless it takes too long.
+async fn in_time<T>(step: impl Future<Output = Result<T, FlowError>>) -> Result<T, FlowError> {
+    let silent = Err(FlowError::Silent { seconds: FETCH.as_secs() });
+    tokio::time::timeout(FETCH, step).await.unwrap_or(silent)
 }
