@@ -14,6 +14,7 @@
 pub mod arrivals;
 pub mod carrier;
 pub mod chain;
+pub mod credit;
 pub mod crowd;
 pub mod earlier;
 pub mod fallback;

@@ -18,6 +18,8 @@ pub use field::Field;
 pub use frame::{Frame, FrameReader};
 pub use settings::Settings;
 
+use crate::credit;
+
 /// What TLS calls the protocol.
 pub const ALPN: &[u8] = b"h3";
 
@@ -34,6 +36,8 @@ pub enum StreamKind {
     Encoder,
     /// Acknowledgements of such instructions.
     Decoder,
+    /// What an end lets the other say on single streams.
+    Credit,
     /// Anything else, to be ignored.
     Unknown,
 }
@@ -49,6 +53,7 @@ impl StreamKind {
             1 => Self::Push,
             2 => Self::Encoder,
             3 => Self::Decoder,
+            credit::STREAM => Self::Credit,
             _ => Self::Unknown,
         }
     }

@@ -6,7 +6,8 @@
 //! [`control`] lets the congestion
 //! control of midhop-congestion steer a QUIC connection, [`departures`] lets its datagrams go at the pace
 //! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs, [`fec`]
-//! brings back what the leg loses, and [`reassembly`] puts in order what a lossy leg has put out of it.
+//! brings back what the leg loses, [`reassembly`] puts in order what a lossy leg has put out of it, and
+//! [`credit`] bounds what may wait for a reader that stalls.
 //!
 //! Invariant: nothing here opens a socket or reads a clock; QUIC itself is quinn-proto's, which is
 //! handed the time like everything else.
@@ -14,6 +15,7 @@
 pub mod cause;
 pub mod connect;
 pub mod control;
+pub mod credit;
 pub mod departures;
 pub mod fec;
 pub mod http2;

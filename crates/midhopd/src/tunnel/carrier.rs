@@ -144,8 +144,7 @@ impl Receiver {
     /// Whatever has been given out has been passed on: the peer may send as much again.
     pub fn grant(&mut self) {
         match self {
-            // QUIC grants credit as it is read.
-            Self::Quic(_) => {}
+            Self::Quic(half) => half.grant(),
             Self::Http2(half) => half.grant(),
         }
     }

@@ -5,6 +5,7 @@
 
 use super::{
     carrier::{self, Receiver, Sender, quic},
+    credit::Credit,
     stream::{self, Fault, Stream},
     turns::{Share, Turns},
 };
@@ -12,7 +13,7 @@ use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
 use midhop_tunnel::{
     connect::{Form, Request},
     control::Pace,
-    fec,
+    credit, fec,
     http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
     varint,
 };
@@ -37,6 +38,8 @@ use tokio::{
 const HELD_WINDOWS: f64 = 2.0;
 /// What a peer says of its backlog says nothing of a longer time than this.
 const BACKLOG_MS_MAX: u64 = 10_000;
+/// What streams that nobody reads may hold outside of QUIC, of what they may hold in it.
+const DRAWN_SHARE: f64 = 0.5;
 
 /// One tunnel, open.
 #[derive(Debug)]
@@ -58,6 +61,8 @@ pub struct Session {
     seats: Arc<()>,
     /// What of one stream may wait behind a gap.
     held_max: Bytes,
+    /// What its streams may say beside QUIC's credit.
+    credit: Arc<Credit>,
     /// Who may write.
     turns: Arc<Turns>,
     /// What they may have written that the peer has not acknowledged.
@@ -88,7 +93,12 @@ impl Session {
         let mut said = Vec::new();
         varint::write(StreamKind::CONTROL, &mut said);
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
-        said.extend(Settings { repair_window, hears_backlog, ..Settings::own() }.encode());
+        let held_max = peer.flow_window.scale(HELD_WINDOWS);
+        // As much as QUIC lets come, and what may wait behind a gap: no less than without it.
+        let stream_credit = peer.flow_window.get().saturating_add(held_max.get());
+        said.extend(
+            Settings { repair_window, stream_credit, hears_backlog, ..Settings::own() }.encode(),
+        );
         let session = Rc::new(Self {
             turns: Arc::new(Turns::paced(pace)),
             pool: peer.send_window,
@@ -104,13 +114,23 @@ impl Session {
             leaving: watch::Sender::new(false),
             next: Cell::new(0),
             seats: Arc::default(),
-            held_max: peer.flow_window.scale(HELD_WINDOWS),
+            held_max,
+            credit: Credit::new(stream_credit, peer.receive_window.scale(DRAWN_SHARE).get()),
         });
         if control.write_all(&said).await.is_err() {
             stream::judge(&session.carrier(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
         }
         session.control.replace(Some(control));
         spawn_local(listen(session.clone()));
+        spawn_local({
+            let (credit, connection) = (session.credit.clone(), session.connection.clone());
+            async move {
+                tokio::select! {
+                    () = credit.tell(&connection) => {}
+                    _ = connection.closed() => {}
+                }
+            }
+        });
         Ok(session)
     }
 
@@ -268,8 +288,8 @@ impl Session {
     /// The halves of a new flow, whose class is to be told.
     fn carry(&self, (send, receive): (SendStream, RecvStream)) -> (Sender, Receiver) {
         let share = Share::new(&self.turns);
-        let sender = quic::Sender::new(&self.connection, send, self.pool, share);
-        let receiver = quic::Receiver::new(receive, self.held_max);
+        let sender = quic::Sender::new(&self.connection, send, self.pool, share, &self.credit);
+        let receiver = quic::Receiver::new(receive, self.held_max, &self.credit);
         (Sender::Quic(sender), Receiver::Quic(receiver))
     }
 
@@ -329,7 +349,7 @@ async fn hear(
             return Ok(());
         }
         StreamKind::Push => return Err(Code::STREAM_CREATION_ERROR),
-        StreamKind::Control | StreamKind::Encoder | StreamKind::Decoder => {}
+        StreamKind::Control | StreamKind::Encoder | StreamKind::Decoder | StreamKind::Credit => {}
     }
     if seen.borrow().contains(&kind) {
         return Err(Code::STREAM_CREATION_ERROR);
@@ -337,6 +357,7 @@ async fn hear(
     seen.borrow_mut().push(kind);
     match kind {
         StreamKind::Control => hear_control(session, &mut stream).await,
+        StreamKind::Credit => hear_credit(session, &mut stream).await,
         kind => hear_tables(kind, &mut stream).await,
     }
 }
@@ -349,7 +370,9 @@ async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), 
             let known = *session.settings.borrow();
             match (frame, known) {
                 (Frame::Settings(said), None) => {
-                    session.settings.send_replace(Some(Settings::decode(&said)?));
+                    let settings = Settings::decode(&said)?;
+                    session.credit.begin(settings.stream_credit);
+                    session.settings.send_replace(Some(settings));
                 }
                 (_, None) => return Err(Code::MISSING_SETTINGS),
                 (Frame::GoAway(_), Some(_)) => drop(session.leaving.send_replace(true)),
@@ -364,6 +387,23 @@ async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), 
         }
         match stream.read_chunk(usize::MAX, true).await {
             Ok(Some(chunk)) => pending = chunk.bytes,
+            Err(quinn::ReadError::ConnectionLost(_)) => return Ok(()),
+            Ok(None) | Err(_) => return Err(Code::CLOSED_CRITICAL_STREAM),
+        }
+    }
+}
+
+/// Hears how far this end's streams may be used. Of streams that are no more, or have not begun, it says nothing
+/// that matters.
+async fn hear_credit(session: &Session, stream: &mut RecvStream) -> Result<(), Code> {
+    let mut reader = credit::Reader::default();
+    loop {
+        match stream.read_chunk(usize::MAX, true).await {
+            Ok(Some(mut chunk)) => {
+                while let Some((stream, limit)) = reader.read(&mut chunk.bytes) {
+                    session.credit.raise(stream, limit);
+                }
+            }
             Err(quinn::ReadError::ConnectionLost(_)) => return Ok(()),
             Ok(None) | Err(_) => return Err(Code::CLOSED_CRITICAL_STREAM),
         }
@@ -388,3 +428,6 @@ async fn hear_tables(kind: StreamKind, stream: &mut RecvStream) -> Result<(), Co
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

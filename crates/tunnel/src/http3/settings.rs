@@ -3,7 +3,7 @@
 //! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, `SPEC-fec.md`.
 
 use super::{Code, field::SECTION_BYTES_MAX, frame};
-use crate::{connect::TRIAL, fec, varint};
+use crate::{connect::TRIAL, credit, fec, varint};
 
 /// What an end understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,6 +18,8 @@ pub struct Settings {
     pub repair_window: u64,
     /// Whether it listens to [`Backlog`](super::Frame::Backlog).
     pub hears_backlog: bool,
+    /// The credit of its own that it gives each stream at first ([`credit`]); zero: it gives none. Unit: bytes.
+    pub stream_credit: u64,
 }
 
 const QPACK_MAX_TABLE_CAPACITY: u64 = 0x01;
@@ -42,6 +44,7 @@ impl Settings {
             connect_tcp: TRIAL,
             repair_window: 0,
             hears_backlog: false,
+            stream_credit: 0,
         }
     }
 
@@ -78,6 +81,9 @@ impl Settings {
         if self.hears_backlog {
             say(MIDHOP_BACKLOG, 1);
         }
+        if self.stream_credit > 0 {
+            say(credit::SETTING, self.stream_credit);
+        }
         let mut frame = Vec::new();
         frame::write(frame::SETTINGS, &payload, &mut frame);
         frame
@@ -113,6 +119,7 @@ impl Settings {
                 (MIDHOP_CONNECT_TCP, trial) => settings.connect_tcp = trial,
                 (MIDHOP_BACKLOG, value) => settings.hears_backlog = value == 1,
                 (fec::SETTING, datagrams) => settings.repair_window = datagrams,
+                (credit::SETTING, bytes) => settings.stream_credit = bytes,
                 // Tables that the peer would let us fill, and what we do not know.
                 _ => {}
             }
@@ -132,7 +139,8 @@ mod tests {
     fn what_is_said_is_understood() {
         let repairs = Settings { repair_window: 128, ..Settings::own() };
         let backlog = Settings { hears_backlog: true, ..Settings::own() };
-        for settings in [Settings::own(), Settings::default(), repairs, backlog] {
+        let credit = Settings { stream_credit: 63_000_000, ..Settings::own() };
+        for settings in [Settings::own(), Settings::default(), repairs, backlog, credit] {
             let mut input = Bytes::from(settings.encode());
             let frame = FrameReader::default().read(&mut input).expect("a frame");
             let Some(Frame::Settings(payload)) = frame else { panic!("{frame:?}") };

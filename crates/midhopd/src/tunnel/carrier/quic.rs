@@ -3,9 +3,10 @@
 //! Invariant: a half that is dropped before its stream has ended in order is reset with the code of a
 //! broken TCP connection, whatever the reason.
 
+use crate::tunnel::credit::{Credit, Earning, Spending};
 use crate::tunnel::stream::Fault;
 use crate::tunnel::turns::{Pool, Share};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
 use midhop_tunnel::reassembly::Reassembly;
@@ -13,6 +14,7 @@ use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt,
 use std::{
     fmt,
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -22,6 +24,9 @@ use tokio::time::{self, Sleep};
 const PRIORITY_BULK: i32 = -1;
 /// How often a stream that nobody reads is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// A stream that nobody reads for so long is drawn out of QUIC from then on. Of 1 Gbit/s it has no more than 415
+/// gaps by then, whatever is lost; and one that waits for less costs nothing.
+const DRAW: Duration = Duration::from_millis(10);
 
 /// QUIC's number of a code.
 pub fn varint(code: Code) -> VarInt {
@@ -55,8 +60,10 @@ impl Sender {
         stream: SendStream,
         pool: midhop_units::Bytes,
         share: Share,
+        credit: &Arc<Credit>,
     ) -> Self {
-        let half = Half { connection: connection.clone(), stream, pool: pool.get() };
+        let spending = Spending::new(credit, VarInt::from(stream.id()).into_inner());
+        let half = Half { connection: connection.clone(), stream, pool: pool.get(), spending };
         Self { half, share, waiting: [Bytes::new(), Bytes::new()], stopped: None, ended: false }
     }
 
@@ -153,6 +160,35 @@ struct Half {
     stream: SendStream,
     /// Unit: bytes. QUIC's send window.
     pool: u64,
+    /// What the peer lets be said beside QUIC's credit.
+    spending: Spending,
+}
+
+impl Half {
+    /// Writes no more than the peer lets be said.
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        chunks: &mut [Bytes],
+    ) -> Poll<Result<usize, WriteError>> {
+        let Some(room) = self.spending.room(cx) else { return Poll::Pending };
+        let mut room = usize::try_from(room).unwrap_or(usize::MAX);
+        let mut parts = [const { Bytes::new() }; 2];
+        for (part, chunk) in parts.iter_mut().zip(&*chunks) {
+            *part = chunk.slice(..chunk.len().min(room));
+            room -= part.len();
+        }
+        let parts = parts.get_mut(..chunks.len()).unwrap_or_default();
+        let written = ready!(pin!(self.stream.write_chunks(parts)).poll(cx))?.bytes;
+        self.spending.spend(written);
+        let mut left = written;
+        for chunk in chunks {
+            let part = left.min(chunk.len());
+            chunk.advance(part);
+            left -= part;
+        }
+        Poll::Ready(Ok(written))
+    }
 }
 
 impl Pool for Half {
@@ -161,8 +197,7 @@ impl Pool for Half {
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
     ) -> Poll<Result<usize, Fault>> {
-        let written = ready!(pin!(self.stream.write_chunks(chunks)).poll(cx));
-        Poll::Ready(written.map(|written| written.bytes).map_err(|error| match error {
+        Poll::Ready(ready!(self.write(cx, chunks)).map_err(|error| match error {
             WriteError::Stopped(code) => Fault::Reset(Code(code.into_inner())),
             WriteError::ConnectionLost(error) => error.into(),
             WriteError::ClosedStream | WriteError::ZeroRttRejected => {
@@ -193,7 +228,8 @@ impl Pool for Half {
 ///
 /// It is read as it comes and put in order here: quinn ends the whole connection over a stream with too
 /// many gaps. Where as much waits behind a gap as may, it is read a piece at a time: the one that is
-/// missing is the first once it has come.
+/// missing is the first once it has come. With a peer that heeds a credit of ours it is read even while nobody
+/// takes what comes: that credit bounds it.
 #[derive(Debug)]
 pub struct Receiver {
     stream: RecvStream,
@@ -204,15 +240,18 @@ pub struct Receiver {
     piece: Bytes,
     /// Whether all of it has come.
     complete: bool,
-    /// Until the next look for a reset.
+    /// What the peer may say.
+    earning: Earning,
+    /// Until the next look at what comes though nobody takes it.
     pause: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
 
 impl Receiver {
     /// Of what comes `held_max` may wait behind a gap.
-    pub fn new(stream: RecvStream, held_max: midhop_units::Bytes) -> Self {
+    pub fn new(stream: RecvStream, held_max: midhop_units::Bytes, credit: &Arc<Credit>) -> Self {
         Self {
+            earning: Earning::new(credit, VarInt::from(stream.id()).into_inner()),
             stream,
             reader: FrameReader::default(),
             arrived: Reassembly::new(held_max),
@@ -242,27 +281,67 @@ impl Receiver {
         })
     }
 
-    /// Unit: bytes. What has come and has not been given out.
+    /// Unit: bytes. What has come and has not been given out, but for what would otherwise wait in QUIC: that
+    /// is bounded by the session.
     pub fn held(&self) -> usize {
-        usize::try_from(self.arrived.held().get()).unwrap_or(usize::MAX) + self.piece.len()
+        let own = self.arrived.held().get().saturating_sub(self.earning.drawn());
+        usize::try_from(own).unwrap_or(usize::MAX) + self.piece.len()
+    }
+
+    /// Whatever has been given out has been passed on: the peer may say as much again.
+    pub fn grant(&mut self) {
+        self.earning.pass_on(self.arrived.position().saturating_sub(self.piece.len() as u64));
     }
 
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
     ///
-    /// It is looked for now and then: quinn would tell, but then keeps a place for a stream that has been
-    /// read to its end meanwhile, and never gives it back.
+    /// What comes meanwhile is drawn out of QUIC, as far as it may. Else it is looked for now and then: quinn
+    /// would tell, but then keeps a place for a stream that has been read to its end meanwhile, and never gives
+    /// it back.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
-        while !self.ended {
-            let pause = self.pause.get_or_insert_with(|| Box::pin(time::sleep(LOOK)));
+        while !(self.ended || self.complete) {
+            let may_draw = self.may_draw();
+            let pause = if may_draw { DRAW } else { LOOK };
+            let pause = self.pause.get_or_insert_with(|| Box::pin(time::sleep(pause)));
             ready!(pause.as_mut().poll(cx));
-            self.pause = None;
-            // Nothing is taken of what waits.
-            match pin!(self.stream.read_chunk(0, false)).poll(cx) {
-                Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
-                Poll::Ready(Ok(_)) | Poll::Pending => {}
+            let read = if may_draw {
+                // Whatever comes after this wakes the flow.
+                ready!(self.poll_draw(cx))
+            } else {
+                self.pause = None;
+                // Nothing is taken of what waits.
+                match pin!(self.stream.read_chunk(0, false)).poll(cx) {
+                    Poll::Ready(read) => read.map(drop),
+                    Poll::Pending => Ok(()),
+                }
+            };
+            if let Err(error) = read {
+                self.ended = matches!(error, ReadError::Reset(_));
+                return Poll::Ready(error.into());
             }
         }
         Poll::Pending
+    }
+
+    fn may_draw(&self) -> bool {
+        self.earning.may_draw(self.arrived.held().get())
+    }
+
+    /// Draws what has come out of QUIC, as far as it may. Pending: nothing more has.
+    fn poll_draw(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
+        while self.may_draw() {
+            match ready!(pin!(self.stream.read_chunk(usize::MAX, false)).poll(cx))? {
+                Some(chunk) => {
+                    self.earning.draw(chunk.bytes.len() as u64);
+                    self.arrived.insert(chunk.offset, chunk.bytes);
+                }
+                None => {
+                    self.complete = true;
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Wants no more of it.
@@ -284,11 +363,14 @@ impl Receiver {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
+        // It is read again: the next one that waits begins anew.
+        self.pause.take_if(|pause| pause.is_elapsed());
         loop {
             if let Some(frame) = self.reader.read(&mut self.piece).map_err(Fault::Wrong)? {
                 return Poll::Ready(Ok(Some(frame)));
             }
             if let Some(piece) = self.arrived.pop() {
+                self.earning.settle(self.arrived.held().get());
                 self.piece = piece;
                 continue;
             }
@@ -307,6 +389,7 @@ impl Receiver {
                 Ok(Some(chunk)) => {
                     self.arrived.insert(chunk.offset, chunk.bytes);
                     if self.arrived.is_full()
+                        && !self.earning.is_heeded()
                         && let Some(fault) = ready!(self.poll_more(cx))
                     {
                         return Poll::Ready(Err(fault));
