@@ -7,40 +7,65 @@
 //!
 //! Invariant: nothing is ended for anything but silence.
 
-use super::carrier::quic;
+use super::{carrier::quic, fallback};
 use midhop_tunnel::http3::Code;
 use quinn::Connection;
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, Weak},
     time::Duration,
 };
-use tokio::time;
+use tokio::{task::spawn_local, time};
 
 /// How long a sign of life may take: in round trips, in which what was lost is sent a third time, and at least.
 const TRIPS: u32 = 8;
 const LEAST: Duration = Duration::from_secs(5);
+
+/// By what a peer has come.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// HTTP/3.
+    Quic(Connection),
+    /// HTTP/2.
+    Tcp(Weak<fallback::Doubt>),
+}
+
 /// The connections by which peers have come, of all workers.
 #[derive(Debug, Default)]
-pub struct Earlier(Mutex<Vec<(String, Connection)>>);
+pub struct Earlier(Mutex<Vec<(String, Way)>>);
 
 impl Earlier {
-    /// A peer has come: those by which it had come before, and has not gone.
-    pub fn follow(&self, peer: &str, connection: &Connection) -> Vec<Connection> {
+    /// A peer has come: those by which it had come before, and has not gone, are to prove themselves.
+    pub fn follow(&self, peer: &str, way: Way) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(_, earlier)| earlier.close_reason().is_none());
-        let earlier = known.iter().filter(|(name, _)| name == peer);
-        let earlier = earlier.map(|(_, earlier)| earlier.clone()).collect();
-        known.push((peer.to_owned(), connection.clone()));
-        earlier
+        known.retain(|(_, earlier)| match earlier {
+            Way::Quic(connection) => connection.close_reason().is_none(),
+            Way::Tcp(doubt) => doubt.strong_count() > 0,
+        });
+        for (name, earlier) in known.iter().filter(|(name, _)| name == peer) {
+            match earlier {
+                Way::Quic(connection) => {
+                    let (name, connection) = (name.clone(), connection.clone());
+                    spawn_local(async move { prove(&name, connection).await });
+                }
+                // Its own thread asks.
+                Way::Tcp(doubt) => drop(doubt.upgrade().map(|doubt| doubt.raise())),
+            }
+        }
+        known.push((peer.to_owned(), way));
     }
+}
+
+/// How long a sign of life may take that comes by a way of this round-trip time.
+pub fn patience(rtt: Duration) -> Duration {
+    (rtt * TRIPS).max(LEAST)
 }
 
 /// Ends a connection whose peer gives no sign of life.
 ///
 /// It is asked by a stream that ends before it says what it is (RFC 9114 §6.2): that takes no credit but for a
 /// stream, and every peer takes it.
-pub async fn prove(peer: &str, connection: Connection) {
-    let patience = (connection.rtt() * TRIPS).max(LEAST);
+async fn prove(peer: &str, connection: Connection) {
+    let patience = patience(connection.rtt());
     let heard = |connection: &Connection| connection.stats().udp_rx.datagrams;
     let before = heard(&connection);
     // Who lets nothing be asked is not silent.

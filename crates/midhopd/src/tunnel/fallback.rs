@@ -9,4 +9,4 @@ pub mod door;
 pub mod session;
 pub mod socket;
 
-pub use session::Session;
+pub use session::{Doubt, Session};

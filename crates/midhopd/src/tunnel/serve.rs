@@ -122,10 +122,7 @@ async fn welcome(
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
     };
     tracing::info!(peer = peer.name, %from, "a peer has come");
-    for connection in worker.tunnels.earlier.follow(&peer.name, session.connection()) {
-        let name = peer.name.clone();
-        spawn_local(async move { earlier::prove(&name, connection).await });
-    }
+    worker.tunnels.earlier.follow(&peer.name, earlier::Way::Quic(session.connection().clone()));
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {

@@ -5,7 +5,7 @@ use crate::{
     tunnel::{
         Identity,
         crowd::{Crowd, Place},
-        link, serve,
+        earlier, link, serve,
     },
     worker::Worker,
 };
@@ -86,6 +86,7 @@ async fn welcome(
     };
     drop(place);
     tracing::info!(peer = peer.name, %from, "a peer has come over TCP");
+    worker.tunnels.earlier.follow(&peer.name, earlier::Way::Tcp(session.doubt()));
     serve_session(worker, peer.clone(), session).await;
 }
 

@@ -14,6 +14,7 @@ use crate::{
             Connection, Receiver, Sender,
             http2::{self, Piece, Room},
         },
+        earlier,
         stream::{Fault, Stream},
         turns::{Share, Turns},
     },
@@ -34,7 +35,7 @@ use std::{
     pin::pin,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
@@ -44,7 +45,7 @@ use tokio::{
     net::TcpStream,
     sync::{Notify, mpsc, watch},
     task::spawn_local,
-    time,
+    time::{self, Instant},
 };
 
 /// The largest section of header fields, as over QUIC.
@@ -80,6 +81,7 @@ pub struct Session {
     /// Why it is gone, once it is.
     gone: watch::Sender<Option<Arc<str>>>,
     closing: Notify,
+    doubt: Arc<Doubt>,
     /// Held by each flow.
     seats: Arc<()>,
     turns: Arc<Turns>,
@@ -102,6 +104,7 @@ impl Session {
             leaving: watch::Sender::new(false),
             gone: watch::Sender::new(None),
             closing: Notify::new(),
+            doubt: Arc::default(),
             seats: Arc::default(),
             turns: Arc::default(),
             room: Room::new(socket::ahead(peer)),
@@ -212,6 +215,19 @@ impl Session {
     pub fn held(&self) -> u64 {
         let in_kernel = sockopt::unacknowledged(&self.socket).unwrap_or(0);
         (self.room.held() + in_kernel) as u64
+    }
+
+    /// What it is asked by whether its peer lives.
+    pub fn doubt(&self) -> Weak<Doubt> {
+        Arc::downgrade(&self.doubt)
+    }
+
+    /// How long a sign of life of the peer's may take, and what has come of it until now.
+    fn signs(&self) -> (Duration, Option<[u64; 2]>) {
+        let sample = self.sample();
+        let rtt = sample.as_ref().map_or(0, |sample| sample.rtt_us);
+        let heard = sample.map(|sample| [sample.received, sample.sent]);
+        (earlier::patience(Duration::from_micros(rtt.into())), heard)
     }
 
     /// Waits until one of the ends has said that there will be no more requests.
@@ -354,17 +370,46 @@ impl Heart {
     }
 
     /// Waits until the peer does not answer any more.
-    async fn fails(self, ping: Option<PingPong>) {
+    async fn fails(self, ping: Option<PingPong>, session: &Session) {
         let Some(mut ping) = ping else { return pending().await };
+        let doubt = &session.doubt;
         loop {
-            time::sleep(self.pause).await;
-            match time::timeout(self.patience, ping.ping(Ping::opaque())).await {
-                Ok(Ok(_)) => {}
-                // The connection says so itself.
-                Ok(Err(_)) => return pending().await,
-                Err(_late) => return,
+            let mut doubted = tokio::select! {
+                () = time::sleep(self.pause) => None,
+                () = doubt.0.notified() => Some(session.signs()),
+            };
+            let begun = Instant::now();
+            let mut answer = pin!(ping.ping(Ping::opaque()));
+            loop {
+                let patience = doubted.map_or(self.patience, |(patience, _)| patience);
+                tokio::select! {
+                    answered = &mut answer => match answered {
+                        Ok(_) => break,
+                        // The connection says so itself.
+                        Err(_) => return pending().await,
+                    },
+                    () = doubt.0.notified(), if doubted.is_none() => doubted = Some(session.signs()),
+                    () = time::sleep(patience) => {
+                        // Whatever has come meanwhile is a sign of life, too.
+                        let silent = doubted.take().is_none_or(|(_, heard)| heard == session.signs().1);
+                        if silent || begun.elapsed() > self.patience {
+                            return;
+                        }
+                    }
+                }
             }
         }
+    }
+}
+
+/// By what another thread lets a session ask its peer for a sign of life.
+#[derive(Debug, Default)]
+pub struct Doubt(Notify);
+
+impl Doubt {
+    /// Lets it ask.
+    pub fn raise(&self) {
+        self.0.notify_one();
     }
 }
 
@@ -376,7 +421,7 @@ async fn drive_near(
     mut connection: client::Connection<Near, Piece>,
     heart: Heart,
 ) {
-    let fails = heart.fails(connection.ping_pong());
+    let fails = heart.fails(connection.ping_pong(), &session);
     let why = {
         let mut connection = pin!(connection);
         let ended = tokio::select! {
@@ -402,7 +447,7 @@ async fn drive_far(
     heart: Heart,
 ) {
     let why = {
-        let mut fails = pin!(heart.fails(connection.ping_pong()));
+        let mut fails = pin!(heart.fails(connection.ping_pong(), &session));
         let mut left = false;
         let mut connection = connection;
         let ended = loop {
