@@ -1,6 +1,7 @@
 //! What a peer, or a stranger before it is shown out, can say on the streams of a tunnel.
 
 use midhop_tunnel::connect::{Form, Request, Response};
+use midhop_tunnel::credit;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field};
 use midhop_tunnel::payload::{Payload, Reader, Wrong};
 use midhop_tunnel::varint;
@@ -34,6 +35,21 @@ pub fn stream(data: &[u8]) {
     }
     headers(data);
     let _ = Settings::decode(data);
+    // What other streams may say: however it comes it means the same, and said again it is the same.
+    let limits = limits(data, data.len().max(1));
+    assert!([1, 2, 5].into_iter().all(|size| self::limits(data, size) == limits));
+    let mut said = Vec::new();
+    limits.iter().for_each(|(stream, limit)| credit::write(*stream, *limit, &mut said));
+    assert_eq!(self::limits(&said, 7), limits);
+}
+
+/// The streams and their limits in what comes in pieces of `size`.
+fn limits(data: &[u8], size: usize) -> Vec<(u64, u64)> {
+    let mut reader = credit::Reader::default();
+    let pieces = data.chunks(size).map(bytes::Bytes::copy_from_slice);
+    pieces
+        .flat_map(|mut piece| std::iter::from_fn(|| reader.read(&mut piece)).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The frames of a stream that comes in pieces of `size`, adjoining data put together, and what is wrong
