@@ -11,7 +11,7 @@
 //! destination, or reaches the node's own endpoints.
 
 use crate::packet::Packet;
-use midhop_experiment::record::LegResult;
+use midhop_experiment::record::{LegResult, Series};
 use midhop_units::Instant;
 
 /// What an agent wants done, in its order.
@@ -75,6 +75,14 @@ pub trait Agent: std::fmt::Debug {
 
     /// What a proxy's own connections did by `now`, by link.
     fn legs(&self, _now: Instant) -> Vec<LegResult> {
+        Vec::new()
+    }
+
+    /// Notes how a proxy's own connections stand, as at `now`: every tenth of a second.
+    fn sample(&mut self, _now: Instant) {}
+
+    /// What they noted over time.
+    fn series(&self) -> Vec<Series> {
         Vec::new()
     }
 

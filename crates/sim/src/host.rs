@@ -472,18 +472,7 @@ impl Hosts {
 impl Socket {
     /// How it stands as a sender.
     fn glance(&self) -> Glance {
-        let endpoint = &self.endpoint;
-        Glance {
-            phase: endpoint.phase(),
-            cwnd: endpoint.window(),
-            rtt: endpoint.smoothed_rtt(),
-            rtt_min: endpoint.minimum_rtt(),
-            retransmissions: endpoint.counters().retransmissions,
-            delivery_rate: endpoint.delivery_rate(),
-            in_flight: endpoint.in_flight(),
-            outstanding: endpoint.outstanding(),
-            pacing_rate: endpoint.pacing_rate(),
-        }
+        Glance::of(&self.endpoint)
     }
 
     /// Whether neither the application nor the endpoint has anything to send now.

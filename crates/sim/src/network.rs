@@ -56,6 +56,11 @@ impl Network {
         &self.nodes
     }
 
+    /// Notes how the connections of proxies stand, as at `at`.
+    pub(crate) fn sample(&mut self, at: Instant) {
+        self.nodes.iter_mut().for_each(|node| node.sample(at));
+    }
+
     /// A node, to change it.
     pub fn node_mut(&mut self, node: NodeId) -> &mut Node {
         &mut self.nodes[node.index()]

@@ -5,7 +5,7 @@ use crate::agents::AckFilter;
 use crate::engine::Timer;
 use crate::hop::HopId;
 use crate::packet::NodeId;
-use midhop_experiment::record::LegResult;
+use midhop_experiment::record::{LegResult, Series};
 use midhop_units::Instant;
 use std::collections::BTreeMap;
 
@@ -86,6 +86,16 @@ impl Node {
     /// What the connections of proxies here did.
     pub fn legs(&self, now: Instant) -> Vec<LegResult> {
         self.posts.iter().flat_map(|post| post.agent.legs(now)).collect()
+    }
+
+    /// Notes how the connections of proxies here stand, as at `at`.
+    pub(crate) fn sample(&mut self, at: Instant) {
+        self.posts.iter_mut().for_each(|post| post.agent.sample(at));
+    }
+
+    /// What was noted of them over time.
+    pub fn series(&self) -> impl Iterator<Item = Series> {
+        self.posts.iter().flat_map(|post| post.agent.series())
     }
 
     /// Packets that ended here without being for anybody, by cause.

@@ -433,6 +433,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         }
         traffic.extend(results.1);
     }
+    series.extend(simulation.network.nodes().iter().flat_map(Node::series));
     let mut record = Record {
         schema: SCHEMA,
         title: plan.title.clone(),

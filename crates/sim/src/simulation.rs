@@ -173,6 +173,7 @@ impl Simulation {
     pub fn sample(&mut self, at: Instant) {
         self.network.catch_up(self.engine.now());
         self.links.sample(at, self.network.hops());
+        self.network.sample(at);
         for app in 0..self.apps.len() {
             self.desk(AppId(app as u16), |app, desk| app.sample(desk, at));
         }

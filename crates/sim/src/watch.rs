@@ -11,7 +11,7 @@ pub use pcapng::Captures;
 
 use crate::hop::Hop;
 use crate::packet::{End, FlowId, Packet};
-use midhop_tcp::SenderPhase;
+use midhop_tcp::{Endpoint, SenderPhase};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::io;
 
@@ -47,6 +47,23 @@ pub struct Glance {
     pub outstanding: Bytes,
     /// The rate at which segments leave.
     pub pacing_rate: Option<Rate>,
+}
+
+impl Glance {
+    /// How `endpoint` stands.
+    pub(crate) fn of(endpoint: &Endpoint) -> Self {
+        Self {
+            phase: endpoint.phase(),
+            cwnd: endpoint.window(),
+            rtt: endpoint.smoothed_rtt(),
+            rtt_min: endpoint.minimum_rtt(),
+            retransmissions: endpoint.counters().retransmissions,
+            delivery_rate: endpoint.delivery_rate(),
+            in_flight: endpoint.in_flight(),
+            outstanding: endpoint.outstanding(),
+            pacing_rate: endpoint.pacing_rate(),
+        }
+    }
 }
 
 /// Somebody who watches. What fails in between is told at the end.

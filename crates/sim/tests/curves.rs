@@ -67,3 +67,53 @@ fn what_is_outstanding_is_more_than_what_is_in_flight_where_packets_are_lost() {
     assert!(outstanding.value.iter().all(|value| *value <= most + 1e-6), "{most}");
     assert!(outstanding.value.iter().any(|value| *value >= most - 1e-6), "{most}");
 }
+
+/// The leg that a proxy sends on over time, beside that of the transfer's own sender.
+#[test]
+fn each_leg_of_a_proxy_has_curves_of_its_own() {
+    let text = r#"
+title = "a proxy"
+duration = "60 s"
+[nodes]
+client = {}
+gateway = { pep = "gw" }
+server = {}
+[links.satellite]
+between = ["client", "gateway"]
+rate = "10 Mbit/s"
+delay = "250 ms"
+down.loss = 0.01
+[links.internet]
+between = ["gateway", "server"]
+rate = "100 Mbit/s"
+delay = "5 ms"
+[peps.gw]
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "4 MB"
+flows = 2
+"#;
+    let plan = Scenario::parse("s.toml", text).and_then(|it| it.plans());
+    let plan = plan.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    let record = run(&plan, &Options::default()).unwrap_or_else(|error| panic!("{error}")).0;
+    let leg = record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg");
+    let curve = |quantity: &str| -> &Series {
+        let of_leg = |it: &&Series| it.quantity == quantity && it.place == leg.place();
+        record.series.iter().find(of_leg).unwrap_or_else(|| panic!("no {quantity}"))
+    };
+    let least = curve("rtt").value.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!((500.0..600.0).contains(&least), "{least} ms over the satellite");
+    assert!(curve("cwnd").value.iter().all(|bytes| *bytes > 0.0));
+    let resent = &curve("retransmissions").value;
+    assert!(
+        resent.windows(2).all(|pair| pair[0] <= pair[1]),
+        "it counts both flows, also once over"
+    );
+    assert!(resent.last().is_some_and(|last| *last > 0.0 && *last <= leg.retransmissions as f64));
+    let phases = &curve("phase").value;
+    assert!(phases.contains(&0.0) && phases.contains(&2.0), "slow start and fast recovery");
+    let server = record.series.iter().find(|it| it.quantity == "rtt" && it.place == "file");
+    let server = server.expect("the server's own leg").value.iter().copied().fold(0.0, f64::max);
+    assert!(server < 500.0, "{server} ms between server and gateway");
+}

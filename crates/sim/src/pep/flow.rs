@@ -328,9 +328,14 @@ impl Flow {
         self.directions.iter().map(|direction| direction.held).sum()
     }
 
+    /// Its connections.
+    pub fn connected(&self) -> impl Iterator<Item = &Leg> {
+        self.legs.iter().filter(|leg| leg.connected)
+    }
+
     /// Adds what its connections did to the books of their legs.
     pub fn book(&self, now: Instant, books: &mut BTreeMap<String, LegResult>) {
-        for leg in self.legs.iter().filter(|leg| leg.connected) {
+        for leg in self.connected() {
             let link = &leg.model.link;
             let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
             let book = books.entry(link.clone()).or_insert_with(fresh);

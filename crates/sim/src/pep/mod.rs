@@ -20,6 +20,7 @@
 
 mod bounded;
 mod configured;
+mod curves;
 mod due;
 mod flow;
 mod leg;
@@ -30,6 +31,7 @@ mod share;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use configured::{Configured, Fate};
+use curves::LegCurves;
 use due::Due;
 use flow::{Ended, Flow};
 use midhop_config::suggest;
@@ -37,7 +39,7 @@ use midhop_congestion::Algorithm;
 use midhop_experiment::limit::Family;
 use midhop_experiment::naive::NaivePlan;
 use midhop_experiment::random::Random;
-use midhop_experiment::record::LegResult;
+use midhop_experiment::record::{LegResult, Series};
 use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{Accept, LegPlan};
 use midhop_pep::policy::FlowKey;
@@ -108,6 +110,7 @@ pub struct Proxy {
     due: Due,
     shared: Shared,
     random: Random,
+    curves: LegCurves,
 }
 
 /// What decides about flows.
@@ -209,6 +212,7 @@ impl Proxy {
             due: Due::default(),
             shared,
             random: Random::new(seed, &format!("proxy-{name}")),
+            curves: LegCurves::default(),
         }
     }
 
@@ -298,6 +302,15 @@ impl Proxy {
         }
     }
 
+    /// What the connections of each leg did by `now`, those that are over and those that live.
+    fn books(&self, now: Instant) -> BTreeMap<String, LegResult> {
+        let mut books = self.shared.legs.clone();
+        for flow in self.flows.iter().flatten() {
+            flow.book(now, &mut books);
+        }
+        books
+    }
+
     /// Lets a flow act, and keeps its time.
     fn with(
         &mut self,
@@ -383,12 +396,18 @@ impl Agent for Proxy {
     }
 
     fn legs(&self, now: Instant) -> Vec<LegResult> {
-        let mut books = self.shared.legs.clone();
-        for flow in self.flows.iter().flatten() {
-            flow.book(now, &mut books);
-        }
         let named = |leg| LegResult { node: self.name.clone(), ..leg };
-        books.into_values().map(named).collect()
+        self.books(now).into_values().map(named).collect()
+    }
+
+    fn sample(&mut self, now: Instant) {
+        let books = self.books(now);
+        let flows = self.flows.iter().flatten().map(Box::as_ref);
+        self.curves.sample(now, flows, &books);
+    }
+
+    fn series(&self) -> Vec<Series> {
+        self.curves.series(&self.name)
     }
 }
 
