@@ -459,6 +459,27 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
     assert_eq!((&value["runs"], &value["finished"]), (&runs.into(), &runs.into()), "{told}");
     assert!(told.contains("1 of them there already"), "{told}");
 
+    // What the lab left beside the simulator's, without running it again.
+    let (from, kept) = (place.to_str().expect("UTF-8"), out.to_str().expect("UTF-8"));
+    let output = midhop(&[from, "--in", "sim", "--out", kept]);
+    let tables = String::from_utf8_lossy(&output.stdout);
+    let beside = tables.split("The simulator beside the laboratory").nth(1);
+    let beside = beside.unwrap_or_else(|| panic!("nothing beside: {tables}"));
+    assert!(beside.contains("setup=reno") && !beside.contains("setup=vivace"), "{beside}");
+    let page = fs::read_to_string(out.join("report/mine.html")).expect("a page");
+    assert!(page.contains("reproduced<br>simulator") && page.contains("lab / sim"));
+    assert!(page.contains("\"other\":{\"value\":"), "no marks of the lab in pictures");
+    // Both in one call lead to each other.
+    let asked = ["--in", "both", "--lateness", "10 s", "--cell", "one:setup=reno", "--report"];
+    let to = directory.path().join("pages");
+    let pages = to.to_str().expect("UTF-8");
+    let output = midhop(&[&[from][..], &asked, &[pages, "--out", kept]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    for (file, other) in [("mine", "mine-lab"), ("mine-lab", "mine")] {
+        let page = fs::read_to_string(to.join(format!("{file}.html"))).expect("a page");
+        assert!(page.contains(&format!("<a href=\"{other}.html\">")), "{file}");
+    }
+
     let only = format!("{FIGURE}[lab]\nset.one = [\"setup=vivace\"]\n");
     let place = study(directory.path(), &only, &(reno.to_owned() + setups));
     let output = midhop(&[place.to_str().expect("UTF-8"), "--in", "lab"]);

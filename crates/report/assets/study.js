@@ -6,22 +6,25 @@
   const PUBLISHED = "published";
   const DIAMOND = "path://M10 0l5.5 6l-5.5 6l-5.5 -6z";
   const DASH = "path://M0 5h20v2H0z";
+  // The other place: a cross, which no curve and nothing published has.
+  const CROSS = "M2 0L5.5 3.5L9 0L11 2L7.5 5.5L11 9L9 11L5.5 7.5L2 11L0 9L3.5 5.5L0 2z";
   const figures = new Map(data.plots.map((plot) => [plot.id, plot]));
 
   const number = (value, like) => value === 0 ? "0" : digits(value, like);
   const points = (figure) => figure.series.flatMap((one) => one.points.filter((point) => point !== null));
   const has = (figure, what) => points(figure).some((point) => point[what] !== null);
+  const valueOf = (point, what) => what === "other" ? point.other.value : point[what];
   // What the value axis has to reach: whiskers of few runs may be longer than all else, and end where it does.
   const largestOf = (figure) => {
     const all = points(figure);
-    const seen = Math.max(0, ...all.flatMap((point) => [point.value || 0, point.limit || 0, (point.published || 0) + Math.min(point.allowed || 0, 0.3 * (point.published || 0))]));
+    const seen = Math.max(0, ...all.flatMap((point) => [point.value || 0, point.limit || 0, point.other?.value || 0, (point.published || 0) + Math.min(point.allowed || 0, 0.3 * (point.published || 0))]));
     const whiskers = Math.max(0, ...all.map((point) => (point.value || 0) + (point.margin || 0)));
     return Math.min(Math.max(seen, whiskers), seen * 1.4);
   };
   const axisOf = (figure, room) => {
     const largest = largestOf(figure);
     // No share is above the whole.
-    const whole = figure.unit === "%" && largest <= 140 && points(figure).every((point) => Math.max(point.value || 0, point.limit || 0, point.published || 0) <= 100);
+    const whole = figure.unit === "%" && largest <= 140 && points(figure).every((point) => Math.max(point.value || 0, point.limit || 0, point.published || 0, point.other?.value || 0) <= 100);
     return whole && largest * room > 75 ? { max: 100, interval: 25 } : scale(largest * room);
   };
 
@@ -53,17 +56,23 @@
       box.append(row);
     };
     const unit = figure.unit ? ` ${figure.unit}` : "";
-    const runs = `${point.runs} ${point.runs === 1 ? "run" : "runs"}`;
-    const spread = point.margin === null ? "" : ` ± ${digits(point.margin, point.value)}`;
-    line(point.ours ? "ours" : "reproduced", point.value === null
+    const measured = ({ value, margin, runs }) => `${number(value)}${margin === null ? "" : ` ± ${digits(margin, value)}`}${unit}, ${runs} ${runs === 1 ? "run" : "runs"}`;
+    const kind = point.ours ? "ours" : "reproduced";
+    line(figure.beside ? `${kind}, ${figure.here}` : kind, point.value === null
       ? `none: ${point.missing} of ${point.runs + point.missing} runs did not give it`
-      : `${number(point.value)}${spread}${unit}, ${runs}`);
+      : measured(point));
+    if (point.other !== null) {
+      line(`the same, ${figure.beside}`, measured(point.other));
+      if (point.other.ratio !== null) line("lab / sim", point.other.ratio);
+    }
     if (point.published !== null) {
       const off = point.allowed === null ? "" : ` ± ${digits(point.allowed, point.published)}`;
       line(PUBLISHED, `${point.published}${off}${unit}${point.verdict ? `: ${point.verdict}` : ""}`);
     }
     if (point.limit !== null) line(LIMIT, `${number(point.limit)}${unit}`);
-    line(cell.seeds.length === 1 ? "seed" : "seeds", cell.seeds.join(", ") || "–");
+    const seeds = (of) => of.seeds.length === 1 ? "seed" : "seeds";
+    line(seeds(cell), cell.seeds.join(", ") || "–");
+    if (cell.beside) line(`${seeds(cell.beside)}, ${cell.beside.place}`, cell.beside.seeds.join(", "));
     if (cell.settings.length) {
       const list = element("p");
       list.className = "settings";
@@ -73,38 +82,46 @@
       });
       box.append(list);
     }
-    const again = element("code", cell.command);
-    again.className = "again";
-    box.append(again);
+    for (const { command } of [cell, cell.beside].filter((it) => it)) {
+      const again = element("code", command);
+      again.className = "again";
+      box.append(again);
+    }
     return box;
   }
   function pick(holder, figure, title, point) {
     const box = told(figure, title, point);
-    const copy = element("button", "Copy the command");
-    copy.type = "button";
-    copy.addEventListener("click", async () => {
-      const command = box.querySelector(".again");
-      try {
-        await navigator.clipboard.writeText(command.textContent);
-        copy.textContent = "Copied";
-      } catch {
-        // Without a clipboard it is at least marked.
-        window.getSelection().selectAllChildren(command);
-      }
-    });
-    box.append(copy);
+    for (const command of box.querySelectorAll(".again")) {
+      const copy = element("button", "Copy the command");
+      copy.type = "button";
+      copy.addEventListener("click", async () => {
+        try {
+          await navigator.clipboard.writeText(command.textContent);
+          copy.textContent = "Copied";
+        } catch {
+          // Without a clipboard it is at least marked.
+          window.getSelection().selectAllChildren(command);
+        }
+      });
+      command.after(copy);
+    }
     holder.querySelector(".picked").replaceChildren(box);
   }
 
   const legendOf = (figure, shown, style, icon) => {
     const items = shown.map(icon);
     if (has(figure, "published")) items.push({ name: PUBLISHED, icon: DIAMOND, itemStyle: { color: style.paperOf, borderColor: style.ink, borderWidth: 1.5 } });
+    if (figure.beside) items.push({ name: figure.beside, icon: `path://${CROSS}`, itemStyle: { color: style.ink } });
     if (has(figure, "limit")) items.push({ name: LIMIT, icon: DASH, itemStyle: { color: style.limit } });
     return items;
   };
   const diamond = ([x, y], style) => ({
     type: "path", shape: { pathData: "M0 -6l5.5 6l-5.5 6l-5.5 -6z", x: -5.5, y: -6, width: 11, height: 12 }, x, y,
     style: { fill: style.paperOf, stroke: style.ink, lineWidth: 1.6 },
+  });
+  const cross = ([x, y], style, colour) => ({
+    type: "path", shape: { pathData: CROSS, x: -5, y: -5, width: 10, height: 10 }, x, y,
+    style: { fill: colour, stroke: style.paperOf, lineWidth: 2.4, strokeFirst: true },
   });
   const stroke = (from, to, style, more) => ({
     type: "line", silent: true, shape: { x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, style: { stroke: style, fill: null, ...more },
@@ -130,6 +147,24 @@
     const axis = axisOf(figure, lying ? 1.16 : 1.08);
     const largest = axis.max;
     const wide = lying ? thick : room / (count + 0.6);
+    // Where a value is written: beyond the whisker, the marks and the limit, where these are in its way.
+    const beyond = (point) => {
+      let above = Math.min(point.value + (point.margin || 0), axis.max);
+      let free = 0;
+      for (const mark of [point.published, point.other && point.other.value]) {
+        if (mark === null || Math.abs(mark - above) >= largest * 0.09) continue;
+        above = Math.max(above, mark);
+        free = 6;
+      }
+      if (point.limit !== null && point.limit >= above && point.limit - above < largest * 0.08) above = point.limit;
+      return [above, free];
+    };
+    // What is written beyond lying bars needs its room at the edge.
+    const tails = points(figure).filter((point) => point.value !== null).map((point) => {
+      const [above, free] = beyond(point);
+      return 9 + free + number(point.value).length * 6.4 - (1 - Math.min(above / largest, 1)) * (width - names - 80);
+    });
+    const edge = lying ? Math.ceil(Math.max(24, ...tails)) : 10;
     const at = (api, group, value) => lying ? api.coord([value, group]) : api.coord([group, value]);
     const moved = ([x, y], offset) => lying ? [x, y + offset] : [x + offset, y];
     const pair = (group, value) => lying ? [value, group] : [group, value];
@@ -174,14 +209,7 @@
           if (most === point.value + half) parts.push(stroke(across(high, -reach), across(high, reach), style.ink, { lineWidth: 1.2 }));
         }
         if (wide >= (lying ? 12 : 30)) {
-          // Beyond the whisker, the diamond and the limit, where these are in its way.
-          let above = Math.min(point.value + half, axis.max);
-          let free = 0;
-          if (point.published !== null && Math.abs(point.published - above) < largest * 0.09) {
-            above = Math.max(above, point.published);
-            free = 6;
-          }
-          if (point.limit !== null && point.limit >= above && point.limit - above < largest * 0.08) above = point.limit;
+          const [above, free] = beyond(point);
           const [x, y] = middle(above);
           write(number(point.value), lying ? [x + free, y] : [x, y - free]);
         }
@@ -194,7 +222,7 @@
       if (!some.length) return;
       series.push({
         type: "custom", name, z, cursor: "pointer", silent: what === "limit", itemStyle: { color: colour }, marks: some,
-        data: some.map((mark) => pair(mark.group, mark.point[what])),
+        data: some.map((mark) => pair(mark.group, valueOf(mark.point, what))),
         renderItem: (params, api) => {
           const mark = some[params.dataIndex];
           const slot = slotOf(api, mark.rank);
@@ -215,6 +243,16 @@
       parts.push(diamond(middle(point.published), style));
       return { type: "group", children: parts };
     });
+    // Beside the middle, where whisker and diamond are.
+    marked("other", figure.beside, 5, style.ink, ({ point }, slot, middle) => {
+      const aside = (value) => moved(middle(value), Math.max(slot.width * 0.27, 3.5));
+      const { value, margin } = point.other;
+      const parts = margin === null ? [] : [
+        stroke(aside(Math.max(0, value - margin)), aside(Math.min(axis.max, value + margin)), style.paperOf, { lineWidth: 3 }),
+        stroke(aside(Math.max(0, value - margin)), aside(Math.min(axis.max, value + margin)), style.ink, { lineWidth: 1.2 }),
+      ];
+      return { type: "group", children: [...parts, cross(aside(value), style, style.ink)] };
+    });
     const value = { ...valueAxis(style, figure.axis), ...axis };
     const category = {
       type: "category", data: groups, axisTick: { show: false }, axisLine: { lineStyle: { color: style.ink } },
@@ -230,7 +268,7 @@
     const option = {
       ...base(style, figure, exported, true),
       legend: { top: exported ? 30 : 0, left: 0, itemWidth: 20, itemHeight: 11, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: legend },
-      grid: { left: names, right: lying ? 24 : 10, top, height },
+      grid: { left: names, right: edge, top, height },
       tooltip: {
         ...tooltip(style), trigger: "item", enterable: true,
         formatter: (params) => {
@@ -296,6 +334,25 @@
         },
       });
     }
+    shown.forEach((one, rank) => {
+      const some = one.points.flatMap((point, at) => point === null || point.other === null ? [] : [{ one, point, at }]);
+      if (!some.length) return;
+      const colour = style.colour(one.rank);
+      series.push({
+        type: "custom", name: figure.beside, z: 5, cursor: "pointer", itemStyle: { color: style.ink }, marks: some, data: some.map((mark) => [xs[mark.at], mark.point.other.value]),
+        renderItem: (params, api) => {
+          const { point, at } = some[params.dataIndex];
+          if (!api.currentSeriesIndices().includes(rank)) return null;
+          const own = (value) => api.coord([xs[at], value]);
+          const aside = (value) => [own(value)[0] + 8, own(value)[1]];
+          const { value, margin } = point.other;
+          // A line to the point that it belongs to says of which curve it is.
+          const parts = point.value === null ? [] : [stroke(own(point.value), aside(value), colour, { lineWidth: 1 })];
+          if (margin !== null) parts.push(stroke(aside(Math.max(0, value - margin)), aside(Math.min(axis.max, value + margin)), colour, { lineWidth: 1.2 }));
+          return { type: "group", children: [...parts, cross(aside(value), style, colour)] };
+        },
+      });
+    });
     const find = (params) => {
       const mark = option.series[params.seriesIndex].marks?.[params.dataIndex];
       const one = mark ? mark.one : shown[params.seriesIndex];
@@ -341,10 +398,11 @@
 
   document.addEventListener("click", (event) => {
     if (event.target.dataset?.csv === undefined) return;
-    const figure = figures.get(event.target.closest("figure").id);
+    const { id } = event.target.closest("figure");
+    const csv = id === "trace" ? over.csv() : figures.get(id).csv;
     const link = element("a");
-    link.href = URL.createObjectURL(new Blob([figure.csv], { type: "text/csv" }));
-    link.download = `${data.names.file}-${figure.id}.csv`;
+    link.href = URL.createObjectURL(new Blob([csv], { type: "text/csv" }));
+    link.download = `${data.names.file}-${id}.csv`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   });

@@ -9,6 +9,7 @@
 //! Invariant: what a study printed, what was measured and what physics allows are told apart by form and by
 //! words, never by colour alone.
 
+mod beside;
 mod columns;
 mod overview;
 mod page;
@@ -18,6 +19,7 @@ mod table;
 mod trace;
 mod verdict;
 
+pub use beside::Beside;
 pub use columns::study_columns;
 pub use overview::overview;
 pub use page::study_page;
@@ -63,6 +65,8 @@ pub struct Reproduction<'a> {
     pub traces: &'a [Trace],
     /// The command to run it all again.
     pub command: &'a str,
+    /// What it gave in the other place, where it has run there too.
+    pub beside: Option<Beside<'a>>,
 }
 
 /// Which seeds each scenario's cells ran with.
@@ -72,6 +76,11 @@ impl Reproduction<'_> {
     /// The name of its files, without ending: what leads to a directory, and what no file system likes,
     /// is left out.
     pub fn file_name(&self) -> String {
+        self.file_name_in(self.place)
+    }
+
+    /// The same of what ran in `place`.
+    fn file_name_in(&self, place: Place) -> String {
         let last = self.name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
         let name: String = last.chars().map(plain).collect();
@@ -80,22 +89,26 @@ impl Reproduction<'_> {
             "" | "index" => "study",
             name => name,
         };
-        if self.is_beside() { format!("{name}-lab") } else { name.to_owned() }
+        if self.is_guest(place) { format!("{name}-lab") } else { name.to_owned() }
     }
 
     /// What it is about, and where it ran where it is not the only one.
     pub fn title(&self) -> String {
         let title = &self.study.title;
-        if self.is_beside() { format!("{title}: on real kernels") } else { title.clone() }
+        if self.is_guest(self.place) { format!("{title}: on real kernels") } else { title.clone() }
     }
 
     /// What readers call it among others.
     pub fn label(&self) -> String {
-        if self.is_beside() { format!("{} in the lab", self.name) } else { self.name.to_owned() }
+        if self.is_guest(self.place) {
+            format!("{} in the lab", self.name)
+        } else {
+            self.name.to_owned()
+        }
     }
 
-    /// Whether it stands beside that of the simulator, where the study belongs.
-    fn is_beside(&self) -> bool {
-        self.place == Place::Lab && self.study.place == Place::Sim
+    /// Whether what runs in `place` stands beside what the simulator gives, where the study belongs.
+    fn is_guest(&self, place: Place) -> bool {
+        place == Place::Lab && self.study.place == Place::Sim
     }
 }

@@ -46,8 +46,8 @@ impl Estimate {
         Self { margin: self.margin.or(Some(0.0)), ..self }
     }
 
-    /// This over that.
-    pub(super) fn over(self, that: Self) -> Option<Self> {
+    /// This over that; none where one of them is nothing.
+    pub fn over(self, that: Self) -> Option<Self> {
         (that.mean > 0.0 && self.mean > 0.0).then(|| {
             let mean = self.mean / that.mean;
             // As shares of the means, errors of a ratio add up as those of a difference do.

@@ -40,6 +40,14 @@ impl Place {
             Self::Lab => "lab",
         }
     }
+
+    /// The one that this is not.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Sim => Self::Lab,
+            Self::Lab => Self::Sim,
+        }
+    }
 }
 
 /// Less of a study.

@@ -5,6 +5,7 @@
 mod asked;
 mod beside;
 mod chosen;
+mod outcome;
 mod pages;
 mod shipped;
 
@@ -16,21 +17,18 @@ use super::{arguments, output, own_program};
 use anyhow::Context;
 use asked::Asked;
 use chosen::Prepared;
-use midhop_experiment::record::{Environment, Record};
-use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
+use midhop_experiment::record::Record;
+use midhop_experiment::study::{Measured, Place, Verdict};
 use midhop_experiment::{Plan, study::Study};
-use midhop_report::{Seeds, Trace};
 use midhop_store::{Build, Files, Key};
 use midhop_testbed::lab::find_daemon;
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
+use outcome::{Outcome, Read, kept};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// An expectation was not met.
-const UNMET: u8 = 2;
 
 /// Arguments of `midhop reproduce`.
 ///
@@ -43,7 +41,8 @@ pub struct Reproduce {
     /// virtual time and on real kernels
     #[arg(required = true, value_name = "NAME|DIR")]
     studies: Vec<String>,
-    /// What it runs in; where each study belongs when not given, and `all` in both
+    /// What it runs in; where each study belongs when not given, and `all` in both. What an earlier call with
+    /// the same --out left of the other place stands beside
     #[arg(long = "in", value_enum, value_name = "WHERE")]
     place: Option<Where>,
     /// Fewer cells and seeds, as the study's file says
@@ -81,25 +80,19 @@ enum Where {
     Sim,
     /// On real kernels
     Lab,
+    /// In virtual time, and then on real kernels
+    Both,
 }
 
-impl From<Where> for Place {
-    fn from(written: Where) -> Self {
-        match written {
-            Where::Sim => Self::Sim,
-            Where::Lab => Self::Lab,
+impl Where {
+    /// The places in their order.
+    fn places(self) -> &'static [Place] {
+        match self {
+            Self::Sim => &[Place::Sim],
+            Self::Lab => &[Place::Lab],
+            Self::Both => &[Place::Sim, Place::Lab],
         }
     }
-}
-
-/// What one run gave.
-struct Read {
-    reading: Reading,
-    /// Why it is not to be believed.
-    faults: Vec<String>,
-    environment: Environment,
-    /// Of the first seed only.
-    trace: Option<Trace>,
 }
 
 impl Reproduce {
@@ -110,33 +103,36 @@ impl Reproduce {
         self.announce_all(&studies)?;
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let mut worst = 0;
-        let mut simulated: Option<(&str, Measured)> = None;
-        let mut outcomes = Vec::new();
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        let mut earlier: Vec<Option<Outcome>> = Vec::new();
         for (number, study) in studies.iter().enumerate() {
             let outcome = self.reproduce(study, inside.as_ref(), &interrupts)?;
             let gap = if number > 0 && !self.json { "\n" } else { "" };
             output::print(&format!("{gap}{}", self.shown(study, &outcome)?))?;
-            match (study.place, &simulated) {
-                (Place::Lab, Some((name, there))) if *name == study.bundle.name && !self.json => {
-                    output::print(&beside::table(&study.bundle.study, there, &outcome.measured))?;
-                }
-                _ => {}
+            let twin = beside::twin(&studies, number);
+            let left = if twin.is_none() { self.earlier(study) } else { None };
+            let there = twin.and_then(|at| outcomes.get(at)).or(left.as_ref());
+            if let (Some(there), false) = (there, self.json) {
+                output::print(&beside::table(study, &outcome, there))?;
             }
             worst = match (worst, outcome.code()) {
                 (crate::failure::RUN, _) | (_, crate::failure::RUN) => crate::failure::RUN,
                 (one, other) => one.max(other),
             };
-            if study.place == Place::Sim {
-                simulated = Some((&study.bundle.name, outcome.measured.clone()));
-            }
             outcomes.push(outcome);
+            earlier.push(left);
         }
         let whole = self.cells.is_empty();
         if let Some(to) = pages::directory(self.report.as_deref(), self.out.as_deref(), whole) {
-            let told = studies.iter().zip(&outcomes).map(|(study, outcome)| pages::Told {
-                study,
-                outcome,
-                command: self.again(study),
+            let told = studies.iter().enumerate().map(|(number, study)| {
+                let twin = beside::twin(&studies, number).map(|at| &outcomes[at]);
+                pages::Told {
+                    study,
+                    outcome: &outcomes[number],
+                    command: self.again(study),
+                    beside: twin.or(earlier[number].as_ref()),
+                    beside_has_page: twin.is_some(),
+                }
             });
             pages::write(&to, &told.collect::<Vec<_>>())?;
         }
@@ -163,27 +159,14 @@ impl Reproduce {
         interrupts: &Interrupts,
     ) -> anyhow::Result<Outcome> {
         let began = Instant::now();
-        let Prepared { bundle, plans, scenarios, .. } = study;
+        let plans = &study.plans;
         let reported = self.report.is_some() || self.out.is_some();
+        if let Some(directory) = self.directory(study) {
+            check_place(&directory)?;
+        }
         let store = self.store(study)?;
         let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
-        // Seeds are the last that changes from plan to plan.
-        let first = |plan: &Plan| {
-            let number = plan.number as usize;
-            let before = number.checked_sub(1).map(|at| (&scenarios[at], plans[at].cell()));
-            reported && before != Some((&scenarios[number], plan.cell()))
-        };
-        let read = |plan: &Plan, record: &Record| -> Read {
-            let scenario = &scenarios[plan.number as usize];
-            let label = || format!("{scenario}: {}", plan.label());
-            let faults = record.validity.faults.iter().map(|fault| format!("{}: {fault}", label()));
-            Read {
-                reading: Reading::of(scenario, record, &bundle.study.figures),
-                faults: faults.collect(),
-                environment: record.environment.clone(),
-                trace: first(plan).then(|| Trace::of(scenario, record)).flatten(),
-            }
-        };
+        let read = |plan: &Plan, record: &Record| Read::of(study, plan, record, reported);
         let finished = |(plan, key)| Some(read(plan, &kept(store.as_ref(), study, plan, key)?));
         let mut results: Vec<Option<Read>> = plans.iter().zip(&keys).map(finished).collect();
         let left: Vec<&Plan> =
@@ -220,27 +203,8 @@ impl Reproduce {
         for (plan, result) in left.iter().zip(ran) {
             results[plan.number as usize] = result;
         }
-        let runs = plans.len();
-        let mut outcome = Outcome { runs, unwritten: unwritten.count(), ..Outcome::default() };
-        for (plan, read) in plans.iter().zip(results) {
-            let Some(Read { reading, faults, environment, trace }) = read else { continue };
-            outcome.finished += 1;
-            outcome.faults.extend(faults);
-            outcome.measured.add(reading);
-            outcome.environment.get_or_insert(environment);
-            outcome.traces.extend(trace);
-            let place = (scenarios[plan.number as usize].clone(), plan.cell());
-            outcome.seeds.entry(place).or_default().push(plan.seed);
-        }
-        if study.place != bundle.study.place {
-            outcome.measured.forget_unmeasured();
-        }
-        outcome.judgements = bundle.study.judge(&outcome.measured);
-        if study.place != bundle.study.place {
-            // What belongs elsewhere is run in part: of the rest nothing is to be said.
-            outcome.judgements.retain(Judgement::is_whole);
-        }
-        outcome.cells = bundle.study.verdicts(&outcome.measured);
+        let mut outcome = Outcome::of(study, results);
+        outcome.unwritten = unwritten.count();
         outcome.took = began.elapsed();
         outcome.tell();
         Ok(outcome)
@@ -290,23 +254,22 @@ impl Reproduce {
         Ok(())
     }
 
+    /// The directory of a study's records, if they are kept.
+    fn directory(&self, study: &Prepared) -> Option<PathBuf> {
+        let directory = self.out.as_ref()?.join(bundle_directory(&study.bundle.name));
+        // A plan has one record in virtual time and another on kernels.
+        Some(if study.place == Place::Lab { directory.join("lab") } else { directory })
+    }
+
     /// Where the records of a study are kept, if anywhere.
     fn store(&self, study: &Prepared) -> anyhow::Result<Option<Files>> {
-        let Some(out) = &self.out else { return Ok(None) };
-        let directory = out.join(bundle_directory(&study.bundle.name));
+        let Some(directory) = self.directory(study) else { return Ok(None) };
         let build = Build::of(&own_program()?)?;
-        // A plan has one record in virtual time and another on kernels, where the daemon matters too.
-        let (directory, build) = match study.place {
-            Place::Sim => (directory, build),
-            Place::Lab => {
-                let build = match find_daemon() {
-                    Ok(daemon) => build.and(&Build::of(&daemon)?),
-                    Err(_) => build,
-                };
-                (directory.join("lab"), build)
-            }
+        // On kernels the daemon matters too.
+        let build = match find_daemon() {
+            Ok(daemon) if study.place == Place::Lab => build.and(&Build::of(&daemon)?),
+            _ => build,
         };
-        check_place(&directory)?;
         Ok(Some(Files::new(&directory, build)))
     }
 
@@ -338,58 +301,6 @@ impl Reproduce {
             "faults": outcome.faults,
         });
         Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
-    }
-}
-
-/// The record of `plan` that an earlier call has left; none on kernels where it was not valid.
-fn kept(store: Option<&Files>, study: &Prepared, plan: &Plan, key: &Key) -> Option<Record> {
-    let record = store?.get(plan, key)?;
-    (study.place == Place::Sim || record.validity.is_valid()).then_some(record)
-}
-
-/// What came of a study.
-#[derive(Debug, Default)]
-struct Outcome {
-    runs: usize,
-    finished: usize,
-    /// Records that could not be written.
-    unwritten: usize,
-    faults: Vec<String>,
-    measured: Measured,
-    judgements: Vec<Judgement>,
-    /// Of what is published cell by cell.
-    cells: Vec<Verdict>,
-    /// The seeds of each cell that ran.
-    seeds: Seeds,
-    /// What the first run ran on.
-    environment: Option<Environment>,
-    /// One run of each cell over time.
-    traces: Vec<Trace>,
-    took: Duration,
-}
-
-impl Outcome {
-    fn tell(&self) {
-        for fault in &self.faults {
-            eprintln!("invalid: {fault}");
-        }
-        if self.finished < self.runs {
-            eprintln!("error: {} of {} runs gave no record", self.runs - self.finished, self.runs);
-        }
-        if self.unwritten > 0 {
-            eprintln!("error: {} of {} records were not written", self.unwritten, self.runs);
-        }
-    }
-
-    fn code(&self) -> u8 {
-        let claims = self.judgements.iter().map(|it| &it.verdict);
-        let unmet = claims.chain(&self.cells).any(|verdict| *verdict == Verdict::Fails);
-        let whole = self.finished == self.runs && self.unwritten == 0;
-        match (self.faults.is_empty() && whole, unmet) {
-            (false, _) => crate::failure::RUN,
-            (true, true) => UNMET,
-            (true, false) => 0,
-        }
     }
 }
 

@@ -62,9 +62,25 @@ fn columns(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -> Columns {
         "verdict",
         text(&|figure, cell| judged(figure, cell).map(|it| verdict::class(it).to_owned())),
     );
-    let values = |_: &Figure, cell: &CellValue| {
-        Some(cell.values.iter().map(f64::to_string).collect::<Vec<_>>().join(" "))
-    };
+    let values = |_: &Figure, cell: &CellValue| Some(joined(&cell.values));
     columns.push("values", text(&values));
+    if let Some(place) = run.beside.map(|it| it.place.name()) {
+        let mut there =
+            |what: &str, values: Values| columns.push(format!("{place}.{what}"), values);
+        let other = |figure: &Figure, cell: &CellValue| run.other(figure, cell);
+        there("mean", number(&|figure, cell| Some(other(figure, cell)?.estimate?.mean)));
+        there("margin", number(&|figure, cell| other(figure, cell)?.estimate?.margin));
+        there("values", text(&|figure, cell| Some(joined(&other(figure, cell)?.value.values))));
+        columns
+            .push("lab_over_sim", number(&|figure, cell| Some(other(figure, cell)?.ratio?.mean)));
+        columns.push(
+            "lab_over_sim.margin",
+            number(&|figure, cell| other(figure, cell)?.ratio?.margin),
+        );
+    }
     columns
+}
+
+fn joined(values: &[f64]) -> String {
+    values.iter().map(f64::to_string).collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,8 @@
 //! The page of one study.
 
 use super::plot::{self, Plot};
-use super::run_cell::RunCell;
-use super::{Reproduction, table, verdict};
+use super::run_cell::{Again, RunCell};
+use super::{Reproduction, beside, table, verdict};
 use crate::escape::html as text;
 use crate::machine::WriteError;
 use crate::page::count;
@@ -15,6 +15,9 @@ use std::fmt::Write as _;
 pub(super) const STYLE: &str = include_str!("../../assets/study.css");
 pub(super) const SCRIPT: &str = include_str!("../../assets/study.js");
 const SCRIPT_OF_TRACES: &str = include_str!("../../assets/trace.js");
+
+/// Cells that a page shows over time: some 10 kB each.
+const TRACES_MAX: usize = 64;
 
 /// What the page's script draws.
 #[derive(Debug, Serialize)]
@@ -29,6 +32,8 @@ pub(super) struct Data<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct Traced<'a> {
     title: String,
+    /// What runs it again.
+    command: String,
     #[serde(flatten)]
     trace: &'a super::Trace,
 }
@@ -69,8 +74,10 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
         plots.extend(drawn);
     }
     let mut page = shell::opened(&run.title(), STYLE);
-    header(&mut page, run);
+    let beside = beside::section(run);
+    header(&mut page, run, !beside.is_empty());
     claims(&mut page, run);
+    page.push_str(&beside);
     let _ = write!(
         page,
         "<section id=\"figures-of-study\">\n<h2>Figures</h2>\n<p class=\"note\">Point at a bar or a point, or \
@@ -82,14 +89,14 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
     let data = Data {
         plots,
         cells,
-        traces: run.traces.iter().map(|trace| traced(run, trace)).collect(),
+        traces: chosen(run.traces).map(|trace| traced(run, trace)).collect(),
         names: Names { file: run.file_name() },
     };
     shell::close(&mut page, &data, &[SCRIPT_OF_TRACES, SCRIPT])?;
     Ok(page)
 }
 
-fn header(page: &mut String, run: &Reproduction<'_>) {
+fn header(page: &mut String, run: &Reproduction<'_>, beside: bool) {
     let study = run.study;
     let _ = write!(
         page,
@@ -119,9 +126,13 @@ fn header(page: &mut String, run: &Reproduction<'_>) {
     );
     page.push_str("</dl>\n");
     warnings(page, run);
+    page.push_str("<nav><a href=\"#claims\">Claims</a> ");
+    if beside {
+        page.push_str("<a href=\"#both\">Simulator and laboratory</a> ");
+    }
     page.push_str(
-        "<nav><a href=\"#claims\">Claims</a> <a href=\"#figures-of-study\">Figures</a> \
-         <a href=\"#time\">Over time</a> <a href=\"#cells\">Each cell</a></nav>\n\
+        "<a href=\"#figures-of-study\">Figures</a> <a href=\"#time\">Over time</a> \
+         <a href=\"#cells\">Each cell</a></nav>\n\
          <noscript><p class=\"warning\">The pictures need JavaScript; words and tables do \
          not.</p></noscript>\n</header>\n",
     );
@@ -248,9 +259,15 @@ pub(super) fn picture(page: &mut String, plot: &Plot, titled: bool) {
     );
 }
 
+/// Some of `traces`, spread over all of them, where all would make the page heavy.
+fn chosen(traces: &[super::Trace]) -> impl Iterator<Item = &super::Trace> {
+    let count = traces.len().min(TRACES_MAX);
+    (0..count).filter_map(move |at| traces.get(at * traces.len() / count))
+}
+
 fn traced<'a>(run: &Reproduction<'_>, trace: &'a super::Trace) -> Traced<'a> {
     let cell = RunCell::of(run, &trace.scenario, &trace.cell);
-    Traced { title: title(run, &cell), trace }
+    Traced { title: title(run, &cell), command: cell.command, trace }
 }
 
 /// A cell in the words of readers.
@@ -277,14 +294,29 @@ fn over_time(page: &mut String, run: &Reproduction<'_>) {
         page.push_str("<p>These records hold no samples over time.</p>\n</section>\n");
         return;
     }
+    let (all, shown) = (run.traces.len(), run.traces.len().min(TRACES_MAX));
+    let which = if shown < all {
+        format!(
+            "Of {shown} of {all} cells one run each (one that is not here is shown when it is run alone, by its \
+             command with <code>--report DIR</code>)"
+        )
+    } else {
+        "One run of each cell".to_owned()
+    };
+    let _ = writeln!(
+        page,
+        "<p class=\"note\">{which}, that of its first seed: what arrived, the windows and round trips of the \
+         sender and of proxies that send on what it sent, what each was doing about its window, and the \
+         fullest queue.</p>"
+    );
     page.push_str(
-        "<p class=\"note\">One run of each cell, that of its first seed: what arrived, the window and the round \
-         trip of the sender, and the fullest queue.</p>\n\
+        "\
          <div class=\"choose\"><label>Cell <select id=\"cell\"></select></label> \
          <label>beside <select id=\"beside\"><option value=\"\">nothing</option></select></label></div>\n\
          <figure id=\"trace\" class=\"study\">\n<div class=\"head\"><h4></h4>\
          <span class=\"save\">Save as <button type=\"button\" data-save=\"svg\">SVG</button>\
-         <button type=\"button\" data-save=\"png\">PNG</button></span></div>\n\
+         <button type=\"button\" data-save=\"png\">PNG</button>\
+         <button type=\"button\" data-csv>CSV</button></span></div>\n\
          <div class=\"plot\" role=\"img\" aria-label=\"one run over time\"></div>\n\
          <figcaption></figcaption>\n</figure>\n</section>\n",
     );
@@ -313,14 +345,28 @@ fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell]) {
             };
             let _ = writeln!(
                 page,
-                "<li><p>{}; {} {}</p>{settings}<pre><code>{}</code></pre></li>",
+                "<li><p>{}; {}</p>{settings}<pre><code>{}</code></pre>{}</li>",
                 text(&title(run, cell)),
-                if cell.seeds.len() == 1 { "seed" } else { "seeds" },
-                text(&cell.seeds.join(", ")),
-                text(&cell.command)
+                text(&seeds(&cell.seeds)),
+                text(&cell.command),
+                cell.beside.as_ref().map_or_else(String::new, again)
             );
         }
         page.push_str("</ul>\n</details>\n");
     }
     page.push_str("</section>\n");
+}
+
+/// A cell in the other place.
+fn again(beside: &Again) -> String {
+    format!(
+        "<p class=\"note\">{}: {}</p><pre><code>{}</code></pre>",
+        beside.place,
+        text(&seeds(&beside.seeds)),
+        text(&beside.command)
+    )
+}
+
+fn seeds(seeds: &[String]) -> String {
+    format!("{} {}", if seeds.len() == 1 { "seed" } else { "seeds" }, seeds.join(", "))
 }

@@ -4,19 +4,17 @@
 //! the world sets are groups of bars, and what somebody chose (proxies, congestion control) stands side by
 //! side in each.
 
+mod layout;
+mod words;
+
 use super::run_cell::RunCell;
-use super::{Reproduction, verdict};
-use crate::axes::magnitude;
-use midhop_experiment::study::{CellValue, Figure, Metric};
-use midhop_experiment::vary::Axis;
+use super::{Reproduction, beside, verdict};
+use layout::Layout;
+use midhop_experiment::study::{CellValue, Figure};
 use serde::Serialize;
 
-/// More configurations side by side are more than one can tell apart.
-const SERIES_MAX: usize = 7;
 /// More groups in one picture are more than one can see.
 const GROUPS_MAX: usize = 20;
-/// What the only curve or bar of a picture is called.
-const ONLY: &str = "measured";
 
 /// A picture.
 #[derive(Debug, Clone, Serialize)]
@@ -27,6 +25,10 @@ pub(super) struct Plot {
     /// What the value axis shows, with its unit.
     pub(super) axis: String,
     pub(super) unit: &'static str,
+    /// What the place is called where it was measured.
+    pub(super) here: &'static str,
+    /// And the other place, where marks of what it gave stand beside.
+    pub(super) beside: Option<&'static str>,
     /// What lies along the picture: quantities, or groups of bars.
     pub(super) along: Along,
     pub(super) series: Vec<Curve>,
@@ -80,8 +82,21 @@ pub(super) struct Point {
     /// What became of it, in words.
     pub(super) verdict: Option<String>,
     pub(super) limit: Option<f64>,
+    /// What the cell gave in the other place.
+    pub(super) other: Option<There>,
     /// Index of the cell.
     pub(super) cell: usize,
+}
+
+/// What a cell gave in the other place.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct There {
+    value: f64,
+    /// Half of the interval.
+    margin: Option<f64>,
+    runs: usize,
+    /// The laboratory over the simulator, with its interval.
+    ratio: Option<String>,
 }
 
 /// The pictures of `figure`; the cells that they name are added to `cells`.
@@ -95,7 +110,7 @@ pub(super) fn plots(
     if values.is_empty() {
         return Vec::new();
     }
-    let axes = varied(run, figure, values);
+    let axes = layout::varied(run, figure, values);
     let mut parts: Vec<(String, Vec<&CellValue>)> = vec![(String::new(), values.iter().collect())];
     let mut layout = Layout::of(&axes);
     // Too many groups become several pictures, by the condition with the fewest cases.
@@ -117,245 +132,22 @@ pub(super) fn plots(
         };
         let along = layout.along(run, &values);
         let series = layout.series(run, figure, &values, &along, cells);
-        let axis = match figure.metric.unit() {
-            "" => words(figure.metric).to_owned(),
-            unit => format!("{}, {unit}", words(figure.metric)),
-        };
         let plot = Plot {
             id,
             title,
             caption: String::new(),
-            axis,
+            axis: words::axis(figure.metric),
             unit: figure.metric.unit(),
+            here: beside::name(run.place),
+            beside: named_beside(run, &series),
             along,
             series,
             csv: super::columns::of_cells(run, figure, &values).csv().unwrap_or_default(),
         };
-        let caption = caption(run, figure, &plot);
+        let caption = words::caption(run, figure, &plot);
         Plot { caption, ..plot }
     });
     made.collect()
-}
-
-/// An axis that varies within a figure.
-#[derive(Debug, Clone)]
-struct Varied {
-    key: String,
-    /// Labels in the order of the scenario.
-    labels: Vec<String>,
-    /// Whether somebody chooses along it, or the world does.
-    choice: bool,
-}
-
-impl Varied {
-    /// Whether its labels are quantities: numbers with a unit, or numbers that do not just count cases.
-    fn is_quantity(&self) -> bool {
-        let counted =
-            self.labels.iter().enumerate().all(|(at, label)| *label == (at + 1).to_string());
-        self.labels.len() >= 3 && !counted && self.labels.iter().all(|it| magnitude(it).is_some())
-    }
-
-    fn shown<'s>(&self, run: &Reproduction<'s>, label: &'s str) -> String {
-        let name = run.study.label_name(&self.key, label);
-        // A bare number says nothing without its axis.
-        if name == label && magnitude(label).is_some() {
-            format!("{} {label}", run.study.axis_name(&self.key))
-        } else {
-            name.to_owned()
-        }
-    }
-
-    /// A part by its labels, each named after its own.
-    fn divided<'v>(
-        &self,
-        run: &Reproduction<'_>,
-        (title, values): (String, Vec<&'v CellValue>),
-    ) -> Vec<(String, Vec<&'v CellValue>)> {
-        let part = |label: &String| {
-            let here = |value: &&&CellValue| value.cell.get(&self.key) == Some(label);
-            let name = self.shown(run, label);
-            let title = if title.is_empty() { name } else { format!("{title}, {name}") };
-            (title, values.iter().filter(here).copied().collect::<Vec<_>>())
-        };
-        self.labels.iter().map(part).filter(|(_, values)| !values.is_empty()).collect()
-    }
-}
-
-/// The axes that vary among `values`, in the order of the scenario.
-fn varied(run: &Reproduction<'_>, figure: &Figure, values: &[CellValue]) -> Vec<Varied> {
-    let axes = run.scenarios.get(&figure.scenario).map(|it| it.axes()).unwrap_or_default();
-    let there = |key: &str, label: &str| {
-        values.iter().any(|value| value.cell.get(key).is_some_and(|it| it == label))
-    };
-    axes.iter()
-        .map(|axis| Varied {
-            key: axis.name.clone(),
-            labels: axis
-                .cases
-                .iter()
-                .map(|case| case.label.clone())
-                .filter(|label| there(&axis.name, label))
-                .collect(),
-            choice: is_choice(axis),
-        })
-        .filter(|axis| axis.labels.len() > 1)
-        .collect()
-}
-
-/// Whether an axis sets what somebody chooses: proxies, congestion control, what stacks do; and nothing
-/// of what the world is like.
-fn is_choice(axis: &Axis) -> bool {
-    let mut changes = axis.cases.iter().flat_map(|case| &case.changes).peekable();
-    let chosen = |path: &str| {
-        path.starts_with("peps.")
-            || path.starts_with("tcp.")
-            || path.starts_with("agents.")
-            || path.contains("congestion")
-            || path.contains(".aqm")
-            || (path.starts_with("nodes.") && path.ends_with(".pep"))
-    };
-    let count = changes.clone().count();
-    let choices = changes.by_ref().filter(|(path, _)| chosen(&path.to_string())).count();
-    choices * 2 > count
-}
-
-/// Which axes are what in a picture.
-#[derive(Debug, Clone)]
-struct Layout {
-    along: Option<Varied>,
-    groups: Vec<Varied>,
-    series: Vec<Varied>,
-}
-
-impl Layout {
-    fn of(axes: &[Varied]) -> Self {
-        let mut rest = axes.to_vec();
-        let along = rest.iter().position(Varied::is_quantity).map(|place| rest.remove(place));
-        if along.is_some() {
-            return Self { along, groups: Vec::new(), series: rest };
-        }
-        let (mut series, mut groups): (Vec<_>, Vec<_>) = rest.into_iter().partition(|it| it.choice);
-        if series.is_empty() && groups.len() > 1 {
-            let fewest = (0..groups.len()).rev().min_by_key(|&it| groups[it].labels.len());
-            series.extend(fewest.map(|place| groups.remove(place)));
-        }
-        while series.len() > 1 && size(&series) > SERIES_MAX {
-            let Some(fewest) = (0..series.len()).min_by_key(|&it| series[it].labels.len()) else {
-                break;
-            };
-            groups.push(series.remove(fewest));
-        }
-        if groups.is_empty() {
-            // Names along the axis are read more easily than those of a legend.
-            groups = std::mem::take(&mut series);
-        }
-        Self { along: None, groups, series }
-    }
-
-    fn groups_of(&self, values: &[&CellValue]) -> usize {
-        if self.along.is_some() { 0 } else { places(&self.groups, values).len() }
-    }
-
-    fn along(&self, run: &Reproduction<'_>, values: &[&CellValue]) -> Along {
-        let Some(axis) = &self.along else {
-            let names = places(&self.groups, values);
-            let names =
-                names.iter().map(|labels| unbroken(&named(run, &self.groups, labels))).collect();
-            return Along::Groups { names };
-        };
-        let (unit, scale) = unit_of(&axis.labels);
-        let name = run.study.axis_name(&axis.key);
-        Along::Quantity {
-            name: if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") },
-            values: axis
-                .labels
-                .iter()
-                .filter_map(|it| magnitude(it))
-                .map(|it| it * scale)
-                .collect(),
-            labels: axis.labels.clone(),
-        }
-    }
-
-    fn series(
-        &self,
-        run: &Reproduction<'_>,
-        figure: &Figure,
-        values: &[&CellValue],
-        along: &Along,
-        cells: &mut Vec<RunCell>,
-    ) -> Vec<Curve> {
-        let rows = match &self.along {
-            Some(axis) => axis.labels.iter().map(|label| vec![label.clone()]).collect(),
-            None => places(&self.groups, values),
-        };
-        let row_axes: Vec<&Varied> = match &self.along {
-            Some(axis) => vec![axis],
-            None => self.groups.iter().collect(),
-        };
-        debug_assert_eq!(rows.len(), along.places());
-        let stands = |value: &CellValue, axes: &[&Varied], labels: &[String]| {
-            axes.iter().zip(labels).all(|(axis, label)| value.cell.get(&axis.key) == Some(label))
-        };
-        let own: Vec<&Varied> = self.series.iter().collect();
-        let mut curves = Vec::new();
-        for labels in places(&self.series, values) {
-            let mut points = Vec::new();
-            for row in &rows {
-                let cell = values
-                    .iter()
-                    .find(|value| stands(value, &row_axes, row) && stands(value, &own, &labels));
-                points.push(cell.map(|value| point(run, figure, value, cells)));
-            }
-            let name = match named(run, &self.series, &labels) {
-                name if name.is_empty() => ONLY.to_owned(),
-                name => name,
-            };
-            let ours = points.iter().flatten().all(|point| point.ours);
-            curves.push(Curve { name, ours, points });
-        }
-        curves
-    }
-}
-
-/// The distinct labels of `values` along `axes`, in the order of the axes' labels; one empty one without
-/// axes.
-fn places(axes: &[Varied], values: &[&CellValue]) -> Vec<Vec<String>> {
-    let mut found: Vec<Vec<usize>> = Vec::new();
-    for value in values {
-        let place =
-            |axis: &Varied| axis.labels.iter().position(|it| value.cell.get(&axis.key) == Some(it));
-        let Some(place) = axes.iter().map(place).collect::<Option<Vec<usize>>>() else { continue };
-        if !found.contains(&place) {
-            found.push(place);
-        }
-    }
-    found.sort();
-    let label = |(axis, place): (&Varied, usize)| axis.labels[place].clone();
-    found.into_iter().map(|it| axes.iter().zip(it).map(label).collect()).collect()
-}
-
-fn named(run: &Reproduction<'_>, axes: &[Varied], labels: &[String]) -> String {
-    let names: Vec<String> =
-        axes.iter().zip(labels).map(|(axis, label)| axis.shown(run, label)).collect();
-    names.join(" · ")
-}
-
-/// `name` with each number and what follows it on one line.
-fn unbroken(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for word in name.split_inclusive(' ') {
-        let number = word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
-        match word.strip_suffix(' ').filter(|_| number) {
-            Some(word) => text.extend([word, "\u{a0}"]),
-            None => text.push_str(word),
-        }
-    }
-    text
-}
-
-fn size(axes: &[Varied]) -> usize {
-    axes.iter().map(|axis| axis.labels.len()).product()
 }
 
 fn point(
@@ -382,158 +174,22 @@ fn point(
         allowed: published.and_then(|it| figure.allowance(it.value)),
         verdict: judged.map(|it| format!("{} {}", verdict::sign(it), verdict::name(it))),
         limit: super::table::mean(&value.limits),
+        other: run.other(figure, value).and_then(|other| {
+            let estimate = other.estimate?;
+            Some(There {
+                value: estimate.mean,
+                margin: estimate.margin.filter(|margin| *margin > 0.0),
+                runs: other.value.values.len(),
+                ratio: other.ratio.map(beside::shown),
+            })
+        }),
         cell: place,
     }
 }
 
-/// The unit in which labels of quantities are shown, and the factor from their base unit.
-fn unit_of(labels: &[String]) -> (&'static str, f64) {
-    let most = labels.iter().filter_map(|it| magnitude(it)).fold(0.0, f64::max);
-    let all = |parses: fn(&str) -> bool| labels.iter().all(|it| parses(it));
-    if all(|it| it.parse::<f64>().is_ok()) {
-        ("", 1.0)
-    } else if all(|it| it.parse::<midhop_units::Loss>().is_ok()) {
-        ("%", 100.0)
-    } else if all(|it| it.parse::<midhop_units::Rate>().is_ok()) {
-        ("Mbit/s", 1e-6)
-    } else if all(|it| it.parse::<midhop_units::Duration>().is_ok()) {
-        if most < 2.0 { ("ms", 1e3) } else { ("s", 1.0) }
-    } else if most < 2e6 {
-        ("kB", 1e-3)
-    } else {
-        ("MB", 1e-6)
-    }
-}
-
-/// What a metric is called on an axis.
-fn words(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Time => "time to the last byte",
-        Metric::Goodput | Metric::GoodputKb | Metric::Span => "goodput",
-        Metric::FlowsKb => "goodput of all flows",
-        Metric::Start => "time to nine tenths of the limit",
-        Metric::Efficiency => "share of the limit",
-        Metric::Epb => "effective over provisioned bandwidth",
-        Metric::Jain => "Jain's index",
-        Metric::Resent => "sent again",
-        Metric::Excess => "sent again beyond losses",
-        Metric::Share | Metric::ShareOfOthers => "share of an equal part",
-        Metric::Dropped => "packets dropped",
-        Metric::Queue => "waiting before the link",
-        Metric::OutstandingMean | Metric::OutstandingMax => "data outstanding",
-        Metric::Broken => "connections reset",
-        Metric::Restarts => "files begun again",
-        Metric::SlowStart | Metric::Avoidance | Metric::Recovery | Metric::Timeout => {
-            "share of time"
-        }
-    }
-}
-
-/// Which way is better; nothing where neither is.
-fn better(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Time | Metric::Start | Metric::Resent | Metric::Excess | Metric::Dropped => {
-            "Less is better. "
-        }
-        Metric::Queue | Metric::Broken | Metric::Restarts => "Less is better. ",
-        Metric::Goodput | Metric::GoodputKb | Metric::FlowsKb | Metric::Span | Metric::Jain => {
-            "More is better. "
-        }
-        Metric::Efficiency | Metric::Epb | Metric::Share => "More is better. ",
-        _ => "",
-    }
-}
-
-fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> String {
-    let points = || plot.series.iter().flat_map(|it| it.points.iter().flatten());
-    let mut text = better(figure.metric).to_owned();
-    let runs: Vec<usize> = points().map(|it| it.runs + it.missing).collect();
-    let (least, most) =
-        (runs.iter().min().copied().unwrap_or(0), runs.iter().max().copied().unwrap_or(0));
-    text += &match (least, most) {
-        (1, 1) => "One run of each cell".to_owned(),
-        (least, most) if least == most => format!("Means of {most} runs"),
-        (least, most) => format!("Means of {least} to {most} runs"),
-    };
-    if points().any(|it| it.margin.is_some()) {
-        text += &format!("; whiskers: interval at {:.0} %", run.study.confidence * 100.0);
-    }
-    text.push('.');
-    if points().any(|it| it.published.is_some()) {
-        text += " ◇ what the study printed";
-        if points().any(|it| it.allowed.is_some()) {
-            text += ", with a dotted line as far as ours may be off";
-        }
-        text.push('.');
-    }
-    if points().any(|it| it.limit.is_some()) {
-        text += " Solid line: what physics allows.";
-    }
-    let missing = points().filter(|it| it.value.is_none()).count();
-    if missing > 0 {
-        text += &format!(
-            " Without a value: {} of {}, where a run did not give this figure.",
-            missing,
-            crate::page::count(points().count(), "cell")
-        );
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn axis(labels: &[&str], choice: bool) -> Varied {
-        let labels = labels.iter().map(|&it| it.to_owned()).collect();
-        Varied { key: "axis".to_owned(), labels, choice }
-    }
-
-    #[test]
-    fn numbers_that_count_cases_are_no_quantity() {
-        for (labels, quantity) in [
-            (&["1", "2", "3", "4", "5"][..], false),
-            (&["1", "2", "4", "7"], true),
-            (&["1ms", "10ms", "250ms"], true),
-            (&["0 %", "0.1 %", "1 %"], true),
-            (&["near", "far", "far away"], false),
-            (&["9", "11"], false),
-        ] {
-            assert_eq!(axis(labels, false).is_quantity(), quantity, "{labels:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_chosen_stands_side_by_side_and_what_is_given_in_groups() {
-        let [losses, proxies] = [axis(&["none", "some"], false), axis(&["off", "on"], true)];
-        let sizes = |layout: &Layout| [&layout.groups, &layout.series].map(|it| it.len());
-        assert_eq!(sizes(&Layout::of(&[losses.clone(), proxies.clone()])), [1, 1]);
-        // One axis alone has its names below it.
-        assert_eq!(sizes(&Layout::of(std::slice::from_ref(&proxies))), [1, 0]);
-        assert_eq!(sizes(&Layout::of(&[])), [0, 0]);
-        // Ten side by side are too many: what has fewer cases goes into the groups.
-        let senders = axis(&["a", "b", "c", "d", "e"], true);
-        let layout = Layout::of(&[losses, proxies, senders]);
-        assert_eq!((layout.groups.len(), layout.series[0].labels.len()), (2, 5));
-        let swept = Layout::of(&[axis(&["1ms", "9ms", "20ms"], false), axis(&["off", "on"], true)]);
-        assert!(swept.along.is_some() && swept.series.len() == 1);
-    }
-
-    #[test]
-    fn a_number_stays_with_its_unit() {
-        assert_eq!(unbroken("far source (125 ms)"), "far source (125\u{a0}ms)");
-        assert_eq!(unbroken("0.05 % in bursts"), "0.05\u{a0}% in bursts");
-    }
-
-    #[test]
-    fn units_of_quantities_are_those_that_people_read() {
-        let unit = |labels: &[&str]| {
-            let labels: Vec<String> = labels.iter().map(|&it| it.to_owned()).collect();
-            unit_of(&labels)
-        };
-        assert_eq!(unit(&["1ms", "250ms"]), ("ms", 1e3));
-        assert_eq!(unit(&["1 %", "5 %"]), ("%", 100.0));
-        assert_eq!(unit(&["1", "15"]), ("", 1.0));
-        assert_eq!(unit(&["2 Mbit/s", "1 Gbit/s"]), ("Mbit/s", 1e-6));
-    }
+/// What the other place is called, where some of `series` has a mark from there.
+fn named_beside(run: &Reproduction<'_>, series: &[Curve]) -> Option<&'static str> {
+    let mut points = series.iter().flat_map(|curve| curve.points.iter().flatten());
+    let place = run.beside?.place;
+    points.any(|point| point.other.is_some()).then(|| beside::name(place))
 }

@@ -1,6 +1,6 @@
 //! A cell as a reader can run it again: its settings, its seeds, its command.
 
-use super::Reproduction;
+use super::{Reproduction, Seeds, beside};
 use midhop_experiment::study::{Cell, Place};
 use midhop_experiment::vary::Axis;
 use serde::Serialize;
@@ -15,6 +15,17 @@ pub(super) struct RunCell {
     pub(super) settings: Vec<String>,
     pub(super) seeds: Vec<String>,
     pub(super) command: String,
+    /// How it is run again in the other place, where it has run there too.
+    pub(super) beside: Option<Again>,
+}
+
+/// A cell in the other place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Again {
+    /// What that place is called.
+    pub(super) place: &'static str,
+    pub(super) seeds: Vec<String>,
+    pub(super) command: String,
 }
 
 impl RunCell {
@@ -26,12 +37,20 @@ impl RunCell {
         let other = cell.iter().filter(|(name, _)| axes.iter().all(|axis| axis.name != **name));
         let place: Vec<[String; 2]> =
             known.chain(other).map(|(axis, label)| [axis.clone(), label.clone()]).collect();
-        let seeds = run.seeds.get(&(scenario.to_owned(), cell.clone()));
+        let key = (scenario.to_owned(), cell.clone());
+        let seeds =
+            |of: &Seeds| of.get(&key).into_iter().flatten().map(ToString::to_string).collect();
+        let beside = run.beside.filter(|it| it.seeds.contains_key(&key)).map(|it| Again {
+            place: beside::name(it.place),
+            seeds: seeds(it.seeds),
+            command: command(run.name, it.place, scenario, &place),
+        });
         Self {
             scenario: scenario.to_owned(),
             settings: axes.iter().flat_map(|axis| settings(axis, cell)).collect(),
-            seeds: seeds.into_iter().flatten().map(ToString::to_string).collect(),
-            command: command(run, scenario, &place),
+            seeds: seeds(run.seeds),
+            command: command(run.name, run.place, scenario, &place),
+            beside,
             place,
         }
     }
@@ -47,17 +66,12 @@ fn settings(axis: &Axis, cell: &Cell) -> Vec<String> {
         .collect()
 }
 
-fn command(run: &Reproduction<'_>, scenario: &str, place: &[[String; 2]]) -> String {
-    let positions: Vec<String> =
-        place.iter().map(|[axis, label]| format!("{axis}={label}")).collect();
+fn command(study: &str, place: Place, scenario: &str, at: &[[String; 2]]) -> String {
+    let positions: Vec<String> = at.iter().map(|[axis, label]| format!("{axis}={label}")).collect();
     let at = match positions.is_empty() {
         true => scenario.to_owned(),
         false => format!("{scenario}:{}", positions.join(",")),
     };
-    let place = match run.place {
-        Place::Sim => "sim",
-        Place::Lab => "lab",
-    };
-    let study = crate::runs::quoted(run.name);
+    let (study, place) = (crate::runs::quoted(study), place.name());
     format!("midhop reproduce {study} --in {place} --cell {}", crate::runs::quoted(&at))
 }

@@ -1,6 +1,6 @@
 //! The figures of a study as tables that read without scripts: published, reproduced, ours, limit.
 
-use super::{Reproduction, verdict};
+use super::{Reproduction, beside, verdict};
 use crate::escape::html as text;
 use midhop_experiment::study::{CellValue, Figure, Published};
 use std::fmt::Write as _;
@@ -53,6 +53,8 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
     let any_published = values.iter().any(|value| published(figure, value).is_some());
     let any_ours = values.iter().any(|value| ours(value));
     let any_other = values.iter().any(|value| !ours(value));
+    let others: Vec<_> = values.iter().map(|value| run.other(figure, value)).collect();
+    let place = run.beside.filter(|_| others.iter().any(Option::is_some)).map(|it| it.place);
     let any_limit = values.iter().any(|value| !value.limits.is_empty());
     let digits = decimals(values.iter().filter_map(|value| mean(&value.values)));
     let rows = values.len();
@@ -75,17 +77,23 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
             let _ = write!(page, "<th class=\"n\">{name}</th>");
         }
     };
+    // Where two places stand side by side, each column says which one it is of.
+    let here = place.map_or_else(String::new, |_| format!("<br>{}", beside::name(run.place)));
     head(any_published, &format!("published{unit}"));
-    head(any_other, &format!("reproduced{unit}"));
-    head(any_ours, &format!("ours{unit}"));
+    head(any_other, &format!("reproduced{here}{unit}"));
+    head(any_ours, &format!("ours{here}{unit}"));
+    if let Some(place) = place {
+        head(true, &format!("the same<br>{}{unit}", beside::name(place)));
+        head(true, beside::RATIO);
+    }
     head(any_limit, &format!("limit{unit}"));
-    head(any_published, "ratio");
+    head(any_published, "over<br>published");
     if any_published {
         page.push_str("<th>verdict</th>");
     }
     page.push_str("</tr></thead>\n<tbody>\n");
     let mut above: Option<&String> = None;
-    for value in &values {
+    for (value, other) in values.iter().zip(&others) {
         let first = axes.first().and_then(|axis| value.cell.get(axis));
         let class = if axes.len() > 1 && first != above { " class=\"first\"" } else { "" };
         above = first;
@@ -104,6 +112,10 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
         number(any_published, &said.map_or_else(String::new, |it| printed(it, figure)));
         number(any_other, if ours(value) { "" } else { &here });
         number(any_ours, if ours(value) { &here } else { "" });
+        let there = other.map_or_else(String::new, |it| shown(it.value, level, digits));
+        number(place.is_some(), &there);
+        let ratio = other.and_then(|it| it.ratio).map_or_else(String::new, beside::shown);
+        number(place.is_some(), &ratio);
         let limit = mean(&value.limits);
         number(any_limit, &limit.map_or_else(dash, |it| format!("{it:.digits$}")));
         let ratio = said.filter(|it| it.value != 0.0).zip(value.estimate(level));

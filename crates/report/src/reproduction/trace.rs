@@ -21,9 +21,17 @@ pub struct Trace {
     pub(super) cell: Cell,
     pub(super) seed: String,
     panels: Vec<Panel>,
-    /// In which phase the sender was: name, from, until. Unit: seconds.
-    phases: Vec<(&'static str, f64, f64)>,
+    /// What senders were doing about their windows: the transfer's own, then proxies'.
+    senders: Vec<Sender>,
     until: f64,
+}
+
+/// What a sender was doing about its window.
+#[derive(Debug, Clone, Serialize)]
+struct Sender {
+    name: String,
+    /// Phase, from, until. Unit: seconds.
+    phases: Vec<(&'static str, f64, f64)>,
 }
 
 /// One quantity.
@@ -88,6 +96,11 @@ impl Trace {
         for panel in panels.iter_mut().filter(|it| it.unit == "Mbit/s") {
             panel.limit = limit.map(crate::figures::rounded);
         }
+        let mut senders = own("phase");
+        senders.truncate(1);
+        senders.extend(legs("phase"));
+        let senders = senders.into_iter().map(|(name, it)| Sender { name, phases: phases(it) });
+        let senders = senders.filter(|it| !it.phases.is_empty()).collect();
         let until = panels
             .iter()
             .flat_map(|it| &it.curves)
@@ -98,7 +111,7 @@ impl Trace {
             cell: record.cell.clone(),
             seed: seed(record.seed),
             panels,
-            phases: phases(record, &transfer.name),
+            senders,
             until,
         })
     }
@@ -133,10 +146,8 @@ fn thinned(series: &Series, scale: f64) -> Vec<[f64; 2]> {
         .collect()
 }
 
-/// Stretches of one phase each, of the first flow's sender.
-fn phases(record: &Record, transfer: &str) -> Vec<(&'static str, f64, f64)> {
-    let here = |it: &&Series| it.quantity == "phase" && it.place == transfer;
-    let Some(series) = record.series.iter().find(here) else { return Vec::new() };
+/// Stretches of one phase each.
+fn phases(series: &Series) -> Vec<(&'static str, f64, f64)> {
     let steps = series.time_s.windows(2).map(|pair| pair[1] - pair[0]);
     let step = steps.filter(|it| *it > 0.0).fold(f64::INFINITY, f64::min);
     let step = if step.is_finite() { step } else { 0.0 };
@@ -168,22 +179,13 @@ mod tests {
             time_s: vec![0.2, 0.3, 0.4, 0.5, 2.0, 2.1],
             value: vec![0.0, 0.0, 2.0, 1.0, 1.0, 1.0],
         };
-        let record: Record = serde_json::from_value(serde_json::json!({
-            "schema": 1, "title": "", "cell": {}, "seed": 1, "plan": null,
-            "environment": {
-                "runner": "sim", "versions": {}, "processors": 1, "load": 0.0, "privileged": false,
-                "started_unix_s": 0, "took": "1 s",
-            },
-            "validity": { "faults": [] }, "transfers": [], "links": [], "series": [series],
-        }))
-        .expect("a record");
         let expected = [
             ("slow start", 0.1, 0.3),
             ("fast recovery", 0.3, 0.4),
             ("avoidance", 0.4, 0.5),
             ("avoidance", 1.9, 2.1),
         ];
-        assert_eq!(phases(&record, "file"), expected);
-        assert_eq!(phases(&record, "page"), []);
+        assert_eq!(phases(&series), expected);
+        assert_eq!(phases(&Series { time_s: Vec::new(), value: Vec::new(), ..series }), []);
     }
 }

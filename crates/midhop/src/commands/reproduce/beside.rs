@@ -1,11 +1,46 @@
 //! The simulator beside the laboratory: the cells that have run in both.
 
-use midhop_experiment::study::{Measured, Study};
+use super::Reproduce;
+use super::chosen::Prepared;
+use super::outcome::{Outcome, Read, kept};
+use super::shipped;
+use midhop_experiment::study::Place;
+use midhop_store::Key;
 use std::fmt::Write as _;
+
+/// Which of `studies` is that of `number` in the other place.
+pub fn twin(studies: &[Prepared], number: usize) -> Option<usize> {
+    let study = &studies[number];
+    studies.iter().position(|it| it.bundle.name == study.bundle.name && it.place != study.place)
+}
+
+impl Reproduce {
+    /// What earlier calls with the same directory of records left of `study` in the other place; none where
+    /// that is nothing, or nothing of it could run there.
+    pub(super) fn earlier(&self, study: &Prepared) -> Option<Outcome> {
+        self.out.as_ref()?;
+        let bundle = shipped::find(&study.bundle.name).ok()?;
+        let there = self.prepared(bundle, study.place.other()).ok()?;
+        let store = self.store(&there).ok()??;
+        let left = |plan| {
+            let key = Key::of(plan).ok()?;
+            Some(Read::of(&there, plan, &kept(Some(&store), &there, plan, &key)?, false))
+        };
+        let results = there.plans.iter().map(left).collect();
+        let outcome = Outcome::of(&there, results);
+        (outcome.finished > 0).then_some(outcome)
+    }
+}
 
 /// A line for each cell of each figure that has run in both, with how many runs there were; nothing where
 /// there is none.
-pub fn table(study: &Study, sim: &Measured, lab: &Measured) -> String {
+pub fn table(study: &Prepared, own: &Outcome, other: &Outcome) -> String {
+    let [sim, lab] = match study.place {
+        Place::Sim => [own, other],
+        Place::Lab => [other, own],
+    }
+    .map(|it| &it.measured);
+    let study = &study.bundle.study;
     let mut text = String::new();
     for figure in &study.figures {
         for there in lab.cells(&figure.name) {

@@ -28,14 +28,17 @@ impl Reproduce {
         for name in &self.studies {
             if name != "all" {
                 let bundle = shipped::find(name)?;
-                let place = self.place.map_or(bundle.study.place, Place::from);
-                studies.push(self.prepared(bundle, place)?);
+                let own = bundle.study.place;
+                let places = self.place.map_or(vec![own], |wanted| wanted.places().to_vec());
+                for place in places {
+                    studies.push(self.prepared(shipped::find(name)?, place)?);
+                }
                 continue;
             }
             for name in shipped::names() {
                 for place in [Place::Sim, Place::Lab] {
                     let bundle = shipped::find(name)?;
-                    let wanted = self.place.is_none_or(|wanted| Place::from(wanted) == place);
+                    let wanted = self.place.is_none_or(|wanted| wanted.places().contains(&place));
                     if !wanted || !bundle.study.runs_in(place) {
                         if self.place == Some(Where::Lab) && place == Place::Lab {
                             eprintln!("{name}: nothing of it is meant for the lab");
@@ -75,7 +78,7 @@ impl Reproduce {
     }
 
     /// Resolves the runs of a study for `place`.
-    fn prepared(&self, bundle: Bundle, place: Place) -> anyhow::Result<Prepared> {
+    pub(super) fn prepared(&self, bundle: Bundle, place: Place) -> anyhow::Result<Prepared> {
         asked::check(&self.cells, &bundle)?;
         let (mut plans, mut scenarios): (Vec<Plan>, Vec<String>) = Default::default();
         for (name, mut scenario, set) in bundle.scenarios(place, self.quick) {

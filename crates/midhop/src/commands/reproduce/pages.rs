@@ -1,9 +1,10 @@
 //! The report of `midhop reproduce`: a page for each study, one that leads to them, and files for other
 //! programs.
 
-use super::{Outcome, Prepared};
+use super::chosen::Prepared;
+use super::outcome::Outcome;
 use anyhow::Context;
-use midhop_report::{Reproduction, WriteError, overview, study_columns, study_page};
+use midhop_report::{Beside, Reproduction, WriteError, overview, study_columns, study_page};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,10 @@ pub struct Told<'a> {
     pub outcome: &'a Outcome,
     /// The command to run it again.
     pub command: String,
+    /// What came of it in the other place.
+    pub beside: Option<&'a Outcome>,
+    /// Whether that is reported too.
+    pub beside_has_page: bool,
 }
 
 /// Where pages go: `report` where it is given, else below the directory of records, unless only some cells
@@ -50,7 +55,7 @@ pub fn write(directory: &Path, told: &[Told<'_>]) -> anyhow::Result<()> {
 }
 
 fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
-    let Told { study, outcome, command } = told;
+    let Told { study, outcome, command, beside, beside_has_page } = told;
     Reproduction {
         name: &study.bundle.name,
         study: &study.bundle.study,
@@ -67,5 +72,11 @@ fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
         environment: outcome.environment.as_ref(),
         traces: &outcome.traces,
         command,
+        beside: beside.map(|it| Beside {
+            place: study.place.other(),
+            measured: &it.measured,
+            seeds: &it.seeds,
+            page: *beside_has_page,
+        }),
     }
 }

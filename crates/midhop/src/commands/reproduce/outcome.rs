@@ -1,0 +1,123 @@
+//! What came of a study: what its runs gave, and what became of its claims.
+
+use super::chosen::Prepared;
+use crate::failure;
+use midhop_experiment::Plan;
+use midhop_experiment::record::{Environment, Record};
+use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
+use midhop_report::{Seeds, Trace};
+use midhop_store::{Files, Key};
+use std::time::Duration;
+
+/// An expectation was not met.
+const UNMET: u8 = 2;
+
+/// What one run gave.
+pub struct Read {
+    reading: Reading,
+    /// Why it is not to be believed.
+    faults: Vec<String>,
+    environment: Environment,
+    /// Of the first seed only.
+    trace: Option<Trace>,
+}
+
+impl Read {
+    /// What `record`, of `plan`, gave of `study`; over time too where that is wanted and it is the first of its
+    /// cell.
+    pub fn of(study: &Prepared, plan: &Plan, record: &Record, over_time: bool) -> Self {
+        let Prepared { bundle, plans, scenarios, .. } = study;
+        let number = plan.number as usize;
+        let scenario = &scenarios[number];
+        let fault = |fault: &String| format!("{scenario}: {}: {fault}", plan.label());
+        // Seeds are the last that changes from plan to plan.
+        let before = number.checked_sub(1).map(|at| (&scenarios[at], plans[at].cell()));
+        let first = over_time && before != Some((scenario, plan.cell()));
+        Self {
+            reading: Reading::of(scenario, record, &bundle.study.figures),
+            faults: record.validity.faults.iter().map(fault).collect(),
+            environment: record.environment.clone(),
+            trace: first.then(|| Trace::of(scenario, record)).flatten(),
+        }
+    }
+}
+
+/// The record of `plan` that an earlier call has left; none on kernels where it was not valid.
+pub fn kept(store: Option<&Files>, study: &Prepared, plan: &Plan, key: &Key) -> Option<Record> {
+    let record = store?.get(plan, key)?;
+    (study.place == Place::Sim || record.validity.is_valid()).then_some(record)
+}
+
+/// What came of a study.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub runs: usize,
+    pub finished: usize,
+    /// Records that could not be written.
+    pub unwritten: usize,
+    pub faults: Vec<String>,
+    pub measured: Measured,
+    pub judgements: Vec<Judgement>,
+    /// Of what is published cell by cell.
+    pub cells: Vec<Verdict>,
+    /// The seeds of each cell that ran.
+    pub seeds: Seeds,
+    /// What the first run ran on.
+    pub environment: Option<Environment>,
+    /// One run of each cell over time.
+    pub traces: Vec<Trace>,
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// What the runs of `study` gave, none where one gave no record.
+    pub fn of(study: &Prepared, results: Vec<Option<Read>>) -> Self {
+        let Prepared { bundle, place, plans, scenarios, .. } = study;
+        let mut outcome = Self { runs: plans.len(), ..Self::default() };
+        for (plan, read) in plans.iter().zip(results) {
+            let Some(Read { reading, faults, environment, trace }) = read else { continue };
+            outcome.finished += 1;
+            outcome.faults.extend(faults);
+            outcome.measured.add(reading);
+            outcome.environment.get_or_insert(environment);
+            outcome.traces.extend(trace);
+            let place = (scenarios[plan.number as usize].clone(), plan.cell());
+            outcome.seeds.entry(place).or_default().push(plan.seed);
+        }
+        if *place != bundle.study.place {
+            outcome.measured.forget_unmeasured();
+        }
+        outcome.judgements = bundle.study.judge(&outcome.measured);
+        if *place != bundle.study.place {
+            // What belongs elsewhere is run in part: of the rest nothing is to be said.
+            outcome.judgements.retain(Judgement::is_whole);
+        }
+        outcome.cells = bundle.study.verdicts(&outcome.measured);
+        outcome
+    }
+
+    /// Says on standard error what went wrong.
+    pub fn tell(&self) {
+        for fault in &self.faults {
+            eprintln!("invalid: {fault}");
+        }
+        if self.finished < self.runs {
+            eprintln!("error: {} of {} runs gave no record", self.runs - self.finished, self.runs);
+        }
+        if self.unwritten > 0 {
+            eprintln!("error: {} of {} records were not written", self.unwritten, self.runs);
+        }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        let claims = self.judgements.iter().map(|it| &it.verdict);
+        let unmet = claims.chain(&self.cells).any(|verdict| *verdict == Verdict::Fails);
+        let whole = self.finished == self.runs && self.unwritten == 0;
+        match (self.faults.is_empty() && whole, unmet) {
+            (false, _) => failure::RUN,
+            (true, true) => UNMET,
+            (true, false) => 0,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a picture's axis and its caption say.
+
+use super::Plot;
+use crate::reproduction::Reproduction;
+use midhop_experiment::study::{Figure, Metric};
+
+/// What the value axis shows, with its unit.
+pub(super) fn axis(metric: Metric) -> String {
+    match metric.unit() {
+        "" => words(metric).to_owned(),
+        unit => format!("{}, {unit}", words(metric)),
+    }
+}
+
+/// What a metric is called on an axis.
+fn words(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Time => "time to the last byte",
+        Metric::Goodput | Metric::GoodputKb | Metric::Span => "goodput",
+        Metric::FlowsKb => "goodput of all flows",
+        Metric::Start => "time to nine tenths of the limit",
+        Metric::Efficiency => "share of the limit",
+        Metric::Epb => "effective over provisioned bandwidth",
+        Metric::Jain => "Jain's index",
+        Metric::Resent => "sent again",
+        Metric::Excess => "sent again beyond losses",
+        Metric::Share | Metric::ShareOfOthers => "share of an equal part",
+        Metric::Dropped => "packets dropped",
+        Metric::Queue => "waiting before the link",
+        Metric::OutstandingMean | Metric::OutstandingMax => "data outstanding",
+        Metric::Broken => "connections reset",
+        Metric::Restarts => "files begun again",
+        Metric::SlowStart | Metric::Avoidance | Metric::Recovery | Metric::Timeout => {
+            "share of time"
+        }
+    }
+}
+
+/// Which way is better; nothing where neither is.
+fn better(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Time | Metric::Start | Metric::Resent | Metric::Excess | Metric::Dropped => {
+            "Less is better. "
+        }
+        Metric::Queue | Metric::Broken | Metric::Restarts => "Less is better. ",
+        Metric::Goodput | Metric::GoodputKb | Metric::FlowsKb | Metric::Span | Metric::Jain => {
+            "More is better. "
+        }
+        Metric::Efficiency | Metric::Epb | Metric::Share => "More is better. ",
+        _ => "",
+    }
+}
+
+/// What a picture shows, in a few sentences.
+pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> String {
+    let points = || plot.series.iter().flat_map(|it| it.points.iter().flatten());
+    let mut text = better(figure.metric).to_owned();
+    let runs: Vec<usize> = points().map(|it| it.runs + it.missing).collect();
+    let (least, most) =
+        (runs.iter().min().copied().unwrap_or(0), runs.iter().max().copied().unwrap_or(0));
+    text += &match (least, most) {
+        (1, 1) => "One run of each cell".to_owned(),
+        (least, most) if least == most => format!("Means of {most} runs"),
+        (least, most) => format!("Means of {least} to {most} runs"),
+    };
+    if points().any(|it| it.margin.is_some()) {
+        text += &format!("; whiskers: interval at {:.0} %", run.study.confidence * 100.0);
+    }
+    text.push('.');
+    if points().any(|it| it.published.is_some()) {
+        text += " ◇ what the study printed";
+        if points().any(|it| it.allowed.is_some()) {
+            text += ", with a dotted line as far as ours may be off";
+        }
+        text.push('.');
+    }
+    if let Some(name) = plot.beside {
+        text += &format!(" ✕ the same in the {name}");
+        if points().filter_map(|it| it.other.as_ref()).any(|it| it.margin.is_some()) {
+            text += ", with a line of its interval beside it";
+        }
+        text.push('.');
+    }
+    if points().any(|it| it.limit.is_some()) {
+        text += " Solid line: what physics allows.";
+    }
+    let missing = points().filter(|it| it.value.is_none()).count();
+    if missing > 0 {
+        text += &format!(
+            " Without a value: {} of {}, where a run did not give this figure.",
+            missing,
+            crate::page::count(points().count(), "cell")
+        );
+    }
+    text
+}
