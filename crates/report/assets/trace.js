@@ -104,7 +104,7 @@ window.midhopTrace = (data) => {
       },
       xAxis: rows.map((_, at) => ({
         type: "value", gridIndex: at, min: 0, max: until, name: at === rows.length - 1 ? "seconds" : "", nameLocation: "middle", nameGap: 22, nameTextStyle: { color: style.soft, fontSize: 11 },
-        axisLabel: { color: style.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false }, axisLine: { lineStyle: { color: style.ink } }, axisTick: { lineStyle: { color: style.ink } }, splitLine: { show: false },
+        axisLabel: { color: style.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false }, axisLine: { onZero: false, lineStyle: { color: style.ink } }, axisTick: { lineStyle: { color: style.ink } }, splitLine: { show: false },
       })),
       yAxis: rows.map((panel, at) => panel === "state"
         ? { ...valueAxis(style, "state of the sender"), gridIndex: at, max: lanes.length, inverse: true, nameLocation: "start", axisLabel: { show: false }, splitLine: { show: false } }

@@ -10,7 +10,7 @@ mod synthetic;
 
 use chromium::{append, browser, folder, open, png_size};
 use midhop_experiment::Scenario;
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{Record, Series};
 use midhop_experiment::study::{Judgement, Measured, Place, Reading, Study};
 use midhop_report::{Beside, Reproduction, Seeds, Trace, overview, study_columns, study_page};
 use midhop_units::Rate;
@@ -124,7 +124,16 @@ impl Ran {
             lab: None,
             study,
         };
-        for record in records {
+        for mut record in records {
+            // Every state that a sender may be in.
+            record.series.push(Series {
+                quantity: "phase".to_owned(),
+                place: record.transfers[0].name.clone(),
+                flow: Some(0),
+                unit: String::new(),
+                time_s: (1..=40).map(|tenth| f64::from(tenth) / 10.0).collect(),
+                value: (0..40).map(|tenth| f64::from(tenth / 10)).collect(),
+            });
             ran.measured.add(Reading::of("geo-demo", &record, &ran.study.figures));
             let place = ("geo-demo".to_owned(), record.cell.clone());
             let seeds = ran.seeds.entry(place).or_default();
@@ -289,6 +298,14 @@ fn the_laboratory_stands_beside_the_simulator() {
     let alone = Ran::of(STUDY);
     assert!(!markup(&alone.page()).contains("laboratory"));
     assert!(!study_columns(&alone.shown()).csv().expect("CSV").contains("lab_over_sim"));
+}
+
+#[test]
+fn the_states_of_senders_are_on_the_page() {
+    let page = Ran::of(STUDY).page();
+    for phase in ["slow start", "avoidance", "fast recovery", "timeout"] {
+        assert!(page.contains(&format!("[\"{phase}\",")), "{phase}");
+    }
 }
 
 #[test]
