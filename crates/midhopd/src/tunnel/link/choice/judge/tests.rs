@@ -1,3 +1,5 @@
+//! What the judge advises, by what it is shown.
+
 use super::*;
 
 const LOOK: Duration = Duration::from_s(1);
