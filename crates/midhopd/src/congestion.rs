@@ -46,6 +46,13 @@ impl Congestion {
         plan.replace_congestion(|leg| self.kernel_name(leg).map(Some))?;
         for peer in plan.peers.iter_mut().filter(|peer| peer.fallback != Fallback::Off) {
             peer.kernel_congestion = self.of_tunnel(peer);
+            if peer.committed.is_some() {
+                tracing::info!(
+                    peer = peer.name,
+                    "peers.NAME.committed is held over UDP alone: while the tunnel is over TCP it is not; \
+                     fallback = \"off\" has no tunnel then"
+                );
+            }
         }
         Ok(())
     }

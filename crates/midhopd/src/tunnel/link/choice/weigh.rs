@@ -89,9 +89,11 @@ impl Choice<'_> {
                 }
                 Some(Advice::ForgetQuic) => drop(self.aside.clear()),
                 Some(Advice::ReturnToQuic) => {
-                    if let Some(way) = self.take_kept() {
-                        self.tell("UDP is not throttled any more: new flows go over QUIC");
-                        return way;
+                    self.tell("UDP is not throttled any more: new flows go over QUIC");
+                    // It may be gone since then: then another one.
+                    match self.take_kept() {
+                        Some(way) => return way,
+                        None => return self.return_to_quic().await,
                     }
                 }
                 _ => {}
