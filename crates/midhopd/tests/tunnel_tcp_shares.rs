@@ -1,4 +1,4 @@
-//! How the flows of a tunnel over TCP share it, and how it fills a long link.
+//! How the flows of a tunnel over TCP share it, how it fills a long link, and what it has beside QUIC.
 
 mod ends;
 mod flows;
@@ -6,10 +6,10 @@ mod program;
 mod stage;
 
 use ends::{Authority, Ends, far_config, near_config};
-use flows::{await_bytes, block, jain, with_bulk};
+use flows::{await_bytes, block, count_on, jain, say_on, unblock, with_bulk};
 use program::{Desk, Running, log_of};
 use stage::{Family, Stage, hear, noise, say, until};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const EARLY: &str = "accept = \"early\"\n";
 
@@ -55,4 +55,46 @@ fn a_long_link_is_crossed_over_tcp() {
         assert!(hear(&bulk.0) == said, "what the server said");
     });
     println!("{:.1} Mbit/s", said.len() as f64 * 8e-6 / start.elapsed().as_secs_f64());
+}
+
+/// A flow on TCP goes on while a new one is on QUIC: both together send no faster than the link is said to carry.
+#[test]
+fn both_carriers_of_a_tunnel_divide_its_rate() {
+    let link = "rate = \"80 Mbit/s\"\ndelay = \"10 ms\"\n";
+    let Some(stage) = Stage::set_over(link, link, "20 ms") else { return };
+    block(&stage);
+    let told = "rtt = \"20 ms\"\nrate = \"20 Mbit/s\"\n";
+    let authority = Authority::new(&["near", "far"]);
+    let far = Desk::new(&far_config(Family::V4, &authority, told));
+    let near = Desk::new(&near_config(Family::V4, &authority, EARLY, told, ""));
+    let _far = Running::start_in(&stage.server, &far);
+    let _near = Running::start(&stage, &near);
+    until("there is a tunnel", || log_of(&near).contains("a tunnel is open over TCP"));
+    let listener = stage.listen(Family::V4);
+    let old = stage.flow(&listener);
+    unblock(&stage);
+    until("UDP passes", || log_of(&near).contains("a tunnel is open again over QUIC"));
+    let new = stage.flow(&listener);
+    let counts = [AtomicU64::new(0), AtomicU64::new(0)];
+    let come = || [0, 1].map(|at: usize| counts[at].load(Relaxed));
+    std::thread::scope(|scope| {
+        for ((client, server), count) in [&old, &new].into_iter().zip(&counts) {
+            scope.spawn(|| say_on(server));
+            scope.spawn(|| count_on(client, count));
+        }
+        // Each had all of it while the other was silent.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let (start, before) = (std::time::Instant::now(), come());
+        std::thread::sleep(std::time::Duration::from_secs(5));
+        let (passed, after) = (start.elapsed().as_secs_f64(), come());
+        for (client, server) in [&old, &new] {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+            let _ = server.shutdown(std::net::Shutdown::Both);
+        }
+        let parts = [0, 1].map(|at| (after[at] - before[at]) as f64 * 8e-6 / passed);
+        println!("TCP and QUIC: {parts:.1?} Mbit/s");
+        // What was in buffers comes on top of it.
+        assert!(parts[0] + parts[1] <= 22.0, "{parts:.1?} Mbit/s");
+        assert!(parts.iter().all(|part| *part > 0.2 * (parts[0] + parts[1])), "{parts:.1?} Mbit/s");
+    });
 }

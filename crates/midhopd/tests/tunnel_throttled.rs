@@ -52,8 +52,15 @@ const GONE: &str = "new flows go over TCP, which carries more";
 const KEPT: &str = "flows stay on it";
 const BACK: &str = "new flows go over QUIC";
 
-/// New flows come, whose server says without an end, until something has been said.
-fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, what: &str) {
+/// Who says without an end.
+#[derive(Clone, Copy, PartialEq)]
+enum Talker {
+    Client,
+    Server,
+}
+
+/// New flows come, of which one end says without an end, until the near proxy has said something.
+fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker, what: &str) {
     let (mut flows, start) = (Vec::new(), Instant::now());
     scope(|scope| {
         while !pair.has_said(what) && start.elapsed() < PATIENCE {
@@ -62,8 +69,10 @@ fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, what: &str) {
                 flows.push(stage.flow(listener));
                 let (client, server) = flows.last().expect("it was put there");
                 let [client, server] = [client, server].map(|it| it.try_clone().expect("another"));
-                scope.spawn(move || say_on(&server));
-                scope.spawn(move || count_on(&client, &AtomicU64::new(0)));
+                let (from, to) =
+                    if talker == Talker::Client { (client, server) } else { (server, client) };
+                scope.spawn(move || say_on(&from));
+                scope.spawn(move || count_on(&to, &AtomicU64::new(0)));
             }
             sleep(Duration::from_secs(1));
         }
@@ -75,27 +84,42 @@ fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, what: &str) {
     assert!(pair.has_said(what), "waited in vain: {what}\n{}", log_of(&pair.near));
 }
 
-/// Datagrams beyond a tenth of the link's rate are dropped, TCP passes.
-fn police(stage: &Stage) {
+/// Datagrams beyond a tenth of the link's rate are dropped on their way from the talker, TCP passes.
+fn police(stage: &Stage, talker: Talker) {
+    let (hook, port) =
+        if talker == Talker::Client { ("input", "dport") } else { ("output", "sport") };
     nft(&stage.server, "add table inet police");
-    nft(&stage.server, "add chain inet police out { type filter hook output priority 0; }");
+    let chain = format!("add chain inet police way {{ type filter hook {hook} priority 0; }}");
+    nft(&stage.server, &chain);
     let limit = "limit rate over 250 kbytes/second burst 25 kbytes drop";
-    nft(&stage.server, &format!("add rule inet police out udp sport {PORT} {limit}"));
+    nft(&stage.server, &format!("add rule inet police way udp {port} {PORT} {limit}"));
 }
 
+/// All flows of the time before have ended when the policer goes: new ones have to find that out.
 #[test]
-fn a_tunnel_that_is_policed_goes_to_tcp_and_comes_back() {
+fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
-    police(&stage);
+    police(&stage, Talker::Server);
     let pair = Pair::start(&stage, TOLD, "");
     let listener = stage.listen(Family::V4);
-    with_bulk(&stage, &listener, 1, false, |_| {
-        come_until(&stage, &listener, &pair, GONE);
-        assert!(pair.has_said(TRIED), "{}", log_of(&pair.near));
+    come_until(&stage, &listener, &pair, Talker::Server, GONE);
+    assert!(pair.has_said(TRIED), "{}", log_of(&pair.near));
+    nft(&stage.server, "delete table inet police");
+    come_until(&stage, &listener, &pair, Talker::Server, BACK);
+}
+
+/// No new flow is needed where one of the time before goes on.
+#[test]
+fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
+    police(&stage, Talker::Client);
+    let pair = Pair::start(&stage, TOLD, "");
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 1, true, |_| {
+        come_until(&stage, &listener, &pair, Talker::Client, GONE);
         nft(&stage.server, "delete table inet police");
-        come_until(&stage, &listener, &pair, BACK);
+        come_until(&stage, &listener, &pair, Talker::Client, BACK);
     });
-    println!("{}", log_of(&pair.near));
 }
 
 /// The link loses much, and is full: nobody suspects anything.
@@ -117,7 +141,9 @@ fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
     let told = "rtt = \"40 ms\"\nrate = \"80 Mbit/s\"\n";
     let pair = Pair::start(&stage, told, "");
     let listener = stage.listen(Family::V4);
-    with_bulk(&stage, &listener, 1, false, |_| come_until(&stage, &listener, &pair, KEPT));
+    with_bulk(&stage, &listener, 1, false, |_| {
+        come_until(&stage, &listener, &pair, Talker::Server, KEPT)
+    });
     assert!(pair.has_said(TRIED) && !pair.has_said(GONE), "{}", log_of(&pair.near));
 }
 
@@ -125,7 +151,7 @@ fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
 #[test]
 fn a_tunnel_that_wants_no_tcp_tries_none() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
-    police(&stage);
+    police(&stage, Talker::Server);
     let pair = Pair::start(&stage, TOLD, "fallback = \"off\"\n");
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 2, false, |_| sleep(Duration::from_secs(15)));

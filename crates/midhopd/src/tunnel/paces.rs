@@ -18,7 +18,8 @@ const GREEDY_PERCENT: u64 = 75;
 /// Over less than this nothing is measured.
 const LOOK_LEAST: Duration = Duration::from_ms(50);
 
-/// The carriers of a worker's tunnels, by their peer and where it is.
+/// The carriers of a worker's tunnels, by their peer and where it is: whoever bears one name at one address has one
+/// link.
 #[derive(Debug, Default)]
 pub struct Paces(RefCell<BTreeMap<Key, Carriers>>);
 

@@ -573,6 +573,7 @@ mod tests {
             ("", "", [Fallback::Tcp, Fallback::Tcp]),
             ("fallback = \"off\"\n", "", [Fallback::Off, Fallback::Tcp]),
             ("fallback = \"tcp\"\n", "fallback = \"off\"\n", [Fallback::Tcp, Fallback::Off]),
+            ("fallback = \"only\"\n", "fallback = \"only\"\n", [Fallback::Only; 2]),
         ] {
             let plan = plan(&format!("{OWN}{own}{peer}{keys}"));
             assert_eq!([plan.tunnel.fallback, plan.peers[0].fallback], meant, "{own}{keys}");
