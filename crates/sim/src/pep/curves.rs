@@ -1,73 +1,96 @@
 //! How a proxy's senders stand over time, all of one leg together, as the testbed's probe sees them.
+//!
+//! Invariant: once each leg has been seen, a sample allocates nothing but room for itself.
 
 use super::flow::Flow;
 use super::relay::Leg;
 use crate::recorder::SenderCurves;
 use crate::watch::Glance;
-use midhop_experiment::metrics::median;
 use midhop_experiment::record::{LegResult, Series};
-use midhop_units::{Bytes, Duration, Instant, Rate};
+use midhop_units::{Duration, Instant, Rate};
 use std::collections::BTreeMap;
 
 /// The curves of each leg, by its link.
 #[derive(Debug, Default)]
-pub(super) struct LegCurves(BTreeMap<String, SenderCurves>);
+pub(super) struct LegCurves(BTreeMap<String, Together>);
+
+/// The senders of one leg as one.
+#[derive(Debug, Default)]
+struct Together {
+    curves: SenderCurves,
+    /// Of the look under way: what they have together, and the phase of the first that has one.
+    sum: Option<Glance>,
+    rtts: Vec<Duration>,
+}
 
 impl LegCurves {
-    /// Notes how the legs of `flows` stand; `books` has what the legs did in all.
+    /// Notes how the legs of `flows` stand; `books` has what those that are over did.
     pub fn sample<'f>(
         &mut self,
         now: Instant,
         flows: impl Iterator<Item = &'f Flow>,
         books: &BTreeMap<String, LegResult>,
     ) {
-        let mut legs: BTreeMap<&str, Vec<Glance>> = BTreeMap::new();
         for leg in flows.flat_map(Flow::connected) {
-            legs.entry(leg.link()).or_default().push(Glance::of(&leg.endpoint));
+            let link = &leg.model.link;
+            if !self.0.contains_key(link) {
+                self.0.insert(link.clone(), Together::default());
+            }
+            if let Some(together) = self.0.get_mut(link) {
+                together.add(leg);
+            }
         }
-        for (link, glances) in legs {
-            let resent = books.get(link).map_or(0, |book| book.retransmissions);
-            let together = Glance { retransmissions: resent, ..together(&glances) };
-            self.0.entry(link.to_owned()).or_default().push(now, &together);
+        for (link, together) in &mut self.0 {
+            together.sample(now, books.get(link).map_or(0, |book| book.retransmissions));
         }
     }
 
     /// All curves of the proxy at `node`.
     pub fn series(&self, node: &str) -> Vec<Series> {
-        let of = |(link, curves): (&String, &SenderCurves)| {
+        let of = |(link, together): (&String, &Together)| {
             let leg = LegResult { node: node.to_owned(), link: link.clone(), ..Default::default() };
-            curves.series(&leg.place(), None).collect::<Vec<_>>()
+            together.curves.series(&leg.place(), None).collect::<Vec<_>>()
         };
         self.0.iter().flat_map(of).collect()
     }
 }
 
-impl Leg {
-    fn link(&self) -> &str {
-        &self.model.link
+impl Together {
+    fn add(&mut self, leg: &Leg) {
+        let one = Glance::of(&leg.endpoint);
+        self.rtts.extend(one.rtt);
+        self.sum = Some(match self.sum {
+            None => one,
+            Some(sum) => Glance {
+                phase: sum.phase.or(one.phase),
+                cwnd: sum.cwnd + one.cwnd,
+                retransmissions: sum.retransmissions + one.retransmissions,
+                delivery_rate: added(sum.delivery_rate, one.delivery_rate),
+                in_flight: sum.in_flight + one.in_flight,
+                outstanding: sum.outstanding + one.outstanding,
+                pacing_rate: added(sum.pacing_rate, one.pacing_rate),
+                ..sum
+            },
+        });
+    }
+
+    /// Ends a look; none of whom it saw, nothing is noted.
+    fn sample(&mut self, now: Instant, resent_before: u64) {
+        let Some(sum) = self.sum.take() else { return };
+        self.rtts.sort_unstable();
+        let rtt = self.rtts.get(self.rtts.len() / 2).copied();
+        self.rtts.clear();
+        let retransmissions = sum.retransmissions + resent_before;
+        self.curves.push(now, &Glance { rtt, retransmissions, ..sum });
     }
 }
 
-/// Several senders as one: what they have together, the median of their round trips, and the phase of the
-/// first that has something on its way.
-fn together(glances: &[Glance]) -> Glance {
-    let sum = |figure: fn(&Glance) -> Bytes| glances.iter().map(figure).sum();
-    let rate = |figure: fn(&Glance) -> Option<Rate>| {
-        let rates: Vec<u64> = glances.iter().filter_map(figure).map(Rate::bits_per_s).collect();
-        let sum = rates.iter().fold(0u64, |sum, rate| sum.saturating_add(*rate));
-        (!rates.is_empty()).then(|| Rate::from_bits_per_s(sum))
-    };
-    let rtts: Vec<f64> =
-        glances.iter().filter_map(|it| it.rtt).map(|rtt| rtt.as_ns() as f64).collect();
-    Glance {
-        phase: glances.iter().find_map(|it| it.phase),
-        cwnd: sum(|it| it.cwnd),
-        rtt: median(&rtts).map(|ns| Duration::from_ns(ns as u64)),
-        rtt_min: glances.iter().filter_map(|it| it.rtt_min).min(),
-        retransmissions: glances.iter().map(|it| it.retransmissions).sum(),
-        delivery_rate: rate(|it| it.delivery_rate),
-        in_flight: sum(|it| it.in_flight),
-        outstanding: sum(|it| it.outstanding),
-        pacing_rate: rate(|it| it.pacing_rate),
+fn added(one: Option<Rate>, other: Option<Rate>) -> Option<Rate> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let sum = one.bits_per_s().saturating_add(other.bits_per_s());
+            Some(Rate::from_bits_per_s(sum))
+        }
+        (one, other) => one.or(other),
     }
 }

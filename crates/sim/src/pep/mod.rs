@@ -401,9 +401,8 @@ impl Agent for Proxy {
     }
 
     fn sample(&mut self, now: Instant) {
-        let books = self.books(now);
         let flows = self.flows.iter().flatten().map(Box::as_ref);
-        self.curves.sample(now, flows, &books);
+        self.curves.sample(now, flows, &self.shared.legs);
     }
 
     fn series(&self) -> Vec<Series> {
