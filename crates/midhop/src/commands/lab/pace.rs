@@ -5,11 +5,14 @@
 //! proxies of the run need the rest, and a run beside others must not be late.
 
 use midhop_experiment::plan::Plan;
+use std::collections::BTreeSet;
 
 /// What a processor is trusted with. Unit: Mbit/s, summed over all links that they cross.
-const CARRIED_MBIT_PER_S: f64 = 60.0;
+const CARRIED_MBIT_PER_S: f64 = 100.0;
 /// However little each needs: every run has its daemons and meters, which start and end.
 const AT_ONCE_PER_PROCESSOR: usize = 2;
+/// What the two ends of a tunnel cost, which encrypt what they carry. Unit: links.
+const TUNNEL_LINKS: usize = 2;
 
 /// Runs of which so many go at once.
 #[derive(Debug)]
@@ -22,18 +25,14 @@ pub struct Batch {
 
 /// How many runs like `plan` go at once on so many processors.
 pub fn at_once(plan: &Plan, processors: usize) -> usize {
-    // Two ends of a tunnel encrypt what they carry, which costs more than the links do.
-    if plan.nodes.iter().any(|node| node.tunnels.is_some()) {
-        return 1;
-    }
-    let carried: f64 = plan
-        .transfers
-        .iter()
-        .filter_map(|transfer| {
-            let rate = transfer.limit.as_ref()?.goodput_peak.mbit_per_s();
-            Some(rate * transfer.route.len() as f64)
-        })
-        .sum();
+    let is_tunnelled = plan.nodes.iter().any(|node| node.tunnels.is_some());
+    let tunnel = if is_tunnelled { TUNNEL_LINKS } else { 0 };
+    // What is slowest on their ways is the same link for all transfers of most scenarios.
+    let limits = plan.transfers.iter().filter_map(|it| it.limit.as_ref());
+    let rate = limits.map(|it| it.goodput_peak.mbit_per_s()).fold(0.0, f64::max);
+    let crossed = plan.transfers.iter().flat_map(|it| &it.route).map(|it| &it.link);
+    let links = crossed.collect::<BTreeSet<_>>().len() + tunnel;
+    let carried = rate * links as f64;
     let room = CARRIED_MBIT_PER_S * processors as f64 / carried.max(1.0);
     (room as usize).clamp(1, AT_ONCE_PER_PROCESSOR * processors)
 }
@@ -70,7 +69,7 @@ mod tests {
 
     #[test]
     fn slow_links_run_beside_each_other_and_fast_ones_alone() {
-        let plans = plans("\"1 Mbit/s\", \"500 Mbit/s\", \"2 Mbit/s\", \"40 Mbit/s\"");
+        let plans = plans("\"1 Mbit/s\", \"500 Mbit/s\", \"2 Mbit/s\", \"60 Mbit/s\"");
         let batches = batches(&plans, None, 2);
         let found: Vec<_> = batches.iter().map(|it| (it.at_once, it.places.clone())).collect();
         assert_eq!(found, [(4, vec![0, 2]), (3, vec![3]), (1, vec![1])]);
