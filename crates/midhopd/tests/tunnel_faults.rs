@@ -2,46 +2,22 @@
 
 mod ends;
 mod flows;
+mod pair;
 mod program;
 mod stage;
 
-use ends::{Authority, far_config, near_config};
 use flows::{hear_break, pass};
 use nix::sys::signal::Signal;
-use program::{Desk, Running, log_of};
+use pair::{Pair, REJECT};
+use program::{Desk, log_of};
 use stage::{Family, Stage, hear, nft, noise, say, until};
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-const EARLY: &str = "accept = \"early\"\n";
 /// A tunnel that is soon taken for broken.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
-
-/// Two daemons of their own.
-struct Pair {
-    near: Desk,
-    far: Desk,
-}
-
-impl Pair {
-    /// `near` and `far` add to each one's table of its peer, `rule` to the rule.
-    fn new(near: &str, far: &str, rule: &str) -> (Self, Authority) {
-        let authority = Authority::new(&["near", "far"]);
-        let far = Desk::new(&far_config(Family::V4, &authority, far));
-        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, near, rule));
-        (Self { near, far }, authority)
-    }
-
-    fn start_far(&self, stage: &Stage) -> Running {
-        Running::start_in(&stage.server, &self.far)
-    }
-
-    fn start_near(&self, stage: &Stage) -> Running {
-        Running::start(stage, &self.near)
-    }
-}
 
 /// Whether a flow reached the server through the tunnel.
 fn is_tunnelled(server: &TcpStream) -> bool {
@@ -74,7 +50,7 @@ fn mend(stage: &Stage) {
 fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
     let Some(stage) = Stage::set() else { return };
     // The tunnel is not taken for broken within this test: its flows hear of it from the successor.
-    let (pair, _authority) = Pair::new("keepalive = \"1 s\"\n", "", "otherwise = \"reject\"\n");
+    let pair = Pair::new("keepalive = \"1 s\"\n", "", REJECT);
     let far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -91,7 +67,7 @@ fn a_far_end_that_is_killed_and_started_again_is_known_for_another() {
 #[test]
 fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new("", "timeout = \"300 s\"\n", "otherwise = \"reject\"\n");
+    let pair = Pair::new("", "timeout = \"300 s\"\n", REJECT);
     let _far = pair.start_far(&stage);
     let near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -109,7 +85,7 @@ fn a_near_end_that_is_killed_and_started_again_finds_its_peer() {
 #[test]
 fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new("patience = \"1 s\"\n", "", "");
+    let pair = Pair::new("patience = \"1 s\"\n", "", "");
     let far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -136,7 +112,7 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_to_their_ends() {
 #[test]
 fn an_end_that_goes_at_once_says_so() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new("", "", "otherwise = \"reject\"\n");
+    let pair = Pair::new("", "", REJECT);
     let drain = |desk: &Desk| {
         let config = std::fs::read_to_string(desk.config()).expect("a file");
         desk.rewrite(&format!("[daemon]\ndrain = \"0 s\"\n{config}"));
@@ -171,7 +147,7 @@ fn an_end_that_goes_at_once_says_so() {
 fn outlive(seconds: u64) {
     let Some(stage) = Stage::set() else { return };
     let patient = format!("patience = \"{} s\"\n", seconds + 10);
-    let (pair, _authority) = Pair::new(&patient, "", "otherwise = \"reject\"\n");
+    let pair = Pair::new(&patient, "", REJECT);
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -211,8 +187,8 @@ fn flows_outlive_a_cut_of_fifteen_seconds() {
 #[test]
 fn attempts_come_at_growing_intervals() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new("", "", "");
-    let (other, _authority) = Pair::new("", "", "");
+    let pair = Pair::new("", "", "");
+    let other = Pair::new("", "", "");
     let _far = other.start_far(&stage);
     let _near = pair.start_near(&stage);
     let pauses = ["250ms", "500ms", "1s", "2s"].map(|pause| format!("pause={pause} "));
@@ -226,7 +202,7 @@ fn attempts_come_at_growing_intervals() {
 #[test]
 fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new(QUICK, QUICK, "");
+    let pair = Pair::new(QUICK, QUICK, "");
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -250,7 +226,7 @@ fn a_long_cut_resets_flows_and_new_ones_go_without_the_tunnel_until_it_is_back()
 #[test]
 fn flows_outlive_a_change_of_the_near_end_s_address() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new("", "", "otherwise = \"reject\"\n");
+    let pair = Pair::new("", "", REJECT);
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -275,7 +251,7 @@ fn flows_outlive_a_change_of_the_near_end_s_address() {
 #[test]
 fn an_idle_flow_is_kept() {
     let Some(stage) = Stage::set() else { return };
-    let (pair, _authority) = Pair::new(QUICK, QUICK, "otherwise = \"reject\"\n");
+    let pair = Pair::new(QUICK, QUICK, REJECT);
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
     let listener = stage.listen(Family::V4);
@@ -290,8 +266,8 @@ fn an_idle_flow_is_kept() {
 fn without_a_far_end_flows_go_as_their_rule_says() {
     let Some(stage) = Stage::set() else { return };
     let listener = stage.listen(Family::V4);
-    for (rule, expected) in [("", Some(false)), ("otherwise = \"reject\"\n", None)] {
-        let (pair, _authority) = Pair::new("patience = \"200 ms\"\n", "", rule);
+    for (rule, expected) in [("", Some(false)), (REJECT, None)] {
+        let pair = Pair::new("patience = \"200 ms\"\n", "", rule);
         let _near = pair.start_near(&stage);
         if expected.is_some() {
             assert!(!try_flow(&stage, &listener));

@@ -4,12 +4,14 @@
 
 mod ends;
 mod flows;
+mod pair;
 mod program;
 mod stage;
 
 use ends::{Authority, Ends, PORT, far_config, near_config};
 use flows::{block, exchange, pass, unblock};
 use midhopd::snapshot::{PeerSnapshot, Source};
+use pair::{EARLY, Pair, REJECT};
 use program::{Desk, Running, log_of};
 use stage::{Family, Stage, nft, noise, until};
 use std::io::{ErrorKind, Read, Write};
@@ -50,7 +52,6 @@ fn twenty_megabytes_pass_both_ways_where_udp_is_blocked_after_connect_ipv6() {
     whole(Family::V6, "after-connect");
 }
 
-const EARLY: &str = "accept = \"early\"\n";
 /// What of the tunnel's the server's host has dropped.
 fn dropped(stage: &Stage) -> u64 {
     let list = stage.server.command("nft").args(["list", "table", "inet", "early"]).output();
@@ -59,8 +60,7 @@ fn dropped(stage: &Stage) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("a counter")
 }
 
-/// Without the tunnel nothing passes; and one that is soon taken for broken.
-const REJECT: &str = "otherwise = \"reject\"\n";
+/// A tunnel that is soon taken for broken.
 const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
 
 /// A new flow through the tunnel, of which each end has heard the other.
@@ -71,34 +71,12 @@ fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Two daemons of their own.
-struct Pair {
-    near: Desk,
-    far: Desk,
-    _authority: Authority,
-}
-
-impl Pair {
-    /// `near` and `far` add to each one's table of its peer.
-    fn new(near: &str, far: &str) -> Self {
-        let authority = Authority::new(&["near", "far"]);
-        let far = Desk::new(&far_config(Family::V4, &authority, far));
-        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, near, REJECT));
-        Self { near, far, _authority: authority }
-    }
-
-    fn start(&self, stage: &Stage) -> [Running; 2] {
-        let far = Running::start_in(&stage.server, &self.far);
-        [Running::start(stage, &self.near), far]
-    }
-}
-
 /// New flows go by QUIC once UDP passes; those on TCP go on there, and its connection ends with the last.
 #[test]
 fn tcp_is_left_again_when_udp_passes() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
-    let pair = Pair::new("rtt = \"20 ms\"\n", "");
+    let pair = Pair::new("rtt = \"20 ms\"\n", "", REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let old = flow(&stage, &listener);
@@ -122,7 +100,7 @@ fn tcp_is_left_again_when_udp_passes() {
 #[test]
 fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
     let Some(stage) = Stage::set() else { return };
-    let pair = Pair::new("patience = \"15 s\"\n", "");
+    let pair = Pair::new("patience = \"15 s\"\n", "", REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let old = flow(&stage, &listener);
@@ -170,7 +148,7 @@ fn what_was_said_before_the_far_end_was_there_is_said_anew() {
             "add rule inet early input meta l4proto {{ tcp, udp }} th dport {PORT} counter drop"
         ),
     );
-    let pair = Pair::new("rtt = \"1 s\"\n", "");
+    let pair = Pair::new("rtt = \"1 s\"\n", "", REJECT);
     let _daemons = pair.start(&stage);
     until("the near end has asked", || dropped(&stage) > 0);
     nft(&stage.server, "delete table inet early");
@@ -207,7 +185,7 @@ fn an_end_that_wants_no_tcp_has_none() {
 fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
-    let pair = Pair::new("", "");
+    let pair = Pair::new("", "", REJECT);
     let [_near, far] = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let (down, up) = (flow(&stage, &listener), flow(&stage, &listener));
@@ -230,7 +208,7 @@ fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
 fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
-    let pair = Pair::new(QUICK, QUICK);
+    let pair = Pair::new(QUICK, QUICK, REJECT);
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let (client, server) = flow(&stage, &listener);
@@ -250,7 +228,7 @@ fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
 fn a_far_end_that_is_asked_to_go_serves_its_flows_over_tcp_to_their_ends() {
     let Some(stage) = Stage::set() else { return };
     block(&stage);
-    let pair = Pair::new("rtt = \"20 ms\"\n", "");
+    let pair = Pair::new("rtt = \"20 ms\"\n", "", REJECT);
     let [_near, far] = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let (client, server) = flow(&stage, &listener);
@@ -260,7 +238,7 @@ fn a_far_end_that_is_asked_to_go_serves_its_flows_over_tcp_to_their_ends() {
     std::thread::sleep(std::time::Duration::from_millis(2500));
     exchange(&client, &server, 2_000_000);
     assert_eq!(far.end(), Some(0), "{}", log_of(&pair.far));
-    let _far = Running::start_in(&stage.server, &pair.far);
+    let _far = pair.start_far(&stage);
     until("there is a tunnel again", || {
         log_of(&pair.near).matches("a tunnel is open over TCP").count() == 2
     });

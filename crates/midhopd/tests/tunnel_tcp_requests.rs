@@ -2,12 +2,12 @@
 
 mod ends;
 mod flows;
+mod pair;
 mod program;
 mod stage;
 
-use ends::{Authority, far_config, near_config};
 use flows::{await_bytes, block, pass, with_bulk};
-use program::{Desk, Running, log_of};
+use pair::Pair;
 use stage::{Family, Stage, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -43,13 +43,9 @@ fn requests_are_answered_on_a_tunnel_over_tcp_that_is_full() {
     let told = "rtt = \"300 ms\"\nrate = \"20 Mbit/s\"\n";
     let Some(stage) = Stage::set_over(link, link, "300 ms") else { return };
     block(&stage);
-    // As programs, which have the congestion control that is meant for them.
-    let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, told));
-    let near = Desk::new(&near_config(Family::V4, &authority, "accept = \"early\"\n", told, ""));
-    let _far = Running::start_in(&stage.server, &far);
-    let _near = Running::start(&stage, &near);
-    until("there is a tunnel", || log_of(&near).contains("a tunnel is open over TCP"));
+    let pair = Pair::new(told, told, "");
+    let _daemons = pair.start(&stage);
+    until("there is a tunnel", || pair.has_said("a tunnel is open over TCP"));
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..4).map(|_| stage.flow(&listener)).collect();
     flows.iter().for_each(|(client, server)| pass(client, server));

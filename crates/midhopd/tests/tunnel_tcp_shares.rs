@@ -2,16 +2,15 @@
 
 mod ends;
 mod flows;
+mod pair;
 mod program;
 mod stage;
 
-use ends::{Authority, Ends, far_config, near_config};
+use ends::Ends;
 use flows::{await_bytes, block, count_on, jain, say_on, unblock, with_bulk};
-use program::{Desk, Running, log_of};
+use pair::Pair;
 use stage::{Family, Stage, hear, noise, say, until};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-const EARLY: &str = "accept = \"early\"\n";
 
 #[test]
 fn bulk_flows_get_equal_parts_of_a_tunnel_over_tcp() {
@@ -39,13 +38,9 @@ fn a_long_link_is_crossed_over_tcp() {
     let Some(stage) = Stage::set_over(down, down, "600 ms") else { return };
     block(&stage);
     let told = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
-    // As programs, which have the congestion control that is meant for them.
-    let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, told));
-    let near = Desk::new(&near_config(Family::V4, &authority, EARLY, told, ""));
-    let _far = Running::start_in(&stage.server, &far);
-    let _near = Running::start(&stage, &near);
-    until("there is a tunnel", || log_of(&near).contains("a tunnel is open over TCP"));
+    let pair = Pair::new(told, told, "");
+    let _daemons = pair.start(&stage);
+    until("there is a tunnel", || pair.has_said("a tunnel is open over TCP"));
     let listener = stage.listen(Family::V4);
     let bulk = stage.flow(&listener);
     let said = noise(3, 20_000_000);
@@ -64,16 +59,13 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
     let Some(stage) = Stage::set_over(link, link, "20 ms") else { return };
     block(&stage);
     let told = "rtt = \"20 ms\"\nrate = \"20 Mbit/s\"\n";
-    let authority = Authority::new(&["near", "far"]);
-    let far = Desk::new(&far_config(Family::V4, &authority, told));
-    let near = Desk::new(&near_config(Family::V4, &authority, EARLY, told, ""));
-    let _far = Running::start_in(&stage.server, &far);
-    let _near = Running::start(&stage, &near);
-    until("there is a tunnel", || log_of(&near).contains("a tunnel is open over TCP"));
+    let pair = Pair::new(told, told, "");
+    let _daemons = pair.start(&stage);
+    until("there is a tunnel", || pair.has_said("a tunnel is open over TCP"));
     let listener = stage.listen(Family::V4);
     let old = stage.flow(&listener);
     unblock(&stage);
-    until("UDP passes", || log_of(&near).contains("a tunnel is open again over QUIC"));
+    until("UDP passes", || pair.has_said("a tunnel is open again over QUIC"));
     let new = stage.flow(&listener);
     let counts = [AtomicU64::new(0), AtomicU64::new(0)];
     let come = || [0, 1].map(|at: usize| counts[at].load(Relaxed));
@@ -82,10 +74,10 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
             scope.spawn(|| say_on(server));
             scope.spawn(|| count_on(client, count));
         }
-        // Each had all of it while the other was silent.
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        // Each had all of it while the other was silent: two seconds of it pass first, then five are looked at.
+        await_bytes(&counts, 5_000_000);
         let (start, before) = (std::time::Instant::now(), come());
-        std::thread::sleep(std::time::Duration::from_secs(5));
+        await_bytes(&counts, 12_500_000);
         let (passed, after) = (start.elapsed().as_secs_f64(), come());
         for (client, server) in [&old, &new] {
             let _ = client.shutdown(std::net::Shutdown::Both);

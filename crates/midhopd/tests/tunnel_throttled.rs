@@ -4,12 +4,14 @@
 
 mod ends;
 mod flows;
+mod pair;
 mod program;
 mod stage;
 
-use ends::{Authority, PORT, far_config, near_config};
-use flows::{count_on, say_on, with_bulk};
-use program::{Desk, Running, log_of};
+use ends::PORT;
+use flows::{await_bytes, count_on, say_on, with_bulk};
+use pair::{Pair, REJECT};
+use program::log_of;
 use stage::{Family, Stage, nft};
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
@@ -21,32 +23,6 @@ const TOLD: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
 /// Longer than a suspicion and a trial take together, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Two daemons of their own; what both are told of the link, and the near one alone.
-struct Pair {
-    near: Desk,
-    _daemons: [Running; 2],
-    _authority: Authority,
-    _far: Desk,
-}
-
-impl Pair {
-    fn start(stage: &Stage, told: &str, near: &str) -> Self {
-        let authority = Authority::new(&["near", "far"]);
-        let far = Desk::new(&far_config(Family::V4, &authority, told));
-        let keys = format!("{told}{near}");
-        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, &keys, REJECT));
-        let there = Running::start_in(&stage.server, &far);
-        let daemons = [Running::start(stage, &near), there];
-        Self { near, _daemons: daemons, _authority: authority, _far: far }
-    }
-
-    fn has_said(&self, what: &str) -> bool {
-        log_of(&self.near).contains(what)
-    }
-}
-
-const EARLY: &str = "accept = \"early\"\n";
-const REJECT: &str = "otherwise = \"reject\"\n";
 const TRIED: &str = "a few new flows go over TCP";
 const GONE: &str = "new flows go over TCP, which carries more";
 const KEPT: &str = "flows stay on it";
@@ -100,7 +76,8 @@ fn police(stage: &Stage, talker: Talker) {
 fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Server);
-    let pair = Pair::start(&stage, TOLD, "");
+    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     come_until(&stage, &listener, &pair, Talker::Server, GONE);
     assert!(pair.has_said(TRIED), "{}", log_of(&pair.near));
@@ -113,7 +90,8 @@ fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
 fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Client);
-    let pair = Pair::start(&stage, TOLD, "");
+    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 1, true, |_| {
         come_until(&stage, &listener, &pair, Talker::Client, GONE);
@@ -127,9 +105,11 @@ fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
 fn a_full_link_that_loses_much_is_not_suspected() {
     let lossy = format!("{LINK}loss = \"5 %\"\n");
     let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
-    let pair = Pair::start(&stage, TOLD, "");
+    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
-    with_bulk(&stage, &listener, 4, false, |_| sleep(Duration::from_secs(20)));
+    // More than the link carries while a suspicion grows, twice.
+    with_bulk(&stage, &listener, 4, false, |counts| await_bytes(counts, 45_000_000));
     assert!(!pair.has_said("over TCP"), "{}", log_of(&pair.near));
 }
 
@@ -139,7 +119,8 @@ fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
     let lossy = format!("{LINK}loss = \"5 %\"\n");
     let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
     let told = "rtt = \"40 ms\"\nrate = \"80 Mbit/s\"\n";
-    let pair = Pair::start(&stage, told, "");
+    let pair = Pair::new(told, told, REJECT);
+    let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     with_bulk(&stage, &listener, 1, false, |_| {
         come_until(&stage, &listener, &pair, Talker::Server, KEPT)
@@ -152,9 +133,11 @@ fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
 fn a_tunnel_that_wants_no_tcp_tries_none() {
     let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
     police(&stage, Talker::Server);
-    let pair = Pair::start(&stage, TOLD, "fallback = \"off\"\n");
+    let pair = Pair::new(&format!("{TOLD}fallback = \"off\"\n"), TOLD, REJECT);
+    let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
-    with_bulk(&stage, &listener, 2, false, |_| sleep(Duration::from_secs(15)));
+    // More than the policer lets pass while a suspicion grows.
+    with_bulk(&stage, &listener, 2, false, |counts| await_bytes(counts, 3_500_000));
     assert!(!pair.has_said("over TCP"), "{}", log_of(&pair.near));
 }
 
@@ -162,7 +145,8 @@ fn a_tunnel_that_wants_no_tcp_tries_none() {
 #[test]
 fn a_tunnel_that_wants_tcp_only_has_it_at_once() {
     let Some(stage) = Stage::set() else { return };
-    let pair = Pair::start(&stage, "", "fallback = \"only\"\n");
+    let pair = Pair::new("fallback = \"only\"\n", "", REJECT);
+    let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     flows::exchange(&client, &server, 1_000_000);

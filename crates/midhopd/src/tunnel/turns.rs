@@ -170,10 +170,7 @@ impl Share {
             pool.set_urgent(false);
         }
         if self.urgent.is_none() {
-            if !self.turns.queue().line.wait(&mut self.account, cx.waker()) {
-                return Poll::Pending;
-            }
-            ready!(self.poll_supply(cx));
+            ready!(self.poll_turn(cx));
         }
         let mut written = pool.poll_write(cx, chunks);
         if written.is_ready() {
@@ -193,15 +190,21 @@ impl Share {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until more is taken.
-    fn poll_supply(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits until it is this flow's turn, and more is taken.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if let Some(pause) = &mut self.pause {
-                ready!(pause.as_mut().poll(cx));
-                self.pause = None;
+            let mut queue = self.turns.queue();
+            if !queue.line.wait(&mut self.account, cx.waker()) {
+                return Poll::Pending;
             }
-            let Some(wait) = self.turns.queue().wait() else { return Poll::Ready(()) };
-            self.pause = Some(Box::pin(time::sleep(wait)));
+            let Some(wait) = queue.wait() else {
+                self.pause = None;
+                return Poll::Ready(());
+            };
+            drop(queue);
+            let pause = self.pause.get_or_insert_with(|| Box::pin(time::sleep(wait)));
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
         }
     }
 
