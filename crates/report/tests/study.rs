@@ -499,3 +499,31 @@ fn claims_are_filtered_and_a_second_run_stands_beside_the_first() {
     assert_eq!(found.console, Vec::<String>::new());
     assert_eq!(seen(&found.dom), Some("true"));
 }
+
+#[test]
+fn the_numbers_behind_each_picture_can_be_saved_as_csv() {
+    let Some(browser) = browser() else { return };
+    let page = append(
+        &written("csv-plain.html", &Ran::of(STUDY).page()),
+        "csv.html",
+        "<script>document.addEventListener('drawn', async () => {\
+         const blobs = [], names = [];\
+         URL.createObjectURL = (blob) => { blobs.push(blob); return 'blob:kept'; };\
+         HTMLAnchorElement.prototype.click = function () { names.push(this.download); };\
+         const buttons = [...document.querySelectorAll('[data-csv]')];\
+         for (const button of buttons) button.click();\
+         const texts = await Promise.all(blobs.map((blob) => blob.text()));\
+         const good = texts.filter((text) => {\
+         const [header, ...rows] = text.trimEnd().split('\\n');\
+         const columns = header.split(',').length;\
+         return columns > 3 && rows.length > 0 && rows.every((row) => row.split(',').length >= columns);\
+         }).length;\
+         const own = new Set(names.filter((name) => name.endsWith('.csv'))).size;\
+         document.body.dataset.seen = [buttons.length, good, own].join(' ');\
+         })</script>",
+    );
+    let found = open(browser, &page, 1200, 4000, &["--dump-dom"]);
+    assert_eq!(found.console, Vec::<String>::new());
+    let expected = format!("{PICTURES} {PICTURES} {PICTURES}");
+    assert_eq!(seen(&found.dom), Some(expected.as_str()), "buttons, good tables, names");
+}

@@ -29,7 +29,7 @@ use carrier::Carrier;
 use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{LinkResult, Series};
 use midhop_path::DirectionPlan;
-use midhop_units::{Instant, Seed};
+use midhop_units::{Bytes, Instant, Seed};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::sync::Arc;
@@ -77,6 +77,8 @@ pub struct Wire {
     pub up: DirectionPlan,
     /// What thins the acknowledgements that wait before it, down and up, where something does.
     pub ack_filters: [Option<SackRule>; 2],
+    /// How much may come at once at most, however long its queues are.
+    pub burst: Bytes,
 }
 
 /// What one link did.

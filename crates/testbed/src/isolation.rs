@@ -58,6 +58,10 @@ pub enum IsolationError {
     },
 }
 
+/// Entries in each node's table of connections. The kernel derives limits from it, which nodes set to what
+/// they were ([`crate::namespace`]).
+const CONNECTION_SLOTS: &str = "8192";
+
 /// Where the inner process stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
@@ -170,6 +174,9 @@ fn begin_process_one(lifeline: &OwnedFd) -> Result<(), IsolationError> {
     // Refused in some containers; then `/proc` shows the host's processes, which does no harm.
     let hardened = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let _ = mount(Some("proc"), "/proc", Some("proc"), hardened, none);
+    // Nodes that share the machine's table of connections walk through all of it, milliseconds on a large
+    // machine, each time that one asks for its own; with this each gets a table. Older kernels have none.
+    let _ = fs::write("/proc/sys/net/ipv4/tcp_child_ehash_entries", CONNECTION_SLOTS);
     Ok(())
 }
 

@@ -4,8 +4,9 @@
 //! here depends on how late a busy machine is.
 
 use midhop_experiment::Scenario;
+use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::lab::{Network, NetworkReport};
-use midhop_testbed::namespace::Namespace;
+use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Seed;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
@@ -215,27 +216,49 @@ fn a_full_queue_drops_its_tail() {
     assert!(burst.received.len() >= 11, "one in service and ten waiting must have passed");
 }
 
-#[test]
-fn a_stopped_emulator_says_so_and_devices_that_are_missing_are_named() {
-    use midhop_testbed::emulator::{Emulator, Wire};
+/// A link of no rate between two devices of the hub.
+fn wire(first: &str, second: &str) -> Wire {
     let scenario = Scenario::parse(
         "test.toml",
         "title = \"a test\"\nduration = \"1 s\"\n[nodes]\na = {}\nb = {}\n\
          [links.link]\nbetween = [\"a\", \"b\"]\n",
     );
     let plan = scenario.expect("a scenario").plans().expect("a plan").remove(0);
-    let wire = Wire {
+    Wire {
         name: "link".to_owned(),
-        first: "nowhere".to_owned(),
-        second: "nowhere".to_owned(),
+        first: first.to_owned(),
+        second: second.to_owned(),
         nodes: ["a", "b"].map(str::to_owned),
         mtu: 1500,
         down: plan.links[0].down.clone(),
         up: plan.links[0].up.clone(),
         ack_filters: [None, None],
-    };
+        burst: midhop_units::Bytes::MAX,
+    }
+}
+
+#[test]
+fn devices_that_are_missing_are_named() {
     let hub = Namespace::create("hub").expect("made");
-    let error = Emulator::start(&hub, wire, Seed(1), midhop_units::Instant::START);
+    let error =
+        Emulator::start(&hub, wire("nowhere", "nowhere"), Seed(1), midhop_units::Instant::START);
     let error = error.expect_err("there is no such device").to_string();
+    assert!(error.contains("link"), "{error}");
+}
+
+#[test]
+fn an_emulator_whose_device_goes_away_ends_and_says_so() {
+    let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
+    veth(&a, "link", &hub, "link0", 1500).expect("a device");
+    veth(&b, "link", &hub, "link1", 1500).expect("a device");
+    let emulator =
+        Emulator::start(&hub, wire("link0", "link1"), Seed(1), midhop_units::Instant::START);
+    let emulator = emulator.expect("started");
+    drop(a);
+    let there = || hub.run(|| nix::net::if_::if_nametoindex("link0").is_ok()).expect("visited");
+    while there() {
+        std::thread::yield_now();
+    }
+    let error = emulator.finish().expect_err("it has no device").to_string();
     assert!(error.contains("link"), "{error}");
 }

@@ -26,7 +26,6 @@ pub(super) struct Carrier {
     frames: Frames,
     epoch: Instant,
     next_sample: Instant,
-    policy: Policy,
 }
 
 /// One direction: where frames come from, what happens to them, how late they left.
@@ -73,7 +72,6 @@ impl Samples {
 impl Carrier {
     /// Opens both sockets in the namespace that this thread is in.
     pub(super) fn open(wire: Wire, seed: Seed, epoch: Instant) -> io::Result<Self> {
-        let policy = scheduling::be_punctual();
         let seed = seed.derive(&wire.name);
         // A direction's frames arrive where its sender is: down comes from the second node.
         let down = Direction::open(Way::Down, &wire.second, &wire, seed, epoch)?;
@@ -84,12 +82,20 @@ impl Carrier {
             frames: Frames::new(wire.mtu as usize),
             epoch,
             next_sample: epoch,
-            policy,
         })
     }
 
-    /// Carries frames until told to stop.
+    /// Carries frames until told to stop, before all other work of the machine: not so what comes before
+    /// and after, since to make and to free a ring takes milliseconds, which other links would miss.
     pub(super) fn run(mut self, stop: &EventFd) -> io::Result<WireReport> {
+        let policy = scheduling::be_punctual();
+        let result = self.carry(stop);
+        scheduling::be_ordinary();
+        self.report(result?, policy)
+    }
+
+    /// Carries frames until told to stop. Gives the processor time that it took.
+    fn carry(&mut self, stop: &EventFd) -> io::Result<Duration> {
         let cpu_at_start = scheduling::thread_cpu();
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut descriptors = [
@@ -98,9 +104,13 @@ impl Carrier {
             watch(self.directions[1].socket.as_fd().as_raw_fd()),
         ];
         while descriptors[0].revents == 0 {
-            for (index, descriptor) in descriptors[1..].iter().enumerate() {
-                if descriptor.revents != 0 {
-                    self.directions[index].take_arrivals(&self.frames)?;
+            for (direction, descriptor) in self.directions.iter_mut().zip(&descriptors[1..]) {
+                if descriptor.revents & libc::POLLERR != 0 {
+                    // It stays so: going on would be a loop without a pause, before all other work.
+                    direction.socket.check()?;
+                }
+                if descriptor.revents & libc::POLLIN != 0 {
+                    direction.take_arrivals(&self.frames)?;
                 }
             }
             let now = scheduling::now();
@@ -113,7 +123,7 @@ impl Carrier {
             let pause = wake.saturating_since(scheduling::now());
             scheduling::wait(&mut descriptors, Some(pause))?;
         }
-        self.report(cpu_at_start)
+        Ok(scheduling::thread_cpu().saturating_sub(cpu_at_start))
     }
 
     /// Sends what one direction owes at `now`.
@@ -161,8 +171,7 @@ impl Carrier {
         self.next_sample = now + SAMPLE_EVERY;
     }
 
-    fn report(self, cpu_at_start: Duration) -> io::Result<WireReport> {
-        let cpu = scheduling::thread_cpu().saturating_sub(cpu_at_start);
+    fn report(self, cpu: Duration, policy: Policy) -> io::Result<WireReport> {
         // Nothing is sent any more.
         let span = scheduling::now().saturating_since(self.epoch);
         let mut missed = 0;
@@ -177,16 +186,18 @@ impl Carrier {
         }
         let directions = <[LinkResult; 2]>::try_from(results)
             .map_err(|_| io::Error::other("a link has two directions"))?;
-        Ok(WireReport { directions, series, missed, policy: self.policy })
+        Ok(WireReport { directions, series, missed, policy })
     }
 }
 
-/// How many full packets may wait before the link.
-fn packets_waiting(plan: &DirectionPlan, mtu: u32) -> u64 {
-    match plan.queue {
-        QueueLimit::Bytes(bytes) => bytes.get().div_ceil(u64::from(mtu.max(1))),
+/// How many full packets may wait before the link's wire: as its queue has room for, and as ever come.
+fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
+    let full = |bytes: Bytes| bytes.get().div_ceil(u64::from(wire.mtu.max(1)));
+    let queued = match plan.queue {
+        QueueLimit::Bytes(bytes) => full(bytes),
         QueueLimit::Packets(packets) => packets,
-    }
+    };
+    queued.min(full(wire.burst))
 }
 
 impl Direction {
@@ -204,11 +215,7 @@ impl Direction {
         };
         Ok(Self {
             way,
-            socket: PacketSocket::open(
-                interface,
-                wire.mtu as usize,
-                packets_waiting(plan, wire.mtu),
-            )?,
+            socket: PacketSocket::open(interface, wire.mtu as usize, packets_waiting(plan, wire))?,
             link: Link::new(plan, way, seed, epoch).marking(Frame::mark),
             ack_filter,
             lateness: Histogram::new(),

@@ -5,6 +5,7 @@ use super::frame::{Frame, Frames};
 use super::ring::{Ring, Taken};
 use midhop_units::Instant;
 use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{getsockopt, sockopt::SocketError};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{io, mem, ptr};
 
@@ -114,6 +115,17 @@ impl PacketSocket {
             libc::sendmmsg(self.fd.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, 0)
         };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// What went wrong with the device since it was asked last, such as that it is gone.
+    ///
+    /// # Errors
+    /// Just that.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match getsockopt(&self.fd, SocketError)? {
+            0 => Ok(()),
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
     }
 
     /// Frames that the kernel dropped because the emulator did not take them in time, so far.

@@ -10,7 +10,7 @@
 
 use super::frame::{Frame, Frames};
 use super::packet_socket::set_option;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
 use std::num::NonZeroUsize;
@@ -93,7 +93,12 @@ impl Ring {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let memory = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, socket, 0) }?;
-        Ok(Self { memory, length, slot_size, slots, next: 0 })
+        let ring = Self { memory, length, slot_size, slots, next: 0 };
+        // Rings of a few runs are gigabytes, and each program that starts is a fork first: it would copy
+        // their page tables, while threads that need memory wait.
+        // SAFETY: the mapping is the one above; only a child would miss it, and none uses a ring.
+        unsafe { madvise(memory, length.get(), MmapAdvise::MADV_DONTFORK) }?;
+        Ok(ring)
     }
 
     /// Takes the oldest frame that waits, and gives its slot back to the kernel.

@@ -44,7 +44,23 @@ struct Attributes {
 pub(crate) fn be_punctual() -> Policy {
     // Failure leaves the default slack of 50 µs, which the lateness statistics then show.
     let _ = nix::sys::prctl::set_timerslack(1);
-    let attributes = |policy: libc::c_int, priority, runtime_ns| Attributes {
+    if set_attributes(libc::SCHED_FIFO, 20, 0) {
+        Policy::RealTime
+    } else if set_attributes(libc::SCHED_OTHER, 0, 100_000) {
+        Policy::ShortSlice
+    } else {
+        Policy::Ordinary
+    }
+}
+
+/// Makes the calling thread one like all others again.
+pub(super) fn be_ordinary() {
+    // To give a right back is never refused.
+    let _ = set_attributes(libc::SCHED_OTHER, 0, 0);
+}
+
+fn set_attributes(policy: libc::c_int, priority: u32, runtime_ns: u64) -> bool {
+    let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
         policy: policy as u32,
         flags: 0,
@@ -54,20 +70,10 @@ pub(crate) fn be_punctual() -> Policy {
         deadline_ns: 0,
         period_ns: 0,
     };
-    if set_attributes(&attributes(libc::SCHED_FIFO, 20, 0)) {
-        Policy::RealTime
-    } else if set_attributes(&attributes(libc::SCHED_OTHER, 0, 100_000)) {
-        Policy::ShortSlice
-    } else {
-        Policy::Ordinary
-    }
-}
-
-fn set_attributes(attributes: &Attributes) -> bool {
     // SAFETY: thread 0 is the caller; the structure says its own size and outlives the call, which
     // only reads it.
     let result =
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) };
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(&attributes), 0) };
     result == 0
 }
 

@@ -4,9 +4,12 @@ use super::stack;
 use crate::emulator::{Emulator, EmulatorError, Policy, Wire, scheduling};
 use crate::namespace::{Namespace, NamespaceError, VethEnd, veth};
 use midhop_experiment::agents::{Role, SackRule};
-use midhop_experiment::plan::{IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink};
+use midhop_experiment::plan::{
+    IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink, TransferPlan,
+};
 use midhop_experiment::record::{LinkResult, Series};
-use midhop_units::{Instant, Seed};
+use midhop_path::queue::QueueLimit;
+use midhop_units::{Bytes, Instant, Seed};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -46,11 +49,12 @@ pub struct NetworkReport {
 /// Nodes and links of one plan.
 #[derive(Debug)]
 pub struct Network {
+    /// First, so that they stop before their devices are gone.
+    emulators: Vec<Emulator>,
     nodes: BTreeMap<String, Namespace>,
     hub: Namespace,
     homes: BTreeMap<String, [IpAddr; 2]>,
     wires: Vec<Wire>,
-    emulators: Vec<Emulator>,
     /// What the devices of each wire had dropped when the emulators started.
     dropped_before: Vec<u64>,
     epoch: Instant,
@@ -132,6 +136,7 @@ impl Network {
             down: link.down.clone(),
             up: link.up.clone(),
             ack_filters: [1, 0].map(|sender| ack_filter(plan, link, sender)),
+            burst: burst(plan),
         })
     }
 
@@ -230,6 +235,30 @@ impl Network {
     }
 }
 
+/// What all senders of `plan` together may have on their way, and so send at once when all their
+/// acknowledgements come together: four times what fits their paths and what waits before the narrowest
+/// hops. Rooms for whole queues of links that are much faster would be gigabytes, which takes seconds
+/// to hand out and to clear, and other runs would miss them.
+fn burst(plan: &Plan) -> Bytes {
+    let fits = |transfer: &TransferPlan| {
+        let limit = transfer.limit.as_ref()?;
+        let narrowest = plan.link(&limit.bottleneck.link)?;
+        let waits = match narrowest.direction(limit.bottleneck.direction).queue {
+            QueueLimit::Bytes(bytes) => bytes,
+            QueueLimit::Packets(packets) => {
+                Bytes::new(packets.saturating_mul(u64::from(narrowest.mtu)))
+            }
+        };
+        Some(limit.goodput_peak.bytes_in(limit.rtt).saturating_add(waits))
+    };
+    let sum = plan
+        .transfers
+        .iter()
+        .map(fits)
+        .try_fold(Bytes::ZERO, |sum, it| Some(sum.saturating_add(it?)));
+    sum.map_or(Bytes::MAX, |it| it.scale(4.0))
+}
+
 /// What thins the acknowledgements that the end `sender` of a link puts before it.
 fn ack_filter(plan: &Plan, link: &PlannedLink, sender: usize) -> Option<SackRule> {
     plan.node(link.between.get(sender)?)?.agents.iter().find_map(|agent| match &agent.role {
@@ -246,4 +275,39 @@ fn addresses(interface: &Interface) -> [(IpAddr, u8); 2] {
 /// The prefix length of a single host.
 fn host_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_experiment::Scenario;
+
+    /// A client behind a link of 2 Mbit/s, and a server behind one of 10 Gbit/s.
+    fn plan(queue: &str) -> Plan {
+        let text = format!(
+            "title = \"t\"\nduration = \"20 s\"\n[nodes]\nclient = {{}}\ngateway = {{}}\nserver = {{}}\n\
+             [links.beam]\nbetween = [\"client\", \"gateway\"]\nrate = \"2 Mbit/s\"\ndelay = \"250 ms\"\n\
+             queue = \"{queue}\"\n\
+             [links.fibre]\nbetween = [\"gateway\", \"server\"]\nrate = \"10 Gbit/s\"\ndelay = \"50 ms\"\n\
+             [transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"2 MB\"\n"
+        );
+        let scenario = Scenario::parse("one.toml", &text).expect("a scenario");
+        scenario.plans().expect("plans").remove(0)
+    }
+
+    #[test]
+    fn no_more_comes_at_once_than_the_slow_path_holds_however_fast_the_others_are() {
+        // 2 Mbit/s for 600 ms are 150 kB, a little less without headers.
+        let burst = burst(&plan("100 kB")).get();
+        assert!((900_000..1_000_000).contains(&burst), "{burst}");
+        let packets = super::burst(&plan("1000 packets")).get();
+        assert!(packets > 4 * 1_500_000, "{packets}");
+    }
+
+    #[test]
+    fn what_has_no_limit_may_send_whatever_a_queue_holds() {
+        let mut plan = plan("100 kB");
+        plan.transfers[0].limit = None;
+        assert_eq!(burst(&plan), Bytes::MAX);
+    }
 }

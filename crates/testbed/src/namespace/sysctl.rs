@@ -28,6 +28,10 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("net.ipv4.tcp_congestion_control", "reno"),
     // Thousands of short connections in a test must not run out of ports.
     ("net.ipv4.ip_local_port_range", "10000 65000"),
+    // Nor of rooms for handshakes and for the ends of connections, which the kernel derives from the size of
+    // a node's table of connections: these are what it derives on a machine with 16 GiB.
+    ("net.ipv4.tcp_max_syn_backlog", "2048"),
+    ("net.ipv4.tcp_max_tw_buckets", "131072"),
 ];
 
 /// Sets what every node gets, in one visit.

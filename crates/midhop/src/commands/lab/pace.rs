@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// What a processor is trusted with. Unit: Mbit/s, summed over all links that they cross.
 const CARRIED_MBIT_PER_S: f64 = 100.0;
 /// However little each needs: every run has its daemons and meters, which start and end.
-const AT_ONCE_PER_PROCESSOR: usize = 2;
+const AT_ONCE_PER_PROCESSOR: usize = 3;
 /// What the two ends of a tunnel cost, which encrypt what they carry. Unit: links.
 const TUNNEL_LINKS: usize = 2;
 
@@ -72,7 +72,7 @@ mod tests {
         let plans = plans("\"1 Mbit/s\", \"500 Mbit/s\", \"2 Mbit/s\", \"60 Mbit/s\"");
         let batches = batches(&plans, None, 2);
         let found: Vec<_> = batches.iter().map(|it| (it.at_once, it.places.clone())).collect();
-        assert_eq!(found, [(4, vec![0, 2]), (3, vec![3]), (1, vec![1])]);
+        assert_eq!(found, [(6, vec![0, 2]), (3, vec![3]), (1, vec![1])]);
         let asked = super::batches(&plans, Some(4), 2);
         assert_eq!(asked.len(), 1);
         assert_eq!((asked[0].at_once, asked[0].places.len()), (4, 4));

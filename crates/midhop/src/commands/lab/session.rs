@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often a run that was late is run again, alone: what makes it late then is not of its making.
-const ATTEMPTS_ALONE: u32 = 2;
+/// How often a run is run alone before a late record is kept: what makes it late then is not its company.
+const ATTEMPTS_ALONE: u32 = 3;
 
 /// How plans are run.
 pub struct Session {
@@ -49,8 +49,9 @@ impl Isolated {
 
 impl Isolated {
     /// Runs all of `plans` with progress, `jobs` at a time, or where it does not say how many as many as the
-    /// machine carries. A run that was late is run again, alone. `keep` gets each record that is to stay the
-    /// moment it is there, so that what is finished survives whatever comes; what it says is told.
+    /// machine carries. A run that was late is run again, with half as many beside it each time and in the
+    /// end alone. `keep` gets each record that is to stay the moment it is there, so that what is finished
+    /// survives whatever comes; what it says is told.
     pub fn run(
         &self,
         plans: &[Plan],
@@ -64,36 +65,33 @@ impl Isolated {
         let mut results: Vec<Option<Result<Record, RunError>>> =
             plans.iter().map(|_| None).collect();
         let is_late = |plan: &Plan, record: &Record| late(plan, record, lateness);
-        for Batch { at_once, places } in &batches {
-            let chosen: Vec<Plan> = places.iter().map(|place| plans[*place].clone()).collect();
-            let keep = |plan: &Plan, record: &Record| {
-                if is_late(plan, record) { None } else { keep(plan, record) }
-            };
-            let ran = self.batch(&chosen, *at_once, lateness, interrupts, &progress, keep);
-            for (place, ran) in places.iter().zip(ran) {
-                results[*place] = Some(ran);
-            }
-        }
-        let is_late = |(plan, result): &(&Plan, &Option<Result<Record, RunError>>)| {
-            result.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| is_late(plan, it)))
-        };
-        for attempt in 1..=ATTEMPTS_ALONE {
-            let again: Vec<usize> = (0..plans.len())
-                .filter(|place| is_late(&(&plans[*place], &results[*place])))
-                .collect();
-            if again.is_empty() || interrupts.flag().load(Ordering::Relaxed) {
-                break;
-            }
-            let count = again.len();
-            progress.say(&format!("{count} of {} runs were late: again, alone", plans.len()));
-            let chosen: Vec<Plan> = again.iter().map(|place| plans[*place].clone()).collect();
-            let last = attempt == ATTEMPTS_ALONE;
-            let keep = |plan: &Plan, record: &Record| {
-                if late(plan, record, lateness) && !last { None } else { keep(plan, record) }
-            };
-            let ran = self.batch(&chosen, 1, lateness, interrupts, &progress, keep);
-            for (place, ran) in again.iter().zip(ran) {
-                results[*place] = Some(ran);
+        for Batch { mut at_once, mut places } in batches {
+            let mut alone = 0;
+            while !places.is_empty() && !interrupts.flag().load(Ordering::Relaxed) {
+                alone += u32::from(at_once == 1);
+                let last = alone == ATTEMPTS_ALONE;
+                let chosen: Vec<Plan> = places.iter().map(|place| plans[*place].clone()).collect();
+                let keep = |plan: &Plan, record: &Record| {
+                    if is_late(plan, record) && !last { None } else { keep(plan, record) }
+                };
+                let ran = self.batch(&chosen, at_once, lateness, interrupts, &progress, keep);
+                let mut again = Vec::new();
+                for (place, ran) in places.into_iter().zip(ran) {
+                    if ran.as_ref().is_ok_and(|record| is_late(&plans[place], record)) {
+                        again.push(place);
+                    }
+                    results[place] = Some(ran);
+                }
+                if last {
+                    break;
+                }
+                at_once = (at_once / 2).max(1);
+                if !again.is_empty() {
+                    let (late, ran) = (again.len(), chosen.len());
+                    let company = if at_once == 1 { "alone" } else { "fewer at a time" };
+                    progress.say(&format!("{late} of {ran} runs were late: again, {company}"));
+                }
+                places = again;
             }
         }
         progress.end();
