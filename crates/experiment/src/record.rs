@@ -314,6 +314,10 @@ impl LinkResult {
     }
 }
 
+fn no_time(time: &Duration) -> bool {
+    time.is_zero()
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -397,6 +401,10 @@ pub struct Lateness {
     pub p99: Duration,
     /// Worst.
     pub max: Duration,
+    /// How long in all the emulator did nothing though its clock ticked, every 100 ms: packets that it never
+    /// got to count nowhere above.
+    #[serde(default, skip_serializing_if = "no_time")]
+    pub stood_still: Duration,
 }
 
 /// One quantity over time.

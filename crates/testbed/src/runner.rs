@@ -20,7 +20,7 @@ pub use naive::{NaiveProxies, start_naive_proxies};
 
 use crate::lab::{LabError, ProxyError};
 use midhop_experiment::plan::Plan;
-use midhop_experiment::record::Record;
+use midhop_experiment::record::{LinkResult, Record};
 use midhop_units::Duration;
 use std::collections::VecDeque;
 use std::io;
@@ -85,6 +85,8 @@ pub struct RunOptions {
 /// Lateness (99th percentile) above which a link's run is invalid where the plan's round trip is
 /// short.
 pub const LATENESS: Duration = Duration::from_ms(1);
+/// For how long an emulator may do nothing in a run, though its clock ticks: less is in the lateness of packets.
+const STOOD_STILL_MAX: Duration = Duration::from_s(1);
 
 /// The largest 99th percentile of lateness on a link with which a run is valid: `least`, but where
 /// the path's round trip is long, 1 % of that. A packet late by less shifts no ACK clock that a
@@ -93,14 +95,22 @@ pub fn lateness_bound(least: Duration, path_rtt: Duration) -> Duration {
     least.max(path_rtt / 100)
 }
 
-/// Whether a link of `record` was late by more than [`lateness_bound`] allows: beside less it may be in
-/// time.
+/// Whether a link of `record` was late by more than [`lateness_bound`] allows, or its emulator stood still: beside
+/// less it may be in time.
 pub fn late(plan: &Plan, record: &Record, least: Duration) -> bool {
     record.links.iter().any(|result| {
         let path_rtt = plan.link(&result.name).map_or(Duration::ZERO, |link| link.path_rtt);
         let bound = lateness_bound(least, path_rtt);
         result.lateness.as_ref().is_some_and(|lateness| lateness.p99 > bound)
+            || stood_still(result, bound).is_some()
     })
+}
+
+/// For how long the emulator of a link did nothing in all, where that is too long: of packets that it never
+/// got to its lateness says nothing.
+fn stood_still(result: &LinkResult, bound: Duration) -> Option<Duration> {
+    let time = result.lateness.as_ref()?.stood_still;
+    (time > bound.max(STOOD_STILL_MAX)).then_some(time)
 }
 
 /// What happens while plans run.
@@ -159,6 +169,21 @@ pub fn run_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midhop_experiment::record::Lateness;
+    use midhop_path::counters::Counters;
+    use midhop_path::link::Direction;
+
+    #[test]
+    fn an_emulator_that_stood_still_is_late_though_no_packet_says_so() {
+        let (name, counters, span) = ("link", Counters::default(), Duration::from_s(30));
+        let after = |time| {
+            let lateness = Some(Lateness { stood_still: time, ..Lateness::default() });
+            let counted = LinkResult::counted(name, Direction::Down, &counters, span);
+            stood_still(&LinkResult { lateness, ..counted }, LATENESS)
+        };
+        assert_eq!(after(Duration::from_ms(900)), None);
+        assert_eq!(after(Duration::from_s(3)), Some(Duration::from_s(3)));
+    }
 
     #[test]
     fn the_bound_is_a_hundredth_of_a_long_path() {

@@ -247,6 +247,21 @@ fn devices_that_are_missing_are_named() {
 }
 
 #[test]
+fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
+    let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
+    veth(&a, "link", &hub, "link0", 1500).expect("a device");
+    veth(&b, "link", &hub, "link1", 1500).expect("a device");
+    // Its clock begins with the machine's, so that it has missed every tick since.
+    let emulator =
+        Emulator::start(&hub, wire("link0", "link1"), Seed(1), midhop_units::Instant::START);
+    let report = emulator.and_then(Emulator::finish).expect("a report");
+    for direction in report.directions {
+        let lateness = direction.lateness.expect("measured");
+        assert!(lateness.stood_still > midhop_units::Duration::from_s(1), "{lateness:?}");
+    }
+}
+
+#[test]
 fn an_emulator_whose_device_goes_away_ends_and_says_so() {
     let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
     veth(&a, "link", &hub, "link0", 1500).expect("a device");

@@ -208,6 +208,7 @@ fn links(bytes: f64, loss: f64, took: f64) -> Vec<LinkResult> {
             p50: Duration::from_us(17),
             p99: Duration::from_us(120),
             max: Duration::from_us(840),
+            stood_still: Duration::ZERO,
         }),
         cpu: Some(Duration::from_s_f64(took * 0.03)),
     }]

@@ -6,7 +6,7 @@ use super::lateness::Histogram;
 use super::packet_socket::{Arrival, PacketSocket};
 use super::{Policy, Wire, WireReport, scheduling};
 use midhop_experiment::agents::SackRule;
-use midhop_experiment::record::{LinkResult, Series};
+use midhop_experiment::record::{Lateness, LinkResult, Series};
 use midhop_path::DirectionPlan;
 use midhop_path::link::{Direction as Way, Link};
 use midhop_path::queue::QueueLimit;
@@ -26,6 +26,7 @@ pub(super) struct Carrier {
     frames: Frames,
     epoch: Instant,
     next_sample: Instant,
+    stood_still: Duration,
 }
 
 /// One direction: where frames come from, what happens to them, how late they left.
@@ -82,6 +83,7 @@ impl Carrier {
             frames: Frames::new(wire.mtu as usize),
             epoch,
             next_sample: epoch,
+            stood_still: Duration::ZERO,
         })
     }
 
@@ -163,6 +165,7 @@ impl Carrier {
         if now < self.next_sample {
             return;
         }
+        self.notice_delay(now);
         let since = now.saturating_since(self.next_sample) + SAMPLE_EVERY;
         let time_s = now.saturating_since(self.epoch).as_s_f64();
         for direction in &mut self.directions {
@@ -171,16 +174,28 @@ impl Carrier {
         self.next_sample = now + SAMPLE_EVERY;
     }
 
-    fn report(self, cpu: Duration, policy: Policy) -> io::Result<WireReport> {
+    /// Who misses a whole tick of the clock was kept from the processor.
+    fn notice_delay(&mut self, now: Instant) {
+        let delay = now.saturating_since(self.next_sample);
+        if delay >= SAMPLE_EVERY {
+            self.stood_still += delay;
+        }
+    }
+
+    fn report(mut self, cpu: Duration, policy: Policy) -> io::Result<WireReport> {
         // Nothing is sent any more.
-        let span = scheduling::now().saturating_since(self.epoch);
+        let now = scheduling::now();
+        self.notice_delay(now);
+        let span = now.saturating_since(self.epoch);
         let mut missed = 0;
         let mut series = Vec::new();
         let mut results = Vec::new();
         for mut direction in self.directions {
             missed += direction.socket.dropped()?;
             let place = format!("{}.{}", self.name, direction.way.name());
-            results.push(direction.result(&self.name, span, cpu / 2));
+            let lateness =
+                Lateness { stood_still: self.stood_still, ..direction.lateness.summary() };
+            results.push(direction.result(&self.name, span, cpu / 2, lateness));
             series.push(direction.queue.into_series("queue", place.clone(), "bytes"));
             series.push(direction.rate.into_series("rate", place, "Mbit/s"));
         }
@@ -269,9 +284,9 @@ impl Direction {
         self.rate.push(time_s, Rate::of(passed, since).mbit_per_s());
     }
 
-    fn result(&self, name: &str, span: Duration, cpu: Duration) -> LinkResult {
+    fn result(&self, name: &str, span: Duration, cpu: Duration, lateness: Lateness) -> LinkResult {
         LinkResult {
-            lateness: Some(self.lateness.summary()),
+            lateness: Some(lateness),
             cpu: Some(cpu),
             ..LinkResult::counted(name, self.way, self.link.counters(), span)
         }

@@ -34,6 +34,7 @@ impl Histogram {
             p50: self.quantile(50),
             p99: self.quantile(99),
             max: self.max,
+            stood_still: Duration::ZERO,
         }
     }
 

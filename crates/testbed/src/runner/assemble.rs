@@ -2,7 +2,7 @@
 
 use super::execute::io_error;
 use super::traffic::TrafficOutcome;
-use super::{RunError, RunOptions, lateness_bound};
+use super::{RunError, RunOptions, lateness_bound, stood_still};
 use crate::lab::{NetworkReport, find_daemon};
 use crate::meter::MeterReport;
 use crate::probe::{ProbeError, ProbeReport};
@@ -137,6 +137,10 @@ fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) ->
                 lateness.p99.as_ms_f64(),
                 bound.as_ms_f64(),
             )
+        }));
+        faults.extend(stood_still(result, bound).map(|time| {
+            let (name, way) = (&result.name, &result.direction);
+            format!("the emulator of {name} ({way}) stood still for {:.1} s", time.as_s_f64())
         }));
     }
     faults
