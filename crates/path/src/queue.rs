@@ -120,6 +120,16 @@ pub enum QueueLimit {
     Packets(u64),
 }
 
+impl QueueLimit {
+    /// How much may wait where every packet has `mtu` bytes.
+    pub fn in_full_packets(self, mtu: u32) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Packets(packets) => Bytes::new(packets.saturating_mul(u64::from(mtu))),
+        }
+    }
+}
+
 impl fmt::Display for QueueLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

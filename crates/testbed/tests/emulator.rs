@@ -246,16 +246,21 @@ fn devices_that_are_missing_are_named() {
     assert!(error.contains("link"), "{error}");
 }
 
-#[test]
-fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
+/// An emulator between two nodes, and the hub and the nodes that it stands in. Its clock begins with the machine's.
+fn running() -> (Emulator, [Namespace; 3]) {
     let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
     veth(&a, "link", &hub, "link0", 1500).expect("a device");
     veth(&b, "link", &hub, "link1", 1500).expect("a device");
-    // Its clock begins with the machine's, so that it has missed every tick since.
-    let emulator =
-        Emulator::start(&hub, wire("link0", "link1"), Seed(1), midhop_units::Instant::START);
-    let report = emulator.and_then(Emulator::finish).expect("a report");
-    for direction in report.directions {
+    let wire = wire("link0", "link1");
+    let emulator = Emulator::start(&hub, wire, Seed(1), midhop_units::Instant::START);
+    (emulator.expect("started"), [hub, a, b])
+}
+
+#[test]
+fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
+    // It has missed every tick of its clock so far.
+    let (emulator, _nodes) = running();
+    for direction in emulator.finish().expect("a report").directions {
         let lateness = direction.lateness.expect("measured");
         assert!(lateness.stood_still > midhop_units::Duration::from_s(1), "{lateness:?}");
     }
@@ -263,15 +268,11 @@ fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
 
 #[test]
 fn an_emulator_whose_device_goes_away_ends_and_says_so() {
-    let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
-    veth(&a, "link", &hub, "link0", 1500).expect("a device");
-    veth(&b, "link", &hub, "link1", 1500).expect("a device");
-    let emulator =
-        Emulator::start(&hub, wire("link0", "link1"), Seed(1), midhop_units::Instant::START);
-    let emulator = emulator.expect("started");
+    let (emulator, [hub, a, _b]) = running();
     drop(a);
-    let there = || hub.run(|| nix::net::if_::if_nametoindex("link0").is_ok()).expect("visited");
-    while there() {
+    let start = Instant::now();
+    while hub.run(|| nix::net::if_::if_nametoindex("link0").is_ok()).expect("visited") {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain for the device to go");
         std::thread::yield_now();
     }
     let error = emulator.finish().expect_err("it has no device").to_string();

@@ -9,7 +9,6 @@ use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{Lateness, LinkResult, Series};
 use midhop_path::DirectionPlan;
 use midhop_path::link::{Direction as Way, Link};
-use midhop_path::queue::QueueLimit;
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use nix::sys::eventfd::EventFd;
 use std::io;
@@ -207,12 +206,8 @@ impl Carrier {
 
 /// How many full packets may wait before the link's wire: as its queue has room for, and as ever come.
 fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
-    let full = |bytes: Bytes| bytes.get().div_ceil(u64::from(wire.mtu.max(1)));
-    let queued = match plan.queue {
-        QueueLimit::Bytes(bytes) => full(bytes),
-        QueueLimit::Packets(packets) => packets,
-    };
-    queued.min(full(wire.burst))
+    let waiting = plan.queue.in_full_packets(wire.mtu).min(wire.burst);
+    waiting.get().div_ceil(u64::from(wire.mtu.max(1)))
 }
 
 impl Direction {

@@ -8,7 +8,6 @@ use midhop_experiment::plan::{
     IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink, TransferPlan,
 };
 use midhop_experiment::record::{LinkResult, Series};
-use midhop_path::queue::QueueLimit;
 use midhop_units::{Bytes, Instant, Seed};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -243,13 +242,9 @@ fn burst(plan: &Plan) -> Bytes {
     let fits = |transfer: &TransferPlan| {
         let limit = transfer.limit.as_ref()?;
         let narrowest = plan.link(&limit.bottleneck.link)?;
-        let waits = match narrowest.direction(limit.bottleneck.direction).queue {
-            QueueLimit::Bytes(bytes) => bytes,
-            QueueLimit::Packets(packets) => {
-                Bytes::new(packets.saturating_mul(u64::from(narrowest.mtu)))
-            }
-        };
-        Some(limit.goodput_peak.bytes_in(limit.rtt).saturating_add(waits))
+        let queue = narrowest.direction(limit.bottleneck.direction).queue;
+        let fits = limit.goodput_peak.bytes_in(limit.rtt);
+        Some(fits.saturating_add(queue.in_full_packets(narrowest.mtu)))
     };
     let sum = plan
         .transfers

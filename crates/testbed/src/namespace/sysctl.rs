@@ -29,7 +29,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     // Thousands of short connections in a test must not run out of ports.
     ("net.ipv4.ip_local_port_range", "10000 65000"),
     // Nor of rooms for handshakes and for the ends of connections, which the kernel derives from the size of
-    // a node's table of connections: these are what it derives on a machine with 16 GiB.
+    // a node's table of connections: these are what it derives on a machine with 24 GiB.
     ("net.ipv4.tcp_max_syn_backlog", "2048"),
     ("net.ipv4.tcp_max_tw_buckets", "131072"),
 ];

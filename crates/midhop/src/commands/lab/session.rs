@@ -86,7 +86,7 @@ impl Isolated {
                     break;
                 }
                 at_once = (at_once / 2).max(1);
-                if !again.is_empty() {
+                if !again.is_empty() && !interrupts.flag().load(Ordering::Relaxed) {
                     let (late, ran) = (again.len(), chosen.len());
                     let company = if at_once == 1 { "alone" } else { "fewer at a time" };
                     progress.say(&format!("{late} of {ran} runs were late: again, {company}"));
