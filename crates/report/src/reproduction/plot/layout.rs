@@ -20,14 +20,16 @@ pub(super) struct Varied {
     pub(super) labels: Vec<String>,
     /// Whether somebody chooses along it, or the world does.
     choice: bool,
+    /// Whether the study has names for its labels: those are cases, even where numbers tell them apart.
+    named: bool,
 }
 
 impl Varied {
-    /// Whether its labels are quantities: numbers with a unit, or numbers that do not just count cases.
+    /// Whether its labels are quantities: numbers, with a unit or without.
     fn is_quantity(&self) -> bool {
-        let counted =
-            self.labels.iter().enumerate().all(|(at, label)| *label == (at + 1).to_string());
-        self.labels.len() >= 3 && !counted && self.labels.iter().all(|it| magnitude(it).is_some())
+        self.labels.len() >= 3
+            && !self.named
+            && self.labels.iter().all(|it| magnitude(it).is_some())
     }
 
     fn shown<'s>(&self, run: &Reproduction<'s>, label: &'s str) -> String {
@@ -72,6 +74,10 @@ pub(super) fn varied(run: &Reproduction<'_>, figure: &Figure, values: &[CellValu
                 .filter(|label| there(&axis.name, label))
                 .collect(),
             choice: is_choice(axis),
+            named: axis
+                .cases
+                .iter()
+                .any(|case| run.study.label_name(&axis.name, &case.label) != case.label),
         })
         .filter(|axis| axis.labels.len() > 1)
         .collect()
@@ -258,20 +264,22 @@ mod tests {
 
     fn axis(labels: &[&str], choice: bool) -> Varied {
         let labels = labels.iter().map(|&it| it.to_owned()).collect();
-        Varied { key: "axis".to_owned(), labels, choice }
+        Varied { key: "axis".to_owned(), labels, choice, named: false }
     }
 
     #[test]
-    fn numbers_that_count_cases_are_no_quantity() {
+    fn numbers_are_a_quantity_unless_they_have_names() {
         for (labels, quantity) in [
-            (&["1", "2", "3", "4", "5"][..], false),
+            (&["1", "2", "3", "4", "5"][..], true),
             (&["1", "2", "4", "7"], true),
             (&["1ms", "10ms", "250ms"], true),
             (&["0 %", "0.1 %", "1 %"], true),
             (&["near", "far", "far away"], false),
             (&["9", "11"], false),
         ] {
-            assert_eq!(axis(labels, false).is_quantity(), quantity, "{labels:?}");
+            let axis = axis(labels, false);
+            assert_eq!(axis.is_quantity(), quantity, "{labels:?}");
+            assert!(!Varied { named: true, ..axis }.is_quantity(), "{labels:?}");
         }
     }
 

@@ -51,6 +51,15 @@ fn better(metric: Metric) -> &'static str {
     }
 }
 
+/// How something can be above what physics allows: in a part of the time only.
+fn above(figure: &Figure) -> &'static str {
+    if figure.metric == Metric::Span && !figure.from.is_zero() {
+        " What is above it had arrived before that time, and waited for a lost segment."
+    } else {
+        ""
+    }
+}
+
 /// What a picture shows, in a few sentences.
 pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> String {
     let points = || plot.series.iter().flat_map(|it| it.points.iter().flatten());
@@ -83,6 +92,9 @@ pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> S
     }
     if points().any(|it| it.limit.is_some()) {
         text += " Solid line: what physics allows.";
+        if points().any(|it| it.value.zip(it.limit).is_some_and(|(value, limit)| value > limit)) {
+            text += above(figure);
+        }
     }
     let missing = points().filter(|it| it.value.is_none()).count();
     if missing > 0 {
@@ -93,4 +105,23 @@ pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> S
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_part_of_the_time_can_have_more_than_physics_allows() {
+        let figure = |from: &str| {
+            let text = format!(
+                r#"{{"name":"a","shows":"b","scenario":"c","metric":"span","from":"{from}","until":"60 s"}}"#
+            );
+            serde_json::from_str::<Figure>(&text).expect("a figure")
+        };
+        assert_eq!(above(&figure("0 s")), "");
+        assert!(above(&figure("20 s")).contains("before that time"));
+        let whole = Figure { metric: Metric::Goodput, ..figure("20 s") };
+        assert_eq!(above(&whole), "");
+    }
 }
