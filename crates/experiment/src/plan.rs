@@ -2,7 +2,7 @@
 
 use crate::agents::PlannedAgent;
 use crate::congestion::Tuning;
-use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener};
+use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener, by_window};
 use crate::naive::NaivePlan;
 use crate::record::LimitResult;
 use crate::spec::Connections;
@@ -493,12 +493,41 @@ impl Plan {
             let flow = cubic.max(reno) * segment_bits / rtt;
             (flow * f64::from(transfer.work.flows())).min(goodput * 0.7)
         };
+        let windows =
+            self.windows_rate(transfer).map_or(f64::INFINITY, |it| it.bits_per_s() as f64);
+        let rate = rate.min(windows * own);
         let moving = Duration::from_s_f64(bytes.get() as f64 * 8.0 / rate.max(1.0));
         let waiting =
             transfer.limit_result(true, bytes, Duration::ZERO).map_or(Duration::ZERO, |ideal| {
                 ideal.time.saturating_sub(limit.goodput.time_for(bytes))
             });
         waiting.saturating_add(limit.rtt * 5).saturating_add(moving)
+    }
+
+    /// What the windows let through that proxies on the way are told to offer, each over the round trip to the
+    /// sender before it.
+    fn windows_rate(&self, transfer: &TransferPlan) -> Option<Rate> {
+        let (mut least, mut rtt) = (None::<Rate>, Duration::ZERO);
+        for crossing in &transfer.route {
+            let link = self.link(&crossing.link)?;
+            rtt = rtt + link.down.delay_min() + link.up.delay_min();
+            let Some(pep) = self.proxy_after(crossing) else { continue };
+            if let Some(window) = self.window_offered(pep, &link.name).filter(|_| !rtt.is_zero()) {
+                let rate = by_window(window, rtt);
+                least = Some(least.map_or(rate, |least| least.min(rate)));
+            }
+            rtt = Duration::ZERO;
+        }
+        least
+    }
+
+    /// The window that a proxy is told to offer over a link: of a daemon's buffer half is offered.
+    fn window_offered(&self, pep: &str, link: &str) -> Option<Bytes> {
+        if let Some(naive) = self.naive.get(pep) {
+            return Some(naive.leg(Some(link)).window);
+        }
+        let buffer = self.peps.get(pep)?.get("legs")?.get(link)?.get("buffer")?.as_str()?;
+        buffer.parse::<Bytes>().ok().map(|buffer| buffer.scale(0.5))
     }
 
     /// Whether the queue in which `node` begins to send over `link` answers XCP.
@@ -523,11 +552,16 @@ impl Plan {
 
     /// Whether a proxy stands where `crossing` ends.
     pub(crate) fn splits_after(&self, crossing: &Crossing) -> bool {
-        let Some(link) = self.link(&crossing.link) else { return false };
+        self.proxy_after(crossing).is_some()
+    }
+
+    /// The proxy to which a crossing leads.
+    fn proxy_after(&self, crossing: &Crossing) -> Option<&str> {
+        let link = self.link(&crossing.link)?;
         let end = match crossing.direction {
             Direction::Down => &link.between[0],
             Direction::Up => &link.between[1],
         };
-        self.node(end).is_some_and(|node| node.pep.is_some())
+        self.node(end)?.pep.as_deref()
     }
 }

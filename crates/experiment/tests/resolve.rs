@@ -214,6 +214,24 @@ fn longer_work_is_expected_to_take_longer() {
 }
 
 #[test]
+fn a_small_window_of_a_proxy_is_expected_to_take_its_time() {
+    let time = |leg: &str| {
+        let line = LINE.replacen("b = {}", "b = { pep = \"p\" }", 1).replacen("10 %", "0 %", 1)
+            + leg
+            + "[transfers.t]\nfrom = \"d\"\nto = \"a\"\nbytes = \"1 MB\"\n";
+        let scenario = Scenario::parse("line.toml", &line).expect("a scenario");
+        scenario.plans().expect("its plans").swap_remove(0).expected_time()
+    };
+    // 4 kB over the 48 ms between proxy and source: 0.67 Mbit/s of 2.
+    let small = time("legs.bc = { buffer = \"8 kB\" }\n");
+    assert!(small > Duration::from_s(12) && small < Duration::from_s(13), "{small}");
+    let others = ["", "legs.bc = { buffer = \"1 MB\" }\n", "legs.ab = { buffer = \"8 kB\" }\n"];
+    for other in others.map(time) {
+        assert!(other < Duration::from_s(7), "{other}");
+    }
+}
+
+#[test]
 fn a_chain_of_links_shares_one_way_through_the_sky() {
     const CHAIN: &str = r#"
 title = "phone, satellites, gateway"
