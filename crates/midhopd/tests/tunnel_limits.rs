@@ -40,8 +40,8 @@ fn until_unmoved(held: impl Fn() -> u64) {
 #[test]
 fn clients_that_do_not_read_fill_the_memory_and_no_more() {
     const LIMIT: u64 = 256 << 10;
-    // A turn, and what moves until a flow is counted again.
-    const UNCOUNTED: u64 = 3 << 19;
+    // What moves until a flow is counted again: some 50 to 190 kB were seen, and 900 kB where nobody waits.
+    const UNCOUNTED: u64 = 512 << 10;
     let Some(stage) = Stage::set() else { return };
     let (near, _far, _authority) = pair(&stage);
     // From now on: a tunnel whose windows are cut out of so little stands still once two of its readers do.

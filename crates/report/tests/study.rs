@@ -300,6 +300,17 @@ fn the_laboratory_stands_beside_the_simulator() {
     assert!(!study_columns(&alone.shown()).csv().expect("CSV").contains("lab_over_sim"));
 }
 
+/// Labels that a study has names for are cases side by side, though numbers tell them apart.
+#[test]
+fn named_numbers_are_bars_and_others_an_axis() {
+    let swept = "\"kind\":\"quantity\",\"name\":\"links.satellite.down.loss";
+    assert!(Ran::of(STUDY).page().contains(swept));
+    let names = "[axes.\"links.satellite.down.loss\"]\nnames = { \"0 %\" = \"no losses\" }\n";
+    let page = Ran::of(&format!("{STUDY}\n{names}")).page();
+    assert!(!page.contains("\"kind\":\"quantity\""));
+    assert!(page.contains("\"no losses\""));
+}
+
 #[test]
 fn the_states_of_senders_are_on_the_page() {
     let page = Ran::of(STUDY).page();

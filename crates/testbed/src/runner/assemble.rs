@@ -138,9 +138,14 @@ fn network_faults(plan: &Plan, options: &RunOptions, network: &NetworkReport) ->
                 bound.as_ms_f64(),
             )
         }));
-        faults.extend(stood_still(result, bound).map(|time| {
-            let (name, way) = (&result.name, &result.direction);
-            format!("the emulator of {name} ({way}) stood still for {:.1} s", time.as_s_f64())
+        faults.extend(stood_still(result, bound).map(|(time, allowed)| {
+            format!(
+                "the emulator of {} ({}) stood still for {:.1} s; {:.1} s are allowed",
+                result.name,
+                result.direction,
+                time.as_s_f64(),
+                allowed.as_s_f64(),
+            )
         }));
     }
     faults
