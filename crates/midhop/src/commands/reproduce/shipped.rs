@@ -41,7 +41,7 @@ const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "pair"),
     shipped!("geo-leo-variants", "geo", "leo", "pair"),
     shipped!("geo-onoff", "download", "leg", "tunnel"),
-    shipped!("far-proxy", "sweep", "conditions", "crowd", "amounts", "flight"),
+    shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many", "jitter"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
