@@ -499,8 +499,8 @@ fn an_orbit_that_cannot_be_is_reported_where_it_stands() {
         (
             "constellation = \"onboard-study\", from = [51.4, 10.5], to = [40.8, -74.0]",
             "links.sat.orbit.from: onboard-study never rises above 20° at \
-             51.4°N 10.5°E: it is seen up to 47.5° north and south; take a constellation with a \
-             higher inclination, a place nearer the equator, or a lower mask_deg",
+             51.4°N 10.5°E: it is seen up to 47.5° north and south, and orbits inclined by 3.9° more \
+             would reach it; the smallest known one that joins the two is \"iridium\" (66 satellites)",
         ),
         (
             "constellation = { planes = 3, height = 5 }, from = [51, 10], to = [40, -74]",

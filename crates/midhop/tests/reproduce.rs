@@ -204,6 +204,7 @@ fn the_fleet_of_the_placement_study_is_refused_with_the_reason() {
     assert_eq!(output.status.code(), Some(64), "{errors}");
     assert!(errors.contains("never rises above 20° at 51.399°N 10.536°E"), "{errors}");
     assert!(errors.contains("47.5° north and south"), "{errors}");
+    assert!(errors.contains("\"iridium\" (66 satellites)"), "which one works? {errors}");
 }
 
 #[test]

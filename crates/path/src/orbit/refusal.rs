@@ -4,6 +4,7 @@ use crate::orbit::constellation::Constellation;
 use crate::orbit::earth::Site;
 use crate::orbit::elements::ElementsError;
 use crate::orbit::hypatia::HypatiaError;
+use crate::orbit::presets::{self, ConstellationPreset};
 use crate::orbit::sky::{Sky, Station};
 use crate::resolve::ResolveError;
 use midhop_units::Duration;
@@ -11,6 +12,19 @@ use midhop_units::Duration;
 /// How far ahead a next chance is looked for, and how finely.
 const AHEAD: Duration = Duration::from_s(24 * 3600);
 const AHEAD_STEP: Duration = Duration::from_s(30);
+/// How long another constellation must serve where nothing says how long the run is.
+const TRIED: Duration = Duration::from_s(600);
+/// At how many moments after the first it is looked whether it does.
+const LOOKS: u64 = 10;
+
+/// A constellation that a scenario takes by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fleet {
+    /// Its name.
+    pub name: &'static str,
+    /// How many satellites it has.
+    pub satellites: u32,
+}
 
 /// Why an orbit as written is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -36,8 +50,8 @@ pub enum OrbitError {
     /// A place lies further north or south than any satellite can be seen.
     #[error(
         "{constellation} never rises above {mask_deg}° at {site}: it is seen up to {latitude_max:.1}° \
-         north and south; take a constellation with a higher inclination, a place nearer the equator, \
-         or a lower mask_deg"
+         north and south, and orbits inclined by {:.1}° more would reach it; {}",
+        tenths_up(site.latitude_deg.abs() - latitude_max), fleet_that_works(*works)
     )]
     Latitude {
         /// `orbit.from` or `orbit.to`.
@@ -45,16 +59,18 @@ pub enum OrbitError {
         /// The constellation.
         constellation: String,
         /// The place.
-        site: Site,
+        site: Box<Site>,
         /// The elevation that is asked for.
         mask_deg: f64,
         /// The highest latitude from which a satellite is ever seen.
         latitude_max: f64,
+        /// The smallest constellation that joins the two places.
+        works: Option<Fleet>,
     },
     /// A place sees no satellite while the run lasts.
     #[error(
         "{constellation} stays below {mask_deg}° at {site} for the whole run, {best_deg:.1}° at best; \
-         {}", next_chance(*next)
+         {}", next_chance(*next, *works)
     )]
     OutOfSight {
         /// `orbit.from` or `orbit.to`.
@@ -62,39 +78,58 @@ pub enum OrbitError {
         /// The constellation.
         constellation: String,
         /// The place.
-        site: Site,
+        site: Box<Site>,
         /// The elevation that is asked for.
         mask_deg: f64,
         /// The highest elevation in the run.
         best_deg: f64,
         /// The first time after the run's beginning at which a satellite is high enough.
         next: Option<Duration>,
+        /// Without such a time the smallest constellation that joins the two places.
+        works: Option<Fleet>,
     },
     /// Both places see satellites, but there is no way from one to the other.
     #[error(
-        "{constellation} never joins {from} and {to} in this run: {}",
+        "{constellation} never joins {} and {} in this run: {}; {}", sites[0], sites[1],
         if *isls { "no links lead from the satellites of one to those of the other; try another \
                     `start` or rules under `isl`" }
         else { "without links between satellites both must see the same one; bring the gateway \
-                nearer, lower mask_deg, or take a constellation with ISLs" }
+                nearer or lower mask_deg" },
+        fleet_that_works(*works)
     )]
     Apart {
         /// The constellation.
         constellation: String,
-        /// One place.
-        from: Site,
-        /// The other.
-        to: Site,
+        /// The two places.
+        sites: Box<[Site; 2]>,
         /// Whether there are links between satellites.
         isls: bool,
+        /// The smallest constellation that joins the two places.
+        works: Option<Fleet>,
     },
 }
 
-fn next_chance(next: Option<Duration>) -> String {
+fn next_chance(next: Option<Duration>, works: Option<Fleet>) -> String {
     match next {
         Some(next) => format!("start {} later", Duration::from_s(next.as_s_f64().ceil() as u64)),
-        None => "nor does one rise above it within a day: lower mask_deg or take another \
-                 constellation"
+        None => format!("nor does one rise above it within a day; {}", fleet_that_works(works)),
+    }
+}
+
+/// What is enough, to a tenth.
+fn tenths_up(degrees: f64) -> f64 {
+    (degrees * 10.0).ceil() / 10.0
+}
+
+fn fleet_that_works(works: Option<Fleet>) -> String {
+    match works {
+        Some(Fleet { name, satellites }) => {
+            format!(
+                "the smallest known one that joins the two is \"{name}\" ({satellites} satellites)"
+            )
+        }
+        None => "no known constellation joins the two: bring them nearer to each other or lower \
+                 their mask_deg"
             .to_owned(),
     }
 }
@@ -119,10 +154,30 @@ impl OrbitError {
 /// The keys of the two places.
 const KEYS: [&str; 2] = ["orbit.from", "orbit.to"];
 
-/// Refuses a place that no satellite's orbit comes near.
+/// The constellation of the fewest satellites, of those known by name, that joins two places whenever one
+/// looks, from `start` on for `duration`. It has the places' own masks where these have some.
+fn smallest_that_joins(sites: &[Site; 2], start: Duration, duration: Duration) -> Option<Fleet> {
+    let mut known = presets::all();
+    known.sort_by_key(ConstellationPreset::satellites);
+    let joins = |preset: &ConstellationPreset| {
+        let constellation = preset.constellation();
+        let stations = sites.map(|site| Station::new(&site, &constellation));
+        (0..=LOOKS).all(|look| {
+            let moment = start + Duration::from_ns(duration.as_ns() / LOOKS) * look;
+            let sky = Sky::new(&constellation, moment.as_s_f64());
+            let [from, to] = stations.map(|station| sky.sightings(&station));
+            sky.quickest(&from, &to).is_some()
+        })
+    };
+    let found = known.into_iter().find(joins)?;
+    Some(Fleet { name: found.name, satellites: found.satellites() })
+}
+
+/// Refuses a place that no satellite's orbit comes near, in a run from `start` on.
 pub(crate) fn check_latitudes(
     constellation: &Constellation,
     sites: &[Site; 2],
+    start: Duration,
 ) -> Result<(), OrbitError> {
     for (site, key) in sites.iter().zip(KEYS) {
         let mask_deg = site.mask_deg.unwrap_or(constellation.mask_deg());
@@ -131,9 +186,10 @@ pub(crate) fn check_latitudes(
             return Err(OrbitError::Latitude {
                 key,
                 constellation: constellation.name().to_owned(),
-                site: *site,
+                site: Box::new(*site),
                 mask_deg,
                 latitude_max,
+                works: smallest_that_joins(sites, start, TRIED),
             });
         }
     }
@@ -161,19 +217,23 @@ pub(crate) fn why_apart(
         let best_deg = moments(Duration::ZERO, duration, step)
             .map(|elapsed| sky(elapsed).elevation_max_deg(&station))
             .fold(-90.0, f64::max);
+        let next = moments(duration, AHEAD.max(duration), AHEAD_STEP).find(|moment| seen(*moment));
+        // Whoever need only wait need not change the fleet.
+        let works = if next.is_some() { None } else { smallest_that_joins(sites, start, duration) };
         return OrbitError::OutOfSight {
             key,
             constellation: constellation.name().to_owned(),
-            site: *site,
+            site: Box::new(*site),
             mask_deg: station.mask_deg(),
             best_deg,
-            next: moments(duration, AHEAD.max(duration), AHEAD_STEP).find(|moment| seen(*moment)),
+            next,
+            works,
         };
     }
     OrbitError::Apart {
         constellation: constellation.name().to_owned(),
-        from: sites[0],
-        to: sites[1],
+        sites: Box::new(*sites),
         isls: constellation.has_isls(),
+        works: smallest_that_joins(sites, start, duration),
     }
 }

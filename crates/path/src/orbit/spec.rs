@@ -114,7 +114,7 @@ impl OrbitSpec {
             step: self.step.unwrap_or(STEP),
         };
         plan.check(self)?;
-        check_latitudes(&constellation, &[plan.from, plan.to])?;
+        check_latitudes(&constellation, &[plan.from, plan.to], plan.start)?;
         Ok((plan, constellation))
     }
 }

@@ -153,6 +153,8 @@ fn low_inclinations_are_refused_where_they_cannot_be_seen() {
     assert!((latitude_max - 47.5).abs() < 0.3, "{latitude_max}");
     let text = error.to_string();
     assert!(text.contains("never rises above 20° at 51.4°N 10.5°E"), "{text}");
+    names_the_smallest_that_works(&error, Some("iridium"));
+    assert!(text.contains("is \"iridium\" (66 satellites)"), "{text}");
     // New York lies south enough for the second shell.
     assert!(between("onboard-study", NEW_YORK, [0.0, 0.0]).resolve().is_ok());
 }
@@ -183,6 +185,32 @@ fn a_bent_pipe_serves_neighbours_and_refuses_continents() {
     assert!((8.0..=9.9).contains(&delay.total().as_ms_f64()), "{:?}", delay.total());
     let error = follow(&between("oneweb", GERMANY, NEW_YORK), 60).expect_err("refused");
     assert!(matches!(error, OrbitError::Apart { isls: false, .. }), "{error}");
+    names_the_smallest_that_works(&error, Some("iridium"));
+}
+
+/// What a refusal offers instead joins the two places, and nothing with fewer satellites does.
+fn names_the_smallest_that_works(error: &OrbitError, expected: Option<&str>) {
+    let (OrbitError::Latitude { works, .. } | OrbitError::Apart { works, .. }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!(works.map(|fleet| fleet.name), expected, "{error}");
+    for preset in presets::all() {
+        let joins = follow(&between(preset.name, GERMANY, NEW_YORK), 5).is_ok();
+        let smaller = works.is_none_or(|fleet| preset.satellites() < fleet.satellites);
+        let offered = works.is_some_and(|fleet| preset.name == fleet.name);
+        assert!(if smaller { !joins } else { joins || !offered }, "{}", preset.name);
+    }
+}
+
+/// Where no constellation's satellite rises above what a place asks for, none is offered.
+#[test]
+fn what_nothing_serves_is_offered_nothing() {
+    let up = "{ latitude_deg = 51.4, longitude_deg = 10.5, mask_deg = 89.0 }";
+    let spec =
+        orbit(&format!("constellation = \"onboard-study\"\nfrom = {up}\nto = [40.8, -74.0]"));
+    let error = follow(&spec, 60).expect_err("refused");
+    let OrbitError::Latitude { works: None, .. } = &error else { panic!("{error:?}") };
+    assert!(error.to_string().contains("no known constellation joins the two"), "{error}");
 }
 
 #[test]
