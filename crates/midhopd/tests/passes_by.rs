@@ -2,17 +2,24 @@
 
 #![allow(unsafe_code, reason = "two socket options have no safe face")]
 
+mod ends;
+mod host;
 mod stage;
+mod visitor;
 
+use ends::Authority;
 use midhop_testbed::namespace::Namespace;
+use midhop_tunnel::http3::ALPN;
 use midhopd::daemon::DataPlane;
 use nix::libc;
+use quinn::crypto::rustls::QuicClientConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use stage::{Family, PATIENCE, Stage, hear, say};
+use stage::{Family, PATIENCE, Stage, hear, noise, say};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Stdio;
+use std::sync::Arc;
 
 fn split(proxy: &DataPlane) -> u64 {
     proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
@@ -180,6 +187,122 @@ fn icmp_passes_untouched() {
     let mut reply = [0; 64];
     let count = socket.read(&mut reply).expect("a reply");
     assert_eq!(reply[count - 8..count], [0, 0, 0xff, 0xfd, 0, 1, 0, 1]);
+}
+
+/// Nothing that has passed is in the books, while the proxy takes TCP that comes after it.
+fn takes_tcp_only(stage: &Stage, family: Family, proxy: &DataPlane) {
+    assert_eq!(split(proxy), 0, "what passed was taken");
+    assert!(passed(proxy).is_empty(), "what passed was counted: {:?}", passed(proxy));
+    talk(&stage.flow(&stage.listen(family)));
+    assert_eq!(split(proxy), 1, "the proxy does its work");
+}
+
+/// A raw socket for IPsec's payloads (RFC 4303) between two hosts.
+fn esp_socket(inside: &Namespace, own: IpAddr, other: IpAddr) -> Socket {
+    const ESP: i32 = 50;
+    let [own, other] = [own, other].map(|address| SocketAddr::new(address, 0));
+    let open = || Socket::new(Domain::for_address(own), Type::RAW, Some(Protocol::from(ESP)));
+    let socket = inside.run(open).expect("entering").expect("a raw socket");
+    socket.bind(&own.into()).expect("an address");
+    // From now on it hears nobody else.
+    socket.connect(&other.into()).expect("a partner");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket
+}
+
+/// Packets of a security association of IPsec: their numbers and what is encrypted arrive as they left.
+fn esp(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("accept = \"early\"\n");
+    let [near, far] = [family.client(), family.server()];
+    let client = esp_socket(&stage.client, near, far);
+    let server = esp_socket(&stage.server, far, near);
+    for (number, length) in [(1_u32, 16), (2, 1400)] {
+        let mut packet = [0x1000_u32.to_be_bytes(), number.to_be_bytes()].concat();
+        packet.extend(noise(u64::from(number), length));
+        for (mut from, mut to) in [(&client, &server), (&server, &client)] {
+            from.write_all(&packet).expect("sending");
+            let mut heard = [0; 1500];
+            let count = to.read(&mut heard).expect("a packet");
+            // A raw socket of IPv4 has the header in front, which is 20 bytes without options.
+            let header = if family == Family::V4 { 20 } else { 0 };
+            assert!(heard[header..count] == packet, "{number}: {count} bytes");
+        }
+    }
+    takes_tcp_only(&stage, family, &proxy);
+}
+
+#[test]
+fn ipsec_passes_untouched_ipv4() {
+    esp(Family::V4);
+}
+
+#[test]
+fn ipsec_passes_untouched_ipv6() {
+    esp(Family::V6);
+}
+
+/// A client asks a server over QUIC, on the port where the web has it: they meet each other and nobody else.
+fn quic(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("accept = \"early\"\n");
+    let authority = Authority::new(&["server"]);
+    let bind = |inside: &Namespace, address: SocketAddr| {
+        inside.run(|| UdpSocket::bind(address)).expect("entering").expect("a socket")
+    };
+    let address = SocketAddr::new(family.server(), 443);
+    let far = bind(&stage.server, address);
+    let near = bind(&stage.client, SocketAddr::new(family.client(), 0));
+    let client_itself = near.local_addr().expect("an address");
+    let (question, answer) = (noise(1, 300_000), noise(2, 3_000_000));
+    let endpoint = |socket, server| {
+        let own = quinn::EndpointConfig::default();
+        quinn::Endpoint::new(own, server, socket, Arc::new(quinn::TokioRuntime))
+            .expect("an endpoint")
+    };
+    let conversation = async {
+        let server = endpoint(far, Some(host::shows(&authority, "server", ALPN)));
+        let client = endpoint(near, None);
+        let serve = async {
+            let connection = server.accept().await.expect("somebody").await.expect("a client");
+            assert_eq!(connection.remote_address(), client_itself);
+            let (mut send, mut receive) = connection.accept_bi().await.expect("a stream");
+            let heard = receive.read_to_end(question.len()).await.expect("a question");
+            assert!(heard == question, "what the client said");
+            send.write_all(&answer).await.expect("answering");
+            send.finish().expect("the end");
+            connection.closed().await;
+        };
+        let ask = async {
+            let (tls, _shown) = visitor::tls(None, ALPN);
+            let tls = QuicClientConfig::try_from(tls).expect("a suite for QUIC");
+            let config = quinn::ClientConfig::new(Arc::new(tls));
+            let connecting = client.connect_with(config, address, "server");
+            let connection = connecting.expect("a handshake begins").await.expect("a server");
+            let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
+            send.write_all(&question).await.expect("asking");
+            send.finish().expect("the end");
+            let heard = receive.read_to_end(answer.len()).await.expect("an answer");
+            assert!(heard == answer, "what the server said");
+            connection.close(quinn::VarInt::from_u32(0), b"");
+        };
+        tokio::join!(serve, ask);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("an event loop");
+    let patient = async { tokio::time::timeout(PATIENCE, conversation).await };
+    runtime.block_on(patient).expect("an end in time");
+    takes_tcp_only(&stage, family, &proxy);
+}
+
+#[test]
+fn quic_passes_untouched_ipv4() {
+    quic(Family::V4);
+}
+
+#[test]
+fn quic_passes_untouched_ipv6() {
+    quic(Family::V6);
 }
 
 /// Counts packets with data that have a class and that have another.

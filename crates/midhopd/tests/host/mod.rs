@@ -51,18 +51,7 @@ impl Host {
         let address: SocketAddr = address.parse().expect("an address");
         let bind = || UdpSocket::bind(address);
         let socket = namespace.run(bind).expect("entering").expect("a socket");
-        let stem = authority.path().join(name);
-        let chain = CertificateDer::pem_file_iter(stem.with_extension("pem")).expect("a file");
-        let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
-        let key = PrivateKeyDer::from_pem_file(stem.with_extension("key")).expect("a key");
-        let tls = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .expect("a version")
-            .with_no_client_auth();
-        let mut tls = tls.with_single_cert(chain, key).expect("a certificate and its key");
-        tls.alpn_protocols = vec![ALPN.to_vec()];
-        let tls = QuicServerConfig::try_from(tls).expect("a suite for QUIC");
-        let config = quinn::ServerConfig::with_crypto(Arc::new(tls));
+        let config = shows(authority, name, ALPN);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -89,6 +78,22 @@ impl Host {
         };
         self.runtime.block_on(in_time(come))
     }
+}
+
+/// A server over QUIC, which shows the certificate that an authority has issued to `name`.
+pub fn shows(authority: &Authority, name: &str, protocol: &[u8]) -> quinn::ServerConfig {
+    let stem = authority.path().join(name);
+    let chain = CertificateDer::pem_file_iter(stem.with_extension("pem")).expect("a file");
+    let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
+    let key = PrivateKeyDer::from_pem_file(stem.with_extension("key")).expect("a key");
+    let tls = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("a version")
+        .with_no_client_auth();
+    let mut tls = tls.with_single_cert(chain, key).expect("a certificate and its key");
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    let tls = QuicServerConfig::try_from(tls).expect("a suite for QUIC");
+    quinn::ServerConfig::with_crypto(Arc::new(tls))
 }
 
 impl Guest<'_> {
