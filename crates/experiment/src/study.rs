@@ -22,7 +22,7 @@ mod shared;
 
 pub use axis::AxisWords;
 pub use claim::{Claim, Judgement, Other, Pick, Verdict, Whose};
-pub use figure::{Figure, Metric, Published};
+pub use figure::{Figure, Metric, Published, Take};
 pub use measured::{CellValue, Estimate, Measured, Reading};
 pub use part::{Here, Part, Place};
 
@@ -95,7 +95,15 @@ impl Study {
         axis::check(&self.axes, cells)?;
         for figure in &self.figures {
             let known = cells.get(&figure.scenario).map(Vec::as_slice).unwrap_or_default();
-            let within: Vec<&Cell> = known.iter().filter(|cell| covers(cell, &figure.at)).collect();
+            let mut within: Vec<&Cell> =
+                known.iter().filter(|cell| covers(cell, &figure.at)).collect();
+            if let Some(to) = &figure.relative_to {
+                for cell in &within {
+                    one(&within, &joined(cell, to))
+                        .map_err(|what| format!("figure {}: relative_to: {what}", figure.name))?;
+                }
+                within.retain(|cell| !covers(cell, to));
+            }
             if within.is_empty() {
                 return Err(format!("figure {}: no cell of {} fits", figure.name, figure.scenario));
             }

@@ -16,7 +16,7 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], colum
         if cells.is_empty() {
             continue;
         }
-        let unit = figure.metric.unit();
+        let unit = figure.unit();
         let unit = if unit.is_empty() { String::new() } else { format!(", {unit}") };
         let level = study.confidence * 100.0;
         text.push('\n');
@@ -286,7 +286,8 @@ impl Goal {
         let at = |value: &CellValue| claim.at.iter().all(|(k, v)| value.cell.get(k) == Some(v));
         let cells: Vec<_> = measured.cells(&claim.figure).iter().filter(|it| at(it)).collect();
         let first = cells.first()?;
-        let metric = study.figure(&claim.figure).map(|figure| figure.metric);
+        let figure = study.figure(&claim.figure);
+        let metric = figure.map(|figure| figure.metric);
         // Of a ratio, or of several cells, there is no one limit.
         let alone = (claim.of.is_none() && cells.len() == 1).then_some(first);
         let limit = alone.and_then(|cell| mean(&cell.limits));
@@ -298,7 +299,7 @@ impl Goal {
         let bound = |sign: &str, bound: Option<f64>| bound.map(|it| format!("{sign} {it}"));
         Some(Self {
             says: claim.says.clone(),
-            unit: metric.filter(|_| claim.of.is_none()).map_or("", |metric| metric.unit()),
+            unit: figure.filter(|_| claim.of.is_none()).map_or("", Figure::unit),
             published: claim.published.map(|published| published.to_string()),
             wanted: bound("≥", claim.at_least).or_else(|| bound("≤", claim.at_most)),
             ours: found.clone(),

@@ -39,6 +39,12 @@ pub struct Figure {
     /// Which cells: all that stand here.
     #[serde(default)]
     pub at: Cell,
+    /// What of a cell's runs it shows.
+    #[serde(default)]
+    pub take: Take,
+    /// What stands at these positions is what every other cell is taken over, each over the one that
+    /// differs from it in nothing else. A quotient has no unit and no limit.
+    pub relative_to: Option<Cell>,
     /// The axis whose cases are columns of its table. Default: one line for each cell.
     pub columns: Option<String>,
     /// What the study printed, and where.
@@ -64,6 +70,18 @@ pub struct Published {
     pub calibrates: Option<String>,
     /// Why ours is elsewhere, where that is known and explained: then it is no fault.
     pub departs: Option<String>,
+}
+
+/// What of a cell's runs a figure shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Take {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The greatest of them. Its interval is of what the greatest of as many runs is in the mean, as if runs
+    /// were distributed normally.
+    Greatest,
 }
 
 /// What is read from a record.
@@ -202,6 +220,11 @@ impl Figure {
         }
     }
 
+    /// The unit of its values.
+    pub fn unit(&self) -> &'static str {
+        if self.relative_to.is_some() { "" } else { self.metric.unit() }
+    }
+
     /// How far from `value` ours may be, in the unit of the metric; none where nothing is judged.
     pub fn allowance(&self, value: f64) -> Option<f64> {
         self.off.or_else(|| self.within.map(|share| share * value))
@@ -218,14 +241,20 @@ impl Figure {
         Some(ours.map_or(Verdict::Open, |ours| bounds.judge(ours)).unless(&published.departs))
     }
 
-    /// Ideal over measured time of the same transfer. Range: 0 to 1.
+    /// Ideal over measured time of the same transfer, which says something of a mean. Range: 0 to 1.
     pub fn efficiency(&self, record: &Record) -> Option<f64> {
+        if self.relative_to.is_some() || self.take != Take::Mean {
+            return None;
+        }
         Some(self.transfer_of(record)?.limit.as_ref()?.efficiency)
     }
 
     /// What physics allows of this figure in the run of `record`, in the unit of the metric; none where it
     /// is silent.
     pub fn limit(&self, record: &Record) -> Option<f64> {
+        if self.relative_to.is_some() {
+            return None;
+        }
         let transfer = self.transfer_of(record)?;
         let limit = transfer.limit.as_ref()?;
         match self.metric {

@@ -2,14 +2,15 @@
 //!
 //! Differences and ratios have Welch's margins, as those of `midhop compare` have.
 
-use super::{Cell, Figure, chance, covers};
+use super::figure::Take;
+use super::{Cell, Figure, chance, covers, joined};
 use crate::metrics::Summary;
 use crate::plan::Plan;
 use crate::record::Record;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A mean and how far it may be off either way.
+/// A mean, or what else is taken of several runs, and how far it may be off either way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.
@@ -39,6 +40,14 @@ impl Estimate {
             samples: Some(summary),
             level,
         })
+    }
+
+    /// The greatest of `samples`, with a margin of what the greatest of as many is in the mean; none without
+    /// samples.
+    fn greatest_of(samples: &[f64], level: f64) -> Option<Self> {
+        let summary = Summary::of(samples)?;
+        let margin = summary.margin_of_max(level);
+        Some(Self { mean: summary.max, margin, runs: summary.count, samples: None, level })
     }
 
     /// The same of what every run would give again.
@@ -106,13 +115,42 @@ pub struct CellValue {
     pub missing: usize,
     /// Whether another seed could have given something else.
     pub chance: bool,
+    /// What of the values counts.
+    take: Take,
+    /// What the runs of the cell gave that this one is taken over; none where it stands for itself. What is
+    /// taken of them is 1.
+    over: Option<Box<Self>>,
 }
 
 impl CellValue {
     /// The estimate; none where a run is missing or there was none.
     pub fn estimate(&self, level: f64) -> Option<Estimate> {
-        let estimate = (self.missing == 0).then(|| Estimate::of(&self.values, level)).flatten()?;
+        let own = self.alone(level)?;
+        match &self.over {
+            Some(other) => own.over(other.alone(level)?),
+            None => Some(own),
+        }
+    }
+
+    /// The same of its values, whatever they are taken over.
+    fn alone(&self, level: f64) -> Option<Estimate> {
+        let whole = (self.missing == 0).then_some(&self.values);
+        let estimate = match self.take {
+            Take::Mean => Estimate::of(whole?, level)?,
+            Take::Greatest => Estimate::greatest_of(whole?, level)?,
+        };
         Some(if self.chance { estimate } else { estimate.certain() })
+    }
+
+    /// The same over what `other` gave: each value in what is taken of `other`'s. None where that is none,
+    /// or nothing.
+    fn relative_to(&self, other: &Self) -> Option<Self> {
+        let unit = other.alone(0.0)?.mean;
+        let in_units = |of: &Self| Self {
+            values: of.values.iter().map(|value| value / unit).collect(),
+            ..of.clone()
+        };
+        (unit > 0.0).then(|| Self { over: Some(Box::new(in_units(other))), ..in_units(self) })
     }
 }
 
@@ -129,6 +167,7 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Read {
     figure: String,
+    take: Take,
     value: Option<f64>,
     efficiency: Option<f64>,
     limit: Option<f64>,
@@ -162,6 +201,7 @@ impl Reading {
             figures: here
                 .map(|figure| Read {
                     figure: figure.name.clone(),
+                    take: figure.take,
                     value: figure.read(record),
                     efficiency: figure.efficiency(record),
                     limit: figure.limit(record),
@@ -180,11 +220,12 @@ pub struct Measured {
 impl Measured {
     /// Adds a run. Runs are added in the order of the scenario, which becomes that of the cells.
     pub fn add(&mut self, reading: Reading) {
-        for Read { figure, value, efficiency, limit } in reading.figures {
+        for Read { figure, take, value, efficiency, limit } in reading.figures {
             let cells = self.figures.entry(figure).or_default();
             let place = cells.iter().position(|known| known.cell == reading.cell);
             let place = place.unwrap_or_else(|| {
-                cells.push(CellValue { cell: reading.cell.clone(), ..CellValue::default() });
+                let cell = reading.cell.clone();
+                cells.push(CellValue { cell, take, ..CellValue::default() });
                 cells.len() - 1
             });
             cells[place].chance |= reading.chance;
@@ -194,6 +235,23 @@ impl Measured {
             }
             cells[place].efficiencies.extend(efficiency);
             cells[place].limits.extend(limit);
+        }
+    }
+
+    /// Takes the cells of `figures` over those that they are to be relative to, once all runs are added. Those
+    /// themselves are no longer there, and neither is what they are missing for.
+    pub fn relate(&mut self, figures: &[Figure]) {
+        for figure in figures {
+            let (Some(to), Some(cells)) = (&figure.relative_to, self.figures.get_mut(&figure.name))
+            else {
+                continue;
+            };
+            let related = |own: &CellValue| {
+                let at = joined(&own.cell, to);
+                let other = cells.iter().find(|it| it.cell == at && own.cell != at)?;
+                own.relative_to(other)
+            };
+            *cells = cells.iter().filter_map(related).collect();
         }
     }
 
@@ -212,5 +270,83 @@ impl Measured {
         let mut fitting = self.cells(figure).iter().filter(|known| covers(&known.cell, at));
         let cell = fitting.next()?;
         fitting.next().is_none().then_some(cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ON: [f64; 3] = [30.0, 33.0, 36.0];
+    const OFF: [f64; 3] = [9.0, 10.0, 11.0];
+
+    fn cell(pep: &str, flows: &str) -> Cell {
+        [("pep", pep), ("flows", flows)].map(|(a, l)| (a.to_owned(), l.to_owned())).into()
+    }
+
+    fn figure(more: &str) -> Figure {
+        let text = "name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"flows-kb\"\n";
+        toml::from_str(&format!("{text}{more}")).expect("a figure")
+    }
+
+    /// `ON` and `OFF` of one flow, twice as much of four, and something of eight that has nothing beside it.
+    fn related(figure: &Figure) -> Measured {
+        let mut measured = Measured::default();
+        let mut add = |pep: &str, flows: &str, value: Option<f64>| {
+            let mut reading = Reading::given(cell(pep, flows), "f", value);
+            reading.figures[0].take = figure.take;
+            measured.add(reading);
+        };
+        for run in 0..3 {
+            add("on", "1", Some(ON[run]));
+            add("off", "1", Some(OFF[run]));
+            add("on", "4", Some(2.0 * ON[run]));
+            add("off", "4", Some(2.0 * OFF[run]));
+            add("on", "8", Some(5.0));
+            add("on", "16", Some(5.0));
+            add("off", "16", (run > 0).then_some(5.0));
+        }
+        measured.relate(std::slice::from_ref(figure));
+        measured
+    }
+
+    #[test]
+    fn a_figure_may_be_of_quotients_with_the_margin_that_claims_have() {
+        let figure = figure("relative_to = { pep = \"off\" }");
+        assert_eq!((figure.unit(), figure.metric.unit()), ("", "kB/s"));
+        let measured = related(&figure);
+        let cells: Vec<&Cell> = measured.cells("f").iter().map(|it| &it.cell).collect();
+        assert_eq!(
+            cells,
+            [&cell("on", "1"), &cell("on", "4")],
+            "neither those below nor those without"
+        );
+        let of = |samples: &[f64]| Estimate::of(samples, 0.98).expect("samples");
+        let wanted = of(&ON).over(of(&OFF)).expect("a quotient");
+        for value in measured.cells("f") {
+            let got = value.estimate(0.98).expect("an estimate");
+            assert!((got.mean - 3.3).abs() < 1e-9, "{got:?}");
+            let [got, wanted] = [got, wanted].map(|it| it.margin.expect("a margin"));
+            assert!((got - wanted).abs() < 1e-9 && wanted > 0.1, "{got}, not {wanted}");
+        }
+        // What each run gave stands in the same unit.
+        assert_eq!(measured.cells("f")[0].values, [3.0, 3.3, 3.6]);
+    }
+
+    #[test]
+    fn a_figure_may_be_of_the_greatest_of_several_runs() {
+        let figure = figure("take = \"greatest\"");
+        let measured = related(&figure);
+        let value = measured.cell("f", &cell("on", "1")).expect("a cell");
+        let got = value.estimate(0.98).expect("an estimate");
+        let summary = Summary::of(&ON).expect("samples");
+        assert_eq!((got.mean, got.margin, got.runs), (36.0, summary.margin_of_max(0.98), 3));
+        assert_ne!(got.margin, summary.margin(0.98));
+        let missing = measured.cell("f", &cell("off", "16")).expect("a cell");
+        assert_eq!(
+            missing.estimate(0.98),
+            None,
+            "a run that gave nothing may have been the greatest"
+        );
     }
 }

@@ -487,6 +487,16 @@ fn cells_that_are_none_are_refused() {
     let columns = STUDY.replace("metric = ", "columns = \"loss\"\nmetric = ");
     let columns = Study::parse("study.toml", &columns).expect("sound");
     assert!(columns.check(&cells(&["pep=on", "pep=off"])).unwrap_err().contains("`loss`"));
+    // What all others are taken over must be there, and has no value of its own to claim anything of.
+    let over = |label: &str, cells: &BTreeMap<String, Vec<Cell>>| {
+        let text = format!("relative_to = {{ pep = \"{label}\" }}\nmetric = ");
+        let study = Study::parse("study.toml", &STUDY.replace("metric = ", &text)).expect("sound");
+        study.check(cells)
+    };
+    let three = cells(&["pep=on", "pep=off", "pep=none"]);
+    assert_eq!(over("none", &three), Ok(()));
+    assert!(over("of", &three).unwrap_err().contains("relative_to: no cell is at"));
+    assert!(over("off", &three).unwrap_err().contains("it helps"));
 }
 
 #[test]

@@ -329,7 +329,9 @@ fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
             figures.push(json!({
                 "figure": figure.name,
                 "metric": figure.metric,
-                "unit": figure.metric.unit(),
+                "take": figure.take,
+                "relative_to": figure.relative_to,
+                "unit": figure.unit(),
                 "cell": value.cell,
                 "published": published.map(|published| published.value),
                 "allowed": published.and_then(|published| figure.allowance(published.value)),

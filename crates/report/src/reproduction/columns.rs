@@ -37,7 +37,7 @@ fn columns(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -> Columns {
     columns.push("study", text(&|_, _| Some(run.name.to_owned())));
     columns.push("figure", text(&|figure, _| Some(figure.name.clone())));
     columns.push("scenario", text(&|figure, _| Some(figure.scenario.clone())));
-    columns.push("unit", text(&|figure, _| Some(figure.metric.unit().to_owned())));
+    columns.push("unit", text(&|figure, _| Some(figure.unit().to_owned())));
     let axes: BTreeSet<&String> = rows.iter().flat_map(|(_, cell)| cell.cell.keys()).collect();
     for axis in axes {
         let labels = rows.iter().map(|(_, cell)| cell.cell.get(axis).cloned()).collect();

@@ -59,7 +59,7 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
     let digits = decimals(values.iter().filter_map(|value| mean(&value.values)));
     let rows = values.len();
     let mut page = String::new();
-    let unit = figure.metric.unit();
+    let unit = figure.unit();
     let unit =
         if unit.is_empty() { String::new() } else { format!(" <small>{}</small>", text(unit)) };
     let open = if rows <= ROWS_MAX { " open" } else { "" };

@@ -1,7 +1,7 @@
 //! Verdicts in signs and plain words.
 
 use crate::escape::html as text;
-use midhop_experiment::study::{CellValue, Judgement, Measured, Study, Verdict, Whose};
+use midhop_experiment::study::{CellValue, Figure, Judgement, Measured, Study, Verdict, Whose};
 use std::fmt::Write as _;
 
 /// All verdicts in the order in which they are told.
@@ -80,7 +80,7 @@ pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) 
     }
     // A ratio has no unit, an order names cells.
     let of_value = claim.of.is_none() && claim.over.is_none();
-    let unit = study.figure(&claim.figure).filter(|_| of_value).map(|it| it.metric.unit());
+    let unit = study.figure(&claim.figure).filter(|_| of_value).map(Figure::unit);
     let unit = unit.filter(|unit| !unit.is_empty()).map_or(String::new(), |it| format!(" {it}"));
     let wanted = format!("{}{unit}", ordered(claim.over.as_deref(), wanted, study));
     let here = format!("Here {found}{unit}");

@@ -84,6 +84,7 @@ impl Outcome {
             let place = (scenarios[plan.number as usize].clone(), plan.cell());
             outcome.seeds.entry(place).or_default().push(plan.seed);
         }
+        outcome.measured.relate(&bundle.study.figures);
         if *place != bundle.study.place {
             outcome.measured.forget_unmeasured();
         }

@@ -40,9 +40,9 @@ macro_rules! shipped {
 const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "pair"),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "ours"),
-    shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
     shipped!("geo-onoff", "download", "leg", "tunnel", "objects"),
-    shipped!("pepsal-multiflow", "single", "many", "jitter"),
+    shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
+    shipped!("pepsal-multiflow", "single", "many", "jitter", "pair"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
 

@@ -2,13 +2,18 @@
 
 use super::Plot;
 use crate::reproduction::Reproduction;
-use midhop_experiment::study::{Figure, Metric};
+use midhop_experiment::study::{Figure, Metric, Take};
 
 /// What the value axis shows, with its unit.
-pub(super) fn axis(metric: Metric) -> String {
-    match metric.unit() {
-        "" => words(metric).to_owned(),
-        unit => format!("{}, {unit}", words(metric)),
+pub(super) fn axis(run: &Reproduction<'_>, figure: &Figure) -> String {
+    let words = words(figure.metric);
+    if let Some(to) = &figure.relative_to {
+        let names = to.iter().map(|(axis, label)| run.study.label_name(axis, label));
+        return format!("{words}, over that of {}", names.collect::<Vec<_>>().join(", "));
+    }
+    match figure.unit() {
+        "" => words.to_owned(),
+        unit => format!("{words}, {unit}"),
     }
 }
 
@@ -72,10 +77,16 @@ pub(super) fn caption(run: &Reproduction<'_>, figure: &Figure, plot: &Plot) -> S
     let runs: Vec<usize> = points().map(|it| it.runs + it.missing).collect();
     let (least, most) =
         (runs.iter().min().copied().unwrap_or(0), runs.iter().max().copied().unwrap_or(0));
+    let taken = match (figure.take, &figure.relative_to) {
+        (Take::Mean, None) => "Means",
+        (Take::Mean, Some(_)) => "Quotients of the means",
+        (Take::Greatest, None) => "The greatest",
+        (Take::Greatest, Some(_)) => "Quotients of the greatest",
+    };
     text += &match (least, most) {
         (1, 1) => "One run of each cell".to_owned(),
-        (least, most) if least == most => format!("Means of {most} runs"),
-        (least, most) => format!("Means of {least} to {most} runs"),
+        (least, most) if least == most => format!("{taken} of {most} runs"),
+        (least, most) => format!("{taken} of {least} to {most} runs"),
     };
     if points().any(|it| it.margin.is_some()) {
         text += &format!("; whiskers: interval at {:.0} %", run.study.confidence * 100.0);
