@@ -4,7 +4,9 @@
 //! A ratio is that of geometric means over seeds, with an interval from the logarithms (Welch's t; where
 //! one side has a single run, the spread of the other stands for both). A difference is *real* where the
 //! interval leaves out 1. Two cells are the same where every axis says the same; an axis that has but one
-//! label on each side tells the two sides apart, not their cells.
+//! label on each side tells the two sides apart, not their cells. So it is with the scenario and with the
+//! place, simulator or laboratory: where each side has but one, their cells meet; where a side has several,
+//! each is set against its own kind, and no mean is taken over two of them.
 
 use crate::stats::LEVEL;
 use crate::summary::counted_runs;
@@ -18,6 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Comparison {
     /// What holds throughout each side: axis → label. Shape: the first side, the second.
     pub throughout: [BTreeMap<String, String>; 2],
+    /// What each side ran in, `sim` or `lab`. Shape: the first side, the second.
+    pub places: [BTreeSet<String>; 2],
+    /// The titles of each side's scenarios. Shape: the first side, the second.
+    pub scenarios: [BTreeSet<String>; 2],
     /// One line per cell and transfer that both sides have, in the order of the first.
     pub lines: Vec<Line>,
     /// What only one side has: its cell and transfer, in words. Shape: the first side, the second.
@@ -31,6 +37,10 @@ pub struct Comparison {
 /// One transfer in one cell, on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
+    /// The title of its scenario; none where each side has but one.
+    pub scenario: Option<String>,
+    /// What it ran in, `sim` or `lab`; none where each side has but one.
+    pub place: Option<String>,
     /// Where the cell stands: axis → label.
     pub cell: BTreeMap<String, String>,
     /// The transfer's name.
@@ -83,13 +93,20 @@ pub fn compare(first: &[Record], second: &[Record]) -> Comparison {
 /// The same with intervals at a confidence of `level`. Range: 0 to 1.
 pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison {
     let throughout = [constants(first), constants(second)];
-    let shared: BTreeSet<&String> = first
-        .iter()
-        .chain(second)
-        .flat_map(|record| record.cell.keys())
-        .filter(|axis| !is_constant(first, axis) || !is_constant(second, axis))
-        .collect();
-    let sides = [Side::of(first, &shared), Side::of(second, &shared)];
+    let both = [first, second];
+    let places = both.map(|side| side.iter().map(|it| place(it).to_owned()).collect());
+    let scenarios = both.map(|side| side.iter().map(|it| it.title.clone()).collect());
+    let apart = Apart {
+        axes: first
+            .iter()
+            .chain(second)
+            .flat_map(|record| record.cell.keys())
+            .filter(|axis| !is_constant(first, axis) || !is_constant(second, axis))
+            .collect(),
+        places: several(&places),
+        scenarios: several(&scenarios),
+    };
+    let sides = both.map(|side| Side::of(side, &apart));
     let mut lines = Vec::new();
     for (key, _) in &sides[0].groups {
         let (Some(runs), Some(others)) = (sides[0].find(key), sides[1].find(key)) else { continue };
@@ -97,8 +114,10 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
         let goodput = |run: &TransferResult| run.goodput.mbit_per_s();
         let time = |run: &TransferResult| run.took.as_s_f64();
         lines.push(Line {
-            cell: key.0.clone(),
-            transfer: key.1.clone(),
+            scenario: key.scenario.clone(),
+            place: key.place.clone(),
+            cell: key.cell.clone(),
+            transfer: key.transfer.clone(),
             goodput: Contrast::of([samples(runs, goodput), samples(others, goodput)], level),
             time: (complete(runs) && complete(others))
                 .then(|| Contrast::of([samples(runs, time), samples(others, time)], level)),
@@ -106,6 +125,8 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
     }
     Comparison {
         throughout,
+        places,
+        scenarios,
         alone: [sides[0].without(&sides[1]), sides[1].without(&sides[0])],
         invalid: [sides[0].invalid, sides[1].invalid],
         summary: Agreement::of(&lines, level),
@@ -113,34 +134,85 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
     }
 }
 
-/// Where a cell stands on the axes that tell cells apart, and which transfer.
-type Key = (BTreeMap<String, String>, String);
+/// What tells cells apart.
+struct Apart<'r> {
+    axes: BTreeSet<&'r String>,
+    /// Whether the place does.
+    places: bool,
+    /// Whether the scenario does.
+    scenarios: bool,
+}
+
+/// Which cell, as far as cells are told apart, and which transfer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    scenario: Option<String>,
+    place: Option<String>,
+    cell: BTreeMap<String, String>,
+    transfer: String,
+}
+
+impl Key {
+    fn of(record: &Record, transfer: &TransferResult, apart: &Apart<'_>) -> Self {
+        let cell = record.cell.iter().filter(|(axis, _)| apart.axes.contains(axis));
+        Self {
+            scenario: apart.scenarios.then(|| record.title.clone()),
+            place: apart.places.then(|| place(record).to_owned()),
+            cell: cell.map(|(axis, label)| (axis.clone(), label.clone())).collect(),
+            transfer: transfer.name.clone(),
+        }
+    }
+
+    /// In words.
+    fn told(&self) -> String {
+        let mut text = self.transfer.clone();
+        for (axis, label) in &self.cell {
+            text += &format!(", {axis} {label}");
+        }
+        if let Some(place) = &self.place {
+            text += &format!(", {}", in_place(place));
+        }
+        if let Some(scenario) = &self.scenario {
+            text += &format!(", of \"{scenario}\"");
+        }
+        text
+    }
+}
+
+/// What a record was measured in. Of none that says so, `lab`, as on pages.
+fn place(record: &Record) -> &'static str {
+    if record.environment.runner == "sim" { "sim" } else { "lab" }
+}
+
+/// A place in words.
+pub(crate) fn in_place(place: &str) -> &'static str {
+    if place == "sim" { "in the simulator" } else { "in the laboratory" }
+}
+
+/// Whether a side has more than one.
+fn several(sides: &[BTreeSet<String>; 2]) -> bool {
+    sides.iter().any(|side| side.len() > 1)
+}
 
 /// One side's runs that count.
 struct Side<'r> {
     groups: Vec<(Key, Vec<&'r TransferResult>)>,
+    /// Where each key is among them.
+    known: BTreeMap<Key, usize>,
     invalid: usize,
 }
 
 impl<'r> Side<'r> {
-    fn of(records: &'r [Record], axes: &BTreeSet<&String>) -> Self {
+    fn of(records: &'r [Record], apart: &Apart<'_>) -> Self {
         let mut all: Vec<(Key, Vec<(&Record, &TransferResult)>)> = Vec::new();
+        let mut known = BTreeMap::new();
         for record in records {
-            let cell: BTreeMap<String, String> = record
-                .cell
-                .iter()
-                .filter(|(axis, _)| axes.contains(axis))
-                .map(|(axis, label)| (axis.clone(), label.clone()))
-                .collect();
             for transfer in &record.transfers {
-                let found = all
-                    .iter_mut()
-                    .find(|((known, name), _)| *known == cell && *name == transfer.name);
-                match found {
+                let key = Key::of(record, transfer, apart);
+                let at = *known.entry(key.clone()).or_insert(all.len());
+                match all.get_mut(at) {
                     Some((_, runs)) => runs.push((record, transfer)),
-                    None => {
-                        all.push(((cell.clone(), transfer.name.clone()), vec![(record, transfer)]))
-                    }
+                    None => all.push((key, vec![(record, transfer)])),
                 }
             }
         }
@@ -150,22 +222,18 @@ impl<'r> Side<'r> {
             invalid += runs.len() - counted.len();
             groups.push((key, counted));
         }
-        Self { groups, invalid }
+        Self { groups, known, invalid }
     }
 
     fn find(&self, key: &Key) -> Option<&[&'r TransferResult]> {
-        let (_, runs) = self.groups.iter().find(|(known, _)| known == key)?;
+        let (_, runs) = self.groups.get(*self.known.get(key)?)?;
         (!runs.is_empty()).then_some(runs)
     }
 
     /// What this side has and `other` has not, in words.
     fn without(&self, other: &Self) -> Vec<String> {
         let missing = |(key, runs): &&(Key, Vec<_>)| !runs.is_empty() && other.find(key).is_none();
-        let words = |((cell, transfer), _): &(Key, Vec<_>)| {
-            let labels = cell.iter().map(|(axis, label)| format!(", {axis} {label}"));
-            transfer.clone() + &labels.collect::<String>()
-        };
-        self.groups.iter().filter(missing).map(words).collect()
+        self.groups.iter().filter(missing).map(|(key, _)| key.told()).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A [`Comparison`] for a terminal.
 
-use crate::comparison::{Comparison, Contrast};
+use crate::comparison::{Comparison, Contrast, Line, in_place};
 use crate::number;
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
@@ -13,26 +13,45 @@ const COLUMNS: u16 = 120;
 const NAMED: usize = 3;
 
 /// The table: one line per cell and transfer, what holds throughout above it, the summary below. The
-/// sides are called `names`.
+/// sides are called `names`. What several scenarios or places tell apart has a table for each.
 pub fn comparison_table(comparison: &Comparison, names: [&str; 2]) -> String {
+    let [first, second] = &comparison.scenarios;
+    // One scenario is set against another only where each side has no more than that.
+    let titled = first.len() == 1 && second.len() == 1 && first != second;
     let mut text = String::new();
     for (side, name) in names.iter().enumerate() {
         let _ = write!(text, "{}: {}", ["A", "B"][side], plain(name));
+        let mut places = comparison.places[side].iter().map(|it| in_place(it)).collect::<Vec<_>>();
+        places.sort_by_key(|place| *place != in_place("sim"));
+        let places = places.join(" and ");
+        text += &if places.is_empty() { places } else { format!(", {places}") };
+        for title in comparison.scenarios[side].iter().filter(|_| titled) {
+            let _ = write!(text, ", \"{}\"", plain(title));
+        }
         for (axis, label) in &comparison.throughout[side] {
             let _ = write!(text, ", {} {}", plain(axis), plain(label));
         }
         text.push('\n');
     }
-    if !comparison.lines.is_empty() {
-        text += &lines(comparison);
+    let mut left: Vec<&Line> = comparison.lines.iter().collect();
+    while let Some(first) = left.first().copied() {
+        let alike = |line: &&Line| line.scenario == first.scenario && line.place == first.place;
+        let (table, others): (Vec<&Line>, Vec<&Line>) = left.into_iter().partition(alike);
+        let heading = first.scenario.as_deref().map(plain).into_iter();
+        let heading = heading.chain(first.place.as_deref().map(|it| in_place(it).to_owned()));
+        let heading = heading.collect::<Vec<_>>().join(", ");
+        if !heading.is_empty() {
+            let _ = writeln!(text, "\n{heading}");
+        }
+        text += &lines(&table);
+        left = others;
     }
     text + &remarks(comparison)
 }
 
-fn lines(comparison: &Comparison) -> String {
-    let axes: BTreeSet<&String> =
-        comparison.lines.iter().flat_map(|line| line.cell.keys()).collect();
-    let timed = comparison.lines.iter().any(|line| line.time.is_some());
+fn lines(lines: &[&Line]) -> String {
+    let axes: BTreeSet<&String> = lines.iter().flat_map(|line| line.cell.keys()).collect();
+    let timed = lines.iter().any(|line| line.time.is_some());
     let mut header: Vec<String> = vec!["transfer".to_owned()];
     header.extend(axes.iter().map(|axis| plain(axis.rsplit('.').next().unwrap_or(axis))));
     header.extend(["A\nMbit/s", "B\nMbit/s", "A/B", "interval"].map(str::to_owned));
@@ -41,9 +60,9 @@ fn lines(comparison: &Comparison) -> String {
     let mut table = Table::new();
     frame(&mut table, COLUMNS);
     table.set_header(header);
-    let means = comparison.lines.iter().flat_map(|line| line.goodput.means);
+    let means = lines.iter().flat_map(|line| line.goodput.means);
     let decimals = number::decimals(means);
-    for line in &comparison.lines {
+    for line in lines {
         let mut cells = vec![plain(&line.transfer)];
         cells.extend(
             axes.iter().map(|axis| line.cell.get(*axis).map_or("–".to_owned(), |l| plain(l))),
@@ -79,6 +98,12 @@ fn ratio(contrast: &Contrast) -> String {
 
 fn remarks(comparison: &Comparison) -> String {
     let mut text = String::new();
+    if comparison.places.iter().any(|places| places.len() > 1) {
+        text.push_str(
+            "Simulator and laboratory are both there: each is set against its own kind, and never averaged \
+             with the other.\n",
+        );
+    }
     for (side, name) in ["A", "B"].into_iter().enumerate() {
         let alone = &comparison.alone[side];
         if !alone.is_empty() {

@@ -1,10 +1,11 @@
 //! `midhop compare`: two sets of records side by side, and which differences are real.
 
-use super::report::read_all;
+use super::report::{read_all, read_all_but};
 use super::{arguments, output};
 use crate::failure::Failure;
 use anyhow::Context;
-use std::path::PathBuf;
+use midhop_experiment::record::Record;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Arguments of `midhop compare`.
@@ -33,16 +34,29 @@ impl Compare {
                 .hint("name a file or a directory for one of them")
                 .into());
         }
-        let first = read_all(std::slice::from_ref(&self.first))?;
-        let second = read_all(std::slice::from_ref(&self.second))?;
+        let (first, a) = side(&self.first, &self.second)?;
+        let (second, b) = side(&self.second, &self.first)?;
         let comparison = midhop_report::compare_at(&first, &second, self.confidence);
         if self.json {
             let text = serde_json::to_string(&comparison).context("cannot print the comparison")?;
             output::print(&(text + "\n"))?;
         } else {
-            let names = [&self.first, &self.second].map(|place| place.display().to_string());
-            output::print(&midhop_report::comparison_table(&comparison, [&names[0], &names[1]]))?;
+            output::print(&midhop_report::comparison_table(&comparison, [&a, &b]))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The records of one side and what it is called. Where the `other` side lies in it, as a study's records of
+/// the laboratory lie in the directory of those of the simulator, it is what else is there.
+fn side(own: &Path, other: &Path) -> anyhow::Result<(Vec<Record>, String)> {
+    let resolved = |path: &Path| path.canonicalize().ok();
+    let inside = resolved(own).zip(resolved(other));
+    match inside.filter(|(own, other)| own != other && own.is_dir() && other.starts_with(own)) {
+        Some((whole, part)) => {
+            let name = format!("{} without {}", own.display(), other.display());
+            Ok((read_all_but(&[whole], Some(&part))?, name))
+        }
+        None => Ok((read_all(&[own.to_owned()])?, own.display().to_string())),
     }
 }

@@ -93,13 +93,20 @@ impl Report {
 
 /// The records in and below `places`, in the order in which they were planned.
 pub(super) fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+    read_all_but(places, None)
+}
+
+/// The same without what lies at or below `but`, which has no link in its path, as the places that are
+/// directories must not have then.
+pub(super) fn read_all_but(places: &[PathBuf], but: Option<&Path>) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for place in places {
         if place.as_os_str() == "-" {
             let text = io::read_to_string(io::stdin()).context("cannot read standard input")?;
             records.extend(read("standard input", &text, false)?);
         } else if place.is_dir() {
-            for file in files_of_records(place)? {
+            let wanted = |file: &PathBuf| but.is_none_or(|but| !file.starts_with(but));
+            for file in files_of_records(place)?.into_iter().filter(wanted) {
                 records.extend(read_file(&file, true)?);
             }
         } else {
@@ -107,7 +114,13 @@ pub(super) fn read_all(places: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
         }
     }
     if records.is_empty() {
-        return Err(Failure::usage("no records found").hint(WHERE_RECORDS_ARE).into());
+        let message = match (places, but) {
+            ([place], Some(but)) => {
+                format!("no records found in {} but those of {}", place.display(), but.display())
+            }
+            _ => "no records found".to_owned(),
+        };
+        return Err(Failure::usage(message).hint(WHERE_RECORDS_ARE).into());
     }
     records.sort_by_cached_key(|record| {
         (record.title.clone(), record.plan.get("number").and_then(serde_json::Value::as_u64))

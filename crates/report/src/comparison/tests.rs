@@ -108,3 +108,71 @@ fn what_is_not_valid_or_stood_still_is_left_out() {
     assert!(none.lines.is_empty() && none.summary.is_none());
     assert!(comparison_table(&none, ["x", "y"]).contains("Nothing to compare"));
 }
+
+fn ran_in(runner: &str, records: Vec<Record>) -> Vec<Record> {
+    let mut records = records;
+    records.iter_mut().for_each(|it| it.environment.runner = runner.to_owned());
+    records
+}
+
+fn titled(title: &str, records: Vec<Record>) -> Vec<Record> {
+    records.into_iter().map(|record| Record { title: title.to_owned(), ..record }).collect()
+}
+
+#[test]
+fn simulator_and_laboratory_meet_where_each_side_is_of_one_and_are_never_averaged() {
+    let cells = |kbit: u64| {
+        [seeds(&[("loss", "0")], &[kbit, kbit]), seeds(&[("loss", "1")], &[kbit / 2, kbit / 2])]
+            .concat()
+    };
+    let (sim, lab) = (ran_in("sim", cells(8000)), ran_in("lab", cells(4000)));
+    let across = compare(&sim, &lab);
+    let ratios = |found: &Comparison| {
+        found
+            .lines
+            .iter()
+            .map(|it| it.goodput.ratio.map(|it| (it * 1e3).round() / 1e3))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ratios(&across), [Some(2.0), Some(2.0)]);
+    assert!(across.lines.iter().all(|line| line.place.is_none()));
+    assert!(comparison_table(&across, ["x", "y"]).starts_with("A: x, in the simulator\n"));
+    // Yesterday and today, each of both places.
+    let both = [sim.clone(), lab.clone()].concat();
+    let kinds = compare(&both, &both);
+    let told: Vec<_> =
+        kinds.lines.iter().map(|it| (it.place.as_deref(), it.goodput.means[0])).collect();
+    assert_eq!(
+        told,
+        [(Some("sim"), 8.0), (Some("sim"), 4.0), (Some("lab"), 4.0), (Some("lab"), 2.0)]
+    );
+    assert_eq!(ratios(&kinds), [Some(1.0); 4]);
+    let table = comparison_table(&kinds, ["x", "y"]);
+    for words in ["A: x, in the simulator and in the laboratory", "\nin the laboratory\n"] {
+        assert!(table.contains(words), "{words} in:\n{table}");
+    }
+    // Where only one side has both, what the other lacks is alone.
+    let part = compare(&both, &lab);
+    assert_eq!(ratios(&part), [Some(1.0), Some(1.0)]);
+    let alone = ["file, loss 0, in the simulator", "file, loss 1, in the simulator"];
+    assert_eq!(part.alone, [alone.map(str::to_owned).to_vec(), vec![]]);
+}
+
+#[test]
+fn cells_of_several_scenarios_meet_their_own_only() {
+    let cell = [("loss", "0")];
+    let [one, two] = [("one", 8000), ("two", 1000)]
+        .map(|(title, kbit)| titled(title, seeds(&cell, &[kbit, kbit])));
+    let both = [one.clone(), two.clone()].concat();
+    let found = compare(&both, &both);
+    let told: Vec<_> =
+        found.lines.iter().map(|it| (it.scenario.as_deref(), it.goodput.means)).collect();
+    assert_eq!(told, [(Some("one"), [8.0, 8.0]), (Some("two"), [1.0, 1.0])]);
+    let part = compare(&two, &both);
+    assert_eq!((part.lines.len(), part.lines[0].goodput.means), (1, [1.0, 1.0]));
+    assert_eq!(part.alone[1], ["file, of \"one\""]);
+    // One against another, for those who want it.
+    let across = compare(&one, &two);
+    assert_eq!(across.lines[0].goodput.ratio.map(f64::round), Some(8.0));
+    assert!(comparison_table(&across, ["x", "y"]).contains("B: y, in the laboratory, \"two\""));
+}
