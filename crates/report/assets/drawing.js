@@ -4,41 +4,26 @@ const drawing = (() => {
   const darkness = window.matchMedia("(prefers-color-scheme: dark)");
   const charts = new Map();
 
-  // Okabe and Ito's colours, each with a dash, a marker and a pattern of its own, so that a curve is
-  // known without its colour.
-  const COLOURS = {
-    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"],
-    dark: ["#4da6e0", "#f0803c", "#2fbf93", "#dd9cc2", "#f0b62e", "#93d3f7", "#c8c8c8"],
-  };
   const INK = {
     light: { ink: "#1b1d21", soft: "#5c6068", rule: "#e3e3de", paper: "#fdfdfb", limit: "#1b1d21" },
     dark: { ink: "#e4e5e7", soft: "#a0a5ad", rule: "#30343b", paper: "#16181c", limit: "#f4f4f4" },
   };
-  const DASHES = ["solid", [9, 4], [2, 3], [12, 3, 2, 3], [5, 2], [16, 5], [6, 2, 2, 2, 2, 2]];
-  const MARKERS = ["circle", "rect", "triangle", "diamond", "emptyCircle", "emptyRect", "emptyTriangle"];
-  const stripes = (rotation, width, gap) => ({
-    symbol: "rect", dashArrayX: [1, 0], dashArrayY: [width, gap], rotation, symbolSize: 1,
-  });
-  const PATTERNS = [
-    { symbol: "none" },
-    stripes(-Math.PI / 4, 2, 5),
-    { symbol: "circle", dashArrayX: [[7, 7], [0, 7, 7, 0]], dashArrayY: [7, 0], symbolSize: 0.55 },
-    stripes(Math.PI / 2, 2, 5),
-    stripes(0, 2, 5),
-    stripes(Math.PI / 4, 2, 5),
-    { symbol: "rect", dashArrayX: [[5, 5], [0, 5, 5, 0]], dashArrayY: [5, 0], symbolSize: 0.8 },
-  ];
   const LIMIT = "physical limit";
   const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
 
+  // Beyond as many as there are, curves have another marker and colour with a dash that is there already.
   const look = (dark) => {
-    const of = (list) => (i) => list[i % list.length];
+    const name = dark ? "dark" : "light";
+    const of = (list, step) => (i) => list[(i + Math.floor(i / list.length) * step) % list.length];
+    const marker = of(styles.markers, 1);
+    const pattern = of(styles.patterns, 0);
     return {
-      ...INK[dark ? "dark" : "light"],
-      colour: of(COLOURS[dark ? "dark" : "light"]),
-      dash: of(DASHES),
-      marker: of(MARKERS),
-      pattern: (i) => ({ ...PATTERNS[i % PATTERNS.length], color: dark ? "rgba(0,0,0,.5)" : "rgba(255,255,255,.6)" }),
+      ...INK[name],
+      colour: of(styles[name], 5),
+      dash: of(styles.dashes, 0),
+      marker: (i) => marker(i)[0] || `path://${marker(i)[1]}`,
+      mark: (i) => marker(i)[1],
+      pattern: (i) => ({ ...pattern(i), rotation: (pattern(i).rotation || 0) * Math.PI / 180, color: dark ? "rgba(0,0,0,.5)" : "rgba(255,255,255,.6)" }),
     };
   };
 
@@ -107,18 +92,19 @@ const drawing = (() => {
   function sample(rank, style) {
     const dash = style.dash(rank);
     const steps = dash === "solid" ? [34] : dash;
+    const open = style.marker(rank).startsWith("empty");
     let path = "";
+    const line = (from, to) => { if (to > from) path += `M${from} 4.1h${to - from}v1.8h${from - to}z`; };
     for (let x = 0, i = 0; x < 34; x += steps[i % steps.length], i += 1) {
-      const length = Math.min(steps[i % steps.length], 34 - x);
-      if (i % 2 === 0) path += `M${x} 4.1h${length}v1.8h${-length}z`;
+      if (i % 2 !== 0) continue;
+      const end = Math.min(x + steps[i % steps.length], 34);
+      // Through an open marker one sees no line.
+      if (!open) line(x, end);
+      else { line(x, Math.min(end, 13)); line(Math.max(x, 21), end); }
     }
-    const marks = {
-      circle: "M13.5 5a3.5 3.5 0 1 1 7 0a3.5 3.5 0 1 1 -7 0z", rect: "M13.7 1.7h6.6v6.6h-6.6z",
-      triangle: "M17 1l4 7.4h-8z", diamond: "M17 .8l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
-    };
-    const mark = style.marker(rank).replace(/^empty(.)/, (_, first) => first.toLowerCase());
+    const mark = style.mark(rank).replace(/M([\d.]+)/g, (_, x) => `M${Number(x) + 12}`);
     // Two points at the corners keep every icon the same size.
-    return `path://M0 0h.01v.01h-.01zM33.99 9.99h.01v.01h-.01z${path}${marks[mark]}`;
+    return `path://M0 0h.01v.01h-.01zM33.99 9.99h.01v.01h-.01z${path}${mark}`;
   }
 
   // Draws each figure by its maker: a function of figure, width, look and whether it is for a file, that gives

@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("../assets/report.css");
+const STYLES: &str = include_str!("../assets/styles.js");
 const DRAWING: &str = include_str!("../assets/drawing.js");
 const CHARTS: &str = include_str!("../assets/echarts/echarts.min.js");
 
@@ -48,7 +49,7 @@ pub(crate) fn close<T: Serialize>(
         env!("CARGO_PKG_VERSION"),
         script_json(data)?
     );
-    for script in [&DRAWING].into_iter().chain(scripts) {
+    for script in [&STYLES, &DRAWING].into_iter().chain(scripts) {
         let _ = write!(page, "<script>\n{script}</script>\n");
     }
     page.push_str("</body>\n</html>\n");

@@ -7,8 +7,10 @@ use crate::reproduction::run_cell::RunCell;
 use midhop_experiment::study::{CellValue, Figure};
 use midhop_experiment::vary::Axis;
 
-/// More configurations side by side are more than one can tell apart.
+/// Of several axes, no more configurations side by side than one can compare.
 const SERIES_MAX: usize = 7;
+/// How many configurations differ in dash, marker and pattern; more would look like others.
+const STYLES_MAX: usize = 12;
 /// What the only curve or bar of a picture is called.
 const ONLY: &str = "measured";
 
@@ -40,6 +42,29 @@ impl Varied {
         } else {
             name.to_owned()
         }
+    }
+
+    /// A part by its labels, so many of them in each and named by the first and the last.
+    fn portions<'v>(
+        &self,
+        run: &Reproduction<'_>,
+        (title, values): (String, Vec<&'v CellValue>),
+        most: usize,
+    ) -> Vec<(String, Vec<&'v CellValue>)> {
+        let size = self.labels.len().div_ceil(self.labels.len().div_ceil(most).max(1)).max(1);
+        let part = |labels: &[String]| {
+            let ends = labels.first().zip(labels.last()).map(|(first, last)| {
+                let [first, last] = [first, last].map(|label| self.shown(run, label));
+                if first == last { first } else { format!("{first} to {last}") }
+            });
+            let named = [title.clone(), ends.unwrap_or_default()];
+            let named: Vec<String> = named.into_iter().filter(|it| !it.is_empty()).collect();
+            let here = |value: &&&CellValue| {
+                value.cell.get(&self.key).is_some_and(|label| labels.contains(label))
+            };
+            (named.join(", "), values.iter().filter(here).copied().collect::<Vec<_>>())
+        };
+        self.labels.chunks(size).map(part).filter(|(_, values)| !values.is_empty()).collect()
     }
 
     /// A part by its labels, each named after its own.
@@ -131,6 +156,32 @@ impl Layout {
             groups = std::mem::take(&mut series);
         }
         Self { along: None, groups, series }
+    }
+
+    /// `parts` as pictures in which no two configurations look alike.
+    pub(super) fn told_apart<'v>(
+        &mut self,
+        run: &Reproduction<'_>,
+        mut parts: Vec<(String, Vec<&'v CellValue>)>,
+    ) -> Vec<(String, Vec<&'v CellValue>)> {
+        let most = |series: &[Varied], parts: &[(String, Vec<&CellValue>)]| {
+            parts.iter().map(|(_, values)| places(series, values).len()).max().unwrap_or(0)
+        };
+        while most(&self.series, &parts) > STYLES_MAX {
+            let fewest = (0..self.series.len()).min_by_key(|&it| self.series[it].labels.len());
+            let Some(fewest) = fewest else { break };
+            let each = |part, axis: &Varied, whole| match whole {
+                true => axis.portions(run, part, STYLES_MAX),
+                false => axis.divided(run, part),
+            };
+            let last = self.series.len() == 1;
+            let axis = if last { self.series[fewest].clone() } else { self.series.remove(fewest) };
+            parts = parts.into_iter().flat_map(|part| each(part, &axis, last)).collect();
+            if last {
+                break;
+            }
+        }
+        parts
     }
 
     pub(super) fn groups_of(&self, values: &[&CellValue]) -> usize {
