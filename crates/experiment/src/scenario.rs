@@ -81,6 +81,11 @@ impl Scenario {
         &self.axes
     }
 
+    /// What was fixed from outside, in that order; it wins over what a case says.
+    pub fn fixed(&self) -> &[(KeyPath, Node)] {
+        &self.fixed
+    }
+
     /// The positions of all cells, in the order of their plans: axis → label.
     pub fn positions(&self) -> Vec<BTreeMap<String, String>> {
         let position = |cell: Vec<&Case>| {

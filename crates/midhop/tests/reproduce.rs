@@ -158,7 +158,7 @@ fn a_report_of_one_cell_is_written_where_it_is_wanted() {
     let read = |file: &str| fs::read_to_string(report.join(file)).expect("written");
     assert!(read("index.html").contains("href=\"pepsal-multiflow.html\""));
     let page = read("pepsal-multiflow.html");
-    let again = format!("midhop reproduce pepsal-multiflow --in sim --cell {cell}");
+    let again = format!("midhop reproduce pepsal-multiflow --in sim --seeds 2 --cell {cell}");
     assert!(page.contains(&again), "the command of the cell is not there");
     assert!(page.contains("\"phases\":[[\"slow start\""), "no phases over time");
     let csv = read("pepsal-multiflow.csv");
@@ -169,6 +169,40 @@ fn a_report_of_one_cell_is_written_where_it_is_wanted() {
     assert!(report.join("pepsal-multiflow.parquet").is_file());
     // One cell is not put in the place of a report of all.
     assert!(!out.join("report").exists());
+}
+
+/// What a page says of a cell: with these settings and this command it is run again as it was, with the seeds
+/// that are shown, whatever the study sets where it ran and for `--quick`.
+#[test]
+fn a_cell_is_run_again_as_it_is_shown() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let parts = "[sim]\nset.one = [\"links.link.rate=10 Mbit/s\", \"links.link.delay=20 ms\"]\n\
+                 [quick]\nseeds = 1\nset.one = [\"transfers.file.bytes=300 kB\"]\n";
+    let lossy = "[links.link.down]\nloss = 0.02\n".to_owned() + VARIED;
+    let place = study(directory.path(), &(FIGURE.to_owned() + parts), &lossy);
+    let pages = directory.path().join("pages");
+    let (place, to) = (place.to_str().expect("UTF-8"), pages.to_str().expect("UTF-8"));
+    let output = midhop(&[place, "--quick", "--seeds", "2", "--json", "--report", to]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let page = fs::read_to_string(pages.join("mine.html")).expect("a page");
+    let data = page.split("id=\"figures\">").nth(1).and_then(|it| it.split("</script>").next());
+    let data: serde_json::Value = serde_json::from_str(data.expect("data")).expect("JSON");
+    let [cell] = data["cells"].as_array().expect("cells").as_slice() else {
+        panic!("one cell: {data}")
+    };
+    assert_eq!(cell["seeds"], serde_json::json!(["1", "2"]));
+    let settings: Vec<&str> =
+        cell["settings"].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();
+    let set = ["links.link.rate = 10 Mbit/s", "transfers.file.bytes = 300 kB"];
+    let delays = settings.iter().filter(|it| it.starts_with("links.link.delay = ")).count();
+    assert!(set.iter().all(|it| settings.contains(it)) && delays == 1, "{settings:?}");
+    let command = cell["command"].as_str().expect("a command");
+    let command = command.replacen("midhop", env!("CARGO_BIN_EXE_midhop"), 1) + " --json";
+    let output = Command::new("sh").args(["-c", &command]).output().expect("a shell");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let again: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&again["runs"], &again["figures"]), (&2.into(), &shown["figures"]));
 }
 
 #[test]

@@ -73,15 +73,19 @@
     const seeds = (of) => of.seeds.length === 1 ? "seed" : "seeds";
     line(seeds(cell), cell.seeds.join(", ") || "–");
     if (cell.beside) line(`${seeds(cell.beside)}, ${cell.beside.place}`, cell.beside.seeds.join(", "));
-    if (cell.settings.length) {
+    const set = (settings, place) => {
+      if (!settings.length) return;
       const list = element("p");
       list.className = "settings";
-      cell.settings.forEach((setting, at) => {
+      if (place) list.append(`${place}: `);
+      settings.forEach((setting, at) => {
         if (at) list.append(" ");
         list.append(element("code", setting));
       });
       box.append(list);
-    }
+    };
+    set(cell.settings);
+    if (cell.beside) set(cell.beside.settings, cell.beside.place);
     for (const { command } of [cell, cell.beside].filter((it) => it)) {
       const again = element("code", command);
       again.className = "again";

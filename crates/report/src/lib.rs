@@ -39,7 +39,9 @@ pub use contrast_table::comparison_table;
 pub use formulas::{Formulas, Held, formulas_table};
 pub use machine::{WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
-pub use reproduction::{Beside, Reproduction, Seeds, Trace, overview, study_columns, study_page};
+pub use reproduction::{
+    Beside, CellSeeds, Reproduction, Seeds, Trace, overview, study_columns, study_page,
+};
 pub use stats::{Estimate, LEVEL};
 pub use study::{study, verdict_name};
 pub use summary::{Row, rows, rows_at};

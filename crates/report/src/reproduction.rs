@@ -27,7 +27,7 @@ pub use trace::Trace;
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Environment;
-use midhop_experiment::study::{Judgement, Measured, Place, Study};
+use midhop_experiment::study::{Cell, Judgement, Measured, Place, Study};
 use midhop_units::Seed;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct Reproduction<'a> {
     pub name: &'a str,
     /// The study.
     pub study: &'a Study,
-    /// Its scenarios by their names.
+    /// Its scenarios by their names, with what the study sets in them where and as it ran.
     pub scenarios: &'a BTreeMap<String, Scenario>,
     /// What all runs gave.
     pub measured: &'a Measured,
@@ -47,6 +47,8 @@ pub struct Reproduction<'a> {
     pub judgements: &'a [Judgement],
     /// What it ran in.
     pub place: Place,
+    /// Whether only what the study leaves where little time is given.
+    pub quick: bool,
     /// Runs that were planned.
     pub runs: usize,
     /// Runs that gave a record.
@@ -70,7 +72,16 @@ pub struct Reproduction<'a> {
 }
 
 /// Which seeds each scenario's cells ran with.
-pub type Seeds = BTreeMap<(String, midhop_experiment::study::Cell), Vec<Seed>>;
+pub type Seeds = BTreeMap<(String, Cell), CellSeeds>;
+
+/// The seeds of a cell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CellSeeds {
+    /// Those that gave a record.
+    pub ran: Vec<Seed>,
+    /// How many it was to run with: what `--seeds` says to run it with these again.
+    pub asked: u32,
+}
 
 impl Reproduction<'_> {
     /// The name of its files, without ending: what leads to a directory, and what no file system likes,

@@ -12,7 +12,9 @@ use chromium::{append, browser, folder, open, png_size};
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{Record, Series};
 use midhop_experiment::study::{Judgement, Measured, Place, Reading, Study};
-use midhop_report::{Beside, Reproduction, Seeds, Trace, overview, study_columns, study_page};
+use midhop_report::{
+    Beside, CellSeeds, Reproduction, Seeds, Trace, overview, study_columns, study_page,
+};
 use midhop_units::Rate;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,6 +103,8 @@ struct Ran {
     command: String,
     /// What the laboratory gave, and with which seeds.
     lab: Option<(Measured, Seeds)>,
+    /// The scenarios with what the study sets in them there.
+    scenarios_of_lab: BTreeMap<String, Scenario>,
 }
 
 impl Ran {
@@ -122,6 +126,7 @@ impl Ran {
             traces: Vec::new(),
             command: "midhop reproduce sample --in sim".to_owned(),
             lab: None,
+            scenarios_of_lab: BTreeMap::new(),
             study,
         };
         for mut record in records {
@@ -137,10 +142,11 @@ impl Ran {
             ran.measured.add(Reading::of("geo-demo", &record, &ran.study.figures));
             let place = ("geo-demo".to_owned(), record.cell.clone());
             let seeds = ran.seeds.entry(place).or_default();
-            if seeds.is_empty() {
+            if seeds.ran.is_empty() {
                 ran.traces.extend(Trace::of("geo-demo", &record));
             }
-            seeds.push(record.seed);
+            seeds.ran.push(record.seed);
+            seeds.asked += 1;
         }
         ran.judgements = ran.study.judge(&ran.measured);
         ran
@@ -160,7 +166,13 @@ impl Ran {
             }
             measured.add(Reading::of("geo-demo", &record, &self.study.figures));
             let place = ("geo-demo".to_owned(), record.cell.clone());
-            seeds.entry(place).or_default().push(record.seed);
+            let seeds: &mut CellSeeds = seeds.entry(place).or_default();
+            seeds.ran.push(record.seed);
+            seeds.asked += 1;
+        }
+        self.scenarios_of_lab = self.scenarios.clone();
+        for scenario in self.scenarios_of_lab.values_mut() {
+            scenario.set("links.internet.rate=900 Mbit/s").expect("it can be set");
         }
         self.lab = Some((measured, seeds));
         self
@@ -174,6 +186,7 @@ impl Ran {
             measured: &self.measured,
             judgements: &self.judgements,
             place: Place::Sim,
+            quick: false,
             runs: 108,
             finished: 108,
             faults: &self.faults,
@@ -186,6 +199,7 @@ impl Ran {
             beside: self.lab.as_ref().map(|(measured, seeds)| Beside {
                 place: Place::Lab,
                 measured,
+                scenarios: &self.scenarios_of_lab,
                 seeds,
                 page: true,
             }),
@@ -228,7 +242,7 @@ fn tables_read_without_scripts() {
     for part in ["published", "reproduced", "ours", "limit", "0.5 ± ", "CUBIC end to end"] {
         assert!(page.contains(part), "{part}");
     }
-    let command = "midhop reproduce sample --in sim --cell \
+    let command = "midhop reproduce sample --in sim --seeds 3 --cell \
                    &#39;geo-demo:links.satellite.down.loss=1 %,load=file,setup=cubic&#39;";
     assert!(page.contains(command), "no command for a cell");
     assert!(page.contains("nodes.gateway.pep"), "no settings");
@@ -278,7 +292,8 @@ fn the_laboratory_stands_beside_the_simulator() {
         "the same<br>laboratory",
         "lab / sim",
         "<a href=\"sample-lab.html\">the laboratory: real kernels on emulated links</a>",
-        "midhop reproduce sample --in lab --cell ",
+        "midhop reproduce sample --in lab --seeds 2 --cell ",
+        "; sets <code>links.internet.rate = 900 Mbit/s</code></p>",
         "✕ the same in the laboratory, with a line of its interval beside it",
     ] {
         assert!(page.contains(part), "{part}");

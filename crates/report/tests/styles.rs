@@ -95,6 +95,7 @@ fn pictures(setups: usize, along: &str) -> Value {
         measured: &measured,
         judgements: &[],
         place: Place::Sim,
+        quick: false,
         runs: 1,
         finished: 1,
         faults: &[],

@@ -129,6 +129,7 @@ impl Reproduce {
                 pages::Told {
                     study,
                     outcome: &outcomes[number],
+                    quick: self.quick,
                     command: self.again(study),
                     beside: twin.or(earlier[number].as_ref()),
                     beside_has_page: twin.is_some(),

@@ -3,8 +3,10 @@
 use super::{Reproduction, Seeds};
 use crate::escape::html as text;
 use crate::page::count;
+use midhop_experiment::Scenario;
 use midhop_experiment::metrics::median;
 use midhop_experiment::study::{CellValue, Estimate, Figure, Measured, Place};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// What a study gave in the other place.
@@ -14,6 +16,8 @@ pub struct Beside<'a> {
     pub place: Place,
     /// What all runs gave there.
     pub measured: &'a Measured,
+    /// Its scenarios by their names, with what the study sets in them there.
+    pub scenarios: &'a BTreeMap<String, Scenario>,
     /// The seeds of each scenario and cell that ran there.
     pub seeds: &'a Seeds,
     /// Whether a page of its own lies beside this one.

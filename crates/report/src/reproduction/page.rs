@@ -178,7 +178,8 @@ pub(super) fn place(place: Place) -> &'static str {
 }
 
 pub(super) fn runs(run: &Reproduction<'_>) -> String {
-    let seeds: BTreeSet<String> = run.seeds.values().flatten().map(ToString::to_string).collect();
+    let seeds: BTreeSet<String> =
+        run.seeds.values().flat_map(|it| &it.ran).map(ToString::to_string).collect();
     let mut seeds: Vec<String> = seeds.into_iter().collect();
     seeds.sort_by_key(|seed| seed.parse::<u64>().unwrap_or(u64::MAX));
     let seeds = match seeds.as_slice() {
@@ -359,8 +360,14 @@ fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell]) {
 
 /// A cell in the other place.
 fn again(beside: &Again) -> String {
+    let settings: Vec<String> =
+        beside.settings.iter().map(|it| format!("<code>{}</code>", text(it))).collect();
+    let settings = match settings.as_slice() {
+        [] => String::new(),
+        some => format!("; sets {}", some.join(", ")),
+    };
     format!(
-        "<p class=\"note\">{}: {}</p><pre><code>{}</code></pre>",
+        "<p class=\"note\">{}: {}{settings}</p><pre><code>{}</code></pre>",
         beside.place,
         text(&seeds(&beside.seeds)),
         text(&beside.command)

@@ -1,8 +1,8 @@
 //! A cell as a reader can run it again: its settings, its seeds, its command.
 
-use super::{Reproduction, Seeds, beside};
+use super::{CellSeeds, Reproduction, beside};
+use midhop_experiment::Scenario;
 use midhop_experiment::study::{Cell, Place};
-use midhop_experiment::vary::Axis;
 use serde::Serialize;
 
 /// A cell for the page's script.
@@ -11,7 +11,7 @@ pub(super) struct RunCell {
     pub(super) scenario: String,
     /// Axis and label, as the scenario calls them.
     pub(super) place: Vec<[String; 2]>,
-    /// What the scenario sets there.
+    /// What is set there: by the scenario, and by the study.
     pub(super) settings: Vec<String>,
     pub(super) seeds: Vec<String>,
     pub(super) command: String,
@@ -24,6 +24,8 @@ pub(super) struct RunCell {
 pub(super) struct Again {
     /// What that place is called.
     pub(super) place: &'static str,
+    /// What is set there only.
+    pub(super) settings: Vec<String>,
     pub(super) seeds: Vec<String>,
     pub(super) command: String,
 }
@@ -31,47 +33,82 @@ pub(super) struct Again {
 impl RunCell {
     /// The cell of `scenario` at `cell`.
     pub(super) fn of(run: &Reproduction<'_>, scenario: &str, cell: &Cell) -> Self {
-        let axes = run.scenarios.get(scenario).map(|it| it.axes()).unwrap_or_default();
+        let read = run.scenarios.get(scenario);
+        let axes = read.map(Scenario::axes).unwrap_or_default();
         // In the order of the scenario, and what it does not have, after that.
         let known = axes.iter().filter_map(|axis| cell.get_key_value(&axis.name));
         let other = cell.iter().filter(|(name, _)| axes.iter().all(|axis| axis.name != **name));
-        let place: Vec<[String; 2]> =
+        let at: Vec<[String; 2]> =
             known.chain(other).map(|(axis, label)| [axis.clone(), label.clone()]).collect();
+        let settings = read.map(|it| settings(it, cell)).unwrap_or_default();
         let key = (scenario.to_owned(), cell.clone());
-        let seeds =
-            |of: &Seeds| of.get(&key).into_iter().flatten().map(ToString::to_string).collect();
-        let beside = run.beside.filter(|it| it.seeds.contains_key(&key)).map(|it| Again {
-            place: beside::name(it.place),
-            seeds: seeds(it.seeds),
-            command: command(run.name, it.place, scenario, &place),
+        let seeds = run.seeds.get(&key);
+        let named = named(scenario, &at);
+        let beside = run.beside.and_then(|it| {
+            let seeds = it.seeds.get(&key)?;
+            let there = it.scenarios.get(scenario).map(|it| self::settings(it, cell));
+            Some(Again {
+                place: beside::name(it.place),
+                settings: there
+                    .into_iter()
+                    .flatten()
+                    .filter(|setting| !settings.contains(setting))
+                    .collect(),
+                seeds: shown(Some(seeds)),
+                command: command(run, it.place, Some(seeds), &named),
+            })
         });
         Self {
             scenario: scenario.to_owned(),
-            settings: axes.iter().flat_map(|axis| settings(axis, cell)).collect(),
-            seeds: seeds(run.seeds),
-            command: command(run.name, run.place, scenario, &place),
+            place: at,
+            settings,
+            seeds: shown(seeds),
+            command: command(run, run.place, seeds, &named),
             beside,
-            place,
         }
     }
 }
 
-/// What `axis` sets in `cell`.
-fn settings(axis: &Axis, cell: &Cell) -> Vec<String> {
-    let label = cell.get(&axis.name);
-    let cases = axis.cases.iter().filter(|case| Some(&case.label) == label);
-    cases
+fn shown(seeds: Option<&CellSeeds>) -> Vec<String> {
+    seeds.into_iter().flat_map(|it| &it.ran).map(ToString::to_string).collect()
+}
+
+/// What is set in `cell` of `scenario`: by its cases, and from outside, which wins.
+fn settings(scenario: &Scenario, cell: &Cell) -> Vec<String> {
+    // Seeds are told on their own.
+    let fixed = || scenario.fixed().iter().filter(|(path, _)| path.keys() != ["seeds"]);
+    let cases = scenario.axes().iter().flat_map(|axis| {
+        let label = cell.get(&axis.name);
+        axis.cases.iter().filter(move |case| Some(&case.label) == label)
+    });
+    let own = cases
         .flat_map(|case| &case.changes)
+        .filter(|(path, _)| !fixed().any(|(fixed, _)| path.keys().starts_with(fixed.keys())));
+    // Of what was fixed twice, the last holds.
+    let last = fixed().enumerate().filter(|(at, (path, _))| {
+        !fixed().skip(at + 1).any(|(later, _)| path.keys().starts_with(later.keys()))
+    });
+    own.chain(last.map(|(_, it)| it))
         .map(|(path, node)| format!("{path} = {}", node.value))
         .collect()
 }
 
-fn command(study: &str, place: Place, scenario: &str, at: &[[String; 2]]) -> String {
+/// A cell as `--cell` takes it.
+fn named(scenario: &str, at: &[[String; 2]]) -> String {
     let positions: Vec<String> = at.iter().map(|[axis, label]| format!("{axis}={label}")).collect();
-    let at = match positions.is_empty() {
+    match positions.is_empty() {
         true => scenario.to_owned(),
         false => format!("{scenario}:{}", positions.join(",")),
-    };
-    let (study, place) = (crate::runs::quoted(study), place.name());
-    format!("midhop reproduce {study} --in {place} --cell {}", crate::runs::quoted(&at))
+    }
+}
+
+/// What runs a cell again as it ran: with its seeds, and with what `--quick` sets where it had that.
+fn command(run: &Reproduction<'_>, place: Place, seeds: Option<&CellSeeds>, cell: &str) -> String {
+    let (study, place) = (crate::runs::quoted(run.name), place.name());
+    let quick = if run.quick { " --quick" } else { "" };
+    let seeds = seeds.map_or_else(String::new, |it| format!(" --seeds {}", it.asked));
+    format!(
+        "midhop reproduce {study} --in {place}{quick}{seeds} --cell {}",
+        crate::runs::quoted(cell)
+    )
 }

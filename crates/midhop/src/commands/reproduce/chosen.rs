@@ -7,8 +7,9 @@ use crate::commands::lab::refusal::parted;
 use crate::commands::lab::session::Isolated;
 use crate::commands::scenario::{runnable_plans, simulable_plans};
 use crate::failure::Failure;
-use midhop_experiment::Plan;
 use midhop_experiment::study::Place;
+use midhop_experiment::{Plan, Scenario};
+use std::collections::BTreeMap;
 
 /// A study with all that is to be run of it in one place.
 pub struct Prepared {
@@ -17,6 +18,8 @@ pub struct Prepared {
     pub plans: Vec<Plan>,
     /// The scenario of each plan.
     pub scenarios: Vec<String>,
+    /// Every scenario by its name, with what the study sets in it there.
+    pub read: BTreeMap<String, Scenario>,
     /// What cannot be run there, and why.
     pub left_out: Vec<String>,
 }
@@ -81,6 +84,7 @@ impl Reproduce {
     pub(super) fn prepared(&self, bundle: Bundle, place: Place) -> anyhow::Result<Prepared> {
         asked::check(&self.cells, &bundle)?;
         let (mut plans, mut scenarios): (Vec<Plan>, Vec<String>) = Default::default();
+        let mut read = bundle.all().clone();
         for (name, mut scenario, set) in bundle.scenarios(place, self.quick) {
             let seeds = self.seeds.map(|seeds| format!("seeds={seeds}"));
             for assignment in set.iter().chain(&seeds) {
@@ -92,13 +96,15 @@ impl Reproduce {
                 Place::Lab => runnable_plans(&scenario)?,
             };
             asked::keep(&self.cells, name, &mut resolved);
+            read.insert(name.to_owned(), scenario);
             for plan in resolved {
                 let number = u32::try_from(plans.len()).unwrap_or(u32::MAX);
                 plans.push(Plan { number, ..plan });
                 scenarios.push(name.to_owned());
             }
         }
-        let mut study = Prepared { bundle, place, plans, scenarios, left_out: Vec::new() };
+        let left_out = Vec::new();
+        let mut study = Prepared { bundle, place, plans, scenarios, read, left_out };
         if place == Place::Lab {
             study.leave_out()?;
             check_daemon(&study.plans)?;

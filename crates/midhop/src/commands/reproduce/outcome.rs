@@ -2,11 +2,12 @@
 
 use super::chosen::Prepared;
 use crate::failure;
-use midhop_experiment::Plan;
 use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
+use midhop_experiment::{Plan, Scenario};
 use midhop_report::{Seeds, Trace};
 use midhop_store::{Files, Key};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// An expectation was not met.
@@ -62,6 +63,8 @@ pub struct Outcome {
     pub cells: Vec<Verdict>,
     /// The seeds of each cell that ran.
     pub seeds: Seeds,
+    /// The scenarios with what the study sets in them there.
+    pub scenarios: BTreeMap<String, Scenario>,
     /// What the first run ran on.
     pub environment: Option<Environment>,
     /// One run of each cell over time.
@@ -73,7 +76,8 @@ impl Outcome {
     /// What the runs of `study` gave, none where one gave no record.
     pub fn of(study: &Prepared, results: Vec<Option<Read>>) -> Self {
         let Prepared { bundle, place, plans, scenarios, .. } = study;
-        let mut outcome = Self { runs: plans.len(), ..Self::default() };
+        let read = study.read.clone();
+        let mut outcome = Self { runs: plans.len(), scenarios: read, ..Self::default() };
         for (plan, read) in plans.iter().zip(results) {
             let Some(Read { reading, faults, environment, trace }) = read else { continue };
             outcome.finished += 1;
@@ -82,7 +86,9 @@ impl Outcome {
             outcome.environment.get_or_insert(environment);
             outcome.traces.extend(trace);
             let place = (scenarios[plan.number as usize].clone(), plan.cell());
-            outcome.seeds.entry(place).or_default().push(plan.seed);
+            let seeds = outcome.seeds.entry(place).or_default();
+            seeds.ran.push(plan.seed);
+            seeds.asked = plan.seeds;
         }
         outcome.measured.relate(&bundle.study.figures);
         if *place != bundle.study.place {

@@ -14,6 +14,8 @@ pub struct Told<'a> {
     pub study: &'a Prepared,
     /// What came of it.
     pub outcome: &'a Outcome,
+    /// Whether only what the study leaves where little time is given.
+    pub quick: bool,
     /// The command to run it again.
     pub command: String,
     /// What came of it in the other place.
@@ -55,14 +57,15 @@ pub fn write(directory: &Path, told: &[Told<'_>]) -> anyhow::Result<()> {
 }
 
 fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
-    let Told { study, outcome, command, beside, beside_has_page } = told;
+    let Told { study, outcome, quick, command, beside, beside_has_page } = told;
     Reproduction {
         name: &study.bundle.name,
         study: &study.bundle.study,
-        scenarios: study.bundle.all(),
+        scenarios: &outcome.scenarios,
         measured: &outcome.measured,
         judgements: &outcome.judgements,
         place: study.place,
+        quick: *quick,
         runs: outcome.runs,
         finished: outcome.finished,
         faults: &outcome.faults,
@@ -75,6 +78,7 @@ fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
         beside: beside.map(|it| Beside {
             place: study.place.other(),
             measured: &it.measured,
+            scenarios: &it.scenarios,
             seeds: &it.seeds,
             page: *beside_has_page,
         }),
