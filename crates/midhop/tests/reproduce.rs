@@ -206,6 +206,28 @@ fn a_cell_is_run_again_as_it_is_shown() {
 }
 
 #[test]
+fn simulated_studies_say_first_how_long_they_take() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = study(directory.path(), FIGURE, "");
+    let (place, out) = (place.to_str().expect("UTF-8"), directory.path().join("out"));
+    let run = || {
+        let kept = ["--in", "sim", "--out", out.to_str().expect("UTF-8")];
+        let output = midhop(&[&[place, place][..], &kept].concat());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let told = run();
+    assert!(told.starts_with("6 runs in the simulator take about "), "{told}");
+    assert!(told.contains(&format!("{place}: 3 runs, about ")), "{told}");
+    assert!(
+        told.lines().next().is_some_and(|it| it.ends_with(" on this machine in all")),
+        "{told}"
+    );
+    // What is there already takes no time.
+    let told = run();
+    assert!(told.starts_with(&format!("{place}: 3 runs, 3 of them there already\n")), "{told}");
+}
+
+#[test]
 fn cells_that_a_study_does_not_have_are_refused_with_those_that_it_has() {
     for (cell, hint) in [
         ("many:flows=3", "flows = 1 | 2 | 4 | 7 | 15"),

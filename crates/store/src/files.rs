@@ -27,6 +27,11 @@ impl Files {
         (self.build.key(&record).as_ref() == Some(key)).then(|| of_plan(record, plan))
     }
 
+    /// Whether there is something for `key`, of whatever build: cheaper to know than [`Files::get`].
+    pub fn holds(&self, key: &Key) -> bool {
+        self.path(key).is_file()
+    }
+
     /// Writes the record of `plan`, whose key is `key`, whole or not at all; what another build has left
     /// there is gone.
     ///

@@ -10,9 +10,10 @@ mod pages;
 mod shipped;
 
 use super::lab::progress::spoken;
-use super::lab::session::{Isolated, outlook};
+use super::lab::session::{Isolated, outlook as lab_outlook};
 use super::records::{Unwritten, check_place};
 use super::sim::batch::{processors, run_all};
+use super::sim::outlook::outlook as sim_outlook;
 use super::{arguments, output, own_program};
 use anyhow::Context;
 use asked::Asked;
@@ -211,21 +212,28 @@ impl Reproduce {
         Ok(outcome)
     }
 
-    /// What is to be run, and on kernels how long it will take: there a second lasts a second.
+    /// What is to be run, and how long it will take.
     fn announced(&self, study: &Prepared, left: &[&Plan]) -> String {
         let Prepared { bundle, plans, .. } = study;
-        let place = if study.place == bundle.study.place { "" } else { " in the lab" };
+        let place = match study.place {
+            own if own == bundle.study.place => "",
+            Place::Sim => " in the simulator",
+            Place::Lab => " in the lab",
+        };
         let mut text = format!("{}{place}: {} runs", bundle.name, plans.len());
         if left.len() < plans.len() {
             text += &format!(", {} of them there already", plans.len() - left.len());
         }
-        if study.place == Place::Lab {
-            let left: Vec<Plan> = left.iter().map(|plan| (*plan).clone()).collect();
-            let (time, most) = outlook(&left, self.jobs);
-            text += &format!(", about {}", spoken(time));
-            if most > 1 {
-                text += &format!(", up to {most} at a time");
-            }
+        if study.place == Place::Lab || !left.is_empty() {
+            let time = told(study.place, self.time(study.place, left));
+            text += &time.map_or_else(String::new, |time| format!(", about {time}"));
+        }
+        let most = match study.place {
+            Place::Sim => 1,
+            Place::Lab => self.on_kernels(left).1,
+        };
+        if most > 1 {
+            text += &format!(", up to {most} at a time");
         }
         for left_out in &study.left_out {
             text += &format!("\n  {left_out}");
@@ -233,26 +241,63 @@ impl Reproduce {
         text
     }
 
-    /// Where several studies take their real time, how long all of them will.
+    /// About how long `plans` take in `place`: on kernels a second lasts a second, in virtual time it is a matter
+    /// of the machine. None where that cannot be tried.
+    fn time(&self, place: Place, plans: &[&Plan]) -> Option<Duration> {
+        match place {
+            Place::Sim => sim_outlook(plans, self.jobs.unwrap_or_else(processors)),
+            Place::Lab => Some(self.on_kernels(plans).0),
+        }
+    }
+
+    /// About how long `plans` take on kernels, and how many of them go at once at most.
+    fn on_kernels(&self, plans: &[&Plan]) -> (Duration, usize) {
+        let plans: Vec<Plan> = plans.iter().map(|plan| (*plan).clone()).collect();
+        lab_outlook(&plans, self.jobs)
+    }
+
+    /// Where several studies run in one place, how long all of them will take there.
     fn announce_all(&self, studies: &[Prepared]) -> anyhow::Result<()> {
-        let lab: Vec<&Prepared> = studies.iter().filter(|it| it.place == Place::Lab).collect();
-        if lab.len() < 2 {
-            return Ok(());
-        }
-        let (mut time, mut runs) = (Duration::ZERO, 0);
-        for study in lab {
-            let store = self.store(study)?;
-            let mut left = Vec::new();
-            for plan in &study.plans {
-                if kept(store.as_ref(), study, plan, &Key::of(plan)?).is_none() {
-                    left.push(plan.clone());
-                }
+        for (place, name) in [(Place::Sim, "in the simulator"), (Place::Lab, "on real kernels")] {
+            let here: Vec<&Prepared> = studies.iter().filter(|it| it.place == place).collect();
+            if here.len() < 2 {
+                continue;
             }
-            time += outlook(&left, self.jobs).0;
-            runs += left.len();
+            let (mut time, mut runs) = (Some(Duration::ZERO), 0);
+            for study in here {
+                let left = self.left(study)?;
+                let more = self.time(place, &left);
+                time = time.zip(more).map(|(time, more)| time + more);
+                runs += left.len();
+            }
+            if let Some(time) = told(place, time).filter(|_| runs > 0 || place == Place::Lab) {
+                eprintln!("{runs} runs {name} take about {time} in all");
+            }
         }
-        eprintln!("{runs} runs on real kernels take about {} in all", spoken(time));
         Ok(())
+    }
+
+    /// What of a study an earlier call has not left. In virtual time, where there are thousands of records, one
+    /// of them says whether this build has made them.
+    fn left<'p>(&self, study: &'p Prepared) -> anyhow::Result<Vec<&'p Plan>> {
+        let store = self.store(study)?;
+        let mut left = Vec::new();
+        let mut ours = None;
+        for plan in &study.plans {
+            let key = Key::of(plan)?;
+            let read = || kept(store.as_ref(), study, plan, &key).is_some();
+            let there = match study.place {
+                Place::Lab => read(),
+                Place::Sim => {
+                    store.as_ref().is_some_and(|it| it.holds(&key))
+                        && *ours.get_or_insert_with(read)
+                }
+            };
+            if !there {
+                left.push(plan);
+            }
+        }
+        Ok(left)
     }
 
     /// The directory of a study's records, if they are kept.
@@ -302,6 +347,16 @@ impl Reproduce {
             "faults": outcome.faults,
         });
         Ok(serde_json::to_string(&value).context("cannot print a study")? + "\n")
+    }
+}
+
+/// `time` in words.
+fn told(place: Place, time: Option<Duration>) -> Option<String> {
+    match place {
+        Place::Sim => {
+            time.map(|it| format!("{} on this machine", spoken(it.max(Duration::from_secs(1)))))
+        }
+        Place::Lab => time.map(spoken),
     }
 }
 
