@@ -6,7 +6,7 @@ mod stage;
 use ends::{Authority, Ends, far_config, near_config, start_far};
 use midhopd::daemon::DataPlane;
 use stage::{Family, Stage, hear, noise, say, until};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread::scope;
 use std::time::{Duration, Instant};
@@ -125,6 +125,42 @@ fn twenty_readers_that_stand_still_hold_up_nobody_else() {
             scope.spawn(move || assert_eq!(hear(client).len(), *written));
         }
     });
+}
+
+/// As videos are that people watch and then pause, a few at a time: each leaves a part of the room to the next.
+#[test]
+fn however_many_readers_pause_another_flow_goes_on() {
+    const TOGETHER: u64 = 8;
+    const ROUNDS: u64 = 6;
+    let Some(stage) = Stage::set() else { return };
+    let told = "rtt = \"5 ms\"\nrate = \"500 Mbit/s\"\n";
+    let authority = Authority::new(&["near", "far"]);
+    let _far = start_far(&stage, Family::V4, &authority, told);
+    let near = near_config(Family::V4, &authority, "", told, "");
+    let near = stage.start(&format!("[limits]\nmemory = \"64 MiB\"\n{near}"));
+    let listener = stage.listen(Family::V4);
+    let watched = noise(3, 1_000_000);
+    let videos: Vec<_> = (0..ROUNDS * TOGETHER).map(|_| stage.flow(&listener)).collect();
+    for flows in videos.chunks(TOGETHER as usize) {
+        scope(|scope| {
+            for (client, server) in flows {
+                scope.spawn(|| (&*server).write_all(&watched).expect("writing"));
+                scope.spawn(|| {
+                    let mut seen = vec![0; watched.len()];
+                    (&*client).read_exact(&mut seen).expect("what was said");
+                    assert!(seen == watched, "what is watched");
+                });
+            }
+        });
+        scope(|scope| flows.iter().for_each(|(_, server)| drop(scope.spawn(|| fill(server)))));
+    }
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(2, 5_000_000);
+    scope(|scope| {
+        scope.spawn(|| say(&server, &bytes));
+        assert!(hear(&client) == bytes, "the other flow's bytes");
+    });
+    assert_eq!(waits(&near), 0, "the memory was not what held anybody up");
 }
 
 /// Ten times as many flows as the far end takes: the others go without the tunnel, and nobody is reset.

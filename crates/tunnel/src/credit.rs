@@ -13,29 +13,32 @@ use bytes::Bytes;
 pub const SETTING: u64 = 0x2fec_0004;
 /// The type of the unidirectional stream by which more is granted.
 pub const STREAM: u64 = 0x2fec_0004;
-/// News of less than this part of what a stream has at first are not worth telling.
+/// News of less than this part of what a stream may have under way are not worth telling.
 const NEWS_PARTS: u64 = 8;
 
 /// The credit that this end gives to one stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
-    /// Unit: bytes. What may be under way, or wait here.
-    window: u64,
     /// Up to where the other end may say something, as it was told last.
     told: u64,
 }
 
 impl Grant {
     /// What each stream has at first. Unit: bytes.
-    pub const fn new(window: u64) -> Self {
-        Self { window, told: window }
+    pub const fn new(first: u64) -> Self {
+        Self { told: first }
     }
 
-    /// So much of the stream has been passed on: up to where the other end may say something now, where that is
-    /// worth telling.
-    pub fn pass_on(&mut self, position: u64) -> Option<u64> {
-        let limit = position.saturating_add(self.window);
-        if limit.saturating_sub(self.told) < (self.window / NEWS_PARTS).max(1) {
+    /// Up to where the other end may say something, as it was told last.
+    pub const fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// So much of the stream has been passed on, and `window` bytes may be under way or wait here: up to where the
+    /// other end may say something now, where that is worth telling. What was told before stays.
+    pub fn pass_on(&mut self, position: u64, window: u64) -> Option<u64> {
+        let limit = position.saturating_add(window);
+        if limit.saturating_sub(self.told) < (window / NEWS_PARTS).max(1) {
             return None;
         }
         self.told = limit;
@@ -70,10 +73,20 @@ mod tests {
     #[test]
     fn news_are_told_where_they_are_worth_it() {
         let mut grant = Grant::new(800);
-        let told: Vec<_> = [0, 99, 100, 150, 199, 200, 1000].map(|at| grant.pass_on(at)).into();
+        let told: Vec<_> =
+            [0, 99, 100, 150, 199, 200, 1000].map(|at| grant.pass_on(at, 800)).into();
         assert_eq!(told, [None, None, Some(900), None, None, Some(1000), Some(1800)]);
-        assert_eq!(Grant::new(0).pass_on(0), None);
-        assert_eq!(Grant::new(u64::MAX).pass_on(10), None);
+        assert_eq!(Grant::new(0).pass_on(0, 0), None);
+        assert_eq!(Grant::new(u64::MAX).pass_on(10, u64::MAX), None);
+    }
+
+    #[test]
+    fn a_window_that_shrinks_takes_nothing_back_and_one_that_grows_is_told_at_once() {
+        let mut grant = Grant::new(800);
+        assert_eq!(grant.pass_on(100, 80), None, "800 were told before");
+        assert_eq!(grant.pass_on(729, 80), None);
+        assert_eq!(grant.pass_on(730, 80), Some(810));
+        assert_eq!(grant.pass_on(731, 2400), Some(3131));
     }
 
     proptest! {

@@ -4,7 +4,8 @@
 //! session's tells the peer ([`Credit::tell`]). With a peer that knows nothing of it all is as QUIC has it.
 //!
 //! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded, for each
-//! by the credit that it was given, for all of them together by the session's share.
+//! by the credit that it was given, for all of them together by the session's share. The more those have been
+//! promised whose readers stand still, the less the others are, so that there is always room for one that moves.
 //!
 //! Its locks are never contended: a tunnel's flows live on one thread. A flow's stream may be opened for
 //! another thread, though.
@@ -24,14 +25,35 @@ use std::{
 };
 use tokio::sync::Notify;
 
+/// Of the room that readers who stand still leave a stream may have this part under way: should its reader stop
+/// as well, the rest is for others.
+const LEFT_PARTS: u64 = 4;
+/// A stream may always have this part of its window under way: it goes on.
+const LEAST_PARTS: u64 = 512;
+/// Unit: bytes. And no less than a few full datagrams.
+const LEAST: u64 = 16 << 10;
+
+/// What the streams of a session may have under way and waiting, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// What this end gives each stream at first.
+    pub first: u64,
+    /// What may be under way to a stream beyond what was passed on, where nobody stands still.
+    pub window: u64,
+    /// What streams that nobody reads may hold together outside of QUIC.
+    pub drawn: u64,
+    /// What such streams may have been promised together before the others get less.
+    pub room: u64,
+}
+
 /// The credit of a session's streams.
 #[derive(Debug)]
 pub struct Credit {
-    /// Unit: bytes. What this end gives each stream at first.
-    window: u64,
-    /// Unit: bytes. What streams that nobody reads may hold together.
-    drawn_max: u64,
+    bounds: Bounds,
+    /// Unit: bytes. What streams that nobody reads hold.
     drawn: AtomicU64,
+    /// Unit: bytes. What those whose readers stand still were promised and have not passed on.
+    stuck: AtomicU64,
     book: Mutex<Book>,
     /// There is something to tell.
     news: Notify,
@@ -55,12 +77,12 @@ struct Place {
 }
 
 impl Credit {
-    /// Each stream has `window` at first, and so many bytes of streams that nobody reads may wait here.
-    pub fn new(window: u64, drawn_max: u64) -> Arc<Self> {
+    /// Nothing has come.
+    pub fn new(bounds: Bounds) -> Arc<Self> {
         Arc::new(Self {
-            window,
-            drawn_max,
+            bounds,
             drawn: AtomicU64::new(0),
+            stuck: AtomicU64::new(0),
             book: Mutex::default(),
             news: Notify::new(),
         })
@@ -121,6 +143,16 @@ impl Credit {
         }
     }
 
+    /// Unit: bytes. What may be under way to a stream, or wait here, beside others that were promised `stuck`.
+    fn window(&self, stuck: u64) -> u64 {
+        let Bounds { window, room, .. } = self.bounds;
+        if stuck == 0 {
+            return window;
+        }
+        let least = (window / LEAST_PARTS).max(LEAST);
+        (room.saturating_sub(stuck) / LEFT_PARTS).max(least).min(window)
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,15 +202,19 @@ pub struct Earning {
     credit: Arc<Credit>,
     stream: u64,
     grant: Grant,
+    /// Unit: bytes. What of it was passed on.
+    position: u64,
     /// Unit: bytes.
     drawn: u64,
+    /// Unit: bytes. What it was promised and is not passed on, while its reader stands still.
+    stuck: u64,
 }
 
 impl Earning {
     /// Nothing has come.
     pub fn new(credit: &Arc<Credit>, stream: u64) -> Self {
-        let grant = Grant::new(credit.window);
-        Self { credit: credit.clone(), stream, grant, drawn: 0 }
+        let grant = Grant::new(credit.bounds.first);
+        Self { credit: credit.clone(), stream, grant, position: 0, drawn: 0, stuck: 0 }
     }
 
     /// Whether the peer heeds it.
@@ -188,7 +224,13 @@ impl Earning {
 
     /// So much of the stream has been passed on.
     pub fn pass_on(&mut self, position: u64) {
-        if let Some(limit) = self.grant.pass_on(position) {
+        self.position = position;
+        let others = self.credit.stuck.load(Relaxed).saturating_sub(self.stuck);
+        // What nobody has begun to read gets no more than it had at first.
+        let earned = self.credit.bounds.first.saturating_add(position);
+        let told = self.grant.pass_on(position, self.credit.window(others).min(earned));
+        self.charge(self.drawn > 0);
+        if let Some(limit) = told {
             let mut book = self.credit.book();
             // As long as the peer has not said whether it heeds credit, it may.
             if book.first != Some(0) {
@@ -199,10 +241,23 @@ impl Earning {
         }
     }
 
+    /// Its reader stands still: all that it was promised may come and wait.
+    pub fn stand_still(&mut self) {
+        self.charge(true);
+    }
+
+    fn charge(&mut self, stands_still: bool) {
+        let promised = self.grant.told().saturating_sub(self.position);
+        let stuck = if stands_still { promised } else { 0 };
+        self.credit.stuck.fetch_sub(self.stuck, Relaxed);
+        self.credit.stuck.fetch_add(stuck, Relaxed);
+        self.stuck = stuck;
+    }
+
     /// Whether more may wait here though nobody takes it: `held` bytes do.
     pub fn may_draw(&self, held: u64) -> bool {
-        held <= self.credit.window
-            && self.credit.drawn.load(Relaxed) < self.credit.drawn_max
+        held <= self.credit.bounds.window
+            && self.credit.drawn.load(Relaxed) < self.credit.bounds.drawn
             && self.is_heeded()
     }
 
@@ -230,6 +285,7 @@ impl Earning {
 impl Drop for Earning {
     fn drop(&mut self) {
         self.settle(0);
+        self.credit.stuck.fetch_sub(self.stuck, Relaxed);
     }
 }
 
@@ -237,9 +293,11 @@ impl Drop for Earning {
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { first: 100, window: 100, drawn: 150, room: 1000 };
+
     #[test]
     fn a_peer_that_knows_nothing_of_credit_bounds_nothing() {
-        let credit = Credit::new(100, 1000);
+        let credit = Credit::new(BOUNDS);
         let mut spending = Spending::new(&credit, 4);
         spending.spend(1 << 40);
         let cx = Context::from_waker(Waker::noop());
@@ -254,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_was_granted_may_be_said_and_no_more() {
-        let credit = Credit::new(100, 1000);
+        let credit = Credit::new(BOUNDS);
         let mut spending = Spending::new(&credit, 4);
         let cx = Context::from_waker(Waker::noop());
         credit.begin(50);
@@ -273,7 +331,7 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_is_bounded_for_each_stream_and_for_all() {
-        let credit = Credit::new(100, 150);
+        let credit = Credit::new(BOUNDS);
         credit.begin(100);
         let mut earnings = [0, 4].map(|stream| Earning::new(&credit, stream));
         let [first, second] = &mut earnings;
@@ -287,5 +345,78 @@ mod tests {
         assert_eq!(credit.book().untold.get(&0), Some(&130));
         drop(earnings);
         assert_eq!(credit.drawn.load(Relaxed), 0);
+    }
+
+    const MB: u64 = 1_000_000;
+    const LARGE: Bounds =
+        Bounds { first: 16 * MB, window: 96 * MB, drawn: 256 * MB, room: 512 * MB };
+
+    /// What a stream may have under way, as its peer was told.
+    fn promised(credit: &Credit, one: &Earning) -> u64 {
+        let told = credit.book().untold.get(&one.stream).copied();
+        told.unwrap_or(credit.bounds.first) - one.position
+    }
+
+    #[test]
+    fn a_stream_earns_its_window_by_being_read() {
+        let credit = Credit::new(LARGE);
+        credit.begin(1);
+        let mut one = Earning::new(&credit, 0);
+        let windows = [100, 16 * MB, 40 * MB, 80 * MB, 200 * MB].map(|position| {
+            one.pass_on(position);
+            promised(&credit, &one)
+        });
+        // A few bytes are a request's head; what they earn is no news.
+        assert_eq!(windows, [16 * MB - 100, 32 * MB, 56 * MB, 96 * MB, 96 * MB]);
+    }
+
+    #[test]
+    fn readers_that_stop_one_after_another_leave_room_for_those_that_go_on() {
+        let credit = Credit::new(LARGE);
+        credit.begin(1);
+        let mut streams: Vec<_> = (0..400).map(|stream| Earning::new(&credit, stream)).collect();
+        let mut position = 1 << 40;
+        let mut windows = Vec::new();
+        for next in 0..streams.len() {
+            // All that still move are read on, and so learn what the last one left.
+            position += 200 * MB;
+            streams[next..].iter_mut().for_each(|one| one.pass_on(position));
+            windows.push(promised(&credit, &streams[next]));
+            streams[next].stand_still();
+        }
+        assert_eq!(windows[..4], [96 * MB, 96 * MB, 80 * MB, 60 * MB]);
+        assert!(windows.is_sorted_by(|one, next| one >= next));
+        assert_eq!(windows.last(), Some(&(96 * MB / LEAST_PARTS)));
+        // QUIC's own window has as much again as may be drawn: it is never used up by these.
+        let sum: u64 = windows.iter().sum();
+        assert!(sum < LARGE.room + 75 * MB, "{sum}");
+        assert_eq!(credit.stuck.load(Relaxed), sum);
+
+        // The last one goes on with what little it has, and has all again when nobody stands still.
+        let mut last = streams.pop().expect("a stream");
+        last.pass_on(position + 1000);
+        assert_eq!(promised(&credit, &last), 96 * MB / LEAST_PARTS - 1000);
+        last.pass_on(position + 96 * MB / LEAST_PARTS);
+        assert_eq!(promised(&credit, &last), 96 * MB / LEAST_PARTS);
+        drop(streams);
+        last.pass_on(position + 96 * MB / LEAST_PARTS + 1);
+        assert_eq!(promised(&credit, &last), 96 * MB);
+        assert_eq!(credit.stuck.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_slow_reader_does_not_take_from_itself() {
+        let credit = Credit::new(LARGE);
+        credit.begin(1);
+        let mut slow = Earning::new(&credit, 0);
+        slow.pass_on(200 * MB);
+        slow.draw(50 * MB);
+        slow.stand_still();
+        slow.pass_on(240 * MB);
+        assert_eq!(promised(&credit, &slow), 96 * MB);
+        // Once it has taken what waited it is as any other.
+        slow.settle(0);
+        slow.pass_on(250 * MB);
+        assert_eq!(credit.stuck.load(Relaxed), 0);
     }
 }

@@ -304,6 +304,7 @@ impl Receiver {
             let pause = if may_draw { DRAW } else { LOOK };
             let pause = self.pause.get_or_insert_with(|| Box::pin(time::sleep(pause)));
             ready!(pause.as_mut().poll(cx));
+            self.earning.stand_still();
             let read = if may_draw {
                 // Whatever comes after this wakes the flow.
                 ready!(self.poll_draw(cx))
