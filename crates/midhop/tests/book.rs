@@ -1,26 +1,60 @@
-//! What the book and the README tell people to type works.
+//! What the book and the README tell people to type works, in blocks and in sentences.
 //!
-//! `MIDHOP_BOOK=all` runs what takes long, too (`make book-commands`); else of that it is only checked that
-//! the program takes it.
+//! What takes long runs on less of the same, and it is checked that the program takes the whole.
+//! `MIDHOP_BOOK=all` (`make book-commands`) runs blocks as they stand.
 
-use midhop_pages::{blocks, typed};
+use midhop_pages::{blocks, mentioned, typed};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-/// What takes long, by how it begins.
-const LONG: [&str; 7] = [
-    "midhop lab up scenarios/geo-demo.toml",
-    "midhop lab down",
-    "midhop lab run scenarios/geo-demo.toml",
-    "midhop lab run scenarios/tunnel.toml",
-    "midhop sim run scenarios/geo-demo.toml",
-    "midhop reproduce ",
-    "midhop formulas",
+/// What takes long, by how it begins, and how a test begins it instead. Studies are for [`one_cell`].
+const LESS: [(&str, &str); 5] = [
+    (
+        "midhop lab run scenarios/geo-demo.toml",
+        "midhop lab run scenarios/geo-demo.toml --set load=flows --set setup=midhop-hybla \
+         --set 'links.satellite.down.loss=0 %' --set transfers.flows.seconds=1",
+    ),
+    (
+        "midhop lab run scenarios/tunnel.toml",
+        "midhop lab run scenarios/tunnel.toml --set setup=tunnel --set transfers.bulk.seconds=1",
+    ),
+    (
+        "midhop sim run scenarios/geo-demo.toml",
+        "midhop sim run scenarios/geo-demo.toml --set load=file --set setup=midhop-hybla",
+    ),
+    (
+        "midhop formulas",
+        "midhop formulas --seeds 1 --set congestion=cubic --set 'loss=1 %' --set rtt=50ms \
+         --set 'transfers.flow.bytes=160 MB'",
+    ),
+    ("midhop meter run 192.0.2.1 --seconds 120", "midhop meter run 192.0.2.1 --seconds 1"),
 ];
-/// What takes another host or another program.
-const ELSEWHERE: [&str; 2] = ["midhop meter ", "midhop lab exec "];
+/// Of each study a cell that costs little.
+const CELLS: [(&str, &str); 5] = [
+    ("far-proxy", "sweep:proxy=small,rtt=30ms"),
+    ("geo-onoff", "download:loss=independent,pep=off,congestion=cubic"),
+    ("ntn-placement", "download:reading=b,loss=4,setup=S1"),
+    ("pepsal-multiflow", "single:reading=each-hop,load=file,setup=newreno"),
+    ("tunnel", "page:load=first,setup=tunnel"),
+];
+/// What a sentence names without what it needs.
+const NAMES: [&str; 1] = ["midhop orbit trace"];
 /// What `crates/midhopd/tests/book.rs` runs, or asks of a daemon that it runs.
-const OF_THE_DAEMON: [&str; 2] = ["midhopd ", "curl -s http://127.0.0.1:9310/"];
+const OF_THE_DAEMON: [&str; 5] = [
+    "midhopd ",
+    "target/release/midhopd ",
+    "curl -s http://127.0.0.1:9310/",
+    "install ",
+    "systemctl ",
+];
+/// What takes two hosts, for a test of its own.
+const OF_TWO_HOSTS: [&str; 1] = ["midhop meter "];
+/// Beside other tests a laboratory is late; whether it may be believed then is not asked here.
+const LATE: &str = "--lateness '1 s'";
+/// A program that is not there by then does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -30,67 +64,278 @@ fn begins(command: &str, with: &[&str]) -> bool {
     with.iter().any(|start| format!("{command} ").starts_with(start))
 }
 
-/// Runs a line as somebody would who has the program and stands in the repository.
-fn shell(directory: &Path, line: &str) -> Output {
-    let programs = Path::new(env!("CARGO_BIN_EXE_midhop")).parent().expect("a directory").display();
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(line).current_dir(directory).env("PATH", format!("{programs}:{path}"));
-    shell.output().expect("a shell")
+fn less(line: &str) -> Option<String> {
+    let (long, short) = LESS.into_iter().find(|(long, _)| begins(line, &[&format!("{long} ")]))?;
+    Some(line.replacen(long, short, 1))
 }
 
-fn assert_works(document: &str, line: &str, output: &Output) {
+/// One cell of the study that a line runs, in virtual time where the study has a part there.
+fn one_cell(line: &str) -> Option<String> {
+    let words: Vec<&str> = line.strip_prefix("midhop reproduce ")?.split(' ').collect();
+    let (named, options) = words.split_first()?;
+    let study = if *named == "all" { "far-proxy" } else { named };
+    let cell = CELLS.into_iter().find(|(name, _)| *name == study);
+    let (_, cell) = cell.unwrap_or_else(|| panic!("{line}: which cell of {study} is cheap?"));
+    let place = if study == "tunnel" { format!("lab {LATE}") } else { "sim".to_owned() };
+    let mut short = format!("midhop reproduce {study} --seeds 1 --in {place}");
+    if !options.contains(&"--cell") {
+        short += &format!(" --cell {cell}");
+    }
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match *option {
+            "--quick" => {}
+            "--in" => drop(options.next()),
+            other => short += &format!(" {other}"),
+        }
+    }
+    Some(short)
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Somebody who has the program and stands in the repository, but writes elsewhere.
+struct Reader {
+    directory: tempfile::TempDir,
+    /// What has been run.
+    done: BTreeSet<String>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        for shared in ["scenarios", "studies"] {
+            let place = directory.path().join(shared);
+            std::os::unix::fs::symlink(root().join(shared), place).expect("a link");
+        }
+        Self { directory, done: BTreeSet::new() }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let programs = Path::new(env!("CARGO_BIN_EXE_midhop")).parent().expect("a directory");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(line).current_dir(self.directory.path()).stdin(Stdio::null());
+        shell.env("PATH", format!("{}:{path}", programs.display()));
+        shell.env("MIDHOP_STATE_DIR", self.directory.path().join("state"));
+        shell
+    }
+
+    fn shell(&self, line: &str) -> Output {
+        self.command(line).output().expect("a shell")
+    }
+
+    /// Once is enough for whatever says the same.
+    fn must_work(&mut self, document: &str, line: &str, codes: &[i32]) {
+        if self.done.insert(line.to_owned()) {
+            let output = self.shell(line);
+            assert_works(document, line, &output, codes);
+        }
+    }
+
+    /// The program knows the command and its options.
+    fn must_be_known(&mut self, document: &str, line: &str) {
+        self.must_work(document, &format!("{line} --help"), &[0]);
+    }
+
+    /// Does what stands in a block, or less of it where `all` is not wanted.
+    fn follow(&mut self, document: &str, line: &str, all: bool) {
+        let own = line.strip_prefix("target/release/midhop ").map(|rest| format!("midhop {rest}"));
+        let line = own.as_deref().unwrap_or(line);
+        let lab = begins(line, &["midhop lab ", "midhop reproduce tunnel "])
+            && !begins(line, &["midhop lab list "]);
+        if begins(line, &OF_THE_DAEMON) || begins(line, &OF_TWO_HOSTS) {
+            // Run elsewhere.
+        } else if let Some(recipe) = line.strip_prefix("make ") {
+            self.make(document, recipe, all);
+        } else if lab && (!is_root() || !daemon_is_here()) {
+            self.must_be_known(document, line.split(" -- ").next().expect("a command"));
+            midhop_skips::skipped(format!("{line} needs root and a midhopd"));
+        } else if let Some(asked) = line.strip_prefix("midhop lab exec client -- curl ") {
+            assert_eq!(asked, "http://…", "{document}: what should be asked for?");
+            let _server = self.serve("midhop lab exec server --", "python3 -m http.server 80", 80);
+            self.must_work(document, &line.replace("http://…", "-sf http://server/"), &[0]);
+        } else if let Some(short) = one_cell(line).filter(|_| !all) {
+            self.must_be_known(document, line);
+            // One cell of one seed need not be what the study's claims are about.
+            self.must_work(document, &short, &[0, 2]);
+        } else {
+            assert!(line.starts_with("midhop "), "{document}: nobody knows how to run {line}");
+            let short = less(line).filter(|_| !all);
+            if short.is_some() {
+                self.must_be_known(document, line);
+            }
+            let mut run = short.unwrap_or_else(|| line.to_owned());
+            if line.starts_with("midhop lab run ") {
+                run += &format!(" {LATE}");
+            }
+            self.must_work(document, &run, &[0]);
+        }
+    }
+
+    /// What a recipe would do is found out; of that, our program's commands are known to it.
+    fn make(&mut self, document: &str, recipe: &str, all: bool) {
+        let mut make = Command::new("make");
+        make.arg(recipe).current_dir(root());
+        // What takes this test's own time again, or hours, is for those who wait for it.
+        if !(all && matches!(recipe, "build" | "demo")) {
+            make.arg("-n");
+        }
+        let results = format!("RESULTS={}", self.directory.path().join("made").display());
+        let output = make.arg(results).output().expect("make");
+        assert_works(document, &format!("make {recipe}"), &output, &[0]);
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            if let Some(command) = line.strip_prefix("target/release/midhop ") {
+                self.must_be_known(document, &format!("midhop {command}"));
+            }
+        }
+    }
+
+    /// Starts what serves at a port of a node of a lab, entered by `enter`, and waits until it does.
+    fn serve(&self, enter: &str, line: &str, port: u16) -> Serving {
+        let mut server = self.command(&format!("exec {enter} {line}"));
+        server.stdout(Stdio::null()).stderr(Stdio::null());
+        let serving = Serving(server.spawn().expect("a shell"));
+        let listens = |line: &str| line.contains(&format!(":{port:04X} ")) && line.contains(" 0A ");
+        let begin = Instant::now();
+        loop {
+            let sockets =
+                self.shell(&format!("{enter} cat /proc/self/net/tcp /proc/self/net/tcp6"));
+            if String::from_utf8_lossy(&sockets.stdout).lines().any(listens) {
+                return serving;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{line}: nobody listens at {port}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // A test that failed leaves no lab behind.
+        let _ = self.shell("midhop lab down");
+    }
+}
+
+/// A program in the background.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn daemon_is_here() -> bool {
+    Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd").is_file()
+}
+
+fn assert_works(document: &str, line: &str, output: &Output, codes: &[i32]) {
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{document}: {line}\n{said}");
+    let code = output.status.code();
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{document}: {line}\n{said}");
 }
 
 #[test]
 fn what_is_to_be_typed_works() {
-    let directory = tempfile::tempdir().expect("a directory");
-    for shared in ["scenarios", "studies"] {
-        let place = directory.path().join(shared);
-        std::os::unix::fs::symlink(root().join(shared), place).expect("a link");
-    }
     let all = std::env::var("MIDHOP_BOOK").as_deref() == Ok("all");
-    let root_here = nix::unistd::geteuid().is_root();
-    let mut ran = 0;
+    let mut reader = Reader::new();
     for (document, line) in typed() {
-        if let Some(recipe) = line.strip_prefix("make ") {
-            // What it does is a test's business of its own.
-            let output = Command::new("make").args(["-n", recipe]).current_dir(root()).output();
-            assert_works(&document, &line, &output.expect("make"));
-        } else if line.starts_with("target/release/") {
-            let program = line.split(' ').next().expect("a program");
-            assert!(matches!(program, "target/release/midhop" | "target/release/midhopd"));
-        } else if begins(&line, &OF_THE_DAEMON) {
-            // Run elsewhere.
-        } else if begins(&line, &ELSEWHERE) || (begins(&line, &LONG) && !all) {
-            let taken = line.split(" -- ").next().expect("a command");
-            let output = shell(directory.path(), &format!("{taken} --help"));
-            assert_works(&document, &line, &output);
-        } else if line.starts_with("midhop lab run") && !root_here {
-            midhop_skips::skipped(format!("{line} needs privileges"));
+        reader.follow(&document, &line, all);
+    }
+    for line in ["midhop --version", "midhop lab list", "midhop sim run scenarios/quick.toml"] {
+        assert!(reader.done.contains(line), "{line} is not found any more: {:?}", reader.done);
+    }
+}
+
+#[test]
+fn what_sentences_name_works() {
+    let mut reader = Reader::new();
+    for (document, line) in mentioned(&["midhop ", "make "]) {
+        if NAMES.contains(&line.as_str()) {
+            reader.must_be_known(&document, &line);
         } else {
-            assert!(line.starts_with("midhop "), "{document}: nobody knows how to run {line}");
-            // Beside other tests a laboratory is late; whether it may be believed then is not asked here.
-            let late = if line.starts_with("midhop lab run ") { " --lateness '1 s'" } else { "" };
-            assert_works(&document, &line, &shell(directory.path(), &format!("{line}{late}")));
-            ran += 1;
+            reader.follow(&document, &line, false);
         }
     }
-    assert!(ran > 5, "the documents' commands are not found any more");
+    assert!(reader.done.contains("midhop --version"), "not found any more: {:?}", reader.done);
+}
+
+/// What is to be typed on one host and on another, on two nodes of a lab that have their names.
+#[test]
+fn two_hosts_measure_between_them() {
+    const HOSTS: &str = "title = \"Two hosts\"\nduration = \"10 s\"\n[nodes]\nhost-a = {}\nhost-b = {}\n\
+        [links.link]\nbetween = [\"host-a\", \"host-b\"]\nrate = \"100 Mbit/s\"\ndelay = \"5 ms\"\n\
+        [transfers.file]\nfrom = \"host-a\"\nto = \"host-b\"\nbytes = \"1 kB\"\n";
+    let controls = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let controls = std::fs::read_to_string(controls).unwrap_or_default();
+    if !is_root() || !controls.contains("bbr") {
+        midhop_skips::skipped("two hosts of a lab need root, and BBR in the kernel");
+        return;
+    }
+    let all = std::env::var("MIDHOP_BOOK").as_deref() == Ok("all");
+    let mut reader = Reader::new();
+    std::fs::write(reader.directory.path().join("hosts.toml"), HOSTS).expect("a scenario");
+    reader.must_work("this test", "midhop lab up hosts.toml", &[0]);
+    let (mut serving, mut runs) = (None, 0);
+    for (document, line) in typed() {
+        if line == "midhop meter serve" {
+            let serve = || reader.serve("midhop lab exec host-a --", &line, 5201);
+            serving.get_or_insert_with(serve);
+        } else if line.starts_with("midhop meter ") {
+            assert!(serving.is_some(), "{document}: {line}: nobody serves");
+            let line = less(&line).filter(|_| !all).unwrap_or(line).replace("192.0.2.1", "host-a");
+            let line = format!("midhop lab exec host-b -- {line}");
+            let output = reader.shell(&line);
+            assert_works(&document, &line, &output, &[0]);
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                said.contains("bbr") && said.contains("complete"),
+                "{document}: {line}\n{said}"
+            );
+            runs += 1;
+        }
+    }
+    assert!(runs >= 2, "the documents' measurements are not found any more");
 }
 
 #[test]
 fn scenarios_in_the_book_are_scenarios() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let reader = Reader::new();
     let scenarios = blocks("toml").into_iter().filter(|block| block.text.contains("[nodes]"));
     let mut count = 0;
     for block in scenarios {
-        std::fs::write(directory.path().join("it.toml"), &block.text).expect("written");
-        let output = shell(directory.path(), "midhop sim run it.toml --seeds 1");
-        assert_works(&block.document, &block.text, &output);
+        std::fs::write(reader.directory.path().join("it.toml"), &block.text).expect("written");
+        let output = reader.shell("midhop sim run it.toml --seeds 1");
+        assert_works(&block.document, &block.text, &output, &[0]);
         count += 1;
     }
     assert!(count > 0, "the book has a scenario");
+}
+
+/// Less of a command is a command of the same study, and keeps what is not about how much.
+#[test]
+fn less_of_a_study_is_one_cell_of_it() {
+    for (line, short) in [
+        (
+            "midhop reproduce all --quick --report results/studies",
+            "midhop reproduce far-proxy --seeds 1 --in sim --cell sweep:proxy=small,rtt=30ms \
+             --report results/studies",
+        ),
+        (
+            "midhop reproduce far-proxy --in sim --cell sweep:proxy=ours,rtt=30ms",
+            "midhop reproduce far-proxy --seeds 1 --in sim --cell sweep:proxy=ours,rtt=30ms",
+        ),
+        (
+            "midhop reproduce ntn-placement --in lab",
+            "midhop reproduce ntn-placement --seeds 1 --in sim --cell download:reading=b,loss=4,setup=S1",
+        ),
+    ] {
+        assert_eq!(one_cell(line).as_deref(), Some(short));
+    }
+    assert_eq!(one_cell("midhop sim run scenarios/quick.toml"), None);
+    assert!(less("midhop formulas").is_some() && less("midhop lab list").is_none());
 }

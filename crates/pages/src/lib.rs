@@ -5,7 +5,7 @@
 //! instead.
 //!
 //! What stands in the book and in the README to be typed or written into a file is taken out of them by
-//! [`blocks`], so that tests can do it.
+//! [`blocks`], and commands that their sentences name by [`mentioned`], so that tests can do it.
 //!
 //! For tests only: no program links it.
 
@@ -97,6 +97,15 @@ pub struct Block {
 /// # Panics
 /// When they cannot be read.
 pub fn blocks(language: &str) -> Vec<Block> {
+    let read = |(document, text): (String, String)| {
+        let found = fenced(&text, language);
+        found.into_iter().map(move |text| Block { document: document.clone(), text })
+    };
+    documents().into_iter().flat_map(read).collect()
+}
+
+/// The README and the book's guides, each by its path in the repository, with what stands there.
+fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let guides = root.join("docs/book/src");
     let listed = std::fs::read_dir(&guides).expect("the book's guides");
@@ -109,10 +118,9 @@ pub fn blocks(language: &str) -> Vec<Block> {
     documents.insert(0, "README.md".to_owned());
     let read = |document: String| {
         let text = std::fs::read_to_string(root.join(&document)).expect("a document");
-        let found = fenced(&text, language);
-        found.into_iter().map(move |text| Block { document: document.clone(), text })
+        (document, text)
     };
-    documents.into_iter().flat_map(read).collect()
+    documents.into_iter().map(read).collect()
 }
 
 fn fenced(text: &str, language: &str) -> Vec<String> {
@@ -140,6 +148,47 @@ pub fn typed() -> Vec<(String, String)> {
     blocks("sh").into_iter().flat_map(lines).filter(|(_, command)| !command.is_empty()).collect()
 }
 
+/// What sentences have between backticks that begins with one of `programs`, each with its document. What
+/// stands in a block is none of it: [`typed`] has that.
+///
+/// # Panics
+/// As [`blocks`], and where a backtick has no other.
+pub fn mentioned(programs: &[&str]) -> Vec<(String, String)> {
+    let begins = |span: &str| programs.iter().any(|program| span.starts_with(program));
+    let found = |(document, text): (String, String)| {
+        let spans =
+            spans(&text).unwrap_or_else(|around| panic!("{document}: one backtick in {around:?}"));
+        spans.into_iter().filter(|span| begins(span)).map(move |span| (document.clone(), span))
+    };
+    documents().into_iter().flat_map(found).collect()
+}
+
+/// What stands between backticks outside of blocks, over the ends of lines too. One that has no other: its
+/// paragraph.
+fn spans(text: &str) -> Result<Vec<String>, String> {
+    let mut paragraphs = vec![String::new()];
+    let mut in_block = false;
+    for line in text.lines() {
+        let fence = line.starts_with("```");
+        in_block ^= fence;
+        if fence || in_block || line.trim().is_empty() {
+            paragraphs.push(String::new());
+        } else if let Some(paragraph) = paragraphs.last_mut() {
+            *paragraph += line.trim();
+            paragraph.push(' ');
+        }
+    }
+    let mut found = Vec::new();
+    for paragraph in paragraphs {
+        let pieces: Vec<&str> = paragraph.split('`').collect();
+        if pieces.len().is_multiple_of(2) {
+            return Err(paragraph);
+        }
+        found.extend(pieces.into_iter().skip(1).step_by(2).map(str::to_owned));
+    }
+    Ok(found)
+}
+
 /// What of a line is typed.
 fn command(line: &str) -> &str {
     let line = line.split_once("$ ").map_or(line, |(_host, typed)| typed);
@@ -164,5 +213,15 @@ mod tests {
         assert_eq!(fenced(text, "toml"), ["d = 1\n"]);
         assert_eq!(["a b   # why", "host$ c", "# d", ""].map(command), ["a b", "c", "# d", ""]);
         assert!(typed().iter().any(|(document, _)| document == "README.md"));
+    }
+
+    #[test]
+    fn what_is_mentioned_is_found() {
+        let text = "Run `a b`, or `a\nc`.\n\n```sh\n`a d`\n```\n| `e` | `a f` |\n";
+        assert_eq!(spans(text).expect("pairs"), ["a b", "a c", "e", "a f"]);
+        assert!(spans("one ` only\n\n`and` another").is_err());
+        let own = mentioned(&["midhop ", "make "]);
+        assert!(own.iter().any(|(_, command)| command == "make demo"), "{own:?}");
+        assert!(own.iter().all(|(_, command)| command.starts_with("m")), "{own:?}");
     }
 }
