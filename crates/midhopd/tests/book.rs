@@ -1,11 +1,15 @@
 //! What the book and the README say of the daemon works: its commands, and what to write into its file.
 
+mod ends;
+mod flows;
 mod program;
 mod stage;
 
-use midhop_pages::{blocks, typed};
-use program::{Desk, Running, errors, midhopd, output_in};
-use stage::{Stage, until};
+use flows::exchange;
+use midhop_pages::{blocks, mentioned, typed};
+use program::{Desk, Running, errors, log_of, midhopd, output_in};
+use stage::{Family, Stage, until};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -65,7 +69,7 @@ fn what_is_to_be_typed_works() {
             }
             // What it needs is made, and used, by the test above.
             (Some("midhopd"), Some("pki")) => continue,
-            (Some("midhopd"), _) => {
+            (Some("midhopd" | "target/release/midhopd"), _) => {
                 let mut command = midhopd();
                 command.args(line.split(' ').skip(1));
                 output_in(&stage.gateway, &mut command)
@@ -85,4 +89,43 @@ fn what_is_to_be_typed_works() {
     let mut running = running.expect("a document says how to run it");
     running.signal(nix::sys::signal::Signal::SIGTERM);
     until("it ends", || running.has_ended());
+}
+
+/// What sentences name may lack what it needs, so that only the daemon's help for it is asked; a command or an
+/// option that there is not is an error all the same.
+#[test]
+fn what_is_mentioned_exists() {
+    let mentioned = mentioned(&["midhopd "]);
+    assert!(!mentioned.is_empty());
+    for (document, line) in mentioned {
+        let output = midhopd().args(line.split(' ').skip(1)).arg("--help").output().expect("it");
+        assert!(output.status.success(), "{document}: {line}\n{}", errors(&output));
+    }
+}
+
+/// The pair in ten minutes: certificates, both files and both logs as the guide has them. The stage's gateway is
+/// the terminal, its server's host the ground.
+#[test]
+fn the_pair_of_the_guide_carries_flows() {
+    let Some(stage) = Stage::set() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    follow_the_guide(directory.path());
+    let desk = |table: &str| {
+        let guide = blocks("toml").into_iter().filter(|it| it.document.ends_with("/terminal.md"));
+        let block = guide.into_iter().find(|it| it.text.contains(table)).expect("a configuration");
+        Desk::new(&placed(&block.text, &directory.path().join("authority")))
+    };
+    let (ground, terminal) = (desk("[peers.terminal]"), desk("[peers.ground]"));
+    let address = IpAddr::from([192, 0, 2, 1]);
+    stage.server.add_address("wan0", address, 32).expect("the ground's address");
+    stage.gateway.add_route(address, 32, Family::V4.server()).expect("a route to the ground");
+    let _ground = Running::start_in(&stage.server, &ground);
+    let _terminal = Running::start(&stage, &terminal);
+    until("the terminal says so", || log_of(&terminal).contains("a tunnel is open"));
+    until("the ground says so", || log_of(&ground).contains("a peer has come"));
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    let from = server.peer_addr().expect("a peer").ip();
+    assert_eq!(from, Family::V4.server(), "servers see the machine on the ground");
+    exchange(&client, &server, 100_000);
 }
