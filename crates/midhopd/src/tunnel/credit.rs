@@ -30,6 +30,8 @@ use tokio::sync::Notify;
 const LEFT_PARTS: u64 = 4;
 /// A stream may always have this part of its window under way: it goes on.
 const LEAST_PARTS: u64 = 512;
+/// Times what was passed on of a stream that it earns beyond what it had at first.
+const EARNED: u64 = 8;
 /// Unit: bytes. And no less than a few full datagrams.
 const LEAST: u64 = 16 << 10;
 
@@ -227,7 +229,7 @@ impl Earning {
         self.position = position;
         let others = self.credit.stuck.load(Relaxed).saturating_sub(self.stuck);
         // What nobody has begun to read gets no more than it had at first.
-        let earned = self.credit.bounds.first.saturating_add(position);
+        let earned = self.credit.bounds.first.saturating_add(position.saturating_mul(EARNED));
         let told = self.grant.pass_on(position, self.credit.window(others).min(earned));
         self.charge(self.drawn > 0);
         if let Some(limit) = told {
@@ -362,7 +364,7 @@ mod tests {
         let credit = Credit::new(LARGE);
         credit.begin(1);
         let mut one = Earning::new(&credit, 0);
-        let windows = [100, 16 * MB, 40 * MB, 80 * MB, 200 * MB].map(|position| {
+        let windows = [100, 2 * MB, 5 * MB, 80 * MB, 200 * MB].map(|position| {
             one.pass_on(position);
             promised(&credit, &one)
         });

@@ -36,8 +36,6 @@ use tokio::{
 /// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
 /// with what credit needs; a repair that is lost as well takes another product.
 const HELD_WINDOWS: f64 = 2.0;
-/// What of its window a flow may say at first, where that holds a few round trips.
-const FIRST_SHARE: f64 = 0.5;
 /// Of QUIC's window, what flows whose readers stand still may be promised before the others get less: the rest is
 /// for those that move, however many stand still.
 const STUCK_SHARE: f64 = 0.5;
@@ -82,12 +80,6 @@ pub struct Session {
     authority: String,
 }
 
-/// What a flow may say before any of it was passed on: half of its window, and a product of rate and round trip at
-/// least, after which more credit is back; all of it where that is not known.
-fn first_credit(window: Bytes, product: Option<Bytes>) -> Bytes {
-    product.map_or(window, |product| window.scale(FIRST_SHARE).max(product).min(window))
-}
-
 impl Session {
     /// Begins to speak HTTP/3 on a connection to `peer`, whose datagrams leave at `pace`, and to listen. An
     /// end that opens tunnels `hears_backlog`: whether the peer has more to say than the path takes.
@@ -105,13 +97,13 @@ impl Session {
         varint::write(StreamKind::CONTROL, &mut said);
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
         let held_max = peer.flow_window.scale(HELD_WINDOWS);
-        let product = peer.rate_in.zip(peer.rtt).map(|(rate, rtt)| rate.bytes_in(rtt));
-        let stream_credit = first_credit(peer.flow_window, product).get();
+        // As much as QUIC lets come.
+        let stream_credit = peer.flow_window.get();
         let drawn = peer.receive_window.scale(DRAWN_SHARE).get();
         let bounds = Bounds {
             first: stream_credit,
-            // As much as QUIC lets come, and what may wait behind a gap: no less than without it.
-            window: peer.flow_window.get().saturating_add(held_max.get()),
+            // And what may wait behind a gap: no less than without it.
+            window: stream_credit.saturating_add(held_max.get()),
             drawn,
             room: drawn.saturating_add(peer.receive_window.scale(STUCK_SHARE).get()),
         };

@@ -155,18 +155,3 @@ async fn stall(loss_percent: u64) {
 async fn a_flow_that_nobody_reads_ends_no_tunnel_whatever_the_link_loses() {
     LocalSet::new().run_until(stall(25)).await;
 }
-
-#[test]
-fn what_a_flow_has_at_first_lasts_until_more_is_back() {
-    let megabytes = |count: u64| Bytes::new(count * 1_000_000);
-    for (window, product, first) in [
-        (30, Some(10), 15),
-        // Where memory is scarce.
-        (12, Some(10), 10),
-        (8, Some(10), 8),
-        (32, None, 32),
-    ] {
-        let given = first_credit(megabytes(window), product.map(megabytes));
-        assert_eq!(given, megabytes(first), "{window} {product:?}");
-    }
-}
