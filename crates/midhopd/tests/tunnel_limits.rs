@@ -40,7 +40,7 @@ fn until_unmoved(held: impl Fn() -> u64) {
 #[test]
 fn clients_that_do_not_read_fill_the_memory_and_no_more() {
     const LIMIT: u64 = 256 << 10;
-    // What moves until a flow is counted again: some 50 to 190 kB were seen, and 900 kB where nobody waits.
+    // What moves until a flow is counted again: some 30 to 190 kB were seen, and 900 kB where nobody waits.
     const UNCOUNTED: u64 = 512 << 10;
     let Some(stage) = Stage::set() else { return };
     let (near, _far, _authority) = pair(&stage);
@@ -129,7 +129,7 @@ fn twenty_readers_that_stand_still_hold_up_nobody_else() {
 
 /// As videos are that people watch and then pause, a few at a time: each leaves a part of the room to the next.
 #[test]
-fn however_many_readers_pause_another_flow_goes_on() {
+fn readers_that_pause_one_after_another_leave_room_for_others() {
     const TOGETHER: u64 = 8;
     const ROUNDS: u64 = 6;
     let Some(stage) = Stage::set() else { return };

@@ -12,6 +12,7 @@ use crate::stats::LEVEL;
 use crate::summary::counted_runs;
 use midhop_experiment::metrics::{Summary, median};
 use midhop_experiment::record::{Record, TransferResult};
+use midhop_experiment::study::Place;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -179,9 +180,9 @@ impl Key {
     }
 }
 
-/// What a record was measured in. Of none that says so, `lab`, as on pages.
+/// What a record was measured in.
 fn place(record: &Record) -> &'static str {
-    if record.environment.runner == "sim" { "sim" } else { "lab" }
+    Place::of(record).name()
 }
 
 /// A place in words.

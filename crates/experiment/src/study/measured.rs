@@ -3,7 +3,7 @@
 //! Differences and ratios have Welch's margins, as those of `midhop compare` have.
 
 use super::figure::Take;
-use super::{Cell, Figure, chance, covers, joined};
+use super::{Cell, Figure, Place, chance, covers, joined};
 use crate::metrics::Summary;
 use crate::plan::Plan;
 use crate::record::Record;
@@ -193,7 +193,7 @@ impl Reading {
             .iter()
             .filter(|figure| figure.scenario == scenario && covers(&record.cell, &figure.at));
         // What kernels do is never twice the same.
-        let simulated = record.environment.runner == "sim";
+        let simulated = Place::of(record) == Place::Sim;
         let plan = Plan::from_json(&record.plan).ok().filter(|_| simulated);
         Self {
             cell: record.cell.clone(),

@@ -224,14 +224,10 @@ impl Reproduce {
         if left.len() < plans.len() {
             text += &format!(", {} of them there already", plans.len() - left.len());
         }
-        if study.place == Place::Lab || !left.is_empty() {
-            let time = told(study.place, self.time(study.place, left));
-            text += &time.map_or_else(String::new, |time| format!(", about {time}"));
-        }
-        let most = match study.place {
-            Place::Sim => 1,
-            Place::Lab => self.on_kernels(left).1,
-        };
+        let (time, most) = self.outlook(study.place, left);
+        let time =
+            told(study.place, time).filter(|_| study.place == Place::Lab || !left.is_empty());
+        text += &time.map_or_else(String::new, |time| format!(", about {time}"));
         if most > 1 {
             text += &format!(", up to {most} at a time");
         }
@@ -241,19 +237,18 @@ impl Reproduce {
         text
     }
 
-    /// About how long `plans` take in `place`: on kernels a second lasts a second, in virtual time it is a matter
-    /// of the machine. None where that cannot be tried.
-    fn time(&self, place: Place, plans: &[&Plan]) -> Option<Duration> {
+    /// About how long `plans` take in `place`, and how many of them go at once at most where that is worth
+    /// saying: on kernels a second lasts a second, in virtual time it is a matter of the machine. No time where
+    /// that cannot be tried.
+    fn outlook(&self, place: Place, plans: &[&Plan]) -> (Option<Duration>, usize) {
         match place {
-            Place::Sim => sim_outlook(plans, self.jobs.unwrap_or_else(processors)),
-            Place::Lab => Some(self.on_kernels(plans).0),
+            Place::Sim => (sim_outlook(plans, self.jobs.unwrap_or_else(processors)), 1),
+            Place::Lab => {
+                let plans: Vec<Plan> = plans.iter().map(|plan| (*plan).clone()).collect();
+                let (time, most) = lab_outlook(&plans, self.jobs);
+                (Some(time), most)
+            }
         }
-    }
-
-    /// About how long `plans` take on kernels, and how many of them go at once at most.
-    fn on_kernels(&self, plans: &[&Plan]) -> (Duration, usize) {
-        let plans: Vec<Plan> = plans.iter().map(|plan| (*plan).clone()).collect();
-        lab_outlook(&plans, self.jobs)
     }
 
     /// Where several studies run in one place, how long all of them will take there.
@@ -266,7 +261,7 @@ impl Reproduce {
             let (mut time, mut runs) = (Some(Duration::ZERO), 0);
             for study in here {
                 let left = self.left(study)?;
-                let more = self.time(place, &left);
+                let (more, _) = self.outlook(place, &left);
                 time = time.zip(more).map(|(time, more)| time + more);
                 runs += left.len();
             }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded, for each
 //! by the credit that it was given, for all of them together by the session's share. The more those have been
-//! promised whose readers stand still, the less the others are, so that there is always room for one that moves.
+//! promised whose readers stand still, the less the others are, so that readers who stop one after another leave room.
 //!
 //! Its locks are never contended: a tunnel's flows live on one thread. A flow's stream may be opened for
 //! another thread, though.
@@ -30,10 +30,10 @@ use tokio::sync::Notify;
 const LEFT_PARTS: u64 = 4;
 /// A stream may always have this part of its window under way: it goes on.
 const LEAST_PARTS: u64 = 512;
-/// Times what was passed on of a stream that it earns beyond what it had at first.
-const EARNED: u64 = 8;
 /// Unit: bytes. And no less than a few full datagrams.
 const LEAST: u64 = 16 << 10;
+/// How many times what was passed on of it a stream earns, beyond what it had at first.
+const EARNED: u64 = 8;
 
 /// What the streams of a session may have under way and waiting, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -251,6 +251,9 @@ impl Earning {
     fn charge(&mut self, stands_still: bool) {
         let promised = self.grant.told().saturating_sub(self.position);
         let stuck = if stands_still { promised } else { 0 };
+        if stuck == self.stuck {
+            return;
+        }
         self.credit.stuck.fetch_sub(self.stuck, Relaxed);
         self.credit.stuck.fetch_add(stuck, Relaxed);
         self.stuck = stuck;
