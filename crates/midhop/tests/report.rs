@@ -114,6 +114,46 @@ fn records_of_several_scenarios_are_told_apart() {
 }
 
 #[test]
+fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    // The same cell of one scenario, in both.
+    let mut simulated = record(0, "fast", 4);
+    simulated.environment.runner = "sim".to_owned();
+    let measured = Record { seed: Seed(2), ..record(0, "fast", 20) };
+    write(directory.path(), "a.json", &measured);
+    write(directory.path(), "b.json", &simulated);
+    let table = text(&midhop(&[&place], "").stdout);
+    let at = |what: &str| table.find(what).unwrap_or_else(|| panic!("{what}: {table}"));
+    assert!(at("Two setups, in the simulator") < at("4.00"), "{table}");
+    assert!(at("4.00") < at("Two setups, in the laboratory"), "{table}");
+    assert!(at("Two setups, in the laboratory") < at("20.00"), "{table}");
+    let json = midhop(&[&place, "--json"], "");
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let rows = value["summary"].as_array().expect("rows");
+    let told: Vec<_> = rows.iter().map(|row| (&row["place"], &row["time_s"]["mean"])).collect();
+    let (sim, lab) = (serde_json::json!("sim"), serde_json::json!("lab"));
+    let (four, twenty) = (serde_json::json!(4.0), serde_json::json!(20.0));
+    assert_eq!(told, [(&sim, &four), (&lab, &twenty)]);
+    let csv = text(&midhop(&[&place, "--csv"], "").stdout);
+    assert!(csv.starts_with("title,place,seed,"), "{csv}");
+    assert!(csv.contains("\nTwo setups,sim,1,") && csv.contains("\nTwo setups,lab,2,"), "{csv}");
+    // A page is of one.
+    let page = directory.path().join("report.html").display().to_string();
+    let refused = midhop(&[&place, "--out", &page], "");
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(64), "{said}");
+    assert!(said.contains("--in sim or --in lab"), "{said}");
+    let out = midhop(&[&place, "--in", "lab", "--out", &page], "");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(!text(&out.stdout).contains("4.00"), "{}", text(&out.stdout));
+    let only = directory.path().join("a.json").display().to_string();
+    let nothing = midhop(&[&only, "--in", "sim"], "");
+    assert_eq!(nothing.status.code(), Some(64));
+    assert!(text(&nothing.stderr).contains("all of these are of --in lab"));
+}
+
+#[test]
 fn lines_on_standard_input_become_csv_and_json() {
     let lines: String = [record(0, "fast", 4), record(1, "slow", 10)]
         .iter()

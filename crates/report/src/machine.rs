@@ -5,6 +5,7 @@ use crate::columns::{Columns, Values};
 use crate::stats::Estimate;
 use crate::summary::{Row, faults, phases, proxy_retransmissions, retransmissions, rows, rows_at};
 use midhop_experiment::record::{LimitResult, PhaseTimes, Record, TransferResult};
+use midhop_experiment::study::Place;
 use midhop_units::Duration;
 use serde_json::{Value, json};
 
@@ -59,6 +60,7 @@ pub fn runs(records: &[Record]) -> Columns {
     };
     let mut columns = Columns::default();
     columns.push("title", text(&|record, _| record.title.clone()));
+    columns.push("place", text(&|record, _| Place::of(record).name().to_owned()));
     columns.push("seed", count(&|record, _| Some(record.seed.0)));
     for axis in &Axes::of(records).0 {
         let label = |(record, _): &(&Record, _)| record.cell.get(&axis.key).cloned();
@@ -93,7 +95,7 @@ pub fn runs(records: &[Record]) -> Columns {
     columns
 }
 
-/// One row per scenario, cell and transfer: means over seeds, and around them intervals at a confidence of
+/// One row per scenario, place, cell and transfer: means over seeds, and around them intervals at a confidence of
 /// `level` (0.95, 0.98). The half-width of an interval is null for a single run.
 pub fn cells(records: &[Record], level: f64) -> Columns {
     let rows = rows_at(records, level);
@@ -101,13 +103,16 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
         Values::Count(rows.iter().map(|row| Some(value(row) as u64)).collect())
     };
     let mut columns = Columns::default();
-    columns.push("title", Values::Text(rows.iter().map(|row| Some(row.title.clone())).collect()));
+    let text = |value: &dyn Fn(&Row) -> &str| {
+        Values::Text(rows.iter().map(|row| Some(value(row).to_owned())).collect())
+    };
+    columns.push("title", text(&|row| &row.title));
+    columns.push("place", text(&|row| row.place.name()));
     for axis in &Axes::of(records).0 {
         let labels = rows.iter().map(|row| row.cell.get(&axis.key).cloned()).collect();
         columns.push_labels(format!("cell.{}", axis.key), labels);
     }
-    let names = rows.iter().map(|row| Some(row.transfer.clone())).collect();
-    columns.push("transfer", Values::Text(names));
+    columns.push("transfer", text(&|row| &row.transfer));
     columns.push("runs", count(&|row| row.seeds.len()));
     columns.push("valid", count(&|row| row.valid));
     columns.push("complete", count(&|row| row.complete));
@@ -142,6 +147,7 @@ pub fn json(records: &[Record]) -> Result<String, WriteError> {
         .map(|(record, transfer)| {
             json!({
                 "title": record.title,
+                "place": Place::of(record),
                 "cell": record.cell,
                 "seed": record.seed,
                 "transfer": transfer.name,

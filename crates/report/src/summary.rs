@@ -3,6 +3,7 @@
 use crate::axes::{Axes, Role};
 use crate::stats::{Estimate, LEVEL};
 use midhop_experiment::record::{PhaseTimes, Record, TransferResult};
+use midhop_experiment::study::Place;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ use std::collections::BTreeMap;
 pub struct Row {
     /// The scenario's title.
     pub title: String,
+    /// What it ran in.
+    pub place: Place,
     /// Where the cell stands: axis → label, as the scenario has them.
     pub cell: BTreeMap<String, String>,
     /// The transfer's name.
@@ -74,13 +77,15 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("Not the whole experiment: {}.", parts.join("; ")))
 }
 
-/// The records of each scenario, by its title, where those of one stand behind one another. Cells and
-/// transfers of different scenarios may have the same names and nothing else in common.
-pub(crate) fn scenarios(records: &[Record]) -> impl Iterator<Item = &[Record]> {
-    records.chunk_by(|one, other| one.title == other.title)
+/// The records of each scenario, by its title, in each place, where those of one stand behind one another.
+/// Cells and transfers of different scenarios may have the same names and nothing else in common; and no
+/// mean is taken over the simulator and the laboratory.
+pub(crate) fn sets(records: &[Record]) -> impl Iterator<Item = &[Record]> {
+    let set = |record: &Record| (record.title.clone(), Place::of(record));
+    records.chunk_by(move |one, other| set(one) == set(other))
 }
 
-/// One row per cell and transfer of each scenario, in the order in which a reader compares: transfer,
+/// One row per cell and transfer of each scenario and place, in the order in which a reader compares: transfer,
 /// conditions, configurations.
 pub fn rows(records: &[Record]) -> Vec<Row> {
     rows_at(records, LEVEL)
@@ -88,7 +93,7 @@ pub fn rows(records: &[Record]) -> Vec<Row> {
 
 /// The same with intervals at a confidence of `level`. Range: 0 to 1.
 pub fn rows_at(records: &[Record], level: f64) -> Vec<Row> {
-    scenarios(records).flat_map(|records| rows_of_one(records, level)).collect()
+    sets(records).flat_map(|records| rows_of_one(records, level)).collect()
 }
 
 fn rows_of_one(records: &[Record], level: f64) -> Vec<Row> {
@@ -181,6 +186,7 @@ fn row(
     let limits = || counted.iter().filter_map(|transfer| transfer.limit.as_ref());
     Row {
         title: runs.first().map_or_else(String::new, |(record, _)| record.title.clone()),
+        place: runs.first().map_or_else(Place::default, |(record, _)| Place::of(record)),
         cell: cell.clone(),
         transfer: name.to_owned(),
         seeds: runs.iter().map(|(record, _)| record.seed.0).collect(),

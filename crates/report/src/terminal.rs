@@ -1,14 +1,16 @@
 //! The table for a terminal. Bare text: it reads the same without colour and in a pipe.
 
 use crate::axes::{Axes, Role};
+use crate::comparison::in_place;
 use crate::number;
-use crate::summary::{Row, gaps, rows, scenarios};
+use crate::summary::{Row, gaps, rows, sets};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use midhop_experiment::record::Record;
+use midhop_experiment::study::Place;
 use std::fmt::Write as _;
 
-/// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios
-/// give one table each, under its title.
+/// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios,
+/// and of both the simulator and the laboratory, give one table each, under its title.
 pub fn table(records: &[Record]) -> String {
     table_in(records, 100)
 }
@@ -19,21 +21,24 @@ pub fn table(records: &[Record]) -> String {
 /// transfer that did not finish shows a bound. Each run whose figures may not be believed is marked,
 /// and the reason stands below.
 pub fn table_in(records: &[Record], columns: u16) -> String {
-    if records.is_empty() {
-        return table_of_one(records, columns);
-    }
+    let Some(first) = records.first() else { return table_of_one("", records, columns) };
+    let both = records.iter().any(|record| Place::of(record) != Place::of(first));
+    let head = |record: &Record| match both {
+        true => format!("{}, {}", record.title, in_place(Place::of(record).name())),
+        false => record.title.clone(),
+    };
     let tables: Vec<String> =
-        scenarios(records).map(|records| table_of_one(records, columns)).collect();
+        sets(records).map(|records| table_of_one(&head(&records[0]), records, columns)).collect();
     tables.join("\n")
 }
 
-fn table_of_one(records: &[Record], columns: u16) -> String {
+fn table_of_one(head: &str, records: &[Record], columns: u16) -> String {
     let rows = rows(records);
     if rows.is_empty() {
         return "no transfers in these records\n".to_owned();
     }
     let axes = Axes::of(records);
-    let mut text = plain(&records[0].title) + "\n";
+    let mut text = plain(head) + "\n";
     let fixed: Vec<String> = axes
         .of_role(Role::Constant)
         .flat_map(|axis| {

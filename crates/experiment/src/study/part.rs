@@ -23,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Where a study is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     /// In virtual time.

@@ -4,6 +4,7 @@ use super::output;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::record::{Record, SCHEMA};
+use midhop_experiment::study::Place;
 use midhop_report::Options;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -30,6 +31,9 @@ pub struct Report {
     /// Only the records of the scenario with this title
     #[arg(long, value_name = "TITLE")]
     only: Option<String>,
+    /// Only the records of what ran there
+    #[arg(long = "in", value_enum, value_name = "WHERE")]
+    place: Option<Where>,
     /// Write one HTML file with pictures, which opens without a network
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -47,26 +51,19 @@ pub struct Report {
     csv: bool,
 }
 
+/// Where records come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Where {
+    /// In virtual time
+    Sim,
+    /// On real kernels
+    Lab,
+}
+
 impl Report {
     /// Reads the records, writes the page if asked, prints the rest.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut records = read_all(&self.from)?;
-        let titles: BTreeSet<String> =
-            records.iter().map(|record| format!("\"{}\"", record.title)).collect();
-        let listed = titles.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        if let Some(only) = &self.only {
-            records.retain(|record| record.title == *only);
-            if records.is_empty() {
-                let message = format!("no record is of a scenario with the title \"{only}\"");
-                return Err(Failure::usage(message).hint(format!("there are {listed}")).into());
-            }
-        } else if self.out.is_some() && titles.len() > 1 {
-            // One page compares the cells of one scenario: of several it would compare what only shares
-            // names.
-            let message = format!("these are records of {} scenarios: {listed}", titles.len());
-            let hint = "--only TITLE makes the page of one; the table shows each by itself";
-            return Err(Failure::usage(message).hint(hint).into());
-        }
+        let records = self.wanted()?;
         if let Some(out) = &self.out {
             let mut options = Options::default();
             if let Some(title) = &self.title {
@@ -88,6 +85,45 @@ impl Report {
         };
         output::print(&text)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The records that are asked for. Those of a page are of one scenario and of one place: it compares
+    /// cells, and others only share names with them.
+    fn wanted(&self) -> anyhow::Result<Vec<Record>> {
+        let mut records = read_all(&self.from)?;
+        if let Some(wanted) = self.place {
+            let place = match wanted {
+                Where::Sim => Place::Sim,
+                Where::Lab => Place::Lab,
+            };
+            records.retain(|record| Place::of(record) == place);
+            if records.is_empty() {
+                let message = format!("no record was measured with --in {}", place.name());
+                let hint = format!("all of these are of --in {}", place.other().name());
+                return Err(Failure::usage(message).hint(hint).into());
+            }
+        }
+        let titles: BTreeSet<String> =
+            records.iter().map(|record| format!("\"{}\"", record.title)).collect();
+        let listed = titles.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        if let Some(only) = &self.only {
+            records.retain(|record| record.title == *only);
+            if records.is_empty() {
+                let message = format!("no record is of a scenario with the title \"{only}\"");
+                return Err(Failure::usage(message).hint(format!("there are {listed}")).into());
+            }
+        } else if self.out.is_some() && titles.len() > 1 {
+            let message = format!("these are records of {} scenarios: {listed}", titles.len());
+            let hint = "--only TITLE makes the page of one; the table shows each by itself";
+            return Err(Failure::usage(message).hint(hint).into());
+        }
+        let first = records.first().map(Place::of);
+        if self.out.is_some() && records.iter().any(|record| Some(Place::of(record)) != first) {
+            let message = "these are records of the simulator and of the laboratory";
+            let hint = "--in sim or --in lab makes the page of one; `midhop compare` sets both side by side";
+            return Err(Failure::usage(message).hint(hint).into());
+        }
+        Ok(records)
     }
 }
 
@@ -123,7 +159,8 @@ pub(super) fn read_all_but(places: &[PathBuf], but: Option<&Path>) -> anyhow::Re
         return Err(Failure::usage(message).hint(WHERE_RECORDS_ARE).into());
     }
     records.sort_by_cached_key(|record| {
-        (record.title.clone(), record.plan.get("number").and_then(serde_json::Value::as_u64))
+        let number = record.plan.get("number").and_then(serde_json::Value::as_u64);
+        (record.title.clone(), Place::of(record), number)
     });
     Ok(records)
 }
