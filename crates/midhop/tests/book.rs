@@ -41,13 +41,15 @@ const CELLS: [(&str, &str); 5] = [
 ];
 /// What a sentence names without what it needs.
 const NAMES: [&str; 1] = ["midhop orbit trace"];
-/// What `crates/midhopd/tests/book.rs` runs, or asks of a daemon that it runs.
-const OF_THE_DAEMON: [&str; 5] = [
+/// What `crates/midhopd/tests/{book,installed}.rs` run, or ask of a daemon that they run.
+const OF_THE_DAEMON: [&str; 7] = [
     "midhopd ",
     "target/release/midhopd ",
     "curl -s http://127.0.0.1:9310/",
     "install ",
     "systemctl ",
+    "useradd ",
+    "chown ",
 ];
 /// What takes two hosts, for a test of its own.
 const OF_TWO_HOSTS: [&str; 1] = ["midhop meter "];

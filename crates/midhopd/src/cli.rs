@@ -153,8 +153,8 @@ fn print(printed: Result<String, String>, what: &str) -> Result<(), Failure> {
 /// Whether a daemon with this plan could prove who it is.
 fn check_identity(plan: &Plan) -> Result<(), Failure> {
     let Some(credentials) = &plan.tunnel.credentials else { return Ok(()) };
-    let hint = "`midhopd pki show FILE` tells what a certificate says";
     let identity = Identity::load(credentials, &plan.peers).map_err(|error| {
+        let hint = error.hint();
         Failure::run("[tunnel]: peers would not be met").because(error).hint(hint)
     })?;
     match identity.doubt {

@@ -48,11 +48,21 @@ pub enum StartError {
         source: io::Error,
     },
     /// Certificate, key or authority are not to be had.
-    #[error("[tunnel]: {0}")]
+    #[error(transparent)]
     Identity(#[from] IdentityError),
     /// No thread could be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(#[source] io::Error),
+}
+
+impl StartError {
+    /// What the user can do about it, where the message does not say so.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Identity(error) => Some(error.hint()),
+            _ => None,
+        }
+    }
 }
 
 /// A running data plane. Dropping it ends interception at once and resets what is left.

@@ -220,6 +220,8 @@ fn nft(instance: &str, text: &str) -> Result<(), InterceptError> {
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let reason = errors.lines().next().unwrap_or("no reason given").trim().to_owned();
+    // What a signal ended has said nothing.
+    let said = errors.lines().next().map(|line| line.trim().to_owned());
+    let reason = said.unwrap_or_else(|| format!("nft ended with {}", output.status));
     Err(InterceptError::Table { table: table::name(instance), reason })
 }

@@ -178,8 +178,11 @@ impl Daemon {
         // Two sockets a flow, pipes, and some for ourselves.
         privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
         privileges::drop_unneeded()?;
-        let data_plane = DataPlane::start(plan.clone())
-            .map_err(|error| Failure::run("the data plane did not start").because(error))?;
+        let data_plane = DataPlane::start(plan.clone()).map_err(|error| {
+            let hint = error.hint();
+            let failure = Failure::run("the data plane did not start").because(error);
+            hint.into_iter().fold(failure, Failure::hint)
+        })?;
         let explicit = explicit.serve(
             data_plane.plan(),
             data_plane.handover(),

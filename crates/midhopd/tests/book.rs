@@ -1,5 +1,5 @@
-//! What the book and the README say of the daemon works: its commands, how it is installed, and what to
-//! write into its file.
+//! What the book and the README say of the daemon works: its commands, and what to write into its file. How it
+//! is installed is for `installed.rs`.
 
 mod ends;
 mod flows;
@@ -11,8 +11,8 @@ use midhop_pages::{blocks, mentioned, typed};
 use program::{Desk, Running, errors, log_of, midhopd, output_in};
 use stage::{Family, Stage, until};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 /// A configuration as it stands in a document, with certificates that are there.
 fn placed(text: &str, certificates: &Path) -> String {
@@ -129,104 +129,4 @@ fn the_pair_of_the_guide_carries_flows() {
     let from = server.peer_addr().expect("a peer").ip();
     assert_eq!(from, Family::V4.server(), "servers see the machine on the ground");
     exchange(&client, &server, 100_000);
-}
-
-/// A host's directories, below which what the guides install goes.
-struct Root(tempfile::TempDir);
-
-impl Root {
-    fn new() -> Self {
-        let root = Self(tempfile::tempdir().expect("a directory"));
-        for made in ["usr/bin", "etc/systemd/system"] {
-            std::fs::create_dir_all(root.0.path().join(made)).expect("made");
-        }
-        root
-    }
-
-    /// Where a path of the host is.
-    fn at(&self, path: &str) -> PathBuf {
-        self.0.path().join(path.trim_start_matches('/'))
-    }
-
-    /// A command that names paths of the host, as one that names ours.
-    fn placed(&self, line: &str) -> String {
-        let words = line.split(' ').map(|word| match word {
-            "target/release/midhopd" => env!("CARGO_BIN_EXE_midhopd").to_owned(),
-            word if word.starts_with('/') => self.at(word).display().to_string(),
-            word => word.to_owned(),
-        });
-        words.collect::<Vec<_>>().join(" ")
-    }
-
-    /// Runs such a command in the repository.
-    fn run(&self, line: &str) -> Output {
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let line = self.placed(line);
-        Command::new("sh").arg("-c").arg(line).current_dir(repository).output().expect("a shell")
-    }
-
-    /// A unit that is installed.
-    fn unit(&self, name: &str) -> String {
-        let unit = self.at(&format!("/etc/systemd/system/{name}.service"));
-        std::fs::read_to_string(&unit).unwrap_or_else(|error| panic!("{}: {error}", unit.display()))
-    }
-}
-
-/// What the guides install is what the unit starts, and lies where it looks.
-#[test]
-fn what_is_installed_can_be_started() {
-    let root = Root::new();
-    let (mut installed, mut managed) = (0, 0);
-    for (document, line) in typed() {
-        if line.starts_with("install ") {
-            let output = root.run(&line);
-            assert!(output.status.success(), "{document}: {line}\n{}", errors(&output));
-            installed += 1;
-        } else if let Some(asked) = line.strip_prefix("systemctl ") {
-            managed += 1;
-            let Some((verb, unit)) = asked.split_once(' ') else {
-                assert_eq!(asked, "daemon-reload", "{document}: {line}");
-                continue;
-            };
-            let text = root.unit(unit);
-            match verb {
-                "enable" => enable(&root, unit),
-                "reload" => assert!(text.contains("\nExecReload="), "{document}: {line}"),
-                _ => assert!(matches!(verb, "start" | "stop" | "restart"), "{document}: {line}"),
-            }
-        }
-    }
-    assert!(installed >= 3 && managed >= 3, "the guide does not say any more how it is installed");
-    let unit = root.unit("midhopd");
-    let mut started = 0;
-    for command in unit.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once('=')) {
-        let command = command.1;
-        if !command.starts_with("/usr/bin/midhopd ") {
-            continue;
-        }
-        for path in command.split(' ').filter(|word| word.starts_with('/')) {
-            assert!(root.at(path).is_file(), "{command}: {path} is not installed");
-        }
-        // To run as it stands takes the host's own network: whether it would is asked.
-        let command = command.replace("midhopd run --config ", "midhopd check ");
-        let output = root.run(&command);
-        assert!(output.status.success(), "{command}\n{}", errors(&output));
-        started += 1;
-    }
-    assert!(started > 0, "the unit starts no midhopd");
-}
-
-/// Has systemd read the unit and link it, which takes none that runs.
-fn enable(root: &Root, unit: &str) {
-    let mut systemctl = Command::new("systemctl");
-    systemctl.arg("--root").arg(root.0.path()).args(["enable", unit]);
-    match systemctl.output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", errors(&output));
-            let wanted = format!("/etc/systemd/system/multi-user.target.wants/{unit}.service");
-            let link = std::fs::symlink_metadata(root.at(&wanted));
-            assert!(link.is_ok_and(|it| it.is_symlink()), "{wanted}");
-        }
-        Err(error) => midhop_skips::skipped(format!("systemctl enable {unit}: {error}")),
-    }
 }

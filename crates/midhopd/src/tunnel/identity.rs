@@ -15,7 +15,10 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
     client::{Resumption, danger::HandshakeSignatureValid},
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, ServerName, UnixTime,
+        pem::{self, PemObject},
+    },
     server::{
         ClientHello, ResolvesServerCert, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
@@ -23,7 +26,7 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use std::{
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -33,13 +36,21 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// A file cannot be read, or holds nothing of what it should.
-    #[error("{file}: {source}")]
+    /// A file cannot be read.
+    #[error("{file} cannot be read: {reason}")]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// What the kernel said.
+        reason: io::Error,
+    },
+    /// A file holds nothing of what it should.
+    #[error("{file}: {reason}")]
     File {
         /// Which.
         file: PathBuf,
         /// What is wrong with it.
-        source: rustls::pki_types::pem::Error,
+        reason: pem::Error,
     },
     /// A file holds no certificate.
     #[error("{file}: there is no certificate in it")]
@@ -56,6 +67,26 @@ pub enum IdentityError {
     /// What QUIC needs of TLS is missing.
     #[error("TLS cannot protect QUIC: {0}")]
     Quic(#[from] NoInitialCipherSuite),
+}
+
+impl IdentityError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreadable { reason, .. } if reason.kind() == io::ErrorKind::PermissionDenied => {
+                "give the file to the user that midhopd runs as; the shipped unit's is called midhopd, \
+                 and systemd makes it unless there is one: `useradd --system midhopd`"
+            }
+            _ => "`midhopd pki show FILE` tells what a certificate says",
+        }
+    }
+
+    fn of_file(file: &Path) -> impl Fn(pem::Error) -> Self {
+        move |error| match error {
+            pem::Error::Io(reason) => Self::Unreadable { file: file.to_owned(), reason },
+            reason => Self::File { file: file.to_owned(), reason },
+        }
+    }
 }
 
 /// What both roles of TLS are configured with.
@@ -135,7 +166,7 @@ impl Identity {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates(&credentials.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&credentials.key)
-            .map_err(|source| IdentityError::File { file: credentials.key.clone(), source })?;
+            .map_err(IdentityError::of_file(&credentials.key))?;
         let mut roots = RootCertStore::empty();
         for authority in certificates(&credentials.authority)? {
             roots.add(authority)?;
@@ -207,9 +238,9 @@ fn has(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    let failed = |source| IdentityError::File { file: file.to_owned(), source };
-    let found = CertificateDer::pem_file_iter(file).map_err(failed)?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(failed)?;
+    let failed = IdentityError::of_file(file);
+    let found = CertificateDer::pem_file_iter(file).map_err(&failed)?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(&failed)?;
     if found.is_empty() {
         return Err(IdentityError::Empty { file: file.to_owned() });
     }
