@@ -79,7 +79,7 @@ book: prepare ## Build the book into target/book
 book-commands: build ## Run every command in the README and the book, the long ones too (half an hour, as root)
 	@scripts/prepare test
 	MIDHOP_BOOK=all $(CARGO) test --release --locked -p midhop --test book -- --nocapture
-	$(CARGO) test --release --locked -p midhopd --test book
+	$(CARGO) test --release --locked -p midhopd --test book --test installed
 
 clean: ## Remove what building and running left
 	$(CARGO) clean

@@ -150,7 +150,7 @@ fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
     let only = directory.path().join("a.json").display().to_string();
     let nothing = midhop(&[&only, "--in", "sim"], "");
     assert_eq!(nothing.status.code(), Some(64));
-    assert!(text(&nothing.stderr).contains("all of these are of --in lab"));
+    assert!(text(&nothing.stderr).contains("all of these are of the laboratory"));
 }
 
 #[test]

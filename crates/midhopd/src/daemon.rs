@@ -48,11 +48,18 @@ pub enum StartError {
         source: io::Error,
     },
     /// Certificate, key or authority are not to be had.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
+    // The reason is told once: as the message, not as what is behind it.
+    #[error("[tunnel]: {0}")]
+    Identity(IdentityError),
     /// No thread could be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(#[source] io::Error),
+}
+
+impl From<IdentityError> for StartError {
+    fn from(error: IdentityError) -> Self {
+        Self::Identity(error)
+    }
 }
 
 impl StartError {
@@ -211,7 +218,9 @@ impl DataPlane {
                 // Tunnels that are open go on with what they began with.
                 Ok(Some(next)) => drop(identity.send_replace(Arc::new(next))),
                 Ok(None) => {}
-                Err(error) => tracing::error!(%error, "the old certificate stays"),
+                Err(error) => {
+                    tracing::error!(%error, hint = error.hint(), "the old certificate stays");
+                }
             }
         }
         if let Some(interception) = &self.interception {

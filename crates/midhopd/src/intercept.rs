@@ -19,6 +19,7 @@ use route::Delivery;
 pub use ruleset::Ruleset;
 pub use segment::Segment;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 pub use table::{Entrance, Sight};
@@ -209,6 +210,8 @@ fn nft(instance: &str, text: &str) -> Result<(), InterceptError> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
+        // A terminal's ^C is for the daemon, which then has something to clean up.
+        .process_group(0)
         .spawn()
         .map_err(InterceptError::NoNft)?;
     if let Some(mut input) = child.stdin.take() {

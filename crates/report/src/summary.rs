@@ -81,8 +81,7 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
 /// Cells and transfers of different scenarios may have the same names and nothing else in common; and no
 /// mean is taken over the simulator and the laboratory.
 pub(crate) fn sets(records: &[Record]) -> impl Iterator<Item = &[Record]> {
-    let set = |record: &Record| (record.title.clone(), Place::of(record));
-    records.chunk_by(move |one, other| set(one) == set(other))
+    records.chunk_by(|one, other| one.title == other.title && Place::of(one) == Place::of(other))
 }
 
 /// One row per cell and transfer of each scenario and place, in the order in which a reader compares: transfer,

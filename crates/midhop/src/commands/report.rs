@@ -98,8 +98,8 @@ impl Report {
             };
             records.retain(|record| Place::of(record) == place);
             if records.is_empty() {
-                let message = format!("no record was measured with --in {}", place.name());
-                let hint = format!("all of these are of --in {}", place.other().name());
+                let message = format!("no record is of {}", told(place));
+                let hint = format!("all of these are of {}", told(place.other()));
                 return Err(Failure::usage(message).hint(hint).into());
             }
         }
@@ -124,6 +124,14 @@ impl Report {
             return Err(Failure::usage(message).hint(hint).into());
         }
         Ok(records)
+    }
+}
+
+/// A place in words, with what chooses it.
+fn told(place: Place) -> &'static str {
+    match place {
+        Place::Sim => "the simulator (--in sim)",
+        Place::Lab => "the laboratory (--in lab)",
     }
 }
 

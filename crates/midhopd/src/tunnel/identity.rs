@@ -77,6 +77,9 @@ impl IdentityError {
                 "give the file to the user that midhopd runs as; the shipped unit's is called midhopd, \
                  and systemd makes it unless there is one: `useradd --system midhopd`"
             }
+            Self::Unreadable { .. } => {
+                "`midhopd pki init` makes an authority, `midhopd pki issue` a certificate and its key"
+            }
             _ => "`midhopd pki show FILE` tells what a certificate says",
         }
     }

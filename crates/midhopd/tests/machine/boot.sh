@@ -1,20 +1,16 @@
 # Boots a systemd that knows no unit of this host, in namespaces of its own, over a copy of the root that is
-# written to memory. In a mount namespace of its own already. $1: an empty directory; then what else can be
-# seen there.
+# written to memory. Nothing of the kernel that all namespaces share is writable there. In a mount namespace of
+# its own already. $1: an empty directory; $2: an empty control group; then what else can be seen there, not to
+# be written.
 set -eu
 directory=$1
-mount --make-rprivate /
-mkdir "$directory/cgroup"
-mount -t cgroup2 none "$directory/cgroup"
-own="$directory/cgroup/midhop-machine-$$"
-mkdir "$own"
-echo $$ > "$own/cgroup.procs"
+echo $$ > "$2/cgroup.procs"
 exec unshare --pid --cgroup --net --uts --ipc --fork --kill-child=KILL sh -eu -c '
     directory=$1
-    shift
-    # The process as the host knows it, since /proc is still the host'\''s.
+    shift 2
+    # The process as the host knows it, since /proc is still that of the host.
     read -r pid rest < /proc/self/stat
-    echo "$pid" > "$directory/pid"
+    exec 3> "$directory/pid"
     top="$directory/top"
     mkdir "$top"
     mount -t tmpfs none "$top"
@@ -22,14 +18,25 @@ exec unshare --pid --cgroup --net --uts --ipc --fork --kill-child=KILL sh -eu -c
     mount -t overlay -o "lowerdir=/,upperdir=$top/written,workdir=$top/work" none "$top/root"
     cd "$top/root"
     mount -t proc none proc
-    mount -t sysfs none sys
+    mount --bind proc/sys proc/sys
+    mount -o remount,bind,ro proc/sys
+    mount -t sysfs -o ro none sys
     mount -t cgroup2 none sys/fs/cgroup
-    mount --rbind /dev dev
-    mount -t tmpfs none run
-    mount -t tmpfs none tmp
+    for volatile in dev run tmp; do
+        mount -t tmpfs -o mode=755 none $volatile
+    done
+    for device in null zero full random urandom tty; do
+        touch dev/$device
+        mount --bind /dev/$device dev/$device
+    done
+    mkdir dev/shm dev/pts
+    mount -t tmpfs none dev/shm
+    mount -t devpts none dev/pts
+    ln -s pts/ptmx dev/ptmx
+    ln -s /proc/self/fd dev/fd
     for seen; do
         mkdir -p "./$seen"
-        mount --rbind "$seen" "./$seen"
+        mount --bind -o ro "$seen" "./$seen"
     done
     ip link set lo up
     rm -rf etc/systemd/system
@@ -39,6 +46,12 @@ exec unshare --pid --cgroup --net --uts --ipc --fork --kill-child=KILL sh -eu -c
     done
     printf "[Service]\nStandardOutput=append:/said\nStandardError=append:/said\n" \
         > etc/systemd/system/midhopd.service.d/log.conf
+    touch machine-of-a-test
     export container=midhop SYSTEMD_UNIT_PATH=/etc/systemd/system
-    exec chroot . /lib/systemd/systemd --system --unit=machine.target --log-target=console
+    # Only once it has its own root can it be entered.
+    exec chroot . sh -c "
+        echo $pid >&3
+        exec 3>&-
+        exec /lib/systemd/systemd --system --unit=machine.target --log-target=null
+    "
 ' sh "$@"

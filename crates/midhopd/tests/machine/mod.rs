@@ -1,55 +1,72 @@
 //! A machine that is administered with a real systemd, in namespaces of its own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A machine that is not up by then does not come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running systemd, with this host's files, to which what is written is lost with it.
+/// A running systemd, with this host's files; what is written there is lost with it.
 pub struct Machine {
     systemd: Child,
     /// As the host counts processes.
     pid: String,
     directory: TempDir,
+    /// The control group below which its own are.
+    group: PathBuf,
 }
 
 impl Machine {
-    /// Boots one; none, with a word about it, where this host cannot.
+    /// Boots one; none, with a word about it, where this host has not what it takes.
     pub fn boot() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() || !Path::new("/lib/systemd/systemd").exists() {
             midhop_skips::skipped("a machine with systemd takes root, and systemd");
             return None;
         }
+        let Some(group) = control_group() else {
+            midhop_skips::skipped("a machine with systemd takes a cgroup2 that is mounted");
+            return None;
+        };
         let directory = tempfile::tempdir().expect("a directory");
         let program = Path::new(env!("CARGO_BIN_EXE_midhopd")).parent().expect("a directory");
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let repository = repository.canonicalize().expect("the repository");
         let said = std::fs::File::create(directory.path().join("said")).expect("a file");
-        let mut boot = Command::new("unshare");
-        boot.args(["--mount", "sh", "-c", include_str!("boot.sh"), "sh"]);
-        boot.arg(directory.path()).arg(program).arg(repository);
+        // It ends with this thread, however that ends.
+        let mut boot = Command::new("setpriv");
+        boot.args(["--pdeathsig", "KILL", "unshare", "--mount"]);
+        boot.args(["sh", "-c", include_str!("boot.sh"), "sh"]);
+        boot.arg(directory.path()).arg(&group).arg(program).arg(repository);
         boot.stdin(Stdio::null()).stdout(said.try_clone().expect("a file")).stderr(said);
-        let systemd = boot.spawn().expect("unshare");
-        let mut machine = Self { systemd, pid: String::new(), directory };
-        machine.wait_until_up();
-        Some(machine)
+        let systemd = boot.spawn().expect("setpriv");
+        let mut machine = Self { systemd, pid: String::new(), directory, group };
+        machine.is_up().then_some(machine)
     }
 
-    fn wait_until_up(&mut self) {
+    /// Waits until it is up. Not, with a word about it, where it ends before it has its own root.
+    fn is_up(&mut self) -> bool {
         let begin = Instant::now();
+        let file = |name: &str| self.directory.path().join(name);
+        let (pid, said) = (file("pid"), file("said"));
         loop {
-            let pid = std::fs::read_to_string(self.directory.path().join("pid"));
-            self.pid = pid.unwrap_or_default().trim().to_owned();
-            let running = |output: Output| output.stdout == b"running\n";
-            if !self.pid.is_empty() && running(self.run("systemctl is-system-running")) {
-                return;
-            }
             let ended = self.systemd.try_wait().expect("a child").is_some();
-            let said = std::fs::read_to_string(self.directory.path().join("said"));
-            assert!(!ended && begin.elapsed() < PATIENCE, "no systemd: {}", said.expect("a file"));
+            let known = std::fs::read_to_string(&pid).unwrap_or_default();
+            if let Some(known) = known.strip_suffix('\n') {
+                self.pid = known.to_owned();
+                let asked = self.run("systemctl is-system-running");
+                if asked.stdout == b"running\n" {
+                    return true;
+                }
+            }
+            let why = || std::fs::read_to_string(&said).unwrap_or_default();
+            if ended && self.pid.is_empty() {
+                midhop_skips::skipped(format!("no machine can be booted here: {}", why()));
+                return false;
+            }
+            assert!(!ended && begin.elapsed() < PATIENCE, "systemd does not come up: {}", why());
             std::thread::yield_now();
         }
     }
@@ -60,7 +77,8 @@ impl Machine {
         enter.args(["--target", &self.pid, "--all", "--root", "--"]);
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let repository = repository.canonicalize().expect("the repository");
-        let line = format!("cd '{}' && {line}", repository.display());
+        // Never on the host, whatever has become of the machine.
+        let line = format!("test -e /machine-of-a-test && cd '{}' && {line}", repository.display());
         enter.args(["sh", "-c", &line]).stdin(Stdio::null()).output().expect("nsenter")
     }
 
@@ -87,16 +105,22 @@ impl Drop for Machine {
             let _ = self.systemd.kill();
         }
         let _ = self.systemd.wait();
-        let own = self.systemd.id();
-        // Its groups of processes outlive them.
-        let remove = format!(
-            "mount -t cgroup2 none \"$0\" && find \"$0/midhop-machine-{own}\" -depth -type d -exec rmdir {{}} +"
-        );
-        let _ = Command::new("unshare")
-            .args(["--mount", "sh", "-c", &remove])
-            .arg(self.directory.path().join("cgroup"))
-            .status();
+        // Its control groups outlive what was in them.
+        let _ = Command::new("find").arg(&self.group).args(["-type", "d", "-delete"]).status();
     }
+}
+
+/// A new one, where the host's hierarchy is mounted.
+fn control_group() -> Option<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let words = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let hierarchy = words.into_iter().find(|words| words.get(2) == Some(&"cgroup2"))?[1].to_owned();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("midhop-machine-{}-{number}", std::process::id());
+    let group = Path::new(&hierarchy).join(name);
+    std::fs::create_dir(&group).ok()?;
+    Some(group)
 }
 
 fn told(bytes: &[u8]) -> String {
