@@ -38,7 +38,7 @@ macro_rules! shipped {
 
 /// Name, `study.toml`, scenarios.
 const SHIPPED: [(&str, &str, &[Text]); 6] = [
-    shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "pair"),
+    shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "ours"),
     shipped!("geo-onoff", "download", "leg", "tunnel", "objects"),
     shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
