@@ -8,7 +8,7 @@
 //!
 //! A study's scenarios are ordinary scenario files beside it. A figure is one metric of one transfer over
 //! the cells of one scenario; a claim is about cells of one figure and holds, does not hold, or cannot be
-//! told from so few runs.
+//! told: from so few runs, or from the text.
 //!
 //! Invariant: what a claim allows stands in the file. Nothing here knows a study.
 
@@ -117,7 +117,7 @@ impl Study {
                 let at = &published.at;
                 one(&within, at).map_err(|what| format!("figure {}: {what}", figure.name))?;
             }
-            for claim in self.claims.iter().filter(|claim| claim.figure == figure.name) {
+            for claim in self.claims.iter().filter(|claim| claim.figure() == figure.name) {
                 for at in claim.cells(&within)? {
                     one(&within, &at).map_err(|what| format!("claim `{}`: {what}", claim.says))?;
                 }
@@ -198,16 +198,23 @@ impl Study {
         }
         for (number, claim) in self.claims.iter().enumerate() {
             let path = KeyPath::of(["claims".to_owned(), number.to_string()]);
-            for named in [claim.figure.as_str(), claim.other_figure()] {
+            if let Err(message) = claim.test() {
+                return refuse(path, message, None);
+            }
+            if claim.untold.is_some() {
+                if self.goals {
+                    let message = "a goal is ours, and no text need tell of it".to_owned();
+                    return refuse(path.join("untold"), message, None);
+                }
+                continue;
+            }
+            for named in [claim.figure(), claim.other_figure()] {
                 if self.figure(named).is_none() {
                     let names = self.figures.iter().map(|figure| figure.name.as_str());
                     let hint = suggest::hint(named, "figures", names);
                     let message = format!("no figure is called `{named}`");
                     return refuse(path.join("figure"), message, hint);
                 }
-            }
-            if let Err(message) = claim.test() {
-                return refuse(path, message, None);
             }
         }
         Ok(())

@@ -245,7 +245,11 @@ fn claims(judgements: &[Judgement]) -> String {
     for Judgement { claim, verdict, found, wanted } in judgements {
         let mark = format!("{:15} ", verdict_name(*verdict));
         text.push_str(&wrapped(&mark, &spoken(claim)));
-        text.push_str(&wrapped(&" ".repeat(16), &format!("wanted {wanted}; here {found}")));
+        let why = match &claim.untold {
+            Some(why) => format!("the text does not tell: {why}"),
+            None => format!("wanted {wanted}; here {found}"),
+        };
+        text.push_str(&wrapped(&" ".repeat(16), &why));
     }
     text
 }
@@ -284,9 +288,9 @@ impl Goal {
     fn of(judgement: &Judgement, study: &Study, measured: &Measured) -> Option<Self> {
         let Judgement { claim, verdict, found, .. } = judgement;
         let at = |value: &CellValue| claim.at.iter().all(|(k, v)| value.cell.get(k) == Some(v));
-        let cells: Vec<_> = measured.cells(&claim.figure).iter().filter(|it| at(it)).collect();
+        let cells: Vec<_> = measured.cells(claim.figure()).iter().filter(|it| at(it)).collect();
         let first = cells.first()?;
-        let figure = study.figure(&claim.figure);
+        let figure = study.figure(claim.figure());
         let metric = figure.map(|figure| figure.metric);
         // Of a ratio, or of several cells, there is no one limit.
         let alone = (claim.of.is_none() && cells.len() == 1).then_some(first);

@@ -85,6 +85,11 @@ by = "ours"
 figure = "file"
 at = { "links.satellite.down.loss" = "9 %", setup = "cubic" }
 at_least = 10
+
+[[claims]]
+says = "Users are happier"
+place = "Sec. 7"
+untold = "happiness has no <b>unit</b>"
 "#;
 
 /// Pictures of the study's page: one for each figure, and one over time.
@@ -224,7 +229,7 @@ fn verdicts_are_told_by_signs_and_words_with_their_reasons() {
     for (class, sign, name) in [
         ("holds", "✓", "holds"),
         ("fails", "✗", "does not hold"),
-        ("departs", "≠", "departs"),
+        ("departs", "≠", "does not hold, explained"),
         ("open", "?", "cannot be told"),
     ] {
         let mark =
@@ -234,6 +239,18 @@ fn verdicts_are_told_by_signs_and_words_with_their_reasons() {
     assert!(page.contains("(Table 1)"));
     assert!(page.contains("it does not &lt;i&gt;know&lt;/i&gt; losses"));
     assert!(page.contains("Nothing of it has run."));
+    let untold = page.find("The text does not tell: happiness has no &lt;b&gt;").expect("a reason");
+    let folded = page.find("1 claim of which nothing has run").expect("what is folded away");
+    assert!(untold < folded, "what no run would tell is not what has not run");
+    assert!(page.contains("<li><strong>2</strong> <span class=\"mark open\">"), "not counted");
+}
+
+#[test]
+fn a_terminal_tells_why_a_claim_cannot_be_told() {
+    let ran = Ran::of(STUDY);
+    let text = midhop_report::study(&ran.study, &ran.measured, &ran.judgements, 80);
+    let at = text.find("cannot be told  Users are happier (Sec. 7)\n").expect("the claim");
+    assert!(text[at..].contains("the text does not tell: happiness has no <b>unit</b>"), "{text}");
 }
 
 #[test]
@@ -506,7 +523,7 @@ fn claims_are_filtered_and_a_second_run_stands_beside_the_first() {
          })</script>",
     );
     let found = open(browser, &page, 1200, 2000, &["--dump-dom"]);
-    assert_eq!(seen(&found.dom), Some("1 1 of 4 claims"));
+    assert_eq!(seen(&found.dom), Some("1 1 of 5 claims"));
     let page = written("beside-plain.html", &ran.page());
     let page = append(
         &page,

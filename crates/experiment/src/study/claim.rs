@@ -7,14 +7,16 @@
 //! | `over`, `falling` or `rising` | the order of an axis' cells: each is above (below) the next |
 //! | `of`, `to` | the value of one cell over that of another |
 //! | neither | the value of the cell at `at` |
+//! | `untold` | nothing that could be run: the text does not say what to look at |
 //!
-//! The latter two lie within bounds: `published` with `within`, `at_least`, `at_most`. With `across`, a
+//! Ratio and value lie within bounds: `published` with `within`, `at_least`, `at_most`. With `across`, a
 //! value is taken for each case of another axis, and the greatest, the least or every one counts. A ratio
 //! may also be above that of two other cells: `than`.
 //!
 //! A claim holds where the whole interval of confidence is within its bounds, does not where the whole
 //! interval is outside, and cannot be told otherwise, nor where cells have not run, nor from a single run
-//! in which chance has a part. Where it has none, a run is its own interval.
+//! in which chance has a part. Where it has none, a run is its own interval. What is untold cannot be told
+//! from any runs.
 
 use super::measured::{Estimate, Measured};
 use super::{Cell, covers, joined};
@@ -34,8 +36,10 @@ pub struct Claim {
     pub place: Option<String>,
     /// Why it does not hold, where that is known and explained: then it is no fault.
     pub departs: Option<String>,
-    /// The figure that it is about.
-    pub figure: String,
+    /// Why it cannot be told from the text. Then it has no figure, and nothing of it is run.
+    pub untold: Option<String>,
+    /// The figure that it is about; all have one but those that are `untold`.
+    pub figure: Option<String>,
     /// The positions that all its cells share.
     #[serde(default)]
     pub at: Cell,
@@ -117,7 +121,7 @@ pub enum Verdict {
     Fails,
     /// It does not, and the study's file says why.
     Departs,
-    /// So few runs cannot tell.
+    /// So few runs cannot tell, or the text does not.
     Open,
     /// A parameter was chosen such that it holds: it shows nothing.
     Calibrated,
@@ -149,6 +153,7 @@ pub struct Judgement {
 /// What a claim comes to.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Test<'c> {
+    Nothing,
     Order { axis: &'c str, falling: Vec<&'c str> },
     Value { bounds: Bounds },
     Ratio { of: &'c Cell, to: &'c Cell, bounds: Bounds },
@@ -168,6 +173,19 @@ impl Claim {
     /// # Errors
     /// One sentence, when the claim says too little or two things at once.
     pub(super) fn test(&self) -> Result<Test<'_>, String> {
+        if let Some(why) = &self.untold {
+            return match self.beside_untold() {
+                Some(key) => {
+                    Err(format!("of what is `untold` nothing is judged: leave out `{key}`"))
+                }
+                None if why.trim().is_empty() => Err("`untold` says why".to_owned()),
+                None => Ok(Test::Nothing),
+            };
+        }
+        if self.figure.is_none() {
+            let why = "a claim has a `figure`, or says in `untold` why the text does not tell";
+            return Err(why.to_owned());
+        }
         let some = |names: &[String]| names.len() >= 2;
         let order = match (&self.over, &self.falling, &self.rising) {
             (None, None, None) => None,
@@ -210,6 +228,30 @@ impl Claim {
         }
     }
 
+    /// What it has that a claim of which nothing is judged has not.
+    fn beside_untold(&self) -> Option<&'static str> {
+        let keys = [
+            ("by", self.by == Whose::Ours),
+            ("departs", self.departs.is_some()),
+            ("figure", self.figure.is_some()),
+            ("at", !self.at.is_empty()),
+            ("over", self.over.is_some()),
+            ("falling", self.falling.is_some()),
+            ("rising", self.rising.is_some()),
+            ("of", self.of.is_some()),
+            ("to", self.to.is_some()),
+            ("across", self.across.is_some()),
+            ("pick", self.pick != Pick::Every),
+            ("published", self.published.is_some()),
+            ("within", self.within.is_some()),
+            ("at_least", self.at_least.is_some()),
+            ("at_most", self.at_most.is_some()),
+            ("than", self.than.is_some()),
+            ("basis", self.basis.is_some()),
+        ];
+        keys.into_iter().find(|(_, there)| *there).map(|(key, _)| key)
+    }
+
     fn bounds(&self) -> Result<Bounds, String> {
         let (low, high) = match (self.published, self.within, self.at_least, self.at_most) {
             (Some(published), Some(within), None, None) if within > 0.0 => {
@@ -235,6 +277,7 @@ impl Claim {
             at
         };
         let ends = match self.test()? {
+            Test::Nothing => return Ok(Vec::new()),
             Test::Order { axis, falling } => {
                 let label = |label: &&str| Cell::from([(axis.to_owned(), (*label).to_owned())]);
                 falling.iter().map(|name| with(&label(name))).collect()
@@ -252,14 +295,15 @@ impl Claim {
     /// Whether it holds in what was `measured`, with intervals of `level`.
     pub fn judge(&self, measured: &Measured, level: f64) -> Judgement {
         let (verdict, found, wanted) = match self.test() {
+            Ok(Test::Nothing) => (Verdict::Open, String::new(), String::new()),
             Ok(Test::Order { axis, falling }) => self.order(measured, level, axis, &falling),
             Ok(Test::Value { bounds }) => self.values(measured, bounds, &|at| {
-                measured.cell(&self.figure, &joined(&self.at, at))?.estimate(level)
+                measured.cell(self.figure(), &joined(&self.at, at))?.estimate(level)
             }),
             Ok(Test::Ratio { of, to, bounds }) => self.values(measured, bounds, &|at| {
                 let value = |end: &Cell| {
                     let cell = joined(&joined(&self.at, end), at);
-                    measured.cell(&self.figure, &cell)?.estimate(level)
+                    measured.cell(self.figure(), &cell)?.estimate(level)
                 };
                 value(of)?.over(value(to)?)
             }),
@@ -281,7 +325,7 @@ impl Claim {
             let value = |end| measured.cell(figure, &joined(at, end))?.estimate(level);
             value(of)?.over(value(to)?)
         };
-        let ours = ratio(&self.figure, &self.at, of, to);
+        let ours = ratio(self.figure(), &self.at, of, to);
         let other = ratio(self.other_figure(), &than.at, &than.of, &than.to);
         match ours.zip(other) {
             None => (Verdict::Open, NOT_RUN.to_owned(), "above the other".to_owned()),
@@ -293,9 +337,14 @@ impl Claim {
         }
     }
 
+    /// The name of its figure; that of none where it is untold.
+    pub fn figure(&self) -> &str {
+        self.figure.as_deref().unwrap_or_default()
+    }
+
     /// The figure that `than` is about.
     pub(super) fn other_figure(&self) -> &str {
-        self.than.as_ref().and_then(|than| than.figure.as_deref()).unwrap_or(&self.figure)
+        self.than.as_ref().and_then(|than| than.figure.as_deref()).unwrap_or(self.figure())
     }
 
     fn order(
@@ -310,7 +359,7 @@ impl Claim {
             .iter()
             .map(|label| {
                 let at = Cell::from([(axis.to_owned(), (*label).to_owned())]);
-                measured.cell(&self.figure, &joined(&self.at, &at))?.estimate(level)
+                measured.cell(self.figure(), &joined(&self.at, &at))?.estimate(level)
             })
             .collect();
         let Some(estimates) = estimates else { return (Verdict::Open, NOT_RUN.to_owned(), wanted) };
@@ -331,7 +380,7 @@ impl Claim {
         value: &dyn Fn(&Cell) -> Option<Estimate>,
     ) -> (Verdict, String, String) {
         let wanted = bounds.words(self.published);
-        let known = measured.cells(&self.figure).iter().map(|known| &known.cell);
+        let known = measured.cells(self.figure()).iter().map(|known| &known.cell);
         let estimates: Option<Vec<Estimate>> = self.cases(known).iter().map(value).collect();
         let mut estimates = match estimates {
             Some(estimates) if !estimates.is_empty() => estimates,
@@ -369,9 +418,9 @@ impl Claim {
 }
 
 impl Judgement {
-    /// Whether all cells have run that it is about.
+    /// Whether it is about cells, and all of them have run.
     pub fn is_whole(&self) -> bool {
-        self.found != NOT_RUN
+        self.claim.untold.is_none() && self.found != NOT_RUN
     }
 }
 
@@ -433,4 +482,49 @@ fn number(value: f64) -> String {
         _ => 3,
     };
     format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::Study;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_the_text_does_not_tell_is_never_judged() {
+        let study = |more: &str| {
+            let text = format!("title = \"t\"\nsource = \"s\"\nscenarios = [\"a\"]\n{more}");
+            Study::parse("study.toml", &text)
+        };
+        let figure =
+            "[[figures]]\nname = \"f\"\nshows = \"x\"\nscenario = \"a\"\nmetric = \"time\"\n";
+        let untold =
+            format!("{figure}[[claims]]\nsays = \"x\"\nplace = \"Sec. 5\"\nuntold = \"no load\"\n");
+        let sound = study(&untold).expect("a study");
+        sound
+            .check(&BTreeMap::from([("a".to_owned(), vec![Cell::new()])]))
+            .expect("no cell is wrong");
+        let judged = sound.judge(&Measured::default());
+        assert_eq!((judged[0].verdict, judged[0].is_whole()), (Verdict::Open, false));
+        for (key, more) in [
+            ("figure", "figure = \"f\""),
+            ("at", "at = { pep = \"on\" }"),
+            ("at_least", "at_least = 1"),
+            ("departs", "departs = \"why\""),
+            ("by", "by = \"ours\""),
+        ] {
+            let error = study(&format!("{untold}{more}\n")).expect_err(more).to_string();
+            assert!(error.contains(&format!("leave out `{key}`")), "{error}");
+        }
+        let goals = format!("goals = true\n{untold}");
+        let refused = [
+            (untold.replace("no load", " "), "`untold` says why"),
+            (format!("{figure}[[claims]]\nsays = \"x\"\nat_least = 1\n"), "has a `figure`"),
+            (goals, "a goal is ours"),
+        ];
+        for (text, why) in refused {
+            let error = study(&text).expect_err(why).to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 }

@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 
 /// Arguments of `midhop reproduce`.
 ///
-/// Exit codes: 0 every claim holds, cannot be told from so few runs, or departs for a reason that the
-/// study's file states; 1 a run failed or was not valid; 2 a claim does not hold; 64 usage.
+/// Exit codes: 0 every claim holds, cannot be told from so few runs or from the text, or does not hold for
+/// a reason that the study's file states; 1 a run failed or was not valid; 2 a claim does not hold; 64 usage.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Reproduce {
@@ -364,7 +364,7 @@ fn summed(what: &str, verdicts: &[Verdict]) -> String {
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| {
             let name = midhop_report::verdict_name(verdict);
-            format!("{count} {}", name.trim_end_matches(['*', '=']))
+            format!("{count} {}", name.trim_end_matches('='))
         });
     let counted = counted.collect::<Vec<_>>().join(", ");
     if counted.is_empty() { counted } else { format!("{what}: {counted}\n") }

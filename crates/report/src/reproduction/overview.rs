@@ -120,7 +120,7 @@ fn card(
 /// The figure that tells most: with ours beside others, then with most published in it and claims about it.
 fn telling<'a>(run: &Reproduction<'a>) -> Option<&'a Figure> {
     let weight = |figure: &&Figure| {
-        let claims = run.judgements.iter().filter(|it| it.claim.figure == figure.name);
+        let claims = run.judgements.iter().filter(|it| it.claim.figure() == figure.name);
         let claims = claims.filter(|it| it.claim.by == Whose::Study || run.study.goals);
         let ours = run.measured.cells(&figure.name).iter().filter(|it| run.study.is_ours(&it.cell));
         let ours = ours.count();

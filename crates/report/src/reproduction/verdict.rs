@@ -35,7 +35,7 @@ pub(super) fn name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::Fails => "does not hold",
-        Verdict::Departs => "departs",
+        Verdict::Departs => "does not hold, explained",
         Verdict::Open => "cannot be told",
         Verdict::Calibrated => "calibrated",
     }
@@ -75,12 +75,15 @@ pub(super) fn place(judgement: &Judgement) -> String {
 /// Why the verdict is what it is, in a sentence or two.
 pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) -> String {
     let Judgement { claim, verdict, found, wanted } = judgement;
+    if let Some(why) = &claim.untold {
+        return format!("The text does not tell: {why}.");
+    }
     if *verdict == Verdict::Open && looked_at(judgement, measured).next().is_none() {
         return "Nothing of it has run.".to_owned();
     }
     // A ratio has no unit, an order names cells.
     let of_value = claim.of.is_none() && claim.over.is_none();
-    let unit = study.figure(&claim.figure).filter(|_| of_value).map(Figure::unit);
+    let unit = study.figure(claim.figure()).filter(|_| of_value).map(Figure::unit);
     let unit = unit.filter(|unit| !unit.is_empty()).map_or(String::new(), |it| format!(" {it}"));
     let wanted = format!("{}{unit}", ordered(claim.over.as_deref(), wanted, study));
     let here = format!("Here {found}{unit}");
@@ -118,9 +121,10 @@ fn ordered(axis: Option<&str>, wanted: &str, study: &Study) -> String {
 pub(super) fn list(judgements: &[Judgement], study: &Study, measured: &Measured) -> String {
     let (mut told, mut idle, mut left_out) = (String::new(), String::new(), 0);
     for judgement in judgements {
-        let has_run = looked_at(judgement, measured).next().is_some();
-        left_out += usize::from(!has_run);
-        let list = if has_run { &mut told } else { &mut idle };
+        let is_told =
+            judgement.claim.untold.is_some() || looked_at(judgement, measured).next().is_some();
+        left_out += usize::from(!is_told);
+        let list = if is_told { &mut told } else { &mut idle };
         item(list, judgement, study, measured);
     }
     let mut page = String::new();
@@ -163,7 +167,7 @@ fn looked_at<'m>(
     let claim = &judgement.claim;
     let covered =
         move |it: &&CellValue| claim.at.iter().all(|(axis, at)| it.cell.get(axis) == Some(at));
-    measured.cells(&claim.figure).iter().filter(covered)
+    measured.cells(claim.figure()).iter().filter(covered)
 }
 
 #[cfg(test)]
