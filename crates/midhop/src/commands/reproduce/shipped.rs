@@ -40,7 +40,7 @@ macro_rules! shipped {
 const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "ours"),
-    shipped!("geo-onoff", "download", "leg", "tunnel", "objects"),
+    shipped!("geo-onoff", "download", "leg", "objects"),
     shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
     shipped!("pepsal-multiflow", "single", "many", "jitter", "pair"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
