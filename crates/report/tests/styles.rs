@@ -1,7 +1,9 @@
 //! What tells curves and bars apart on pages: enough of it for every picture, and none of it twice.
 
+mod eyes;
 mod synthetic;
 
+use eyes::{ALL, DICHROMATS, GREY};
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Record;
 use midhop_experiment::study::{Measured, Place, Reading, Study};
@@ -28,6 +30,86 @@ fn drawn(dash: &Value) -> Vec<bool> {
     pixels.take(34).collect()
 }
 
+/// Whether a sample of each, as a legend has it, looks otherwise.
+fn dashes_differ(one: &Value, other: &Value) -> bool {
+    let (one, other) = (drawn(one), drawn(other));
+    one.iter().zip(&other).filter(|(one, other)| one != other).count() >= 8
+}
+
+/// All pairs of so many.
+fn pairs(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..count).flat_map(|one| (0..one).map(move |other| (other, one)))
+}
+
+/// What is further apart than this is told apart by colour alone, in thin lines too. Unit: ΔE*ab.
+const APART: f64 = 10.0;
+/// So many configurations stand side by side in a picture of several axes.
+const FIRST: usize = 7;
+
+/// The paper of a theme, as scripts have it.
+fn paper(theme: &str) -> String {
+    let text = include_str!("../assets/drawing.js");
+    let (_, inks) = text.split_once("const INK").expect("inks");
+    let (_, ink) = inks.split_once(&format!("{theme}: {{")).expect("a theme");
+    let (_, paper) = ink.split_once("paper: \"").expect("paper");
+    paper[..7].to_owned()
+}
+
+/// Whatever is alike in somebody's eyes or in grey differs in all else: dash, marker and pattern. The first
+/// colours, which most pictures have, are told apart without these too by whoever lacks a kind of cone.
+#[test]
+fn what_looks_alike_to_somebody_differs_in_form() {
+    let styles = styles();
+    let eyes = || DICHROMATS.iter().chain([&ALL, &GREY]);
+    let mut alike = 0;
+    for theme in ["light", "dark"] {
+        let colours: Vec<&str> =
+            styles[theme].as_array().expect(theme).iter().filter_map(Value::as_str).collect();
+        for (eye, (one, other)) in
+            eyes().flat_map(|eye| pairs(colours.len()).map(move |pair| (eye, pair)))
+        {
+            let apart = eye.apart(colours[one], colours[other]);
+            let name =
+                format!("{theme}, {}: {} {}: {apart:.1}", eye.name, colours[one], colours[other]);
+            let is_grey = eye.name == GREY.name;
+            assert!(apart > APART || is_grey || other >= FIRST, "{name}");
+            assert!(apart > APART || eye.name != ALL.name, "{name}");
+            if apart > APART {
+                continue;
+            }
+            alike += 1;
+            let [one, other] = [one, other].map(|at| {
+                let of = |kind: &str| styles[kind][at].clone();
+                (of("dashes"), of("markers"), of("patterns"))
+            });
+            assert!(dashes_differ(&one.0, &other.0), "{name}, and their dashes");
+            assert!(one.1[1] != other.1[1], "{name}, and their markers");
+            assert!(one.2 != other.2, "{name}, and their patterns");
+        }
+        for (eye, colour) in eyes().flat_map(|eye| colours.iter().map(move |it| (eye, it))) {
+            let apart = eye.apart(colour, &paper(theme));
+            assert!(apart > 2.0 * APART, "{theme}, {}: {colour} on paper: {apart:.1}", eye.name);
+        }
+    }
+    assert!(alike > 0, "somebody sees some alike, or nothing was looked at");
+}
+
+/// The simulation does what it is said to: red and green of one lightness are one colour to whoever lacks the
+/// middle cones, and not to whoever lacks the short ones; greys stay greys.
+#[test]
+fn eyes_see_what_is_published_of_them() {
+    let [protan, deutan, tritan] = &DICHROMATS;
+    let (red, green) = ("#c00000", "#617a00");
+    assert!(ALL.apart(red, green) > 80.0 && tritan.apart(red, green) > 60.0);
+    assert!(deutan.apart(red, green) < APART, "{}", deutan.apart(red, green));
+    let (blue, teal) = ("#0070c0", "#008080");
+    assert!(tritan.apart(blue, teal) < protan.apart(blue, teal));
+    for eye in [protan, deutan, tritan, &GREY] {
+        assert!(eye.apart("#808080", "#808080") == 0.0);
+        assert!((eye.apart("#808080", "#c0c0c0") - ALL.apart("#808080", "#c0c0c0")).abs() < 0.5);
+    }
+}
+
 /// Each of colour, dash, marker and pattern alone tells configurations apart, so that a page is read in grey,
 /// and by whoever sees colours otherwise.
 #[test]
@@ -41,13 +123,9 @@ fn no_two_styles_share_anything() {
             assert!(!list[..at].contains(one), "{kind}: {one} is there twice");
         }
     }
-    let dashes: Vec<Vec<bool>> =
-        styles["dashes"].as_array().expect("dashes").iter().map(drawn).collect();
-    for (at, one) in dashes.iter().enumerate() {
-        for other in &dashes[..at] {
-            let apart = one.iter().zip(other).filter(|(one, other)| one != other).count();
-            assert!(apart >= 8, "dashes are alike: {one:?} {other:?}");
-        }
+    for (one, other) in pairs(count) {
+        let [one, other] = [one, other].map(|at| &styles["dashes"][at]);
+        assert!(dashes_differ(one, other), "dashes are alike: {one} {other}");
     }
     // What a stripe looks like is how it turns and how wide it is, whatever it is called.
     for list in [&styles["markers"], &styles["patterns"]] {
