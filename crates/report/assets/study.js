@@ -44,6 +44,27 @@
     return names.filter((name) => name && name !== "measured").join(" · ");
   }
 
+  // The resolved plan of a cell, in a fold: that of its scenario's first with what differs.
+  function planOf(cell) {
+    const fold = element("details");
+    fold.append(element("summary", "Plan, every default visible"));
+    fold.addEventListener("toggle", () => {
+      if (fold.childElementCount > 1) return;
+      const first = [...document.querySelectorAll("pre[data-scenario]")].find((it) => it.dataset.scenario === cell.scenario);
+      const plan = JSON.parse(first.textContent);
+      for (const [path, [value]] of cell.plan) {
+        const last = path.at(-1);
+        const place = path.slice(0, -1).reduce((at, step) => at[step], plan);
+        if (value === undefined) delete place[last];
+        else place[last] = value;
+      }
+      const shown = element("pre", JSON.stringify(plan, null, 2));
+      shown.className = "plan";
+      fold.append(shown);
+    });
+    return fold;
+  }
+
   // What is known of a cell, and how it is run again: elements, not markup, for names come from files.
   function told(figure, title, point) {
     const cell = data.cells[point.cell];
@@ -86,6 +107,7 @@
     };
     set(cell.settings);
     if (cell.beside) set(cell.beside.settings, cell.beside.place);
+    if (cell.plan) box.append(planOf(cell));
     for (const { command } of [cell, cell.beside].filter((it) => it)) {
       const again = element("code", command);
       again.className = "again";

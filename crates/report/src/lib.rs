@@ -40,7 +40,7 @@ pub use formulas::{Formulas, Held, formulas_table};
 pub use machine::{WriteError, cells, csv, json, runs};
 pub use page::{Options, html};
 pub use reproduction::{
-    Beside, CellSeeds, Reproduction, Seeds, Trace, overview, study_columns, study_page,
+    Beside, CellSeeds, Plans, Reproduction, Seeds, Trace, overview, study_columns, study_page,
 };
 pub use stats::{Estimate, LEVEL};
 pub use study::{study, verdict_name};

@@ -13,6 +13,7 @@ mod beside;
 mod columns;
 mod overview;
 mod page;
+mod plans;
 mod plot;
 mod run_cell;
 mod table;
@@ -23,6 +24,7 @@ pub use beside::Beside;
 pub use columns::study_columns;
 pub use overview::overview;
 pub use page::study_page;
+pub use plans::Plans;
 pub use trace::Trace;
 
 use midhop_experiment::Scenario;
@@ -61,6 +63,8 @@ pub struct Reproduction<'a> {
     pub took: Duration,
     /// The seeds of each scenario and cell that ran.
     pub seeds: &'a Seeds,
+    /// The plan of each of them.
+    pub plans: &'a Plans,
     /// What the first run ran on.
     pub environment: Option<&'a Environment>,
     /// One run of each cell over time.

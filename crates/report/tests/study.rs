@@ -6,215 +6,18 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
 mod chromium;
+mod sample;
 mod synthetic;
 
 use chromium::{append, browser, folder, open, png_size};
-use midhop_experiment::Scenario;
-use midhop_experiment::record::{Record, Series};
-use midhop_experiment::study::{Judgement, Measured, Place, Reading, Study};
-use midhop_report::{
-    Beside, CellSeeds, Reproduction, Seeds, Trace, overview, study_columns, study_page,
-};
-use midhop_units::Rate;
-use std::collections::BTreeMap;
+use midhop_experiment::study::Place;
+use midhop_report::{Reproduction, overview, study_columns, study_page};
+use sample::{Ran, STUDY};
+use serde_json::Value;
 use std::path::PathBuf;
-use std::time::Duration;
-
-const STUDY: &str = r#"
-title = "A proxy at the gateway"
-source = "Synthetic sample"
-scenarios = ["geo-demo"]
-
-[axes.setup]
-shows = "configuration"
-names = { cubic = "CUBIC end to end", midhop-bbr = "midhopd, BBR" }
-ours = ["midhop-hybla", "midhop-bbr"]
-
-[[figures]]
-name = "file"
-shows = "File: goodput by loss"
-scenario = "geo-demo"
-metric = "goodput"
-at = { load = "file" }
-within = 0.5
-tolerance = "made up"
-published = [
-    { at = { "links.satellite.down.loss" = "1 %", setup = "cubic" }, value = 0.5 },
-    { at = { "links.satellite.down.loss" = "0 %", setup = "cubic" }, value = 40, departs = "too much <b>" },
-]
-
-[[figures]]
-name = "loads"
-shows = "All loads at 1 %: share of the limit"
-scenario = "geo-demo"
-metric = "efficiency"
-at = { "links.satellite.down.loss" = "1 %" }
-
-[[figures]]
-name = "page"
-shows = "Page at 1 %: time"
-scenario = "geo-demo"
-metric = "time"
-at = { "links.satellite.down.loss" = "1 %", load = "page" }
-
-[[claims]]
-says = "BBR is ahead of CUBIC"
-place = "Table 1"
-figure = "file"
-at = { "links.satellite.down.loss" = "1 %" }
-over = "setup"
-falling = ["bbr", "cubic"]
-
-[[claims]]
-says = "CUBIC is ahead of BBR"
-figure = "file"
-at = { "links.satellite.down.loss" = "1 %" }
-over = "setup"
-rising = ["bbr", "cubic"]
-
-[[claims]]
-says = "CUBIC fills the link"
-departs = "it does not <i>know</i> losses"
-figure = "file"
-at = { "links.satellite.down.loss" = "1 %", setup = "cubic" }
-at_least = 10
-
-[[claims]]
-says = "CUBIC reaches what it reaches"
-by = "ours"
-figure = "file"
-at = { "links.satellite.down.loss" = "9 %", setup = "cubic" }
-at_least = 10
-
-[[claims]]
-says = "Users are happier"
-place = "Sec. 7"
-untold = "happiness has no <b>unit</b>"
-"#;
 
 /// Pictures of the study's page: one for each figure, and one over time.
 const PICTURES: usize = 4;
-
-/// What is needed to make a page.
-struct Ran {
-    name: String,
-    study: Study,
-    scenarios: BTreeMap<String, Scenario>,
-    measured: Measured,
-    judgements: Vec<Judgement>,
-    faults: Vec<String>,
-    seeds: Seeds,
-    traces: Vec<Trace>,
-    command: String,
-    /// What the laboratory gave, and with which seeds.
-    lab: Option<(Measured, Seeds)>,
-    /// The scenarios with what the study sets in them there.
-    scenarios_of_lab: BTreeMap<String, Scenario>,
-}
-
-impl Ran {
-    fn of(text: &str) -> Self {
-        Self::from(text, synthetic::records(3))
-    }
-
-    fn from(text: &str, records: Vec<Record>) -> Self {
-        let study = Study::parse("study.toml", text).expect("a study");
-        let demo = include_str!("../../../scenarios/geo-demo.toml");
-        let demo = Scenario::parse("geo-demo.toml", demo).expect("a scenario");
-        let mut ran = Self {
-            name: "sample".to_owned(),
-            scenarios: BTreeMap::from([("geo-demo".to_owned(), demo)]),
-            measured: Measured::default(),
-            judgements: Vec::new(),
-            faults: Vec::new(),
-            seeds: Seeds::new(),
-            traces: Vec::new(),
-            command: "midhop reproduce sample --in sim".to_owned(),
-            lab: None,
-            scenarios_of_lab: BTreeMap::new(),
-            study,
-        };
-        for mut record in records {
-            // Every state that a sender may be in.
-            record.series.push(Series {
-                quantity: "phase".to_owned(),
-                place: record.transfers[0].name.clone(),
-                flow: Some(0),
-                unit: String::new(),
-                time_s: (1..=40).map(|tenth| f64::from(tenth) / 10.0).collect(),
-                value: (0..40).map(|tenth| f64::from(tenth / 10)).collect(),
-            });
-            ran.measured.add(Reading::of("geo-demo", &record, &ran.study.figures));
-            let place = ("geo-demo".to_owned(), record.cell.clone());
-            let seeds = ran.seeds.entry(place).or_default();
-            if seeds.ran.is_empty() {
-                ran.traces.extend(Trace::of("geo-demo", &record));
-            }
-            seeds.ran.push(record.seed);
-            seeds.asked += 1;
-        }
-        ran.judgements = ran.study.judge(&ran.measured);
-        ran
-    }
-
-    /// The same beside the laboratory, where all is slower by a tenth and one setup has not run.
-    fn beside_the_laboratory(mut self) -> Self {
-        let (mut measured, mut seeds) = (Measured::default(), Seeds::new());
-        for mut record in synthetic::records(2) {
-            if record.cell["setup"] == "bbr" {
-                continue;
-            }
-            for transfer in &mut record.transfers {
-                let goodput = transfer.goodput.bits_per_s() / 10 * 9;
-                transfer.goodput = Rate::from_bits_per_s(goodput);
-                transfer.took = transfer.took * 10 / 9;
-            }
-            measured.add(Reading::of("geo-demo", &record, &self.study.figures));
-            let place = ("geo-demo".to_owned(), record.cell.clone());
-            let seeds: &mut CellSeeds = seeds.entry(place).or_default();
-            seeds.ran.push(record.seed);
-            seeds.asked += 1;
-        }
-        self.scenarios_of_lab = self.scenarios.clone();
-        for scenario in self.scenarios_of_lab.values_mut() {
-            scenario.set("links.internet.rate=900 Mbit/s").expect("it can be set");
-        }
-        self.lab = Some((measured, seeds));
-        self
-    }
-
-    fn shown(&self) -> Reproduction<'_> {
-        Reproduction {
-            name: &self.name,
-            study: &self.study,
-            scenarios: &self.scenarios,
-            measured: &self.measured,
-            judgements: &self.judgements,
-            place: Place::Sim,
-            quick: false,
-            runs: 108,
-            finished: 108,
-            faults: &self.faults,
-            left_out: &[],
-            took: Duration::from_secs(8),
-            seeds: &self.seeds,
-            environment: None,
-            traces: &self.traces,
-            command: &self.command,
-            beside: self.lab.as_ref().map(|(measured, seeds)| Beside {
-                place: Place::Lab,
-                measured,
-                scenarios: &self.scenarios_of_lab,
-                seeds,
-                page: true,
-            }),
-        }
-    }
-
-    fn page(&self) -> String {
-        study_page(&self.shown()).expect("a page")
-    }
-}
 
 /// The page without its scripts and styles, whose text is no markup.
 fn markup(page: &str) -> String {
@@ -263,6 +66,8 @@ fn tables_read_without_scripts() {
                    &#39;geo-demo:links.satellite.down.loss=1 %,load=file,setup=cubic&#39;";
     assert!(page.contains(command), "no command for a cell");
     assert!(page.contains("nodes.gateway.pep"), "no settings");
+    let plan = "<pre class=\"plan\" data-scenario=\"geo-demo\"><code>{\n  &quot;duration&quot;: ";
+    assert_eq!(page.split(plan).count(), 2, "a plan of each scenario, once");
 }
 
 #[test]
@@ -390,6 +195,59 @@ fn columns_hold_every_figure_and_cell() {
     }
     assert!(csv.contains("departs"));
     assert!(columns.parquet().expect("Parquet").starts_with(b"PAR1"));
+}
+
+/// Whether both are the same, however numbers are written.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(key, one)| other.get(key).is_some_and(|it| same(one, it)))
+        }
+        _ => one == other,
+    }
+}
+
+/// Every cell of a picture tells its own plan, though only the first cell's is on the page.
+#[test]
+fn a_picture_tells_the_whole_plan_of_each_cell() {
+    let Some(browser) = browser() else { return };
+    let ran = Ran::of(STUDY);
+    let page = append(
+        &written("plans-plain.html", &ran.page()),
+        "plans.html",
+        "<script>document.addEventListener('drawn', () => {\
+         const figure = document.querySelector('figure[id]');\
+         const chart = midhopReport.chart(figure.id);\
+         const plans = {};\
+         for (const seriesIndex of [0, 1, 2, 3]) for (const dataIndex of [0, 1, 2]) {\
+           chart.dispatchAction({ type: 'showTip', seriesIndex, dataIndex });\
+           const fold = figure.querySelector('.tip details');\
+           fold.dispatchEvent(new Event('toggle'));\
+           plans[figure.querySelector('.again').textContent] = JSON.parse(fold.querySelector('pre').textContent);\
+         }\
+         document.body.dataset.seen = JSON.stringify(plans);\
+         })</script>",
+    );
+    let found = open(browser, &page, 1200, 2000, &["--dump-dom"]);
+    assert_eq!(found.console, Vec::<String>::new());
+    let told = seen(&found.dom).expect("plans").replace("&quot;", "\"").replace("&amp;", "&");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let told = told.as_object().expect("plans");
+    assert_eq!(told.len(), 12, "{told:?}");
+    for ((_, cell), plan) in ran.plans.iter().filter(|((_, cell), _)| cell["load"] == "file") {
+        let at: Vec<String> = cell.iter().map(|(axis, label)| format!("{axis}={label}")).collect();
+        let at = format!("--cell 'geo-demo:{}'", at.join(","));
+        let found = told.iter().find(|(command, _)| command.ends_with(&at));
+        let (_, found) = found.unwrap_or_else(|| panic!("{at}: {told:?}"));
+        let mut plan = plan.clone();
+        plan.as_object_mut().expect("a plan").remove("seed");
+        assert!(same(&plan, found), "{at}: {found}");
+    }
 }
 
 /// Pictures drawn, pictures whose file has ink in several colours, SVG files, tips with a command, words that

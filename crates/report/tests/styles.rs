@@ -7,7 +7,7 @@ use eyes::{ALL, DICHROMATS, GREY};
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Record;
 use midhop_experiment::study::{Measured, Place, Reading, Study};
-use midhop_report::{Reproduction, Seeds, study_page};
+use midhop_report::{Plans, Reproduction, Seeds, study_page};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -180,6 +180,7 @@ fn pictures(setups: usize, along: &str) -> Value {
         left_out: &[],
         took: Duration::from_secs(1),
         seeds: &Seeds::new(),
+        plans: &Plans::new(),
         environment: None,
         traces: &[],
         command: "midhop reproduce many",

@@ -1,5 +1,6 @@
 //! The page of one study.
 
+use super::plans::Folds;
 use super::plot::{self, Plot};
 use super::run_cell::{Again, RunCell};
 use super::{Reproduction, beside, table, verdict};
@@ -81,11 +82,12 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
     let _ = write!(
         page,
         "<section id=\"figures-of-study\">\n<h2>Figures</h2>\n<p class=\"note\">Point at a bar or a point, or \
-         touch it, for its settings and the command that runs it again; a click on a name in a legend hides or \
+         touch it, for its settings, its plan and the command that runs it again; a click on a name in a legend hides or \
          shows it. A whisker without an end goes on beyond the picture.</p>\n{figures}</section>\n"
     );
     over_time(&mut page, run);
-    each_cell(&mut page, run, &cells);
+    let folds = Folds::of(run, &mut cells, |cell| title(run, cell));
+    each_cell(&mut page, run, &cells, &folds);
     let data = Data {
         plots,
         cells,
@@ -324,7 +326,7 @@ fn over_time(page: &mut String, run: &Reproduction<'_>) {
 }
 
 /// What each cell is and how it is run again, for those who read without scripts too.
-fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell]) {
+fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell], folds: &Folds) {
     page.push_str("<section id=\"cells\">\n<h2>Each cell</h2>\n");
     for scenario in &run.study.scenarios {
         let here: Vec<&RunCell> = cells.iter().filter(|it| it.scenario == *scenario).collect();
@@ -333,9 +335,10 @@ fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell]) {
         }
         let _ = writeln!(
             page,
-            "<details><summary>{} of scenario {}</summary>\n<ul class=\"cells\">",
+            "<details><summary>{} of scenario {}</summary>\n{}<ul class=\"cells\">",
             count(here.len(), "cell"),
-            text(scenario)
+            text(scenario),
+            folds.fold(scenario)
         );
         for cell in here {
             let settings: Vec<String> =

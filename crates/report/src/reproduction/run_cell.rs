@@ -1,5 +1,6 @@
 //! A cell as a reader can run it again: its settings, its seeds, its command.
 
+use super::plans::Change;
 use super::{CellSeeds, Reproduction, beside};
 use midhop_experiment::Scenario;
 use midhop_experiment::study::{Cell, Place};
@@ -15,6 +16,8 @@ pub(super) struct RunCell {
     pub(super) settings: Vec<String>,
     pub(super) seeds: Vec<String>,
     pub(super) command: String,
+    /// What its plan differs in from that of its scenario's first cell, where a page has that.
+    pub(super) plan: Option<Vec<Change>>,
     /// How it is run again in the other place, where it has run there too.
     pub(super) beside: Option<Again>,
 }
@@ -64,6 +67,7 @@ impl RunCell {
             settings,
             seeds: shown(seeds),
             command: command(run, run.place, seeds, &named),
+            plan: None,
             beside,
         }
     }

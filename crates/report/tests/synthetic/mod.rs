@@ -112,6 +112,10 @@ fn record(
             "seed": seed,
             "duration": "75 s",
             "links": [{ "name": "satellite", "down": { "rate": "20 Mbit/s", "delay": "295 ms", "loss": loss } }],
+            "peps": match proxied {
+                true => serde_json::json!({ "gateway": { "congestion": setup } }),
+                false => serde_json::json!({ "client": {} }),
+            },
         }),
         environment: Environment {
             runner: "lab".to_owned(),

@@ -5,7 +5,7 @@ use crate::failure;
 use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
 use midhop_experiment::{Plan, Scenario};
-use midhop_report::{Seeds, Trace};
+use midhop_report::{Plans, Seeds, Trace};
 use midhop_store::{Files, Key};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,6 +63,8 @@ pub struct Outcome {
     pub cells: Vec<Verdict>,
     /// The seeds of each cell that ran.
     pub seeds: Seeds,
+    /// The plan of each of them.
+    pub plans: Plans,
     /// The scenarios with what the study sets in them there.
     pub scenarios: BTreeMap<String, Scenario>,
     /// What the first run ran on.
@@ -86,6 +88,9 @@ impl Outcome {
             outcome.environment.get_or_insert(environment);
             outcome.traces.extend(trace);
             let place = (scenarios[plan.number as usize].clone(), plan.cell());
+            if let (None, Ok(json)) = (outcome.plans.get(&place), plan.to_json()) {
+                outcome.plans.insert(place.clone(), json);
+            }
             let seeds = outcome.seeds.entry(place).or_default();
             seeds.ran.push(plan.seed);
             seeds.asked = plan.seeds;

@@ -72,6 +72,7 @@ fn reproduction<'a>(told: &'a Told<'_>) -> Reproduction<'a> {
         left_out: &study.left_out,
         took: outcome.took,
         seeds: &outcome.seeds,
+        plans: &outcome.plans,
         environment: outcome.environment.as_ref(),
         traces: &outcome.traces,
         command,
