@@ -40,7 +40,7 @@ const LOOK: &str = "<script>document.addEventListener('drawn', () => {\
       for (const one of own) {\
         const looks = one.type === 'bar'\
           ? [one.itemStyle.color, JSON.stringify(one.itemStyle.decal), '']\
-          : [one.lineStyle.color, JSON.stringify(one.lineStyle.type), figure.id === 'trace' ? '' : one.symbol];\
+          : [one.lineStyle.color, JSON.stringify(one.lineStyle.type), one.symbol];\
         looks.forEach((look, at) => {\
           if (look && known[at].has(look) && known[at].get(look) !== one.name) {\
             alike.push(`${figure.id}: ${one.name} as ${known[at].get(look)}`);\

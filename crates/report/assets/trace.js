@@ -1,11 +1,36 @@
 "use strict";
-// Draws one run over time, or two, when a reader asks for them.
+// Draws one run over time, two, or all along an axis, when a reader asks for them.
 window.midhopTrace = (data) => {
-  const { LIMIT, SANS, digits, tip, tooltip, legendLines, base, valueAxis, scale, element } = drawing;
+  const { LIMIT, SANS, digits, tip, tooltip, legendLines, base, valueAxis, scale, sample, element } = drawing;
   const holder = document.getElementById("trace");
   if (!holder || !data.traces.length) return null;
   const PHASES = ["slow start", "avoidance", "fast recovery", "timeout"];
-  const chosen = { title: "one run over time", traces: [data.traces[0]] };
+  const chosen = { title: "one run over time", runs: [] };
+
+  // Runs as they are drawn. Of one all that it holds, and of two as well; of more that are laid over each other
+  // one sender each, under the name of the case.
+  const LONGEST = "", OWN = "own";
+  const meanOf = ({ points }) => points.reduce((sum, point) => sum + point[1], 0) / points.length;
+  function senderOf(trace, sender) {
+    if (sender !== LONGEST) return sender;
+    const trips = trace.panels.find((panel) => panel.name === "round-trip time")?.curves || [];
+    return trips.reduce((most, one) => most && meanOf(most) >= meanOf(one) ? most : one, null)?.name;
+  }
+  function together(traces, axis, sender) {
+    return traces.map((trace) => {
+      const name = trace.at.find((it) => it.axis === axis).label;
+      const who = senderOf(trace, sender);
+      // What no proxy sends on, the transfer's own sender sends; of several flows the first.
+      const one = (all) => [all.find((it) => it.name === who) ?? all.find((it) => !it.leg)].filter((it) => it).map((it) => ({ ...it, name, of: it.name }));
+      return { ...trace, panels: trace.panels.map((panel) => ({ ...panel, curves: one(panel.curves) })).filter((panel) => panel.curves.length), senders: one(trace.senders) };
+    });
+  }
+  function apart(traces) {
+    const named = (at) => (it) => ({ ...it, name: traces.length > 1 ? `${"AB"[at]}: ${it.name}` : it.name, of: it.name });
+    return traces.map((trace, at) => ({ ...trace, panels: trace.panels.map((panel) => ({ ...panel, curves: panel.curves.map(named(at)) })), senders: trace.senders.map(named(at)) }));
+  }
+  const along = (trace, axis) => data.traces.filter((other) => other.scenario === trace.scenario
+    && Object.entries(trace.cell).every(([name, label]) => name === axis || other.cell[name] === label));
 
   // Lines across a box, so that a state is known without its colour. Avoidance is an empty box.
   const hatches = {
@@ -23,26 +48,28 @@ window.midhopTrace = (data) => {
   };
 
   function traces(figure, width, style, exported) {
-    const shown = figure.traces;
+    const shown = figure.runs;
     const names = [...new Set(shown.flatMap((trace) => trace.panels.map((panel) => panel.name)))];
     const panels = names.map((name) => ({ name, of: shown.map((trace) => trace.panels.find((panel) => panel.name === name)) }));
-    const label = (trace, curve) => shown.length > 1 ? `${"AB"[trace]}: ${curve.name}` : curve.name;
-    const entries = [...new Set(panels.flatMap(({ of }) => of.flatMap((panel, trace) => (panel?.curves || []).map((curve) => label(trace, curve)))))];
-    const lanes = shown.flatMap((trace, at) => trace.senders.map((sender) => ({ name: label(at, sender), phases: sender.phases })));
+    // In the order of the runs.
+    const entries = [...new Set(shown.flatMap((trace) => trace.panels.flatMap((panel) => panel.curves.map((curve) => curve.name))))];
+    const lanes = shown.flatMap((trace) => trace.senders);
     const phases = PHASES.filter((name) => lanes.some((lane) => lane.phases.some((phase) => phase[0] === name)));
     const colours = new Map(phases.map((name) => [name, name === "avoidance" ? style.soft : style.colour({ "slow start": 5, "fast recovery": 4, timeout: 1 }[name])]));
     const top = (exported ? 34 : 4) + legendLines([...entries, LIMIT, ...phases].map((name) => `${name}  `), width) * 24 + 22;
     const [high, gap, lane] = [130, 46, 34];
     const until = Math.max(...shown.map((trace) => trace.until));
     const series = [];
-    panels.forEach(({ of }, at) => of.forEach((panel, trace) => (panel?.curves || []).forEach((curve) => {
-      const rank = entries.indexOf(label(trace, curve));
-      // Of two runs that chose different units, the second takes the first one's.
+    panels.forEach(({ of }, at) => of.forEach((panel) => (panel?.curves || []).forEach((curve) => {
+      const rank = entries.indexOf(curve.name);
+      // A few markers, each curve's elsewhere.
+      const step = Math.max(1, Math.floor(curve.points.length / 6));
+      // Of runs that chose different units, the others take the first one's.
       const factor = { "B": 1, "kB": 1e3, "MB": 1e6 };
       const first = of.find((it) => it);
       const by = panel.unit === first.unit ? 1 : (factor[panel.unit] || 1) / (factor[first.unit] || 1);
       series.push({
-        type: "line", clip: true, name: entries[rank], xAxisIndex: at, yAxisIndex: at, data: curve.points.map(([time, value]) => [time, value * by]), showSymbol: false, emphasis: { disabled: true }, z: 3,
+        type: "line", clip: true, name: entries[rank], xAxisIndex: at, yAxisIndex: at, data: curve.points.map(([time, value]) => [time, value * by]), symbol: style.marker(rank), showSymbol: true, symbolSize: (_, { dataIndex }) => dataIndex % step === (rank * 5 + 2) % step ? 8 : 0, emphasis: { disabled: true }, z: 3,
         lineStyle: { width: 1.5, type: style.dash(rank), color: style.colour(rank) }, itemStyle: { color: style.colour(rank) },
       });
     })));
@@ -73,34 +100,40 @@ window.midhopTrace = (data) => {
         return { type: "text", style: { text: lanes[params.dataIndex].name, x, y: y + 14, fill: style.ink, fontSize: 11, fontFamily: SANS, verticalAlign: "bottom" } };
       },
     });
-    const limits = panels.map(({ of }) => of.find((panel) => panel && panel.limit !== null)?.limit ?? null);
-    limits.forEach((limit, at) => {
-      if (limit === null) return;
+    const limits = panels.map(({ of }) => [...new Set(of.map((panel) => panel?.limit ?? null).filter((limit) => limit !== null))]);
+    limits.forEach((some, at) => some.forEach((limit) => {
       series.push({
         type: "line", name: LIMIT, xAxisIndex: at, yAxisIndex: at, data: [[0, limit], [until, limit]], symbol: "none", silent: true, z: 2, emphasis: { disabled: true }, tooltip: { show: false },
         lineStyle: { width: 1.5, color: style.limit }, itemStyle: { color: style.limit },
       });
-    });
+    }));
     const unit = (panel) => panel.of.find((it) => it).unit;
     // What waited for a lost segment comes all at once: such a peak goes beyond the axis.
     const largest = (at) => Math.min(
       series.filter((one) => one.yAxisIndex === at && one.type === "line").reduce((most, one) => Math.max(most, ...one.data.map((point) => point[1])), 0),
-      limits[at] === null ? Infinity : limits[at] * 1.5,
+      limits[at].length ? Math.max(...limits[at]) * 1.5 : Infinity,
     );
     const rows = lanes.length ? [...panels, "state"] : panels;
     const option = {
       ...base(style, figure, exported, false),
-      legend: { top: exported ? 30 : 0, left: 0, itemWidth: 28, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: [...entries.map((name) => ({ name })), ...(limits.some((limit) => limit !== null) ? [{ name: LIMIT }] : []), ...phases.map((name) => ({ name, icon: "rect", itemStyle: name === "avoidance"
+      legend: { top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: [...entries.map((name, rank) => ({ name, icon: sample(rank, style), lineStyle: { width: 0 }, itemStyle: { borderWidth: 0 } })), ...(limits.some((some) => some.length) ? [{ name: LIMIT, icon: "path://M0 4h34v2h-34z", itemStyle: { color: style.limit } }] : []), ...phases.map((name) => ({ name, icon: "rect", itemStyle: name === "avoidance"
         ? { color: exported ? "#ffffff" : style.paper, borderColor: colours.get(name), borderWidth: 1 }
         : { color: colours.get(name), decal: style.pattern({ "slow start": 1, "fast recovery": 3, timeout: 4 }[name]) } }))] },
       grid: rows.map((_, at) => ({ left: 52, right: 14, top: top + at * (high + gap) + 14, height: at === last ? lanes.length * lane : high })),
       axisPointer: { link: [{ xAxisIndex: "all" }], lineStyle: { color: style.soft } },
       tooltip: {
         ...tooltip(style), trigger: "axis", axisPointer: { type: "line" },
-        formatter: (points) => points.length === 0 ? "" : tip(`${digits(points[0].axisValue)} s`, points.filter((point) => point.componentSubType === "line" && point.seriesName !== LIMIT).map((point) => {
-          const panel = panels[series[point.seriesIndex].yAxisIndex];
-          return { colour: point.color, name: `${panel.name}, ${point.seriesName}`, value: `${digits(point.value[1])} ${unit(panel)}` };
-        })),
+        formatter: (points) => {
+          if (points.length === 0) return "";
+          const own = points.filter((point) => point.componentSubType === "line" && point.seriesName !== LIMIT);
+          const panelOf = (point) => panels[series[point.seriesIndex].yAxisIndex];
+          const value = (point) => `${digits(point.value[1])} ${unit(panelOf(point))}`;
+          const time = `${digits(points[0].axisValue)} s`;
+          if (shown.length <= 2) return tip(time, own.map((point) => ({ colour: point.color, name: `${panelOf(point).name}, ${point.seriesName}`, value: value(point) })));
+          // Of many runs a line each.
+          const values = (name) => panels.map((panel) => own.find((point) => point.seriesName === name && panelOf(point) === panel)).map((point) => point ? value(point) : "–");
+          return tip(`${time}: ${names.join(", ")}`, entries.map((name, rank) => ({ colour: style.colour(rank), name, value: values(name).join(", ") })));
+        },
       },
       xAxis: rows.map((_, at) => ({
         type: "value", gridIndex: at, min: 0, max: until, name: at === rows.length - 1 ? "seconds" : "", nameLocation: "middle", nameGap: 22, nameTextStyle: { color: style.soft, fontSize: 11 },
@@ -115,42 +148,82 @@ window.midhopTrace = (data) => {
   }
 
   function start(pictures) {
-    const [cell, beside] = ["cell", "beside"].map((id) => document.getElementById(id));
-    data.traces.forEach((trace, at) => {
-      for (const select of [cell, beside]) {
-        const option = element("option", trace.title);
-        option.value = String(at);
-        select.append(option);
-      }
-    });
+    const [cell, beside, sender] = ["cell", "beside", "sender"].map((id) => document.getElementById(id));
+    const option = (value, text) => {
+      const made = element("option", text);
+      made.value = value;
+      return made;
+    };
+    const group = (label, options) => {
+      const made = element("optgroup");
+      made.label = label;
+      made.append(...options);
+      return options.length ? [made] : [];
+    };
+    const cells = () => data.traces.map((trace, at) => option(String(at), trace.title));
+    const fill = (select, options) => {
+      const before = select.value;
+      select.replaceChildren(...options);
+      select.value = before;
+      if (select.selectedIndex < 0) select.selectedIndex = 0;
+    };
+    fill(cell, cells());
     const tell = () => {
-      chosen.traces = [cell.value, beside.value].filter((value) => value !== "").map((value) => data.traces[Number(value)]);
-      const names = chosen.traces.map((trace, at) => `${chosen.traces.length > 1 ? `${"AB"[at]}: ` : ""}${trace.title}, seed ${trace.seed}`);
-      chosen.title = names.join(" — ");
+      const first = data.traces[Number(cell.value)];
+      const axes = first.at.filter(({ axis }) => along(first, axis).length > 1);
+      fill(beside, [
+        option("", "nothing"),
+        ...group("all along an axis", axes.map(({ axis, name }) => option(`along ${axis}`, `each ${name}`))),
+        ...group("another cell", cells()),
+      ]);
+      const axis = axes.find((it) => beside.value === `along ${it.axis}`);
+      const all = axis ? along(first, axis.axis) : [];
+      // No more than can be told apart.
+      const count = Math.min(all.length, styles.dashes.length);
+      const traces = axis ? Array.from({ length: count }, (_, at) => all[Math.floor(at * all.length / count)])
+        : [first, ...(beside.value === "" ? [] : [data.traces[Number(beside.value)]])];
+      const legs = new Set(traces.flatMap((trace) => trace.panels.flatMap((panel) => panel.curves.filter((curve) => curve.leg).map((curve) => curve.name))));
+      sender.parentElement.hidden = !axis || !legs.size;
+      fill(sender, [option(LONGEST, "with the longest round trip"), option(OWN, "of the transfer itself"), ...[...legs].map((name) => option(name, name))]);
+      chosen.runs = axis ? together(traces, axis.axis, sender.value) : apart(traces);
+      if (axis) {
+        const others = first.at.filter((it) => it !== axis).map((it) => it.words);
+        const seeds = [...new Set(traces.map((trace) => trace.seed))];
+        chosen.title = `${first.scenario}: ${[...others, `each ${axis.name}`].join(" · ")}, ${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}`;
+      } else {
+        chosen.title = traces.map((trace, at) => `${traces.length > 1 ? `${"AB"[at]}: ` : ""}${trace.title}, seed ${trace.seed}`).join(" — ");
+      }
       holder.querySelector("h4").textContent = chosen.title;
       const caption = holder.querySelector("figcaption");
       caption.textContent = "Peaks of goodput beyond the axis are data that had arrived before and waited for a lost segment. "
-        + "Window and round trip of the transfer are those of its own sender, behind a proxy as far as that; a proxy's are of the leg that it sends on."
-        + (chosen.traces.some((trace) => trace.senders.length) ? " Where a sender has no box, nothing of it was on its way." : "");
-      for (const { command } of chosen.traces) {
+        + (axis ? `Of each, windows, round trips and state are those of one sender${legs.size ? ": the one chosen, else the transfer's own" : ""}; of several flows it is the first.${count < all.length ? ` ${count} of ${all.length} are shown.` : ""}`
+          : "Window and round trip of the transfer are those of its own sender, behind a proxy as far as that; a proxy's are of the leg that it sends on.")
+        + (chosen.runs.some((trace) => trace.senders.length) ? " Where a sender has no box, nothing of it was on its way." : "");
+      let commands = caption;
+      if (axis) {
+        commands = element("details");
+        commands.append(element("summary", "The commands that run them again"));
+        caption.append(commands);
+      }
+      for (const { command } of traces) {
         const again = element("code", command);
         again.className = "again";
-        caption.append(again);
+        commands.append(again);
       }
     };
     const change = () => { tell(); pictures.again("trace"); };
-    for (const select of [cell, beside]) select.addEventListener("change", change);
+    for (const select of [cell, beside, sender]) select.addEventListener("change", change);
     tell();
   }
   // What the picture shows, for other programs.
   function csv() {
     const cell = (value) => /[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value;
     const rows = [["cell", "seed", "quantity", "of", "unit", "time_s", "until_s", "value"]];
-    for (const { title, seed, panels, senders } of chosen.traces) {
+    for (const { title, seed, panels, senders } of chosen.runs) {
       for (const { name, unit, curves } of panels) {
-        for (const curve of curves) for (const [time, value] of curve.points) rows.push([title, seed, name, curve.name, unit, time, "", value]);
+        for (const curve of curves) for (const [time, value] of curve.points) rows.push([title, seed, name, curve.of, unit, time, "", value]);
       }
-      for (const { name, phases } of senders) for (const [phase, from, until] of phases) rows.push([title, seed, "state", name, "", from, until, phase]);
+      for (const { of, phases } of senders) for (const [phase, from, until] of phases) rows.push([title, seed, "state", of, "", from, until, phase]);
     }
     return rows.map((row) => row.map(cell).join(",") + "\n").join("");
   }

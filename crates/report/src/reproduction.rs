@@ -11,6 +11,7 @@
 
 mod beside;
 mod columns;
+mod over_time;
 mod overview;
 mod page;
 mod plans;

@@ -1,5 +1,6 @@
 //! The page of one study.
 
+use super::over_time::{self, Traced};
 use super::plans::Folds;
 use super::plot::{self, Plot};
 use super::run_cell::{Again, RunCell};
@@ -17,9 +18,6 @@ pub(super) const STYLE: &str = include_str!("../../assets/study.css");
 pub(super) const SCRIPT: &str = include_str!("../../assets/study.js");
 const SCRIPT_OF_TRACES: &str = include_str!("../../assets/trace.js");
 
-/// Cells that a page shows over time: some 10 kB each.
-const TRACES_MAX: usize = 64;
-
 /// What the page's script draws.
 #[derive(Debug, Serialize)]
 pub(super) struct Data<'a> {
@@ -27,16 +25,6 @@ pub(super) struct Data<'a> {
     pub(super) cells: Vec<RunCell>,
     pub(super) traces: Vec<Traced<'a>>,
     pub(super) names: Names,
-}
-
-/// A run over time and what readers call its cell.
-#[derive(Debug, Serialize)]
-pub(super) struct Traced<'a> {
-    title: String,
-    /// What runs it again.
-    command: String,
-    #[serde(flatten)]
-    trace: &'a super::Trace,
 }
 
 /// Words that the script needs.
@@ -85,13 +73,13 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
          touch it, for its settings, its plan and the command that runs it again; a click on a name in a legend hides or \
          shows it. A whisker without an end goes on beyond the picture.</p>\n{figures}</section>\n"
     );
-    over_time(&mut page, run);
-    let folds = Folds::of(run, &mut cells, |cell| title(run, cell));
+    over_time::section(&mut page, run);
+    let folds = Folds::of(run, &mut cells, |cell| cell.title(run));
     each_cell(&mut page, run, &cells, &folds);
     let data = Data {
         plots,
         cells,
-        traces: chosen(run.traces).map(|trace| traced(run, trace)).collect(),
+        traces: over_time::traced(run),
         names: Names { file: run.file_name() },
     };
     shell::close(&mut page, &data, &[SCRIPT_OF_TRACES, SCRIPT])?;
@@ -262,69 +250,6 @@ pub(super) fn picture(page: &mut String, plot: &Plot, titled: bool) {
     );
 }
 
-/// Some of `traces`, spread over all of them, where all would make the page heavy.
-fn chosen(traces: &[super::Trace]) -> impl Iterator<Item = &super::Trace> {
-    let count = traces.len().min(TRACES_MAX);
-    (0..count).filter_map(move |at| traces.get(at * traces.len() / count))
-}
-
-fn traced<'a>(run: &Reproduction<'_>, trace: &'a super::Trace) -> Traced<'a> {
-    let cell = RunCell::of(run, &trace.scenario, &trace.cell);
-    Traced { title: title(run, &cell), command: cell.command, trace }
-}
-
-/// A cell in the words of readers.
-fn title(run: &Reproduction<'_>, cell: &RunCell) -> String {
-    let names = cell.place.iter().map(|[axis, label]| {
-        let name = run.study.label_name(axis, label);
-        if name == label {
-            format!("{} {label}", run.study.axis_name(axis))
-        } else {
-            name.to_owned()
-        }
-    });
-    let names: Vec<String> = names.collect();
-    if names.is_empty() {
-        cell.scenario.clone()
-    } else {
-        format!("{}: {}", cell.scenario, names.join(" · "))
-    }
-}
-
-fn over_time(page: &mut String, run: &Reproduction<'_>) {
-    page.push_str("<section id=\"time\">\n<h2>Over time</h2>\n");
-    if run.traces.is_empty() {
-        page.push_str("<p>These records hold no samples over time.</p>\n</section>\n");
-        return;
-    }
-    let (all, shown) = (run.traces.len(), run.traces.len().min(TRACES_MAX));
-    let which = if shown < all {
-        format!(
-            "Of {shown} of {all} cells one run each (one that is not here is shown when it is run alone, by its \
-             command with <code>--report DIR</code>)"
-        )
-    } else {
-        "One run of each cell".to_owned()
-    };
-    let _ = writeln!(
-        page,
-        "<p class=\"note\">{which}, that of its first seed: what arrived, the windows and round trips of the \
-         sender and of proxies that send on what it sent, what each was doing about its window, and the \
-         fullest queue.</p>"
-    );
-    page.push_str(
-        "\
-         <div class=\"choose\"><label>Cell <select id=\"cell\"></select></label> \
-         <label>beside <select id=\"beside\"><option value=\"\">nothing</option></select></label></div>\n\
-         <figure id=\"trace\" class=\"study\">\n<div class=\"head\"><h4></h4>\
-         <span class=\"save\">Save as <button type=\"button\" data-save=\"svg\">SVG</button>\
-         <button type=\"button\" data-save=\"png\">PNG</button>\
-         <button type=\"button\" data-csv>CSV</button></span></div>\n\
-         <div class=\"plot\" role=\"img\" aria-label=\"one run over time\"></div>\n\
-         <figcaption></figcaption>\n</figure>\n</section>\n",
-    );
-}
-
 /// What each cell is and how it is run again, for those who read without scripts too.
 fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell], folds: &Folds) {
     page.push_str("<section id=\"cells\">\n<h2>Each cell</h2>\n");
@@ -350,7 +275,7 @@ fn each_cell(page: &mut String, run: &Reproduction<'_>, cells: &[RunCell], folds
             let _ = writeln!(
                 page,
                 "<li><p>{}; {}</p>{settings}<pre><code>{}</code></pre>{}</li>",
-                text(&title(run, cell)),
+                text(&cell.title(run)),
                 text(&seeds(&cell.seeds)),
                 text(&cell.command),
                 cell.beside.as_ref().map_or_else(String::new, again)

@@ -7,6 +7,8 @@
 mod layout;
 mod words;
 
+pub(super) use layout::is_choice;
+
 use super::run_cell::RunCell;
 use super::{Reproduction, beside, verdict};
 use layout::Layout;

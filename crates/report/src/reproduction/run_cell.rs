@@ -71,6 +71,25 @@ impl RunCell {
             beside,
         }
     }
+
+    /// What readers call it.
+    pub(super) fn title(&self, run: &Reproduction<'_>) -> String {
+        let names: Vec<String> =
+            self.place.iter().map(|[axis, label]| spoken(run, axis, label)).collect();
+        match names.is_empty() {
+            true => self.scenario.clone(),
+            false => format!("{}: {}", self.scenario, names.join(" · ")),
+        }
+    }
+}
+
+/// A position in the words of readers: a label that is its own name says nothing without its axis.
+pub(super) fn spoken(run: &Reproduction<'_>, axis: &str, label: &str) -> String {
+    let name = run.study.label_name(axis, label);
+    match name == label {
+        true => format!("{} {label}", run.study.axis_name(axis)),
+        false => name.to_owned(),
+    }
 }
 
 fn shown(seeds: Option<&CellSeeds>) -> Vec<String> {

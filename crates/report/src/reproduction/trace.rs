@@ -30,6 +30,8 @@ pub struct Trace {
 #[derive(Debug, Clone, Serialize)]
 struct Sender {
     name: String,
+    /// Whether it is a proxy, on one of its legs.
+    leg: bool,
     /// Phase, from, until. Unit: seconds.
     phases: Vec<(&'static str, f64, f64)>,
 }
@@ -47,20 +49,30 @@ struct Panel {
 #[derive(Debug, Clone, Serialize)]
 struct Curve {
     name: String,
+    /// Whether it is of a proxy, on one of its legs.
+    leg: bool,
     /// Shape: `[point, (seconds, value)]`.
     points: Vec<[f64; 2]>,
+}
+
+/// A series and what its curve is called.
+struct Named<'r> {
+    name: String,
+    leg: bool,
+    series: &'r Series,
 }
 
 impl Trace {
     /// What `record`, a run of `scenario`, holds over time; none where it holds nothing.
     pub fn of(scenario: &str, record: &Record) -> Option<Self> {
         let transfer = record.transfers.first()?;
-        let own = |quantity: &str| -> Vec<(String, &Series)> {
+        let own = |quantity: &str| -> Vec<Named<'_>> {
+            let named = |name, series| Named { name, leg: false, series };
             let here = |it: &&Series| it.quantity == quantity && it.place == transfer.name;
             let all: Vec<&Series> = record.series.iter().filter(here).collect();
             let whole = all.iter().find(|it| it.flow.is_none());
             if let Some(whole) = whole {
-                return vec![(transfer.name.clone(), whole)];
+                return vec![named(transfer.name.clone(), whole)];
             }
             let several = all.len() > 1;
             let name = |it: &Series| match it.flow.filter(|_| several) {
@@ -68,15 +80,16 @@ impl Trace {
                 None => transfer.name.clone(),
             };
             let few = all.into_iter().filter(|it| it.flow < Some(FLOWS_MAX));
-            few.map(|it| (name(it), it)).collect()
+            few.map(|it| named(name(it), it)).collect()
         };
-        let legs = |quantity: &str| -> Vec<(String, &Series)> {
+        let legs = |quantity: &str| -> Vec<Named<'_>> {
             let sent = record.legs.iter().filter(|leg| leg.bytes.get() * 2 > transfer.bytes.get());
             let here = |leg: &midhop_experiment::record::LegResult| {
                 let place = leg.place();
                 let series =
                     record.series.iter().find(|it| it.place == place && it.quantity == quantity)?;
-                Some((format!("proxy on {}, to {}", leg.node, leg.link), series))
+                let name = format!("proxy on {}, to {}", leg.node, leg.link);
+                Some(Named { name, leg: true, series })
             };
             sent.filter_map(here).collect()
         };
@@ -91,7 +104,10 @@ impl Trace {
         let queues = record.series.iter().filter(|it| it.quantity == "queue");
         let most = |it: &Series| it.value.iter().copied().fold(0.0, f64::max);
         let busiest = queues.max_by(|a, b| most(a).total_cmp(&most(b)));
-        panels.extend(busiest.and_then(|it| Panel::of("queue", &[(it.place.clone(), it)])));
+        panels.extend(busiest.and_then(|series| {
+            let name = series.place.clone();
+            Panel::of("queue", &[Named { name, leg: false, series }])
+        }));
         let limit = transfer.limit.as_ref().map(|it| it.goodput.mbit_per_s());
         for panel in panels.iter_mut().filter(|it| it.unit == "Mbit/s") {
             panel.limit = limit.map(crate::figures::rounded);
@@ -99,7 +115,11 @@ impl Trace {
         let mut senders = own("phase");
         senders.truncate(1);
         senders.extend(legs("phase"));
-        let senders = senders.into_iter().map(|(name, it)| Sender { name, phases: phases(it) });
+        let senders = senders.into_iter().map(|it| Sender {
+            name: it.name,
+            leg: it.leg,
+            phases: phases(it.series),
+        });
         let senders = senders.filter(|it| !it.phases.is_empty()).collect();
         let until = panels
             .iter()
@@ -122,17 +142,17 @@ fn seed(seed: Seed) -> String {
 }
 
 impl Panel {
-    fn of(name: &str, curves: &[(String, &Series)]) -> Option<Self> {
-        let written = &curves.first()?.1.unit;
-        let values = curves.iter().flat_map(|(_, it)| it.value.iter().copied());
+    fn of(name: &str, curves: &[Named<'_>]) -> Option<Self> {
+        let written = &curves.first()?.series.unit;
+        let values = curves.iter().flat_map(|it| it.series.value.iter().copied());
         let largest = values.filter(|it| it.is_finite()).fold(0.0, f64::max);
         let (unit, scale) = curves::shown_unit(written, largest);
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-        let drawn = curves.iter().map(|(name, series)| {
+        let drawn = curves.iter().map(|Named { name, leg, series }| {
             let again = seen.entry(name).or_default();
             *again += 1;
             let name = if *again > 1 { format!("{name} ({again})") } else { name.clone() };
-            Curve { name, points: thinned(series, scale) }
+            Curve { name, leg: *leg, points: thinned(series, scale) }
         });
         let curves: Vec<Curve> = drawn.filter(|it| it.points.len() > 1).collect();
         (!curves.is_empty()).then(|| Self { name: name.to_owned(), unit, limit: None, curves })

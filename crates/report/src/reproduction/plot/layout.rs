@@ -110,7 +110,7 @@ pub(super) fn varied(run: &Reproduction<'_>, figure: &Figure, values: &[CellValu
 
 /// Whether an axis sets what somebody chooses: proxies, congestion control, what stacks do; and nothing
 /// of what the world is like.
-fn is_choice(axis: &Axis) -> bool {
+pub(in crate::reproduction) fn is_choice(axis: &Axis) -> bool {
     let mut changes = axis.cases.iter().flat_map(|case| &case.changes).peekable();
     let chosen = |path: &str| {
         path.starts_with("peps.")
