@@ -58,6 +58,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// What a call that is used wrongly is told.
+fn refused(arguments: &[&str]) -> String {
+    let output = midhop(arguments, "");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    said
+}
+
 #[test]
 fn a_directory_becomes_a_table_in_the_order_of_the_plan_and_a_page() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -99,18 +107,15 @@ fn records_of_several_scenarios_are_told_apart() {
     assert_eq!(told, [(&one, &twenty), (&two, &four)]);
     // A page is of one.
     let page = directory.path().join("report.html").display().to_string();
-    let refused = midhop(&[&place, "--out", &page], "");
-    let said = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(64), "{said}");
+    let said = refused(&[&place, "--out", &page]);
     assert!(said.contains("2 scenarios: \"Another\", \"Two setups\""), "{said}");
     assert!(said.contains("--only TITLE"), "{said}");
     let out = midhop(&[&place, "--only", "Another", "--out", &page], "");
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(!text(&out.stdout).contains("Two setups"), "{}", text(&out.stdout));
     assert!(std::fs::read_to_string(page).expect("a page").contains("<h1>Another</h1>"));
-    let unknown = midhop(&[&place, "--only", "Anothr"], "");
-    assert_eq!(unknown.status.code(), Some(64));
-    assert!(text(&unknown.stderr).contains("there are \"Another\""), "{}", text(&unknown.stderr));
+    let unknown = refused(&[&place, "--only", "Anothr"]);
+    assert!(unknown.contains("there are \"Another\""), "{unknown}");
 }
 
 #[test]
@@ -140,17 +145,14 @@ fn no_mean_is_taken_over_the_simulator_and_the_laboratory() {
     assert!(csv.contains("\nTwo setups,sim,1,") && csv.contains("\nTwo setups,lab,2,"), "{csv}");
     // A page is of one.
     let page = directory.path().join("report.html").display().to_string();
-    let refused = midhop(&[&place, "--out", &page], "");
-    let said = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(64), "{said}");
+    let said = refused(&[&place, "--out", &page]);
     assert!(said.contains("--in sim or --in lab"), "{said}");
     let out = midhop(&[&place, "--in", "lab", "--out", &page], "");
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(!text(&out.stdout).contains("4.00"), "{}", text(&out.stdout));
     let only = directory.path().join("a.json").display().to_string();
-    let nothing = midhop(&[&only, "--in", "sim"], "");
-    assert_eq!(nothing.status.code(), Some(64));
-    assert!(text(&nothing.stderr).contains("all of these are of the laboratory"));
+    let nothing = refused(&[&only, "--in", "sim"]);
+    assert!(nothing.contains("all of these are of the laboratory"), "{nothing}");
 }
 
 #[test]

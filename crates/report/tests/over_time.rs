@@ -6,18 +6,18 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
 mod chromium;
+mod many;
 mod sample;
 mod synthetic;
 
 use chromium::{append, browser, folder, open, png_size};
-use midhop_experiment::Scenario;
+use many::Many;
 use midhop_experiment::record::Record;
-use midhop_experiment::study::{Measured, Place, Study};
-use midhop_report::{Plans, Reproduction, Seeds, Trace, study_page};
+use midhop_experiment::study::Measured;
+use midhop_report::Trace;
 use sample::{Ran, STUDY};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// Lays all setups over each other and tells what then is drawn: names of curves; colours, dashes and markers
 /// that two of them share; names in the legend; commands; words that are cut off; whether the page is wider than
@@ -104,47 +104,12 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
 
 /// The runs on the page of a scenario of 9 delays and 12 setups: more than a page has.
 fn runs() -> Vec<Value> {
-    let setup = |at: usize| format!("s{at} = {{ \"tcp.initial_window\" = {} }}\n", at + 1);
-    let cases: String = (0..12).map(setup).collect();
     let delays: Vec<String> = (1..=9).map(|it| format!("\"{it} ms\"")).collect();
-    let text = format!(
-        "title = \"t\"\nduration = \"9 s\"\n[nodes]\na = {{}}\nb = {{}}\n[links.l]\n\
-         between = [\"a\", \"b\"]\nrate = \"9 Mbit/s\"\ndelay = \"9 ms\"\n[transfers.file]\nfrom = \"b\"\n\
-         to = \"a\"\nbytes = \"1 MB\"\n[vary]\n\"links.l.delay\" = [{}]\n[vary.setup]\n{cases}",
-        delays.join(", ")
-    );
-    let study = "title = \"t\"\nsource = \"s\"\nscenarios = [\"many\"]\n[[figures]]\nname = \"file\"\n\
-                 shows = \"File\"\nscenario = \"many\"\nmetric = \"goodput\"\n";
-    let study = Study::parse("study.toml", study).expect("a study");
-    let scenario = Scenario::parse("many.toml", &text).expect("a scenario");
-    let first = synthetic::records(1).into_iter().find(|it| it.cell["load"] == "file");
-    let first = first.expect("a record of a file");
-    let trace = |cell| Trace::of("many", &Record { cell, ..first.clone() }).expect("samples");
-    let traces: Vec<Trace> = scenario.positions().into_iter().map(trace).collect();
+    let many = Many::of(12, &delays.join(", "));
+    let trace = |record: Record| Trace::of("many", &record).expect("samples");
+    let traces: Vec<Trace> = many.records().map(trace).collect();
     assert_eq!(traces.len(), 108);
-    let page = study_page(&Reproduction {
-        name: "many",
-        study: &study,
-        scenarios: &BTreeMap::from([("many".to_owned(), scenario)]),
-        measured: &Measured::default(),
-        judgements: &[],
-        place: Place::Sim,
-        quick: false,
-        runs: 108,
-        finished: 108,
-        faults: &[],
-        left_out: &[],
-        took: Duration::from_secs(1),
-        seeds: &Seeds::new(),
-        plans: &Plans::new(),
-        environment: None,
-        traces: &traces,
-        command: "midhop reproduce many",
-        beside: None,
-    });
-    let page = page.expect("a page");
-    let data = page.split("id=\"figures\">").nth(1).and_then(|it| it.split("</script>").next());
-    let data: Value = serde_json::from_str(data.expect("data")).expect("JSON");
+    let data = many.data(&Measured::default(), &traces);
     data["traces"].as_array().expect("runs").clone()
 }
 

@@ -1,16 +1,13 @@
 //! What tells curves and bars apart on pages: enough of it for every picture, and none of it twice.
 
 mod eyes;
+mod many;
 mod synthetic;
 
 use eyes::{ALL, DICHROMATS, GREY};
-use midhop_experiment::Scenario;
-use midhop_experiment::record::Record;
-use midhop_experiment::study::{Measured, Place, Reading, Study};
-use midhop_report::{Plans, Reproduction, Seeds, study_page};
+use many::Many;
+use midhop_experiment::study::{Measured, Reading};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The styles as pages have them.
 fn styles() -> Value {
@@ -136,59 +133,14 @@ fn no_two_styles_share_anything() {
     }
 }
 
-const STUDY: &str = r#"
-title = "Many proxies"
-source = "Synthetic sample"
-scenarios = ["many"]
-[[figures]]
-name = "file"
-shows = "File"
-scenario = "many"
-metric = "goodput"
-"#;
-
 /// The data of a page whose one figure has `setups`, in both cases of a condition.
 fn pictures(setups: usize, along: &str) -> Value {
-    let setup = |at: usize| format!("s{at} = {{ \"tcp.initial_window\" = {} }}\n", at + 1);
-    let cases: String = (0..setups).map(setup).collect();
-    let text = format!(
-        "title = \"t\"\nduration = \"9 s\"\n[nodes]\na = {{}}\nb = {{}}\n[links.l]\n\
-         between = [\"a\", \"b\"]\nrate = \"9 Mbit/s\"\ndelay = \"9 ms\"\n[transfers.file]\nfrom = \"b\"\n\
-         to = \"a\"\nbytes = \"1 MB\"\n[vary]\n\"links.l.delay\" = [{along}]\n[vary.setup]\n{cases}"
-    );
-    let study = Study::parse("study.toml", STUDY).expect("a study");
-    let scenario = Scenario::parse("many.toml", &text).expect("a scenario");
-    let first = synthetic::records(1).into_iter().find(|it| it.cell["load"] == "file");
-    let first = first.expect("a record of a file");
+    let many = Many::of(setups, along);
     let mut measured = Measured::default();
-    for cell in scenario.positions() {
-        let record = Record { cell, ..first.clone() };
-        measured.add(Reading::of("many", &record, &study.figures));
+    for record in many.records() {
+        measured.add(Reading::of("many", &record, &many.study.figures));
     }
-    let scenarios = BTreeMap::from([("many".to_owned(), scenario)]);
-    let page = study_page(&Reproduction {
-        name: "many",
-        study: &study,
-        scenarios: &scenarios,
-        measured: &measured,
-        judgements: &[],
-        place: Place::Sim,
-        quick: false,
-        runs: 1,
-        finished: 1,
-        faults: &[],
-        left_out: &[],
-        took: Duration::from_secs(1),
-        seeds: &Seeds::new(),
-        plans: &Plans::new(),
-        environment: None,
-        traces: &[],
-        command: "midhop reproduce many",
-        beside: None,
-    });
-    let page = page.expect("a page");
-    let data = page.split("id=\"figures\">").nth(1).and_then(|it| it.split("</script>").next());
-    serde_json::from_str(data.expect("data")).expect("JSON")
+    many.data(&measured, &[])
 }
 
 #[test]

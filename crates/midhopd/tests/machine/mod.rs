@@ -32,14 +32,12 @@ impl Machine {
         };
         let directory = tempfile::tempdir().expect("a directory");
         let program = Path::new(env!("CARGO_BIN_EXE_midhopd")).parent().expect("a directory");
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let repository = repository.canonicalize().expect("the repository");
         let said = std::fs::File::create(directory.path().join("said")).expect("a file");
         // It ends with this thread, however that ends.
         let mut boot = Command::new("setpriv");
         boot.args(["--pdeathsig", "KILL", "unshare", "--mount"]);
         boot.args(["sh", "-c", include_str!("boot.sh"), "sh"]);
-        boot.arg(directory.path()).arg(&group).arg(program).arg(repository);
+        boot.arg(directory.path()).arg(&group).arg(program).arg(repository());
         boot.stdin(Stdio::null()).stdout(said.try_clone().expect("a file")).stderr(said);
         let systemd = boot.spawn().expect("setpriv");
         let mut machine = Self { systemd, pid: String::new(), directory, group };
@@ -75,10 +73,9 @@ impl Machine {
     pub fn run(&self, line: &str) -> Output {
         let mut enter = Command::new("nsenter");
         enter.args(["--target", &self.pid, "--all", "--root", "--"]);
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let repository = repository.canonicalize().expect("the repository");
         // Never on the host, whatever has become of the machine.
-        let line = format!("test -e /machine-of-a-test && cd '{}' && {line}", repository.display());
+        let line =
+            format!("test -e /machine-of-a-test && cd '{}' && {line}", repository().display());
         enter.args(["sh", "-c", &line]).stdin(Stdio::null()).output().expect("nsenter")
     }
 
@@ -89,6 +86,11 @@ impl Machine {
         let (said, errors) = (told(&output.stdout), told(&output.stderr));
         assert!(output.status.success(), "{line}\n{said}{errors}{}", self.said());
         said
+    }
+
+    /// Waits until a service has said it: what a signal asks for follows it.
+    pub fn wait_for(&self, word: &str) {
+        self.must(&format!("timeout 60 sh -c 'until grep -q \"{word}\" /said; do :; done'"));
     }
 
     /// What services have said.
@@ -108,6 +110,11 @@ impl Drop for Machine {
         // Its control groups outlive what was in them.
         let _ = Command::new("find").arg(&self.group).args(["-type", "d", "-delete"]).status();
     }
+}
+
+fn repository() -> PathBuf {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    repository.canonicalize().expect("the repository")
 }
 
 /// A new one, where the host's hierarchy is mounted.

@@ -88,7 +88,9 @@ impl Outcome {
             outcome.environment.get_or_insert(environment);
             outcome.traces.extend(trace);
             let place = (scenarios[plan.number as usize].clone(), plan.cell());
-            if let (None, Ok(json)) = (outcome.plans.get(&place), plan.to_json()) {
+            if !outcome.plans.contains_key(&place)
+                && let Ok(json) = plan.to_json()
+            {
                 outcome.plans.insert(place.clone(), json);
             }
             let seeds = outcome.seeds.entry(place).or_default();
