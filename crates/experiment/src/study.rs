@@ -113,6 +113,11 @@ impl Study {
                 let Figure { name, scenario, .. } = figure;
                 return Err(format!("figure {name}: {scenario} has no axis `{axis}` for columns"));
             }
+            let along = figure.against.as_ref().and_then(|name| self.figure(name));
+            if let Some(along) = along.filter(|it| !within.iter().any(|at| covers(at, &it.at))) {
+                let Figure { name, .. } = figure;
+                return Err(format!("figure {name}: `{}` has none of its cells", along.name));
+            }
             for published in &figure.published {
                 let at = &published.at;
                 one(&within, at).map_err(|what| format!("figure {}: {what}", figure.name))?;
@@ -195,6 +200,11 @@ impl Study {
                 let message = format!("`{}` is there twice", figure.name);
                 return refuse(path.join("name"), message, None);
             }
+            if let Some(Err((message, hint))) =
+                figure.against.as_ref().map(|it| self.pair(figure, it))
+            {
+                return refuse(path.join("against"), message, hint);
+            }
         }
         for (number, claim) in self.claims.iter().enumerate() {
             let path = KeyPath::of(["claims".to_owned(), number.to_string()]);
@@ -222,6 +232,26 @@ impl Study {
 }
 
 impl Study {
+    /// Whether `figure` can be drawn against that which is called `other`.
+    ///
+    /// # Errors
+    /// When it cannot: one sentence, and a hint.
+    fn pair(&self, figure: &Figure, other: &str) -> Result<(), (String, Option<String>)> {
+        let alike = |it: &&Figure| it.name != figure.name && it.scenario == figure.scenario;
+        let names = self.figures.iter().filter(alike).map(|it| it.name.as_str());
+        let Some(along) = self.figures.iter().filter(alike).find(|it| it.name == other) else {
+            let message = format!("no other figure of {} is called `{other}`", figure.scenario);
+            return Err((message, suggest::hint(other, "figures", names)));
+        };
+        match [figure, along].into_iter().find(|it| !it.is_of_runs()) {
+            None => Ok(()),
+            Some(it) => {
+                let hint = "leave out its `take` and `relative_to`".to_owned();
+                Err((format!("the runs of `{}` do not stand for themselves", it.name), Some(hint)))
+            }
+        }
+    }
+
     fn check_scenarios(&self, document: &Document) -> Result<(), ConfigError> {
         let path = KeyPath::of(["scenarios"]);
         if self.scenarios.is_empty() {

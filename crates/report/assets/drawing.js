@@ -88,9 +88,9 @@ const drawing = (() => {
     return { max: interval * Math.ceil(largest / interval - 1e-9), interval };
   }
 
-  // A dash as in the plot with the curve's marker on it, 34 by 10.
-  function sample(rank, style) {
-    const dash = style.dash(rank);
+  // A dash as in the plot with the curve's marker on it, 34 by 10; or without a dash, where nothing is joined.
+  function sample(rank, style, joined = true) {
+    const dash = joined ? style.dash(rank) : [0, 34];
     const steps = dash === "solid" ? [34] : dash;
     const open = style.marker(rank).startsWith("empty");
     let path = "";

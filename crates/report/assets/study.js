@@ -3,12 +3,9 @@
 (() => {
   const data = JSON.parse(document.getElementById("figures").textContent);
   const { LIMIT, SANS, digits, element, tooltip, legendLines, base, valueAxis, scale, sample } = drawing;
-  const PUBLISHED = "published";
-  const DIAMOND = "path://M10 0l5.5 6l-5.5 6l-5.5 -6z";
+  const { PUBLISHED, diamond, cross } = signs;
   const DASH = "path://M0 5h20v2H0z";
-  // The other place: a cross, which no curve and nothing published has.
-  const CROSS = "M2 0L5.5 3.5L9 0L11 2L7.5 5.5L11 9L9 11L5.5 7.5L2 11L0 9L3.5 5.5L0 2z";
-  const figures = new Map(data.plots.map((plot) => [plot.id, plot]));
+  const figures = new Map([...data.plots, ...data.scatters].map((figure) => [figure.id, figure]));
 
   const number = (value, like) => value === 0 ? "0" : digits(value, like);
   const points = (figure) => figure.series.flatMap((one) => one.points.filter((point) => point !== null));
@@ -37,7 +34,10 @@
     }));
     return kinds.filter((kind) => kind.points.some((point) => point !== null));
   }
-  const place = (figure, index) => figure.along.kind === "groups" ? figure.along.names[index] : `${figure.along.name.split(",")[0]} ${figure.along.labels[index]}`;
+  function place({ names, along }, index) {
+    if (names) return names[index];
+    return along.kind === "groups" ? along.names[index] : `${along.name.split(",")[0]} ${along.labels[index]}`;
+  }
   function titleOf(figure, one, index) {
     const names = [place(figure, index)];
     if (figure.series.length > 1) names.push(one.name);
@@ -65,9 +65,29 @@
     return fold;
   }
 
+  // What a cell gave for a figure, and what that stands beside.
+  function values({ here, beside }, ofUnit, point, line) {
+    const unit = ofUnit ? ` ${ofUnit}` : "";
+    const measured = ({ value, margin, runs }) => `${number(value)}${margin === null ? "" : ` ± ${digits(margin, value)}`}${unit}, ${runs} ${runs === 1 ? "run" : "runs"}`;
+    const kind = point.ours ? "ours" : "reproduced";
+    line(beside ? `${kind}, ${here}` : kind, point.value === null
+      ? `none: ${point.missing} of ${point.runs + point.missing} runs did not give it`
+      : measured(point));
+    if (point.other !== null) {
+      line(`the same, ${beside}`, measured(point.other));
+      if (point.other.ratio !== null) line("lab / sim", point.other.ratio);
+    }
+    if (point.published !== null) {
+      const off = point.allowed === null ? "" : ` ± ${digits(point.allowed, point.published)}`;
+      line(point.called ? `${PUBLISHED}, ${point.called}` : PUBLISHED, `${point.published}${off}${unit}${point.verdict ? `: ${point.verdict}` : ""}`);
+    }
+    if (point.limit !== null) line(LIMIT, `${number(point.limit)}${unit}`);
+  }
+
   // What is known of a cell, and how it is run again: elements, not markup, for names come from files.
   function told(figure, title, point) {
-    const cell = data.cells[point.cell];
+    const measures = figure.x ? [[figure.x, point.x], [figure.y, point.y]] : [[figure, point]];
+    const cell = data.cells[measures[0][1].cell];
     const box = element("div");
     box.className = "tip cell";
     box.append(element("b", title || cell.scenario));
@@ -76,21 +96,10 @@
       row.append(element("span", name), element("em", value));
       box.append(row);
     };
-    const unit = figure.unit ? ` ${figure.unit}` : "";
-    const measured = ({ value, margin, runs }) => `${number(value)}${margin === null ? "" : ` ± ${digits(margin, value)}`}${unit}, ${runs} ${runs === 1 ? "run" : "runs"}`;
-    const kind = point.ours ? "ours" : "reproduced";
-    line(figure.beside ? `${kind}, ${figure.here}` : kind, point.value === null
-      ? `none: ${point.missing} of ${point.runs + point.missing} runs did not give it`
-      : measured(point));
-    if (point.other !== null) {
-      line(`the same, ${figure.beside}`, measured(point.other));
-      if (point.other.ratio !== null) line("lab / sim", point.other.ratio);
+    for (const [measure, of] of measures) {
+      if (measures.length > 1) box.append(element("p", measure.axis));
+      values(figure, measure.unit, of, line);
     }
-    if (point.published !== null) {
-      const off = point.allowed === null ? "" : ` ± ${digits(point.allowed, point.published)}`;
-      line(PUBLISHED, `${point.published}${off}${unit}${point.verdict ? `: ${point.verdict}` : ""}`);
-    }
-    if (point.limit !== null) line(LIMIT, `${number(point.limit)}${unit}`);
     const seeds = (of) => of.seeds.length === 1 ? "seed" : "seeds";
     line(seeds(cell), cell.seeds.join(", ") || "–");
     if (cell.beside) line(`${seeds(cell.beside)}, ${cell.beside.place}`, cell.beside.seeds.join(", "));
@@ -136,19 +145,11 @@
 
   const legendOf = (figure, shown, style, icon) => {
     const items = shown.map(icon);
-    if (has(figure, "published")) items.push({ name: PUBLISHED, icon: DIAMOND, itemStyle: { color: style.paperOf, borderColor: style.ink, borderWidth: 1.5 } });
-    if (figure.beside) items.push({ name: figure.beside, icon: `path://${CROSS}`, itemStyle: { color: style.ink } });
+    if (has(figure, "published")) items.push(signs.legend.published(style));
+    if (figure.beside) items.push(signs.legend.beside(figure.beside, style));
     if (has(figure, "limit")) items.push({ name: LIMIT, icon: DASH, itemStyle: { color: style.limit } });
     return items;
   };
-  const diamond = ([x, y], style) => ({
-    type: "path", shape: { pathData: "M0 -6l5.5 6l-5.5 6l-5.5 -6z", x: -5.5, y: -6, width: 11, height: 12 }, x, y,
-    style: { fill: style.paperOf, stroke: style.ink, lineWidth: 1.6 },
-  });
-  const cross = ([x, y], style, colour) => ({
-    type: "path", shape: { pathData: CROSS, x: -5, y: -5, width: 10, height: 10 }, x, y,
-    style: { fill: colour, stroke: style.paperOf, lineWidth: 2.4, strokeFirst: true },
-  });
   const stroke = (from, to, style, more) => ({
     type: "line", silent: true, shape: { x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, style: { stroke: style, fill: null, ...more },
   });
@@ -407,9 +408,10 @@
     return { option, find, height: top + height + 44 };
   }
 
-  const makers = new Map(data.plots.map((plot) => {
-    const maker = plot.along.kind === "groups" ? bars : lines;
-    return [plot.id, [plot, maker]];
+  const scatter = window.midhopScatter?.({ told, titleOf });
+  const makers = new Map([...figures.values()].map((figure) => {
+    const maker = figure.x ? scatter : figure.along.kind === "groups" ? bars : lines;
+    return [figure.id, [figure, maker]];
   }));
   const over = window.midhopTrace?.(data);
   if (over) makers.set("trace", over.made);

@@ -10,14 +10,15 @@ mod sample;
 mod synthetic;
 
 use chromium::{append, browser, folder, open, png_size};
-use midhop_experiment::study::Place;
+use midhop_experiment::study::{Place, Reading};
 use midhop_report::{Reproduction, overview, study_columns, study_page};
+use midhop_units::Seed;
 use sample::{Ran, STUDY};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Pictures of the study's page: one for each figure, and one over time.
-const PICTURES: usize = 4;
+/// Pictures of the study's page: one for each figure, one of two of them, and one over time.
+const PICTURES: usize = 6;
 
 /// The page without its scripts and styles, whose text is no markup.
 fn markup(page: &str) -> String {
@@ -137,6 +138,57 @@ fn the_laboratory_stands_beside_the_simulator() {
     assert!(!study_columns(&alone.shown()).csv().expect("CSV").contains("lab_over_sim"));
 }
 
+/// What the script of `page` draws.
+fn data(page: &str) -> Value {
+    let data = page.split("id=\"figures\">").nth(1).and_then(|it| it.split("</script>").next());
+    serde_json::from_str(data.expect("data")).expect("JSON")
+}
+
+/// A picture of two figures has both of each run, from the same run, and where a run did not give one
+/// of them, none of that cell's.
+#[test]
+fn a_figure_over_another_is_drawn_run_by_run() {
+    let mut ran = Ran::of(STUDY).beside_the_laboratory();
+    let broken = synthetic::records(3)
+        .into_iter()
+        .find(|it| it.cell["load"] == "file" && it.cell["setup"] == "bbr" && it.seed == Seed(2));
+    let mut broken = broken.expect("a record");
+    broken.transfers.clear();
+    ran.measured.add(Reading::of("geo-demo", &broken, &ran.study.figures));
+    let data = data(&ran.page());
+    let [scatter] = data["scatters"].as_array().expect("pictures").as_slice() else {
+        panic!("{}", data["scatters"]);
+    };
+    assert_eq!(scatter["x"]["axis"], "goodput, Mbit/s");
+    assert_eq!(scatter["y"]["axis"], "sent again, %");
+    assert_eq!(scatter["beside"], "laboratory");
+    assert_eq!(scatter["names"].as_array().expect("names").len(), 3);
+    let curves = scatter["series"].as_array().expect("curves");
+    assert_eq!(curves.len(), 4);
+    let records = synthetic::records(3);
+    for (place, curve) in curves.iter().enumerate() {
+        let setup = ["cubic", "bbr", "midhop-hybla", "midhop-bbr"][place];
+        let first = &curve["points"][0];
+        let wanted: Vec<f64> = records
+            .iter()
+            .filter(|it| it.cell["setup"] == setup && it.cell["load"] == "file")
+            .filter(|it| it.cell["links.satellite.down.loss"] == "0 %")
+            .map(|it| it.transfers[0].goodput.mbit_per_s())
+            .collect();
+        let runs = first["runs"].as_array().expect("runs");
+        let got: Vec<f64> = runs.iter().filter_map(|run| run[0].as_f64()).collect();
+        if setup == "bbr" {
+            assert!(got.is_empty() && first["x"]["value"].is_null(), "{first}");
+        } else {
+            assert_eq!(got, wanted, "{setup}");
+            assert_eq!(first["y"]["runs"], 3);
+        }
+    }
+    let csv = scatter["csv"].as_str().expect("CSV");
+    assert_eq!(csv.lines().filter(|line| line.starts_with("sample,file,")).count(), 12);
+    assert_eq!(csv.lines().filter(|line| line.starts_with("sample,again,")).count(), 12);
+}
+
 /// Labels that a study has names for are cases side by side, though numbers tell them apart.
 #[test]
 fn named_numbers_are_bars_and_others_an_axis() {
@@ -187,7 +239,7 @@ fn hostile_text_stays_text() {
 fn columns_hold_every_figure_and_cell() {
     let ran = Ran::of(STUDY);
     let columns = study_columns(&ran.shown());
-    assert_eq!(columns.rows(), 12 + 12 + 4);
+    assert_eq!(columns.rows(), 12 + 12 + 4 + 12);
     let csv = columns.csv().expect("CSV");
     let header = csv.lines().next().expect("a header");
     for name in ["figure", "cell.setup", "published", "mean", "margin", "limit", "verdict"] {

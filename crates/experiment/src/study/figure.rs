@@ -47,6 +47,9 @@ pub struct Figure {
     pub relative_to: Option<Cell>,
     /// The axis whose cases are columns of its table. Default: one line for each cell.
     pub columns: Option<String>,
+    /// A figure of the same scenario, over which each run of this one is drawn once more: both axes are
+    /// logarithmic. Neither takes anything but the mean, or is a quotient.
+    pub against: Option<String>,
     /// What the study printed, and where.
     #[serde(default)]
     pub published: Vec<Published>,
@@ -66,6 +69,8 @@ pub struct Published {
     pub at: Cell,
     /// In the unit of the metric.
     pub value: f64,
+    /// What the study calls the cell.
+    pub called: Option<String>,
     /// Which parameter of ours was chosen to meet it: then there is nothing to judge.
     pub calibrates: Option<String>,
     /// Why ours is elsewhere, where that is known and explained: then it is no fault.
@@ -223,6 +228,11 @@ impl Figure {
     /// The unit of its values.
     pub fn unit(&self) -> &'static str {
         if self.relative_to.is_some() { "" } else { self.metric.unit() }
+    }
+
+    /// Whether it can be drawn against another: each of its runs stands for itself, and a mean for all.
+    pub(super) fn is_of_runs(&self) -> bool {
+        self.relative_to.is_none() && self.take == Take::Mean
     }
 
     /// How far from `value` ours may be, in the unit of the metric; none where nothing is judged.

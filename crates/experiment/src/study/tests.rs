@@ -500,6 +500,40 @@ fn cells_that_are_none_are_refused() {
 }
 
 #[test]
+fn what_cannot_be_drawn_against_another_figure_is_refused() {
+    let more = |first: &str, against: &str, second: &str| {
+        let figure = format!(
+            "name = \"resent\"\nshows = \"x\"\nscenario = \"one\"\nmetric = \"resent\"\n{second}\n\
+             against = \"{against}\"\n[[claims]]"
+        );
+        let text = STUDY.replace("metric = ", &format!("{first}\nmetric = "));
+        Study::parse("study.toml", &text.replace("[[claims]]", &format!("[[figures]]\n{figure}")))
+    };
+    let cells =
+        BTreeMap::from([("one".to_owned(), vec![cell("pep=on"), cell("pep=off"), cell("pep=no")])]);
+    assert_eq!(more("", "goodput", "").expect("sound").check(&cells), Ok(()));
+    for (first, against, second, what) in [
+        ("", "goodputs", "", "no other figure of one is called `goodputs`"),
+        ("", "resent", "", "no other figure of one is called `resent`"),
+        ("take = \"greatest\"", "goodput", "", "`goodput` do not stand for themselves"),
+        ("", "goodput", "relative_to = { pep = \"no\" }", "`resent` do not stand for themselves"),
+    ] {
+        let error = more(first, against, second).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    // Both stand, but there is nothing that both have.
+    let apart = more("at = { pep = \"no\" }", "goodput", "at = { pep = \"on\" }");
+    let apart = apart.map(|it| Study { claims: Vec::new(), ..it }).expect("sound");
+    let apart = Study { figures: unpublished(&apart.figures), ..apart };
+    let refused = apart.check(&cells).unwrap_err();
+    assert_eq!(refused, "figure resent: `goodput` has none of its cells");
+}
+
+fn unpublished(figures: &[Figure]) -> Vec<Figure> {
+    figures.iter().map(|it| Figure { published: Vec::new(), ..it.clone() }).collect()
+}
+
+#[test]
 fn words_of_axes_and_labels_that_are_none_are_refused() {
     let cells = BTreeMap::from([("one".to_owned(), vec![cell("pep=on"), cell("pep=off")])]);
     let with = |words: &str| {

@@ -13,16 +13,11 @@ pub fn study_columns(run: &Reproduction<'_>) -> Columns {
         .iter()
         .flat_map(|figure| run.measured.cells(&figure.name).iter().map(move |cell| (figure, cell)))
         .collect();
-    columns(run, &rows)
+    of_cells(run, &rows)
 }
 
-/// The same of some cells of one figure.
-pub(super) fn of_cells(run: &Reproduction<'_>, figure: &Figure, cells: &[&CellValue]) -> Columns {
-    let rows: Vec<(&Figure, &CellValue)> = cells.iter().map(|cell| (figure, *cell)).collect();
-    columns(run, &rows)
-}
-
-fn columns(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -> Columns {
+/// The same of some cells of some figures.
+pub(super) fn of_cells(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -> Columns {
     let level = run.study.confidence;
     let text = |value: &dyn Fn(&Figure, &CellValue) -> Option<String>| {
         Values::Text(rows.iter().map(|(figure, cell)| value(figure, cell)).collect())

@@ -1,6 +1,6 @@
 //! The page that leads to those of all studies.
 
-use super::page::{Data, Names, SCRIPT, STYLE};
+use super::page::{Data, Names, SCRIPT, SCRIPT_OF_SIGNS, STYLE};
 use super::plot::{self, Plot};
 use super::run_cell::RunCell;
 use super::{Reproduction, page, verdict};
@@ -30,9 +30,14 @@ pub fn overview(runs: &[Reproduction<'_>]) -> Result<String, WriteError> {
     header(&mut page, title, runs);
     let _ = write!(page, "<section id=\"studies\">\n<h2>Studies</h2>\n{cards}</section>\n");
     claims(&mut page, runs);
-    let data =
-        Data { plots, cells, traces: Vec::new(), names: Names { file: "studies".to_owned() } };
-    shell::close(&mut page, &data, &[SCRIPT, SCRIPT_OF_OVERVIEW])?;
+    let data = Data {
+        plots,
+        scatters: Vec::new(),
+        cells,
+        traces: Vec::new(),
+        names: Names { file: "studies".to_owned() },
+    };
+    shell::close(&mut page, &data, &[SCRIPT_OF_SIGNS, SCRIPT, SCRIPT_OF_OVERVIEW])?;
     Ok(page)
 }
 
@@ -105,7 +110,7 @@ fn card(
     if let Some(figure) = telling(run) {
         // Of several pictures the first; each study has numbers of its own.
         if let Some(plot) = plot::plots(run, figure, number, cells).into_iter().next() {
-            page::picture(page, &plot, true);
+            page::picture(page, &plot.frame, true);
             plots.push(plot);
         }
     }

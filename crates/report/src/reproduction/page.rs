@@ -2,7 +2,7 @@
 
 use super::over_time::{self, Traced};
 use super::plans::Folds;
-use super::plot::{self, Plot};
+use super::plot::{self, Frame, Plot, Scatter};
 use super::run_cell::{Again, RunCell};
 use super::{Reproduction, beside, table, verdict};
 use crate::escape::html as text;
@@ -16,12 +16,15 @@ use std::fmt::Write as _;
 
 pub(super) const STYLE: &str = include_str!("../../assets/study.css");
 pub(super) const SCRIPT: &str = include_str!("../../assets/study.js");
+pub(super) const SCRIPT_OF_SIGNS: &str = include_str!("../../assets/signs.js");
 const SCRIPT_OF_TRACES: &str = include_str!("../../assets/trace.js");
+const SCRIPT_OF_SCATTERS: &str = include_str!("../../assets/scatter.js");
 
 /// What the page's script draws.
 #[derive(Debug, Serialize)]
 pub(super) struct Data<'a> {
     pub(super) plots: Vec<Plot>,
+    pub(super) scatters: Vec<Scatter>,
     pub(super) cells: Vec<RunCell>,
     pub(super) traces: Vec<Traced<'a>>,
     pub(super) names: Names,
@@ -41,6 +44,7 @@ pub(super) struct Names {
 pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
     let mut cells = Vec::new();
     let mut plots = Vec::new();
+    let mut scatters = Vec::new();
     let mut figures = String::new();
     let mut number = 0;
     for figure in &run.study.figures {
@@ -56,11 +60,16 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
         );
         let several = drawn.len() > 1;
         for plot in &drawn {
-            picture(&mut figures, plot, several);
+            picture(&mut figures, &plot.frame, several);
+        }
+        let against = plot::scatters(run, figure, number, &mut cells);
+        for scatter in &against {
+            picture(&mut figures, &scatter.frame, true);
         }
         figures.push_str(&table::table(run, figure));
         figures.push_str("</section>\n");
         plots.extend(drawn);
+        scatters.extend(against);
     }
     let mut page = shell::opened(&run.title(), STYLE);
     let beside = beside::section(run);
@@ -78,11 +87,16 @@ pub fn study_page(run: &Reproduction<'_>) -> Result<String, WriteError> {
     each_cell(&mut page, run, &cells, &folds);
     let data = Data {
         plots,
+        scatters,
         cells,
         traces: over_time::traced(run),
         names: Names { file: run.file_name() },
     };
-    shell::close(&mut page, &data, &[SCRIPT_OF_TRACES, SCRIPT])?;
+    shell::close(
+        &mut page,
+        &data,
+        &[SCRIPT_OF_SIGNS, SCRIPT_OF_TRACES, SCRIPT_OF_SCATTERS, SCRIPT],
+    )?;
     Ok(page)
 }
 
@@ -233,8 +247,8 @@ fn claims(page: &mut String, run: &Reproduction<'_>) {
 }
 
 /// The frame of a picture; `titled` where the heading above does not tell it.
-pub(super) fn picture(page: &mut String, plot: &Plot, titled: bool) {
-    let title = if titled { text(&plot.title) } else { String::new() };
+pub(super) fn picture(page: &mut String, frame: &Frame, titled: bool) {
+    let title = if titled { text(&frame.title) } else { String::new() };
     let _ = write!(
         page,
         "<figure id=\"{}\" class=\"study\">\n<div class=\"head\"><h4>{title}</h4>\
@@ -244,9 +258,9 @@ pub(super) fn picture(page: &mut String, plot: &Plot, titled: bool) {
          <div class=\"plot\" role=\"img\" aria-label=\"{}\"></div>\n\
          <div class=\"picked\" aria-live=\"polite\"></div>\n\
          <figcaption>{}</figcaption>\n</figure>\n",
-        text(&plot.id),
-        text(&plot.title),
-        text(&plot.caption),
+        text(&frame.id),
+        text(&frame.title),
+        text(&frame.caption),
     );
 }
 

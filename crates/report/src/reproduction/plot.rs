@@ -5,9 +5,11 @@
 //! side in each.
 
 mod layout;
+mod scatter;
 mod words;
 
 pub(super) use layout::is_choice;
+pub(super) use scatter::{Scatter, scatters};
 
 use super::run_cell::RunCell;
 use super::{Reproduction, beside, verdict};
@@ -18,12 +20,21 @@ use serde::Serialize;
 /// More groups in one picture are more than one can see.
 const GROUPS_MAX: usize = 20;
 
-/// A picture.
+/// What any picture has around it.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Plot {
+pub(super) struct Frame {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) caption: String,
+    /// Its figures for other programs.
+    pub(super) csv: String,
+}
+
+/// A picture of one figure.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Plot {
+    #[serde(flatten)]
+    pub(super) frame: Frame,
     /// What the value axis shows, with its unit.
     pub(super) axis: String,
     pub(super) unit: &'static str,
@@ -33,9 +44,7 @@ pub(super) struct Plot {
     pub(super) beside: Option<&'static str>,
     /// What lies along the picture: quantities, or groups of bars.
     pub(super) along: Along,
-    pub(super) series: Vec<Curve>,
-    /// Its figures for other programs.
-    pub(super) csv: String,
+    pub(super) series: Vec<Curve<Point>>,
 }
 
 /// What lies along a picture.
@@ -48,24 +57,14 @@ pub(super) enum Along {
     Quantity { name: String, values: Vec<f64>, labels: Vec<String> },
 }
 
-impl Along {
-    /// How many places there are.
-    pub(super) fn places(&self) -> usize {
-        match self {
-            Self::Groups { names } => names.len(),
-            Self::Quantity { values, .. } => values.len(),
-        }
-    }
-}
-
-/// A curve, or the bars of one configuration.
+/// A curve, the bars or the marks of one configuration.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Curve {
+pub(super) struct Curve<P> {
     pub(super) name: String,
     /// Whether all of it is of this project's proxy.
     pub(super) ours: bool,
     /// Shape: one per place.
-    pub(super) points: Vec<Option<Point>>,
+    pub(super) points: Vec<Option<P>>,
 }
 
 /// What is known of one cell.
@@ -79,6 +78,8 @@ pub(super) struct Point {
     pub(super) runs: usize,
     pub(super) missing: usize,
     pub(super) published: Option<f64>,
+    /// What the study calls the cell.
+    pub(super) called: Option<String>,
     /// How far ours may be from it.
     pub(super) allowed: Option<f64>,
     /// What became of it, in words.
@@ -112,8 +113,9 @@ pub(super) fn plots(
     if values.is_empty() {
         return Vec::new();
     }
-    let axes = layout::varied(run, figure, values);
-    let mut parts: Vec<(String, Vec<&CellValue>)> = vec![(String::new(), values.iter().collect())];
+    let values: Vec<&CellValue> = values.iter().collect();
+    let axes = layout::varied(run, figure, &values);
+    let mut parts: Vec<(String, Vec<&CellValue>)> = vec![(String::new(), values)];
     let mut layout = Layout::of(&axes);
     // Too many groups become several pictures, by the condition with the fewest cases.
     while layout.groups_of(&parts[0].1) > GROUPS_MAX && layout.groups.len() > 1 {
@@ -127,30 +129,37 @@ pub(super) fn plots(
     let parts = layout.told_apart(run, parts);
     let several = parts.len() > 1;
     let made = parts.into_iter().enumerate().map(|(part, (title, values))| {
-        let id = if several { format!("plot-{number}-{part}") } else { format!("plot-{number}") };
-        let title = if title.is_empty() {
-            figure.shows.clone()
-        } else {
-            format!("{}; {title}", figure.shows)
-        };
         let along = layout.along(run, &values);
-        let series = layout.series(run, figure, &values, &along, cells);
-        let plot = Plot {
-            id,
-            title,
+        let make = |value: &CellValue| Some(point(run, figure, value, cells));
+        let series = layout.series(run, &values, make);
+        let rows: Vec<_> = values.iter().map(|value| (figure, *value)).collect();
+        let frame = Frame {
+            id: if several { format!("plot-{number}-{part}") } else { format!("plot-{number}") },
+            title: titled(&figure.shows, &title),
             caption: String::new(),
+            csv: super::columns::of_cells(run, &rows).csv().unwrap_or_default(),
+        };
+        let mut plot = Plot {
+            frame,
             axis: words::axis(run, figure),
             unit: figure.unit(),
             here: beside::name(run.place),
-            beside: named_beside(run, &series),
+            beside: named_beside(
+                run,
+                series.iter().flat_map(|curve| curve.points.iter().flatten()),
+            ),
             along,
             series,
-            csv: super::columns::of_cells(run, figure, &values).csv().unwrap_or_default(),
         };
-        let caption = words::caption(run, figure, &plot);
-        Plot { caption, ..plot }
+        plot.frame.caption = words::caption(run, figure, &plot);
+        plot
     });
     made.collect()
+}
+
+/// What a picture shows, and of which of its parts, if it has several.
+fn titled(shows: &str, part: &str) -> String {
+    if part.is_empty() { shows.to_owned() } else { format!("{shows}; {part}") }
 }
 
 fn point(
@@ -174,6 +183,7 @@ fn point(
         runs: value.values.len(),
         missing: value.missing,
         published: published.map(|it| it.value),
+        called: published.and_then(|it| it.called.clone()),
         allowed: published.and_then(|it| figure.allowance(it.value)),
         verdict: judged.map(|it| format!("{} {}", verdict::sign(it), verdict::name(it))),
         limit: super::table::mean(&value.limits),
@@ -190,9 +200,11 @@ fn point(
     }
 }
 
-/// What the other place is called, where some of `series` has a mark from there.
-fn named_beside(run: &Reproduction<'_>, series: &[Curve]) -> Option<&'static str> {
-    let mut points = series.iter().flat_map(|curve| curve.points.iter().flatten());
+/// What the other place is called, where some of `points` has a mark from there.
+fn named_beside<'p>(
+    run: &Reproduction<'_>,
+    mut points: impl Iterator<Item = &'p Point>,
+) -> Option<&'static str> {
     let place = run.beside?.place;
     points.any(|point| point.other.is_some()).then(|| beside::name(place))
 }

@@ -31,7 +31,7 @@ at = { load = "file" }
 within = 0.5
 tolerance = "made up"
 published = [
-    { at = { "links.satellite.down.loss" = "1 %", setup = "cubic" }, value = 0.5 },
+    { at = { "links.satellite.down.loss" = "1 %", setup = "cubic" }, value = 0.5, called = "Case <i>" },
     { at = { "links.satellite.down.loss" = "0 %", setup = "cubic" }, value = 40, departs = "too much <b>" },
 ]
 
@@ -48,6 +48,15 @@ shows = "Page at 1 %: time"
 scenario = "geo-demo"
 metric = "time"
 at = { "links.satellite.down.loss" = "1 %", load = "page" }
+
+[[figures]]
+name = "again"
+shows = "File: sent again"
+scenario = "geo-demo"
+metric = "resent"
+at = { load = "file" }
+against = "file"
+published = [{ at = { "links.satellite.down.loss" = "1 %", setup = "cubic" }, value = 1 }]
 
 [[claims]]
 says = "BBR is ahead of CUBIC"

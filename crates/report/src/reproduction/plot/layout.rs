@@ -1,9 +1,8 @@
 //! What of a figure's axes lies along a picture, what stands side by side, and what are several pictures.
 
-use super::{Along, Curve, point};
+use super::{Along, Curve};
 use crate::axes::magnitude;
 use crate::reproduction::Reproduction;
-use crate::reproduction::run_cell::RunCell;
 use midhop_experiment::study::{CellValue, Figure};
 use midhop_experiment::vary::Axis;
 
@@ -84,7 +83,11 @@ impl Varied {
 }
 
 /// The axes that vary among `values`, in the order of the scenario.
-pub(super) fn varied(run: &Reproduction<'_>, figure: &Figure, values: &[CellValue]) -> Vec<Varied> {
+pub(super) fn varied(
+    run: &Reproduction<'_>,
+    figure: &Figure,
+    values: &[&CellValue],
+) -> Vec<Varied> {
     let axes = run.scenarios.get(&figure.scenario).map(|it| it.axes()).unwrap_or_default();
     let there = |key: &str, label: &str| {
         values.iter().any(|value| value.cell.get(key).is_some_and(|it| it == label))
@@ -158,6 +161,15 @@ impl Layout {
         Self { along: None, groups, series }
     }
 
+    /// The same of a picture of two figures: what somebody chose is told apart by its marks.
+    pub(super) fn of_marks(axes: Vec<Varied>) -> Self {
+        let (mut series, mut groups): (Vec<_>, Vec<_>) = axes.into_iter().partition(|it| it.choice);
+        if series.is_empty() {
+            std::mem::swap(&mut series, &mut groups);
+        }
+        Self { along: None, groups, series }
+    }
+
     /// `parts` as pictures in which no two configurations look alike.
     pub(super) fn told_apart<'v>(
         &mut self,
@@ -190,10 +202,7 @@ impl Layout {
 
     pub(super) fn along(&self, run: &Reproduction<'_>, values: &[&CellValue]) -> Along {
         let Some(axis) = &self.along else {
-            let names = places(&self.groups, values);
-            let names =
-                names.iter().map(|labels| unbroken(&named(run, &self.groups, labels))).collect();
-            return Along::Groups { names };
+            return Along::Groups { names: self.conditions(run, values) };
         };
         let (unit, scale) = unit_of(&axis.labels);
         let name = run.study.axis_name(&axis.key);
@@ -209,14 +218,19 @@ impl Layout {
         }
     }
 
-    pub(super) fn series(
+    /// The groups of `values` by their names.
+    pub(super) fn conditions(&self, run: &Reproduction<'_>, values: &[&CellValue]) -> Vec<String> {
+        let groups = places(&self.groups, values);
+        groups.iter().map(|labels| unbroken(&named(run, &self.groups, labels))).collect()
+    }
+
+    /// The curves of `values`, whose points are what `make` gives of each.
+    pub(super) fn series<P>(
         &self,
         run: &Reproduction<'_>,
-        figure: &Figure,
         values: &[&CellValue],
-        along: &Along,
-        cells: &mut Vec<RunCell>,
-    ) -> Vec<Curve> {
+        mut make: impl FnMut(&CellValue) -> Option<P>,
+    ) -> Vec<Curve<P>> {
         let rows = match &self.along {
             Some(axis) => axis.labels.iter().map(|label| vec![label.clone()]).collect(),
             None => places(&self.groups, values),
@@ -225,25 +239,25 @@ impl Layout {
             Some(axis) => vec![axis],
             None => self.groups.iter().collect(),
         };
-        debug_assert_eq!(rows.len(), along.places());
         let stands = |value: &CellValue, axes: &[&Varied], labels: &[String]| {
             axes.iter().zip(labels).all(|(axis, label)| value.cell.get(&axis.key) == Some(label))
         };
         let own: Vec<&Varied> = self.series.iter().collect();
         let mut curves = Vec::new();
         for labels in places(&self.series, values) {
-            let mut points = Vec::new();
-            for row in &rows {
-                let cell = values
-                    .iter()
-                    .find(|value| stands(value, &row_axes, row) && stands(value, &own, &labels));
-                points.push(cell.map(|value| point(run, figure, value, cells)));
-            }
+            let cell = |row: &Vec<String>| {
+                let here = |value: &&&CellValue| {
+                    stands(value, &row_axes, row) && stands(value, &own, &labels)
+                };
+                values.iter().find(here).copied()
+            };
+            let found: Vec<Option<&CellValue>> = rows.iter().map(cell).collect();
+            let ours = found.iter().flatten().all(|value| run.study.is_ours(&value.cell));
+            let points = found.into_iter().map(|value| value.and_then(&mut make)).collect();
             let name = match named(run, &self.series, &labels) {
                 name if name.is_empty() => ONLY.to_owned(),
                 name => name,
             };
-            let ours = points.iter().flatten().all(|point| point.ours);
             curves.push(Curve { name, ours, points });
         }
         curves

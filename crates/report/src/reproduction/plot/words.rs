@@ -17,6 +17,11 @@ pub(super) fn axis(run: &Reproduction<'_>, figure: &Figure) -> String {
     }
 }
 
+/// What a picture of two figures shows.
+pub(super) fn against(along: &Figure, figure: &Figure) -> String {
+    format!("{}; against it, run by run: {}", along.shows, words(figure.metric))
+}
+
 /// What a metric is called on an axis.
 fn words(metric: Metric) -> &'static str {
     match metric {
