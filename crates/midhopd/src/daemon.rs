@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, watch};
 
-/// Why the data plane did not start. Nothing is left behind then.
+/// Why the data plane did not start, or does not follow another plan. Nothing is left behind then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -209,30 +209,49 @@ impl DataPlane {
 
     /// Lets new flows follow another plan; live ones keep theirs. A leg that is new has no listener
     /// of its own: its clients come in by the door of all others and are then set as it asks.
-    pub fn reload(&self, plan: Plan) {
-        self.budget.set_limit(plan.limits.memory.get());
+    ///
+    /// # Errors
+    /// When the plan's certificate cannot be had, or the firewall refuses its rules; all stays as it was then.
+    pub fn reload(&self, plan: Plan) -> Result<(), StartError> {
         let plan = Arc::new(plan);
+        let next = match &self.identity {
+            Some(current) => identity_of(&plan)?.map(|next| (current, Arc::new(next))),
+            None => None,
+        };
+        self.intercept(&plan)?;
+        // Nothing of what follows is refused.
+        self.budget.set_limit(plan.limits.memory.get());
+        if let Some((current, next)) = next {
+            // Tunnels that are open go on with what they began with.
+            current.send_replace(next);
+        }
         self.plan.send_replace(plan.clone());
-        if let Some(identity) = &self.identity {
-            match identity_of(&plan) {
-                // Tunnels that are open go on with what they began with.
-                Ok(Some(next)) => drop(identity.send_replace(Arc::new(next))),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(%error, hint = error.hint(), "the old certificate stays");
-                }
-            }
-        }
-        if let Some(interception) = &self.interception {
-            let workers = u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX);
-            let entrances = entrances(&plan, &self.doors);
-            if let Err(error) = interception.replace(&plan, &entrances, sight(&plan), workers) {
-                tracing::error!(%error, "the firewall follows the old rules");
-            }
-        }
         // Last, as it makes the gate of the new table follow.
-        let workers = u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX);
-        self.admission.set_limit(flows_max(&plan, workers));
+        self.admission.set_limit(flows_max(&plan, self.workers()));
+        Ok(())
+    }
+
+    /// Has the firewall follow `plan`, or what it followed before.
+    fn intercept(&self, plan: &Plan) -> Result<(), StartError> {
+        let Some(interception) = &self.interception else { return Ok(()) };
+        let follow = |plan: &Plan| {
+            let entrances = entrances(plan, &self.doors);
+            interception.replace(plan, &entrances, sight(plan), self.workers())
+        };
+        follow(plan).map_err(|refused| {
+            // A table that `nft` refuses changes nothing; what the queue refuses stands in one already.
+            let before = self.plan.borrow().clone();
+            if matches!(refused, InterceptError::Queue { .. })
+                && let Err(error) = follow(&before)
+            {
+                tracing::error!(%error, "the firewall does not go back to its old rules");
+            }
+            refused.into()
+        })
+    }
+
+    fn workers(&self) -> u16 {
+        u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX)
     }
 
     /// Takes no new flows from now on; live ones go on.

@@ -7,7 +7,7 @@ use crate::{
     admin::{self, Status, StatusSource},
     cli,
     congestion::Congestion,
-    daemon::DataPlane,
+    daemon::{DataPlane, StartError},
     explicit::{self, Explicit},
     failure::Failure,
     logging::Logging,
@@ -178,11 +178,8 @@ impl Daemon {
         // Two sockets a flow, pipes, and some for ourselves.
         privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
         privileges::drop_unneeded()?;
-        let data_plane = DataPlane::start(plan.clone()).map_err(|error| {
-            let hint = error.hint();
-            let failure = Failure::run("the data plane did not start").because(error);
-            hint.into_iter().fold(failure, Failure::hint)
-        })?;
+        let data_plane = DataPlane::start(plan.clone())
+            .map_err(|error| refused("the data plane did not start", error))?;
         let explicit = explicit.serve(
             data_plane.plan(),
             data_plane.handover(),
@@ -223,21 +220,9 @@ impl Daemon {
 
     /// Reads the configuration again; what is wrong is told, and changes nothing.
     fn reload(&mut self, config: &Path) {
-        let next = cli::read_plan(config).and_then(|mut next| {
-            check_interfaces(&next)?;
-            self.congestion.activate(&mut next)?;
-            self.logging.set(&next.log)?;
-            Ok(next)
-        });
-        match next {
-            Ok(next) => {
-                let (next, kept) = self.plan.reloaded(next);
-                for key in kept {
-                    tracing::warn!(key, "changed, but stays as it was until a restart");
-                }
-                self.plan = next;
-                self.data_plane.reload(self.plan.clone());
-                tracing::info!("configuration reloaded; live flows keep what they began with");
+        match self.follow(config) {
+            Ok(()) => {
+                tracing::info!("configuration reloaded; live flows keep what they began with")
             }
             Err(failure) => {
                 // One line: the excerpt from the file is for who runs `midhopd check`.
@@ -250,6 +235,26 @@ impl Daemon {
                 );
             }
         }
+    }
+
+    /// Follows what `config` says now.
+    ///
+    /// # Errors
+    /// When it is wrong, or the host refuses it; all stays as it was then.
+    fn follow(&mut self, config: &Path) -> Result<(), Failure> {
+        let mut next = cli::read_plan(config)?;
+        check_interfaces(&next)?;
+        self.congestion.activate(&mut next)?;
+        let (next, kept) = self.plan.reloaded(next);
+        self.data_plane
+            .reload(next.clone())
+            .map_err(|error| refused("the data plane does not follow it", error))?;
+        self.logging.set(&next.log)?;
+        self.plan = next;
+        for key in kept {
+            tracing::warn!(key, "changed, but stays as it was until a restart");
+        }
+        Ok(())
     }
 
     /// From here on new flows pass directly.
@@ -283,6 +288,12 @@ impl Daemon {
     fn flows(&self) -> u64 {
         self.data_plane.admission().flows()
     }
+}
+
+/// What the data plane refuses, with what the user can do about it.
+fn refused(what: &str, error: StartError) -> Failure {
+    let hint = error.hint();
+    hint.into_iter().fold(Failure::run(what).because(error), Failure::hint)
 }
 
 /// Waits for the second order to end; there is nothing to reload any more.

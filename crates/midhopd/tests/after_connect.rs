@@ -141,7 +141,7 @@ fn rules(family: Family) {
     };
     let reload = |action| {
         let plan = Plan::read("test.toml", &config(action)).expect("a plan");
-        stage.gateway.run(|| proxy.reload(plan)).expect("entering the gateway");
+        stage.gateway.run(|| proxy.reload(plan)).expect("entering the gateway").expect("a reload");
     };
     talk();
     assert_eq!(split(), 0, "a rule lets it pass");

@@ -108,6 +108,31 @@ fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
     assert!(status(&stage, "/status.json").contains("\"busiest\":[]"));
 }
 
+/// Neither the rules nor anything else of a configuration is followed that the firewall refuses.
+#[test]
+fn what_the_firewall_refuses_leaves_all_as_it_was() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let next = "[log]\nlevel = \"off\"\n[legs.wan0]\ncongestion = \"reno\"\n";
+    desk.rewrite(&format!("{CONFIG}{next}"));
+    {
+        let _refusing = desk.refusing("nft", "not today");
+        running.signal(Signal::SIGHUP);
+        until("it is told", || log_of(&desk).contains("configuration not reloaded"));
+    }
+    let told = log_of(&desk);
+    assert!(told.contains("not today") && !told.contains("configuration reloaded"), "{told}");
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"as before");
+    let page = status(&stage, "/status.json");
+    assert!(page.contains("\"congestion\":") && !page.contains("reno"), "{page}");
+    desk.rewrite(CONFIG);
+    running.signal(Signal::SIGHUP);
+    until("it reloads", || log_of(&desk).contains("configuration reloaded"));
+}
+
 #[test]
 fn a_reload_touches_no_live_flow() {
     let Some(stage) = Stage::set() else { return };

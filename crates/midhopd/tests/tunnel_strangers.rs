@@ -267,10 +267,14 @@ fn a_reload_takes_new_certificates_and_drops_no_tunnel() {
     assert!(after.heard && after.certificate != before, "{after:?}");
     let seen = Visitor::new(&stage.gateway).visit("far", Some(&shown), &asked);
     assert!(!seen.heard, "who was known by the old authority is a stranger now");
-    // A file that is broken changes nothing.
+    // A file that is broken changes nothing, and nothing else of the same configuration is followed.
     std::fs::write(authority.path().join("far.pem"), "nonsense").expect("writing");
+    far.rewrite(&far_config(Family::V4, &authority, "[log]\nlevel = \"off\"\n"));
     running_far.signal(Signal::SIGHUP);
-    until("it has told", || log_of(&far).contains("the old certificate stays"));
+    until("it has told", || log_of(&far).contains("configuration not reloaded"));
+    let told = log_of(&far);
+    assert!(told.contains("far.pem") && told.contains("midhopd pki show"), "{told}");
+    assert_eq!(told.matches("configuration reloaded").count(), 1, "{told}");
     let after = Visitor::new(&stage.gateway).visit("far", Some(&now), &asked);
     assert!(after.heard, "{after:?}");
     pass(&mut client, &mut server);

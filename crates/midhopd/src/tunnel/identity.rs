@@ -32,7 +32,7 @@ use std::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Why there is no identity.
+/// Why there is no identity. Each message has its reason in it, which is nothing behind it then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -60,13 +60,13 @@ pub enum IdentityError {
     },
     /// What the files hold does not fit together, or is not what TLS takes.
     #[error("certificate, key and authority do not make an identity: {0}")]
-    Tls(#[from] rustls::Error),
+    Tls(rustls::Error),
     /// Nobody can be verified by the authority.
     #[error("peers cannot be verified by the authority: {0}")]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
+    Verifier(rustls::server::VerifierBuilderError),
     /// What QUIC needs of TLS is missing.
     #[error("TLS cannot protect QUIC: {0}")]
-    Quic(#[from] NoInitialCipherSuite),
+    Quic(NoInitialCipherSuite),
 }
 
 impl IdentityError {
@@ -89,6 +89,24 @@ impl IdentityError {
             pem::Error::Io(reason) => Self::Unreadable { file: file.to_owned(), reason },
             reason => Self::File { file: file.to_owned(), reason },
         }
+    }
+}
+
+impl From<rustls::Error> for IdentityError {
+    fn from(reason: rustls::Error) -> Self {
+        Self::Tls(reason)
+    }
+}
+
+impl From<rustls::server::VerifierBuilderError> for IdentityError {
+    fn from(reason: rustls::server::VerifierBuilderError) -> Self {
+        Self::Verifier(reason)
+    }
+}
+
+impl From<NoInitialCipherSuite> for IdentityError {
+    fn from(reason: NoInitialCipherSuite) -> Self {
+        Self::Quic(reason)
     }
 }
 

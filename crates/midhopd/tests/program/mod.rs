@@ -6,6 +6,7 @@ use midhop_testbed::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -35,11 +36,32 @@ impl Desk {
         std::fs::write(self.config(), config).expect("a configuration");
     }
 
-    /// The program, told to run with the configuration.
+    /// The program, told to run with the configuration. What it starts it looks for here first.
     pub fn command(&self) -> Command {
         let mut command = midhopd();
+        let known = std::env::var_os("PATH").unwrap_or_default();
+        let path = [self.path().to_owned()].into_iter().chain(std::env::split_paths(&known));
+        command.env("PATH", std::env::join_paths(path).expect("a path"));
         command.arg("run").arg("--config").arg(self.config());
         command
+    }
+
+    /// Puts in the place of `program` one that says `refusal` and fails; it is there until that is dropped.
+    pub fn refusing(&self, program: &str, refusal: &str) -> impl Drop + use<> {
+        let path = self.path().join(program);
+        std::fs::write(&path, format!("#!/bin/sh\necho '{refusal}' >&2\nexit 1\n"))
+            .expect("a script");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        Removed(path)
+    }
+}
+
+/// A file that goes with this.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
