@@ -1,7 +1,7 @@
 "use strict";
 // Draws one figure over another, run by run. Both axes are logarithmic, and what is nothing has rows of its own.
-window.midhopScatter = ({ told, titleOf }) => {
-  const { SANS, tooltip, legendLines, base, valueAxis, sample } = drawing;
+window.midhopScatter = ({ around, titleOf }) => {
+  const { SANS, legendLines, base, valueAxis, sample } = drawing;
   const { PUBLISHED, diamond, cross, legend } = signs;
   // Room for values that are something, for each row of those that are not, and beside these rows. Unit: pixels.
   const [ROOM, ROW, GAP] = [280, 11, 12];
@@ -104,15 +104,7 @@ window.midhopScatter = ({ told, titleOf }) => {
     };
     const option = {
       ...base(style, figure, exported, false),
-      legend: { top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: items },
-      grid: { left: 46, right: 18, top, height },
-      tooltip: {
-        ...tooltip(style), trigger: "item", enterable: true,
-        formatter: (params) => {
-          const found = find(params);
-          return found ? told(figure, ...found) : "";
-        },
-      },
+      ...around(figure, style, exported, { legend: items, top, height, find }),
       xAxis: {
         type: "value", name: figure.x.axis, nameLocation: "middle", nameGap: 26, nameTextStyle: { color: style.soft, fontSize: 11 }, ...x.axis(style),
       },

@@ -154,6 +154,20 @@
     type: "line", silent: true, shape: { x1: from[0], y1: from[1], x2: to[0], y2: to[1] }, style: { stroke: style, fill: null, ...more },
   });
 
+  const telling = (figure, style, find) => ({
+    ...tooltip(style), trigger: "item", enterable: true,
+    formatter: (params) => {
+      const found = find(params);
+      return found ? told(figure, ...found) : "";
+    },
+  });
+  // What is around the curves or marks of a figure: its legend, the room for them, and what they tell.
+  const around = (figure, style, exported, { legend, top, height, find }) => ({
+    legend: { top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: legend },
+    grid: { left: 46, right: 18, top, height },
+    tooltip: telling(figure, style, find),
+  });
+
   function bars(figure, width, look, exported) {
     const style = { ...look, paperOf: exported ? "#ffffff" : look.paper };
     const shown = curves(figure);
@@ -296,13 +310,7 @@
       ...base(style, figure, exported, true),
       legend: { top: exported ? 30 : 0, left: 0, itemWidth: 20, itemHeight: 11, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: legend },
       grid: { left: names, right: edge, top, height },
-      tooltip: {
-        ...tooltip(style), trigger: "item", enterable: true,
-        formatter: (params) => {
-          const found = find(params);
-          return found ? told(figure, ...found) : "";
-        },
-      },
+      tooltip: telling(figure, style, find),
       xAxis: lying ? { ...value, position: "top", nameLocation: "start", nameGap: 0, nameTextStyle: { ...value.nameTextStyle, align: "left", verticalAlign: "bottom", padding: [0, 0, 18, -names + 4] } } : category,
       yAxis: lying ? { ...category, inverse: true } : value,
       series,
@@ -389,15 +397,7 @@
     };
     const option = {
       ...base(style, figure, exported, false),
-      legend: { top: exported ? 30 : 0, left: 0, itemWidth: 34, itemHeight: 10, itemGap: 14, textStyle: { color: style.ink, fontSize: 12 }, data: legend },
-      grid: { left: 46, right: 18, top, height },
-      tooltip: {
-        ...tooltip(style), trigger: "item", enterable: true,
-        formatter: (params) => {
-          const found = find(params);
-          return found ? told(figure, ...found) : "";
-        },
-      },
+      ...around(figure, style, exported, { legend, top, height, find }),
       xAxis: {
         type: "value", min: 0, max: Math.max(...xs) * 1.02, name: figure.along.name, nameLocation: "middle", nameGap: 26, nameTextStyle: { color: style.soft, fontSize: 11 },
         axisLabel: { color: style.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false }, axisLine: { lineStyle: { color: style.ink } }, axisTick: { lineStyle: { color: style.ink } }, splitLine: { show: false },
@@ -408,7 +408,7 @@
     return { option, find, height: top + height + 44 };
   }
 
-  const scatter = window.midhopScatter?.({ told, titleOf });
+  const scatter = window.midhopScatter?.({ around, titleOf });
   const makers = new Map([...figures.values()].map((figure) => {
     const maker = figure.x ? scatter : figure.along.kind === "groups" ? bars : lines;
     return [figure.id, [figure, maker]];
