@@ -249,6 +249,7 @@ impl Daemon {
         self.data_plane
             .reload(next.clone())
             .map_err(|error| refused("the data plane does not follow it", error))?;
+        // The level was found good as it was read.
         self.logging.set(&next.log)?;
         self.plan = next;
         for key in kept {

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
 mod chromium;
+mod drawn;
 mod many;
 mod sample;
 mod synthetic;

@@ -6,10 +6,12 @@
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
 mod chromium;
+mod drawn;
 mod sample;
 mod synthetic;
 
 use chromium::{append, browser, folder, open, png_size};
+use drawn::drawn;
 use midhop_experiment::study::{Place, Reading};
 use midhop_report::{Reproduction, overview, study_columns, study_page};
 use midhop_units::Seed;
@@ -138,12 +140,6 @@ fn the_laboratory_stands_beside_the_simulator() {
     assert!(!study_columns(&alone.shown()).csv().expect("CSV").contains("lab_over_sim"));
 }
 
-/// What the script of `page` draws.
-fn data(page: &str) -> Value {
-    let data = page.split("id=\"figures\">").nth(1).and_then(|it| it.split("</script>").next());
-    serde_json::from_str(data.expect("data")).expect("JSON")
-}
-
 /// A picture of two figures has both of each run, from the same run, and where a run did not give one
 /// of them, none of that cell's.
 #[test]
@@ -155,7 +151,7 @@ fn a_figure_over_another_is_drawn_run_by_run() {
     let mut broken = broken.expect("a record");
     broken.transfers.clear();
     ran.measured.add(Reading::of("geo-demo", &broken, &ran.study.figures));
-    let data = data(&ran.page());
+    let data = drawn(&ran.page());
     let [scatter] = data["scatters"].as_array().expect("pictures").as_slice() else {
         panic!("{}", data["scatters"]);
     };
@@ -169,14 +165,17 @@ fn a_figure_over_another_is_drawn_run_by_run() {
     for (place, curve) in curves.iter().enumerate() {
         let setup = ["cubic", "bbr", "midhop-hybla", "midhop-bbr"][place];
         let first = &curve["points"][0];
-        let wanted: Vec<f64> = records
+        let again = ran.study.figure("again").expect("a figure");
+        let wanted: Vec<[f64; 2]> = records
             .iter()
             .filter(|it| it.cell["setup"] == setup && it.cell["load"] == "file")
             .filter(|it| it.cell["links.satellite.down.loss"] == "0 %")
-            .map(|it| it.transfers[0].goodput.mbit_per_s())
+            .map(|it| [it.transfers[0].goodput.mbit_per_s(), again.read(it).expect("a value")])
             .collect();
         let runs = first["runs"].as_array().expect("runs");
-        let got: Vec<f64> = runs.iter().filter_map(|run| run[0].as_f64()).collect();
+        let number = |value: &Value| value.as_f64().expect("a number");
+        let got: Vec<[f64; 2]> =
+            runs.iter().map(|run| [number(&run[0]), number(&run[1])]).collect();
         if setup == "bbr" {
             assert!(got.is_empty() && first["x"]["value"].is_null(), "{first}");
         } else {

@@ -1,5 +1,6 @@
 //! What tells curves and bars apart on pages: enough of it for every picture, and none of it twice.
 
+mod drawn;
 mod eyes;
 mod many;
 mod synthetic;

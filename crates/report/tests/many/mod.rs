@@ -1,5 +1,6 @@
 //! A study of one scenario with many setups, whose cells all hold the same sample.
 
+use crate::drawn::drawn;
 use crate::synthetic;
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Record;
@@ -73,8 +74,6 @@ impl Many {
             command: "midhop reproduce many",
             beside: None,
         });
-        let page = page.expect("a page");
-        let data = page.split("id=\"figures\">").nth(1).and_then(|it| it.split("</script>").next());
-        serde_json::from_str(data.expect("data")).expect("JSON")
+        drawn(&page.expect("a page"))
     }
 }
