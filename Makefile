@@ -4,33 +4,49 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 RESULTS ?= results
-FUZZ_SECONDS ?= 60
 TRUTH_SEEDS ?= 2
 TRUTH_JOBS ?= 6
+ATTACK_SECONDS ?= $(if $(SHORT),10,600)
+FUZZ_SECONDS ?= $(if $(SHORT),1,60)
+FLOOD_RATE ?= 50000
+FLOOD_SECONDS ?= 60
+SCALE_FLOWS ?= 100000
+SCALE_PEERS ?= 1000
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny docs bpf fuzz bench-relay bench-sim formulas truth book book-commands clean
+# SHORT=1 gives the shortest faithful form of a recipe: whether it runs, not what it finds. The programs
+# are then those that the tests use, unoptimised, so that nothing is built for this alone.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TESTED := --workspace --all-features --locked
+PROGRAMS := $(TARGET)/$(if $(SHORT),debug,release)
+BUILD := $(if $(SHORT),test $(TESTED) --no-run --quiet,build --release --locked --bin midhop --bin midhopd)
+BENCH := $(if $(SHORT),test $(TESTED),bench --locked)
+SHORT_FLAG := $(if $(SHORT),--short)
+SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
+  --set transfers.download.seconds=3 --set duration=6s
+
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp formulas truth book book-commands recipes clean
 
 help: ## List the recipes
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 prepare: ## Install what the system lacks (as root), or say what is missing
 	@scripts/prepare build
 
 build: prepare ## Build both programs, optimised
-	$(CARGO) build --release --locked --bin midhop --bin midhopd
+	$(CARGO) $(BUILD)
 
 demo: build ## The main job: a page, a file and four flows over an emulated GEO satellite
 	@scripts/prepare run
-	@target/release/midhop demo --out $(RESULTS)/demo
+	@$(PROGRAMS)/midhop demo $(if $(SHORT),--set load=page --set links.satellite.down.loss='0 %' --set 'transfers.page.objects=["50 kB"]' )--out $(RESULTS)/demo
 
 test: prepare ## Every test: units, properties, vectors, namespaces end to end
 	@scripts/prepare test
 	@CARGO=$(CARGO) scripts/test --workspace --all-features --locked --no-fail-fast
 
 test-kernel: ## Our TCP against this machine's kernel over lossy cables, hundreds of seeds
-	$(CARGO) test --locked -p midhop-tcp --test kernel -- --include-ignored --nocapture
+	$(if $(SHORT),MIDHOP_SEEDS=$${MIDHOP_SEEDS-100..104}) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhop-tcp) --test kernel -- --include-ignored --nocapture
 
-check: format lint tidy deny test ## What CI runs
+check: format lint tidy deny vet test ## What CI runs, but for `make recipes`
 
 format: ## Formatting as rustfmt.toml says
 	$(CARGO) fmt --all -- --check
@@ -38,11 +54,14 @@ format: ## Formatting as rustfmt.toml says
 lint: prepare ## Clippy, warnings are errors
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
 
-tidy: ## Layers, file sizes, links
+tidy: ## Layers, file sizes, links, recipes, the record of dependencies
 	$(CARGO) xtask tidy
 
 deny: ## Licences and advisories of what we depend on (needs cargo-deny)
 	@scripts/deny
+
+vet: ## Whether each dependency is in the record of what we trust (supply-chain/)
+	@scripts/vet
 
 docs: ## Documentation of all crates, warnings are errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --locked
@@ -51,26 +70,47 @@ bpf: ## Rebuild the BPF programs and compare them with those committed (needs cl
 	@crates/bpf/build-objects.sh || [ $$? = 77 ]
 
 fuzz: prepare ## Fuzz every target for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
-	@scripts/fuzz $(FUZZ_SECONDS)
+	@SHORT=$(SHORT) scripts/fuzz $(FUZZ_SECONDS)
+
+attack: prepare ## Everything hostile for ATTACK_SECONDS: all fuzz targets, then strangers and peers (as root)
+	@SHORT=$(SHORT) CARGO=$(CARGO) scripts/attack $(ATTACK_SECONDS)
+
+routers: ## Router set-ups with rules of their own, with midhopd and without, as a table (as root, minutes)
+	@$(if $(SHORT),,scripts/prepare test)
+	$(if $(SHORT),MIDHOP_ROUTERS=1) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhopd) --test routers -- --include-ignored all_ --nocapture
+
+flood: build ## SYN floods of FLOOD_RATE a second for FLOOD_SECONDS, and what others notice (as root)
+	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_FLOOD_RATE=$(if $(SHORT),5000,$(FLOOD_RATE)) MIDHOP_FLOOD_SECONDS=$(if $(SHORT),3,$(FLOOD_SECONDS)) $(if $(SHORT),MIDHOP_FLOOD_KINDS=1) \
+	  $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test floods -- --ignored --nocapture --exact figures
+
+scale: build ## SCALE_FLOWS idle flows, SCALE_PEERS peers: memory of each, and how late workers were (as root)
+	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SCALE_FLOWS=$(if $(SHORT),1000,$(SCALE_FLOWS)) MIDHOP_SCALE_PEERS=$(if $(SHORT),50,$(SCALE_PEERS)) \
+	  $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test scale --test many_peers -- --ignored --nocapture --exact figures
 
 bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd, and of pairs beside quic-go
-	@scripts/prepare bench
-	MIDHOPD=$(CURDIR)/target/release/midhopd ENVOY=$(CURDIR)/target/peers/bin/envoy \
-	  $(CARGO) bench --locked -p midhop-testbed --bench relay -- --out $(CURDIR)/$(RESULTS)/bench-relay
+	@$(if $(SHORT),,scripts/prepare bench)
+	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) ENVOY=$(CURDIR)/target/peers/bin/envoy \
+	  $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-testbed) --bench relay -- $(SHORT_FLAG) --out $(abspath $(RESULTS))/bench-relay
+	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-testbed) --bench relay -- $(SHORT_FLAG) \
+	  --guard --loads handshakes,connections --relays direct,haproxy,midhopd,after-connect --out $(abspath $(RESULTS))/bench-relay-guard
+	@$(if $(SHORT),MIDHOPD=$(abspath $(PROGRAMS)/midhopd) scripts/killed midhopd $(CARGO) $(BENCH) --bench relay -- --seconds 60 --relays midhopd-pair)
 
 bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)
-	NS3_CHAIN="$$(scripts/ns3)" $(CARGO) bench --locked -p midhop-sim --bench speed
+	NS3_CHAIN="$(if $(SHORT),,$$(scripts/ns3))" $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-sim) --bench speed -- $(SHORT_FLAG)
+
+bench-tcp: prepare ## Segments per CPU second of our TCP, two endpoints back to back
+	$(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-tcp) --bench segments -- $(SHORT_FLAG)
 
 formulas: build ## Long simulated flows beside the formulas of Mathis, Padhye, CUBIC and Hybla
-	@target/release/midhop formulas
+	@$(PROGRAMS)/midhop formulas$(if $(SHORT), --seeds 1 --set congestion=reno --set loss='1 %' --set rtt=50ms --set 'transfers.flow.bytes="200 MB"')
 
 truth: build ## The same 192 cells simulated and on real kernels, side by side (as root, 20 minutes)
 	@scripts/prepare run
-	@target/release/midhop lab run scenarios/matrix.toml --jobs $(TRUTH_JOBS) --seeds $(TRUTH_SEEDS) --resume \
+	@$(PROGRAMS)/midhop lab run scenarios/matrix.toml --jobs $(TRUTH_JOBS) --seeds $(if $(SHORT),1 $(SHORT_MATRIX),$(TRUTH_SEEDS) --resume) \
 	  --out $(RESULTS)/truth/lab > /dev/null \
 	  || echo 'some runs of the laboratory are not valid: run again, or the comparison leaves them out' >&2
-	@target/release/midhop sim run scenarios/matrix.toml --seeds $(TRUTH_SEEDS) --out $(RESULTS)/truth/sim > /dev/null
-	@target/release/midhop compare $(RESULTS)/truth/sim $(RESULTS)/truth/lab
+	@$(PROGRAMS)/midhop sim run scenarios/matrix.toml --seeds $(if $(SHORT),1 $(SHORT_MATRIX),$(TRUTH_SEEDS)) --out $(RESULTS)/truth/sim > /dev/null
+	@$(PROGRAMS)/midhop compare $(RESULTS)/truth/sim $(RESULTS)/truth/lab
 
 book: prepare ## Build the book into target/book
 	@scripts/prepare book
@@ -78,9 +118,12 @@ book: prepare ## Build the book into target/book
 
 book-commands: build ## Run every command in the README and the book, the long ones too (half an hour, as root)
 	@scripts/prepare test
-	MIDHOP_BOOK=all $(CARGO) test --release --locked -p midhop --test book -- --nocapture
-	$(CARGO) test --release --locked -p midhopd --test book --test installed
+	$(if $(SHORT),env -u SHORT -u MAKEFLAGS -u MAKEOVERRIDES,MIDHOP_BOOK=all) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhop) --test book -- --nocapture $(if $(SHORT),what_sentences_name_works)
+	$(if $(SHORT),,$(CARGO) test --release --locked -p midhopd --test book --test installed)
+
+recipes: ## Every recipe that CI does not run whole, in its shortest form (as root)
+	@scripts/recipes
 
 clean: ## Remove what building and running left
-	$(CARGO) clean
-	rm -rf $(RESULTS)
+	$(CARGO) clean $(if $(SHORT),--dry-run)
+	$(if $(SHORT),,rm -rf $(RESULTS))

@@ -1,7 +1,10 @@
 //! Chores of the repository.
 
+mod hardening;
 mod layers;
+mod recipes;
 mod tidy;
+mod vetted;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -10,12 +13,15 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 enum Chore {
-    /// Check what the compiler cannot: layers, file sizes, links, paths of one machine.
+    /// Check what the compiler cannot: layers, file sizes, links, paths of one machine, recipes.
     Tidy,
+    /// Check that every dependency is in the record of what we trust.
+    Vet,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Chore::parse() {
         Chore::Tidy => tidy::run(),
+        Chore::Vet => vetted::run(&tidy::root()?),
     }
 }

@@ -1,6 +1,8 @@
-//! What the compiler cannot check: layers, file sizes, headers, links in the documents.
+//! What the compiler cannot check: layers, file sizes, headers, links in the documents, recipes, and the
+//! record of dependencies.
 
 use crate::layers::{Graph, Layers};
+use crate::{hardening, recipes, vetted};
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,9 +16,23 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let root = root()?;
     let files = tracked(&root)?;
     let mut faults = layer_faults(&root)?;
+    faults.extend(vetted::faults_at(&root)?);
+    let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| file.to_owned());
+    let makefile = read("Makefile")?;
+    faults.extend(recipes::faults(&makefile, &read("scripts/recipes.txt")?, &read(".ci/run")?));
+    let exists = |file: &str| root.join(file).is_file();
+    faults.extend(recipes::attack_faults(&read("scripts/attack.txt")?, exists));
+    let tests = |name: &str| {
+        let places = [format!("tests/{name}.rs"), format!("src/{name}/tests.rs")];
+        places.iter().find_map(|place| read(&format!("crates/midhopd/{place}")).ok())
+    };
+    faults.extend(hardening::faults(&read("docs/hardening.md")?, tests));
     for file in &files {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         faults.extend(code_faults(file, &text));
+        if file.ends_with("Cargo.toml") {
+            faults.extend(recipes::bench_faults(&makefile, &text));
+        }
         faults.extend(document_faults(&root, file, &text));
         faults.extend(machine_path_faults(file, &text));
     }
@@ -27,7 +43,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!faults.is_empty())))
 }
 
-fn root() -> anyhow::Result<PathBuf> {
+/// The repository's root.
+pub fn root() -> anyhow::Result<PathBuf> {
     let manifest = env::var("CARGO_MANIFEST_DIR").context("run this through cargo")?;
     Ok(Path::new(&manifest).parent().context("xtask has a parent folder")?.to_owned())
 }

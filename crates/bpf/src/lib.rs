@@ -47,5 +47,5 @@ pub use load::{Hold, LoadError, Loaded, Registration, ensure};
 pub use object::OBJECTS;
 pub use parameters::{HyblaBounds, ParameterError, Parameters, VegasThresholds};
 pub use privilege::{Missing, missing_to_load};
-pub use resolve::{Active, Resolution, ResolveError, resolve};
+pub use resolve::{Active, Resolution, ResolveError, resolve, resolve_by};
 pub use select::{SelectError, available, select};

@@ -48,10 +48,17 @@ pub enum ResolveError {
 /// # Errors
 /// When the name stands for nothing here.
 pub fn resolve(name: &str) -> Result<Resolution, ResolveError> {
-    resolve_with(name, available)
+    resolve_by(name, available)
 }
 
-fn resolve_with(name: &str, available: impl Fn(&str) -> bool) -> Result<Resolution, ResolveError> {
+/// The same, where whoever asks knows by other ways which of the kernel's own are to be had.
+///
+/// # Errors
+/// When the name stands for nothing here.
+pub fn resolve_by(
+    name: &str,
+    available: impl Fn(&str) -> bool,
+) -> Result<Resolution, ResolveError> {
     match Algorithm::from_name(name) {
         Some(algorithm) => Ok(match algorithm.kernel_equivalent() {
             Some(own) if available(own) => Resolution::Kernel(own.to_owned()),
@@ -132,17 +139,16 @@ mod tests {
             ("cubic", kernel("cubic"), kernel("cubic")),
             ("illinois", None, kernel("illinois")),
         ] {
-            assert_eq!(resolve_with(name, |own| own == "cubic").ok(), bare, "{name}");
-            assert_eq!(resolve_with(name, |_| true).ok(), rich, "{name}");
+            assert_eq!(resolve_by(name, |own| own == "cubic").ok(), bare, "{name}");
+            assert_eq!(resolve_by(name, |_| true).ok(), rich, "{name}");
         }
         let error = resolve("no-such-thing").expect_err("it stands for nothing");
         assert!(error.to_string().contains("no-such-thing"));
-        let error = resolve_with("xcp", |own| own == "cubic").expect_err("no kernel has it");
+        let error = resolve_by("xcp", |own| own == "cubic").expect_err("no kernel has it");
         assert!(error.to_string().contains("\"xcp\" exists in simulations only"), "{error}");
-        let theirs =
-            resolve_with("xcp", |own| own == "xcp").expect("a kernel of somebody's has it");
+        let theirs = resolve_by("xcp", |own| own == "xcp").expect("a kernel of somebody's has it");
         assert_eq!(theirs, Resolution::Kernel("xcp".to_owned()));
-        let error = resolve_with("bbr", |_| false).expect_err("a module that is not loaded");
+        let error = resolve_by("bbr", |_| false).expect_err("a module that is not loaded");
         assert!(matches!(error, ResolveError::Unknown { .. }), "{error}");
     }
 }

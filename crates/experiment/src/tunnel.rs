@@ -26,6 +26,8 @@ use toml::Value;
 
 /// The UDP port on which peers are awaited.
 const PORT: u16 = 4433;
+/// Where the laboratory's servers are: private networks, which a far end serves only if it is told.
+const NETWORKS: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
 /// What follows a node's name in its certificate. The authority's own files have none of it.
 const DOMAIN: &str = "midhop";
 /// The longest part of a name in DNS.
@@ -82,6 +84,8 @@ impl NodeTunnels {
             fill(own, "key", file(&format!("{}.key", self.identity)));
             fill(own, "authority", file("ca.pem"));
             let listen: Vec<Value> = self.listen.iter().map(|it| it.to_string().into()).collect();
+            let targets = NETWORKS.map(|prefix| Value::String(prefix.to_owned()));
+            fill(own, "targets", (!listen.is_empty()).then(|| Value::Array(targets.to_vec())));
             fill(own, "listen", (!listen.is_empty()).then_some(Value::Array(listen)));
         });
         within(&mut table, "peers", |peers| {

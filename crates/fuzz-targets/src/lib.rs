@@ -5,13 +5,21 @@
 //! a nightly compiler; the test `corpus` of this crate hands them all inputs that the fuzzer found
 //! worth keeping, with any compiler and in a moment.
 
+mod conversation;
+mod explicit;
 mod files;
+mod peer;
+mod peer_tcp;
+mod reload;
 mod repairs;
+mod script;
+mod streams;
+mod syns;
 mod tcp;
 mod tunnel;
+mod world;
 
 use midhop_experiment::Scenario;
-use midhop_pep::config::Plan;
 use midhop_testbed::meter;
 use midhop_tunnel::cause::Cause;
 use midhopd::explicit::handshake::{Handshake, Protocol, State};
@@ -21,36 +29,45 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// A target: its name, which is that of its corpus, and what takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
+pub use conversation::conversation;
+pub use explicit::{explicit, target};
 pub use files::{elements, hypatia, mahimahi};
+pub use peer::peer;
+pub use peer_tcp::peer_tcp;
+pub use reload::{configuration, reload};
 pub use repairs::fec;
+pub use streams::reassembly;
+pub use syns::syns;
 pub use tcp::{endpoint, packet};
 pub use tunnel::{capsules, stream};
 
+/// Targets that run whole sessions with a real daemon: some thousand times slower than the others.
+pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
+
 /// Every target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 21] = [
     ("capsules", capsules),
     ("configuration", configuration),
+    ("conversation", conversation),
     ("elements", elements),
     ("endpoint", endpoint),
+    ("explicit", explicit),
     ("fec", fec),
     ("handshake", handshake),
     ("hypatia", hypatia),
     ("mahimahi", mahimahi),
     ("meter", meter),
     ("packet", packet),
+    ("peer", peer),
+    ("peer_tcp", peer_tcp),
+    ("reassembly", reassembly),
+    ("reload", reload),
     ("scenario", scenario),
     ("segment", segment),
     ("stream", stream),
+    ("syns", syns),
+    ("target", target),
 ];
-
-/// A daemon's configuration: any text gives a plan, or one error that says something.
-pub fn configuration(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Err(error) = Plan::read("fuzz.toml", text) {
-        assert!(!error.message.is_empty());
-        assert!(error.to_string().starts_with("fuzz.toml"));
-    }
-}
 
 /// A scenario: any text gives plans, or one error that says something. Proxies' tables too.
 pub fn scenario(data: &[u8]) {

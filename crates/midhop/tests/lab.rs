@@ -400,7 +400,7 @@ fn a_proxys_mistakes_are_told_before_anything_starts() {
         (
             "intercept.mark = 0",
             "test.toml:16:18: peps.gw.intercept.mark",
-            "take any number that no other firewall rule of this host uses",
+            "name five bits that no other firewall rule of this host uses",
         ),
     ] {
         let place = Place::new(&proxied(legs));

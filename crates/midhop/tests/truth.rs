@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+/// How late packets may be. When Reno has halved its window, half of the path's product, 25 ms, still waits in the
+/// queue: what is so little late leaves the link as busy as it was.
+const LATENESS: &str = "10 ms";
 /// What a busy machine does to a run; these cells bear it.
 const LATE: [&str; 2] = ["ms late", "before the emulator"];
 
@@ -22,8 +25,9 @@ fn records(command: &str, congestion: &str, more: &[&str]) -> Vec<Record> {
     let output = Command::new(env!("CARGO_BIN_EXE_midhop"))
         .args([command, "run"])
         .arg(file)
-        .args(["--json", "--seeds", "1", "--jobs", "2", "--set", "rtt=50ms"])
+        .args(["--json", "--seeds", "1", "--jobs", "4", "--set", "rtt=50ms"])
         .args(["--set", "link=long-queue", "--set", &congestion])
+        .args(if command == "lab" { &["--lateness", LATENESS][..] } else { &[] })
         .args(more)
         .env("MIDHOP_STATE_DIR", state.path())
         .output()

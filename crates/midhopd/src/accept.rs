@@ -19,10 +19,11 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
     loop {
         match listener.accept().await {
             Ok((client, peer)) => match ends(&client, peer) {
-                Ok(ends) => {
-                    let flow = Flow::taken(&worker, client, ends, &door);
-                    tokio::task::spawn_local(flow.run());
-                }
+                Ok(ends) => match Flow::taken(&worker, client, ends, &door) {
+                    Some(flow) => drop(tokio::task::spawn_local(flow.run())),
+                    // A client that came too late, or no client at all: its socket resets as it goes.
+                    None => tracing::debug!(?ends, "nobody expects a client"),
+                },
                 Err(error) => tracing::debug!(%error, "a client was gone before it was served"),
             },
             Err(error) if is_exhaustion(&error) => {

@@ -4,7 +4,7 @@
 //! `CONNECTION_TIME`, with at most `HEAD_BYTES_MAX` of what it sent; nothing it does reaches the
 //! data plane, from which this server only takes snapshots.
 
-use crate::{metrics, snapshot::Snapshot};
+use crate::{health::Health, metrics, snapshot::Snapshot};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -16,7 +16,13 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use midhop_units::Duration;
 use serde::Serialize;
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -55,8 +61,19 @@ pub struct Status {
 /// Whatever can tell the status.
 pub type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
+/// Where answers come from.
+#[derive(Clone)]
+pub struct Sources {
+    /// The status, which costs a walk over all live flows.
+    pub status: StatusSource,
+    /// Whether all is well, which costs nothing.
+    pub health: Arc<Health>,
+    /// Whether the daemon takes no new flows any more.
+    pub draining: Arc<AtomicBool>,
+}
+
 /// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, source: StatusSource) -> Infallible {
+pub async fn serve(listener: TcpListener, source: Sources) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed; were it, refusing to serve would be the safe side.
@@ -86,7 +103,7 @@ async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     }
 }
 
-async fn serve_connection(stream: TcpStream, source: StatusSource) {
+async fn serve_connection(stream: TcpStream, source: Sources) {
     let service = service_fn(|request| {
         let response = respond(&request, &source);
         async move { Ok::<_, Infallible>(response) }
@@ -102,7 +119,7 @@ async fn serve_connection(stream: TcpStream, source: StatusSource) {
     }
 }
 
-fn respond(request: &Request<Incoming>, source: &StatusSource) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, source: &Sources) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -116,23 +133,34 @@ fn respond(request: &Request<Incoming>, source: &StatusSource) -> Response<Full<
             page
         }
         "/metrics" => {
-            let status = source();
-            match metrics::render(status.data_plane, Duration::from_s_f64(status.uptime_s)) {
+            let status = (source.status)();
+            let uptime = Duration::from_s_f64(status.uptime_s);
+            match metrics::render(status.data_plane, uptime, source.health.clone()) {
                 Ok(text) => typed(metrics::MEDIA_TYPE, text),
                 Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics not rendered\n"),
             }
         }
-        "/status.json" => match serde_json::to_vec(&source()) {
+        "/status.json" => match serde_json::to_vec(&(source.status)()) {
             Ok(json) => typed("application/json", json),
             Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "status not rendered\n"),
         },
-        "/healthz" if source().draining => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        "/healthz" => plain(StatusCode::OK, "ok\n"),
+        "/healthz" => healthz(source),
         _ => plain(StatusCode::NOT_FOUND, "see /, /metrics, /status.json, /healthz\n"),
     }
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+/// Builds no status: a probe must not cost more the more flows there are, nor wait for anybody.
+fn healthz(source: &Sources) -> Response<Full<Bytes>> {
+    if let Some(illness) = source.health.illness() {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{illness}\n"));
+    }
+    if source.draining.load(Relaxed) {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    plain(StatusCode::OK, "ok\n")
+}
+
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = typed("text/plain; charset=utf-8", text);
     *response.status_mut() = status;
     response

@@ -6,7 +6,7 @@
 use crate::{
     doctor,
     failure::{self, Failure, USAGE},
-    logging, pki, run,
+    keeper, logging, pki, run,
     tunnel::{Doubt, Identity},
 };
 use clap::{Args, Parser, Subcommand};
@@ -46,6 +46,9 @@ enum Command {
     /// Make and show the certificates by which tunnels know each other
     #[command(subcommand)]
     Pki(PkiCommand),
+    /// Do what takes privileges, for the `midhopd run` that starts it
+    #[command(hide = true)]
+    Keeper(RunArguments),
     /// Tell what this host supports, and prove interception with a real connection
     Doctor(DoctorArguments),
 }
@@ -120,6 +123,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(arguments) => run::run(&arguments.config).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Keeper(arguments) => return keeper::main(&arguments.config),
         Command::Schema => schema().map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
@@ -189,6 +193,14 @@ fn pki(command: &PkiCommand) -> Result<(), Failure> {
 /// # Errors
 /// When the file cannot be read, or does not make sense.
 pub fn read_plan(file: &Path) -> Result<Plan, Failure> {
+    read(file).map(|(plan, _)| plan)
+}
+
+/// The same, with what the file says.
+///
+/// # Errors
+/// As [`read_plan`].
+pub fn read(file: &Path) -> Result<(Plan, String), Failure> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::usage(format!("{name} cannot be read"))
@@ -197,5 +209,5 @@ pub fn read_plan(file: &Path) -> Result<Plan, Failure> {
     })?;
     let plan = Plan::read(&name, &text)?;
     logging::check(&plan.log)?;
-    Ok(plan)
+    Ok((plan, text))
 }

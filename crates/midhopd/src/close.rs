@@ -1,37 +1,47 @@
 //! Carries each end's way of ending to the other.
 //!
-//! The first end of a stream is passed on by the relay, after its last byte. What is left here is how
-//! the two sockets go: after an orderly end, which closing passes on to the second, without losing
-//! what they still have to send; after a broken one with a reset.
+//! The first end of a stream is passed on by the relay, after its last byte, and a reset only after what
+//! the end that broke had sent. What is left here is how the two sockets go: after an orderly end, which
+//! is told to the second here, without losing what they still have to send; after a broken one with a reset.
+//!
+//! Invariant: a flow that ended in order leaves the kernel no orphan while its far end answers. A socket that
+//! is closed before its far end has acknowledged all, the end included, is one, and beyond
+//! `net.ipv4.tcp_max_orphans` the kernel resets those: on a host of 1 GiB with a satellite behind it, that
+//! many flows end within seconds.
 
 use crate::flow::Side;
 use crate::leg::Sample;
 use crate::relay::Carried;
-use crate::sockopt;
 use nix::sys::socket::{Shutdown, shutdown};
 use socket2::SockRef;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::time;
 
-/// The first pause between two looks at a queue that drains; it doubles up to the last.
-const FIRST_LOOK: Duration = Duration::from_millis(10);
+/// The shortest and the longest pause between two looks at a socket that has not been acknowledged all.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_secs(1);
+/// Looks of all flows are at multiples of this: each time of its own would wake the worker once more.
+const GRID: Duration = Duration::from_millis(4);
 
-/// Closes both sockets as the flow ended. `last` is what the kernel said of each just now.
+/// Closes both sockets as the flow ended. `last` is what the kernel said of each just now; a far end that
+/// acknowledges nothing for `linger` is left to the kernel.
 pub async fn close(
     client: TcpStream,
     server: TcpStream,
     last: [Option<Sample>; 2],
     carried: &Carried,
+    linger: Duration,
 ) {
     match &carried.outcome {
         Ok(last_told) => {
             let [of_client, of_server] = last;
             let told = |side| *last_told != side;
             tokio::join!(
-                depart(client, of_client, told(Side::Client)),
-                depart(server, of_server, told(Side::Server))
+                depart(client, of_client, told(Side::Client), linger),
+                depart(server, of_server, told(Side::Server), linger)
             );
         }
         // Both sockets reset when they are dropped: see `leg::guard`.
@@ -40,40 +50,66 @@ pub async fn close(
 }
 
 /// Closes the socket of a flow whose other side is a stream, as the flow ended. Its far end has been told.
-pub async fn close_one(stream: TcpStream, last: Option<Sample>, carried: &Carried) {
+pub async fn close_one(
+    stream: TcpStream,
+    last: Option<Sample>,
+    carried: &Carried,
+    linger: Duration,
+) {
     match carried.outcome {
-        Ok(_) => depart(stream, last, true).await,
+        Ok(_) => depart(stream, last, true, linger).await,
         Err(_) => drop(stream),
     }
 }
 
-/// Lets go of a socket whose both directions have ended; where its far end has not been `told` of the
-/// end, closing tells it. A closed socket with unsent data is an orphan, which the kernel gives up
-/// after a few minutes of a closed window: so it is closed only when its far end has room for all
-/// that is left.
-async fn depart(stream: TcpStream, last: Option<Sample>, told: bool) {
+/// Lets go of a socket whose both directions have ended, once its far end has all of it and knows; where
+/// that has not been `told` of the end, it is told here.
+async fn depart(stream: TcpStream, last: Option<Sample>, told: bool, linger: Duration) {
     if last.is_some_and(|sample| sample.closed) {
         return;
     }
-    if last.is_none_or(|sample| sample.unsent > 0) {
-        // It learns of the end as soon as it has read what comes before.
-        if !told && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
-            return;
-        }
-        drain(&stream).await;
+    // It learns of the end as soon as it has read what comes before.
+    if !told && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
+        return;
     }
-    if let Err(error) = SockRef::from(&stream).set_linger(None) {
+    if !drain(&stream, last, linger).await
+        && let Err(error) = SockRef::from(&stream).set_linger(None)
+    {
         tracing::warn!(%error, "a flow that ended in order may be reset");
     }
 }
 
-/// Waits until the kernel has sent all that was written, or the connection breaks.
-async fn drain(stream: &TcpStream) {
-    let mut pause = FIRST_LOOK;
-    while sockopt::unsent(stream).is_ok_and(|bytes| bytes > 0) {
+/// When a look is due that may wait for so long.
+fn look_after(pause: Duration) -> time::Instant {
+    static EPOCH: LazyLock<time::Instant> = LazyLock::new(time::Instant::now);
+    let epoch = *EPOCH;
+    let at = time::Instant::now() + pause;
+    let beyond = at.duration_since(epoch).as_nanos() % GRID.as_nanos();
+    at + GRID - Duration::from_nanos(u64::try_from(beyond).unwrap_or(0))
+}
+
+/// Waits until the far end has acknowledged all that was written and the end behind it, which closes the
+/// connection; `false`: it has acknowledged nothing for so long as `linger` though all was sent.
+async fn drain(stream: &TcpStream, mut last: Option<Sample>, linger: Duration) -> bool {
+    // A round trip is what an acknowledgement takes.
+    let rtt = last.map_or(0, |sample| sample.rtt_us);
+    let mut pause = Duration::from_micros(rtt.into()).clamp(FIRST_LOOK, LAST_LOOK);
+    let mut since = Instant::now();
+    loop {
         tokio::select! {
-            _ = crate::relay::broken(stream) => return,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_LOOK),
+            _ = crate::relay::broken(stream) => return true,
+            () = time::sleep_until(look_after(pause)) => pause = (pause * 2).min(LAST_LOOK),
         }
+        let Some(now) = Sample::of(stream) else { return true };
+        if now.closed {
+            return true;
+        }
+        // A far end whose window is closed has time: it is there, and reads as slowly as it likes.
+        if now.unsent > 0 || last.is_none_or(|last| last.sent != now.sent) {
+            since = Instant::now();
+        } else if since.elapsed() >= linger {
+            return false;
+        }
+        last = Some(now);
     }
 }

@@ -4,10 +4,12 @@
 //! a BPF program under a name of its own, and that name is what sockets are given.
 
 use crate::failure::Failure;
-use midhop_bpf::{Active, HyblaBounds, Parameters, resolve};
+use crate::leg;
+use midhop_bpf::{Active, HyblaBounds, Parameters, resolve_by as resolve};
 use midhop_congestion::Algorithm;
 use midhop_pep::config::{Fallback, LegPlan, PeerPlan, Plan, Start};
 use midhop_units::{Duration, Rate};
+use socket2::{Domain, Socket, Type};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
@@ -18,6 +20,8 @@ use std::{
 pub struct Congestion {
     active: BTreeMap<String, Active>,
     names: Names,
+    /// What was made selectable, by what was asked for: later this process has no privilege to try it.
+    known: Vec<(String, Parameters, String)>,
 }
 
 /// What the kernel's names were called in the configuration: for people to read.
@@ -108,15 +112,27 @@ impl Congestion {
 
     /// The kernel's name of `name`, made selectable, or why it is not.
     fn try_activate(&mut self, name: &str, parameters: &Parameters) -> Result<String, String> {
-        let active = resolve(name)
+        let known = self.known.iter().find(|known| known.0 == name && known.1 == *parameters);
+        if let Some((_, _, kernel_name)) = known {
+            return Ok(kernel_name.clone());
+        }
+        let active = resolve(name, available)
             .map_err(|error| error.to_string())?
             .activate(parameters)
             .map_err(|error| error.to_string())?;
         let kernel_name = active.kernel_name().to_owned();
         self.names.note(&kernel_name, name);
         self.active.entry(kernel_name.clone()).or_insert(active);
+        self.known.push((name.to_owned(), parameters.clone(), kernel_name.clone()));
         Ok(kernel_name)
     }
+}
+
+/// Whether sockets may have a congestion control: by the keeper's hand, where it takes a privilege.
+fn available(name: &str) -> bool {
+    let scratch = Socket::new(Domain::IPV4, Type::STREAM, None)
+        .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, None));
+    scratch.is_ok_and(|scratch| leg::congestion(&scratch, name).is_ok())
 }
 
 fn parameters(rate: Option<Rate>, rtt0: Option<Duration>, start: Start) -> Parameters {

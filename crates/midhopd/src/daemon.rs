@@ -1,22 +1,27 @@
 //! Starts and stops the data plane: workers with their listeners, then interception.
 
 use crate::admission::Admission;
+use crate::capacity::Capacity;
+use crate::failure::Failure;
+use crate::firewall::{Firewall, Passed};
 use crate::handover::Handover;
-use crate::hold::Held;
-use crate::intercept::{
-    Entrance, InterceptError, Interception, Queue, Sight, gate, passed::Passed,
-};
+use crate::health::Health;
+use crate::hold::Hold;
+use crate::intercept::{Injector, InterceptError, Queue, gate};
+use crate::keeper::{Keeper, line::STOCK_MAX};
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::{Budget, Pools};
 use crate::tunnel::{self, Doubt, Identity, IdentityError, Tunnels};
 use crate::worker::{Doors, PIPES, Worker};
-use midhop_pep::config::{Accept, LegPlan, Plan};
+use crate::{confine, firewall};
+use midhop_pep::config::Plan;
 use nix::sys::resource::{Resource, getrlimit};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// Why the data plane did not start, or does not follow another plan. Nothing is left behind then.
@@ -51,6 +56,9 @@ pub enum StartError {
     // The reason is told once: as the message, not as what is behind it.
     #[error("[tunnel]: {0}")]
     Identity(IdentityError),
+    /// Privileges cannot be given up.
+    #[error(transparent)]
+    Privileges(Failure),
     /// No thread could be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(#[source] io::Error),
@@ -75,10 +83,8 @@ impl StartError {
 /// A running data plane. Dropping it ends interception at once and resets what is left.
 #[derive(Debug)]
 pub struct DataPlane {
-    // Order matters: interception goes before the workers do.
-    interception: Option<Interception>,
-    /// Where the legs' listeners are, by the legs' names at the start.
-    doors: Vec<(String, [SocketAddr; 2])>,
+    // Order matters: interception goes before the workers.
+    firewall: Option<Firewall>,
     plan: watch::Sender<Arc<Plan>>,
     stop: watch::Sender<bool>,
     admission: Arc<Admission>,
@@ -87,6 +93,7 @@ pub struct DataPlane {
     ledgers: Vec<Arc<Ledger>>,
     handover: Handover,
     tunnels: Arc<Tunnels>,
+    health: Arc<Health>,
     /// Who this daemon is; none where it has no tunnels.
     identity: Option<watch::Sender<Arc<Identity>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -98,6 +105,22 @@ impl DataPlane {
     /// # Errors
     /// One clear error for the first thing that the host refuses; nothing is left behind.
     pub fn start(plan: Plan) -> Result<Self, StartError> {
+        let injector = Hold::injector(&plan)?;
+        Self::start_with(plan, injector, None, || Ok(()))
+    }
+
+    /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a
+    /// capability that serving does not. Where there is a keeper, it is asked for interception. When all sockets are
+    /// open and no thread has started, `seal` gives up what none of that takes any more.
+    ///
+    /// # Errors
+    /// As [`DataPlane::start`].
+    pub fn start_with(
+        plan: Plan,
+        injector: Option<Injector>,
+        keeper: Option<Arc<Keeper>>,
+        seal: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Self, StartError> {
         let plan = Arc::new(plan);
         let workers = match plan.daemon.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -113,54 +136,84 @@ impl DataPlane {
         let (tunnels, tunnel_doors) = tunnel::doors(&plan, seen.as_ref(), usize::from(workers))
             .map_err(|(address, source)| StartError::Tunnel { address, source })?;
         let mut this = Self {
-            interception: None,
-            doors: doors_of(&plan),
+            firewall: None,
             handover: Handover::new(Vec::new(), admission.clone()),
             plan: plan_sender,
             stop,
             admission,
-            budget: Arc::new(Budget::new(plan.limits.memory.get())),
+            budget: Arc::new(Budget::new(memory_max(&plan))),
             pools: Arc::default(),
             ledgers: Vec::new(),
             tunnels: Arc::new(tunnels),
+            health: Health::new(usize::from(workers)),
             identity,
             threads: Vec::new(),
         };
-        let sight = sight(&plan);
-        let held = Arc::new(Held::default());
+        let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
+        let hold = Arc::new(Hold::new(&plan, injector, names));
+        let all_doors = (0..workers)
+            .map(
+                |number| {
+                    if intercepts { doors(&plan, &hold, number) } else { Ok(Doors::default()) }
+                },
+            )
+            .collect::<Result<Vec<_>, _>>()?;
+        seal().map_err(StartError::Privileges)?;
+        // Before any worker runs: once a tunnel is open, no flow may go past the rule that names it.
+        if plan.stands_for_others() {
+            let tracked = hold.tracked.clone();
+            this.firewall = Some(Firewall::install(&plan, workers, tracked, keeper.as_ref())?);
+        }
+        if let Some(keeper) = &keeper {
+            let (tracked, health) = (hold.tracked.clone(), this.health.clone());
+            keeper.follow(tracked, health).map_err(StartError::Thread)?;
+        }
         let mut handed = Vec::new();
-        for (number, tunnels) in (0..workers).zip(tunnel_doors) {
-            let mut doors =
-                if intercepts { doors(&plan, sight, number)? } else { Doors::default() };
+        let (waiting, all_wait) = std::sync::mpsc::channel();
+        for ((number, mut doors), tunnels) in (0..workers).zip(all_doors).zip(tunnel_doors) {
             let (sender, receiver) = mpsc::unbounded_channel();
             doors.handed = Some(receiver);
+            doors.waiting = Some(waiting.clone());
             doors.tunnels = tunnels;
             handed.push(sender);
             let ledger = Arc::new(Ledger::default());
             this.ledgers.push(ledger.clone());
             let worker_plan = plan_receiver.clone();
             let admission = this.admission.clone();
-            let held = held.clone();
+            let hold = hold.clone();
             let budget = this.budget.clone();
             let pools = this.pools.clone();
             let tunnels = this.tunnels.clone();
             let stopped = stopped.clone();
+            let health = this.health.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || {
-                    Worker::new(worker_plan, admission, held, budget, pools, ledger, tunnels)?
-                        .run(doors, stopped)
+                    confine::thread();
+                    health.run(&format!("worker {number}"), || {
+                        let worker = Worker::new(
+                            worker_plan,
+                            admission,
+                            hold,
+                            budget,
+                            pools,
+                            ledger,
+                            tunnels,
+                        )?;
+                        worker.follow(health.clone(), usize::from(number)).run(doors, stopped)
+                    })
                 })
                 .map_err(StartError::Thread)?;
             this.threads.push(thread);
         }
+        drop(waiting);
+        // From now on what waits in a queue goes on whatever becomes of this process. A worker that does not get so
+        // far ends it.
+        let _ = all_wait.recv_timeout(QUEUES);
         this.handover = Handover::new(handed, this.admission.clone());
         if plan.stands_for_others() {
-            let entrances = entrances(&plan, &this.doors);
-            let interception = Interception::install(&plan, &entrances, sight, workers)?;
-            this.interception = Some(interception);
             let instance = &plan.intercept.instance;
-            let gate = gate::follow(instance, this.admission.clone(), stopped)
+            let gate = gate::follow(instance, keeper, this.admission.clone(), stopped)
                 .map_err(StartError::Thread)?;
             this.threads.push(gate);
         }
@@ -182,6 +235,11 @@ impl DataPlane {
         &self.tunnels
     }
 
+    /// Whether all of it does what it is there for.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
     /// The plan that new flows follow.
     pub fn plan(&self) -> watch::Receiver<Arc<Plan>> {
         self.plan.subscribe()
@@ -198,8 +256,8 @@ impl DataPlane {
     }
 
     /// What the firewall lets pass on its own; none where nothing is intercepted.
-    pub fn passed(&self) -> Option<&Arc<Passed>> {
-        self.interception.as_ref().map(Interception::passed)
+    pub fn passed(&self) -> Option<Passed> {
+        self.firewall.as_ref().map(Firewall::passed)
     }
 
     /// How flows divide the legs of known rate.
@@ -218,36 +276,20 @@ impl DataPlane {
             Some(current) => identity_of(&plan)?.map(|next| (current, Arc::new(next))),
             None => None,
         };
-        self.intercept(&plan)?;
+        if let Some(firewall) = &self.firewall {
+            firewall.follow(&plan)?;
+        }
         // Nothing of what follows is refused.
-        self.budget.set_limit(plan.limits.memory.get());
+        self.budget.set_limit(memory_max(&plan));
         if let Some((current, next)) = next {
-            // Tunnels that are open go on with what they began with.
+            // Tunnels that are open go on with what they began with, unless their peers may not stay.
             current.send_replace(next);
         }
         self.plan.send_replace(plan.clone());
+        self.tunnels.follow(&plan.peers);
         // Last, as it makes the gate of the new table follow.
         self.admission.set_limit(flows_max(&plan, self.workers()));
         Ok(())
-    }
-
-    /// Has the firewall follow `plan`, or what it followed before.
-    fn intercept(&self, plan: &Plan) -> Result<(), StartError> {
-        let Some(interception) = &self.interception else { return Ok(()) };
-        let follow = |plan: &Plan| {
-            let entrances = entrances(plan, &self.doors);
-            interception.replace(plan, &entrances, sight(plan), self.workers())
-        };
-        follow(plan).map_err(|refused| {
-            // A table that `nft` refuses changes nothing; what the queue refuses stands in one already.
-            let before = self.plan.borrow().clone();
-            if matches!(refused, InterceptError::Queue { .. })
-                && let Err(error) = follow(&before)
-            {
-                tracing::error!(%error, "the firewall does not go back to its old rules");
-            }
-            refused.into()
-        })
     }
 
     fn workers(&self) -> u16 {
@@ -257,18 +299,18 @@ impl DataPlane {
     /// Takes no new flows from now on; live ones go on.
     pub fn end_interception(&mut self) {
         self.tunnels.leave();
-        if let Some(interception) = &self.interception
-            && let Err(error) = interception.close()
+        if let Some(firewall) = &self.firewall
+            && let Err(error) = firewall.close()
         {
             tracing::warn!(%error, "new flows cannot be told from live ones: all are let go");
-            self.interception = None;
+            self.firewall = None;
         }
     }
 }
 
 impl Drop for DataPlane {
     fn drop(&mut self) {
-        self.interception = None;
+        self.firewall = None;
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
             match thread.join() {
@@ -293,36 +335,13 @@ fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
     Ok(Some(identity))
 }
 
-/// Loopback addresses of the legs' listeners. Each leg has a port of its own, counted from the
-/// configured one, so that an accepted socket tells which leg its client is on.
-fn doors_of(plan: &Plan) -> Vec<(String, [SocketAddr; 2])> {
-    let ports = plan.intercept.port..=u16::MAX;
-    let door = |(leg, port): (&LegPlan, u16)| {
-        let both = [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()];
-        (leg.name.clone(), both)
-    };
-    plan.legs.iter().zip(ports).map(door).collect()
-}
-
-/// By which door the clients of each leg come in; by none, where nothing is intercepted.
-fn entrances<'a>(plan: &'a Plan, doors: &[(String, [SocketAddr; 2])]) -> Vec<Entrance<'a>> {
-    let entrance = |leg: &'a LegPlan| {
-        let own = doors.iter().find(|(name, _)| *name == leg.name);
-        // The last door is that of all others.
-        let (_, listeners) = own.or(doors.last())?;
-        Some(Entrance { leg, listeners: listeners.to_vec() })
-    };
-    let intercepts = !plan.intercept.interfaces.is_empty();
-    plan.legs.iter().filter(|_| intercepts).filter_map(entrance).collect()
-}
-
 /// As many flows as are wanted and as there are descriptors for: a flow that was accepted and then
 /// found none would be reset.
 fn flows_max(plan: &Plan, workers: u16) -> u64 {
     /// Two sockets.
     const PER_FLOW: u64 = 2;
-    /// The event loop, queue, routes and pipes of a worker.
-    const PER_WORKER: u64 = 64 + 2 * PIPES as u64;
+    /// The event loop, queue, routes and pipes of a worker, and its stock of sockets.
+    const PER_WORKER: u64 = 64 + 2 * PIPES as u64 + STOCK_MAX as u64;
     /// Logs, admin page, reloads and the like.
     const OTHERS: u64 = 128;
     let wanted = u64::from(plan.limits.flows);
@@ -332,37 +351,34 @@ fn flows_max(plan: &Plan, workers: u16) -> u64 {
     wanted.min(soft.saturating_sub(taken) / PER_FLOW)
 }
 
-/// What the daemon has to see of flows before it accepts them.
-fn sight(plan: &Plan) -> Sight {
-    if plan.intercept.interfaces.is_empty() {
-        return Sight::Nothing;
-    }
-    let waits = plan.policy.accept_modes().any(|mode| mode == Accept::AfterConnect);
-    if waits || plan.policy.decides_beyond_firewall() { Sight::Openings } else { Sight::Answers }
+/// Unit: bytes. What all flows may hold together, as far as this host has it; two directions of one flow
+/// always.
+fn memory_max(plan: &Plan) -> u64 {
+    let least = plan.limits.flow_buffer + plan.limits.flow_buffer;
+    Capacity::bound(plan.limits.memory).max(least).get()
 }
 
+/// SYNs that wait for a worker to look at them; more pass by.
+const QUEUED: u32 = 1024;
+/// How long workers may take until their queues are served.
+const QUEUES: Duration = Duration::from_secs(5);
+
 /// One worker's listeners, two per leg, and its queue.
-fn doors(plan: &Plan, sight: Sight, worker: u16) -> Result<Doors, StartError> {
+fn doors(plan: &Plan, hold: &Hold, worker: u16) -> Result<Doors, StartError> {
     let mut doors = Doors::default();
-    for (leg, (_, addresses)) in plan.legs.iter().zip(doors_of(plan)) {
+    for (leg, (_, addresses)) in plan.legs.iter().zip(firewall::doors(plan)) {
         let door = Arc::new(leg.clone());
         for address in addresses {
-            let listener = leg::listen(address, leg).map_err(|source| StartError::Listen {
-                address,
-                leg: leg.name.clone(),
-                source,
-            })?;
+            let listener = leg::listen(address, leg, hold.marks.client)
+                .map_err(|source| StartError::Listen { address, leg: leg.name.clone(), source })?;
             doors.listeners.push((door.clone(), listener));
         }
     }
-    // One more than may wait: the daemon decides who passes by, not the queue's length.
+    // More than may wait, of clients' SYNs and of our own: the daemon decides who passes by, not the
+    // queue's length.
     let number = plan.intercept.queue.saturating_add(worker);
-    match Queue::bind(number, plan.limits.pending.saturating_add(1)) {
-        Ok(queue) => doors.queue = Some(queue),
-        Err(source) if sight == Sight::Openings => {
-            return Err(InterceptError::Queue { source }.into());
-        }
-        Err(error) => tracing::info!(%error, "there are no netfilter queues"),
-    }
+    let length = plan.limits.pending.saturating_mul(2).saturating_add(QUEUED);
+    let queue = Queue::bind(number, length);
+    doors.queue = Some(queue.map_err(|source| InterceptError::Queue { source })?);
     Ok(doors)
 }

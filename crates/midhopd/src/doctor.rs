@@ -4,6 +4,7 @@
 //! network namespaces of its own, in a user namespace of its own where privileges are missing, so
 //! that nothing that goes wrong there can touch the host.
 
+mod firewall;
 mod host;
 mod probe;
 mod proof;
@@ -100,6 +101,7 @@ impl fmt::Display for Report {
 /// When the findings cannot be printed.
 pub fn examine(json: bool) -> Result<ExitCode, Failure> {
     let mut findings = host::examine();
+    findings.extend(firewall::examine());
     match ask_child() {
         Ok(proven) => findings.extend(proven),
         Err(reason) => findings.push(Finding::of(

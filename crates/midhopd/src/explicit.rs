@@ -4,11 +4,14 @@
 //! and hands both to the data plane, where such a flow is like any other but for one thing: the
 //! server sees this host's address.
 //!
+//! Who may come in, its address says, before it is heard ([`entry`]).
+//!
 //! Invariant: a client that is not heard out, not allowed or not connected never reaches the data
 //! plane; those on their way are at most `limits.pending`, and each has at most
 //! `explicit.request_timeout` to say what it wants.
 
 mod dial;
+mod entry;
 pub mod handshake;
 mod http;
 mod socks;
@@ -17,14 +20,18 @@ use crate::{
     failure::Failure,
     flow::Ends,
     handover::{Asked, Handover},
+    health::Health,
     ledger::Party,
     leg::Egress,
+    lookup::Resolver,
     tunnel::{self, Tunnels},
 };
 use bytes::Bytes;
 use dial::{Dialled, Far};
+use entry::Entry;
 use handshake::{Handshake, Protocol, State, Target};
 use midhop_pep::config::Plan;
+use socket2::SockRef;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
@@ -81,6 +88,7 @@ impl Listeners {
         plan: watch::Receiver<Arc<Plan>>,
         handover: Handover,
         tunnels: Arc<Tunnels>,
+        health: Arc<Health>,
     ) -> Result<Explicit, Failure> {
         let (stage, staged) = watch::channel(Stage::Open);
         if self.0.is_empty() {
@@ -91,11 +99,14 @@ impl Listeners {
         let thread = thread::Builder::new()
             .name("explicit".to_owned())
             .spawn(move || {
-                let egress = Egress::open()?;
-                let places = Semaphore::new(places(&plan.borrow()));
-                let desk =
-                    Rc::new(Desk { plan, handover, tunnels, egress, places: Arc::new(places) });
-                run(self.0, &desk, staged)
+                crate::confine::thread();
+                health.run("the explicit listeners' thread", || {
+                    let egress = Egress::open()?;
+                    let entry = Entry::new(places(&plan.borrow()));
+                    let resolver = Resolver::new(tunnels.lookups.clone());
+                    let desk = Rc::new(Desk { plan, handover, tunnels, egress, resolver, entry });
+                    run(self.0, &desk, staged, &health)
+                })
             })
             .map_err(failure)?;
         Ok(Explicit { stage, thread: Some(thread) })
@@ -145,20 +156,23 @@ struct Desk {
     handover: Handover,
     tunnels: Arc<Tunnels>,
     egress: Egress,
-    places: Arc<Semaphore>,
+    resolver: Resolver,
+    entry: Entry,
 }
 
 fn run(
     listeners: Vec<(Protocol, TcpListener)>,
     desk: &Rc<Desk>,
     mut stage: watch::Receiver<Stage>,
+    health: &Arc<Health>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         let mut accepting = Vec::new();
         for (protocol, listener) in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            accepting.push(spawn_local(accept(desk.clone(), protocol, listener)));
+            let accepts = accept(desk.clone(), protocol, listener);
+            accepting.push(health.keep("accepting for an explicit listener", accepts));
         }
         // A closed channel means that the daemon is gone: an end as well.
         let _ = stage.wait_for(|stage| *stage != Stage::Open).await;
@@ -170,10 +184,18 @@ fn run(
 
 async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpListener) {
     loop {
-        // Never closed: the desk holds it.
-        let Ok(place) = desk.places.clone().acquire_owned().await else { return };
+        let Some(place) = desk.entry.place().await else { return };
         match listener.accept().await {
             Ok((client, peer)) => {
+                let admitted = desk.entry.admit(&desk.plan.borrow(), peer.ip(), place);
+                let place = match admitted {
+                    Ok(place) => place,
+                    Err(why) => {
+                        tracing::debug!(%peer, ?why, "a client was not let in");
+                        let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+                        continue;
+                    }
+                };
                 let desk = desk.clone();
                 spawn_local(async move {
                     if let Err(error) = serve(&desk, protocol, client, peer).await {

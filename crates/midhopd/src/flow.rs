@@ -3,7 +3,7 @@
 
 use crate::hold::{Far, FarSide, Known};
 use crate::ledger::{FlowBook, Party};
-use crate::leg::Failure;
+use crate::leg::{Bound, Failure};
 use crate::relay::Stages;
 use crate::watch::Both;
 use crate::worker::Worker;
@@ -17,6 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::net::TcpStream;
 
 /// The two ends of a flow, as the proxy sees them.
@@ -79,17 +80,18 @@ pub struct Flow {
 
 impl Flow {
     /// A flow that interception delivered to a listener with the settings of `door`.
-    pub fn taken(worker: &Rc<Worker>, client: TcpStream, ends: Ends, door: &Arc<LegPlan>) -> Self {
+    /// None: nobody let it in.
+    pub fn taken(
+        worker: &Rc<Worker>,
+        client: TcpStream,
+        ends: Ends,
+        door: &Arc<LegPlan>,
+    ) -> Option<Self> {
+        let known = worker.hold.entries.take(&ends, Instant::now())?;
+        worker.hold.watchdog.flow_came_about(Instant::now());
         worker.ledger.flows.add(1);
         let plan = worker.plan();
-        let mut known = worker.held.take(&ends).unwrap_or_else(|| {
-            // Without a queue nobody saw the SYN but the kernel, which kept it.
-            Known::unseen(&plan, ends, leg::saved_class(&client))
-        });
-        if known.interface.is_none() {
-            known.interface.clone_from(&door.interface);
-        }
-        Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() }
+        Some(Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() })
     }
 
     /// Lives the flow.
@@ -103,7 +105,7 @@ impl Flow {
     /// By which tunnel it goes; none: by none, or its far side is open without.
     fn route(&self) -> Option<Route> {
         match self.known.far {
-            Some(Far { side: FarSide::Leg(_), .. }) => None,
+            Some(Far { side: FarSide::Leg(_) | FarSide::Bound(_), .. }) => None,
             _ => self.plan.route(&self.known.decision).cloned(),
         }
     }
@@ -157,7 +159,7 @@ impl Flow {
     fn request(&self) -> Request {
         let class = self.plan.class(&self.known.decision, Some(self.known.class >> 2), None).told();
         Request {
-            target: Target::Address(self.ends.server),
+            target: Target::Address(self.known.departure.ends.server),
             client: Some(self.ends.client),
             class,
             hops: 0,
@@ -192,11 +194,20 @@ impl Flow {
                     }
                 }
             }
-            _ => {
-                let ticket = self.worker.admission.enter();
-                match self.open().await {
-                    Ok(server) => (server, self.worker.held.take_class(&self.ends), ticket),
+            early => {
+                let (bound, ticket) = match early {
+                    Some(Far { side: FarSide::Bound(bound), ticket, .. }) => (Some(bound), ticket),
+                    _ => (None, self.worker.admission.enter()),
+                };
+                let leaving = self.known.departure.ends;
+                match self.open(bound).await {
+                    Ok(server) => {
+                        let entries = &self.worker.hold.entries;
+                        entries.learn(leaving.server, true, Instant::now());
+                        (server, entries.take_class(&leaving), ticket)
+                    }
                     Err(failure) => {
+                        self.worker.hold.entries.learn(leaving.server, false, Instant::now());
                         tracing::debug!(ends = ?self.ends, error = %failure.error, "no far side");
                         self.worker.ledger.book_failure(&failure);
                         // The client's socket resets as it goes.
@@ -217,8 +228,12 @@ impl Flow {
     }
 
     /// Opens the far side of a client that has been accepted already.
-    async fn open(&self) -> Result<TcpStream, Failure> {
-        let opening = leg::dial(self.ends, self.server_leg(), self.known.class, false)?;
+    async fn open(&self, bound: Option<Bound>) -> Result<TcpStream, Failure> {
+        let bound = match bound {
+            Some(bound) => bound,
+            None => leg::bind(&self.known.departure, self.server_leg(), self.known.class)?,
+        };
+        let opening = bound.connect()?;
         tokio::select! {
             answer = opening.finish() => answer,
             // A client that goes away takes its request with it.
@@ -232,8 +247,8 @@ impl Flow {
     }
 
     fn server_leg(&self) -> &LegPlan {
-        let egress = self.worker.egress(&self.plan, self.ends);
-        self.plan.leg(&self.known.decision, self.ends.server.ip(), egress.as_deref())
+        let departure = &self.known.departure;
+        self.plan.leg(&self.known.decision, departure.ends.server.ip(), departure.egress.as_deref())
     }
 
     /// Gives the client's socket the class in which the server answered, and what its leg asks where
@@ -259,12 +274,13 @@ pub async fn carry(
     let book = worker.ledger.open(book);
     let watched = worker.watch.add(&book, Both { client, server });
     let Both { client, server } = watched.sides();
-    let carried = relay::relay(client, server, stages, &book, &worker.desk).await;
+    let linger = worker.plan().limits.linger.into();
+    let carried = relay::relay(client, server, stages, &book, &worker.desk, linger).await;
     let last = [(Side::Client, client), (Side::Server, server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     // None only where the watch holds them still, which it does for no longer than a look.
     if let Some(Both { client, server }) = watched.release() {
-        close::close(client, server, last, &carried).await;
+        close::close(client, server, last, &carried, linger).await;
     }
     worker.ledger.close(&book, &carried);
 }

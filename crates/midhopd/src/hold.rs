@@ -1,359 +1,655 @@
-//! Keeps clients' SYNs waiting until the far side has answered, so that refused stays refused.
+//! Holds clients' SYNs until it is known what becomes of their flows.
 //!
-//! The kernel holds the SYN in a queue. Meanwhile the flow's far side is dialled; what it says is
-//! told to the kernel as the SYN's verdict, and the finished connection waits here until the client,
-//! let in by that verdict, is accepted. A repeated SYN never dials twice.
+//! The kernel keeps a SYN in a queue. It passes by, or the flow is split: then its far side is opened,
+//! at once or (`early`) when the client has been accepted, the held SYN is dropped, and it comes again
+//! to a listener of ours. What a far side reports that does not accept is passed on to the client in its own
+//! words. A repeated SYN never opens a second far side.
 //!
 //! Invariant: every packet taken from the queue gets exactly one verdict. Whatever goes wrong on
 //! this host lets the SYN pass by: the flow is then not split, but it lives.
 
+mod attempt;
+mod cookies;
+mod entries;
+mod known;
+mod living;
+mod proven;
+mod repeats;
+mod split;
+
+pub use entries::{Entries, Full, Met, Waiting};
+pub use known::{Far, FarSide, Known};
+pub use repeats::{Repeat, Repeats};
+
 use crate::admission::Ticket;
 use crate::flow::Ends;
-use crate::intercept::{Marks, Packet, Queue, Segment};
-use crate::leg::{self, Failure, Opening, Refusal};
-use crate::tunnel::{stream::Stream, told::NoFlow};
+use crate::intercept::conntrack::{Connection, Legs, Tracker};
+use crate::intercept::{
+    self, Injector, InterceptError, Marks, Origins, Packet, Queue, REFUSED, Segment, syn,
+};
+use crate::ledger::Ledger;
+use crate::leg::{self, Bound, Departure, Failure, Names, Opening, Refusal};
+use crate::netlink::Channel;
+use crate::tunnel::told::NoFlow;
+use crate::watchdog::Watchdog;
 use crate::worker::Worker;
-use midhop_pep::config::{Accept, Action, Plan};
-use midhop_pep::policy::{Decision, FlowKey, Route};
+use attempt::Attempt;
+use midhop_pep::config::{Action, Plan};
+use midhop_pep::policy::{Crossing, Decision, FlowKey, Route};
 use midhop_tunnel::{connect::Request, target::Target};
-use std::collections::HashMap;
+use nix::sys::socket::SockProtocol;
+use split::Prepared;
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io;
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
-use tokio::task::spawn_local;
-use tokio::time::interval;
+use tokio::sync::Notify;
+use tokio::task::{spawn_local, yield_now};
+use tokio::time::{interval, sleep};
 
-/// How long a client that was let in may take to complete its handshake: longer than any kernel
-/// repeats its SYN-ACK.
-const PATIENCE: Duration = Duration::from_secs(75);
-/// How often those are looked for that did not.
-const SWEEP: Duration = Duration::from_secs(5);
+/// How often those are looked at that wait.
+const LOOK: Duration = Duration::from_millis(250);
+/// A far side that has not answered when its client sends the SYN again so often (after 2 or 3 s) has a
+/// last chance.
+const PATIENT_REPEATS: u32 = 2;
+/// Less than what passes before a client sends its SYN once more.
+const LAST_CHANCE: Duration = Duration::from_millis(900);
 
-/// What is known of a flow whose SYN was seen, for whoever accepts its client.
+/// What all workers share of holding SYNs.
 #[derive(Debug)]
-pub struct Known {
-    /// What the policy said.
-    pub decision: Decision,
-    /// The interface on which the SYN came.
-    pub interface: Option<String>,
-    /// The SYN's class of service.
-    pub class: u8,
-    /// The far side, if it was asked first, and the flow's place.
-    pub far: Option<Far>,
-    since: Instant,
+pub struct Hold {
+    /// The flows on their way.
+    pub entries: Entries,
+    /// Whether they come about.
+    pub watchdog: Watchdog,
+    /// Bits of the firewall mark.
+    pub marks: Marks,
+    /// Whether connections are entered into connection tracking.
+    pub tracked: Arc<AtomicBool>,
+    /// None where nothing is intercepted.
+    injector: Option<Injector>,
+    /// Names of the legs that have listeners, in the order of their tags, which begin with 1.
+    listeners: Vec<String>,
 }
 
-/// A far side that has accepted.
-#[derive(Debug)]
-pub struct Far {
-    /// How it is reached.
-    pub side: FarSide,
-    /// The flow's place among the flows.
-    pub ticket: Ticket,
-    /// The class of service in which it answered.
-    pub class: u8,
-}
-
-/// How a far side is reached.
-#[derive(Debug)]
-pub enum FarSide {
-    /// By a connection, to be registered by the worker that accepts the client.
-    Leg(TcpStream),
-    /// By a stream of a tunnel, which lives on the worker that owns the tunnel.
-    Tunnel(Box<Stream>),
-}
-
-#[derive(Debug)]
-enum Entry {
-    /// The far side has not answered; the packet waits in the queue.
-    Asking { sequence: u32, packet: u32, class: u8 },
-    /// The client may come.
-    Known(Known),
-}
-
-/// The flows between their SYN and their acceptance, of all workers: the kernel may deliver a client
-/// to another worker than the one that saw its SYN.
-#[derive(Debug, Default)]
-pub struct Held {
-    entries: Mutex<HashMap<Ends, Entry>>,
-    classes: Mutex<HashMap<Ends, u8>>,
-}
-
-impl Known {
-    /// What is known of a flow whose SYN passed no queue.
-    pub fn unseen(plan: &Plan, ends: Ends, class: u8) -> Self {
-        let decision = plan.policy.decide(&FlowKey {
-            source: ends.client,
-            destination: ends.server,
-            interface: None,
-            dscp: class >> 2,
-        });
-        Self { decision, interface: None, class, far: None, since: Instant::now() }
+impl Hold {
+    /// For a data plane with these legs' listeners.
+    pub fn new(plan: &Plan, injector: Option<Injector>, listeners: Vec<String>) -> Self {
+        let (entries, watchdog, tracked) =
+            (Entries::default(), Watchdog::default(), Arc::default());
+        let marks = Marks::new(plan.intercept.mark);
+        Self { entries, watchdog, marks, tracked, injector, listeners }
     }
-}
 
-/// Servers' classes that wait to be passed on; more than this many are forgotten.
-const CLASSES: usize = 4096;
-
-impl Held {
-    /// Hands over what is known of a flow whose client has been accepted.
-    pub fn take(&self, ends: &Ends) -> Option<Known> {
-        let mut entries = self.entries();
-        match entries.remove(ends)? {
-            Entry::Known(known) => Some(known),
-            asking @ Entry::Asking { .. } => {
-                // The client cannot have been let in by this entry: it stays.
-                entries.insert(*ends, asking);
-                None
-            }
+    /// The raw sockets that a plan needs; none where it intercepts nothing.
+    ///
+    /// # Errors
+    /// When the kernel refuses them.
+    pub fn injector(plan: &Plan) -> Result<Option<Injector>, InterceptError> {
+        if plan.intercept.interfaces.is_empty() {
+            return Ok(None);
         }
+        let open = Injector::open(Marks::new(plan.intercept.mark));
+        open.map(Some).map_err(|source| InterceptError::Raw { source })
     }
 
-    /// The class of service in which a server answered whose client had been accepted before; 0
-    /// where it has none of its own.
-    pub fn take_class(&self, ends: &Ends) -> u8 {
-        self.classes.lock().unwrap_or_else(PoisonError::into_inner).remove(ends).unwrap_or(0)
-    }
-
-    fn note_class(&self, ends: Ends, answered: u8) {
-        if let Some(Entry::Asking { class, .. }) = self.entries().get_mut(&ends) {
-            *class = answered;
-            return;
-        }
-        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
-        if classes.len() >= CLASSES {
-            classes.clear();
-        }
-        classes.insert(ends, answered);
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<Ends, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    /// By which an injected SYN names the listener of a leg; a leg that is new since the start has the
+    /// last one's.
+    fn tag(&self, leg: &str) -> u16 {
+        let own = self.listeners.iter().position(|name| name == leg);
+        let index = own.unwrap_or(self.listeners.len().saturating_sub(1));
+        u16::try_from(index + 1).unwrap_or(u16::MAX)
     }
 }
 
-/// Serves one queue until the worker stops.
+/// One queue, and what its worker needs to answer it.
+#[derive(Debug)]
+struct Holder {
+    worker: Rc<Worker>,
+    queue: AsyncFd<Queue>,
+    tracker: Tracker,
+    origins: Origins,
+    repeats: Repeats,
+    /// What is opened once all packets were seen that are there.
+    prepared: RefCell<Vec<Prepared>>,
+    names: Names,
+    counters: Channel,
+    instance: String,
+    /// There are verdicts to be given.
+    decided: Notify,
+}
+
+/// A SYN and what is known of its flow before anybody has decided.
+#[derive(Debug)]
+struct Opener {
+    /// How its client sees the flow.
+    connection: Connection,
+    /// How the flow leaves this host.
+    departure: Departure,
+    interface: Option<String>,
+    class: u8,
+}
+
+/// Serves one queue until the worker stops. `waiting` is dropped once what waits there would go on without this process.
 ///
 /// # Errors
-/// When the runtime cannot watch the queue.
-pub async fn hold(worker: Rc<Worker>, queue: Queue) -> io::Result<()> {
-    let queue = Rc::new(queue.watch()?);
-    let mut sweep = interval(SWEEP);
+/// When the runtime cannot watch the queue, or the kernel gives no channels.
+pub async fn hold(
+    worker: Rc<Worker>,
+    queue: Queue,
+    waiting: Option<Sender<Infallible>>,
+) -> io::Result<()> {
+    let intercept = worker.plan().intercept.clone();
+    let holder = Rc::new(Holder {
+        queue: queue.watch()?,
+        tracker: Tracker::open(intercept.zone)?,
+        origins: Origins::open(&intercept.instance)?,
+        repeats: Repeats::default(),
+        prepared: RefCell::default(),
+        names: Names::default(),
+        counters: Channel::open(SockProtocol::NetlinkNetFilter)?,
+        instance: intercept.instance,
+        decided: Notify::new(),
+        worker,
+    });
+    let mut look = interval(LOOK);
+    holder.worker.hold.watchdog.cookies(cookies::are_for_everybody());
+    holder.queue.get_ref().hand_over()?;
+    drop(waiting);
     loop {
         tokio::select! {
-            ready = queue.readable() => match ready?.try_io(|queue| queue.get_ref().receive()) {
-                Ok(Ok(packets)) => {
-                    for packet in packets {
-                        consider(&worker, &queue, &packet);
+            ready = holder.queue.readable() => {
+                match ready?.try_io(|queue| queue.get_ref().receive()) {
+                    Ok(Ok(packets)) => {
+                        packets.iter().for_each(|packet| holder.consider(packet));
+                        holder.open_prepared();
                     }
+                    Ok(Err(error)) => tracing::warn!(%error, "packets of the queue were not seen"),
+                    Err(_would_block) => {}
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "packets of the queue were not seen"),
-                Err(_would_block) => {}
             },
-            _ = sweep.tick() => {
-                let mut entries = worker.held.entries();
-                entries.retain(|_, entry| match entry {
-                    Entry::Asking { .. } => true,
-                    Entry::Known(known) => known.since.elapsed() < PATIENCE,
-                });
+            () = holder.decided.notified() => holder.give_verdicts(),
+            _ = look.tick() => {
+                holder.give_verdicts();
+                holder.look();
             }
         }
     }
 }
 
 /// What becomes of a packet in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     PassBy,
-    LetIn,
+    /// As `PassBy`, unless a rule may forbid it.
+    Undecided,
     Drop,
-    Refuse(Refusal),
 }
 
-fn consider(worker: &Rc<Worker>, queue: &Rc<AsyncFd<Queue>>, packet: &Packet) {
-    let verdict = match Segment::parse(&packet.headers) {
-        Some(answer) if answer.acknowledges => {
-            let ends = Ends { client: answer.destination, server: answer.source };
-            worker.held.note_class(ends, answer.class);
-            Some(Verdict::PassBy)
+impl Holder {
+    fn consider(self: &Rc<Self>, packet: &Packet) {
+        let repeated = self.worker.hold.marks.repeated();
+        let verdict = match Segment::parse(&packet.bytes) {
+            Some(own) if packet.mark & repeated == repeated => {
+                return self
+                    .own_repeat(packet, Ends { client: own.source, server: own.destination });
+            }
+            Some(answer) if answer.acknowledges => {
+                let leaving = Ends { client: answer.destination, server: answer.source };
+                self.worker.hold.entries.note_class(leaving, answer.class);
+                Some(Verdict::PassBy)
+            }
+            // Its target drops it, and counts it. A rule may forbid it all the same.
+            Some(syn) if !syn::is_intact(&packet.bytes, &syn) => Some(Verdict::Undecided),
+            Some(syn) => {
+                let ends = Ends { client: syn.source, server: syn.destination };
+                let entries = &self.worker.hold.entries;
+                if entries.has_passed(&ends, syn.sequence, Instant::now()) {
+                    Some(Verdict::PassBy)
+                } else {
+                    let verdict = self.opening_segment(packet, &syn);
+                    if verdict == Some(Verdict::PassBy) {
+                        // Sent again, it must not be split: its first may have been answered.
+                        entries.pass(ends, syn.sequence, Instant::now());
+                    }
+                    verdict
+                }
+            }
+            None => Some(Verdict::Undecided),
+        };
+        if let Some(verdict) = verdict {
+            self.answer_queue(packet.id, packet.mark, verdict);
         }
-        Some(syn) => opening_segment(worker, queue, packet, &syn),
-        None => Some(Verdict::PassBy),
-    };
-    if let Some(verdict) = verdict {
-        say(worker, queue.get_ref(), packet.id, verdict);
     }
-}
 
-/// Decides on a SYN; `None` if it has to wait.
-fn opening_segment(
-    worker: &Rc<Worker>,
-    queue: &Rc<AsyncFd<Queue>>,
-    packet: &Packet,
-    syn: &Segment,
-) -> Option<Verdict> {
-    let ends = Ends { client: syn.source, server: syn.destination };
-    match worker.held.entries().get_mut(&ends) {
-        Some(Entry::Asking { sequence, .. }) if *sequence == syn.sequence => {
-            worker.ledger.repeated_syns.add(1);
-            return Some(Verdict::Drop);
+    /// The kernel repeats a SYN of ours whose client is held.
+    fn own_repeat(&self, packet: &Packet, leaving: Ends) {
+        match self.repeats.repeated(leaving, packet.id) {
+            Repeat::Leaves => self.let_repeat(packet.id, packet.mark),
+            Repeat::Waits => {}
+            Repeat::Stale => self.answer_queue(packet.id, 0, Verdict::Drop),
         }
-        Some(Entry::Asking { sequence, packet: waiting, .. }) => {
-            // The client gave up and began anew: the old SYN has nobody to answer to.
-            say(worker, queue.get_ref(), *waiting, Verdict::Drop);
-            (*sequence, *waiting) = (syn.sequence, packet.id);
-            return None;
-        }
-        Some(Entry::Known(_)) => return Some(Verdict::LetIn),
-        None => {}
     }
-    let plan = worker.plan();
-    let interface = leg::name_of(packet.interface).map(|name| name.to_string());
-    let decision = plan.policy.decide(&FlowKey {
-        source: ends.client,
-        destination: ends.server,
-        interface: interface.as_deref(),
-        dscp: syn.class >> 2,
-    });
-    let since = Instant::now();
-    let known = Known { decision, interface, class: syn.class, far: None, since };
-    let room = (worker.held.entries().len() as u64) < u64::from(plan.limits.pending);
-    match (decision.action, decision.accept) {
-        (Action::Split, Accept::Early) => {
-            if !room || worker.admission.is_full() {
-                worker.ledger.bypassed_by_limit.add(1);
+
+    /// A client has sent its SYN again, and so may we.
+    fn repeat(&self, leaving: &Ends, mark: u32) {
+        if let Some(packet) = self.repeats.client_repeated(leaving) {
+            self.let_repeat(packet, mark);
+        }
+    }
+
+    fn let_repeat(&self, packet: u32, mark: u32) {
+        let marks = self.worker.hold.marks;
+        if let Err(error) = self.queue.get_ref().pass(packet, Some(mark & !marks.noted)) {
+            tracing::warn!(%error, "a verdict was not taken");
+        }
+        self.decided.notify_one();
+    }
+
+    /// Decides on a SYN; `None` if it has to wait.
+    fn opening_segment(self: &Rc<Self>, packet: &Packet, segment: &Segment) -> Option<Verdict> {
+        let hold = &self.worker.hold;
+        let Some(opener) = self.opener(packet, segment) else {
+            self.worker.ledger.bypassed_by_limit.add(1);
+            return Some(Verdict::Undecided);
+        };
+        let plan = self.worker.plan();
+        let ends = opener.connection.ends;
+        let decision = plan.policy.decide(&FlowKey {
+            source: ends.client,
+            destination: opener.departure.ends.server,
+            interface: opener.interface.as_deref(),
+            peer: None,
+            dscp: opener.class >> 2,
+        });
+        let leg = plan.leg(&decision, ends.client.ip(), opener.interface.as_deref());
+        let Some(syn) = syn::rewrite(&packet.bytes, segment, ends, hold.tag(&leg.name)) else {
+            return Some(Verdict::PassBy);
+        };
+        let (sequence, leaving) = (segment.sequence, opener.departure.ends);
+        let (packet, mark) = (packet.id, packet.mark);
+        let waiting = Waiting { sequence, packet, mark, syn, leaving };
+        let resting = hold.watchdog.resting(Instant::now()).is_some();
+        let met = hold.entries.meet(ends, &waiting);
+        if met != Met::Nothing {
+            // It may be about one of those.
+            self.open_prepared();
+        }
+        match met {
+            Met::Nothing => {}
+            Met::Itself(repeats) => {
+                self.worker.ledger.repeated_syns.add(1);
+                // Before a last chance as well: a client that is let go may bring one SYN more than it sent.
+                self.repeat(&leaving, opener.departure.mark);
+                if repeats != PATIENT_REPEATS || is_strict(&plan, &decision) {
+                    return Some(Verdict::Drop);
+                }
+                spawn_local(self.clone().let_go(ends, opener.departure.ends.server, waiting));
+                return None;
+            }
+            Met::Older(older) => {
+                // Its client gave it up: nobody waits for an answer.
+                self.repeat(&older.leaving, opener.departure.mark);
+                self.answer_queue(older.packet, 0, Verdict::Drop);
+                return None;
+            }
+            Met::Ready if resting && !is_strict(&plan, &decision) => {
+                // Its far side is reset, and this SYN goes where that was.
+                hold.entries.forget(&ends);
+                self.tracker_forgets(opener.departure.ends);
                 return Some(Verdict::PassBy);
             }
-            worker.held.entries().insert(ends, Entry::Known(known));
-            Some(Verdict::LetIn)
+            Met::Ready => {
+                // What was injected before did not reach the listener, or its answer not the client. That it is
+                // entered in connection tracking already is as well: a client that comes this very moment, on
+                // another worker, has left that state.
+                return Some(self.deliver(ends, &waiting.syn));
+            }
+            Met::Living => {
+                self.worker.ledger.repeated_syns.add(1);
+                return Some(self.answer_by_flow(ends, &waiting.syn));
+            }
         }
-        (Action::Split, Accept::AfterConnect) => {
-            let Some(ticket) = room.then(|| worker.admission.try_enter()).flatten() else {
-                worker.ledger.bypassed_by_limit.add(1);
-                return Some(Verdict::PassBy);
-            };
-            let way = match plan.route(&decision) {
-                Some(route) => Way::Tunnel(route.clone()),
-                None => match dial(worker, &plan, ends, &known) {
-                    Ok(opening) => Way::Leg(opening),
-                    Err(error) => return Some(local_failure(worker, ends, &error)),
-                },
-            };
-            let (sequence, packet) = (syn.sequence, packet.id);
-            let asking = Entry::Asking { sequence, packet, class: 0 };
-            worker.held.entries().insert(ends, asking);
-            worker.ledger.held.add(1);
-            spawn_local(ask(worker.clone(), queue.clone(), ends, way, known, ticket));
-            None
+        let (action, route) = self.course(&plan, &decision, &opener);
+        match action {
+            Action::Split => {
+                let (connection, syn) = (opener.connection, waiting.syn.clone());
+                let verdict = if resting {
+                    self.worker.ledger.bypassed_by_watchdog.add(1);
+                    Some(Verdict::PassBy)
+                } else {
+                    self.split(&plan, (decision, route), opener, waiting)
+                };
+                if verdict == Some(Verdict::PassBy) && is_strict(&plan, &decision) {
+                    return Some(self.refuse(&connection, &syn, Refusal::Reset));
+                }
+                verdict
+            }
+            Action::Reject => {
+                self.worker.ledger.rejected.add(1);
+                Some(self.refuse(&opener.connection, &waiting.syn, Refusal::Reset))
+            }
+            Action::Bypass => {
+                self.worker.ledger.bypassed_by_rule.add(1);
+                Some(Verdict::PassBy)
+            }
         }
-        (Action::Reject, _) => {
-            worker.ledger.rejected.add(1);
-            Some(Verdict::Refuse(Refusal::Reset))
+    }
+
+    /// What becomes of a flow, and through which tunnel it goes. A tunnel that would carry it back to where it
+    /// comes from is none: it is split here alone, where it also leaves by an interface that is intercepted.
+    fn course(&self, plan: &Plan, decision: &Decision, opener: &Opener) -> (Action, Option<Route>) {
+        let Some(route) = plan.route(decision) else { return (decision.action, None) };
+        let (arrival, departure) =
+            (opener.interface.as_deref(), opener.departure.egress.as_deref());
+        let (Some(arrival), Some(departure)) = (arrival, departure) else {
+            return (decision.action, Some(route.clone()));
+        };
+        let client = opener.connection.ends.client.ip();
+        let server = opener.departure.ends.server.ip();
+        let crossing = Crossing { client, server, arrival, departure };
+        let Some(turnback) = self.worker.turns_back(plan, &route.peer, &crossing) else {
+            return (decision.action, Some(route.clone()));
+        };
+        let otherwise = match route.otherwise {
+            Action::Split if !plan.intercept.interfaces.iter().any(|own| own == departure) => {
+                Action::Bypass
+            }
+            otherwise => otherwise,
+        };
+        let (ends, peer) = (opener.connection.ends, &route.peer);
+        tracing::debug!(?ends, peer, ?turnback, ?otherwise, "a tunnel would carry a flow back");
+        (otherwise, None)
+    }
+
+    /// What is known of a SYN; `None` where it was translated and nobody knows from what.
+    fn opener(&self, packet: &Packet, segment: &Segment) -> Option<Opener> {
+        let marks = self.worker.hold.marks;
+        let ends = Ends { client: segment.source, server: segment.destination };
+        let noted = packet.mark & marks.noted != 0;
+        let connection = match self.origins.of(packet, ends, noted) {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::debug!(?ends, %error, "a flow passes by: it was translated from nobody knows what");
+                return None;
+            }
+        };
+        let name = |index| self.names.of(index).map(|name| name.to_string());
+        let (interface, egress) = (name(packet.interface), name(packet.egress));
+        let intercepted = &self.worker.plan().intercept.interfaces;
+        let index = intercepted.iter().position(|own| Some(own) == interface.as_ref());
+        let departure = Departure { ends, mark: marks.departing(packet.mark, index), egress };
+        Some(Opener { connection, departure, interface, class: segment.class })
+    }
+
+    fn tracker_forgets(&self, leaving: Ends) {
+        if self.worker.hold.tracked.load(Relaxed) {
+            self.tracker.forget_server(leaving);
         }
-        (Action::Bypass, _) => {
-            worker.ledger.bypassed_by_rule.add(1);
-            Some(Verdict::PassBy)
+    }
+
+    /// Gives a far side a last chance, as our own SYN goes again when its client's does; then gives it up:
+    /// the client's SYN may reach it where ours does not.
+    async fn let_go(self: Rc<Self>, ends: Ends, target: SocketAddr, again: Waiting) {
+        sleep(LAST_CHANCE).await;
+        let hold = &self.worker.hold;
+        let Some((waiting, attempt)) = hold.entries.let_go(&ends) else {
+            return self.answer_queue(again.packet, again.mark, Verdict::Drop);
+        };
+        tracing::debug!(?ends, "a flow passes by: its far side does not answer");
+        let now = Instant::now();
+        hold.entries.learn(target, false, now);
+        hold.watchdog.silent(target, now);
+        self.worker.ledger.bypassed_by_watchdog.add(1);
+        self.answer_queue(waiting.packet, 0, Verdict::Drop);
+        // Answers to the client's own SYN must not meet our socket.
+        while attempt.as_ref().is_some_and(|attempt| !attempt.is_finished()) {
+            yield_now().await;
         }
+        self.tracker_forgets(waiting.leaving);
+        hold.entries.pass(again.leaving, again.sequence, Instant::now());
+        self.answer_queue(again.packet, again.mark, Verdict::PassBy);
+    }
+
+    /// Has the watchdog look at the firewall's counters, while flows wait for their handshakes.
+    fn look(&self) {
+        let hold = &self.worker.hold;
+        let now = Instant::now();
+        hold.watchdog.cookies(cookies::are_for_everybody());
+        hold.entries.sweep(now);
+        if hold.entries.counts() == (0, 0) || !hold.watchdog.is_due(now, LOOK / 2) {
+            return;
+        }
+        match intercept::handshakes(&self.counters, &self.instance) {
+            Ok(counted) => hold.watchdog.counted(counted, now),
+            Err(error) => tracing::debug!(%error, "the firewall's counters are not to be had"),
+        }
+    }
+
+    /// Waits for the far side's answer and gives it to the client.
+    async fn ask(
+        self: Rc<Self>,
+        connection: Connection,
+        asked: Asked,
+        known: Known,
+        ticket: Ticket,
+    ) {
+        let worker = &self.worker;
+        let held = Held::new(&worker.ledger);
+        let attempt = Attempt::new(self.clone(), known.departure.ends);
+        let answer = self.answer(&connection, asked, &known).await;
+        drop(attempt);
+        drop(held);
+        let ends = connection.ends;
+        let target = known.departure.ends.server;
+        let mark = known.departure.mark;
+        let (waiting, verdict) = match answer {
+            Ok(side) => {
+                worker.hold.entries.learn(target, true, Instant::now());
+                let class = worker.hold.entries.take_class(&known.departure.ends);
+                let far = Some(Far { side, ticket, class });
+                let known = Known { far, since: Instant::now(), ..known };
+                let Some(waiting) = worker.hold.entries.accepted(ends, known) else { return };
+                let verdict = self.let_in(&connection, &waiting.syn);
+                (waiting, verdict)
+            }
+            Err(failure) => {
+                let Some(waiting) = worker.hold.entries.answered(&ends) else { return };
+                worker.hold.entries.learn(target, false, Instant::now());
+                self.tracker_forgets(known.departure.ends);
+                let verdict = match failure.refusal {
+                    Some(refusal) => {
+                        tracing::debug!(?ends, error = %failure.error, "the far side did not accept");
+                        worker.ledger.book_failure(&failure);
+                        self.refuse(&connection, &waiting.syn, refusal)
+                    }
+                    None => self.local_failure(ends, &failure.error),
+                };
+                (waiting, verdict)
+            }
+        };
+        self.answer_queue(waiting.packet, mark, verdict);
+    }
+
+    /// Waits until the far side has answered.
+    async fn answer(
+        &self,
+        connection: &Connection,
+        asked: Asked,
+        known: &Known,
+    ) -> Result<FarSide, Failure> {
+        let worker = &self.worker;
+        let opening = match asked {
+            Asked::Leg(opening) => opening,
+            Asked::Tunnel(route) => {
+                let plan = worker.plan();
+                let target = Target::Address(known.departure.ends.server);
+                let class = plan.class(&known.decision, Some(known.class >> 2), None).told();
+                let request =
+                    Request { target, client: Some(connection.ends.client), class, hops: 0 };
+                let why = match worker.tunnels.open(&route.peer, request).await {
+                    Ok(stream) => return Ok(FarSide::Tunnel(Box::new(stream))),
+                    Err(NoFlow::Refused(failure)) => return Err(failure),
+                    Err(NoFlow::Unavailable(why)) => io::Error::other(why),
+                };
+                let ends = connection.ends;
+                tracing::debug!(?ends, error = %why, otherwise = ?route.otherwise, "no tunnel");
+                match route.otherwise {
+                    Action::Split => {
+                        let bound = self.bind(&plan, known)?;
+                        if worker.hold.tracked.load(Relaxed) {
+                            let Connection { ends: client, mark } = *connection;
+                            let server = Connection { ends: known.departure.ends, mark };
+                            let entered = self.tracker.enter_both(&[Legs { client, server }])?;
+                            entered.into_iter().collect::<io::Result<()>>()?;
+                        }
+                        bound.connect_once()?
+                    }
+                    Action::Bypass => return Err(why.into()),
+                    Action::Reject => {
+                        return Err(Failure { error: why, refusal: Some(Refusal::Reset) });
+                    }
+                }
+            }
+        };
+        Ok(FarSide::Leg(opening.finish().await?.into_std()?))
+    }
+
+    /// Delivers a SYN to its listener.
+    fn let_in(&self, connection: &Connection, syn: &[u8]) -> Verdict {
+        self.enter_client(connection);
+        self.deliver(connection.ends, syn)
+    }
+
+    /// Has the kernel answer a SYN: a connection of these ends, or else the listener.
+    fn deliver(&self, ends: Ends, syn: &[u8]) -> Verdict {
+        let server = ends.server.ip();
+        if let Err(error) = self.injector().and_then(|injector| injector.open_client(syn, server)) {
+            tracing::warn!(?ends, %error, "a client is not let in");
+        }
+        Verdict::Drop
+    }
+
+    /// Has the client's connection of a flow answer a SYN; it stays as it is in connection tracking. Where that is gone
+    /// and the flow ends, the client's next SYN opens another: this one would meet a listener that expects nobody.
+    fn answer_by_flow(&self, ends: Ends, syn: &[u8]) -> Verdict {
+        match leg::is_connected(ends.server, ends.client) {
+            Ok(true) => self.deliver(ends, syn),
+            Ok(false) => Verdict::Drop,
+            Err(error) => {
+                tracing::debug!(?ends, %error, "nobody says whether a client's connection is there");
+                Verdict::Drop
+            }
+        }
+    }
+
+    /// Sends a client the refusal that the far side sent.
+    fn refuse(&self, connection: &Connection, syn: &[u8], refusal: Refusal) -> Verdict {
+        let Ends { client, server } = connection.ends;
+        let sent = match refusal {
+            Refusal::Silence => return Verdict::Drop,
+            Refusal::Reset => {
+                self.enter_client(connection);
+                let syn = syn::tagged(syn, REFUSED);
+                self.injector().and_then(|injector| injector.reset(&syn, server.ip()))
+            }
+            Refusal::Unreachable(code) => {
+                self.enter_client(connection);
+                let error = syn::unreachable(syn, server, code);
+                self.injector().and_then(|injector| injector.error(&error, client.ip()))
+            }
+        };
+        if let Err(error) = sent {
+            tracing::debug!(ends = ?connection.ends, %error, "a refusal is not sent");
+        }
+        Verdict::Drop
+    }
+
+    /// Has connection tracking know the client's leg. It has no mark: what the administrator's rules do with
+    /// that of a connection is meant for the way that the flow leaves by.
+    fn enter_client(&self, connection: &Connection) {
+        let hold = &self.worker.hold;
+        let ends = connection.ends;
+        if hold.tracked.load(Relaxed)
+            && let Err(error) = self.tracker.enter_client(&Connection { ends, mark: 0 })
+        {
+            tracing::debug!(?ends, %error, "a client's leg is not tracked");
+        }
+    }
+
+    fn injector(&self) -> io::Result<&Injector> {
+        self.worker.hold.injector.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// For want of a port, a descriptor or memory here, or where somebody on this host has the flow's
+    /// address and port, it passes by.
+    fn local_failure(&self, ends: Ends, error: &io::Error) -> Verdict {
+        let taken = [io::ErrorKind::AddrNotAvailable, io::ErrorKind::AddrInUse];
+        if taken.contains(&error.kind()) {
+            tracing::debug!(?ends, %error, "a flow passes by: its far side cannot be opened");
+        } else {
+            tracing::warn!(?ends, %error, "a flow passes by: its far side cannot be opened");
+        }
+        self.worker.ledger.bypassed_by_limit.add(1);
+        Verdict::PassBy
+    }
+
+    fn answer_queue(&self, packet: u32, mark: u32, verdict: Verdict) {
+        let queue = self.queue.get_ref();
+        let outcome = match verdict {
+            Verdict::Undecided => queue.pass(packet, Some(mark & !self.worker.hold.marks.all())),
+            Verdict::PassBy => {
+                let marks = self.worker.hold.marks;
+                queue.pass(packet, Some(mark & !marks.all() | marks.released()))
+            }
+            Verdict::Drop => queue.drop(packet),
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "a verdict was not taken");
+        }
+        if queue.is_due() {
+            self.decided.notify_one();
+        }
+    }
+
+    /// Those of one turn go together.
+    fn give_verdicts(&self) {
+        if let Err(error) = self.queue.get_ref().give() {
+            tracing::warn!(%error, "verdicts were not taken");
+        }
+    }
+}
+
+/// A SYN that is held, as the ledger counts them.
+struct Held<'a>(&'a Ledger);
+
+impl<'a> Held<'a> {
+    fn new(ledger: &'a Ledger) -> Self {
+        ledger.held.add(1);
+        Self(ledger)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.held.sub(1);
     }
 }
 
 /// How a far side is asked.
-enum Way {
+#[derive(Debug)]
+enum Asked {
     Leg(Opening),
     Tunnel(Route),
 }
 
-/// Starts to connect to a flow's server.
-fn dial(worker: &Worker, plan: &Plan, ends: Ends, known: &Known) -> io::Result<Opening> {
-    let egress = worker.egress(plan, ends);
-    let leg = plan.leg(&known.decision, ends.server.ip(), egress.as_deref());
-    leg::dial(ends, leg, known.class, true)
-}
-
-/// Waits until the far side has answered.
-async fn answer(worker: &Worker, ends: Ends, way: Way, known: &Known) -> Result<FarSide, Failure> {
-    let opening = match way {
-        Way::Leg(opening) => opening,
-        Way::Tunnel(route) => {
-            let target = Target::Address(ends.server);
-            let class = worker.plan().class(&known.decision, Some(known.class >> 2), None).told();
-            let request = Request { target, client: Some(ends.client), class, hops: 0 };
-            let why = match worker.tunnels.open(&route.peer, request).await {
-                Ok(stream) => return Ok(FarSide::Tunnel(Box::new(stream))),
-                Err(NoFlow::Refused(failure)) => return Err(failure),
-                Err(NoFlow::Unavailable(why)) => io::Error::other(why),
-            };
-            tracing::debug!(?ends, error = %why, otherwise = ?route.otherwise, "no tunnel");
-            match route.otherwise {
-                Action::Split => dial(worker, &worker.plan(), ends, known)?,
-                Action::Bypass => return Err(why.into()),
-                Action::Reject => {
-                    return Err(Failure { error: why, refusal: Some(Refusal::Reset) });
-                }
-            }
-        }
-    };
-    Ok(FarSide::Leg(opening.finish().await?.into_std()?))
-}
-
-/// Waits for the far side's answer and gives it to the client.
-async fn ask(
-    worker: Rc<Worker>,
-    queue: Rc<AsyncFd<Queue>>,
-    ends: Ends,
-    way: Way,
-    known: Known,
-    ticket: Ticket,
-) {
-    let answer = answer(&worker, ends, way, &known).await;
-    worker.ledger.held.sub(1);
-    let mut entries = worker.held.entries();
-    let Some(Entry::Asking { packet, class, .. }) = entries.remove(&ends) else { return };
-    let verdict = match answer {
-        Ok(side) => {
-            let far = Some(Far { side, ticket, class });
-            let known = Known { far, since: Instant::now(), ..known };
-            entries.insert(ends, Entry::Known(known));
-            Verdict::LetIn
-        }
-        Err(failure) => match failure.refusal {
-            Some(refusal) => {
-                tracing::debug!(?ends, error = %failure.error, "the far side did not accept");
-                worker.ledger.book_failure(&failure);
-                Verdict::Refuse(refusal)
-            }
-            None => local_failure(&worker, ends, &failure.error),
-        },
-    };
-    drop(entries);
-    say(&worker, queue.get_ref(), packet, verdict);
-}
-
-/// For want of a port, a descriptor or memory here, the flow passes by.
-fn local_failure(worker: &Worker, ends: Ends, error: &io::Error) -> Verdict {
-    if error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::AddrInUse {
-        // This very flow is there already, and this is a repetition of its first packet.
-        return Verdict::LetIn;
-    }
-    tracing::warn!(?ends, %error, "a flow passes by: its far side cannot be opened");
-    worker.ledger.bypassed_by_limit.add(1);
-    Verdict::PassBy
-}
-
-fn say(worker: &Worker, queue: &Queue, packet: u32, verdict: Verdict) {
-    let marks = Marks::new(worker.plan().intercept.mark);
-    let outcome = match verdict {
-        Verdict::PassBy => queue.pass(packet, None),
-        Verdict::LetIn => queue.pass(packet, Some(marks.approved)),
-        Verdict::Drop | Verdict::Refuse(Refusal::Silence) => queue.drop(packet),
-        Verdict::Refuse(Refusal::Reset) => queue.pass(packet, Some(marks.reset)),
-        Verdict::Refuse(Refusal::Unreachable(code)) => {
-            queue.pass(packet, Some(marks.unreachable + u32::from(code)))
-        }
-    };
-    if let Err(error) = outcome {
-        tracing::warn!(%error, "a verdict was not taken");
-    }
+/// Whether a flow goes as its rule says or not at all.
+fn is_strict(plan: &Plan, decision: &Decision) -> bool {
+    plan.route(decision).is_some_and(|route| route.otherwise == Action::Reject)
 }

@@ -1,28 +1,47 @@
-//! Takes flows from the wire: an nftables table of our own, and a route that leads marked packets
-//! to the daemon's sockets.
+//! Takes flows from the wire: an nftables table of our own, routing rules that lead packets to the
+//! daemon's sockets, raw sockets by which held SYNs come again, and entries in connection tracking.
 //!
 //! Invariants: nobody else's table, rule or route is touched; what is installed is removed when the
 //! value is dropped; what a dead predecessor of the same name left is replaced, and only that.
 
+pub mod conntrack;
+mod detect;
+mod follow;
 pub mod gate;
+mod inject;
+mod marks;
+mod mirror;
+mod origin;
 pub mod passed;
-mod queue;
+pub mod queue;
 mod route;
 mod ruleset;
 mod segment;
+pub mod syn;
 mod table;
 
-use midhop_pep::config::Plan;
+use crate::keeper::line::line;
+use crate::keeper::order::{Done, Order};
+use crate::netlink::Channel;
+use crate::watchdog::{Handshakes, Passage};
+pub use follow::Follower;
+pub use inject::Injector;
+pub use marks::Marks;
+use midhop_pep::config::{Intercept, Plan};
+use mirror::Mirror;
+pub use origin::Origins;
 use passed::Passed;
 pub use queue::{Packet, Queue};
 use route::Delivery;
 pub use ruleset::Ruleset;
 pub use segment::Segment;
+use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-pub use table::{Entrance, Sight};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub use table::{Entrance, REFUSED, Setting};
 
 /// Why flows cannot be taken.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +63,16 @@ pub enum InterceptError {
     },
     /// The kernel hands no SYNs over.
     #[error(
-        "SYNs cannot wait for the far side: {source}; this takes CAP_NET_ADMIN and a kernel with \
-         NETFILTER_NETLINK_QUEUE and NFT_QUEUE, or NFT_COMPAT and NETFILTER_XT_TARGET_NFQUEUE; \
-         accept = \"early\" without rules does without"
+        "SYNs cannot be held: {source}; this takes CAP_NET_ADMIN and a kernel with \
+         NETFILTER_NETLINK_QUEUE and NFT_QUEUE, or NFT_COMPAT and NETFILTER_XT_TARGET_NFQUEUE"
     )]
     Queue {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Held SYNs cannot be delivered.
+    #[error("no raw sockets: {source}; this takes CAP_NET_RAW at the start")]
+    Raw {
         /// What the kernel said.
         source: io::Error,
     },
@@ -60,46 +84,29 @@ pub enum InterceptError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The keeper refuses.
+    #[error("{0}")]
+    Keeper(String),
 }
 
-/// The firewall marks that say what becomes of a SYN. They live inside `prerouting` only: no packet
-/// leaves this host with one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Marks {
-    /// Deliver to a socket of this host.
-    pub here: u32,
-    /// The far side accepted: let the client in.
-    pub approved: u32,
-    /// The far side refused: reset.
-    pub reset: u32,
-    /// The far side cannot be reached; the ICMP code is added.
-    pub unreachable: u32,
+/// Where it is told whether connections are entered into connection tracking.
+pub struct Tell(Box<dyn Fn(bool) + Send + Sync>);
+
+impl Tell {
+    /// By a function.
+    pub fn by(tell: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+
+    /// In a flag.
+    pub fn in_flag(flag: Arc<AtomicBool>) -> Self {
+        Self::by(move |tracked| flag.store(tracked, Relaxed))
+    }
 }
 
-impl Marks {
-    /// ICMP codes of "destination unreachable" that can be told on, with nft's names for them.
-    pub const ICMP: [(&str, u8); 7] = [
-        ("net-unreachable", 0),
-        ("host-unreachable", 1),
-        ("prot-unreachable", 2),
-        ("port-unreachable", 3),
-        ("net-prohibited", 9),
-        ("host-prohibited", 10),
-        ("admin-prohibited", 13),
-    ];
-    /// The same for ICMPv6.
-    pub const ICMPV6: [(&str, u8); 6] = [
-        ("no-route", 0),
-        ("admin-prohibited", 1),
-        ("addr-unreachable", 3),
-        ("port-unreachable", 4),
-        ("policy-fail", 5),
-        ("reject-route", 6),
-    ];
-
-    /// The marks that follow from the configured one: it and the next few numbers.
-    pub const fn new(mark: u32) -> Self {
-        Self { here: mark, approved: mark + 1, reset: mark + 2, unreachable: mark + 3 }
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
     }
 }
 
@@ -109,35 +116,64 @@ pub struct Interception {
     instance: String,
     delivery: Delivery,
     passed: Arc<Passed>,
+    tracked: Tell,
+    installed: Mutex<Installed>,
+    /// Whether the table outlives this.
+    leaves_table: AtomicBool,
+}
+
+/// What stands in the system.
+#[derive(Debug)]
+struct Installed {
+    plan: Arc<Plan>,
+    entrances: Vec<Entrance>,
+    queues: u16,
+    setting: Setting,
+    mirror: Mirror,
+    /// What was said of the routing rules of others.
+    warnings: Vec<String>,
+    /// Whether new flows are taken.
+    open: bool,
 }
 
 impl Interception {
-    /// Installs the route first and the table last, so that nothing is taken before it can be
-    /// delivered.
+    /// Installs the routes first and the table last, so that nothing is taken before it can be
+    /// delivered. `tracked` is told whether connections are entered into connection tracking.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
     pub fn install(
-        plan: &Plan,
-        entrances: &[Entrance<'_>],
-        sight: Sight,
+        plan: &Arc<Plan>,
+        entrances: Vec<Entrance>,
         queues: u16,
+        tracked: Tell,
     ) -> Result<Self, InterceptError> {
-        let marks = Marks::new(plan.intercept.mark);
-        let delivery = Delivery { mark: marks.here, table: plan.intercept.table };
-        delivery
-            .install()
-            .map_err(|source| InterceptError::Route { table: delivery.table, source })?;
+        let delivery = Delivery::of(&plan.intercept);
+        let refused = |source| InterceptError::Route { table: delivery.table(), source };
+        delivery.install().map_err(refused)?;
         let instance = plan.intercept.instance.clone();
         let passed = Passed::open(&instance).map(Arc::new).map_err(|error| {
             let _ = delivery.remove();
             InterceptError::Table { table: table::name(&instance), reason: error.to_string() }
         })?;
+        let installed = Installed {
+            setting: setting(plan),
+            mirror: mirror(plan, delivery),
+            plan: plan.clone(),
+            entrances,
+            queues,
+            warnings: Vec::new(),
+            open: true,
+        };
         // From here on dropping `this` cleans up.
-        let this = Self { instance, delivery, passed };
+        let installed = Mutex::new(installed);
+        let leaves_table = AtomicBool::new(false);
+        let this = Self { instance, delivery, passed, tracked, installed, leaves_table };
+        let mut installed = this.installed();
+        installed.follow_rules().map_err(refused)?;
         // Not through `across`: what a dead predecessor's table counted is not ours.
-        nft(&this.instance, &table::transaction(plan, marks, entrances, sight))?;
-        this.queue(plan, sight, queues)?;
+        this.put(&installed, |text| nft(&this.instance, text))?;
+        drop(installed);
         Ok(this)
     }
 
@@ -146,61 +182,169 @@ impl Interception {
         &self.passed
     }
 
-    /// Puts another table in the place of this one, in one step as far as flows can tell: between
-    /// the table and its rule for the queues, SYNs pass by.
+    /// Follows another plan, or goes back to the one before.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses.
-    pub fn replace(
-        &self,
-        plan: &Plan,
-        entrances: &[Entrance<'_>],
-        sight: Sight,
-        queues: u16,
-    ) -> Result<(), InterceptError> {
-        let marks = Marks::new(plan.intercept.mark);
-        let text = table::transaction(plan, marks, entrances, sight);
-        self.passed.across(|| nft(&self.instance, &text))?;
-        self.queue(plan, sight, queues)
+    pub fn follow(&self, plan: &Arc<Plan>) -> Result<(), InterceptError> {
+        let before = self.installed().plan.clone();
+        self.replace(plan).inspect_err(|refused| {
+            // A table that `nft` refuses changes nothing; what the queue refuses stands in one already.
+            if matches!(refused, InterceptError::Queue { .. })
+                && let Err(error) = self.replace(&before)
+            {
+                tracing::error!(%error, "the firewall does not go back to its old rules");
+            }
+        })
     }
 
-    fn queue(&self, plan: &Plan, sight: Sight, queues: u16) -> Result<(), InterceptError> {
-        if sight == Sight::Nothing {
+    /// Lets the table stay when this is dropped: with a rule that rejects in it, it has to go on stopping flows though
+    /// nobody holds them.
+    pub fn leave_table(&self) {
+        self.leaves_table.store(true, Relaxed);
+    }
+
+    /// Follows another plan, in one step as far as flows can tell: between the table and its rule for
+    /// the queues, SYNs pass by.
+    fn replace(&self, plan: &Arc<Plan>) -> Result<(), InterceptError> {
+        let mut installed = self.installed();
+        installed.plan = plan.clone();
+        installed.setting = setting(plan);
+        installed.mirror = mirror(plan, self.delivery);
+        let refused = |source| InterceptError::Route { table: self.delivery.table(), source };
+        installed.follow_rules().map_err(refused)?;
+        self.put(&installed, |text| self.passed.across(|| nft(&self.instance, text)))
+    }
+
+    /// Looks at what others have done to the firewall and to the routing rules, and follows.
+    pub fn refresh(&self) {
+        let mut installed = self.installed();
+        if let Err(error) = installed.follow_rules() {
+            tracing::warn!(%error, "routing rules of others are not followed");
+        }
+        let setting = setting(&installed.plan);
+        let gone = !table::exists(&self.instance);
+        if !gone && setting == installed.setting {
+            return;
+        }
+        if gone {
+            tracing::warn!("somebody removed midhopd's nftables table: it is put there again");
+        } else {
+            tracing::info!(conntrack = setting.conntrack, "the host's firewall rules have changed");
+        }
+        installed.setting = setting;
+        let replaced =
+            self.put(&installed, |text| self.passed.across(|| nft(&self.instance, text)));
+        if let Err(error) = replaced {
+            tracing::error!(%error, "the table is not as it should be: new flows pass by");
+        }
+    }
+
+    /// Puts the table in place, by `run`, and adds what `nft` cannot write.
+    fn put(
+        &self,
+        installed: &Installed,
+        run: impl FnOnce(&str) -> Result<(), InterceptError>,
+    ) -> Result<(), InterceptError> {
+        let Installed { plan, entrances, setting, queues, open, .. } = installed;
+        (self.tracked.0)(setting.conntrack);
+        let mut text = table::transaction(plan, entrances, *setting);
+        if !open {
+            text.push_str(&table::closing(&self.instance));
+        }
+        run(&text)?;
+        if entrances.is_empty() {
             return Ok(());
         }
-        let queued = Ruleset::open(&self.instance)
-            .and_then(|ruleset| ruleset.queue(plan.intercept.queue, queues));
-        match queued {
-            Err(source) if sight == Sight::Openings => Err(InterceptError::Queue { source }),
-            Err(error) => {
-                tracing::info!(%error, "the class in which servers answer is not passed on");
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+        let ruleset = Ruleset::open(&self.instance);
+        let ruleset = ruleset.map_err(|source| InterceptError::Queue { source })?;
+        if setting.conntrack {
+            ruleset.note().map_err(|error| InterceptError::Table {
+                table: table::name(&self.instance),
+                reason: format!("its notes of translated flows: {error}"),
+            })?;
         }
+        ruleset
+            .queue(plan.intercept.queue, *queues)
+            .map_err(|source| InterceptError::Queue { source })
     }
-}
 
-impl Interception {
     /// Takes no new flows from now on. Live ones need the table still: their packets carry addresses
     /// that are not this host's.
     ///
     /// # Errors
     /// When `nft` refuses; then new flows are still taken.
     pub fn close(&self) -> Result<(), InterceptError> {
-        nft(&self.instance, &table::closing(&self.instance))
+        let mut installed = self.installed();
+        if !installed.entrances.is_empty() {
+            nft(&self.instance, &table::closing(&self.instance))?;
+        }
+        installed.open = false;
+        Ok(())
+    }
+
+    fn installed(&self) -> MutexGuard<'_, Installed> {
+        self.installed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Installed {
+    /// Copies the administrator's routing rules as far as they matter, and says what is in the way.
+    fn follow_rules(&mut self) -> io::Result<()> {
+        if self.entrances.is_empty() {
+            return Ok(());
+        }
+        let warnings = self.mirror.follow()?;
+        for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.warnings = warnings;
+        Ok(())
     }
 }
 
 impl Drop for Interception {
     fn drop(&mut self) {
-        if let Err(error) = nft(&self.instance, &table::removal(&self.instance)) {
+        if !self.leaves_table.load(Relaxed)
+            && let Err(error) = nft(&self.instance, &table::removal(&self.instance))
+        {
             tracing::warn!(%error, "the table stays behind; the next start replaces it");
         }
-        if let Err(error) = self.delivery.remove() {
-            tracing::warn!(%error, table = self.delivery.table, "the routing rule stays behind");
+        let removed = self.installed().mirror.remove().and_then(|()| self.delivery.remove());
+        if let Err(error) = removed {
+            tracing::warn!(%error, table = self.delivery.table(), "routing rules stay behind");
         }
     }
+}
+
+fn setting(plan: &Plan) -> Setting {
+    let Intercept { conntrack, instance, .. } = &plan.intercept;
+    Setting { conntrack: detect::wants_conntrack(*conntrack, instance) }
+}
+
+fn mirror(plan: &Plan, delivery: Delivery) -> Mirror {
+    let Intercept { mark, interfaces, .. } = &plan.intercept;
+    Mirror::new(Marks::new(*mark), interfaces, delivery.preferences())
+}
+
+/// What an instance's table has counted of handshakes.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn handshakes(channel: &Channel, instance: &str) -> io::Result<Handshakes> {
+    if let Some(line) = line() {
+        return match line.order(&Order::Handshakes, None)? {
+            Done::Handshakes(numbers) => Ok(Handshakes::of(numbers)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        };
+    }
+    let counters = passed::counters(channel, &table::name(instance))?;
+    let of = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let passage = |before, behind| Passage { entered: of(before), left: of(behind) };
+    Ok(Handshakes {
+        inward: passage(table::ARRIVED, table::DELIVERED),
+        outward: passage(table::SENT, table::DEPARTED),
+    })
 }
 
 /// Runs one transaction.

@@ -1,4 +1,6 @@
 //! What flows cost and carried: counters, one ledger per worker, summed by whoever asks.
+//!
+//! Invariant: whoever asks holds a lock that a worker takes for `SLICE` flows at most, however many there are.
 
 use crate::flow::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
@@ -7,12 +9,16 @@ use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+
+/// Live flows looked at under one lock.
+const SLICE: usize = 256;
 
 /// A number that only its own worker changes and anybody may read.
 #[derive(Debug, Default)]
@@ -65,8 +71,16 @@ pub struct Ledger {
     pub bypassed_by_rule: Count,
     /// Flows that passed by because a limit was met, or for want of descriptors or ports.
     pub bypassed_by_limit: Count,
+    /// Flows that passed by because flows did not come about, or this one's far side did not answer.
+    pub bypassed_by_watchdog: Count,
     /// Flows that a rule rejected.
     pub rejected: Count,
+    /// Flows that peers asked for, and whose targets nobody may ask for.
+    pub forbidden: Count,
+    /// Flows that peers asked for in the name of clients that are not theirs.
+    pub disbelieved: Count,
+    /// Flows and connections that peers wanted beyond what each may have.
+    pub excessive: Count,
     /// Unit: bytes. From clients to servers.
     pub bytes_up: Count,
     /// Unit: bytes. From servers to clients.
@@ -77,9 +91,13 @@ pub struct Ledger {
     pub repeated_syns: Count,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Count,
+    /// Datagrams that came to this worker's sockets of tunnels.
+    pub datagrams: Count,
+    /// Those of them that were of other workers' connections.
+    pub handed_datagrams: Count,
     legs: Mutex<BTreeMap<String, LegBook>>,
     peers: Mutex<BTreeMap<String, PeerBook>>,
-    live: Mutex<HashMap<usize, Arc<FlowBook>>>,
+    live: Mutex<BTreeMap<usize, Arc<FlowBook>>>,
 }
 
 impl Ledger {
@@ -137,6 +155,11 @@ impl Ledger {
         with(&self.peers, peer, |book| book.carrier = Some(carrier));
     }
 
+    /// Books that a tunnel was ended because its peer broke a rule.
+    pub fn broke_rule(&self, peer: &str) {
+        with(&self.peers, peer, |book| book.violations += 1);
+    }
+
     /// Books that a tunnel is gone.
     pub fn gone(&self, peer: &str, number: usize) {
         with(&self.peers, peer, |book| {
@@ -153,16 +176,19 @@ impl Ledger {
         lock(&self.peers).clone()
     }
 
+    /// Tunnels that are open.
+    pub fn tunnels(&self) -> u64 {
+        lock(&self.peers).values().map(|book| book.open.len() as u64).sum()
+    }
+
     /// Books a flow that has ended.
     pub fn close(&self, book: &Arc<FlowBook>, carried: &Carried) {
-        // Both books under lock, in this order everywhere: nobody sees the flow in both, or in none.
-        let mut legs = lock(&self.legs);
         lock(&self.live).remove(&Arc::as_ptr(book).addr());
-        for (name, sent, received) in book.carried() {
-            if let Some(leg) = legs.get_mut(name) {
+        let mut legs = lock(&self.legs);
+        book.settle(&mut legs);
+        for party in [&book.client_leg, &book.server_leg] {
+            if let Some(leg) = legs.get_mut(&*party.name) {
                 leg.connections -= 1;
-                leg.sent += sent;
-                leg.received += received;
             }
         }
         drop(legs);
@@ -177,25 +203,32 @@ impl Ledger {
         how.add(1);
     }
 
-    /// The flows that live now.
+    /// The flows that live now; those that begin or end meanwhile may be missing, or there still.
     pub fn live(&self) -> Vec<Arc<FlowBook>> {
-        lock(&self.live).values().cloned().collect()
+        self.slices().flatten().collect()
     }
 
     /// Each leg that a flow has used, by name, with what live flows have carried so far.
     pub fn legs(&self) -> BTreeMap<String, LegBook> {
-        let booked = lock(&self.legs);
-        let mut legs = booked.clone();
-        for book in lock(&self.live).values() {
-            for (name, sent, received) in book.carried() {
-                if let Some(leg) = legs.get_mut(name) {
-                    leg.sent += sent;
-                    leg.received += received;
-                }
-            }
+        for slice in self.slices() {
+            let mut legs = lock(&self.legs);
+            slice.iter().for_each(|book| book.settle(&mut legs));
         }
-        drop(booked);
-        legs
+        lock(&self.legs).clone()
+    }
+
+    /// The live flows, some at a time.
+    fn slices(&self) -> impl Iterator<Item = Vec<Arc<FlowBook>>> {
+        let mut last = None;
+        std::iter::from_fn(move || {
+            let after = last.map_or(Unbounded, Excluded);
+            let live = lock(&self.live);
+            let slice: Vec<_> =
+                live.range((after, Unbounded)).take(SLICE).map(|(_, book)| book.clone()).collect();
+            drop(live);
+            last = Some(Arc::as_ptr(slice.last()?).addr());
+            Some(slice)
+        })
     }
 
     fn with_leg(&self, name: &str, book: impl FnOnce(&mut LegBook)) {
@@ -245,6 +278,10 @@ pub struct FlowBook {
     pub down: Count,
     /// What was measured of the end before a tunnel, where the flow goes through one.
     pub source: SourceBook,
+    /// Unit: bytes. What of `up` its legs' books have; changed under their lock only.
+    settled_up: Count,
+    /// The same of `down`.
+    settled_down: Count,
     /// Unit: segments. Sent again to the client, as last sampled.
     client_resent: Count,
     /// Unit: segments. Sent again to the server, as last sampled.
@@ -262,6 +299,8 @@ impl FlowBook {
             up: Count::default(),
             down: Count::default(),
             source: SourceBook::default(),
+            settled_up: Count::default(),
+            settled_down: Count::default(),
             client_resent: Count::default(),
             server_resent: Count::default(),
         }
@@ -281,10 +320,23 @@ impl FlowBook {
         Some(&party.name)
     }
 
-    /// What each leg sent and received for the flow so far.
-    fn carried(&self) -> [(&str, u64, u64); 2] {
-        let (up, down) = (self.up.value(), self.down.value());
-        [(&self.client_leg.name, down, up), (&self.server_leg.name, up, down)]
+    /// Enters into its legs' books what it has carried since it last was: each byte once, whoever asks.
+    fn settle(&self, legs: &mut BTreeMap<String, LegBook>) {
+        let fresh = |count: &Count, settled: &Count| {
+            let now = count.value();
+            let fresh = now.saturating_sub(settled.value());
+            settled.set(now);
+            fresh
+        };
+        let up = fresh(&self.up, &self.settled_up);
+        let down = fresh(&self.down, &self.settled_down);
+        for (party, sent, received) in [(&self.client_leg, down, up), (&self.server_leg, up, down)]
+        {
+            if let Some(leg) = legs.get_mut(&*party.name) {
+                leg.sent += sent;
+                leg.received += received;
+            }
+        }
     }
 }
 
@@ -366,6 +418,8 @@ pub struct PeerBook {
     pub repaired: Repaired,
     /// What new flows go by, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
+    /// Tunnels that this end has closed because the peer broke a rule.
+    pub violations: u64,
 }
 
 /// What new flows to a peer go by, and why.
@@ -481,3 +535,6 @@ fn with<B: Default, R>(
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,22 @@
 //! One side of a flow: which settings its socket gets, and how the far side is opened.
 
 mod buffers;
+mod diag;
 mod egress;
 mod refusal;
 mod sample;
+mod time_wait;
 
 pub use buffers::{bound, offer};
-pub use egress::{Egress, name_of};
+pub use diag::is_connected;
+pub use egress::{Egress, Names};
 pub use refusal::{Failure, Refusal};
 pub use sample::{Backlog, Sample};
+pub use time_wait::dismiss;
 
 use crate::flow::Ends;
-use crate::intercept::Segment;
+use crate::keeper::line;
+use crate::keeper::order::{Recipe, Setting};
 use crate::sockopt;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_pep::credit::Shares;
@@ -19,21 +24,29 @@ use midhop_units::Duration;
 use nix::libc;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::time;
 use tokio::net::TcpStream;
 
+/// How often a SYN is repeated: for some 15 s at most. A client that means it repeats its own.
+const SYN_RETRIES: i32 = 3;
+/// How often a SYN-ACK is repeated: for 7 s. To a client that repeats its SYN it is sent again.
+const ANSWER_RETRIES: i32 = 2;
+/// The priority of packets that are repeated SYNs: of those that everybody may set the one that no type of service
+/// has.
+pub const REPEATS: i32 = 5;
 /// Connections that wait to be accepted, per listener.
 const BACKLOG: i32 = 4096;
 
-/// Opens a listener on the loopback for the flows of one leg's clients. All that the leg asks for is
-/// set here and inherited by every accepted socket, so that accepting costs one system call.
+/// Opens a listener on the loopback for the flows of one leg's clients. All that the leg asks for, and
+/// the firewall mark, is set here and inherited by every accepted socket, so that accepting costs one system call.
 ///
 /// # Errors
 /// When the address is taken or a setting is refused.
-pub fn listen(address: SocketAddr, leg: &LegPlan) -> io::Result<TcpListener> {
-    let socket = open(address)?;
+pub fn listen(address: SocketAddr, leg: &LegPlan, mark: u32) -> io::Result<TcpListener> {
+    let socket = open(address, mark)?;
+    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_SYNCNT, ANSWER_RETRIES)?;
     socket.set_reuse_address(true)?;
     // Each worker has a listener of its own at the same address.
     socket.set_reuse_port(true)?;
@@ -42,41 +55,116 @@ pub fn listen(address: SocketAddr, leg: &LegPlan) -> io::Result<TcpListener> {
     }
     apply(&socket, leg)?;
     keep_alive(&socket, &leg.keepalive)?;
-    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_SAVE_SYN, 1)?;
-    socket.bind(&address.into())?;
+    line::bind(&socket, address)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Starts to connect to the server with the client's own address and port. With `explain`, what the
-/// network says is asked for in its own words, see [`Refusal`].
-///
-/// # Errors
-/// When a local resource is missing; what the far side says comes with [`Opening::finish`].
-pub fn dial(ends: Ends, leg: &LegPlan, class: u8, explain: bool) -> io::Result<Opening> {
-    let socket = open(ends.server)?;
-    socket.set_reuse_address(true)?;
-    apply(&socket, leg)?;
-    set_class(&socket, ends.server, class)?;
-    if explain {
-        refusal::explain(&socket, ends.server, true)?;
-    }
-    socket.bind(&ends.client.into())?;
-    connect(socket, ends.server, explain)
+/// How a flow leaves this host, where it was forwarded or would have been.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Departure {
+    /// Its addresses and ports, after every translation.
+    pub ends: Ends,
+    /// Its packets' firewall mark.
+    pub mark: u32,
+    /// The interface by which it leaves; none where that is not known.
+    pub egress: Option<String>,
 }
 
-fn connect(socket: Socket, server: SocketAddr, explain: bool) -> io::Result<Opening> {
-    match socket.connect(&server.into()) {
+/// A socket with a flow's own address and port, to be connected.
+#[derive(Debug)]
+pub struct Bound {
+    socket: Socket,
+    ends: Ends,
+}
+
+/// Opens a socket towards a flow's server.
+///
+/// # Errors
+/// When a local resource is missing, or somebody on this host has the address and port.
+pub fn bind(departure: &Departure, leg: &LegPlan, class: u8) -> io::Result<Bound> {
+    let Ends { client, server } = departure.ends;
+    let recipe = recipe(server, departure.mark, leg);
+    let socket = match line::line() {
+        Some(line) => line.socket(&recipe)?,
+        None => prepare(&recipe)?,
+    };
+    socket.set_reuse_address(true)?;
+    guard(&socket)?;
+    plain_settings(&socket, leg)?;
+    set_class(&socket, server, class)?;
+    // What the network says is asked for in its own words, see [`Refusal`].
+    refusal::explain(&socket, server, true)?;
+    // The client's own SYNs bound how long it matters.
+    sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_SYNCNT, SYN_RETRIES)?;
+    line::bind(&socket, client)?;
+    Ok(Bound { socket, ends: departure.ends })
+}
+
+impl Bound {
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// When a local resource is missing; what the far side says comes with [`Opening::finish`].
+    pub fn connect(self) -> io::Result<Opening> {
+        let Self { socket, ends } = self;
+        let started = match socket.connect(&ends.server.into()) {
+            // An earlier connection of these ends waits here for late segments; the client does not, nor the
+            // server.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
+                    && dismiss(ends).unwrap_or(false) =>
+            {
+                socket.connect(&ends.server.into())
+            }
+            outcome => outcome,
+        };
+        opening(socket, ends.server, started, true)
+    }
+
+    /// Starts to connect. Until the far side has answered, SYNs after the first have the priority [`REPEATS`], by
+    /// which the firewall knows them. (A mark would say it better, but takes a privilege.)
+    ///
+    /// # Errors
+    /// As [`Bound::connect`].
+    pub fn connect_once(self) -> io::Result<Opening> {
+        let mut opening = self.connect()?;
+        if let Ok(stream) = &opening.answer {
+            let mut before = [0; 4];
+            sockopt::read(stream, libc::SOL_SOCKET, libc::SO_PRIORITY, &mut before)?;
+            // The first has left by now.
+            set_priority(stream, REPEATS)?;
+            opening.priority = Some(i32::from_ne_bytes(before));
+        }
+        Ok(opening)
+    }
+}
+
+/// Starts to connect to the server with the client's own address and port.
+///
+/// # Errors
+/// As [`bind`] and [`Bound::connect`].
+pub fn dial(departure: &Departure, leg: &LegPlan, class: u8) -> io::Result<Opening> {
+    bind(departure, leg, class)?.connect()
+}
+
+fn opening(
+    socket: Socket,
+    server: SocketAddr,
+    started: io::Result<()>,
+    explain: bool,
+) -> io::Result<Opening> {
+    match started {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
         // Said at once by this host's own routes: an answer like any other.
         Err(error) if refusal::of(&error, None, server).is_some() => {
-            return Ok(Opening { answer: Err(error), server, explain });
+            return Ok(Opening { answer: Err(error), server, explain, priority: None });
         }
         Err(error) => return Err(error),
     }
     let answer = Ok(TcpStream::from_std(socket.into())?);
-    Ok(Opening { answer, server, explain })
+    Ok(Opening { answer, server, explain, priority: None })
 }
 
 /// Starts to connect to a server with this host's own address, for a client that asked to.
@@ -88,7 +176,8 @@ pub fn dial_as_self(server: SocketAddr, leg: &LegPlan) -> io::Result<Opening> {
     let socket = Socket::new_raw(Domain::for_address(server), kind, Some(Protocol::TCP))?;
     apply(&socket, leg)?;
     refusal::explain(&socket, server, true)?;
-    connect(socket, server, true)
+    let started = socket.connect(&server.into());
+    opening(socket, server, started, true)
 }
 
 /// Makes losing a socket a reset, as [`listen`] and [`dial`] do for theirs, and lets small writes go
@@ -112,9 +201,16 @@ pub struct Opening {
     answer: io::Result<TcpStream>,
     server: SocketAddr,
     explain: bool,
+    /// The priority that the connection has once it is there, where it is another one until then.
+    priority: Option<i32>,
 }
 
 impl Opening {
+    /// The address from which it is opened; none where that has failed already.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.answer.as_ref().ok()?.local_addr().ok()
+    }
+
     /// Waits for the answer.
     ///
     /// # Errors
@@ -133,6 +229,9 @@ impl Opening {
                 Err(failed(error, code))
             }
             None => {
+                if let Some(priority) = self.priority {
+                    set_priority(&stream, priority)?;
+                }
                 if self.explain {
                     // From now on a passing ICMP message is no reason to end.
                     refusal::explain(&stream, server, false)?;
@@ -155,23 +254,68 @@ pub fn set_class(socket: impl AsFd, far: SocketAddr, class: u8) -> io::Result<()
     }
 }
 
-fn open(address: SocketAddr) -> io::Result<Socket> {
+fn set_priority(socket: impl AsFd, priority: i32) -> io::Result<()> {
+    sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+}
+
+/// A socket that may have other hosts' addresses.
+fn open(address: SocketAddr, mark: u32) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-    match address {
-        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
-        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
-    }
+    let v4 = address.is_ipv4();
+    let transparent = || Setting::Transparent { v4 };
+    line::set(&socket, transparent, || match v4 {
+        true => socket.set_ip_transparent_v4(true),
+        false => socket.set_ip_transparent_v6(true),
+    })?;
+    line::set(&socket, || Setting::Mark(mark), || socket.set_mark(mark))?;
     Ok(socket)
 }
 
-/// The class of service of the SYN that opened an accepted connection; 0 if the kernel kept none.
-pub fn saved_class(accepted: impl AsFd) -> u8 {
-    let mut headers = [0; 256];
-    sockopt::read(accepted, libc::IPPROTO_TCP, libc::TCP_SAVED_SYN, &mut headers)
-        .ok()
-        .and_then(Segment::parse)
-        .map_or(0, |syn| syn.class)
+/// What sockets towards servers on a leg have that takes privileges.
+fn recipe(server: SocketAddr, mark: u32, leg: &LegPlan) -> Recipe {
+    let shares = Shares::of(leg.buffer).offering(leg.window);
+    Recipe {
+        v4: server.is_ipv4(),
+        mark,
+        congestion: leg.congestion.clone(),
+        fallback: leg.fallback.clone(),
+        receive: shares.receive.map(buffers::asked),
+        send: shares.send.map(buffers::asked),
+    }
+}
+
+/// Makes a socket of a kind.
+///
+/// # Errors
+/// When the kernel refuses something of it.
+pub fn prepare(recipe: &Recipe) -> io::Result<Socket> {
+    let any: IpAddr =
+        if recipe.v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = open((any, 0).into(), recipe.mark)?;
+    privileged_settings(&socket, recipe)?;
+    Ok(socket)
+}
+
+/// Those of a leg's settings that may take privileges.
+fn privileged_settings(socket: &Socket, recipe: &Recipe) -> io::Result<()> {
+    if let Some(name) = &recipe.congestion {
+        match (congestion(socket, name), &recipe.fallback) {
+            (Ok(()), _) => {}
+            (Err(_), Some(fallback)) => congestion(socket, fallback)?,
+            (Err(error), None) => return Err(error),
+        }
+    }
+    buffers::hold_both(socket, recipe.receive, recipe.send)
+}
+
+/// Gives a socket a congestion control, which may be one that not everybody may have.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn congestion(socket: &Socket, name: &str) -> io::Result<()> {
+    let setting = || Setting::Congestion(name.to_owned());
+    line::set(socket, setting, || socket.set_tcp_congestion(name.as_bytes()))
 }
 
 /// What every socket of a leg has.
@@ -185,18 +329,20 @@ fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
 /// # Errors
 /// When the kernel refuses a setting.
 pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
-    if let Some(name) = &leg.congestion {
-        let fallback = leg.fallback.as_ref();
-        match (socket.set_tcp_congestion(name.as_bytes()), fallback) {
-            (Ok(()), _) => {}
-            (Err(_), Some(fallback)) => socket.set_tcp_congestion(fallback.as_bytes())?,
-            (Err(error), None) => return Err(error),
-        }
-    }
-    bound(socket, &Shares::of(leg.buffer).offering(leg.window))?;
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    privileged_settings(socket, &recipe(any, 0, leg))?;
+    plain_settings(socket, leg)
+}
+
+/// Those of a leg's settings that everybody may make.
+fn plain_settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
+    buffers::hold_unsent(socket, &Shares::of(leg.buffer).offering(leg.window))?;
     if let Some(rate) = leg.pacing {
         let bytes = rate.bits_per_s() / 8;
         sockopt::set_u64(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;
+    }
+    if let Some(timeout) = leg.user_timeout {
+        socket.set_tcp_user_timeout(Some(time(timeout)))?;
     }
     Ok(())
 }
@@ -232,7 +378,7 @@ mod tests {
                     keepalive = { idle = \"7 s\", interval = \"3 s\", count = 2 }";
         let plan = Plan::read("test.toml", text).expect("a plan");
         let leg = &plan.legs[0];
-        let listener = match listen(([127, 0, 0, 1], 0).into(), leg) {
+        let listener = match listen(([127, 0, 0, 1], 0).into(), leg, 1) {
             Ok(listener) => listener,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("SKIPPED, this takes CAP_NET_ADMIN: {error}");

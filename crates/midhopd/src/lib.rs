@@ -8,6 +8,8 @@
 //!                           └──► admin ◄─ snapshot ◄─ data plane
 //! ```
 //!
+//! Both are one process without any capability; what takes one, a second process does, the [`keeper`].
+//!
 //! A flow is intercepted ([`intercept`]), accepted ([`accept`]), admitted ([`admission`]), given a
 //! far side ([`leg`]), relayed ([`relay`]), closed as its ends closed it ([`close`]) and booked
 //! ([`ledger`]); [`flow`] tells that story in one function, [`daemon`] starts and stops it all. Where a
@@ -19,22 +21,30 @@
 pub mod accept;
 pub mod admin;
 pub mod admission;
+pub mod capacity;
 pub mod cli;
 pub mod close;
+pub mod confine;
 pub mod congestion;
 pub mod daemon;
 pub mod doctor;
 pub mod explicit;
+pub mod firewall;
 pub mod flow;
 pub mod handover;
+pub mod happy_eyeballs;
+pub mod health;
 pub mod hold;
 pub mod intercept;
+pub mod keeper;
+pub mod key_file;
 pub mod ledger;
 pub mod leg;
 pub mod logging;
 pub mod lookup;
 pub mod metrics;
 mod netlink;
+pub mod networks;
 pub mod notify;
 pub mod pki;
 pub mod privileges;
@@ -42,8 +52,10 @@ pub mod relay;
 pub mod run;
 pub mod snapshot;
 mod sockopt;
+pub mod targets;
 pub mod tunnel;
 pub mod watch;
+pub mod watchdog;
 pub mod worker;
 
 pub use midhop_failure as failure;

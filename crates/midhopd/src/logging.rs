@@ -2,8 +2,13 @@
 //!
 //! Levels: `error` and `warn` would wake someone, `info` tells of changes of the daemon's own state,
 //! `debug` of each flow, `trace` of each step of a flow.
+//!
+//! Invariant: whatever a stranger or a peer says, a line stays one line and moves no cursor ([`escape`]).
+
+mod escape;
 
 use crate::failure::Failure;
+use escape::{Escaped, Form};
 use midhop_pep::config::{Log, LogFormat};
 use tracing_subscriber::{
     EnvFilter, Registry, filter::ParseError, fmt, layer::SubscriberExt, reload,
@@ -23,11 +28,16 @@ impl Logging {
     /// When the level is not one, or when the process logs already.
     pub fn start(log: &Log) -> Result<Self, Failure> {
         let (filter, handle) = reload::Layer::new(filter(log)?);
-        let lines = fmt::layer().with_writer(std::io::stderr);
         let registry = tracing_subscriber::registry().with(filter);
         match log.format {
-            LogFormat::Text => registry.with(lines.with_ansi(false)).try_init(),
-            LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+            LogFormat::Text => {
+                let lines = fmt::layer().with_writer(Escaped::new(std::io::stderr, Form::Text));
+                registry.with(lines.with_ansi(false)).try_init()
+            }
+            LogFormat::Json => {
+                let lines = fmt::layer().with_writer(Escaped::new(std::io::stderr, Form::Json));
+                registry.with(lines.json().flatten_event(true)).try_init()
+            }
         }
         .map_err(|error| Failure::run("logging could not be started").because(error))?;
         Ok(Self(handle))

@@ -1,7 +1,12 @@
 //! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
 
+mod histogram;
+
+pub use histogram::Histogram;
+
+use crate::health::Health;
 use crate::ledger::Carrier;
-use crate::snapshot::{ConditionSnapshot, LegSnapshot, PeerSnapshot, Snapshot};
+use crate::snapshot::{ConditionSnapshot, LegSnapshot, PeerSnapshot, Snapshot, WorkerSnapshot};
 use midhop_units::Duration;
 use prometheus_client::{
     collector::Collector,
@@ -9,20 +14,24 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
     registry::{Registry, Unit},
 };
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// The media type of what [`render`] gives.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Renders a snapshot.
+/// Renders a snapshot, and how late the loops of the workers are.
 ///
 /// # Errors
 /// Only where text cannot be put together at all.
-pub fn render(snapshot: Snapshot, uptime: Duration) -> Result<String, fmt::Error> {
+pub fn render(
+    snapshot: Snapshot,
+    uptime: Duration,
+    health: Arc<Health>,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("midhop");
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "The program that runs", build);
-    registry.register_collector(Box::new(Source { snapshot, uptime }));
+    registry.register_collector(Box::new(Source { snapshot, uptime, health }));
     let mut rendered = String::new();
     text::encode(&mut rendered, &registry)?;
     Ok(rendered)
@@ -32,6 +41,7 @@ pub fn render(snapshot: Snapshot, uptime: Duration) -> Result<String, fmt::Error
 struct Source {
     snapshot: Snapshot,
     uptime: Duration,
+    health: Arc<Health>,
 }
 
 impl Collector for Source {
@@ -55,6 +65,7 @@ impl Collector for Source {
             ("split", at.split_total),
             ("bypass_rule", at.bypassed_by_rule_total),
             ("bypass_limit", at.bypassed_by_limit_total),
+            ("bypass_watchdog", at.bypassed_by_watchdog_total),
             ("reject", at.rejected_total),
         ];
         family(
@@ -74,6 +85,16 @@ impl Collector for Source {
         )?;
         family(
             &mut encoder,
+            ("peers_denied", "Flows and connections that peers were denied, by why", None),
+            labelled("reason", &at.peers_denied_total),
+        )?;
+        family(
+            &mut encoder,
+            ("claims_ignored", "Flows in the name of clients that are not the peer's", None),
+            [([("of", "client")], ConstCounter::new(at.claims_ignored_total))],
+        )?;
+        family(
+            &mut encoder,
             ("flows_ended", "Flows that ended, by how", None),
             labelled("end", &at.ended_total),
         )?;
@@ -88,12 +109,50 @@ impl Collector for Source {
             ("memory_waits", "Waits because all flows together held the limit", None),
             [([("scope", "all")], ConstCounter::new(at.memory_waits_total))],
         )?;
+        let delays = self.health.delays().enumerate();
+        family(
+            &mut encoder,
+            (
+                "worker_delay",
+                "By how much a worker's loop was late, by worker",
+                Some(Unit::Seconds),
+            ),
+            delays.map(|(number, delays)| ([("worker", number.to_string())], delays)),
+        )?;
+        self.encode_workers(&mut encoder)?;
         self.encode_legs(&mut encoder)?;
         self.encode_peers(&mut encoder)
     }
 }
 
 impl Source {
+    fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.worker_family(encoder, ("worker_tunnels", "Open tunnels of a worker", None), |it| {
+            ConstGauge::new(it.tunnels)
+        })?;
+        self.worker_family(
+            encoder,
+            ("worker_datagrams", "Datagrams of tunnels that a worker received", None),
+            |it| ConstCounter::new(it.datagrams_total),
+        )?;
+        self.worker_family(
+            encoder,
+            ("worker_handed_datagrams", "Those of them that it handed to other workers", None),
+            |it| ConstCounter::new(it.handed_datagrams_total),
+        )
+    }
+
+    fn worker_family<M: EncodeMetric>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        family_is: FamilyIs,
+        value: impl Fn(&WorkerSnapshot) -> M,
+    ) -> Result<(), fmt::Error> {
+        let workers = self.snapshot.workers.iter().enumerate();
+        let members = workers.map(|(number, it)| ([("worker", number.to_string())], value(it)));
+        family(encoder, family_is, members)
+    }
+
     fn encode_legs(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.leg_family(encoder, ("leg_connections", "Live connections of a leg", None), |leg| {
             Some(ConstGauge::new(leg.connections))
@@ -192,6 +251,11 @@ impl Source {
             encoder,
             ("peer_condition_bandwidth_ratio", "What one of them gets of the link's rate", None),
             |at| Some(ConstGauge::new(at.bandwidth_ratio?)),
+        )?;
+        self.peer_family(
+            encoder,
+            ("peer_violations", "Tunnels closed because the peer broke a rule", None),
+            |peer| Some(ConstCounter::new(peer.violations_total)),
         )?;
         self.peer_family(encoder, ("peer_sent_packets", "Packets sent to a peer", None), |peer| {
             Some(ConstCounter::new(peer.sent_packets_total))
@@ -338,12 +402,15 @@ mod tests {
         let snapshot = Snapshot {
             firewall_passed_total: once.clone(),
             refused_total: once.clone(),
+            peers_denied_total: once.clone(),
+            claims_ignored_total: 1,
             ended_total: once,
+            workers: vec![WorkerSnapshot::default()],
             legs: BTreeMap::from([("x".to_owned(), leg)]),
             peers: BTreeMap::from([("x".to_owned(), peer)]),
             ..Snapshot::default()
         };
-        render(snapshot, Duration::ZERO).expect("rendered")
+        render(snapshot, Duration::ZERO, Health::new(1)).expect("rendered")
     }
 
     /// A table row per metric, no more and no fewer.
@@ -408,7 +475,7 @@ mod tests {
             legs: BTreeMap::from([("sat\"0".to_owned(), leg)]),
             ..Snapshot::default()
         };
-        let rendered = render(snapshot, Duration::from_ms(1500)).expect("rendered");
+        let rendered = render(snapshot, Duration::from_ms(1500), Health::new(0)).expect("rendered");
         for line in [
             "midhop_flows 7.0",
             "midhop_uptime_seconds 1.5",

@@ -71,6 +71,13 @@ impl Message {
         self
     }
 
+    /// Numbers it, so that what is said of it is known from what is said of others.
+    #[must_use]
+    pub fn numbered(mut self, number: u32) -> Self {
+        self.bytes[8..12].copy_from_slice(&number.to_ne_bytes());
+        self
+    }
+
     /// The bytes to send.
     pub fn finish(mut self) -> Vec<u8> {
         let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
@@ -119,6 +126,11 @@ impl Received<'_> {
         let number = i32::from_ne_bytes(u32_at(self.body, 0)?.to_ne_bytes());
         Some(if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) })
     }
+
+    /// For an acknowledgement or refusal: the number of the message that it is about.
+    pub fn about(&self) -> Option<u32> {
+        if self.kind == ERROR { u32_at(self.body, 4 + 8) } else { None }
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -160,6 +172,18 @@ impl Channel {
         Ok(Self { fd })
     }
 
+    /// A channel that somebody else has opened.
+    pub fn of(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Opens a channel that hears what groups are told; `groups` is a bit for each.
+    pub fn subscribe(protocol: SockProtocol, groups: u32) -> io::Result<Self> {
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+        Ok(Self { fd })
+    }
+
     /// Sends messages in one piece.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         send(self.fd.as_raw_fd(), bytes, MsgFlags::empty())?;
@@ -171,6 +195,29 @@ impl Channel {
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         let count = recv(self.fd.as_raw_fd(), buffer, flags)?;
         Ok(&buffer[..count])
+    }
+
+    /// Sends messages that are numbered from 0 on, in one piece. Only the last asks for an acknowledgement: of the
+    /// others nothing is heard where they succeed. Gives what became of each.
+    pub fn request_all(&self, messages: Vec<Message>) -> io::Result<Vec<io::Result<()>>> {
+        let mut outcomes: Vec<_> = messages.iter().map(|_| Ok(())).collect();
+        let Some(last) = outcomes.len().checked_sub(1) else { return Ok(outcomes) };
+        self.send(&messages.into_iter().flat_map(Message::finish).collect::<Vec<_>>())?;
+        let mut buffer = vec![0; 8192];
+        loop {
+            for message in self::messages(self.receive(&mut buffer, true)?) {
+                let (Some(verdict), Some(about)) = (message.verdict(), message.about()) else {
+                    continue;
+                };
+                let about = usize::try_from(about).unwrap_or(usize::MAX);
+                if let Some(outcome) = outcomes.get_mut(about) {
+                    *outcome = verdict;
+                }
+                if about == last {
+                    return Ok(outcomes);
+                }
+            }
+        }
     }
 
     /// Sends, then waits for one acknowledgement or the first refusal.

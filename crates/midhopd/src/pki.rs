@@ -5,7 +5,10 @@
 //!
 //! Invariant: nothing is overwritten, and no key is ever readable by others than its owner.
 
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    key_file::{self, HINT_EXPOSED, KeyFileError},
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -58,7 +61,7 @@ pub fn issue(directory: &Path, name: &str, days: u32) -> Result<PathBuf, Failure
                 .hint("`midhopd pki init` makes an authority")
         })
     };
-    let key = KeyPair::from_pem(&read(directory.join("ca.key"))?).map_err(unmade)?;
+    let key = KeyPair::from_pem(&authority_key(&directory.join("ca.key"))?).map_err(unmade)?;
     let authority = read(directory.join("ca.pem"))?;
     let issuer = Issuer::from_ca_cert_pem(&authority, key).map_err(unmade)?;
     let mut params = params(name, vec![name.to_owned()], days.into())?;
@@ -70,6 +73,19 @@ pub fn issue(directory: &Path, name: &str, days: u32) -> Result<PathBuf, Failure
     let key = KeyPair::generate().map_err(unmade)?;
     let certificate = params.signed_by(&key, &issuer).map_err(unmade)?;
     write_pair(directory, name, &certificate.pem(), &key)
+}
+
+/// The authority's key, which nobody else may have read.
+fn authority_key(file: &Path) -> Result<String, Failure> {
+    let bytes = key_file::read(file).map_err(|error| {
+        let hint = match &error {
+            KeyFileError::Unreadable(_) => "`midhopd pki init` makes an authority",
+            KeyFileError::Exposed { .. } => HINT_EXPOSED,
+        };
+        Failure::run(format!("{} cannot be taken", file.display())).because(error).hint(hint)
+    })?;
+    String::from_utf8(bytes)
+        .map_err(|error| Failure::run(format!("{} is no text", file.display())).because(error))
 }
 
 /// Tells what the certificates in `file` say.

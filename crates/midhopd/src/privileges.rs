@@ -1,4 +1,4 @@
-//! Which privileges the daemon keeps while it serves, and how many files it may open.
+//! Which privileges the daemon's keeper has while the daemon serves (the data plane has none), and how many files it may open.
 //!
 //! Invariant: called before any other thread exists, as capabilities belong to threads and are
 //! inherited by new ones.
@@ -7,17 +7,32 @@ use crate::failure::Failure;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What is needed for as long as the daemon serves: own nftables and routes, transparent sockets, and
+/// What the keeper needs for as long as the daemon serves: own nftables and routes, transparent sockets, and
 /// clients' source ports below 1024.
 pub const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE];
 
-/// Gives up every capability that serving does not need, for good.
+/// What is needed at the start beside them: raw sockets, by which held SYNs come again.
+pub const STARTING: [Capability; 1] = [Capability::CAP_NET_RAW];
+
+/// Gives up every capability that the keeper does not need, for good.
 ///
 /// # Errors
 /// When the kernel refuses to lower privileges.
 pub fn drop_unneeded() -> Result<(), Failure> {
+    keep(&KEPT)
+}
+
+/// Gives up every capability, for good.
+///
+/// # Errors
+/// When the kernel refuses to lower privileges.
+pub fn drop_all() -> Result<(), Failure> {
+    keep(&[])
+}
+
+fn keep(kept: &[Capability]) -> Result<(), Failure> {
     let failure = |error| Failure::run("privileges cannot be dropped").because(error);
-    let kept: CapsHashSet = KEPT.into_iter().collect();
+    let kept: CapsHashSet = kept.iter().copied().collect();
     let bounded = caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP);
     if bounded.map_err(failure)? {
         for capability in caps::read(None, CapSet::Bounding).map_err(failure)? {
@@ -35,10 +50,16 @@ pub fn drop_unneeded() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether this process has any of the privileges by which it serves.
+pub fn has_any() -> bool {
+    KEPT.into_iter()
+        .any(|capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false))
+}
+
 /// What interception, and connecting from a client's address, need and this process lacks.
 pub fn missing_for_interception() -> Vec<String> {
-    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE]
-        .into_iter()
+    KEPT.into_iter()
+        .chain(STARTING)
         .filter(|capability| !caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false))
         .map(|capability| capability.to_string())
         .collect()

@@ -3,6 +3,7 @@
 mod budget;
 pub mod count;
 mod direction;
+pub mod late;
 mod pipe;
 mod share;
 
@@ -22,6 +23,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -90,13 +92,15 @@ pub struct Carried {
     pub outcome: Result<Side, Broken>,
 }
 
-/// Relays until both directions have ended or one side breaks.
+/// Relays until both directions have ended or one side breaks, and what that sent before has reached the
+/// other: for no longer than `linger` where that takes nothing.
 pub async fn relay(
     client: &TcpStream,
     server: &TcpStream,
     stages: Stages,
     book: &FlowBook,
     desk: &Desk,
+    linger: Duration,
 ) -> Carried {
     let mut up = Direction::new(Side::Client, stages.server);
     let mut down = Direction::new(Side::Server, stages.client);
@@ -125,6 +129,17 @@ pub async fn relay(
         Poll::Pending
     })
     .await;
+    match &outcome {
+        Err(Broken { side: Side::Client, .. }) => {
+            down.leave(desk);
+            late::deliver(&mut up, client, server, &book.up, desk, linger).await;
+        }
+        Err(Broken { side: Side::Server, .. }) => {
+            up.leave(desk);
+            late::deliver(&mut down, server, client, &book.down, desk, linger).await;
+        }
+        Ok(_) => {}
+    }
     up.leave(desk);
     down.leave(desk);
     Carried { outcome }

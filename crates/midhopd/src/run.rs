@@ -5,11 +5,13 @@
 
 use crate::{
     admin::{self, Status, StatusSource},
-    cli,
+    cli, confine,
     congestion::Congestion,
     daemon::{DataPlane, StartError},
     explicit::{self, Explicit},
     failure::Failure,
+    hold::Hold,
+    keeper::Keeper,
     logging::Logging,
     notify::{self, Notice},
     privileges, snapshot,
@@ -18,7 +20,7 @@ use midhop_pep::config::Plan;
 use std::{
     error::Error,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -39,9 +41,28 @@ const DRAIN_TICK: Duration = Duration::from_millis(50);
 /// # Errors
 /// When the configuration is wrong or the host refuses something; nothing is left behind then.
 pub fn run(config: &Path) -> Result<(), Failure> {
-    let plan = cli::read_plan(config)?;
+    let (plan, text) = cli::read(config)?;
     let logging = Logging::start(&plan.log)?;
     check_host(&plan)?;
+    // Before there is any thread. Where nothing takes privileges, there are none to be kept apart.
+    let keeper = match privileges::has_any() {
+        true => Some(Keeper::start(config, &text)?),
+        false => None,
+    };
+    let served = serve(config, plan, logging, keeper.clone());
+    if let Some(keeper) = keeper {
+        keeper.end();
+    }
+    served
+}
+
+/// The life of the data plane.
+fn serve(
+    config: &Path,
+    plan: Plan,
+    logging: Logging,
+    keeper: Option<Arc<Keeper>>,
+) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,7 +70,7 @@ pub fn run(config: &Path) -> Result<(), Failure> {
     // Starting and ending block, as does a reload: the loop only waits and serves the admin page.
     let entered = runtime.enter();
     let mut signals = Signals::new()?;
-    let mut daemon = Daemon::start(plan, logging)?;
+    let mut daemon = Daemon::start(config, plan, logging, keeper)?;
     drop(entered);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -58,8 +79,25 @@ pub fn run(config: &Path) -> Result<(), Failure> {
         "serving"
     );
     notify::send(Notice::Ready);
-    while let Order::Reload = runtime.block_on(signals.next()) {
-        daemon.reload(config);
+    let health = daemon.data_plane.health().clone();
+    loop {
+        let order = runtime.block_on(async {
+            tokio::select! {
+                order = signals.next() => Ok(order),
+                what = health.lost() => Err(what),
+            }
+        });
+        match order {
+            Ok(Order::Reload) => daemon.reload(config),
+            Ok(Order::End) => break,
+            Err(what) => {
+                // Interception goes at once, with the daemon: new flows pass directly.
+                notify::send(Notice::Stopping);
+                return Err(
+                    Failure::run(what).hint("the log says more; this is a fault of midhopd's")
+                );
+            }
+        }
     }
     notify::send(Notice::Stopping);
     daemon.take_no_more();
@@ -77,7 +115,7 @@ fn check_host(plan: &Plan) -> Result<(), Failure> {
              tunnel.listen",
         ));
     }
-    check_interfaces(plan)?;
+    note_interfaces(plan);
     if plan.stands_for_others() {
         privileges::check_interception()?;
     }
@@ -99,20 +137,19 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the interfaces are there on which flows are to be taken. Those of legs may come later.
-fn check_interfaces(plan: &Plan) -> Result<(), Failure> {
-    for interface in plan.intercept.interfaces.iter() {
-        if !exists(interface) {
-            return Err(Failure::run(format!("there is no interface \"{interface}\""))
-                .hint("intercept.interfaces names it; `ip link` lists those of this host"));
-        }
+/// Says which interfaces are not there: their flows are taken from when they appear.
+fn note_interfaces(plan: &Plan) {
+    for interface in plan.intercept.interfaces.iter().filter(|name| !exists(name)) {
+        tracing::warn!(
+            interface,
+            "there is no such interface yet; `ip link` lists those of this host"
+        );
     }
     for leg in &plan.legs {
         if let Some(interface) = leg.interface.as_deref().filter(|name| !exists(name)) {
             tracing::warn!(leg = leg.name, interface, "there is no such interface yet");
         }
     }
-    Ok(())
 }
 
 fn exists(interface: &str) -> bool {
@@ -162,10 +199,16 @@ struct Daemon {
     plan: Plan,
     logging: Logging,
     draining: Arc<AtomicBool>,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Daemon {
-    fn start(mut plan: Plan, logging: Logging) -> Result<Self, Failure> {
+    fn start(
+        config: &Path,
+        mut plan: Plan,
+        logging: Logging,
+        keeper: Option<Arc<Keeper>>,
+    ) -> Result<Self, Failure> {
         let admin = plan
             .admin
             .listen
@@ -177,22 +220,38 @@ impl Daemon {
         congestion.activate(&mut plan)?;
         // Two sockets a flow, pipes, and some for ourselves.
         privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
-        privileges::drop_unneeded()?;
-        let data_plane = DataPlane::start(plan.clone())
+        let injector = Hold::injector(&plan)
+            .map_err(|error| Failure::run("the data plane did not start").because(error))?;
+        let seal = || {
+            privileges::drop_all()?;
+            confine::process(&directories(config, &plan));
+            Ok(())
+        };
+        let data_plane = DataPlane::start_with(plan.clone(), injector, keeper.clone(), seal)
             .map_err(|error| refused("the data plane did not start", error))?;
         let explicit = explicit.serve(
             data_plane.plan(),
             data_plane.handover(),
             data_plane.tunnels().clone(),
+            data_plane.health().clone(),
         )?;
         let draining = Arc::new(AtomicBool::new(false));
-        let daemon = Self { explicit, data_plane, congestion, plan, logging, draining };
-        let source = daemon.status_source();
+        let daemon = Self { explicit, data_plane, congestion, plan, logging, draining, keeper };
+        let source = admin::Sources {
+            status: daemon.status_source(),
+            health: daemon.data_plane.health().clone(),
+            draining: daemon.draining.clone(),
+        };
         for listener in admin {
             let served = tokio::net::TcpListener::from_std(listener).map_err(|error| {
                 Failure::run("the admin server cannot be served").because(error)
             })?;
-            tokio::spawn(admin::serve(served, source.clone()));
+            let (health, serving) =
+                (source.health.clone(), tokio::spawn(admin::serve(served, source.clone())));
+            tokio::spawn(async move {
+                let Err(error) = serving.await;
+                health.lose(format!("the admin server has ended: {error}"));
+            });
         }
         Ok(daemon)
     }
@@ -243,7 +302,10 @@ impl Daemon {
     /// When it is wrong, or the host refuses it; all stays as it was then.
     fn follow(&mut self, config: &Path) -> Result<(), Failure> {
         let mut next = cli::read_plan(config)?;
-        check_interfaces(&next)?;
+        if let Some(keeper) = &self.keeper {
+            keeper.note(&next);
+        }
+        note_interfaces(&next);
         self.congestion.activate(&mut next)?;
         let (next, kept) = self.plan.reloaded(next);
         self.data_plane
@@ -289,6 +351,19 @@ impl Daemon {
     fn flows(&self) -> u64 {
         self.data_plane.admission().flows()
     }
+}
+
+/// Where the configuration and the keys are that a reload reads.
+fn directories(config: &Path, plan: &Plan) -> Vec<PathBuf> {
+    let keys = plan.tunnel.credentials.iter().flat_map(|files| {
+        [&files.certificate, &files.key, &files.authority].into_iter().chain(&files.revoked)
+    });
+    let files = keys.map(PathBuf::as_path).chain([config]);
+    let directory = |file: &Path| match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    files.map(directory).collect()
 }
 
 /// What the data plane refuses, with what the user can do about it.

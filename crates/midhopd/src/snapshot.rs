@@ -9,7 +9,7 @@ pub use sources::{ConditionSnapshot, SourceSnapshot};
 use crate::{
     admission::Admission,
     daemon::DataPlane,
-    intercept::passed::Passed,
+    firewall::Passed,
     ledger::{Carrier, Count, FlowBook, Ledger, LegBook, PeerBook, Repaired},
     relay::{Budget, Pools},
 };
@@ -30,7 +30,7 @@ pub struct Source {
     ledgers: Vec<Arc<Ledger>>,
     admission: Arc<Admission>,
     budget: Arc<Budget>,
-    passed: Option<Arc<Passed>>,
+    passed: Option<Passed>,
     pools: Arc<Pools>,
     plan: watch::Receiver<Arc<Plan>>,
 }
@@ -42,7 +42,7 @@ impl Source {
             ledgers: data_plane.ledgers().to_vec(),
             admission: data_plane.admission().clone(),
             budget: data_plane.budget().clone(),
-            passed: data_plane.passed().cloned(),
+            passed: data_plane.passed(),
             pools: data_plane.pools().clone(),
             plan: data_plane.plan(),
         }
@@ -72,8 +72,14 @@ impl Source {
             split_total: sum(|ledger| &ledger.flows),
             bypassed_by_rule_total: sum(|ledger| &ledger.bypassed_by_rule),
             bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),
+            bypassed_by_watchdog_total: sum(|ledger| &ledger.bypassed_by_watchdog),
             firewall_passed_total: self.passed.as_ref().map_or_else(BTreeMap::new, |it| it.total()),
             rejected_total: sum(|ledger| &ledger.rejected),
+            peers_denied_total: named(&[
+                ("target", sum(|ledger| &ledger.forbidden)),
+                ("limit", sum(|ledger| &ledger.excessive)),
+            ]),
+            claims_ignored_total: sum(|ledger| &ledger.disbelieved),
             refused_total: named(&[
                 ("refused", sum(|ledger| &ledger.refused)),
                 ("unreachable", sum(|ledger| &ledger.unreachable)),
@@ -89,10 +95,21 @@ impl Source {
             up_total: Bytes::new(sum(|ledger| &ledger.bytes_up)),
             down_total: Bytes::new(sum(|ledger| &ledger.bytes_down)),
             memory_waits_total: sum(|ledger| &ledger.memory_waits),
+            workers: self.workers(),
             legs: self.legs(),
             peers,
             busiest,
         }
+    }
+
+    /// What each worker has of the tunnels.
+    fn workers(&self) -> Vec<WorkerSnapshot> {
+        let of = |ledger: &Arc<Ledger>| WorkerSnapshot {
+            tunnels: ledger.tunnels(),
+            datagrams_total: ledger.datagrams.value(),
+            handed_datagrams_total: ledger.handed_datagrams.value(),
+        };
+        self.ledgers.iter().map(of).collect()
     }
 
     /// Every leg of the plan, used or not, over all workers.
@@ -152,6 +169,17 @@ fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
+/// What one worker has of the tunnels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerSnapshot {
+    /// Those that are open on it.
+    pub tunnels: u64,
+    /// Datagrams that came to its sockets.
+    pub datagrams_total: u64,
+    /// Those of them that were of other workers' connections, and were handed to those.
+    pub handed_datagrams_total: u64,
+}
+
 /// The data plane at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {
@@ -171,11 +199,16 @@ pub struct Snapshot {
     pub bypassed_by_rule_total: u64,
     /// Flows that were let pass because a limit was reached.
     pub bypassed_by_limit_total: u64,
-    /// SYNs that the firewall let pass on its own, by why (`local`, `multipath`, `signed`, `rule`,
-    /// `limit`); one that its client sent again counts again.
+    /// Flows that were let pass because flows did not come about here, or their far side did not answer.
+    pub bypassed_by_watchdog_total: u64,
+    /// SYNs that the firewall let pass on its own, by why (`multipath`, `signed`, `rule`, `limit`); one that its client sent again counts again.
     pub firewall_passed_total: BTreeMap<String, u64>,
     /// Flows that a rule refused.
     pub rejected_total: u64,
+    /// Flows and connections that peers were denied, by why.
+    pub peers_denied_total: BTreeMap<String, u64>,
+    /// Flows that peers asked for in the name of clients that are not theirs.
+    pub claims_ignored_total: u64,
     /// Flows whose far side refused or could not be reached, by what it said
     /// (`refused`, `unreachable`, `timeout`, `local`).
     pub refused_total: BTreeMap<String, u64>,
@@ -187,6 +220,8 @@ pub struct Snapshot {
     pub down_total: Bytes,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits_total: u64,
+    /// Each worker, by its number.
+    pub workers: Vec<WorkerSnapshot>,
     /// Each leg by name.
     pub legs: BTreeMap<String, LegSnapshot>,
     /// Each peer by name.
@@ -259,6 +294,8 @@ pub struct PeerSnapshot {
     pub in_flight: Bytes,
     /// Flows in its tunnels.
     pub streams: u64,
+    /// Tunnels that this end has closed because the peer broke a rule.
+    pub violations_total: u64,
     /// Packets sent to it.
     pub sent_packets_total: u64,
     /// Packets of these that were lost.
@@ -283,6 +320,7 @@ impl PeerSnapshot {
         self.sent_packets_total += book.sent_packets;
         self.lost_packets_total += book.lost_packets;
         self.carrier = book.carrier.or(self.carrier);
+        self.violations_total += book.violations;
         self.add_repaired(&book.repaired);
         for tunnel in book.open.values() {
             let time = |time: std::time::Duration| {

@@ -7,6 +7,11 @@
 //! lets its datagrams go at the leg's pace and repairs what the leg loses. Where UDP does not pass [`fallback`]
 //! has HTTP/2 on TCP instead; [`carrier`] is what of a stream is either's.
 //!
+//! Peers come to all workers: each has a socket of its own at each address ([`shards`]), and a connection stays with
+//! the worker that let it in.
+//!
+//! [`guests`] counts what each peer has open, and [`standing`] closes the tunnels of those who may not stay.
+//!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
 //! took is handed over before its first byte is moved; no lock is taken on the way of a byte. A flow that goes
 //! from one tunnel into the next ([`chain`]) lives with the one that it came by.
@@ -16,39 +21,53 @@ pub mod carrier;
 pub mod chain;
 pub mod credit;
 pub mod crowd;
+mod drivers;
 pub mod earlier;
 pub mod fallback;
 mod gathering;
+pub mod guests;
 pub mod identity;
 pub mod lane;
+mod lanes;
 pub mod link;
+pub mod opened;
 pub mod paces;
 pub mod relay;
+pub mod reopen;
+pub mod reorder;
+pub mod revoked;
 pub mod serve;
 pub mod session;
+pub mod shards;
 pub mod socket;
+pub mod standing;
 pub mod stream;
 pub mod supply;
 pub mod told;
 pub mod transport;
 pub mod turns;
+pub mod windows;
 
 use crate::admission::Ticket;
 use crate::close;
 use crate::flow::{Ends, Flow, Packed, Side};
 use crate::ledger::{FlowBook, Party};
 use crate::leg::{self, Sample};
+use crate::lookup;
 use crate::worker::Worker;
 use bytes::Bytes;
+use crowd::Crowd;
 pub use identity::{Doubt, Identity, IdentityError};
-use midhop_pep::config::{Fallback, Plan};
+use midhop_pep::config::{Fallback, PeerPlan, Plan};
 use midhop_pep::source;
 use midhop_tunnel::{connect::Request, http3::Code};
 use quinn::VarInt;
+use shards::{Shard, Shards};
+use std::convert::Infallible;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use stream::Stream;
 use tokio::net::TcpStream;
@@ -61,17 +80,40 @@ use told::NoFlow;
 /// The tunnels of all workers, as each of them reaches them.
 #[derive(Debug, Default)]
 pub struct Tunnels {
-    entrances: Vec<Entrance>,
+    entrances: RwLock<Vec<Entrance>>,
+    /// Where each worker is given the tunnels that a reload adds; none where there is no identity for them.
+    openings: Vec<UnboundedSender<Opening>>,
+    /// What peers have open here.
+    pub guests: Arc<guests::Guests>,
+    /// The names that are being looked up.
+    pub lookups: Arc<lookup::Waiting>,
     /// Whether peers are to ask for nothing more.
     left: watch::Sender<bool>,
     /// By what peers have come.
     pub earlier: earlier::Earlier,
+    /// What waits of their streams.
+    pub rooms: reorder::Rooms,
+    /// What QUIC may hold for those that have come.
+    pub windows: Arc<windows::Windows>,
+    /// How the carriers of a tunnel divide its rate.
+    pub paces: Arc<paces::Paces>,
+    /// Flows that leave from here for peers.
+    pub opened: opened::Opened,
 }
 
 #[derive(Debug)]
 struct Entrance {
-    peer: String,
+    peer: PeerPlan,
+    /// The tunnel is kept for as long as this is there.
     orders: UnboundedSender<Order>,
+}
+
+/// A tunnel that a worker is to open from now on.
+#[derive(Debug)]
+pub struct Opening {
+    peer: PeerPlan,
+    address: SocketAddr,
+    orders: UnboundedReceiver<Order>,
 }
 
 /// What a thread asks of the one that owns a tunnel.
@@ -118,10 +160,21 @@ pub struct Asked {
 pub struct Doors {
     /// Those that it opens.
     links: Vec<(link::Keeper, UnboundedReceiver<Order>)>,
+    /// Those that it is to open later, and as whom.
+    later: Option<(UnboundedReceiver<Opening>, watch::Receiver<Arc<Identity>>)>,
     /// Where peers come.
-    sockets: Vec<(UdpSocket, watch::Receiver<Arc<Identity>>)>,
+    sockets: Vec<Door<(UdpSocket, Shard)>>,
     /// Where those come to whom UDP does not pass.
-    listeners: Vec<(TcpListener, watch::Receiver<Arc<Identity>>)>,
+    listeners: Vec<Door<TcpListener>>,
+}
+
+/// One worker's part of an address at which peers come in.
+#[derive(Debug)]
+struct Door<S> {
+    address: SocketAddr,
+    socket: S,
+    crowd: Arc<Crowd>,
+    identity: watch::Receiver<Arc<Identity>>,
 }
 
 /// Binds what the plan's tunnels take, and divides it among `workers`.
@@ -132,34 +185,47 @@ pub fn doors(
     plan: &Plan,
     identity: Option<&watch::Receiver<Arc<Identity>>>,
     workers: usize,
-) -> Result<(Tunnels, Vec<Doors>), (std::net::SocketAddr, io::Error)> {
+) -> Result<(Tunnels, Vec<Doors>), (SocketAddr, io::Error)> {
     let mut doors: Vec<Doors> = (0..workers.max(1)).map(|_| Doors::default()).collect();
     let mut tunnels = Tunnels::default();
     let Some(identity) = identity else { return Ok((tunnels, doors)) };
-    let bind = |address| transport::bind(address).map_err(|error| (address, error));
+    let keys = transport::keys(&identity.borrow());
     for (number, address) in plan.tunnel.listen.iter().enumerate() {
-        let at = number % doors.len();
+        let (address, count) = (*address, doors.len());
+        let failed = |error| (address, error);
         if plan.tunnel.fallback != Fallback::Only {
-            doors[at].sockets.push((bind(*address)?, identity.clone()));
+            let crowd = Arc::<Crowd>::default();
+            let sockets = transport::bind_shards(address, count).map_err(failed)?;
+            let sockets = sockets.into_iter().zip(Shards::divide(keys, count));
+            for (own, socket) in doors.iter_mut().zip(sockets) {
+                let (crowd, identity) = (crowd.clone(), identity.clone());
+                own.sockets.push(Door { address, socket, crowd, identity });
+            }
         }
         if plan.tunnel.fallback != Fallback::Off {
-            let listener = fallback::socket::listen(*address, &plan.peers);
-            let listener = listener.map_err(|error| (*address, error))?;
-            doors[at].listeners.push((listener, identity.clone()));
+            let socket = fallback::socket::listen(address, &plan.peers).map_err(failed)?;
+            let (crowd, identity) = (Arc::default(), identity.clone());
+            doors[number % count].listeners.push(Door { address, socket, crowd, identity });
         }
     }
+    for door in &mut doors {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tunnels.openings.push(sender);
+        door.later = Some((receiver, identity.clone()));
+    }
+    let mut entrances = Vec::new();
     // From the other end, so that a daemon that both goes and is come to uses more than one thread.
     for (number, peer) in plan.peers.iter().rev().enumerate() {
         let Some(address) = peer.address else { continue };
         let at = doors.len() - 1 - number % doors.len();
-        let any = if address.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
-        let socket = bind(std::net::SocketAddr::new(any, 0))?;
+        let socket = Some(reopen::towards(address).map_err(|error| (address, error))?);
         let (sender, receiver) = mpsc::unbounded_channel();
-        tunnels.entrances.push(Entrance { peer: peer.name.clone(), orders: sender });
+        entrances.push(Entrance { peer: peer.clone(), orders: sender });
         let peer = peer.clone();
         let keeper = link::Keeper { peer, address, socket, identity: identity.clone() };
         doors[at].links.push((keeper, receiver));
     }
+    tunnels.entrances = RwLock::new(entrances);
     Ok((tunnels, doors))
 }
 
@@ -167,36 +233,70 @@ impl Doors {
     /// Serves them on the worker's thread until it stops.
     pub fn serve(self, worker: &Rc<Worker>) {
         for (keeper, orders) in self.links {
-            let name = keeper.peer.name.clone();
-            let (link, keep) = keeper.begin(worker.clone());
-            worker.links.borrow_mut().insert(name, link.clone());
-            spawn_local(async move {
-                if let Err(error) = keep.await {
-                    tracing::error!(%error, "a tunnel is given up");
-                }
-            });
-            spawn_local(follow(worker.clone(), link, orders));
+            keep(worker, keeper, orders);
         }
-        for (socket, identity) in self.sockets {
-            let worker = worker.clone();
-            spawn_local(async move {
-                if let Err(error) = serve::listen(worker, socket, identity).await {
-                    tracing::error!(%error, "peers cannot come");
+        if let Some((mut later, identity)) = self.later {
+            let opener = worker.clone();
+            worker.health.keep("opening tunnels", async move {
+                while let Some(Opening { peer, address, orders }) = later.recv().await {
+                    let identity = identity.clone();
+                    keep(&opener, link::Keeper { peer, address, socket: None, identity }, orders);
                 }
             });
         }
-        for (listener, identity) in self.listeners {
-            let worker = worker.clone();
-            spawn_local(async move {
-                if let Err(error) = fallback::door::listen(worker, listener, identity).await {
-                    tracing::error!(%error, "peers cannot come over TCP");
-                }
-            });
+        for Door { address, socket, crowd, identity } in self.sockets {
+            let serves = reopen::listen(worker.clone(), address, socket, crowd, identity);
+            worker.health.keep("serving peers", serves);
+        }
+        for Door { address, socket, crowd, identity } in self.listeners {
+            let serves = reopen::listen_tcp(worker.clone(), address, socket, crowd, identity);
+            worker.health.keep("serving peers over TCP", serves);
         }
     }
 }
 
+/// Keeps a tunnel open for as long as somebody may order something of it.
+fn keep(worker: &Rc<Worker>, keeper: link::Keeper, orders: UnboundedReceiver<Order>) {
+    let name = keeper.peer.name.clone();
+    let (ending, end) = oneshot::channel::<Infallible>();
+    let (link, keep) = keeper.begin(worker.clone(), async { drop(end.await) });
+    worker.links.borrow_mut().insert(name.clone(), link.clone());
+    // Both end once the tunnel is not configured any more.
+    worker.health.start("keeping a tunnel", keep);
+    let opener = worker.clone();
+    worker.health.start("asking for flows", async move {
+        let worker = opener;
+        follow(worker.clone(), link.clone(), orders).await;
+        let mut links = worker.links.borrow_mut();
+        // There may be another of the same name by now.
+        if links.get(&name).is_some_and(|kept| kept.is(&link)) {
+            links.remove(&name);
+        }
+        drop(ending);
+    });
+}
+
 impl Tunnels {
+    /// Opens the tunnels to `peers`, and no others: those to peers whose tables have changed are opened anew.
+    pub fn follow(&self, peers: &[PeerPlan]) {
+        let mut entrances = self.entrances.write().unwrap_or_else(PoisonError::into_inner);
+        entrances.retain(|kept| peers.iter().any(|peer| peer.is_written_as(&kept.peer)));
+        for (number, peer) in peers.iter().enumerate() {
+            let Some(address) = peer.address else { continue };
+            if entrances.iter().any(|kept| kept.peer.name == peer.name) {
+                continue;
+            }
+            let Some(opening) = self.openings.get(number % self.openings.len().max(1)) else {
+                continue;
+            };
+            let (sender, orders) = mpsc::unbounded_channel();
+            // Where the worker has ended, so has the daemon.
+            if opening.send(Opening { peer: peer.clone(), address, orders }).is_ok() {
+                entrances.push(Entrance { peer: peer.clone(), orders: sender });
+            }
+        }
+    }
+
     /// Tells all peers to ask for nothing more; their flows go on.
     pub fn leave(&self) {
         self.left.send_replace(true);
@@ -255,16 +355,15 @@ impl Tunnels {
     /// When the data plane has ended.
     pub fn carry(&self, asked: Asked) -> io::Result<()> {
         let ended = || io::Error::new(io::ErrorKind::BrokenPipe, "the data plane has ended");
-        let orders = self.orders(&asked.peer).cloned();
+        let orders = self.orders(&asked.peer);
         let order = Order::Carry(Box::new(asked));
         orders.ok_or_else(ended)?.send(order).map_err(|_| ended())
     }
 
-    fn orders(&self, peer: &str) -> Option<&UnboundedSender<Order>> {
-        self.entrances
-            .iter()
-            .find(|entrance| entrance.peer == peer)
-            .map(|entrance| &entrance.orders)
+    fn orders(&self, peer: &str) -> Option<UnboundedSender<Order>> {
+        let entrances = self.entrances.read().unwrap_or_else(PoisonError::into_inner);
+        let entrance = entrances.iter().find(|entrance| entrance.peer.name == peer);
+        entrance.map(|entrance| entrance.orders.clone())
     }
 }
 
@@ -373,7 +472,8 @@ pub async fn carry(
     let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp });
     let tcp = &watched.sides().stream;
     welcome_source(worker, &book, side, tcp);
-    let carried = relay::relay(tcp, side, &mut stream, &book, &worker.desk).await;
+    let linger = worker.plan().limits.linger.into();
+    let carried = relay::relay(tcp, side, &mut stream, &book, &worker.desk, linger).await;
     let last = worker.ledger.sample(&book, side, tcp);
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
@@ -381,7 +481,7 @@ pub async fn carry(
     // Both resets, where it broke, before whatever else takes time.
     drop(stream);
     if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
-        close::close_one(tcp, last, &carried).await;
+        close::close_one(tcp, last, &carried, linger).await;
     }
     worker.ledger.close(&book, &carried);
 }

@@ -2,8 +2,8 @@
 //! the kernel keep alive those that have come to some age. Most flows never do.
 //!
 //! Invariant: one look costs at most `LOOKS` flows' worth of questions to the kernel, however many
-//! there are, and what those need that have just come of age; and it is over before any flow of this
-//! thread goes on.
+//! there are, and what those need that have just come of age; and of neither more than `BATCH` flows' worth before
+//! the flows of this thread go on.
 
 use crate::flow::Side;
 use crate::ledger::{FlowBook, Ledger};
@@ -17,12 +17,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often there is a look, and the age at which a flow is kept alive.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Flows looked at each time, in turn.
 const LOOKS: usize = 256;
+/// Flows looked at before others of the thread have their turn: some ten system calls each.
+const BATCH: usize = 16;
 
 /// The live flows of one thread.
 #[derive(Debug, Default)]
@@ -88,16 +91,27 @@ impl Watch {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.keep_alive(Instant::now());
-            self.look_once(ledger);
+            let now = Instant::now();
+            while self.keep_alive(now) {
+                yield_now().await;
+            }
+            let mut left = self.flows.borrow().capacity().min(LOOKS);
+            while left > 0 {
+                let some = left.min(BATCH);
+                self.look_once(ledger, some);
+                left -= some;
+                yield_now().await;
+            }
         }
     }
 
-    /// Has the kernel keep alive what has lived for a period.
-    fn keep_alive(&self, now: Instant) {
+    /// Has the kernel keep alive some of what has lived for a period; whether there is more.
+    fn keep_alive(&self, now: Instant) -> bool {
         let flows = self.flows.borrow();
         let mut young = self.young.borrow_mut();
-        while let Some(&(key, since)) = young.front().filter(|(_, since)| *since + PERIOD <= now) {
+        let is_of_age = |(_, since): &&(usize, Instant)| *since + PERIOD <= now;
+        for _ in 0..BATCH {
+            let Some(&(key, since)) = young.front().filter(is_of_age) else { return false };
             young.pop_front();
             let Some((book, sides)) = flows.get(key).filter(|(book, _)| book.since == since) else {
                 continue;
@@ -109,12 +123,15 @@ impl Watch {
                 }
             }
         }
+        true
     }
 
-    fn look_once(&self, ledger: &Ledger) {
+    /// Looks at so many places, in turn.
+    fn look_once(&self, ledger: &Ledger, count: usize) {
         let flows = self.flows.borrow();
-        let places = flows.capacity();
-        for _ in 0..places.min(LOOKS) {
+        // Flows may have ended since.
+        let places = flows.capacity().max(1);
+        for _ in 0..count {
             let key = self.next.get() % places;
             self.next.set(key + 1);
             if let Some((book, sides)) = flows.get(key) {
@@ -188,5 +205,18 @@ mod tests {
         drop(watched);
         assert!(watch.young.borrow().is_empty());
         Ok(())
+    }
+
+    #[test]
+    fn flows_that_come_of_age_together_are_looked_at_a_few_at_a_time() {
+        let watch = Watch::default();
+        let begun = Instant::now();
+        watch.young.borrow_mut().extend((0..100).map(|key| (key, begun)));
+        let mut turns = 0;
+        while watch.keep_alive(begun + PERIOD) {
+            turns += 1;
+            assert_eq!(watch.young.borrow().len(), 100_usize.saturating_sub(turns * BATCH));
+        }
+        assert!(turns >= 100 / BATCH && watch.young.borrow().is_empty());
     }
 }

@@ -4,20 +4,25 @@ use crate::accept::accept;
 use crate::admission::Admission;
 use crate::flow::Ends;
 use crate::handover::{self, Asked};
-use crate::hold::{Held, hold};
+use crate::health::Health;
+use crate::hold::{Hold, hold};
 use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
+use crate::lookup::Resolver;
 use crate::relay::{Budget, Desk, Pools};
-use crate::tunnel::{self, Tunnels, fallback, link::Link, paces::Paces};
+use crate::tunnel::{self, Tunnels, fallback, link::Link};
 use crate::watch::Watch;
 use midhop_pep::config::{LegPlan, Plan};
-use std::cell::RefCell;
+use midhop_pep::policy::{Crossing, Turnback};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -32,7 +37,7 @@ pub struct Worker {
     /// Places for flows.
     pub admission: Arc<Admission>,
     /// Flows whose clients are still to be accepted.
-    pub held: Arc<Held>,
+    pub hold: Arc<Hold>,
     /// Where flows are booked.
     pub ledger: Arc<Ledger>,
     /// What they share while they relay.
@@ -47,8 +52,13 @@ pub struct Worker {
     pub endpoints: RefCell<Vec<quinn::Endpoint>>,
     /// The tunnels over TCP on this thread.
     pub fallbacks: RefCell<Vec<Rc<fallback::Session>>>,
-    /// How the carriers of a tunnel on this thread divide its rate.
-    pub paces: Rc<Paces>,
+    /// Looks up the targets that peers name.
+    pub resolver: Resolver,
+    /// What tells whether all is well.
+    pub health: Arc<Health>,
+    stopping: Cell<bool>,
+    /// Which of the workers it is.
+    number: usize,
     egress: Egress,
 }
 
@@ -60,7 +70,7 @@ impl Worker {
     pub fn new(
         plan: watch::Receiver<Arc<Plan>>,
         admission: Arc<Admission>,
-        held: Arc<Held>,
+        hold: Arc<Hold>,
         budget: Arc<Budget>,
         pools: Arc<Pools>,
         ledger: Arc<Ledger>,
@@ -69,11 +79,12 @@ impl Worker {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
         let watch = Watch::default();
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
-        let (fallbacks, paces) = (RefCell::default(), Rc::default());
+        let fallbacks = RefCell::default();
+        let resolver = Resolver::new(tunnels.lookups.clone());
         Ok(Self {
             plan,
             admission,
-            held,
+            hold,
             ledger,
             desk,
             watch,
@@ -81,9 +92,28 @@ impl Worker {
             links,
             endpoints,
             fallbacks,
-            paces,
+            resolver,
+            health: Health::new(0),
+            stopping: Cell::new(false),
+            number: 0,
             egress,
         })
+    }
+
+    /// The same, as the `number`th of those whose health that is.
+    #[must_use]
+    pub fn follow(self, health: Arc<Health>, number: usize) -> Self {
+        Self { health, number, ..self }
+    }
+
+    /// Which of the workers it is.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether it has been told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
     }
 
     /// The plan as it is now. A flow keeps the one it began with.
@@ -91,10 +121,26 @@ impl Worker {
         self.plan.borrow().clone()
     }
 
+    /// The plan as it is now and will be.
+    pub fn plans(&self) -> watch::Receiver<Arc<Plan>> {
+        self.plan.clone()
+    }
+
+    /// Where packets to an address go.
+    pub fn routes(&self) -> &Egress {
+        &self.egress
+    }
+
     /// The interface towards a flow's server, if any leg wants to know.
     pub fn egress(&self, plan: &Plan, ends: Ends) -> Option<Rc<str>> {
         let matters = plan.legs.iter().any(|leg| leg.interface.is_some());
         if matters { self.egress.towards(ends.server.ip()) } else { None }
+    }
+
+    /// Whether the tunnel to a peer would carry a flow back to where it comes from.
+    pub fn turns_back(&self, plan: &Plan, peer: &str, flow: &Crossing<'_>) -> Option<Turnback> {
+        let address = plan.peers.iter().find(|it| it.name == peer)?.address?;
+        flow.turns_back(address.ip(), |to| self.egress.next_hop(to.to_canonical()))
     }
 
     /// Serves on the calling thread until `stop` turns true.
@@ -106,21 +152,28 @@ impl Worker {
         let local = LocalSet::new();
         let worker = Rc::new(self);
         local.block_on(&runtime, async {
+            let health = worker.health.clone();
+            health.keep("the beat of a worker", health.clone().beat(worker.number));
             for (door, listener) in doors.listeners {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                tokio::task::spawn_local(accept(worker.clone(), door, listener));
+                health.keep("accepting", accept(worker.clone(), door, listener));
             }
-            if let Some(queue) = doors.queue {
-                tokio::task::spawn_local(hold(worker.clone(), queue));
+            match doors.queue {
+                Some(queue) => {
+                    health.keep("holding SYNs", hold(worker.clone(), queue, doors.waiting));
+                }
+                None => drop(doors.waiting),
             }
             let watching = worker.clone();
-            tokio::task::spawn_local(async move { watching.watch.look(&watching.ledger).await });
+            let looking = async move { watching.watch.look(&watching.ledger).await };
+            health.keep("looking at live flows", looking);
             doors.tunnels.serve(&worker);
             if let Some(handed) = doors.handed {
-                tokio::task::spawn_local(handover::receive(worker.clone(), handed));
+                health.keep("taking flows over", handover::receive(worker.clone(), handed));
             }
             // A closed channel means that the daemon is gone: an end as well.
             let _ = stop.wait_for(|stop| *stop).await;
+            worker.stopping.set(true);
             tunnel::close(&worker.endpoints.take(), &worker.fallbacks.take()).await;
             Ok(())
         })
@@ -134,6 +187,8 @@ pub struct Doors {
     pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
     /// Where SYNs wait for the far side.
     pub queue: Option<Queue>,
+    /// Held until what waits there is safe.
+    pub waiting: Option<Sender<Infallible>>,
     /// Where flows come from that clients asked for.
     pub handed: Option<UnboundedReceiver<Asked>>,
     /// The tunnels that are this worker's own.

@@ -114,7 +114,9 @@ fn the_pair_of_the_guide_carries_flows() {
     let desk = |table: &str| {
         let guide = blocks("toml").into_iter().filter(|it| it.document.ends_with("/terminal.md"));
         let block = guide.into_iter().find(|it| it.text.contains(table)).expect("a configuration");
-        Desk::new(&placed(&block.text, &directory.path().join("authority")))
+        // The stage's server is on the ground's own host, which the guide's ground keeps closed.
+        let text = block.text.replace("[tunnel]\n", "[tunnel]\ntargets = \"10.0.2.2/32\"\n");
+        Desk::new(&placed(&text, &directory.path().join("authority")))
     };
     let (ground, terminal) = (desk("[peers.terminal]"), desk("[peers.ground]"));
     let address = IpAddr::from([192, 0, 2, 1]);

@@ -8,7 +8,7 @@ mod program;
 mod stage;
 mod visitor;
 
-use ends::{Authority, far_config, near_config};
+use ends::{Authority, TARGETS, far_config, near_config};
 use flows::{duties, exchange, hear_break};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Request, Response};
@@ -30,14 +30,19 @@ const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
 
 /// What the second one has beside its listener: the third as a peer, and a rule by which flows go there.
 fn onwards(otherwise: &str) -> String {
+    onwards_with(otherwise, "")
+}
+
+/// The same; `peer` adds to the table of the third.
+fn onwards_with(otherwise: &str, peer: &str) -> String {
     format!(
-        "{QUICK}[peers.last]\naddress = \"{LAST}\"\n{QUICK}[[rules]]\n\
+        "{QUICK}[peers.last]\naddress = \"{LAST}\"\n{QUICK}{peer}[[rules]]\n\
          match.destination = \"10.0.2.0/24\"\ntunnel = \"last\"\notherwise = \"{otherwise}\"\n"
     )
 }
 
 fn last_config(authority: &Authority, more: &str) -> String {
-    let own = authority.table("last", &format!("listen = \"{LAST}\"\n"));
+    let own = authority.table("last", &format!("listen = \"{LAST}\"\n{TARGETS}"));
     format!("{own}[peers.far]\n{QUICK}{more}")
 }
 
@@ -50,12 +55,19 @@ struct Chain {
 
 impl Chain {
     fn start(stage: &Stage, accept: &str) -> Self {
+        Self::start_with(stage, accept, "")
+    }
+
+    /// The same; `peer` adds to the tables of those that are asked for flows.
+    fn start_with(stage: &Stage, accept: &str, peer: &str) -> Self {
         let authority = Authority::new(&["near", "far", "last"]);
         let last = stage::start(&stage.server, &last_config(&authority, ""));
-        let middle =
-            stage::start(&stage.server, &far_config(FAMILY, &authority, &onwards("reject")));
+        let middle = stage::start(
+            &stage.server,
+            &far_config(FAMILY, &authority, &onwards_with("reject", peer)),
+        );
         let rule = "otherwise = \"reject\"\n";
-        let near = near_config(FAMILY, &authority, accept, QUICK, rule);
+        let near = near_config(FAMILY, &authority, accept, &format!("{QUICK}{peer}"), rule);
         let near = stage.start(&near);
         let chain = Self { near, middle, last, _authority: authority };
         until("the second tunnel is open", || {
@@ -105,6 +117,21 @@ fn resets_pass_three_proxies() {
     for from_server in [false, true] {
         duties::resets(&mut || stage.flow(&listener), from_server);
     }
+}
+
+/// What was acknowledged to an end that then resets comes out at the other end of the chain, and the reset after it.
+#[test]
+fn what_was_acknowledged_passes_three_proxies_before_the_reset() {
+    let Some(stage) = Stage::set() else { return };
+    let chain = Chain::start_with(&stage, EARLY, "request = \"template\"\n");
+    let listener = stage.listen(FAMILY);
+    for from_server in [false, true] {
+        for half_closed in [false, true] {
+            duties::late_resets(&mut || stage.flow(&listener), from_server, half_closed);
+        }
+    }
+    let proxies = [&chain.near, &chain.middle, &chain.last];
+    until("no place is kept", || proxies.map(|it| it.admission().flows()) == [0; 3]);
 }
 
 /// A client whose flow stands still at the far end of a chain holds up no other, and loses nothing.
@@ -159,26 +186,31 @@ fn a_request_that_came_too_far_is_a_loop() {
     }
 }
 
-/// The third one's rule sends flows back to the second.
+/// The third one's rule sends flows on to a fourth, whose rule sends them to the second.
 #[test]
 fn a_chain_that_bites_its_tail_is_refused() {
     let Some(stage) = Stage::set() else { return };
-    let authority = Authority::new(&["near", "far", "last"]);
-    let back = format!(
-        "address = \"10.0.2.2:{}\"\n[[rules]]\ntunnel = \"far\"\notherwise = \"reject\"\n",
-        ends::PORT
-    );
-    let own = authority.table("last", &format!("listen = \"{LAST}\"\n"));
-    let last = stage::start(&stage.server, &format!("{own}[peers.far]\n{back}"));
-    let onwards = format!("[peers.last]\naddress = \"{LAST}\"\n[[rules]]\ntunnel = \"last\"\n");
-    let middle = format!("{onwards}otherwise = \"reject\"\n");
+    let authority = Authority::new(&["near", "far", "last", "round"]);
+    let reject = "otherwise = \"reject\"\n";
+    let round_at = "10.0.2.2:4435";
+    let onwards = |peer: &str, at: &str| {
+        format!("[peers.{peer}]\naddress = \"{at}\"\n[[rules]]\ntunnel = \"{peer}\"\n{reject}")
+    };
+    let own =
+        |name: &str, at: &str| authority.table(name, &format!("listen = \"{at}\"\n{TARGETS}"));
+    let back = onwards("far", &format!("10.0.2.2:{}", ends::PORT));
+    let round = format!("{}[peers.last]\n{back}", own("round", round_at));
+    let round = stage::start(&stage.server, &round);
+    let last = format!("{}[peers.far]\n{}", own("last", LAST), onwards("round", round_at));
+    let last = stage::start(&stage.server, &last);
+    let middle = format!("[peers.round]\n{}", onwards("last", LAST));
     let middle = stage::start(&stage.server, &far_config(FAMILY, &authority, &middle));
-    let near = near_config(FAMILY, &authority, EARLY, "", "otherwise = \"reject\"\n");
+    let near = near_config(FAMILY, &authority, EARLY, "", reject);
     let _near = stage.start(&near);
     let listener = stage.listen(FAMILY);
     let client = stage.connect(listener.local_addr().expect("an address")).expect("a proxy");
     assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
-    for proxy in [middle, last] {
+    for proxy in [middle, last, round] {
         until("nobody keeps a place", || proxy.admission().flows() == 0);
     }
 }

@@ -95,11 +95,16 @@ fn a_configuration_that_proxies_nothing_is_refused() {
     assert_error(&output, 64, &["proxies nothing", "hint: "]);
 }
 
+/// Such as ppp0 at boot: the daemon serves, says so, and takes its flows from when it is there.
 #[test]
-fn a_missing_interface_is_one_clear_error() {
+fn an_interface_that_is_not_there_yet_is_waited_for() {
     let Some(stage) = Stage::set() else { return };
-    let config = "[intercept]\ninterfaces = [\"lan0\", \"nope0\"]";
-    refused(&stage, config, 1, &["no interface \"nope0\"", "intercept.interfaces"]);
+    let desk = Desk::new("[intercept]\ninterfaces = [\"nope0\", \"lan0\"]\naccept = \"early\"");
+    let running = Running::start(&stage, &desk);
+    let log = program::log_of(&desk);
+    assert!(log.contains("no such interface yet") && log.contains("nope0"), "{log}");
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0));
 }
 
 #[test]
@@ -248,7 +253,10 @@ fn the_units_privileges_are_enough() {
     let heard = hear_ready(&socket);
     let there = traces(&stage.gateway);
     let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
-    let capabilities = std::fs::read_to_string(format!("/proc/{process}/status"));
+    let keeper = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let keeper = keeper.unwrap_or_default();
+    let capabilities = [process.to_string().as_str(), keeper.trim()]
+        .map(|process| std::fs::read_to_string(format!("/proc/{process}/status")));
     let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM);
     if heard.is_err() {
         let _ = child.kill();
@@ -258,7 +266,8 @@ fn the_units_privileges_are_enough() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     assert!(there.len() >= 3, "it intercepts nothing: {there:?}");
     assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
-    // CAP_NET_ADMIN and CAP_NET_BIND_SERVICE: the rest is given up.
-    let capabilities = capabilities.expect("its status");
-    assert!(capabilities.contains("CapEff:\t0000000000001400"), "{capabilities}");
+    // CAP_NET_ADMIN and CAP_NET_BIND_SERVICE: the rest is given up. The data plane has none.
+    let [data_plane, keeper] = capabilities.map(|status| status.expect("its status"));
+    assert!(data_plane.contains("CapEff:\t0000000000000000"), "{data_plane}");
+    assert!(keeper.contains("CapEff:\t0000000000001400"), "{keeper}");
 }

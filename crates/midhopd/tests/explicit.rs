@@ -1,11 +1,14 @@
 //! Clients that ask for the proxy, by HTTP CONNECT and SOCKS5, end to end.
 
+mod ends;
+mod flows;
 mod program;
 mod stage;
 
+use flows::duties;
 use program::{Desk, Running};
 use stage::{Family, PATIENCE, Stage, hear, noise, say};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
 const HTTP: u16 = 3128;
@@ -15,7 +18,8 @@ const SOCKS: u16 = 1080;
 fn start(stage: &Stage, more: &str) -> (Desk, Running) {
     let desk = Desk::new(&format!(
         "[explicit]\nhttp_connect = \"[::]:{HTTP}\"\nsocks5 = \"[::]:{SOCKS}\"\n\
-         clients = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n{more}"
+         clients = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n\
+         targets = [\"10.0.0.0/8\", \"fd00::/8\", \"192.0.2.0/24\", \"2001:db8::/32\"]\n{more}"
     ));
     let running = Running::start(stage, &desk);
     (desk, running)
@@ -105,6 +109,27 @@ fn both_protocols_carry_every_byte_and_every_end() {
     }
 }
 
+/// What was acknowledged to a server that then resets reaches a client that reads late, and then the reset.
+#[test]
+fn a_reset_comes_behind_what_was_acknowledged() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "");
+    for family in [Family::V4, Family::V6] {
+        let listener = stage.listen(family);
+        let target = listener.local_addr().expect("an address");
+        let flow: duties::Flow<'_> = &mut || {
+            let (client, code) = socks(&stage, family, target, b"");
+            assert_eq!(code, 0);
+            let (server, _) = listener.accept().expect("the far side");
+            flows::impatient(&server);
+            (client, server)
+        };
+        for from_server in [false, true] {
+            duties::late_resets(flow, from_server, false);
+        }
+    }
+}
+
 #[test]
 fn refusals_are_told_in_each_protocols_words() {
     let Some(stage) = Stage::set() else { return };
@@ -121,7 +146,15 @@ fn refusals_are_told_in_each_protocols_words() {
             Family::V4 => "127.0.0.1:9310".parse().expect("an address"),
             Family::V6 => "[::1]:9310".parse().expect("an address"),
         };
+        // Private, and in none of the prefixes that are opened; and this host, by an address that is in one.
+        let private: SocketAddr = match family {
+            Family::V4 => "192.168.7.7:80".parse().expect("an address"),
+            Family::V6 => "[fc00::1]:80".parse().expect("an address"),
+        };
+        let of_proxy = SocketAddr::new(gateway(family), HTTP);
         for (target, status, error, code) in [
+            (private, "403", "destination_ip_prohibited", 2),
+            (of_proxy, "403", "destination_ip_prohibited", 2),
             (closed, "502", "connection_refused", 5),
             (nowhere, "502", "destination_ip_unroutable", 3),
             (rejected, "403", "destination_ip_prohibited", 2),
@@ -149,8 +182,58 @@ fn strangers_and_names_are_refused_where_that_was_asked_for() {
     let strangers = "[explicit]\nhttp_connect = \"[::]:3128\"\nclients = \"192.0.2.0/24\"\n";
     desk.rewrite(strangers);
     let _running = Running::start(&stage, &desk);
-    let (_client, head) = connect(&stage, Family::V4, "10.0.2.2:80", b"");
-    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    // They are not even heard.
+    let client = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP));
+    // The reset may come before connecting has returned.
+    let error = client.and_then(|mut client| client.read(&mut [0; 1])).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// Those who may not come in, and those of a host that takes more than its part, keep nobody out: with places for
+/// sixteen, and nobody's time to ask over before the test is.
+#[test]
+fn idle_connections_of_some_keep_no_others_out() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "request_timeout = \"10 min\"\n[limits]\npending = 20\n");
+    for family in [Family::V4, Family::V6] {
+        let proxy = SocketAddr::new(gateway(family), HTTP);
+        let listener = stage.listen(family);
+        let target = listener.local_addr().expect("an address").to_string();
+        // By the other network, which is nobody's client.
+        let from_server = || {
+            let stream = TcpStream::connect_timeout(&proxy, PATIENCE);
+            stream.map(|stream| stream.set_read_timeout(Some(PATIENCE)).map(|()| stream))
+        };
+        for _ in 0..40 {
+            let stranger = stage.server.run(from_server).expect("entering");
+            // Some hear of it while they connect.
+            let Ok(Ok(mut stranger)) = stranger else { continue };
+            let error = stranger.read(&mut [0; 1]).expect_err("a reset");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+        let (_client, head) = connect(&stage, family, &target, b"");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    }
+    // One client holds what it may; another one of its network is served.
+    let own = |host: u8| SocketAddr::from(([10, 0, 1, host], 0));
+    stage.client.add_address("lan0", own(3).ip(), 24).expect("a second address");
+    let socket = |from: SocketAddr| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        socket.bind(&from.into()).expect("an address");
+        let proxy = SocketAddr::new(gateway(Family::V4), HTTP);
+        socket.connect(&proxy.into()).expect("the proxy");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        TcpStream::from(socket)
+    };
+    let open = |host| stage.client.run(|| socket(own(host))).expect("entering");
+    let idle: Vec<_> = (0..16).map(|_| open(2)).collect();
+    let error = open(2).read(&mut [0; 1]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let mut other = open(3);
+    other.write_all(b"nonsense\r\n\r\n").expect("asking");
+    assert!(hear(&other).starts_with(b"HTTP/1.1 4"), "it is heard");
+    drop(idle);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use midhop_pep::config::{
 };
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 const EXAMPLE: &str = include_str!("../../../packaging/midhopd.toml");
 const UNIT: &str = include_str!("../../../packaging/midhopd.service");
@@ -86,6 +87,7 @@ fn every_key_is_in_the_example() {
         pacing: rate,
         buffer: Some(Bytes::new(1)),
         keepalive: Keepalive::default(),
+        user_timeout: time,
     };
     let rule = Rule {
         matches: Match {
@@ -94,6 +96,7 @@ fn every_key_is_in_the_example() {
             source_port: ports.clone(),
             destination_port: ports,
             interface: one_of("x"),
+            peer: one_of("x"),
             dscp: OneOrMany(vec![Dscp::new(1).expect("a DSCP")]),
         },
         action: Some(Action::Split),
@@ -121,6 +124,7 @@ fn every_key_is_in_the_example() {
         rtt: time,
         window: Some(Bytes::new(1)),
         transparent: OneOrMany(vec!["192.0.2.0/24".parse().expect("a prefix")]),
+        targets: Some(OneOrMany(vec!["192.0.2.0/24".parse().expect("a prefix")])),
         ..Peer::default()
     };
     let class = Class {
@@ -175,8 +179,62 @@ fn the_unit_grants_what_the_daemon_keeps() {
         .collect();
     assert_eq!(sets.len(), 2);
     for set in sets {
-        for capability in midhopd::privileges::KEPT {
+        for capability in midhopd::privileges::KEPT.into_iter().chain(midhopd::privileges::STARTING)
+        {
             assert!(set.contains(&capability.to_string()), "{capability} is not in {set}");
         }
     }
+}
+
+/// As `systemd-analyze security` has it: 0 is nothing exposed, 10 everything. What is left is what
+/// interception takes: the capabilities of the start, `capset` and `bpf` for giving them up and for
+/// congestion controls, the host's network with its address families, `/proc/sys/net`.
+const EXPOSURE_MAX: f64 = 1.7;
+
+#[test]
+fn the_unit_leaves_little_exposed() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/midhopd.service");
+    expose_at_most(unit, EXPOSURE_MAX);
+}
+
+/// The data plane's alone: systemd rates units and not processes, so what is rated is a unit that states what the
+/// data plane has of that one while it serves, as `confinement` finds it there.
+const DATA_PLANE_EXPOSURE_MAX: f64 = 1.5;
+
+#[test]
+fn the_data_plane_leaves_less_exposed() {
+    let stated = |line: &str| match line.split_once('=') {
+        Some((key @ "CapabilityBoundingSet", _)) => format!("{key}="),
+        Some(("AmbientCapabilities", _)) => String::new(),
+        // Neither is among the calls that it allows itself.
+        Some(("SystemCallFilter", calls)) if calls.starts_with('@') => {
+            "SystemCallFilter=@system-service\nSystemCallFilter=~@privileged bpf capset execve"
+                .to_owned()
+        }
+        _ => line.to_owned(),
+    };
+    let lines: Vec<String> = UNIT.lines().map(stated).collect();
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let unit = directory.path().join("midhopd.service");
+    std::fs::write(&unit, lines.join("\n") + "\n").expect("a unit");
+    expose_at_most(unit.to_str().expect("a name"), DATA_PLANE_EXPOSURE_MAX);
+}
+
+/// Compares what `systemd-analyze security` says of a unit.
+fn expose_at_most(unit: &str, most: f64) {
+    let mut analyze = Command::new("systemd-analyze");
+    let Ok(analyzed) = analyze.args(["security", "--offline=true", "--no-pager", unit]).output()
+    else {
+        return midhop_skips::skipped("the exposure of a unit is told by systemd-analyze");
+    };
+    let table = String::from_utf8_lossy(&analyzed.stdout);
+    let Some(score) = table.lines().find_map(|line| line.split_once("exposure level for ")) else {
+        let errors = String::from_utf8_lossy(&analyzed.stderr);
+        assert!(errors.contains("unrecognized option"), "{table}{errors}");
+        return midhop_skips::skipped("this systemd-analyze rates no files");
+    };
+    let score = score.1.split_whitespace().nth(1).and_then(|score| score.parse::<f64>().ok());
+    let score = score.unwrap_or_else(|| panic!("no score in {table}"));
+    println!("exposure of {unit}: {score}, at most {most}");
+    assert!(score <= most, "{score} is more than {most}:\n{table}");
 }

@@ -177,16 +177,19 @@ fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
     });
 }
 
+/// A reset is said in the order of the flow: the stream ends, and the flow has not.
 #[test]
-fn a_reset_of_the_server_is_one_of_the_stream() {
+fn a_reset_of_the_server_is_a_stream_that_ends_before_its_flow() {
     let Some(place) = Place::set() else { return };
     let (mut flow, mut server) = place.flow();
     server.write_all(b"so far").expect("writing");
-    let heard = place.visitor.runtime.block_on(flow.frame()).expect("what came before the reset");
-    assert_eq!(heard, Some(Frame::Data(capsule(DATA, b"so far").into())));
+    until("it is acknowledged", || stage::queued::unacknowledged(&server) == 0);
     socket2::SockRef::from(&server).set_linger(Some(std::time::Duration::ZERO)).expect("a linger");
     drop(server);
-    assert_eq!(place.hear_reset(&mut flow), Code::CONNECT_ERROR);
+    assert_eq!(place.hear(&mut flow), (b"so far".to_vec(), false));
+    let stopped = place.visitor.runtime.block_on(flow.send.stopped()).expect("a connection");
+    let code = quinn::VarInt::from_u64(Code::CONNECT_ERROR.0).expect("a code");
+    assert_eq!(stopped, Some(code), "and it takes no more");
 }
 
 /// A capsule of any size is passed on as it comes: its size is no reason to keep it, or to refuse it.

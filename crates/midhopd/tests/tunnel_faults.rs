@@ -273,8 +273,10 @@ fn without_a_far_end_flows_go_as_their_rule_says() {
             assert!(!try_flow(&stage, &listener));
         } else {
             let address = listener.local_addr().expect("an address");
-            let client = stage.connect(address).expect("it is accepted early");
-            assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+            // It is accepted early; on a busy machine the reset comes before its client has noticed.
+            let broken =
+                stage.connect(address).map_or_else(|error| error.kind(), |it| hear_break(&it));
+            assert_eq!(broken, ErrorKind::ConnectionReset);
         }
     }
 }

@@ -13,22 +13,12 @@ use midhop_tunnel::http3::{Code, Frame};
 use midhop_tunnel::target::Target;
 use nix::sys::signal::Signal;
 use program::{Desk, Running, errors, log_of, midhopd};
-use stage::{Family, Stage, noise, until};
+use stage::{Family, Stage, noise, pass, until};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use visitor::{Shown, Visitor};
 
 const EARLY: &str = "accept = \"early\"\n";
-
-/// One word there and one back.
-fn pass(client: &mut TcpStream, server: &mut TcpStream) {
-    let mut heard = [0; 4];
-    client.write_all(b"ping").expect("writing");
-    server.read_exact(&mut heard).expect("reading");
-    server.write_all(b"pong").expect("writing");
-    client.read_exact(&mut heard).expect("reading");
-    assert_eq!(&heard, b"pong");
-}
 
 fn request(listener: &TcpListener) -> Request {
     let target = Target::Address(listener.local_addr().expect("an address"));

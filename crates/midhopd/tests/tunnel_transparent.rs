@@ -4,68 +4,21 @@
 
 mod ends;
 mod flows;
+mod ground;
 mod program;
 mod stage;
 
 use ends::{Authority, far_config, near_config};
 use flows::{duties, exchange};
-use midhop_testbed::namespace::{Namespace, veth};
+use ground::{Ground, at};
 use program::{Desk, Running, errors, log_of, traces};
 use stage::{Family, Stage, hear, say, until};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 const EARLY: &str = "accept = \"early\"\n";
 const REJECT: &str = "otherwise = \"reject\"\n";
-
-/// The stage with one more host behind its server's, which is the ground here.
-struct Ground {
-    origin: Namespace,
-    stage: Stage,
-}
-
-fn at(family: Family, net: u8, host: u8) -> IpAddr {
-    match family {
-        Family::V4 => IpAddr::from([10, 0, net, host]),
-        Family::V6 => IpAddr::from([0xfd00, 0, 0, u16::from(net), 0, 0, 0, u16::from(host)]),
-    }
-}
-
-impl Ground {
-    fn set() -> Option<Self> {
-        let stage = Stage::set()?;
-        let origin = Namespace::create("origin").expect("a namespace for the origin");
-        let macs = veth(&stage.server, "out0", &origin, "out0", 1500).expect("the origin's link");
-        for family in [Family::V4, Family::V6] {
-            let (prefix, any) = match family {
-                Family::V4 => (24, IpAddr::from([0, 0, 0, 0])),
-                Family::V6 => (64, IpAddr::from([0u16; 8])),
-            };
-            let (near, far) = (at(family, 3, 1), at(family, 3, 2));
-            stage.server.add_address("out0", near, prefix).expect("the ground's address");
-            origin.add_address("out0", far, prefix).expect("the origin's address");
-            origin.add_route(any, 0, near).expect("the way back");
-            origin.add_neighbour("out0", near, macs[0].mac).expect("a neighbour");
-            stage.server.add_neighbour("out0", far, macs[1].mac).expect("a neighbour");
-            let out = at(family, 3, 0);
-            stage.gateway.add_route(out, prefix, family.server()).expect("the way out");
-        }
-        Some(Self { origin, stage })
-    }
-
-    fn listen(&self, family: Family) -> TcpListener {
-        let address = SocketAddr::new(at(family, 3, 2), 0);
-        self.origin.run(|| TcpListener::bind(address)).expect("entering").expect("a listener")
-    }
-
-    /// A flow to the origin, and whom that sees.
-    fn flow(&self, listener: &TcpListener) -> (TcpStream, TcpStream, SocketAddr) {
-        let (client, server) = self.stage.flow(listener);
-        let seen = server.peer_addr().expect("a peer");
-        (client, server, seen)
-    }
-}
 
 fn far_desk(family: Family, authority: &Authority, more: &str) -> Desk {
     let debug = "[log]\nlevel = \"debug\"\n";
@@ -149,7 +102,7 @@ fn a_peer_cannot_claim_what_is_not_its_own() {
         assert_eq!(hear(&server), b"a question");
         // Whose it is, is known all the same.
         let own = client.local_addr().expect("an address");
-        let said = format!("client={own} from=this host");
+        let said = format!("claims={own} from=this host");
         until("it is logged", || log_of(&far).contains(&said));
     }
 }

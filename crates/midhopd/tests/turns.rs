@@ -93,9 +93,9 @@ fn flows(stage: &Stage, listener: &TcpListener, count: usize) -> Vec<(TcpStream,
 
 #[test]
 fn bulk_flows_get_equal_parts_of_a_tunnel() {
-    let link = "rate = \"40 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
+    let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
-    let told = "rtt = \"100 ms\"\nrate = \"40 Mbit/s\"\n";
+    let told = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
     let _ends = Ends::start_with(&stage, Family::V4, "", [told, told]);
     let listener = stage.listen(Family::V4);
     with_bulk(&flows(&stage, &listener, 32), [true, false], |counts| {
@@ -109,7 +109,7 @@ fn bulk_flows_get_equal_parts_of_a_tunnel() {
 
 /// Both ends of a tunnel over a link of 40 Mbit/s; flows to one port are of class "own".
 fn with_class(stage: &Stage, port: u16, class: &str) -> [DataPlane; 2] {
-    let told = "rtt = \"100 ms\"\nrate = \"40 Mbit/s\"\n";
+    let told = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
     let authority = Authority::new(&["near", "far"]);
     let class = format!("[classes.own]\n{class}");
     let far = start_far(stage, Family::V4, &authority, &format!("{told}{class}"));
@@ -122,7 +122,7 @@ fn with_class(stage: &Stage, port: u16, class: &str) -> [DataPlane; 2] {
 
 /// Uploads are weighed by the near end's rule, downloads by the class that it told the far end.
 fn weighed(ways: [bool; 2]) {
-    let link = "rate = \"40 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
+    let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"0.1 %\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
     let [usual, own] = [stage.listen(Family::V4), stage.listen(Family::V4)];
     let port = own.local_addr().expect("an address").port();
@@ -131,7 +131,7 @@ fn weighed(ways: [bool; 2]) {
     all.extend(flows(&stage, &own, 4));
     with_bulk(&all, ways, |counts| {
         let counts = if ways[0] { &counts[0] } else { &counts[1] };
-        let parts = parts(counts, 15_000_000, 20_000_000);
+        let parts = parts(counts, 7_500_000, 10_000_000);
         let ratio = mean(&parts[4..]) / mean(&parts[..4]);
         println!("weight 40 gets {ratio:.2} of {parts:?}");
         assert!((3.0..5.0).contains(&ratio), "weight 40 gets {ratio:.2} of {parts:?}");
@@ -151,7 +151,7 @@ fn parts_of_a_tunnel_follow_the_weights_of_classes_up() {
 /// One that says without an end what is to go ahead of all others leaves them their part.
 #[test]
 fn a_class_that_goes_ahead_starves_nobody() {
-    let link = "rate = \"40 Mbit/s\"\ndelay = \"50 ms\"\n";
+    let link = "rate = \"20 Mbit/s\"\ndelay = \"50 ms\"\n";
     let Some(stage) = Stage::set_over(link, link, "100 ms") else { return };
     let [usual, own] = [stage.listen(Family::V4), stage.listen(Family::V4)];
     let port = own.local_addr().expect("an address").port();
@@ -159,7 +159,7 @@ fn a_class_that_goes_ahead_starves_nobody() {
     let mut all = flows(&stage, &usual, 4);
     all.extend(flows(&stage, &own, 2));
     with_bulk(&all, [true, false], |counts| {
-        let parts = parts(&counts[0], 5_000_000, 20_000_000);
+        let parts = parts(&counts[0], 2_500_000, 10_000_000);
         let others = parts[..4].iter().sum::<f64>() / parts.iter().sum::<f64>();
         println!("the others get {others:.3} of {parts:?}");
         assert!(others >= 0.3, "the others get {others:.3} of {parts:?}");
@@ -178,6 +178,9 @@ fn asked(client: &mut TcpStream, server: &mut TcpStream) -> Duration {
     start.elapsed()
 }
 
+/// How often a request is tried: a busy machine is late with most of them, a queue with all.
+const TRIES: usize = 8;
+
 /// It waits behind nothing that was written before: neither a new flow's nor that of one that has rested.
 #[test]
 fn a_request_overtakes_the_bulk_of_its_tunnel() {
@@ -190,16 +193,20 @@ fn a_request_overtakes_the_bulk_of_its_tunnel() {
     let idle = asked(&mut known.0, &mut known.1);
     with_bulk(&flows(&stage, &listener, 8), [true, true], |counts| {
         await_bytes(&counts[0], 6_000_000);
-        let old = asked(&mut known.0, &mut known.1);
-        let (mut client, mut server) = stage.flow(&listener);
-        let new = asked(&mut client, &mut server);
-        println!("idle {idle:?}, an old flow {old:?}, a new one {new:?}");
         // Behind what the pool holds it would be two round trips more.
-        for one in [old, new] {
-            assert!(
-                one.as_secs_f64() < idle.as_secs_f64() * 1.2,
-                "{one:?} after {idle:?} when idle"
-            );
-        }
+        let overtakes = |flow: &str, ask: &mut dyn FnMut() -> Duration| {
+            let limit = idle.mul_f64(1.2);
+            let mut took = Vec::new();
+            while took.len() < TRIES && took.iter().all(|one| *one >= limit) {
+                took.push(ask());
+            }
+            println!("idle {idle:?}, {flow} {took:?}");
+            assert!(took.iter().any(|one| *one < limit), "{flow}: {took:?}, {idle:?} when idle");
+        };
+        overtakes("an old flow", &mut || asked(&mut known.0, &mut known.1));
+        overtakes("a new flow", &mut || {
+            let (mut client, mut server) = stage.flow(&listener);
+            asked(&mut client, &mut server)
+        });
     });
 }

@@ -5,13 +5,16 @@
 //! [`Config::resolve`], and nowhere else.
 
 mod class;
+mod intercept;
 mod list;
+mod loops;
 mod name;
 mod plan;
 mod resolve;
 mod tunnel;
 
 pub use class::{Class, ClassPlan};
+pub use intercept::{Accept, Conntrack, Hooks, Intercept};
 pub use list::{Dscp, OneOrMany, Ports};
 pub use plan::{LegPlan, Plan};
 pub use resolve::{ReadError, ResolveError};
@@ -67,64 +70,8 @@ impl Config {
     }
 }
 
-/// Transparent interception.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Intercept {
-    /// Interfaces on which flows arrive that are taken; none: nothing is intercepted.
-    pub interfaces: OneOrMany<String>,
-    /// When a client's SYN is answered, where no rule says otherwise.
-    pub accept: Accept,
-    /// Names this daemon among others on the host: its nftable is `midhop_<instance>`.
-    pub instance: String,
-    /// Firewall mark of intercepted packets; it and the next 16 need only be unused on this host.
-    pub mark: u32,
-    /// Routing table and rule priority that deliver marked packets to this host.
-    pub table: u32,
-    /// NFQUEUE on which SYNs wait for the far side.
-    pub queue: u16,
-    /// Loopback port of the first leg's listener, the next legs take those above it; no packet on the
-    /// wire ever carries them.
-    pub port: u16,
-}
-
-impl Default for Intercept {
-    fn default() -> Self {
-        Self {
-            interfaces: OneOrMany::default(),
-            accept: Accept::default(),
-            instance: "main".to_owned(),
-            mark: 0x6d68,
-            table: 28008,
-            queue: 28008,
-            port: 28008,
-        }
-    }
-}
-
-/// When the client's SYN is answered.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Accept {
-    /// Once the far side has accepted: refused stays refused.
-    #[default]
-    AfterConnect,
-    /// At once: one round trip less, and a refusal becomes a reset.
-    Early,
-}
+/// How long one address of a target may take to answer, where nothing else is configured.
+const CONNECT_TIMEOUT: Duration = Duration::from_s(30);
 
 /// Listeners for clients that ask for the proxy by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -138,10 +85,15 @@ pub struct Explicit {
     pub clients: OneOrMany<IpNet>,
     /// Whether targets may be named, and are then looked up here.
     pub resolve: bool,
-    /// Whether this host's loopback and link-local addresses may be targets.
+    /// Whether this host's own addresses may be targets: loopback, and those of its interfaces.
     pub local_targets: bool,
+    /// Special-purpose addresses (private networks, the link …) that may be targets. An address of this host
+    /// may where it is listed alone, as a /32 or /128.
+    pub targets: OneOrMany<IpNet>,
     /// How long a client may take to say what it wants.
     pub request_timeout: Duration,
+    /// How long one address of a target may take to answer.
+    pub connect_timeout: Duration,
 }
 
 impl Default for Explicit {
@@ -155,7 +107,9 @@ impl Default for Explicit {
             ]),
             resolve: true,
             local_targets: false,
+            targets: OneOrMany::default(),
             request_timeout: Duration::from_s(10),
+            connect_timeout: CONNECT_TIMEOUT,
         }
     }
 }
@@ -202,6 +156,9 @@ pub struct Leg {
     pub buffer: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,
+    /// How long a far end may leave data unacknowledged, or its window closed; unset: as the kernel has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_timeout: Option<Duration>,
 }
 
 /// How a flow begins to send into a leg.
@@ -245,6 +202,8 @@ pub struct Limits {
     pub flow_buffer: Bytes,
     /// Clients waiting for the far side to answer at a time; beyond it new flows pass by.
     pub pending: u32,
+    /// How long an end that acknowledges nothing may keep what it is still owed when the other has gone.
+    pub linger: Duration,
 }
 
 impl Default for Limits {
@@ -254,6 +213,7 @@ impl Default for Limits {
             flows: 20_000,
             flow_buffer: Bytes::new(256 << 10),
             pending: 4096,
+            linger: Duration::from_s(60),
         }
     }
 }
@@ -373,6 +333,9 @@ pub struct Match {
     /// The interface on which the flow arrives.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
     pub interface: OneOrMany<String>,
+    /// The peer by whose tunnel the flow comes.
+    #[serde(skip_serializing_if = "OneOrMany::is_empty")]
+    pub peer: OneOrMany<String>,
     /// The client's DSCP.
     #[serde(skip_serializing_if = "OneOrMany::is_empty")]
     pub dscp: OneOrMany<Dscp>,

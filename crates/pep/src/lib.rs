@@ -14,3 +14,4 @@ pub mod line;
 pub mod policy;
 pub mod share;
 pub mod source;
+pub mod special;

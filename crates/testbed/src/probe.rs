@@ -29,6 +29,11 @@ use std::thread::JoinHandle;
 /// Time between two looks, as the meter has it.
 const INTERVAL: Duration = Duration::from_ms(100);
 
+/// How long the last look waits for notices of sockets that have ended.
+const NOTICES: Duration = Duration::from_s(5);
+/// Time between two tries of it.
+const TRY_AGAIN: Duration = Duration::from_ms(5);
+
 /// Why proxies could not be watched.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -106,7 +111,7 @@ impl Probe {
             }
             let mut report = ProbeReport::default();
             for mut node in watched {
-                node.look(epoch);
+                node.last_look(epoch);
                 node.legs.report(&mut report);
             }
             report
@@ -142,13 +147,25 @@ impl Watched {
         Ok(Self { diag, notices, legs: Legs::of(plan, node) })
     }
 
-    /// Adds a sample of now.
-    fn look(&mut self, epoch: Instant) {
+    /// Adds a sample of now. `true`: every socket that is gone was counted to its end.
+    fn look(&mut self, epoch: Instant) -> bool {
         let legs = &mut self.legs;
         // A look that fails is one sample less; the next one counts what this one missed.
         let dumped = self.diag.dump(|socket| legs.see(&socket));
         let at = clock::now().saturating_since(epoch);
-        self.notices.drain(|socket| legs.bury(&socket));
-        legs.sample(at, dumped.is_ok());
+        // Dumps knew most of those whose notices were lost.
+        if !self.notices.drain(|socket| legs.bury(&socket)) {
+            legs.await_no_notice();
+        }
+        legs.sample(at, dumped.is_ok())
+    }
+
+    /// Looks until every socket that is gone was counted to its end: the kernel announces it from a queue of its
+    /// own, and on a busy machine long after the connection's peer knew.
+    fn last_look(&mut self, epoch: Instant) {
+        let deadline = clock::now() + NOTICES;
+        while !self.look(epoch) && clock::now() < deadline {
+            std::thread::sleep(TRY_AGAIN.into());
+        }
     }
 }

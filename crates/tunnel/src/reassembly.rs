@@ -7,10 +7,14 @@
 //! and put it in order here.
 //!
 //! Flow control then follows what has arrived, not what is in order, so a gap does not stop the sender;
-//! what may be held is bounded here: stop reading while [`Reassembly::is_full`].
+//! what may be held is bounded here: while [`Reassembly::is_full`] only what the first gap waits for is to be read.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
+
+/// Unit: bytes. What a piece costs beside its contents: its place in the map and an allocation of its own. A peer
+/// that sends single bytes with gaps between them would have much more held than it sends.
+const PIECE_COST: u64 = 128;
 
 /// The bytes of one stream that wait for those before them.
 ///
@@ -26,7 +30,7 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Nothing has come. Once `held_max` bytes wait behind a gap nothing more is to be read.
+    /// Nothing has come. Once what waits behind a gap costs `held_max` bytes nothing more is to be read.
     pub fn new(held_max: midhop_units::Bytes) -> Self {
         Self { position: 0, pieces: BTreeMap::new(), held: 0, held_max: held_max.get() }
     }
@@ -63,7 +67,7 @@ impl Reassembly {
 
     /// Whether as much waits behind a gap as may.
     pub fn is_full(&self) -> bool {
-        self.held >= self.held_max && !self.pieces.contains_key(&self.position)
+        self.cost().get() >= self.held_max && !self.pieces.contains_key(&self.position)
     }
 
     /// How far the stream has come out.
@@ -74,6 +78,11 @@ impl Reassembly {
     /// What waits, in order or not.
     pub fn held(&self) -> midhop_units::Bytes {
         midhop_units::Bytes::new(self.held)
+    }
+
+    /// What that costs in memory: more than its bytes.
+    pub fn cost(&self) -> midhop_units::Bytes {
+        midhop_units::Bytes::new(self.held + PIECE_COST * self.pieces.len() as u64)
     }
 
     fn keep(&mut self, offset: u64, bytes: Bytes) {
@@ -122,6 +131,18 @@ mod tests {
         reassembly.insert(u64::MAX - 1, part(0, 10));
         reassembly.insert(0, part(0, 150));
         assert_eq!(reassembly.held().get(), 0);
+    }
+
+    #[test]
+    fn many_small_pieces_fill_it_before_their_bytes_do() {
+        let mut reassembly = Reassembly::new(midhop_units::Bytes::new(1_000_000));
+        let mut offset = 1;
+        while !reassembly.is_full() {
+            reassembly.insert(offset, part(offset, offset + 1));
+            offset += 2;
+        }
+        assert!(reassembly.held().get() < 10_000, "{:?}", reassembly.held());
+        assert!(reassembly.cost().get() <= 1_000_000 + PIECE_COST);
     }
 
     proptest! {

@@ -73,6 +73,7 @@ fn three_lines_make_a_pair() {
         key = "/run/pki/gateway.midhop.key"
         authority = "/run/pki/ca.pem"
         listen = ["10.0.2.2:4433"]
+        targets = ["10.0.0.0/8", "fd00::/8"]
         [peers.terminal]
         name = "terminal.midhop"
         rate = "20 Mbit/s"
@@ -167,6 +168,7 @@ fn the_middle_of_a_chain_has_two_tunnels() {
         key = "/run/pki/gateway.midhop.key"
         authority = "/run/pki/ca.pem"
         listen = ["10.0.3.2:4433"]
+        targets = ["10.0.0.0/8", "fd00::/8"]
         [peers.next]
         name = "exchange.midhop"
         address = "10.0.1.2:4433"

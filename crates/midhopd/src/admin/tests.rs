@@ -2,12 +2,15 @@
 
 use super::*;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicUsize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Server {
     address: SocketAddr,
     draining: Arc<AtomicBool>,
+    health: Arc<Health>,
+    /// How often the status was asked for.
+    asked: Arc<AtomicUsize>,
 }
 
 async fn start() -> Server {
@@ -15,15 +18,21 @@ async fn start() -> Server {
     let address = listener.local_addr().expect("bound");
     let draining = Arc::new(AtomicBool::new(false));
     let drains = draining.clone();
-    let source: StatusSource = Arc::new(move || Status {
-        version: "0",
-        instance: "main".to_owned(),
-        uptime_s: 1.0,
-        draining: drains.load(Ordering::Relaxed),
-        data_plane: Snapshot { flows: 42, ..Snapshot::default() },
+    let (health, asked) = (Health::new(1), Arc::<AtomicUsize>::default());
+    let asks = asked.clone();
+    let status: StatusSource = Arc::new(move || {
+        asks.fetch_add(1, Relaxed);
+        Status {
+            version: "0",
+            instance: "main".to_owned(),
+            uptime_s: 1.0,
+            draining: drains.load(Relaxed),
+            data_plane: Snapshot { flows: 42, ..Snapshot::default() },
+        }
     });
-    tokio::spawn(serve(listener, source));
-    Server { address, draining }
+    let sources = Sources { status, health: health.clone(), draining: draining.clone() };
+    tokio::spawn(serve(listener, sources));
+    Server { address, draining, health, asked }
 }
 
 impl Server {
@@ -56,8 +65,25 @@ async fn every_path_answers() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
         assert!(answer.contains(part), "{path}: {answer}");
     }
-    server.draining.store(true, Ordering::Relaxed);
+    server.draining.store(true, Relaxed);
     assert!(server.get("/healthz").await.starts_with("HTTP/1.1 503 "));
+}
+
+#[tokio::test]
+async fn health_names_what_is_wrong_and_builds_no_status() {
+    let server = start().await;
+    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200 "));
+    let fault = server.health.fault("a socket", &"gone");
+    let answer = server.get("/healthz").await;
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("a socket: gone\n"),
+        "{answer}"
+    );
+    drop(fault);
+    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200 "));
+    server.health.lose("a worker has panicked".to_owned());
+    assert!(server.get("/healthz").await.ends_with("a worker has panicked\n"));
+    assert_eq!(server.asked.load(Relaxed), 0);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ pub(super) fn examine() -> Vec<Finding> {
             "the window is lost whenever a flow pauses for a round trip",
         ),
     ];
-    findings.extend([pipes(), files()]);
+    findings.extend([syn_cookies(), path_mtu(), pipes(), files()]);
     findings
 }
 
@@ -45,7 +45,7 @@ fn kernel() -> Finding {
 fn privileges() -> Finding {
     let missing = missing_for_interception();
     if missing.is_empty() {
-        return Finding::yes("privileges", "CAP_NET_ADMIN, CAP_NET_BIND_SERVICE");
+        return Finding::yes("privileges", "CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW");
     }
     Finding::of(
         "privileges",
@@ -157,6 +157,37 @@ fn flag(name: &str, key: &str, harm: &str) -> Finding {
     match sysctl(key).as_deref() {
         Some("0") => Finding::yes(name, "off"),
         Some(_) => Finding::of(name, Verdict::Could, harm, &hint),
+        None => Finding::of(name, Verdict::Unknown, "not to be read", ""),
+    }
+}
+
+/// A cookie is checked for addresses of this host's only: with cookies for everybody no client of a split flow
+/// gets in.
+fn syn_cookies() -> Finding {
+    let (name, key) = ("SYN cookies", "net/ipv4/tcp_syncookies");
+    match sysctl(key).as_deref() {
+        Some("2") => Finding::of(
+            name,
+            Verdict::Could,
+            "sent to everybody: whoever was let in is reset, and flows pass by in the end",
+            "sysctl -w net.ipv4.tcp_syncookies=1",
+        ),
+        Some(_) => Finding::yes(name, "only when a queue is full, or never"),
+        None => Finding::of(name, Verdict::Unknown, "not to be read", ""),
+    }
+}
+
+/// Hosts whose flows are split lean on this one to find out what their paths carry.
+fn path_mtu() -> Finding {
+    let (name, key) = ("path MTU probing", "net/ipv4/tcp_mtu_probing");
+    match sysctl(key).as_deref() {
+        Some("0") => Finding::of(
+            name,
+            Verdict::Could,
+            "off: where large packets vanish without a word, flows stand still",
+            &format!("sysctl -w {}=1", key.replace('/', ".")),
+        ),
+        Some(_) => Finding::yes(name, "on"),
         None => Finding::of(name, Verdict::Unknown, "not to be read", ""),
     }
 }

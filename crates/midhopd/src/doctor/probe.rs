@@ -35,8 +35,8 @@ pub(super) fn examine() -> Vec<Finding> {
     }
     findings.push(tried(
         "NFQUEUE",
-        Verdict::Could,
-        "a kernel with CONFIG_NETFILTER_NETLINK_QUEUE; without, use accept = \"early\"",
+        Verdict::No,
+        "a kernel with CONFIG_NETFILTER_NETLINK_QUEUE; modprobe nfnetlink_queue",
         queue,
     ));
     findings.push(tried(

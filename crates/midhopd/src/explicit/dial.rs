@@ -3,9 +3,11 @@
 use super::{Desk, handshake::Target};
 use crate::{
     admission::Ticket,
+    happy_eyeballs::{self, race},
     leg,
-    lookup::{is_local, look_up},
-    relay,
+    lookup::Found,
+    networks, relay,
+    targets::Targets,
     tunnel::{
         stream::Stream,
         told::{self, NoFlow},
@@ -61,77 +63,111 @@ pub(super) async fn dial(
     if !plan.explicit.clients.iter().any(|prefix| prefix.contains(&source)) {
         return Err(Cause::NotAllowed);
     }
-    let addresses = look_up(target, plan.explicit.resolve).await?;
+    let resolve = plan.explicit.resolve;
+    let host = networks::host_of(source).to_string();
+    let found = desk.resolver.look_up(target, resolve, &host).await?;
     let ticket = desk.handover.admit().ok_or(Cause::Full)?;
-    let mut last = Cause::NameUnknown;
-    for server in addresses {
-        let attempt = try_address(plan, desk, client, peer, server);
-        tokio::select! {
-            attempt = attempt => match attempt {
-                Ok((far, client_leg)) => return Ok(Dialled { far, client_leg, ticket }),
-                Err(cause) => last = cause,
-            },
-            // A client that goes away takes its request with it.
-            _ = relay::broken(client) => return Err(Cause::Failed),
-        }
-    }
-    Err(last)
-}
-
-async fn try_address(
-    plan: &Plan,
-    desk: &Desk,
-    client: &TcpStream,
-    peer: SocketAddr,
-    server: SocketAddr,
-) -> Result<(Far, LegPlan), Cause> {
-    if !plan.explicit.local_targets && is_local(server.ip()) {
-        return Err(Cause::NotAllowed);
-    }
-    let flow = FlowKey { source: peer, destination: server, interface: None, dscp: 0 };
-    let decision = plan.policy.decide(&flow);
-    // A client that asked cannot be bypassed: its flow is carried, as it would be by any proxy.
-    if decision.action == Action::Reject {
-        return Err(Cause::NotAllowed);
-    }
-    let leg_towards = |address: IpAddr| {
-        let interface = desk.egress.towards(address);
-        plan.leg(&decision, address, interface.as_deref())
+    let wish = Wish { plan, desk, peer };
+    let opened = tokio::select! {
+        opened = wish.open(found) => opened?,
+        // A client that goes away takes its request with it.
+        _ = relay::broken(client) => return Err(Cause::Failed),
     };
-    let client_leg = leg_towards(peer.ip().to_canonical());
+    let (far, decision) = opened;
+    let client_leg = wish.leg_towards(&decision, source);
     if let Err(error) = leg::settings(&SockRef::from(client), client_leg) {
         tracing::warn!(%peer, %error, "a client's socket is not set as its leg asks");
     }
-    if let Some(far) = try_tunnel(plan, desk, &decision, server).await? {
-        return Ok((far, client_leg.clone()));
-    }
-    let server_leg = leg_towards(server.ip());
-    let opening = leg::dial_as_self(server, server_leg).map_err(|error| {
-        tracing::warn!(%server, %error, "a far side cannot be dialled");
-        Cause::Failed
-    })?;
-    let server = opening.finish().await.map_err(|failure| told::cause_of(&failure))?;
-    Ok((Far::Server(server, Box::new(server_leg.clone())), client_leg.clone()))
+    Ok(Dialled { far, client_leg: client_leg.clone(), ticket })
 }
 
-/// Opens the far side through the tunnel of the flow's rule; none: there is none, and the flow goes
-/// without.
-async fn try_tunnel(
-    plan: &Plan,
-    desk: &Desk,
-    decision: &Decision,
-    server: SocketAddr,
-) -> Result<Option<Far>, Cause> {
-    let Some(route) = plan.route(decision) else { return Ok(None) };
-    let peer = route.peer.clone();
-    let class = plan.class(decision, None, None).told();
-    let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
-    match desk.tunnels.open(&peer, request).await {
-        Ok(stream) => Ok(Some(Far::Tunnel { stream: Box::new(stream), peer, server })),
-        Err(NoFlow::Refused(failure)) => Err(told::cause_of(&failure)),
-        Err(NoFlow::Unavailable(why)) => {
-            tracing::debug!(peer, why, otherwise = ?route.otherwise, "a flow goes without its tunnel");
-            if route.otherwise == Action::Reject { Err(Cause::NotAllowed) } else { Ok(None) }
+/// What a client has asked for.
+struct Wish<'a> {
+    plan: &'a Plan,
+    desk: &'a Desk,
+    peer: SocketAddr,
+}
+
+impl<'a> Wish<'a> {
+    /// Opens the far side at one of the addresses.
+    async fn open(&self, found: Found) -> Result<(Far, Decision), Cause> {
+        let (mut last, mut direct) = (Cause::NameUnknown, Vec::new());
+        for server in found.first {
+            let tunnel = match self.decide(server) {
+                Ok(decision) => match self.try_tunnel(&decision, server).await {
+                    Ok(None) => {
+                        direct.push((server, decision));
+                        continue;
+                    }
+                    Ok(Some(far)) => return Ok((far, decision)),
+                    Err(cause) => cause,
+                },
+                Err(cause) => cause,
+            };
+            last = tunnel;
+        }
+        let later = async {
+            let decided = found.later.await.into_iter().map(|it| (it, self.decide(it)));
+            let decided = decided.filter_map(|(server, decided)| Some((server, decided.ok()?)));
+            decided.filter(|(_, decision)| self.plan.route(decision).is_none()).collect()
+        };
+        let dial = async |(server, decision)| self.dial(server, decision).await;
+        race(direct, later, dial).await.map_err(|cause| cause.unwrap_or(last))
+    }
+
+    /// What the rules say of the flow if it goes to `server`.
+    fn decide(&self, server: SocketAddr) -> Result<Decision, Cause> {
+        let flow = FlowKey {
+            source: self.peer,
+            destination: server,
+            interface: None,
+            peer: None,
+            dscp: 0,
+        };
+        let decision = self.plan.policy.decide(&flow);
+        // A client that asked cannot be bypassed: its flow is carried, as it would be by any proxy.
+        if decision.action == Action::Reject { Err(Cause::NotAllowed) } else { Ok(decision) }
+    }
+
+    fn leg_towards(&self, decision: &Decision, address: IpAddr) -> &'a LegPlan {
+        let interface = self.desk.egress.towards(address);
+        self.plan.leg(decision, address, interface.as_deref())
+    }
+
+    /// Connects to a server, where clients may ask for it.
+    async fn dial(&self, server: SocketAddr, decision: Decision) -> Result<(Far, Decision), Cause> {
+        let explicit = &self.plan.explicit;
+        if !Targets::of_clients(explicit).allow(server.ip(), &self.desk.egress) {
+            return Err(Cause::NotAllowed);
+        }
+        let leg = self.leg_towards(&decision, server.ip());
+        let opening = leg::dial_as_self(server, leg).map_err(|error| {
+            tracing::warn!(%server, %error, "a far side cannot be dialled");
+            Cause::Failed
+        })?;
+        let answered = happy_eyeballs::answer(opening, explicit.connect_timeout.into()).await;
+        let stream = answered.map_err(|failure| told::cause_of(&failure))?;
+        Ok((Far::Server(stream, Box::new(leg.clone())), decision))
+    }
+
+    /// Opens the far side through the tunnel of the flow's rule, whose other end judges for itself what may be
+    /// asked for; none: there is none, and the flow goes without.
+    async fn try_tunnel(
+        &self,
+        decision: &Decision,
+        server: SocketAddr,
+    ) -> Result<Option<Far>, Cause> {
+        let Some(route) = self.plan.route(decision) else { return Ok(None) };
+        let peer = route.peer.clone();
+        let class = self.plan.class(decision, None, None).told();
+        let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
+        match self.desk.tunnels.open(&peer, request).await {
+            Ok(stream) => Ok(Some(Far::Tunnel { stream: Box::new(stream), peer, server })),
+            Err(NoFlow::Refused(failure)) => Err(told::cause_of(&failure)),
+            Err(NoFlow::Unavailable(why)) => {
+                tracing::debug!(peer, why, otherwise = ?route.otherwise, "a flow goes without its tunnel");
+                if route.otherwise == Action::Reject { Err(Cause::NotAllowed) } else { Ok(None) }
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Ruleset;
 use crate::admission::Admission;
+use crate::keeper::{Keeper, Request};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,10 +17,14 @@ use tokio::sync::watch;
 /// When there can be no thread or no channel to the table.
 pub fn follow(
     instance: &str,
+    keeper: Option<Arc<Keeper>>,
     admission: Arc<Admission>,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
-    let ruleset = Ruleset::open(instance)?;
+    let gate = match keeper {
+        Some(keeper) => Gate::Kept(keeper),
+        None => Gate::Own(Ruleset::open(instance)?),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let follow = async move {
         let mut shut = false;
@@ -27,7 +32,7 @@ pub fn follow(
             let full = admission.is_full();
             // A reload brings a new table, whose gate is open: what is shut is shut again.
             if full || full != shut {
-                match ruleset.set_gate(full) {
+                match gate.set(full) {
                     Ok(()) if full == shut => {}
                     Ok(()) => tracing::info!(shut = full, flows = admission.flows(), "gate"),
                     Err(error) => tracing::warn!(%error, "the gate does not move"),
@@ -42,4 +47,21 @@ pub fn follow(
         }
     };
     std::thread::Builder::new().name("gate".to_owned()).spawn(move || runtime.block_on(follow))
+}
+
+/// Who moves the gate.
+enum Gate {
+    Own(Ruleset),
+    Kept(Arc<Keeper>),
+}
+
+impl Gate {
+    fn set(&self, shut: bool) -> io::Result<()> {
+        match self {
+            Self::Own(ruleset) => ruleset.set_gate(shut),
+            Self::Kept(keeper) => {
+                keeper.ask(&Request::Gate { shut }).map(drop).map_err(io::Error::other)
+            }
+        }
+    }
 }

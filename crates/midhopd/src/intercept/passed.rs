@@ -84,7 +84,7 @@ impl Passed {
 
 impl State {
     fn read(&mut self, table: &str) {
-        match ask(&self.channel, table) {
+        match counters(&self.channel, table) {
             Ok(counters) => {
                 for (reason, count) in &mut self.counts {
                     if let Some(packets) = counters.get(&table::counter(reason)) {
@@ -102,7 +102,10 @@ impl State {
 }
 
 /// All counters of a table by name.
-fn ask(channel: &Channel, table: &str) -> io::Result<BTreeMap<String, u64>> {
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn counters(channel: &Channel, table: &str) -> io::Result<BTreeMap<String, u64>> {
     let question = Message::netfilter(GET_OBJECT, libc::NLM_F_DUMP, INET, 0)
         .with_name(OBJECT_TABLE, table)
         .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes());

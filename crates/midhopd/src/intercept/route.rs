@@ -1,7 +1,19 @@
-//! The routing rule and table that deliver marked packets to this host's own sockets.
+//! The routing rules and the table that deliver packets to this host's own sockets.
+//!
+//! | preference | rule | why |
+//! |---|---|---|
+//! | first | `iif lo fwmark INJECTED lookup TABLE` | a held SYN comes again over the loopback |
+//! | + 1 | `iif lo goto` + 3 | nothing else that this host sends or checks in reverse sees the next one |
+//! | + 2 | `fwmark HERE lookup TABLE` | packets of own sockets, whose addresses are others' |
+//! | + 3 | `nop` | |
+//!
+//! Without the second, a kernel that looks routes up in reverse with the packet's mark
+//! (`src_valid_mark`, which WireGuard's script sets) would take every source for this host's own.
 
+use super::Marks;
 use crate::netlink::on_own_runtime;
 use futures_util::TryStreamExt;
+use midhop_pep::config::Intercept;
 use nix::libc::{EEXIST, ENOENT, ESRCH};
 use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
@@ -9,41 +21,104 @@ use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is put into the routing policy: a rule for the mark, and a table that it leads to.
+/// The device by which what this host sends comes in, as rules name it.
+pub(super) const LOOPBACK: &str = "lo";
+
+/// What is put into the routing policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// The mark of the packets that are meant.
-    pub mark: u32,
-    /// The table's number and the rule's priority.
-    pub table: u32,
+    marks: Marks,
+    table: u32,
+    preference: u32,
 }
 
 impl Delivery {
+    /// What `intercept` asks for.
+    pub fn of(intercept: &Intercept) -> Self {
+        let Intercept { table, preference, .. } = *intercept;
+        Self { marks: Marks::new(intercept.mark), table, preference }
+    }
+
+    /// The preferences of its rules.
+    pub fn preferences(&self) -> std::ops::Range<u32> {
+        self.preference..self.preference + 4
+    }
+
+    /// The table's number.
+    pub fn table(&self) -> u32 {
+        self.table
+    }
+
     /// Adds the rules and routes, in place of those that a dead predecessor left.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn install(self) -> io::Result<()> {
         on_own_runtime(async move |handle| {
             self.sweep(&handle).await?;
             for route in self.routes() {
                 handle.route().add(route).replace().execute().await?;
             }
-            let rule = || {
-                let rule = handle.rule().add().fw_mark(self.mark).table_id(self.table);
-                rule.priority(self.table).action(RuleAction::ToTable)
-            };
-            allow(&[EEXIST], rule().v4().execute().await)?;
-            allow(&[EEXIST], rule().v6().execute().await)
+            for version in [IpVersion::V4, IpVersion::V6] {
+                for rule in self.rules() {
+                    self.add(&handle, &version, rule).await?;
+                }
+            }
+            Ok(())
         })
     }
 
     /// Removes them. Rules and routes of others stay as they are.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn remove(self) -> io::Result<()> {
         on_own_runtime(async move |handle| self.sweep(&handle).await)
+    }
+
+    async fn add(
+        &self,
+        handle: &Handle,
+        version: &IpVersion,
+        rule: Rule,
+    ) -> Result<(), rtnetlink::Error> {
+        let mut request = handle.rule().add();
+        let message = request.message_mut();
+        message.header.family = match version {
+            IpVersion::V4 => rtnetlink::packet_route::AddressFamily::Inet,
+            IpVersion::V6 => rtnetlink::packet_route::AddressFamily::Inet6,
+        };
+        message.header.action = rule.action;
+        message.attributes.extend(rule.attributes);
+        allow(&[EEXIST], request.execute().await)
+    }
+
+    /// The rules, from the last to the first: a jump needs its target.
+    fn rules(&self) -> [Rule; 4] {
+        let at = |offset: u32| RuleAttribute::Priority(self.preference + offset);
+        let from_here = || RuleAttribute::Iifname(LOOPBACK.to_owned());
+        let marked = |bit: u32| [RuleAttribute::FwMark(bit), RuleAttribute::FwMask(bit)];
+        let lookup = |attributes: Vec<RuleAttribute>, bit: u32| Rule {
+            action: RuleAction::ToTable,
+            attributes: [attributes, marked(bit).into(), vec![RuleAttribute::Table(self.table)]]
+                .concat(),
+        };
+        [
+            Rule { action: RuleAction::Nop, attributes: vec![at(3)] },
+            lookup(vec![at(2)], self.marks.here),
+            Rule {
+                action: RuleAction::Goto,
+                attributes: vec![at(1), from_here(), RuleAttribute::Goto(self.preference + 3)],
+            },
+            lookup(vec![at(0), from_here()], self.marks.injected),
+        ]
     }
 
     async fn sweep(self, handle: &Handle) -> Result<(), rtnetlink::Error> {
         for version in [IpVersion::V4, IpVersion::V6] {
             let rules: Vec<RuleMessage> =
                 handle.rule().get(version).execute().try_collect().await?;
+            // From the first to the last: the jump goes before its target does.
             for rule in rules.into_iter().filter(|rule| self.is_ours(rule)) {
                 allow(&[ENOENT, ESRCH], handle.rule().del(rule).execute().await)?;
             }
@@ -55,32 +130,42 @@ impl Delivery {
     }
 
     fn is_ours(self, rule: &RuleMessage) -> bool {
-        let has = |wanted: RuleAttribute| rule.attributes.contains(&wanted);
-        has(RuleAttribute::FwMark(self.mark))
-            && has(RuleAttribute::Table(self.table))
-            && has(RuleAttribute::Priority(self.table))
+        self.rules().iter().any(|own| {
+            own.action == rule.header.action
+                && own.attributes.iter().all(|wanted| rule.attributes.contains(wanted))
+        })
     }
 
     fn routes(self) -> [RouteMessage; 2] {
         // The loopback is the first device of every network namespace.
-        const LOOPBACK: u32 = 1;
+        const LOOPBACK_INDEX: u32 = 1;
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
-            .output_interface(LOOPBACK)
+            .output_interface(LOOPBACK_INDEX)
             .table_id(self.table)
             .scope(RouteScope::Host)
             .kind(RouteType::Local);
         let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
             .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
-            .output_interface(LOOPBACK)
+            .output_interface(LOOPBACK_INDEX)
             .table_id(self.table)
             .kind(RouteType::Local);
         [v4.build(), v6.build()]
     }
 }
 
+/// A routing rule.
+#[derive(Debug, Clone, PartialEq)]
+struct Rule {
+    action: RuleAction,
+    attributes: Vec<RuleAttribute>,
+}
+
 /// Takes a refusal for success where the thing is as wanted already.
-fn allow(codes: &[i32], result: Result<(), rtnetlink::Error>) -> Result<(), rtnetlink::Error> {
+pub(super) fn allow(
+    codes: &[i32],
+    result: Result<(), rtnetlink::Error>,
+) -> Result<(), rtnetlink::Error> {
     match &result {
         Err(rtnetlink::Error::NetlinkError(message))
             if message.code.is_some_and(|code| codes.contains(&-code.get())) =>

@@ -21,6 +21,8 @@ pub struct Segment {
     pub sequence: u32,
     /// Whether it acknowledges something: a SYN-ACK, if it is a SYN.
     pub acknowledges: bool,
+    /// Where the TCP header begins.
+    pub offset: usize,
 }
 
 impl Segment {
@@ -43,7 +45,7 @@ impl Segment {
         let source = Ipv4Addr::from(array::<4>(packet, 12)?);
         let destination = Ipv4Addr::from(array::<4>(packet, 16)?);
         let class = *packet.get(1)?;
-        Self::parse_tcp(packet.get(header..)?, source.into(), destination.into(), class)
+        Self::parse_tcp(packet, header, source.into(), destination.into(), class)
     }
 
     fn parse_v6(packet: &[u8]) -> Option<Self> {
@@ -52,19 +54,27 @@ impl Segment {
         let source = Ipv6Addr::from(array::<16>(packet, 8)?);
         let destination = Ipv6Addr::from(array::<16>(packet, 24)?);
         let mut next = *packet.get(6)?;
-        let mut rest = packet.get(40..)?;
+        let mut offset = 40;
         while next != TCP {
             if ![HOP_BY_HOP, ROUTING, DESTINATION].contains(&next) {
                 return None;
             }
-            next = *rest.first()?;
-            rest = rest.get(usize::from(*rest.get(1)?) * 8 + 8..)?;
+            next = *packet.get(offset)?;
+            offset += usize::from(*packet.get(offset + 1)?) * 8 + 8;
         }
-        Self::parse_tcp(rest, source.into(), destination.into(), class)
+        Self::parse_tcp(packet, offset, source.into(), destination.into(), class)
     }
 
-    fn parse_tcp(header: &[u8], source: IpAddr, destination: IpAddr, class: u8) -> Option<Self> {
+    fn parse_tcp(
+        packet: &[u8],
+        offset: usize,
+        source: IpAddr,
+        destination: IpAddr,
+        class: u8,
+    ) -> Option<Self> {
+        let header = packet.get(offset..)?;
         Some(Self {
+            offset,
             source: (source, u16::from_be_bytes(array(header, 0)?)).into(),
             destination: (destination, u16::from_be_bytes(array(header, 2)?)).into(),
             class,

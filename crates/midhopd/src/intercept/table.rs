@@ -1,42 +1,72 @@
 //! The daemon's nftables table, as text.
 //!
-//! Only two kinds of packets are ever touched: SYNs that open flows which may be split, and packets
-//! of connections whose socket is the daemon's own. When nothing listens, `tproxy` and `queue` with
-//! `bypass` let SYNs pass: a daemon that died leaves a network that works.
+//! A SYN that opens a flow is held after source NAT, where every decision of the administrator's rules
+//! about it has been made. It then passes by as it is, or it is dropped and comes again over the
+//! loopback, to a listener. Besides it only packets of the daemon's own sockets are touched. When
+//! nothing listens to the queue, SYNs pass: a daemon that died leaves a network that works.
 
 use super::Marks;
-use midhop_pep::config::{LegPlan, Plan};
+use crate::leg::REPEATS;
+use midhop_pep::config::Plan;
+use midhop_pep::policy::{ClientTuple, Unjudged};
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 
-/// Where the flows of one leg's clients are to be delivered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entrance<'a> {
-    /// The leg.
-    pub leg: &'a LegPlan,
-    /// Listeners on the loopback, one per address family.
-    pub listeners: Vec<SocketAddr>,
-}
-
-/// What the daemon sees of flows before their clients are accepted.
+/// Where the flows of one leg's clients are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
-    /// Nothing: SYNs are taken at once.
-    Nothing,
-    /// Of servers that answer in a class of service of their own, the answer.
-    Answers,
-    /// Every SYN as well: only those are taken that the daemon marked.
-    Openings,
+pub struct Entrance {
+    /// The leg's number, by which injected SYNs name it.
+    pub tag: u16,
+    /// Listeners on the loopback, one per address family.
+    pub listeners: [SocketAddr; 2],
 }
 
-/// Why the firewall lets a SYN pass on its own, on interfaces that are intercepted: it is for this
-/// host or a group, speaks Multipath TCP, is signed, fits a rule, or a limit was reached.
-pub const PASSED: [&str; 5] = ["local", "multipath", "signed", "rule", "limit"];
+/// What of the host the table is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Whether connections are entered into connection tracking.
+    pub conntrack: bool,
+}
+
+impl Setting {
+    /// Where rules find a flow's client.
+    const fn client(self) -> ClientTuple {
+        if self.conntrack { ClientTuple::Original } else { ClientTuple::Packet }
+    }
+}
+
+/// Why the firewall lets a SYN pass on its own, on interfaces that are intercepted: it speaks
+/// Multipath TCP, is signed, fits a rule, or a limit was reached.
+pub const PASSED: [&str; 4] = ["multipath", "signed", "rule", "limit"];
+
+/// The counter of handshakes' packets that come for the daemon's sockets, before any filter.
+pub const ARRIVED: &str = "arrived";
+/// The counter of those that pass all filters.
+pub const DELIVERED: &str = "delivered";
+/// The counter of SYNs that the daemon sends to servers, before any filter.
+pub const SENT: &str = "sent";
+/// The counter of those that leave this host.
+pub const DEPARTED: &str = "departed";
 
 /// The name of the counter of SYNs that pass for a reason.
 pub fn counter(reason: &str) -> String {
     format!("passed_{reason}")
 }
+
+/// The map from an IPv4 flow as it leaves to how its client sees it.
+pub const ORIGINS_V4: &str = "origins4";
+/// The same for IPv6, as far as the client's address, its port and the connection's mark go.
+pub const CLIENTS_V6: &str = "clients6";
+/// The server's address and port of IPv6 flows.
+pub const SERVERS_V6: &str = "servers6";
+/// The chains that fill the maps; their rules are beyond `nft`, see [`super::Ruleset`].
+pub const NOTE_V4: &str = "note4";
+/// For IPv6.
+pub const NOTE_V6: &str = "note6";
+
+/// By which SYNs that are to be refused are told from those of any leg.
+pub const REFUSED: u16 = u16::MAX;
 
 /// A flag pattern: the packet opens a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
@@ -44,6 +74,16 @@ const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 /// The name of the table of an instance.
 pub fn name(instance: &str) -> String {
     format!("midhop_{instance}")
+}
+
+/// Whether the table of an instance is there. What cannot be asked counts as there.
+pub fn exists(instance: &str) -> bool {
+    let table = name(instance);
+    let listed = Command::new("nft").args(["list", "tables", "inet"]).stdin(Stdio::null()).output();
+    listed.map_or(true, |listed| {
+        let text = String::from_utf8_lossy(&listed.stdout);
+        !listed.status.success() || text.lines().any(|line| line.ends_with(&format!(" {table}")))
+    })
 }
 
 /// Deletes the table of an instance if it is there.
@@ -55,91 +95,164 @@ pub fn removal(instance: &str) -> String {
 /// Lets every new flow pass by from now on; packets of live flows are still delivered.
 pub fn closing(instance: &str) -> String {
     let table = name(instance);
-    format!(
-        "flush chain inet {table} offered\n\
-         add rule inet {table} offered socket transparent 1 goto take\n\
-         add rule inet {table} offered accept\n"
-    )
+    format!("flush chain inet {table} offered\nadd rule inet {table} offered accept\n")
 }
 
 /// The transaction that puts the table in place, instead of one that a dead predecessor left.
-///
-/// How much goes to the chain `waiting`, and so to the daemon's queues, is said by `sight`.
-pub fn transaction(plan: &Plan, marks: Marks, entrances: &[Entrance<'_>], sight: Sight) -> String {
-    let queued = sight == Sight::Openings;
+pub fn transaction(plan: &Plan, entrances: &[Entrance], setting: Setting) -> String {
     let mut text = removal(&plan.intercept.instance);
-    let table = name(&plan.intercept.instance);
-    let here = marks.here;
-    let _ = writeln!(text, "table inet {table} {{");
+    let _ = writeln!(text, "table inet {} {{", name(&plan.intercept.instance));
     text.push_str("  set gate { type inet_proto; }\n");
     for reason in PASSED {
         let _ = writeln!(text, "  counter {} {{ }}", counter(reason));
     }
+    for name in [ARRIVED, DELIVERED, SENT, DEPARTED] {
+        let _ = writeln!(text, "  counter {name} {{ }}");
+    }
+    let marks = Marks::new(plan.intercept.mark);
+    let hooks = &plan.intercept.hooks;
+    if setting.conntrack {
+        maps(&mut text);
+        let own = [
+            // Another program's transparent sockets are that program's. A request or a connection in
+            // TIME_WAIT shows no mark: it ends the rule, and is taken for a client's.
+            format!("socket mark & {:#x} == 0 accept", marks.client),
+            format!("ct zone set {}", plan.intercept.zone),
+        ];
+        chain(&mut text, "client", &own);
+        let early = [
+            format!("meta mark & {:#x} != 0 accept", marks.injected),
+            "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 goto client".to_owned(),
+        ];
+        base_chain(&mut text, "early", "prerouting", hooks.raw, &early);
+        let out = [
+            format!(
+                "meta mark & {:#x} != 0 ct zone set {} accept",
+                marks.client | marks.injected,
+                plan.intercept.zone
+            ),
+            format!(
+                "meta mark & {:#x} != 0 socket transparent 1 ct original zone set {}",
+                marks.server,
+                plan.intercept.zone + 1
+            ),
+        ];
+        base_chain(&mut text, "out", "output", hooks.raw, &out);
+        let again = again(plan.intercept.zone, marks);
+        chain_at(&mut text, "again", "route", "output", hooks.delivery, &again);
+    }
     text.push_str("  chain waiting { }\n");
-    chain(&mut text, "take", &take(marks, entrances));
-    chain(&mut text, "offered", &offered(plan, queued));
-    let tcp_only = "meta l4proto != tcp accept".to_owned();
-    let own = format!("socket transparent 1 meta mark set {here} accept");
-    let mut rules = vec![
-        // Most packets by far, so they come first.
-        format!("tcp flags & (fin|syn|rst|ack) != syn {own}"),
-        // What the network says about a packet of an own socket is addressed to whom the socket
-        // stands for, but meant for the socket: without it neither "unreachable" nor a path's MTU
-        // gets through.
-        format!("meta l4proto {{ icmp, icmpv6 }} {own}"),
-        tcp_only.clone(),
-    ];
-    if sight != Sight::Nothing {
-        let mut hold = vec![tcp_only];
-        if queued {
-            hold.push(format!("{SYN} goto offered"));
+    delivery(&mut text, hooks.delivery, marks, entrances);
+    let passing = marks.here | marks.injected;
+    let clear =
+        format!("meta mark & {passing:#x} != 0 meta mark set meta mark & {:#x}", !marks.all());
+    base_chain(&mut text, "in", "input", hooks.input, &[clear]);
+    if !entrances.is_empty() {
+        if setting.conntrack {
+            let noted = [
+                format!("meta nfproto ipv4 jump {NOTE_V4}"),
+                format!("meta nfproto ipv6 jump {NOTE_V6}"),
+                format!("meta mark set meta mark | {:#x} goto waiting", marks.noted),
+            ];
+            chain(&mut text, "noted", &noted);
         }
+        chain(&mut text, "offered", &offered(plan, setting));
+        let hold = [
+            // No mark of ours leaves the host.
+            format!(
+                "meta mark & {:#x} != 0 oifname != \"lo\" meta mark set meta mark & {:#x}",
+                marks.all(),
+                !marks.all()
+            ),
+            format!("{SYN} goto offered"),
+        ];
+        base_chain(&mut text, "hold", "postrouting", hooks.hold, &hold);
+        let released = format!("meta mark & {:#x} != 0", marks.released());
+        let clear = format!("meta mark set meta mark & {:#x}", !marks.all());
+        let behind = [
+            format!("{released} {clear} accept"),
+            // The daemon has not seen it: there is none, or too much to do.
+            format!("meta mark & {:#x} != 0 oifname != \"lo\" {clear}", marks.all()),
+            format!("{SYN} goto unjudged"),
+        ];
+        chain(&mut text, "unjudged", &unjudged(plan, setting));
+        base_chain(&mut text, "behind", "postrouting", hooks.hold + 1, &behind);
+        let answer = "tcp flags & (fin|syn|rst|ack) == (syn|ack) socket transparent 1";
+        let arrived = [
+            format!("{answer} counter name {ARRIVED}"),
+            format!(
+                "{SYN} meta mark & {:#x} == {:#x} iifname \"lo\" counter name {ARRIVED}",
+                marks.all(),
+                marks.injected
+            ),
+        ];
+        base_chain(&mut text, "arrivals", "prerouting", hooks.raw - 1, &arrived);
+        let delivered = [
+            format!("{answer} counter name {DELIVERED}"),
+            format!("{SYN} iifname \"lo\" socket transparent 1 counter name {DELIVERED}"),
+        ];
+        let sent = format!("{SYN} socket transparent 1 counter name");
+        // One SYN out for each SYN in: what the kernel repeats waits for the client's, and is counted
+        // when it leaves.
+        let repeated = format!(
+            "{SYN} meta mark & {0:#x} != 0 meta priority 0:{REPEATS} socket transparent 1 \
+             meta mark set meta mark | {1:#x} goto waiting",
+            marks.server, marks.noted
+        );
+        base_chain(&mut text, "repeating", "output", hooks.raw - 2, &[repeated]);
+        base_chain(&mut text, "sending", "output", hooks.raw - 1, &[format!("{sent} {SENT}")]);
+        base_chain(&mut text, "departing", "output", i32::MAX - 1, &[format!("{sent} {DEPARTED}")]);
+        base_chain(&mut text, "delivered", "input", i32::MAX - 1, &delivered);
         // The class in which the server answers is learned from its SYN-ACK, where there is one.
-        hold.push("tcp flags & (fin|syn|rst|ack) != (syn|ack) accept".to_owned());
-        for family in ["ip", "ip6"] {
-            hold.push(format!("{family} dscp != 0 socket transparent 1 goto waiting"));
-        }
-        base_chain(&mut text, "hold", "mangle - 1", &hold);
+        let answers = ["ip", "ip6"].map(|family| {
+            format!(
+                "tcp flags & (fin|syn|rst|ack) == (syn|ack) {family} dscp != 0 socket transparent 1 goto waiting"
+            )
+        });
+        base_chain(&mut text, "answers", "prerouting", -151, &answers);
     }
-    if queued {
-        rules.push(format!("{SYN} meta mark {} goto take", marks.approved));
-        rules.extend(refusals(marks));
-    } else {
-        rules.push(format!("{SYN} goto offered"));
-    }
-    base_chain(&mut text, "prerouting", "mangle", &rules);
     text.push_str("}\n");
     text
 }
 
+fn maps(text: &mut String) {
+    let v4 = "ipv4_addr . inet_service . ipv4_addr . inet_service";
+    let v6 = "ipv6_addr . inet_service . ipv6_addr . inet_service";
+    for (name, kind) in [
+        (ORIGINS_V4, format!("{v4} : {v4} . mark")),
+        (CLIENTS_V6, format!("{v6} : ipv6_addr . inet_service . mark")),
+        (SERVERS_V6, format!("{v6} : ipv6_addr . inet_service")),
+    ] {
+        let _ = writeln!(
+            text,
+            "  map {name} {{ type {kind}; flags dynamic, timeout; timeout 10s; size 65535; }}"
+        );
+    }
+    let _ = writeln!(text, "  chain {NOTE_V4} {{ }}\n  chain {NOTE_V6} {{ }}");
+}
+
 /// Which SYNs are offered to the daemon: rules that accept let the flow pass by.
-fn offered(plan: &Plan, queued: bool) -> Vec<String> {
-    if plan.intercept.interfaces.is_empty() {
-        // The table is there for what comes for own sockets alone.
-        return vec!["accept".to_owned()];
-    }
-    let interfaces: Vec<_> =
-        plan.intercept.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
-    let mut rules = vec![format!("iifname != {{ {} }} accept", interfaces.join(", "))];
-    if !queued {
-        // A repeated SYN belongs to the flow that it opened, whatever the gate says now.
-        rules.push("socket transparent 1 goto take".to_owned());
-        rules.push(format!("meta l4proto @gate {}", pass("limit")));
-    }
-    rules.extend([
-        // To this host itself, to groups, or to nowhere: not to be split.
-        format!("fib daddr type != unicast {}", pass("local")),
+fn offered(plan: &Plan, setting: Setting) -> Vec<String> {
+    let mut rules = vec![
+        outside(plan),
+        format!("meta l4proto @gate {}", pass("limit")),
         // What a split connection cannot carry: Multipath TCP, and segments that both ends sign.
         format!("tcp option mptcp exists {}", pass("multipath")),
         format!("tcp option md5sig exists {}", pass("signed")),
         format!("tcp option 29 exists {}", pass("signed")),
-    ]);
+    ];
+    let client = setting.client();
+    let release =
+        format!("meta mark set meta mark | {:#x}", Marks::new(plan.intercept.mark).released());
     rules.extend(plan.policy.firewall_bypasses().iter().map(|found| {
-        let found = found.to_string();
-        let pass = pass("rule");
-        if found.is_empty() { pass } else { format!("{found} {pass}") }
+        format!("meta l4proto tcp {} {release} {}", found.text(client), pass("rule"))
     }));
-    rules.push(if queued { "goto waiting".to_owned() } else { "goto take".to_owned() });
+    if setting.conntrack {
+        rules.extend(
+            ["ct status snat,dnat goto noted", "ct mark != 0 goto noted"].map(str::to_owned),
+        );
+    }
+    rules.push("goto waiting".to_owned());
     rules
 }
 
@@ -148,51 +261,97 @@ fn pass(reason: &str) -> String {
     format!("counter name {} accept", counter(reason))
 }
 
-/// Delivers a SYN to the listener of its client's leg; legs with long prefixes come first.
-fn take(marks: Marks, entrances: &[Entrance<'_>]) -> Vec<String> {
-    let mut rules = Vec::new();
-    for entrance in entrances {
-        let interface = entrance.leg.interface.as_ref();
-        let named = interface.is_some();
-        let iifname = interface.map_or(String::new(), |name| format!("iifname \"{name}\" "));
-        let prefixes = &entrance.leg.prefixes;
-        for listener in &entrance.listeners {
-            let v4 = listener.is_ipv4();
-            let (protocol, family) = if v4 { ("ip", "ipv4") } else { ("ip6", "ipv6") };
-            let action = format!(
-                "meta nfproto {family} meta l4proto tcp tproxy {protocol} to {listener} meta mark set {} accept",
-                marks.here
-            );
-            if prefixes.is_empty() {
-                rules.push((0, named, format!("{iifname}{action}")));
-            }
-            for prefix in prefixes.iter().filter(|prefix| prefix.addr().is_ipv4() == v4) {
-                let rule = format!("{iifname}{protocol} saddr {} {action}", prefix.trunc());
-                rules.push((prefix.prefix_len() + 1, named, rule));
+/// What of the SYNs that nobody decided on may not pass: what a rule rejects, or sends by a tunnel or
+/// nowhere, though the queue be full, not there yet, or left by a daemon that died.
+fn unjudged(plan: &Plan, setting: Setting) -> Vec<String> {
+    let stops = plan.policy.firewall_stops();
+    if stops.is_empty() {
+        return Vec::new();
+    }
+    let client = setting.client();
+    let rules = stops.iter().map(|(found, unjudged)| {
+        let found = found.text(client);
+        let end = match unjudged {
+            Unjudged::Pass => "accept",
+            Unjudged::Drop => "drop",
+        };
+        format!("meta l4proto tcp {found} {end}")
+    });
+    [outside(plan)].into_iter().chain(rules).collect()
+}
+
+/// Leaves alone what comes by other interfaces.
+fn outside(plan: &Plan) -> String {
+    let names: Vec<_> =
+        plan.intercept.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+    format!("iifname != {{ {} }} accept", names.join(", "))
+}
+
+/// Delivers injected SYNs to the listener of their client's leg, and packets of own sockets to these.
+fn delivery(text: &mut String, priority: i32, marks: Marks, entrances: &[Entrance]) {
+    let mut late = Vec::new();
+    if !entrances.is_empty() {
+        let is = |mark| format!("meta l4proto tcp meta mark & {:#x} == {mark:#x}", marks.all());
+        let mut injected = vec![format!("{} reject with tcp reset", is(marks.refused()))];
+        for entrance in entrances {
+            for listener in &entrance.listeners {
+                let (family, tag, protocol) = if listener.is_ipv4() {
+                    ("ipv4", "ip id", "ip")
+                } else {
+                    ("ipv6", "ip6 flowlabel", "ip6")
+                };
+                injected.push(format!(
+                    "{} meta nfproto {family} {tag} {} tproxy {protocol} to {listener} accept",
+                    is(marks.injected),
+                    entrance.tag
+                ));
             }
         }
+        chain(text, "injected", &injected);
+        late.push(format!("meta mark & {:#x} != 0 iifname \"lo\" jump injected", marks.injected));
     }
-    // A stable sort: among equals the order of the configuration stays.
-    rules.sort_by_key(|(length, named, _)| std::cmp::Reverse((*length, *named)));
-    rules.into_iter().map(|(_, _, rule)| rule).collect()
+    // An ICMP error about a packet of an own socket is addressed to whom the socket stands for,
+    // but meant for the socket: without it neither "unreachable" nor a path's MTU gets through.
+    late.push(
+        "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 goto transparent".to_owned(),
+    );
+    let transparent = [
+        format!("socket mark & {:#x} == 0 accept", marks.client | marks.server),
+        format!("meta mark set meta mark | {:#x}", marks.here),
+    ];
+    chain(text, "transparent", &transparent);
+    base_chain(text, "late", "prerouting", priority, &late);
 }
 
-/// Tells the client what the far side said, in the same words.
-fn refusals(marks: Marks) -> Vec<String> {
-    let reset = format!("meta l4proto tcp meta mark {} reject with tcp reset", marks.reset);
-    let v4 = Marks::ICMP.iter().map(|(name, code)| {
-        let mark = marks.unreachable + u32::from(*code);
-        format!("meta nfproto ipv4 meta mark {mark} reject with icmp type {name}")
-    });
-    let v6 = Marks::ICMPV6.iter().map(|(name, code)| {
-        let mark = marks.unreachable + u32::from(*code);
-        format!("meta nfproto ipv6 meta mark {mark} reject with icmpv6 type {name}")
-    });
-    [reset].into_iter().chain(v4).chain(v6).collect()
+/// Gives injected SYNs their marks back, where the administrator's rules have replaced them, say by that
+/// of the connection. In their zone nothing else of this host opens connections.
+fn again(zone: u16, marks: Marks) -> Vec<String> {
+    let opens = format!("ct zone {zone} ct direction original {SYN}");
+    let lost =
+        |mark: u32| format!("meta mark & {:#x} != {mark:#x} meta mark set {mark:#x}", marks.all());
+    let mut rules = Vec::new();
+    for tag in ["ip id", "ip6 flowlabel"] {
+        rules.push(format!("{opens} {tag} {REFUSED} {} accept", lost(marks.refused())));
+    }
+    for tag in ["ip id", "ip6 flowlabel"] {
+        rules.push(format!("{opens} {tag} != {REFUSED} {}", lost(marks.injected)));
+    }
+    rules
 }
 
-fn base_chain(text: &mut String, name: &str, priority: &str, rules: &[String]) {
-    let hook = format!("type filter hook prerouting priority {priority}; policy accept;");
+fn base_chain(text: &mut String, name: &str, hook: &str, priority: i32, rules: &[String]) {
+    chain_at(text, name, "filter", hook, priority, rules);
+}
+
+fn chain_at(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    hook: &str,
+    priority: i32,
+    rules: &[String],
+) {
+    let hook = format!("type {kind} hook {hook} priority {priority}; policy accept;");
     let _ = writeln!(text, "  chain {name} {{\n    {hook}");
     lines(text, rules);
 }
@@ -213,43 +372,29 @@ fn lines(text: &mut String, rules: &[String]) {
 mod tests {
     use super::*;
 
-    fn plan(text: &str) -> Plan {
-        Plan::read("test.toml", text).expect("a sound plan")
-    }
-
-    fn entrances(plan: &Plan) -> Vec<Entrance<'_>> {
-        let listeners: Vec<SocketAddr> =
-            ["127.0.0.1:28008", "[::1]:28008"].map(|text| text.parse().expect("an address")).into();
-        plan.legs.iter().map(|leg| Entrance { leg, listeners: listeners.clone() }).collect()
-    }
-
-    #[test]
-    fn the_longest_prefix_is_asked_first() {
-        let plan = plan(
-            "[intercept]\ninterfaces = \"lan0\"\n\
-             [legs.wide]\nprefixes = \"10.0.0.0/8\"\n[legs.near]\nprefixes = \"10.1.0.0/16\"\n",
-        );
-        let rules = take(Marks::new(1), &entrances(&plan));
-        assert!(rules[0].contains("10.1.0.0/16"), "{rules:?}");
-        assert!(rules[1].contains("10.0.0.0/8"), "{rules:?}");
-        assert!(rules.last().is_some_and(|rule| rule.starts_with("meta nfproto ipv6")));
+    fn text(config: &str, conntrack: bool) -> String {
+        let plan = Plan::read("test.toml", config).expect("a sound plan");
+        let listeners =
+            ["127.0.0.1:28008", "[::1]:28008"].map(|text| text.parse().expect("an address"));
+        let intercepts = !plan.intercept.interfaces.is_empty();
+        let entrances: &[_] = if intercepts { &[Entrance { tag: 1, listeners }] } else { &[] };
+        transaction(&plan, entrances, Setting { conntrack })
     }
 
     #[test]
     fn a_table_without_interfaces_takes_no_flow() {
-        let plan = plan("");
-        let text = transaction(&plan, Marks::new(100), &[], Sight::Nothing);
-        assert!(text.contains("!= syn socket transparent 1 meta mark set 100 accept"), "{text}");
-        assert!(!text.contains("iifname") && !text.contains("tproxy"), "{text}");
+        let text = text("", false);
+        assert!(text.contains("socket transparent 1 goto transparent"), "{text}");
+        assert!(!text.contains("hold") && !text.contains("tproxy"), "{text}");
     }
 
     #[test]
-    fn only_a_queued_table_asks_for_the_mark() {
-        let plan = plan("[intercept]\ninterfaces = \"lan0\"\n");
-        let queued = transaction(&plan, Marks::new(100), &entrances(&plan), Sight::Openings);
-        let direct = transaction(&plan, Marks::new(100), &entrances(&plan), Sight::Answers);
-        assert!(queued.contains("meta mark 101 goto take"));
-        assert!(!direct.contains("meta mark 101"));
-        assert!(!queued.contains("@gate") && direct.contains("@gate"));
+    fn a_host_without_connection_tracking_is_not_given_it() {
+        let config = "[intercept]\ninterfaces = \"lan0\"\n[[rules]]\nmatch = { source = \"10.0.0.0/8\" }\naction = \"bypass\"";
+        let without = text(config, false);
+        assert!(!without.contains(" ct ") && without.contains("hold"), "{without}");
+        assert!(without.contains("tcp ip saddr { 10.0.0.0/8 }"), "{without}");
+        let with = text(config, true);
+        assert!(with.contains("ct original ip saddr { 10.0.0.0/8 }"), "{with}");
     }
 }

@@ -1,5 +1,7 @@
 //! How much the kernel may hold for a socket.
 
+use crate::keeper::line;
+use crate::keeper::order::Setting;
 use crate::sockopt;
 use midhop_pep::credit::Shares;
 use midhop_units::Bytes;
@@ -10,13 +12,32 @@ use std::os::fd::AsFd;
 /// Bounds a socket's queues, before it connects or listens. Where the bound is none, or more than
 /// this process may ask for, the kernel goes on measuring within its own maxima.
 pub fn bound(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
-    // The kernel sets twice what is asked for, and counts segments with their overhead.
-    if let Some(bytes) = shares.receive {
-        hold(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, int(bytes) / 2)?;
+    hold_both(&socket, shares.receive.map(asked), shares.send.map(asked))?;
+    hold_unsent(&socket, shares)
+}
+
+/// What is asked of the kernel for so many bytes: it sets twice that, and counts segments with their overhead.
+pub(super) fn asked(bytes: Bytes) -> i32 {
+    int(bytes) / 2
+}
+
+/// Bounds what the kernel may hold of what is received and sent.
+pub(super) fn hold_both(
+    socket: impl AsFd,
+    receive: Option<i32>,
+    send: Option<i32>,
+) -> io::Result<()> {
+    if let Some(bytes) = receive {
+        hold(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, bytes)?;
     }
-    if let Some(bytes) = shares.send {
-        hold(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, int(bytes) / 2)?;
+    if let Some(bytes) = send {
+        hold(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes)?;
     }
+    Ok(())
+}
+
+/// Bounds what is written ahead of what is sent.
+pub(super) fn hold_unsent(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     if let Some(bytes) = shares.unsent {
         sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, int(bytes))?;
     }
@@ -54,7 +75,9 @@ fn measured_maximum() -> u64 {
 /// Sets a buffer: beyond the system's maximum where that is allowed, else only within it, as a
 /// buffer that is set is never made larger by measuring.
 fn hold(socket: impl AsFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
-    match sockopt::set_int(&socket, libc::SOL_SOCKET, force, bytes) {
+    let setting = || Setting::Buffer { sends: force == libc::SO_SNDBUFFORCE, bytes };
+    let own = || sockopt::set_int(&socket, libc::SOL_SOCKET, force, bytes);
+    match line::set(&socket.as_fd(), setting, own) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             if bytes <= system_maximum(plain)? {
                 sockopt::set_int(&socket, libc::SOL_SOCKET, plain, bytes)?;

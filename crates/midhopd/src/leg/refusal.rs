@@ -68,7 +68,7 @@ pub fn code(socket: &impl AsRawFd) -> Option<u8> {
 pub fn of(error: &io::Error, code: Option<u8>, far: SocketAddr) -> Option<Refusal> {
     let v4 = far.is_ipv4();
     if let Some(code) = code {
-        return Some(Refusal::Unreachable(told_on(code, v4)));
+        return Some(Refusal::Unreachable(code));
     }
     match error.raw_os_error()? {
         libc::ECONNREFUSED | libc::ECONNRESET => Some(Refusal::Reset),
@@ -78,14 +78,6 @@ pub fn of(error: &io::Error, code: Option<u8>, far: SocketAddr) -> Option<Refusa
         libc::ETIMEDOUT => Some(Refusal::Silence),
         _ => None,
     }
-}
-
-/// The code itself where it can be told on, else the nearest that can.
-fn told_on(code: u8, v4: bool) -> u8 {
-    use crate::intercept::Marks;
-    let known = |codes: &[(&str, u8)]| codes.iter().any(|(_, known)| *known == code);
-    let (can, host) = if v4 { (known(&Marks::ICMP), 1) } else { (known(&Marks::ICMPV6), 3) };
-    if can { code } else { host }
 }
 
 #[cfg(test)]
@@ -100,7 +92,7 @@ mod tests {
         assert_eq!(said(libc::ECONNREFUSED, None, far), Some(Refusal::Reset));
         // The port's host may say it by ICMP as well: then it is told on by ICMP.
         assert_eq!(said(libc::ECONNREFUSED, Some(3), far), Some(Refusal::Unreachable(3)));
-        assert_eq!(said(libc::EHOSTUNREACH, Some(6), far), Some(Refusal::Unreachable(1)));
+        assert_eq!(said(libc::EHOSTUNREACH, Some(6), far), Some(Refusal::Unreachable(6)));
         assert_eq!(said(libc::EHOSTUNREACH, None, far6), Some(Refusal::Unreachable(3)));
         assert_eq!(said(libc::ETIMEDOUT, None, far), Some(Refusal::Silence));
         assert_eq!(said(libc::EMFILE, None, far), None);

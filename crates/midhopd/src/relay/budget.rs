@@ -44,8 +44,9 @@ impl Budget {
         self.held() < self.limit() / 4 * 3
     }
 
-    /// Replaces what a direction counted before by what it counts now.
-    pub(super) fn recount(&self, before: u64, now: u64) {
+    /// Replaces what a [`Part`] counted before by what it counts now. Nothing else counts: what a part has
+    /// counted is given back when the part is dropped, however its owner ended.
+    fn recount(&self, before: u64, now: u64) {
         if now >= before {
             self.held.fetch_add(now - before, Relaxed);
         } else {
@@ -54,7 +55,7 @@ impl Budget {
     }
 }
 
-/// What is held beside the flows, such as what a whole tunnel holds; given back when this is dropped.
+/// What one owner holds, such as a direction of a flow, or a whole tunnel; given back when this is dropped.
 #[derive(Debug)]
 pub struct Part {
     budget: Arc<Budget>,
@@ -69,8 +70,20 @@ impl Part {
 
     /// Is so many bytes from now on.
     pub fn set(&mut self, held: u64) {
-        self.budget.recount(self.held, held);
-        self.held = held;
+        if held != self.held {
+            self.budget.recount(self.held, held);
+            self.held = held;
+        }
+    }
+
+    /// Unit: bytes. What it is now.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// What it is a part of.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 }
 

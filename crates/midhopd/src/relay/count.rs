@@ -1,7 +1,8 @@
 //! Counts what one direction holds, often enough for a budget and seldom enough to cost nothing.
 
-use super::budget::Budget;
+use super::budget::{Budget, Part};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
@@ -14,11 +15,11 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The same, while it waits for the budget.
 const LOOK_WAITING: Duration = Duration::from_millis(10);
 
-/// What a direction holds, as last counted.
+/// What a direction holds, as last counted. Dropping it gives that back.
 #[derive(Debug, Default)]
 pub struct Count {
-    /// Unit: bytes. In the receive queue, between the sockets and in the send queue.
-    held: u64,
+    /// In the receive queue, between the sockets and in the send queue; none before it is first counted.
+    held: Option<Part>,
     /// Unit: bytes. What the direction had moved when it was last counted.
     moved: u64,
     /// Whether it waits for the budget.
@@ -27,6 +28,11 @@ pub struct Count {
 }
 
 impl Count {
+    /// Gives back what was counted, and looks no more.
+    pub fn clear(&mut self) {
+        (self.held, self.look, self.waits) = (None, None, false);
+    }
+
     /// Whether the budget is spent and the direction has to wait: it has bytes on their way.
     pub fn must_wait(&mut self, budget: &Budget, on_their_way: impl FnOnce() -> bool) -> bool {
         self.waits = !budget.has_room() && on_their_way();
@@ -40,17 +46,18 @@ impl Count {
         cx: &mut Context<'_>,
         staged: usize,
         moved: u64,
-        budget: &Budget,
+        budget: &Arc<Budget>,
         queued: impl FnOnce() -> usize,
     ) {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
-        let begins = self.held == 0 && (staged > 0 || self.waits);
+        let counted = self.held.as_ref().map_or(0, Part::held);
+        let begins = counted == 0 && (staged > 0 || self.waits);
         if !due && !begins && moved - self.moved < STEP_BYTES {
             return;
         }
         let held = (queued() + staged) as u64;
-        budget.recount(self.held, held);
-        (self.held, self.moved) = (held, moved);
+        self.held.get_or_insert_with(|| Part::new(budget.clone())).set(held);
+        self.moved = moved;
         if held == 0 && !self.waits {
             self.look = None;
             return;
@@ -68,12 +75,6 @@ impl Count {
             cx.waker().wake_by_ref();
         }
     }
-
-    /// Gives back what was counted: the flow is over.
-    pub fn clear(&mut self, budget: &Budget) {
-        budget.recount(self.held, 0);
-        self.held = 0;
-    }
 }
 
 #[cfg(test)]
@@ -83,7 +84,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_waited_and_holds_nothing_is_looked_at_no_more() {
-        let budget = Budget::new(10);
+        let budget = Arc::new(Budget::new(10));
         let mut cx = Context::from_waker(Waker::noop());
         let mut count = Count::default();
         count.follow(&mut cx, 12, 0, &budget, || 0);
@@ -96,5 +97,18 @@ mod tests {
         tokio::time::advance(LOOK).await;
         count.follow(&mut cx, 0, 12, &budget, || 0);
         assert!(count.look.is_none(), "a timer goes on for nothing");
+    }
+
+    #[test]
+    fn what_was_counted_is_given_back_however_a_flow_ends() {
+        let budget = Arc::new(Budget::new(10));
+        let mut cx = Context::from_waker(Waker::noop());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let _entered = runtime.as_ref().expect("a runtime").enter();
+        let mut count = Count::default();
+        count.follow(&mut cx, 12, 0, &budget, || 5);
+        assert_eq!(budget.held(), 17);
+        drop(count);
+        assert_eq!(budget.held(), 0);
     }
 }

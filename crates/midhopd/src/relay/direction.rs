@@ -71,6 +71,10 @@ pub struct Direction {
     reading: bool,
     hurried: bool,
     ended: bool,
+    /// Whether the sender broke: what it sent before is all that comes, and no end of a stream.
+    cut: bool,
+    /// Whether all of that has been read.
+    dry: bool,
     done: bool,
     bytes: u64,
     count: Count,
@@ -88,6 +92,8 @@ impl Direction {
             reading: false,
             hurried: false,
             ended: false,
+            cut: false,
+            dry: false,
             done: false,
             bytes: 0,
             count: Count::default(),
@@ -103,6 +109,18 @@ impl Direction {
     /// Whether it waits for the sender's next byte, so that a sender that breaks is noticed here.
     pub fn is_reading(&self) -> bool {
         self.reading
+    }
+
+    /// Unit: bytes. What has been handed on.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The sender broke. From now on [`Direction::poll_move`] is ready once all is handed on that it sent before.
+    ///
+    /// Whoever learnt of that has taken the error from the socket, and so its queue seems to end in order.
+    pub fn cut(&mut self) {
+        self.cut = true;
     }
 
     /// Moves what can be moved now, and books it. Ready once the sender's stream has ended and its
@@ -167,6 +185,10 @@ impl Direction {
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
+            if self.dry {
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
             if moved >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -206,7 +228,7 @@ impl Direction {
         loop {
             match from.poll_read_ready(cx) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.broken_near(error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(self.fail_near(error)),
                 Poll::Pending => {
                     self.reading = true;
                     return Poll::Pending;
@@ -218,10 +240,23 @@ impl Direction {
                 Ok(moved) => return Poll::Ready(Ok(moved)),
                 Err(Fault::Near(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(Fault::Near(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(Fault::Near(error)) => return Poll::Ready(Err(self.broken_near(error))),
+                Err(Fault::Near(error)) => return Poll::Ready(self.fail_near(error)),
                 Err(Fault::Far(error)) => return Poll::Ready(Err(self.broken_far(error))),
             }
         }
+    }
+
+    /// The sender's socket has no more to give.
+    fn end(&mut self) {
+        if self.cut { self.dry = true } else { self.ended = true }
+    }
+
+    fn fail_near(&mut self, error: io::Error) -> Result<usize, Broken> {
+        if self.cut {
+            self.dry = true;
+            return Ok(0);
+        }
+        Err(Broken { side: self.from, error })
     }
 
     fn copy(&mut self, from: &TcpStream, to: &TcpStream, desk: &Desk) -> Result<usize, Fault> {
@@ -232,9 +267,10 @@ impl Direction {
         let outcome = from.try_io(Interest::READABLE, || {
             let count = recv(from.as_raw_fd(), scratch, MsgFlags::empty())?;
             read = Some(count);
-            if count > 0 && count < scratch.len() {
-                // The queue is empty: saying so spares the call that would find that out. Whatever
-                // comes from now on raises a new event.
+            let is_empty = || sockopt::unread(from).is_ok_and(|bytes| bytes == 0);
+            if count > 0 && count < scratch.len() && is_empty() {
+                // Whatever comes from now on raises a new event. More may have stood behind urgent data,
+                // before which reading stops, and that raises none.
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(())
@@ -243,7 +279,7 @@ impl Direction {
             return Err(Fault::Near(outcome.err().unwrap_or_else(|| io::ErrorKind::Other.into())));
         };
         if count == 0 {
-            self.ended = true;
+            self.end();
             return Ok(0);
         }
         self.bulk = count == scratch.len();
@@ -274,12 +310,17 @@ impl Direction {
         let outcome = from.try_io(Interest::READABLE, || {
             let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
             let room = self.stage.min(pipe.capacity);
-            Ok(splice(from.as_fd(), None, &pipe.sink, None, room, flags)?)
+            match splice(from.as_fd(), None, &pipe.sink, None, room, flags) {
+                Err(Errno::EAGAIN) if sockopt::unread(from).is_ok_and(|bytes| bytes > 0) => Ok(0),
+                outcome => Ok(outcome?),
+            }
         });
         match outcome {
+            // The end of the stream, or urgent data, before which splicing stops in the same way: reading
+            // tells them apart, and gets past it.
             Ok(0) => {
                 desk.pipes.put(pipe);
-                self.ended = true;
+                self.bulk = false;
                 Ok(0)
             }
             Ok(count) => {
@@ -356,16 +397,11 @@ impl Direction {
         Ok(())
     }
 
-    /// Gives up what waits, if anything does, and gives back what was counted.
+    /// Gives up what waits, if anything does.
     pub fn leave(&mut self, desk: &Desk) {
-        self.count.clear(&desk.budget);
         if let Waiting::Piped { pipe, .. } = std::mem::take(&mut self.waiting) {
             desk.pipes.discard(pipe);
         }
-    }
-
-    fn broken_near(&self, error: io::Error) -> Broken {
-        Broken { side: self.from, error }
     }
 
     fn broken_far(&self, error: io::Error) -> Broken {

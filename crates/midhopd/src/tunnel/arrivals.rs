@@ -13,13 +13,30 @@ use std::{collections::VecDeque, io::IoSliceMut};
 
 /// Datagrams of QUIC that have been taken out of what came.
 ///
-/// Invariant: no more wait than one reading of the socket has brought, and what it has let be repaired.
+/// Invariant: no more wait than one reading of the socket has brought, and what it has let be repaired, and so many
+/// as the socket lets other workers' sockets hand over.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     waiting: VecDeque<Datagram>,
 }
 
 impl Arrivals {
+    /// Takes a datagram that another socket has received.
+    pub fn add(&mut self, now: Instant, (bytes, label): Datagram, lane: Option<&mut Lane>) {
+        match lane {
+            Some(lane) => {
+                lane.receive(now, (bytes, label));
+                self.waiting.extend(std::iter::from_fn(|| lane.arrival()));
+            }
+            None => self.waiting.extend(unwrapped(bytes).map(|it| (it, label))),
+        }
+    }
+
+    /// Datagrams that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -47,14 +64,9 @@ impl Arrivals {
         let datagrams = std::iter::from_fn(|| {
             (!bytes.is_empty()).then(|| bytes.split_to(stride.min(bytes.len())))
         });
-        match lane {
-            Some(lane) => {
-                for datagram in datagrams {
-                    lane.receive(now, (datagram, label));
-                    self.waiting.extend(std::iter::from_fn(|| lane.arrival()));
-                }
-            }
-            None => self.waiting.extend(datagrams.filter_map(unwrapped).map(|it| (it, label))),
+        let mut lane = lane;
+        for datagram in datagrams {
+            self.add(now, (datagram, label), lane.as_deref_mut());
         }
         meta.len = 0;
     }

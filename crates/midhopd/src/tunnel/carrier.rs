@@ -12,13 +12,15 @@ use bytes::Bytes;
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 /// The connection that a stream is one of.
 #[derive(Debug, Clone)]
 pub enum Connection {
-    /// HTTP/3.
-    Quic(quinn::Connection),
+    /// HTTP/3; and whether its peer was found to have broken a rule.
+    Quic(quinn::Connection, Arc<AtomicBool>),
     /// HTTP/2, with whoever is there. Who breaks its rules is h2's to judge.
     Tcp(SocketAddr),
 }
@@ -27,7 +29,7 @@ impl Connection {
     /// Where its other end is.
     pub fn remote_address(&self) -> SocketAddr {
         match self {
-            Self::Quic(connection) => connection.remote_address(),
+            Self::Quic(connection, _) => connection.remote_address(),
             Self::Tcp(address) => *address,
         }
     }
@@ -35,7 +37,10 @@ impl Connection {
     /// Ends it because its peer broke a rule.
     pub fn close(&self, code: Code) {
         match self {
-            Self::Quic(connection) => connection.close(quic::varint(code), b""),
+            Self::Quic(connection, broken) => {
+                broken.store(true, Relaxed);
+                connection.close(quic::varint(code), b"");
+            }
             Self::Tcp(_) => {}
         }
     }
@@ -117,6 +122,21 @@ impl Sender {
     /// Ends this half abruptly.
     pub fn reset(&mut self, code: Code) {
         each!(self, half => half.reset(code));
+    }
+
+    /// Whether a reset can follow what was put, and overtakes none of it. QUIC's overtakes, and what has come
+    /// is dropped for it.
+    pub fn resets_in_order(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+
+    /// Ends this half abruptly, behind what was put where that [can be](Self::resets_in_order): it is done once
+    /// [`Sender::poll_stopped`] is ready. Nothing may wait.
+    pub fn cut(&mut self) {
+        match self {
+            Self::Quic(half) => half.reset(Code::CONNECT_ERROR),
+            Self::Http2(half) => half.cut(),
+        }
     }
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.

@@ -12,6 +12,7 @@ use super::stream::{Fault, Input, Output, Stream, judge};
 use super::told::NoFlow;
 use crate::flow::{Broken, Side};
 use crate::ledger::{Count, FlowBook};
+use crate::relay::late::{Left, Looks};
 use crate::relay::{Carried, Desk, count};
 use crate::worker::Worker;
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use midhop_tunnel::{connect::Request, http3::Code};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
 const TURN_BYTES: usize = 1 << 20;
@@ -75,7 +77,6 @@ pub async fn open(
     let fault = match answer {
         Ok(()) => return Ok(Next { stream: next, up }),
         Err((side, fault)) => {
-            up.count.clear(&worker.desk.budget);
             if side == Side::Client {
                 judge(client.connection(), &fault);
                 client.blame(&fault.into());
@@ -133,7 +134,8 @@ async fn go_ahead(
 pub async fn carry(worker: &Worker, mut client: Stream, next: Next, book: FlowBook) {
     let Next { stream: mut server, up } = next;
     let book = worker.ledger.open(book);
-    let carried = relay(&mut client, &mut server, up, &book, &worker.desk).await;
+    let linger = worker.plan().limits.linger.into();
+    let carried = relay(&mut client, &mut server, up, &book, &worker.desk, linger).await;
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
     }
@@ -142,13 +144,15 @@ pub async fn carry(worker: &Worker, mut client: Stream, next: Next, book: FlowBo
     worker.ledger.close(&book, &carried);
 }
 
-/// Relays until both directions have ended and have arrived, or one side breaks.
+/// Relays until both directions have ended and have arrived, or one side breaks and what came from it before has
+/// arrived: for no longer than `linger` where nobody takes it.
 async fn relay(
     client: &mut Stream,
     server: &mut Stream,
     mut up: Way,
     book: &FlowBook,
     desk: &Desk,
+    linger: Duration,
 ) -> Carried {
     let connections = [client.connection().clone(), server.connection().clone()];
     let mut down = Way::new(Side::Server);
@@ -194,16 +198,23 @@ async fn relay(
         Poll::Pending
     })
     .await;
-    up.count.clear(&desk.budget);
-    down.count.clear(&desk.budget);
     let outcome = outcome.map_err(|(side, fault): (Side, Fault)| {
         judge(&connections[usize::from(side == Side::Server)], &fault);
         Broken { side, error: fault.into() }
     });
     if let Err(Broken { side, error }) = &outcome {
-        let guilty = if *side == Side::Client { client } else { server };
+        let (way, back, guilty, other) = match side {
+            Side::Client => (&mut up, &mut down, client, server),
+            Side::Server => (&mut down, &mut up, server, client),
+        };
         guilty.blame(error);
+        back.leave();
+        if !taken[usize::from(*side == Side::Client)] && Fault::leaves_a_rest(error) {
+            way.deliver(&mut guilty.input, &mut other.output, desk, linger).await;
+        }
     }
+    up.leave();
+    down.leave();
     Carried { outcome }
 }
 
@@ -216,6 +227,10 @@ struct Way {
     /// Whether it waits for more, so that a reset is noticed here.
     reading: bool,
     ended: bool,
+    /// Whether the flow broke at the end that says: what came before is all that comes, and no end of a flow.
+    cut: bool,
+    /// Whether all of that has been taken.
+    dry: bool,
     done: bool,
     /// All that went through, as long as it is little and may have to be said again.
     kept: Option<Vec<Bytes>>,
@@ -231,6 +246,8 @@ impl Way {
             waiting: VecDeque::with_capacity(PIECES),
             reading: false,
             ended: false,
+            cut: false,
+            dry: false,
             done: false,
             kept: None,
             moved: 0,
@@ -267,6 +284,11 @@ impl Way {
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
+            if self.dry {
+                output.cut();
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
             if moved >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -276,12 +298,49 @@ impl Way {
                 output.rest();
                 return Poll::Pending;
             };
-            self.ended = !more.map_err(|fault| (self.from, fault))?;
+            match more {
+                Ok(true) => {}
+                Ok(false) | Err(_) if self.cut => self.dry = true,
+                Ok(false) => self.ended = true,
+                Err(fault) => return Poll::Ready(Err((self.from, fault))),
+            }
             self.reading = false;
             if self.ended {
                 output.put_end();
             }
         }
+    }
+
+    /// Hands on what came before the flow broke, and that it broke behind it, where the next tunnel can say that
+    /// in this order; waits until it has arrived.
+    async fn deliver(
+        &mut self,
+        input: &mut Input,
+        output: &mut Output,
+        desk: &Desk,
+        linger: Duration,
+    ) {
+        if !output.cuts_in_order() {
+            return;
+        }
+        self.cut = true;
+        let mut looks = Looks::new(linger);
+        poll_fn(|cx| {
+            let moved = self.poll_move(cx, input, output, &[]);
+            self.follow(cx, input, output, desk);
+            if matches!(moved, Poll::Ready(Err(_))) || output.poll_stopped(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            let left = Left::Some { written: self.moved, unacknowledged: 0 };
+            looks.poll(cx, || left)
+        })
+        .await;
+    }
+
+    /// Gives up what waits, if anything does, and gives back what was counted.
+    fn leave(&mut self) {
+        self.waiting.clear();
+        self.count.clear();
     }
 
     fn keep(&mut self, piece: &Bytes) {

@@ -4,12 +4,14 @@
 //! session's tells the peer ([`Credit::tell`]). With a peer that knows nothing of it all is as QUIC has it.
 //!
 //! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded, for each
-//! by the credit that it was given, for all of them together by the session's share. The more those have been
+//! by the credit that it was given, for all of them together by the session's share. A peer that is known to have
+//! heard of this credit and goes beyond it is refused ([`Earning::may_come`]). The more those have been
 //! promised whose readers stand still, the less the others are, so that readers who stop one after another leave room.
 //!
 //! Its locks are never contended: a tunnel's flows live on one thread. A flow's stream may be opened for
 //! another thread, though.
 
+use super::reorder::Waiting;
 use midhop_tunnel::{
     credit::{self, Grant},
     varint,
@@ -19,7 +21,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Waker},
 };
@@ -46,12 +48,19 @@ pub struct Bounds {
     pub drawn: u64,
     /// What such streams may have been promised together before the others get less.
     pub room: u64,
+    /// What QUIC lets come of a stream before anything of it is read.
+    pub initial: u64,
+    /// What streams of the peer may hold outside of QUIC, on all of its connections: behind gaps, and because nobody
+    /// reads them.
+    pub waiting: u64,
 }
 
 /// The credit of a session's streams.
 #[derive(Debug)]
 pub struct Credit {
     bounds: Bounds,
+    /// Whether the peer has shown that it knows what it was given.
+    answered: AtomicBool,
     /// Unit: bytes. What streams that nobody reads hold.
     drawn: AtomicU64,
     /// Unit: bytes. What those whose readers stand still were promised and have not passed on.
@@ -83,6 +92,7 @@ impl Credit {
     pub fn new(bounds: Bounds) -> Arc<Self> {
         Arc::new(Self {
             bounds,
+            answered: AtomicBool::new(false),
             drawn: AtomicU64::new(0),
             stuck: AtomicU64::new(0),
             book: Mutex::default(),
@@ -101,8 +111,19 @@ impl Credit {
         self.news.notify_one();
     }
 
-    /// Whether the peer heeds the credit that it is given.
+    /// The peer has opened the stream by which it grants credit: it does so once it has this end's settings, and
+    /// with them what each stream has at first.
+    pub fn answer(&self) {
+        self.answered.store(true, Relaxed);
+    }
+
+    /// Whether the peer heeds the credit that it is given: it says that it would, and knows what it was given.
     pub fn is_heeded(&self) -> bool {
+        self.answered.load(Relaxed) && self.is_understood()
+    }
+
+    /// Whether the peer says that it heeds credit. It may not have heard of any.
+    fn is_understood(&self) -> bool {
         self.book().first.is_some_and(|first| first > 0)
     }
 
@@ -123,7 +144,7 @@ impl Credit {
         let mut stream = None;
         loop {
             self.news.notified().await;
-            if !self.is_heeded() {
+            if !self.is_understood() {
                 continue;
             }
             let mut said = Vec::new();
@@ -210,13 +231,29 @@ pub struct Earning {
     drawn: u64,
     /// Unit: bytes. What it was promised and is not passed on, while its reader stands still.
     stuck: u64,
+    /// Whether all of the stream was sent by a peer that knew what it may say. Of a stream that began before,
+    /// bytes may come, late, that only QUIC's credit covers.
+    enforced: bool,
 }
 
 impl Earning {
     /// Nothing has come.
     pub fn new(credit: &Arc<Credit>, stream: u64) -> Self {
         let grant = Grant::new(credit.bounds.first);
-        Self { credit: credit.clone(), stream, grant, position: 0, drawn: 0, stuck: 0 }
+        let enforced = credit.is_heeded();
+        Self { credit: credit.clone(), stream, grant, position: 0, drawn: 0, stuck: 0, enforced }
+    }
+
+    /// Whether the peer may say the stream's bytes up to `end`, where it knows what it may say.
+    pub fn may_come(&self, end: u64) -> bool {
+        !self.enforced || end <= self.grant.told().max(self.credit.bounds.initial)
+    }
+
+    /// Whether as much waits as may: only what the first gap waits for is to be taken. Of a stream that no credit
+    /// bounds that is `held_max`.
+    pub fn is_full(&self, waiting: &Waiting, held_max: u64) -> bool {
+        !self.enforced && waiting.cost() >= held_max
+            || waiting.is_crowded(self.credit.bounds.waiting)
     }
 
     /// Whether the peer heeds it.
@@ -259,9 +296,10 @@ impl Earning {
         self.stuck = stuck;
     }
 
-    /// Whether more may wait here though nobody takes it: `held` bytes do.
-    pub fn may_draw(&self, held: u64) -> bool {
-        held <= self.credit.bounds.window
+    /// Whether more may wait here though nobody takes it.
+    pub fn may_draw(&self, waiting: &Waiting) -> bool {
+        waiting.cost() <= self.credit.bounds.window
+            && !waiting.is_crowded(self.credit.bounds.waiting)
             && self.credit.drawn.load(Relaxed) < self.credit.bounds.drawn
             && self.is_heeded()
     }
@@ -280,25 +318,32 @@ impl Earning {
             self.credit.drawn.fetch_sub(taken, Relaxed);
         }
     }
-
-    /// Unit: bytes. What was drawn and waits.
-    pub fn drawn(&self) -> u64 {
-        self.drawn
-    }
 }
 
 impl Drop for Earning {
     fn drop(&mut self) {
         self.settle(0);
         self.credit.stuck.fetch_sub(self.stuck, Relaxed);
+        // A peer that lets nothing be told must not make this grow with each stream that was ever there.
+        self.credit.book().untold.remove(&self.stream);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{relay::Budget, tunnel::reorder::Room};
+    use bytes::Bytes;
 
-    const BOUNDS: Bounds = Bounds { first: 100, window: 100, drawn: 150, room: 1000 };
+    const BOUNDS: Bounds =
+        Bounds { first: 100, window: 400, drawn: 150, room: 1000, initial: 120, waiting: 10_000 };
+
+    /// What waits of a stream.
+    fn waiting(bytes: usize) -> Waiting {
+        let mut waiting = Waiting::new(&Room::new(Arc::new(Budget::new(u64::MAX))));
+        waiting.insert(0, Bytes::from(vec![0; bytes]));
+        waiting
+    }
 
     #[test]
     fn a_peer_that_knows_nothing_of_credit_bounds_nothing() {
@@ -310,7 +355,7 @@ mod tests {
         credit.begin(0);
         assert_eq!(spending.room(&cx), Some(u64::MAX));
         let mut earning = Earning::new(&credit, 4);
-        assert!(!earning.may_draw(0));
+        assert!(!earning.may_draw(&waiting(0)));
         earning.pass_on(500);
         assert!(credit.book().untold.is_empty());
     }
@@ -338,23 +383,58 @@ mod tests {
     fn what_nobody_takes_is_bounded_for_each_stream_and_for_all() {
         let credit = Credit::new(BOUNDS);
         credit.begin(100);
+        assert!(!Earning::new(&credit, 0).may_draw(&waiting(0)), "it may not have heard of any");
+        credit.answer();
         let mut earnings = [0, 4].map(|stream| Earning::new(&credit, stream));
         let [first, second] = &mut earnings;
         first.draw(100);
-        assert!(!first.may_draw(101) && second.may_draw(0));
+        assert!(!first.may_draw(&waiting(401)) && second.may_draw(&waiting(0)));
         second.draw(50);
-        assert!(!second.may_draw(50), "together they hold as much as may be");
+        assert!(!second.may_draw(&waiting(50)), "together they hold as much as may be");
         first.settle(70);
-        assert!(second.may_draw(50) && first.drawn() == 70);
+        assert!(second.may_draw(&waiting(50)) && first.drawn == 70);
         first.pass_on(30);
-        assert_eq!(credit.book().untold.get(&0), Some(&130));
+        assert_eq!(credit.book().untold.get(&0), Some(&370));
         drop(earnings);
         assert_eq!(credit.drawn.load(Relaxed), 0);
+        assert!(credit.book().untold.is_empty(), "nobody is told of a stream that is gone");
+    }
+
+    #[test]
+    fn a_peer_may_say_what_it_was_granted_and_no_more_once_it_knows_of_it() {
+        let credit = Credit::new(BOUNDS);
+        credit.begin(100);
+        let early = Earning::new(&credit, 0);
+        credit.answer();
+        let mut late = Earning::new(&credit, 4);
+        assert!(early.may_come(1 << 40), "it began when only QUIC's credit was known");
+        assert!(
+            late.may_come(120) && !late.may_come(121),
+            "what QUIC lets come at first is no offence"
+        );
+        late.pass_on(50);
+        let told = credit.book().untold.get(&4).copied();
+        let told = told.expect("more than at first");
+        assert!(told > 120 && late.may_come(told) && !late.may_come(told + 1));
+    }
+
+    #[test]
+    fn what_may_wait_is_less_where_no_credit_is_heeded() {
+        let credit = Credit::new(BOUNDS);
+        let earning = Earning::new(&credit, 0);
+        let (none, some) = (waiting(0), waiting(100));
+        assert!(!earning.is_full(&none, 200) && earning.is_full(&some, 200));
+        credit.begin(100);
+        credit.answer();
+        assert!(earning.is_full(&some, 200), "it began before");
+        let earning = Earning::new(&credit, 4);
+        assert!(!earning.is_full(&some, 200));
+        assert!(earning.is_full(&waiting(10_000), 20_000), "the peer's room is full");
     }
 
     const MB: u64 = 1_000_000;
     const LARGE: Bounds =
-        Bounds { first: 16 * MB, window: 96 * MB, drawn: 256 * MB, room: 512 * MB };
+        Bounds { first: 16 * MB, window: 96 * MB, drawn: 256 * MB, room: 512 * MB, ..BOUNDS };
 
     /// What a stream may have under way, as its peer was told.
     fn promised(credit: &Credit, one: &Earning) -> u64 {

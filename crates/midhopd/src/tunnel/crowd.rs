@@ -7,48 +7,52 @@
 //!
 //! Invariant: peers that are in are not counted, and are none the worse for it.
 
+use crate::networks::{Member, Networks};
 use quinn::Incoming;
 use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
-    rc::Rc,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// Handshakes at a time that are served without proof of address.
 const FEW: usize = 64;
-/// Those of one network, once there are more than a few.
+/// Those of one host, once there are more than a few.
 const EACH: usize = 16;
+/// And those of its site: whoever has a prefix has as many hosts as it likes.
+const EACH_SITE: usize = 64;
 /// Handshakes at a time that are served at all.
 const MOST: usize = 1024;
 
-/// The handshakes of one socket that have not ended.
+/// The handshakes at one address that have not ended, on all workers. Bounds may be passed by as many as there are
+/// workers.
 #[derive(Debug, Default)]
 pub struct Crowd {
-    count: Cell<usize>,
+    count: AtomicUsize,
     /// Those of each network.
-    networks: RefCell<BTreeMap<IpAddr, usize>>,
+    networks: Arc<Networks>,
     /// Whether it was told that there are many.
-    told: Cell<bool>,
+    told: AtomicBool,
 }
 
 /// A place in the crowd; dropping it leaves.
 #[derive(Debug)]
 pub struct Place {
-    crowd: Rc<Crowd>,
-    network: IpAddr,
+    crowd: Arc<Crowd>,
+    _member: Member,
 }
 
 impl Crowd {
     /// Lets somebody begin, where there is room; else it is answered, or not, and gone.
-    pub fn admit(self: &Rc<Self>, incoming: Incoming) -> Option<(Incoming, Place)> {
-        let count = self.count.get();
-        if count >= FEW && !self.told.replace(true) {
+    pub fn admit(self: &Arc<Self>, incoming: Incoming) -> Option<(Incoming, Place)> {
+        let count = self.count.load(Relaxed);
+        if count >= FEW && !self.told.swap(true, Relaxed) {
             tracing::warn!("many handshakes at once: whoever comes has to prove its address");
         }
-        let network = network_of(incoming.remote_address().ip());
-        let of_network = self.networks.borrow().get(&network).copied().unwrap_or(0);
-        if count >= MOST || (count >= FEW && of_network >= EACH) {
+        let from = incoming.remote_address().ip();
+        if self.is_full(from) {
             incoming.ignore();
             return None;
         }
@@ -59,52 +63,61 @@ impl Crowd {
             }
             return None;
         }
-        Some((incoming, self.take(network)))
+        Some((incoming, self.take(from)))
     }
 
     /// The same for somebody who has come by TCP, and so from where it says.
-    pub fn enter(self: &Rc<Self>, from: IpAddr) -> Option<Place> {
-        let count = self.count.get();
-        if count >= FEW && !self.told.replace(true) {
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+        let count = self.count.load(Relaxed);
+        if count >= FEW && !self.told.swap(true, Relaxed) {
             tracing::warn!(
                 "many handshakes at once over TCP: each network has its part of the places"
             );
         }
-        let network = network_of(from);
-        let of_network = self.networks.borrow().get(&network).copied().unwrap_or(0);
-        let is_full = count >= MOST || (count >= FEW && of_network >= EACH);
-        (!is_full).then(|| self.take(network))
+        (!self.is_full(from)).then(|| self.take(from))
     }
 
-    fn take(self: &Rc<Self>, network: IpAddr) -> Place {
-        self.count.set(self.count.get() + 1);
-        *self.networks.borrow_mut().entry(network).or_default() += 1;
-        Place { crowd: self.clone(), network }
+    /// Whether there is no room for somebody from there.
+    fn is_full(&self, from: IpAddr) -> bool {
+        let (count, networks) = (self.count.load(Relaxed), &self.networks);
+        let has_its_part = || networks.of_host(from) >= EACH || networks.of_site(from) >= EACH_SITE;
+        count >= MOST || (count >= FEW && has_its_part())
+    }
+
+    fn take(self: &Arc<Self>, from: IpAddr) -> Place {
+        self.count.fetch_add(1, Relaxed);
+        Place { crowd: self.clone(), _member: self.networks.enter(from) }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let crowd = &self.crowd;
-        let left = crowd.count.get().saturating_sub(1);
-        crowd.count.set(left);
-        let mut networks = crowd.networks.borrow_mut();
-        if let Some(count) = networks.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                networks.remove(&self.network);
-            }
-        }
-        if left == 0 && crowd.told.replace(false) {
+        let before = crowd.count.fetch_sub(1, Relaxed);
+        if before == 1 && crowd.told.swap(false, Relaxed) {
             tracing::info!("the crowd of handshakes is gone");
         }
     }
 }
 
-/// What one host may have for itself: an address, or 64 bits of them.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
-        v4 => v4,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+
+    #[test]
+    fn neither_a_host_nor_a_site_takes_all_places() {
+        let crowd = Arc::<Crowd>::default();
+        let site = u128::from("2001:db8::".parse::<Ipv6Addr>().expect("an address"));
+        let mut places: Vec<_> = (0..4 * MOST as u128)
+            .filter_map(|host| crowd.enter(Ipv6Addr::from(site + (host << 64)).into()))
+            .collect();
+        assert_eq!(places.len(), EACH_SITE.max(FEW));
+        let other = [192, 0, 2, 1].into();
+        places.extend((0..MOST).filter_map(|_| crowd.enter(other)));
+        assert_eq!(crowd.networks.of_host(other), EACH);
+        assert!(crowd.enter([198, 51, 100, 1].into()).is_some());
+        drop(places);
+        assert_eq!(crowd.count.load(Relaxed), 0);
     }
 }

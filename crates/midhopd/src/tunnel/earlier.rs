@@ -36,6 +36,13 @@ pub struct Earlier(Mutex<Vec<(String, Way)>>);
 impl Earlier {
     /// A peer has come: those by which it had come before, and has not gone, are to prove themselves.
     pub fn follow(&self, peer: &str, way: Way) {
+        self.doubt(peer);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.push((peer.to_owned(), way));
+    }
+
+    /// Those by which a peer has come are to prove themselves.
+    pub fn doubt(&self, peer: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(_, earlier)| match earlier {
             Way::Quic(connection) => connection.close_reason().is_none(),
@@ -51,7 +58,6 @@ impl Earlier {
                 Way::Tcp(doubt) => drop(doubt.upgrade().map(|doubt| doubt.raise())),
             }
         }
-        known.push((peer.to_owned(), way));
     }
 }
 

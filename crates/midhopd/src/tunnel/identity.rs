@@ -7,13 +7,15 @@
 //! by an alert, without a certificate and without the authority's name; one that shows no certificate
 //! of ours never gets beyond the handshake.
 
+use super::revoked::Revoked;
+use crate::key_file::{self, HINT_EXPOSED, KeyFileError};
 use ::ring::hmac;
 use midhop_pep::config::{Credentials, PeerPlan};
 use midhop_tunnel::{http2, http3};
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
-    client::{Resumption, danger::HandshakeSignatureValid},
+    client::{Resumption, WebPkiServerVerifier, danger::HandshakeSignatureValid},
     crypto::{CryptoProvider, ring},
     pki_types::{
         CertificateDer, PrivateKeyDer, ServerName, UnixTime,
@@ -44,6 +46,14 @@ pub enum IdentityError {
         /// What the kernel said.
         reason: io::Error,
     },
+    /// A private key is no secret.
+    #[error("{file}: {reason}")]
+    Key {
+        /// Which.
+        file: PathBuf,
+        /// Who can use it.
+        reason: KeyFileError,
+    },
     /// A file holds nothing of what it should.
     #[error("{file}: {reason}")]
     File {
@@ -55,6 +65,12 @@ pub enum IdentityError {
     /// A file holds no certificate.
     #[error("{file}: there is no certificate in it")]
     Empty {
+        /// Which.
+        file: PathBuf,
+    },
+    /// A file holds no list of revoked certificates that can be read.
+    #[error("{file}: this is no certificate revocation list")]
+    NoList {
         /// Which.
         file: PathBuf,
     },
@@ -80,11 +96,15 @@ impl IdentityError {
             Self::Unreadable { .. } => {
                 "`midhopd pki init` makes an authority, `midhopd pki issue` a certificate and its key"
             }
+            Self::NoList { .. } => {
+                "tunnel.revoked takes PEM files, as `openssl ca -gencrl` makes them"
+            }
+            Self::Key { .. } => HINT_EXPOSED,
             _ => "`midhopd pki show FILE` tells what a certificate says",
         }
     }
 
-    fn of_file(file: &Path) -> impl Fn(pem::Error) -> Self {
+    pub(super) fn of_file(file: &Path) -> impl Fn(pem::Error) -> Self {
         move |error| match error {
             pem::Error::Io(reason) => Self::Unreadable { file: file.to_owned(), reason },
             reason => Self::File { file: file.to_owned(), reason },
@@ -117,6 +137,8 @@ pub struct Identity {
     secret: [u8; 32],
     /// What is the matter with our own certificate, though it can be loaded.
     pub doubt: Option<Doubt>,
+    /// Whose certificates are not good any more, although their time is not over.
+    revoked: Arc<Revoked>,
     /// For peers that come to us.
     pub server: Arc<QuicServerConfig>,
     /// For peers that we go to.
@@ -186,8 +208,7 @@ impl Identity {
     pub fn load(credentials: &Credentials, peers: &[PeerPlan]) -> Result<Self, IdentityError> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates(&credentials.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&credentials.key)
-            .map_err(IdentityError::of_file(&credentials.key))?;
+        let key = private_key(&credentials.key)?;
         let mut roots = RootCertStore::empty();
         for authority in certificates(&credentials.authority)? {
             roots.add(authority)?;
@@ -197,8 +218,9 @@ impl Identity {
         let doubt = chain.first().and_then(|own| doubt(&credentials.certificate, own));
         let own = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let names = peers.iter().filter_map(|peer| name_of(&peer.identity)).collect();
-        let (server, client) =
-            (server(&provider, &roots, own.clone(), names)?, client(&provider, &roots, own)?);
+        let revoked = Arc::new(Revoked::read(&credentials.revoked)?);
+        let server = server(&provider, &roots, &revoked, own.clone(), names)?;
+        let client = client(&provider, &roots, &revoked, own)?;
         // Nobody comes again by a ticket: who it is would not be asked a second time.
         let mut tcp_client = client.clone();
         tcp_client.alpn_protocols = vec![http2::ALPN.to_vec()];
@@ -208,6 +230,7 @@ impl Identity {
         Ok(Self {
             secret,
             doubt,
+            revoked,
             tcp_server: Arc::new(tcp_server),
             tcp_client: Arc::new(tcp_client),
             server: Arc::new(server.try_into()?),
@@ -222,6 +245,22 @@ impl Identity {
     pub fn secret(&self, of: &str) -> [u8; 32] {
         digest(&self.secret, of.as_bytes())
     }
+
+    /// Whether one of the certificates that somebody has shown is revoked.
+    pub fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
+        chain.iter().any(|certificate| self.revoked.has(certificate))
+    }
+}
+
+/// The key in a file that nobody else can read.
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    let pem = key_file::read(file).map_err(|error| match error {
+        KeyFileError::Unreadable(reason) => {
+            IdentityError::Unreadable { file: file.to_owned(), reason }
+        }
+        reason => IdentityError::Key { file: file.to_owned(), reason },
+    })?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(IdentityError::of_file(file))
 }
 
 fn secret_of(key: &PrivateKeyDer<'_>) -> [u8; 32] {
@@ -247,15 +286,23 @@ fn name_of(name: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(name.to_owned()).ok()
 }
 
-/// Whether `certificate` bears `name`.
-pub fn bears(certificate: &CertificateDer<'_>, name: &str) -> bool {
-    let Some(name) = name_of(name) else { return false };
-    has(certificate, &name)
-}
+/// The names in a certificate, which is read once however many are asked for.
+pub struct Names<'a>(webpki::EndEntityCert<'a>);
 
-fn has(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
-    webpki::EndEntityCert::try_from(certificate)
-        .is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(name).is_ok())
+impl<'a> Names<'a> {
+    /// Those of a certificate; none where it cannot be read.
+    pub fn of(certificate: &'a CertificateDer<'_>) -> Option<Self> {
+        webpki::EndEntityCert::try_from(certificate).ok().map(Self)
+    }
+
+    /// Whether `name` is one of them.
+    pub fn bear(&self, name: &str) -> bool {
+        name_of(name).is_some_and(|name| self.has(&name))
+    }
+
+    fn has(&self, name: &ServerName<'_>) -> bool {
+        self.0.verify_is_valid_for_subject_name(name).is_ok()
+    }
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
@@ -271,11 +318,15 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityErr
 fn server(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
+    revoked: &Revoked,
     own: Arc<CertifiedKey>,
     names: Vec<ServerName<'static>>,
 ) -> Result<rustls::ServerConfig, IdentityError> {
-    let by_authority =
-        WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build()?;
+    let by_authority = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .with_crls(revoked.lists())
+        // An authority that keeps no list revokes nothing.
+        .allow_unknown_revocation_status()
+        .build()?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(KnownClients { by_authority, names }))
@@ -291,11 +342,16 @@ fn server(
 fn client(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
+    revoked: &Revoked,
     own: Arc<CertifiedKey>,
 ) -> Result<rustls::ClientConfig, IdentityError> {
+    let by_authority = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .with_crls(revoked.lists())
+        .allow_unknown_revocation_status()
+        .build()?;
     let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots.clone())
+        .with_webpki_verifier(by_authority)
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
     config.alpn_protocols = vec![http3::ALPN.to_vec()];
     Ok(config)
@@ -308,7 +364,7 @@ struct ByName(Arc<CertifiedKey>);
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name()?;
-        bears(self.0.end_entity_cert().ok()?, name).then(|| self.0.clone())
+        Names::of(self.0.end_entity_cert().ok()?)?.bear(name).then(|| self.0.clone())
     }
 }
 
@@ -332,7 +388,8 @@ impl ClientCertVerifier for KnownClients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.by_authority.verify_client_cert(end_entity, intermediates, now)?;
-        if self.names.iter().any(|name| has(end_entity, name)) {
+        let shown = Names::of(end_entity);
+        if shown.is_some_and(|shown| self.names.iter().any(|name| shown.has(name))) {
             return Ok(verified);
         }
         Err(rustls::CertificateError::ApplicationVerificationFailure.into())

@@ -11,8 +11,10 @@ use self::{aside::Aside, backlog::Backlog, choice::Choice};
 use super::{
     Identity, fallback,
     paces::Part as Portion,
+    reopen::{self, Failed},
     session::Session,
-    socket::Course,
+    shards::Shard,
+    socket::{Course, Paced},
     stream::{Fault, Stream},
     transport,
 };
@@ -25,6 +27,8 @@ use midhop_pep::config::{ClassPlan, PeerPlan};
 use midhop_tunnel::{connect::Request, control::Pace, http3::Code};
 use midhop_units::Bytes;
 use std::{
+    cell::RefCell,
+    convert::Infallible,
     io,
     net::{SocketAddr, UdpSocket},
     rc::Rc,
@@ -39,6 +43,9 @@ use tokio::{
 /// Between two attempts: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MOST: Duration = Duration::from_secs(30);
+const UNREADABLE: &str = "it cannot be read any more";
+/// How long the last words to a peer that is not gone to any more may take to leave.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How often the kernel's and QUIC's numbers are booked.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the carriers of a tunnel divide its rate.
@@ -103,6 +110,11 @@ impl State {
 }
 
 impl Link {
+    /// Whether both are the same, not only to the same peer.
+    pub fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.aside, &other.aside)
+    }
+
     /// What a new flow goes by, if it is there or comes before patience ends. Patience is for a tunnel that is about
     /// to come: where there has been none for so long, nobody waits for it.
     pub async fn way(&self) -> Option<Way> {
@@ -125,33 +137,103 @@ pub struct Keeper {
     pub peer: PeerPlan,
     /// Where.
     pub address: SocketAddr,
-    /// A socket for it.
-    pub socket: UdpSocket,
+    /// A socket for it; none: it is bound as the link begins.
+    pub socket: Option<UdpSocket>,
     /// Who we are, now and after a reload.
     pub identity: watch::Receiver<Arc<Identity>>,
 }
 
+/// QUIC's end on a socket, and what paces that.
+type Ends = (quinn::Endpoint, Arc<Paced>);
+
 impl Keeper {
-    /// The link, and what keeps it.
-    pub fn begin(self, worker: Rc<Worker>) -> (Link, impl Future<Output = io::Result<()>>) {
+    /// The link, and what keeps it until `end`.
+    pub fn begin(
+        self,
+        worker: Rc<Worker>,
+        end: impl Future<Output = ()>,
+    ) -> (Link, impl Future<Output = ()>) {
         let (sender, state) = watch::channel(State::Gone(Instant::now()));
         let patience = Duration::from_nanos(self.peer.patience.as_ns());
         let aside = Rc::<Aside>::default();
-        (Link { state, aside: aside.clone(), patience }, self.keep(worker, sender, aside))
+        let link = Link { state, aside: aside.clone(), patience };
+        (link, self.keep_until(end, worker, sender, aside))
     }
 
-    async fn keep(
-        self,
+    async fn keep_until(
+        mut self,
+        end: impl Future<Output = ()>,
         worker: Rc<Worker>,
         link: watch::Sender<State>,
         aside: Rc<Aside>,
-    ) -> io::Result<()> {
-        let identity = self.identity.borrow().clone();
-        let (endpoint, socket) = transport::endpoint(self.socket.try_clone()?, None, &identity)?;
-        worker.endpoints.borrow_mut().push(endpoint.clone());
-        let choice = Choice::new(&self, &worker, endpoint, socket, aside);
-        let mut pause = PAUSE_FIRST;
+    ) {
+        let socket = self.socket.take();
+        let current = RefCell::default();
+        tokio::select! {
+            never = self.keep(&worker, socket, &link, &aside, &current) => match never {},
+            () = end => {}
+        }
+        link.send_replace(State::Gone(Instant::now()));
+        let Some((endpoint, socket)): Option<Ends> = current.take() else { return };
+        // Its tunnels are closed by whoever looks whether the peer may stay; their last words leave first.
+        let _ = time::timeout(LAST_WORDS, endpoint.wait_idle()).await;
+        reopen::forget(&worker, endpoint.local_addr().ok());
+        socket.fail();
+    }
+
+    async fn keep(
+        &self,
+        worker: &Rc<Worker>,
+        socket: Option<UdpSocket>,
+        link: &watch::Sender<State>,
+        aside: &Rc<Aside>,
+        current: &RefCell<Option<Ends>>,
+    ) -> Infallible {
+        let mut failed = Failed::not(format!("the socket towards {} (UDP)", self.peer.name));
+        let mut socket = socket.map_or_else(|| reopen::towards(self.address), Ok);
         loop {
+            let why = match socket.and_then(|socket| self.endpoint(worker, socket)) {
+                Ok((endpoint, socket)) => {
+                    failed.is_back();
+                    *current.borrow_mut() = Some((endpoint.clone(), socket.clone()));
+                    let address = endpoint.local_addr();
+                    let choice = Choice::new(self, worker, endpoint, socket.clone(), aside.clone());
+                    let keep = self.keep_by(&choice, &socket, link);
+                    tokio::pin!(keep);
+                    tokio::select! {
+                        () = &mut keep => {}
+                        () = socket.failed() => {
+                            failed.tell(worker, &UNREADABLE);
+                            // A tunnel over TCP is sound without it, and is kept to its end.
+                            keep.await;
+                        }
+                    }
+                    link.send_replace(State::Gone(Instant::now()));
+                    *current.borrow_mut() = None;
+                    reopen::forget(worker, address.ok());
+                    io::Error::other(UNREADABLE)
+                }
+                Err(error) => error,
+            };
+            failed.rest(worker, &why).await;
+            socket = reopen::towards(self.address);
+        }
+    }
+
+    fn endpoint(&self, worker: &Worker, socket: UdpSocket) -> io::Result<Ends> {
+        let identity = self.identity.borrow().clone();
+        let shard = Shard::alone(transport::keys(&identity));
+        let ledger = worker.ledger.clone();
+        let (endpoint, socket) = transport::endpoint(socket, None, &identity, shard, ledger)?;
+        worker.endpoints.borrow_mut().push(endpoint.clone());
+        Ok((endpoint, socket))
+    }
+
+    /// Keeps a tunnel as long as the socket is good.
+    async fn keep_by(&self, choice: &Choice<'_>, socket: &Paced, link: &watch::Sender<State>) {
+        let mut pause = PAUSE_FIRST;
+        // Before anything else is tried: TCP is for where UDP does not pass.
+        while !socket.has_failed() {
             match choice.open().await {
                 Ok(way) => {
                     pause = PAUSE_FIRST;
@@ -162,12 +244,15 @@ impl Keeper {
                     }
                     link.send_replace(State::Gone(Instant::now()));
                 }
+                Err(_) if socket.has_failed() => {}
                 Err(why) => {
                     tracing::warn!(peer = self.peer.name, %why, ?pause, "a tunnel cannot be opened");
                 }
             }
-            time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MOST);
+            if !socket.has_failed() {
+                time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MOST);
+            }
         }
     }
 }
@@ -222,6 +307,9 @@ pub async fn follow(
     };
     repaired = course.repaired().map_or(repaired, Repaired::from);
     worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
+    if session.is_broken() {
+        worker.ledger.broke_rule(peer);
+    }
     worker.ledger.gone(peer, number);
     why
 }
@@ -278,7 +366,7 @@ pub async fn follow_tcp(worker: &Worker, peer: &str, session: &Rc<fallback::Sess
 fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<Portion> {
     let plan = worker.plan();
     let rate = plan.peers.iter().find(|it| it.name == peer)?.rate?;
-    Some(worker.paces.join(peer, remote.ip(), rate))
+    Some(worker.tunnels.paces.join(peer, remote.ip(), rate))
 }
 
 fn measured_tcp(session: &fallback::Session) -> Tunnel {

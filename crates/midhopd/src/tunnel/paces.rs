@@ -8,7 +8,11 @@
 //! another's has shrunk. Only the least that anybody may say comes on top of it, until the next look.
 
 use midhop_units::{Bytes, Duration, Rate};
-use std::{cell::RefCell, collections::BTreeMap, net::IpAddr, rc::Rc};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 use tokio::time::Instant;
 
 /// The least that a carrier may send. Unit: parts of the rate.
@@ -18,17 +22,17 @@ const GREEDY_PERCENT: u64 = 75;
 /// Over less than this nothing is measured.
 const LOOK_LEAST: Duration = Duration::from_ms(50);
 
-/// The carriers of a worker's tunnels, by their peer and where it is: whoever bears one name at one address has one
-/// link.
+/// The carriers of all tunnels, by their peer and where it is: whoever bears one name at one address has one link,
+/// whichever workers they are on.
 #[derive(Debug, Default)]
-pub struct Paces(RefCell<BTreeMap<Key, Carriers>>);
+pub struct Paces(Mutex<BTreeMap<Key, Carriers>>);
 
 type Key = (String, IpAddr);
 
 /// One carrier's part in the pace of its tunnel; given up as it is dropped.
 #[derive(Debug)]
 pub struct Part {
-    paces: Rc<Paces>,
+    paces: Arc<Paces>,
     key: Key,
     number: u64,
     rate: Rate,
@@ -39,17 +43,21 @@ pub struct Part {
 
 impl Paces {
     /// A carrier to `peer` at `address`, whose link carries `rate`.
-    pub fn join(self: &Rc<Self>, peer: &str, address: IpAddr, rate: Rate) -> Part {
+    pub fn join(self: &Arc<Self>, peer: &str, address: IpAddr, rate: Rate) -> Part {
         let key = (peer.to_owned(), address);
-        let number = self.0.borrow_mut().entry(key.clone()).or_default().join();
+        let number = self.lock().entry(key.clone()).or_default().join();
         Part { paces: self.clone(), key, number, rate, sent: 0, at: Instant::now() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Carriers>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Part {
     /// What it may send from now on, which has `sent` so much in all, headers included. None: it is the only one.
     pub fn look(&mut self, sent: Bytes) -> Option<Rate> {
-        let mut all = self.paces.0.borrow_mut();
+        let mut all = self.paces.lock();
         let carriers = all.get_mut(&self.key)?;
         let passed = Duration::from(self.at.elapsed());
         let measured = (passed >= LOOK_LEAST).then(|| {
@@ -64,7 +72,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let mut all = self.paces.0.borrow_mut();
+        let mut all = self.paces.lock();
         if let Some(carriers) = all.get_mut(&self.key) {
             carriers.by_number.remove(&self.number);
             if carriers.by_number.is_empty() {
@@ -174,7 +182,7 @@ mod tests {
 
     #[test]
     fn who_goes_leaves_its_part() {
-        let paces = Rc::<Paces>::default();
+        let paces = Arc::<Paces>::default();
         let address = IpAddr::from([192, 0, 2, 1]);
         let mut first = paces.join("ground", address, RATE);
         assert_eq!(first.look(Bytes::ZERO), None);
@@ -186,7 +194,7 @@ mod tests {
         drop(second);
         assert_eq!(first.look(Bytes::ZERO), None);
         drop((first, other));
-        assert!(paces.0.borrow().is_empty());
+        assert!(paces.lock().is_empty());
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use super::gathering::Gathering;
 use super::stream::{Fault, Input, Output, Stream, judge};
 use crate::flow::{Broken, Side};
 use crate::ledger::{Count, FlowBook};
+use crate::relay::late::{self, Left, Looks, Unwanted};
 use crate::relay::{Carried, Desk, broken, count};
 use crate::sockopt;
 use bytes::{Buf, Bytes};
@@ -21,6 +22,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
@@ -30,13 +32,15 @@ const TURN_BYTES: usize = 1 << 20;
 /// Pieces that are written at once.
 const PIECES: usize = 64;
 
-/// Relays until both directions have ended or one side breaks. `side` is whose end `tcp` is.
+/// Relays until both directions have ended or one side breaks, and what that sent before has reached the
+/// other: for no longer than `linger` where that takes nothing. `side` is whose end `tcp` is.
 pub async fn relay(
     tcp: &TcpStream,
     side: Side,
     stream: &mut Stream,
     book: &FlowBook,
     desk: &Desk,
+    linger: Duration,
 ) -> Carried {
     let up = [&book.up, &desk.ledger.bytes_up];
     let down = [&book.down, &desk.ledger.bytes_down];
@@ -46,6 +50,8 @@ pub async fn relay(
         ended: false,
         done: false,
         unwanted: false,
+        cut: false,
+        dry: false,
         moved: 0,
         count: count::Count::default(),
         books: outwards,
@@ -56,6 +62,8 @@ pub async fn relay(
         reading: false,
         ended: false,
         done: false,
+        cut: false,
+        dry: false,
         moved: 0,
         count: count::Count::default(),
         books: inwards,
@@ -131,11 +139,21 @@ pub async fn relay(
         Poll::Pending
     })
     .await;
-    outwards.count.clear(&desk.budget);
-    inwards.count.clear(&desk.budget);
     if let Err(broken) = &outcome {
         stream.blame(&broken.error);
+        if broken.side == side {
+            inwards.leave();
+            if !all_taken {
+                outwards.deliver(tcp, stream, desk, linger).await;
+            }
+        } else {
+            outwards.count.clear();
+            inwards.dry = !Fault::leaves_a_rest(&broken.error);
+            inwards.deliver(tcp, stream, desk, linger).await;
+        }
     }
+    outwards.count.clear();
+    inwards.leave();
     Carried { outcome }
 }
 
@@ -159,6 +177,10 @@ struct Outwards<'a> {
     done: bool,
     /// Whether the other end takes no more of it.
     unwanted: bool,
+    /// Whether the connection broke: what it sent before is all that comes, and no end of a flow.
+    cut: bool,
+    /// Whether all of that has been read.
+    dry: bool,
     /// Unit: bytes. What went through.
     moved: u64,
     count: count::Count,
@@ -189,6 +211,11 @@ impl Outwards<'_> {
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
+            if self.dry {
+                output.cut();
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
             if moved >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -207,9 +234,49 @@ impl Outwards<'_> {
                     self.books.iter().for_each(|book| book.add(count as u64));
                 }
                 Err(error) if is_passing(&error) => {}
+                Err(_) if self.cut => self.dry = true,
                 Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
             }
         }
+    }
+
+    /// Hands on what the connection had sent before it broke, and that it broke behind it, where the tunnel
+    /// can say that in this order; waits until the other end has it.
+    async fn deliver(
+        &mut self,
+        tcp: &TcpStream,
+        stream: &mut Stream,
+        desk: &Desk,
+        linger: Duration,
+    ) {
+        let Stream { output, input, .. } = stream;
+        if self.unwanted || !output.cuts_in_order() {
+            return;
+        }
+        self.cut = true;
+        let mut arrived = false;
+        let mut looks = Looks::new(linger);
+        poll_fn(|cx| {
+            let moved = self.poll_move(cx, tcp, output, desk);
+            self.follow(cx, tcp, output, desk);
+            if matches!(moved, Poll::Ready(Err(_))) {
+                return Poll::Ready(());
+            }
+            if !arrived && let Poll::Ready(stopped) = output.poll_stopped(cx) {
+                if stopped.is_err() {
+                    return Poll::Ready(());
+                }
+                arrived = true;
+            }
+            // Until it has answered, it drops the request of one who has left, and what came with it.
+            if arrived && (self.moved == 0 || input.poll_answer(cx).is_ready()) {
+                return Poll::Ready(());
+            }
+            // Once it is handed over the tunnel says when it has arrived.
+            let left = Left::Some { written: self.moved, unacknowledged: 0 };
+            looks.poll(cx, || left)
+        })
+        .await;
     }
 
     fn read(&mut self, tcp: &TcpStream, output: &mut Output, desk: &Desk) -> io::Result<usize> {
@@ -219,8 +286,12 @@ impl Outwards<'_> {
         let outcome = tcp.try_io(Interest::READABLE, || {
             let count = recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?;
             read = Some(count);
-            // The queue is empty: saying so spares the call that would find that out.
-            if count > 0 && count < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            // The queue is empty, as a rule: more may stand behind urgent data, before which reading stops.
+            let is_empty = || sockopt::unread(tcp).is_ok_and(|bytes| bytes == 0);
+            if count > 0 && count < room && is_empty() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(())
         });
         let Some(count) = read else {
             outcome?;
@@ -228,6 +299,8 @@ impl Outwards<'_> {
         };
         match scratch.get(..count) {
             Some(bytes) if count > 0 => output.put(Bytes::copy_from_slice(bytes)),
+            // Whoever learnt that it broke has taken the error: the queue seems to end in order.
+            _ if self.cut => self.dry = true,
             _ => {
                 self.ended = true;
                 output.put_end();
@@ -284,6 +357,10 @@ struct Inwards<'a> {
     reading: bool,
     ended: bool,
     done: bool,
+    /// Whether the flow broke at the other end: what came before is all that comes, and no end of a flow.
+    cut: bool,
+    /// Whether all of that has been taken.
+    dry: bool,
     /// Unit: bytes. What went through.
     moved: u64,
     count: count::Count,
@@ -325,6 +402,9 @@ impl Inwards<'_> {
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
+            if self.dry {
+                return Poll::Ready(Ok(()));
+            }
             if moved >= TURN_BYTES {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -338,8 +418,12 @@ impl Inwards<'_> {
                 return Poll::Pending;
             }
             self.reading = true;
-            self.ended =
-                !ready!(input.poll_pieces(cx, &mut self.waiting)).map_err(Stuck::Stream)?;
+            match ready!(input.poll_pieces(cx, &mut self.waiting)) {
+                Ok(true) => {}
+                Ok(false) | Err(_) if self.cut => self.dry = true,
+                Ok(false) => self.ended = true,
+                Err(fault) => return Poll::Ready(Err(Stuck::Stream(fault))),
+            }
             if self.looks_for_more(input) {
                 // Again once the worker has looked at its sockets.
                 let _yielded = pin!(yield_now()).poll(cx);
@@ -351,7 +435,8 @@ impl Inwards<'_> {
 
     /// Whether to look for more before what waits is written.
     fn looks_for_more(&mut self, input: &Input) -> bool {
-        let may_come = !self.ended && !input.is_broken() && self.waiting.len() < PIECES;
+        let may_come =
+            !(self.ended || self.dry || input.is_broken()) && self.waiting.len() < PIECES;
         self.gathering.look(self.staged());
         if !may_come {
             self.gathering.stop();
@@ -368,6 +453,45 @@ impl Inwards<'_> {
         let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
         let staged = self.staged() + input.held();
         self.count.follow(cx, staged, self.moved, &desk.budget, unacknowledged);
+    }
+
+    /// Hands on what came before the flow broke at the other end, and waits until the connection's far end
+    /// has acknowledged it.
+    async fn deliver(
+        &mut self,
+        tcp: &TcpStream,
+        stream: &mut Stream,
+        desk: &Desk,
+        linger: Duration,
+    ) {
+        self.cut = true;
+        let mut gone = pin!(broken(tcp));
+        let mut looks = Looks::new(linger);
+        let mut unwanted = Unwanted::default();
+        let mut told = false;
+        poll_fn(|cx| {
+            let moved = self.poll_move(cx, tcp, &mut stream.input, desk);
+            self.follow(cx, tcp, &stream.input, desk);
+            if matches!(moved, Poll::Ready(Err(_))) || unwanted.poll_drop(cx, tcp, desk).is_err() {
+                return Poll::Ready(());
+            }
+            if gone.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            if moved.is_ready() && !std::mem::replace(&mut told, true) {
+                // Nothing more is wanted of the other end, and it need not wait to hear so.
+                stream.output.reset(Code::CONNECT_ERROR);
+                stream.input.stop(Code::CONNECT_ERROR);
+            }
+            looks.poll(cx, || late::left(tcp, moved.is_ready(), self.moved))
+        })
+        .await;
+    }
+
+    /// Gives up what waits, if anything does, and gives back what was counted.
+    fn leave(&mut self) {
+        self.waiting.clear();
+        self.count.clear();
     }
 
     /// Writes once of what waits.

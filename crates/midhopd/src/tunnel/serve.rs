@@ -5,11 +5,16 @@
 
 use super::{
     Identity,
+    carrier::quic,
     chain::{self, NoNext},
     crowd::{Crowd, Place},
     earlier, identity, link,
+    opened::Leaving,
+    reorder::Intake,
     session::Session,
+    shards::Shard,
     socket::Paced,
+    standing::Standing,
     stream::{Stream, judge},
     told::{self, NoFlow},
     transport,
@@ -17,18 +22,20 @@ use super::{
 use crate::{
     admission::Ticket,
     flow::{Ends, Side},
+    happy_eyeballs::{self, race},
     ledger::{FlowBook, Party},
-    leg, lookup,
+    leg::{self, Departure},
+    targets::{self, Targets},
     worker::Worker,
 };
 use midhop_pep::{
-    config::{Action, PeerPlan},
-    policy::FlowKey,
+    config::{Action, ClassPlan, PeerPlan, Plan},
+    policy::{Decision, FlowKey, Route},
 };
 use midhop_tunnel::{
     cause::Cause,
     connect::{Request, Response},
-    http3::Code,
+    http3::{Code, Field},
     payload::Payload,
     target::Target,
 };
@@ -52,21 +59,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// When the runtime cannot watch the socket.
 pub async fn listen(
     worker: Rc<Worker>,
-    socket: UdpSocket,
+    (socket, shard): (UdpSocket, Shard),
+    crowd: Arc<Crowd>,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let now = identity.borrow().clone();
-    let config = transport::welcoming(&now);
-    let (endpoint, socket) = transport::endpoint(socket, Some(config), &now)?;
+    let (config, ledger) = (transport::welcoming(&now), worker.ledger.clone());
+    let (endpoint, socket) = transport::endpoint(socket, Some(config), &now, shard, ledger)?;
     worker.endpoints.borrow_mut().push(endpoint.clone());
-    let crowd = Rc::new(Crowd::default());
     while let Some(incoming) = endpoint.accept().await {
         if worker.tunnels.are_left() {
             incoming.refuse();
             continue;
         }
         let Some((incoming, place)) = crowd.admit(incoming) else { continue };
-        let identity = identity.borrow().clone();
+        let identity = (identity.borrow().clone(), identity.clone());
         spawn_local(welcome(worker.clone(), incoming, identity, socket.clone(), place));
     }
     Ok(())
@@ -76,7 +83,7 @@ pub async fn listen(
 async fn welcome(
     worker: Rc<Worker>,
     incoming: Incoming,
-    identity: Arc<Identity>,
+    (identity, identities): (Arc<Identity>, watch::Receiver<Arc<Identity>>),
     socket: Arc<Paced>,
     place: Place,
 ) {
@@ -86,6 +93,7 @@ async fn welcome(
         Ok(found) => found,
         Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
     };
+    let widest = transport::widest(&plan.peers);
     let mut course = socket.steer_attempt(from, steering.pace());
     if transport::may_repair(&plan.peers) {
         course.propose();
@@ -103,21 +111,36 @@ async fn welcome(
     let plan = worker.plan();
     let shown = connection.peer_identity();
     let shown = shown.and_then(|it| it.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let certificate = shown.as_ref().and_then(|shown| shown.first());
-    let Some(peer) = certificate.and_then(|shown| peer_of(shown, &plan.peers)) else {
+    let chain = shown.as_deref().map(Vec::as_slice).unwrap_or_default();
+    let Some(peer) = chain.first().and_then(|shown| peer_of(shown, &plan.peers)) else {
         // Known when its certificate was looked at, and not any more.
         return connection.close(0u32.into(), b"");
+    };
+    let mut standing = Standing::new(peer, chain, worker.plans(), identities);
+    if let Some(why) = standing.dismissal() {
+        tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
+        return connection.close(0u32.into(), b"");
+    }
+    let Some(seat) = worker.tunnels.guests.connect(peer) else {
+        worker.ledger.excessive.add(1);
+        // Some of them may be of a process that is no more.
+        worker.tunnels.earlier.doubt(&peer.name);
+        tracing::warn!(peer = peer.name, %from, "a peer has too many connections: one more is refused");
+        return connection.close(quic::varint(Code::EXCESSIVE_LOAD), b"");
     };
     if peer != guess
         && let Err(error) = transport::adapt(&connection, &steering, peer)
     {
         return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be steered");
     }
+    let portion = worker.tunnels.windows.join(peer, connection.clone());
     course.take(connection.remote_address());
     if let Some(repairs) = transport::repairs(peer, connection.remote_address()) {
         course.repair(repairs);
     }
-    let session = match Session::begin(connection, peer, steering.pace(), false).await {
+    let room = worker.tunnels.rooms.of(&peer.name, &worker.desk.budget);
+    let intake = Intake { room, initial: widest };
+    let session = match Session::begin(connection, peer, steering.pace(), false, intake).await {
         Ok(session) => session,
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
     };
@@ -128,6 +151,7 @@ async fn welcome(
         async move {
             let why = link::follow(&worker, &peer.name, &session, course).await;
             tracing::info!(peer = peer.name, %why, "a peer has left");
+            drop((seat, portion));
         }
     });
     spawn_local({
@@ -139,9 +163,22 @@ async fn welcome(
             }
         }
     });
+    spawn_local(dismiss(session.clone(), standing));
     let peer = Rc::new(peer.clone());
     while let Ok(stream) = session.asked().await {
         spawn_local(serve(worker.clone(), peer.clone(), stream));
+    }
+}
+
+/// Ends a tunnel, and its flows with it, once its peer may not stay any more.
+pub async fn dismiss(session: Rc<Session>, standing: Standing) {
+    let name = standing.peer_name().to_owned();
+    tokio::select! {
+        why = standing.ends() => {
+            tracing::warn!(peer = name, %why, "a tunnel is closed");
+            session.close(Code::NO_ERROR);
+        }
+        _ = session.connection().closed() => {}
     }
 }
 
@@ -150,11 +187,16 @@ pub fn peer_of<'a>(
     certificate: &CertificateDer<'_>,
     peers: &'a [PeerPlan],
 ) -> Option<&'a PeerPlan> {
-    peers.iter().find(|peer| identity::bears(certificate, &peer.identity))
+    let names = identity::Names::of(certificate)?;
+    peers.iter().find(|peer| names.bear(&peer.identity))
 }
 
 /// Serves one stream.
 pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
+    let Some(_seat) = worker.tunnels.guests.open(&peer) else {
+        worker.ledger.excessive.add(1);
+        return deny(stream, &Response::from(Cause::Full).fields(Payload::Raw)).await;
+    };
     let heard = time::timeout(PATIENCE, stream.input.request()).await;
     let request = match heard {
         Ok(Ok(fields)) => Request::decode(&fields),
@@ -170,8 +212,10 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
             match open(&worker, &peer, &request, &mut stream).await {
                 Ok(opened) => {
                     let Opened { ends, from, .. } = &opened;
+                    let claims = request.client.filter(|client| *client != ends.client);
+                    let claims = claims.map(tracing::field::display);
                     tracing::debug!(
-                        peer = peer.name, client = %ends.client, %from, target = %request.target, ?payload,
+                        peer = peer.name, client = %ends.client, claims, %from, target = %request.target, ?payload,
                         "a flow is granted"
                     );
                     return carry(&worker, &peer, stream, opened).await;
@@ -192,7 +236,12 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
         }
         Err(denied) => denied.fields(Payload::Raw),
     };
-    if stream.output.say(&answer).await.is_ok() {
+    deny(stream, &answer).await;
+}
+
+/// Answers that there is no flow.
+async fn deny(mut stream: Stream, answer: &[Field]) {
+    if stream.output.say(answer).await.is_ok() {
         stream.output.end();
         // What the client has said meanwhile is wanted by nobody.
         stream.input.stop(Code::NO_ERROR);
@@ -208,6 +257,8 @@ struct Opened {
     ticket: Ticket,
     /// Whose address the server sees.
     from: Source,
+    /// The flow as it leaves from here; none: by the next tunnel.
+    leaving: Option<Leaving>,
 }
 
 /// How a server is reached.
@@ -229,6 +280,16 @@ impl From<Cause> for Denial {
     }
 }
 
+/// A flow that is asked for, as this end judges it.
+struct Wish<'a> {
+    worker: &'a Worker,
+    plan: &'a Plan,
+    peer: &'a PeerPlan,
+    request: &'a Request,
+    /// Whose flow it is, as far as the peer is believed.
+    client: SocketAddr,
+}
+
 /// Opens the far side of a flow.
 async fn open(
     worker: &Worker,
@@ -237,86 +298,187 @@ async fn open(
     stream: &mut Stream,
 ) -> Result<Opened, Denial> {
     let plan = worker.plan();
-    let client = request.client.unwrap_or_else(|| stream.connection().remote_address());
-    let addresses = lookup::look_up(&request.target, plan.tunnel.resolve).await?;
+    let client = request.client.filter(|client| peer.may_speak_for(*client));
+    if client != request.client {
+        worker.ledger.disbelieved.add(1);
+    }
+    let client = client.unwrap_or_else(|| stream.connection().remote_address());
+    let wish = Wish { worker, plan: &plan, peer, request, client };
+    let resolve = plan.tunnel.resolve;
+    let found = worker.resolver.look_up(&request.target, resolve, &peer.name).await?;
     let ticket = worker.admission.try_enter().ok_or(Cause::Full)?;
     let mut last = Denial::from(Cause::NameUnknown);
-    for server in addresses {
-        if !plan.tunnel.local_targets && lookup::is_local(server.ip()) {
-            return Err(Cause::NotAllowed.into());
+    let mut direct = Vec::new();
+    for server in found.first {
+        let decision = match wish.decide(server) {
+            Ok(decision) => decision,
+            Err(cause) => {
+                last = cause.into();
+                continue;
+            }
+        };
+        if wish.route(&decision).is_none() {
+            direct.push((server, decision));
+            continue;
         }
-        let flow = FlowKey { source: client, destination: server, interface: None, dscp: 0 };
-        let decision = plan.policy.decide(&flow);
+        match wish.open_next(server, &decision, stream).await? {
+            Step::Opened(next, leg) => {
+                let (server, ends) = (Server::Tunnel(next), Ends { client, server });
+                let from = Source::Host;
+                return Ok(Opened { server, ends, leg, ticket, from, leaving: None });
+            }
+            Step::Denied(denial) => last = denial,
+            Step::Alone => direct.push((server, decision)),
+        }
+    }
+    let later = async {
+        let decided = found.later.await.into_iter().map(|it| (it, wish.decide(it)));
+        let decided = decided.filter_map(|(server, decided)| Some((server, decided.ok()?)));
+        decided.filter(|(_, decision)| wish.route(decision).is_none()).collect()
+    };
+    let connected = tokio::select! {
+        connected = race(direct, later, async |(server, decision)| wish.dial(server, decision).await) => {
+            connected
+        }
+        // A peer that goes away takes its request with it.
+        _gone = stream.broken() => return Err(Cause::Failed.into()),
+    };
+    let Connected { stream: tcp, server, decision, leg, from, leaving } =
+        connected.map_err(|failed| failed.map_or(last, Denial::from))?;
+    stream.output.join(wish.class(&decision));
+    let ends = Ends { client, server };
+    Ok(Opened { server: Server::Leg(tcp), ends, leg, ticket, from, leaving })
+}
+
+/// What came of the next tunnel of a chain.
+enum Step {
+    Opened(Box<chain::Next>, Party),
+    Denied(Denial),
+    /// There is none, and the flow goes without.
+    Alone,
+}
+
+/// A server that has accepted.
+struct Connected {
+    stream: TcpStream,
+    server: SocketAddr,
+    decision: Decision,
+    leg: Party,
+    from: Source,
+    leaving: Option<Leaving>,
+}
+
+impl Wish<'_> {
+    /// What the rules say of the flow if it goes to `server`.
+    fn decide(&self, server: SocketAddr) -> Result<Decision, Cause> {
+        let opened = &self.worker.tunnels.opened;
+        if let Some(client) =
+            self.request.client.filter(|it| opened.has(Ends { client: *it, server }))
+        {
+            tracing::warn!(peer = self.peer.name, %client, %server, "a flow comes back to where it was opened");
+            return Err(Cause::Loop);
+        }
+        let flow = FlowKey {
+            source: self.client,
+            destination: server,
+            interface: None,
+            peer: Some(&self.peer.name),
+            dscp: 0,
+        };
+        let decision = self.plan.policy.decide(&flow);
         if decision.action == Action::Reject {
-            worker.ledger.rejected.add(1);
-            return Err(Cause::NotAllowed.into());
+            self.worker.ledger.rejected.add(1);
+            return Err(Cause::NotAllowed);
         }
-        let ends = Ends { client, server };
-        let class = plan.class(&decision, None, request.class.as_deref());
+        Ok(decision)
+    }
+
+    /// By which tunnel the flow goes on. It never goes back to the peer that asks for it: both ends may send each
+    /// other all flows.
+    fn route(&self, decision: &Decision) -> Option<&Route> {
+        self.plan.route(decision).filter(|route| route.peer != self.peer.name)
+    }
+
+    fn class(&self, decision: &Decision) -> &ClassPlan {
+        self.plan.class(decision, None, self.request.class.as_deref())
+    }
+
+    /// Asks the next proxy of a chain, which judges for itself what its peers may ask for.
+    async fn open_next(
+        &self,
+        server: SocketAddr,
+        decision: &Decision,
+        stream: &mut Stream,
+    ) -> Result<Step, Denial> {
+        let Some(route) = self.route(decision) else { return Ok(Step::Alone) };
+        let class = self.class(decision);
         stream.output.join(class);
-        if let Some(route) = plan.route(&decision) {
-            let target = Target::Address(server);
-            let onwards = request.onwards(target, class.told()).ok_or_else(|| {
-                tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
-                Cause::Loop
-            })?;
-            let (why, again) = match chain::open(worker, stream, &route.peer, onwards).await {
-                Ok(next) => {
-                    let (server, leg) =
-                        (Server::Tunnel(Box::new(next)), Party::tunnel(&route.peer));
-                    let from = Source::Host;
-                    return Ok(Opened { server, ends, leg, ticket, from });
-                }
-                Err(NoNext::Left) => return Err(Cause::Failed.into()),
-                Err(NoNext::Refused { why, again }) => (why, again),
-            };
-            match why {
-                NoFlow::Refused(failure) => {
-                    worker.ledger.book_failure(&failure);
-                    let cause = told::cause_of(&failure);
-                    last = Denial { cause, next: Some(route.peer.clone()) };
-                    if again {
-                        continue;
-                    }
-                    return Err(last);
-                }
-                NoFlow::Unavailable(why) if route.otherwise == Action::Reject || !again => {
-                    tracing::debug!(peer = route.peer, why, "a chain ends here");
-                    return Err(Cause::Failed.into());
-                }
-                NoFlow::Unavailable(why) => {
-                    tracing::debug!(peer = route.peer, why, "a flow goes without the next tunnel");
-                }
+        let target = Target::Address(server);
+        let mut onwards = self.request.onwards(target, class.told()).ok_or_else(|| {
+            tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
+            Cause::Loop
+        })?;
+        // What is not believed here is not passed on.
+        onwards.client = onwards.client.filter(|client| *client == self.client);
+        let (why, again) = match chain::open(self.worker, stream, &route.peer, onwards).await {
+            Ok(next) => return Ok(Step::Opened(Box::new(next), Party::tunnel(&route.peer))),
+            Err(NoNext::Left) => return Err(Cause::Failed.into()),
+            Err(NoNext::Refused { why, again }) => (why, again),
+        };
+        match why {
+            NoFlow::Refused(failure) => {
+                self.worker.ledger.book_failure(&failure);
+                let cause = told::cause_of(&failure);
+                let denial = Denial { cause, next: Some(route.peer.clone()) };
+                if again { Ok(Step::Denied(denial)) } else { Err(denial) }
+            }
+            NoFlow::Unavailable(why) if route.otherwise == Action::Reject || !again => {
+                tracing::debug!(peer = route.peer, why, "a chain ends here");
+                Err(Cause::Failed.into())
+            }
+            NoFlow::Unavailable(why) => {
+                tracing::debug!(peer = route.peer, why, "a flow goes without the next tunnel");
+                Ok(Step::Alone)
             }
         }
-        let egress = worker.egress(&plan, ends);
+    }
+
+    /// Connects to a server, where the peer may ask for it.
+    async fn dial(&self, server: SocketAddr, decision: Decision) -> Result<Connected, Cause> {
+        let (worker, plan) = (self.worker, self.plan);
+        if !Targets::of_peer(&plan.tunnel, self.peer).allow(server.ip(), worker.routes()) {
+            worker.ledger.forbidden.add(1);
+            return Err(Cause::NotAllowed);
+        }
+        let egress = worker.egress(plan, Ends { client: self.client, server });
         let leg = plan.leg(&decision, server.ip(), egress.as_deref());
-        let from = Source::of(peer, request.client, server);
+        let from = Source::of(self.peer, self.request.client, server);
         let dialled = match from {
             // In the class of service that all connections of this host have: the client's is not told.
-            Source::Client(client) => leg::dial(Ends { client, server }, leg, 0, true),
+            Source::Client(client) => {
+                let mark = worker.hold.marks.server;
+                let ends = Ends { client, server };
+                leg::dial(&Departure { ends, mark, egress: None }, leg, 0)
+            }
             Source::Host => leg::dial_as_self(server, leg),
         };
         let opening = dialled.map_err(|error| {
             tracing::warn!(%server, %from, %error, "a far side cannot be dialled");
             Cause::Failed
         })?;
-        let answer = tokio::select! {
-            answer = opening.finish() => answer,
-            // A peer that goes away takes its request with it.
-            _gone = stream.broken() => return Err(Cause::Failed.into()),
-        };
-        match answer.map(Server::Leg) {
-            Ok(server) => {
-                return Ok(Opened { server, ends, leg: Party::from(leg), ticket, from });
+        let seen = opening.local_addr();
+        let leaving = seen.map(|client| worker.tunnels.opened.note(Ends { client, server }));
+        match happy_eyeballs::answer(opening, plan.tunnel.connect_timeout.into()).await {
+            Ok(stream) => {
+                let leg = Party::from(leg);
+                Ok(Connected { stream, server, decision, leg, from, leaving })
             }
             Err(failure) => {
                 worker.ledger.book_failure(&failure);
-                last = told::cause_of(&failure).into();
+                Err(told::cause_of(&failure))
             }
         }
     }
-    Err(last)
 }
 
 /// Whose address a server sees.
@@ -337,7 +499,7 @@ impl Source {
             Some(client)
                 if client.is_ipv4() == server.is_ipv4()
                     && peer.may_stand_for(client)
-                    && !lookup::is_local(client.ip()) =>
+                    && !targets::is_of_one_link(client.ip()) =>
             {
                 Self::Client(client)
             }
@@ -357,8 +519,11 @@ impl fmt::Display for Source {
 
 /// Answers and moves the bytes, to the very end.
 async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
-    let Opened { server, ends, leg, ticket, .. } = opened;
-    if stream.output.say(&Response::Granted.fields(stream.payload())).await.is_err() {
+    let Opened { server, ends, leg, ticket, leaving, .. } = opened;
+    // A peer that lets nothing be said must not hold a server for ever.
+    let answer = Response::Granted.fields(stream.payload());
+    let said = time::timeout(peer.timeout.into(), stream.output.say(&answer)).await;
+    if !matches!(said, Ok(Ok(()))) {
         return;
     }
     worker.ledger.flows.add(1);
@@ -367,5 +532,5 @@ async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Ope
         Server::Leg(server) => super::carry(worker, server, Side::Server, stream, book).await,
         Server::Tunnel(next) => chain::carry(worker, stream, *next, book).await,
     }
-    drop(ticket);
+    drop((ticket, leaving));
 }

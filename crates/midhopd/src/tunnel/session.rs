@@ -6,7 +6,9 @@
 use super::{
     carrier::{self, Receiver, Sender, quic},
     credit::{Bounds, Credit},
+    reorder::{Intake, Room},
     stream::{self, Fault, Stream},
+    transport,
     turns::{Share, Turns},
 };
 use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
@@ -23,7 +25,10 @@ use std::{
     cell::{Cell, RefCell},
     pin::pin,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -39,6 +44,8 @@ const HELD_WINDOWS: f64 = 2.0;
 /// Of QUIC's window, what flows whose readers stand still may be promised before the others get less: the rest is
 /// for those that move, however many stand still.
 const STUCK_SHARE: f64 = 0.5;
+/// How long a peer may take to let a control stream be opened: longer than any satellite needs.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// What a peer says of its backlog says nothing of a longer time than this.
 const BACKLOG_MS_MAX: u64 = 10_000;
 /// What streams that nobody reads may hold outside of QUIC, of what they may hold in it.
@@ -62,10 +69,18 @@ pub struct Session {
     next: Cell<u64>,
     /// Held by each flow.
     seats: Arc<()>,
+    /// How many flows the peer may have open at a time for now.
+    places: Cell<u32>,
+    /// And at most.
+    places_max: u32,
     /// What of one stream may wait behind a gap.
     held_max: Bytes,
     /// What its streams may say beside QUIC's credit.
     credit: Arc<Credit>,
+    /// Whether the peer was found to have broken a rule that concerns the connection.
+    broken: Arc<AtomicBool>,
+    /// What of the peer's streams waits outside of QUIC.
+    room: Arc<Room>,
     /// Who may write.
     turns: Arc<Turns>,
     /// What they may have written that the peer has not acknowledged.
@@ -91,8 +106,11 @@ impl Session {
         peer: &PeerPlan,
         pace: Pace,
         hears_backlog: bool,
+        intake: Intake,
     ) -> Result<Rc<Self>, ConnectionError> {
-        let mut control = connection.open_uni().await?;
+        let opened = time::timeout(PATIENCE, connection.open_uni()).await;
+        let Ok(opened) = opened else { return Err(mute(&connection)) };
+        let mut control = opened?;
         let mut said = Vec::new();
         varint::write(StreamKind::CONTROL, &mut said);
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
@@ -106,6 +124,8 @@ impl Session {
             window: stream_credit.saturating_add(held_max.get()),
             drawn,
             room: drawn.saturating_add(peer.receive_window.scale(STUCK_SHARE).get()),
+            initial: intake.initial.get(),
+            waiting: peer.receive_window.get(),
         };
         said.extend(
             Settings { repair_window, stream_credit, hears_backlog, ..Settings::own() }.encode(),
@@ -125,11 +145,19 @@ impl Session {
             leaving: watch::Sender::new(false),
             next: Cell::new(0),
             seats: Arc::default(),
+            places: Cell::new(peer.flows.min(transport::PLACES)),
+            places_max: peer.flows,
             held_max,
             credit: Credit::new(bounds),
+            broken: Arc::default(),
+            room: intake.room,
         });
-        if control.write_all(&said).await.is_err() {
-            stream::judge(&session.carrier(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
+        match time::timeout(PATIENCE, control.write_all(&said)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                stream::judge(&session.carrier(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
+            }
+            Err(_late) => return Err(mute(&session.connection)),
         }
         session.control.replace(Some(control));
         spawn_local(listen(session.clone()));
@@ -156,6 +184,11 @@ impl Session {
         // The sender is here.
         let known = settings.wait_for(Option::is_some).await.ok().and_then(|known| *known);
         known.unwrap_or_default()
+    }
+
+    /// Whether the peer was found to have broken a rule that concerns the connection: that is why it ended.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed)
     }
 
     /// Whether new flows may be asked for.
@@ -275,6 +308,7 @@ impl Session {
     pub async fn asked(&self) -> Result<Stream, ConnectionError> {
         loop {
             let halves = self.connection.accept_bi().await?;
+            self.make_room();
             let number = VarInt::from(halves.0.id()).into_inner();
             let (sender, receiver) = self.carry(halves);
             let mut stream = Stream::to_answer(self.carrier(), sender, receiver);
@@ -291,6 +325,17 @@ impl Session {
         }
     }
 
+    /// Lets the peer have more flows before it misses them. QUIC keeps something for each that it may have, so that
+    /// a peer that has few may not have many at once.
+    fn make_room(&self) {
+        let (places, most) = (self.places.get(), self.places_max);
+        if places < most && Arc::strong_count(&self.seats) as u64 * 4 >= u64::from(places) {
+            let places = places.saturating_mul(4).min(most);
+            self.places.set(places);
+            self.connection.set_max_concurrent_bi_streams(VarInt::from_u32(places));
+        }
+    }
+
     /// Flows that it has.
     pub fn flows(&self) -> u64 {
         self.turns.flows()
@@ -300,13 +345,13 @@ impl Session {
     fn carry(&self, (send, receive): (SendStream, RecvStream)) -> (Sender, Receiver) {
         let share = Share::new(&self.turns);
         let sender = quic::Sender::new(&self.connection, send, self.pool, share, &self.credit);
-        let receiver = quic::Receiver::new(receive, self.held_max, &self.credit);
+        let receiver = quic::Receiver::new(receive, self.held_max, &self.credit, &self.room);
         (Sender::Quic(sender), Receiver::Quic(receiver))
     }
 
     /// The connection as a stream of it knows it.
     pub fn carrier(&self) -> carrier::Connection {
-        carrier::Connection::Quic(self.connection.clone())
+        carrier::Connection::Quic(self.connection.clone(), self.broken.clone())
     }
 
     /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as it shows: of
@@ -316,10 +361,19 @@ impl Session {
         if self.turns.is_full() { pool } else { in_flight.min(pool) }
     }
 
-    /// Ends the connection, and with it whatever flows it has.
+    /// Ends the connection, and with it whatever flows it has. Why one has ended before stays known.
     pub fn close(&self, code: Code) {
-        self.connection.close(VarInt::from_u64(code.0).unwrap_or(VarInt::MAX), b"");
+        if self.connection.close_reason().is_none() {
+            self.connection.close(quic::varint(code), b"");
+        }
     }
+}
+
+/// Ends a connection whose peer lets nothing be said to it: RFC 9114 §6.2 has each end let the other open what
+/// HTTP needs.
+fn mute(connection: &Connection) -> ConnectionError {
+    connection.close(quic::varint(Code::GENERAL_PROTOCOL_ERROR), b"");
+    ConnectionError::TimedOut
 }
 
 /// Hears the peer's unidirectional streams until the connection is gone.
@@ -368,7 +422,10 @@ async fn hear(
     seen.borrow_mut().push(kind);
     match kind {
         StreamKind::Control => hear_control(session, &mut stream).await,
-        StreamKind::Credit => hear_credit(session, &mut stream).await,
+        StreamKind::Credit => {
+            session.credit.answer();
+            hear_credit(session, &mut stream).await
+        }
         kind => hear_tables(kind, &mut stream).await,
     }
 }

@@ -4,31 +4,44 @@
 //! through a [`Lane`] of their own; those to anybody else, which are answers to strangers, leave at once.
 //! A full lane refuses more, so that QUIC keeps its data and decides as late as possible what goes next.
 //! What comes is QUIC's as it is, and what is not goes through its peer's lane, if that peer was told that it
-//! may send more than QUIC's ([`Arrivals`]).
+//! may send more than QUIC's ([`Arrivals`]). What is for a connection of another worker is handed to its socket
+//! ([`Shard`]), and what that one received for us comes in as if we had.
 //!
 //! Invariant: nothing waits for ever. Whoever was refused is woken when there is room, which
 //! [`Paced::drive`] makes as time passes.
 
 use super::arrivals::Arrivals;
-use super::lane::Lane;
-use midhop_tunnel::{control::Pace, fec};
+use super::drivers;
+use super::lane::{Datagram, Label, Lane};
+use super::lanes::{Flushed, Lanes};
+use super::shards::Shard;
+use crate::ledger::Ledger;
+use bytes::Bytes;
+use midhop_tunnel::{
+    control::Pace,
+    fec::{self, Packet},
+};
 use midhop_units::Instant;
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time;
 
 /// Datagrams that QUIC makes at once where nobody says otherwise.
 const SEGMENTS: usize = 10;
+/// Datagrams from other workers' sockets that wait here at most.
+const HANDED_MAX: usize = 1024;
+/// Addresses of which is known where what comes from them is to go.
+const MOVED_MAX: usize = 4096;
 
 /// The socket.
 #[derive(Debug)]
@@ -37,18 +50,27 @@ pub struct Paced {
     udp: UdpSocketState,
     /// Zero of the lanes' clock.
     epoch: time::Instant,
-    lanes: Mutex<Lanes>,
+    state: Mutex<State>,
+    /// Which of its address's it is.
+    shard: Shard,
+    /// Where its worker counts.
+    ledger: Arc<Ledger>,
     /// Something waits on a lane on which nothing waited before.
     busy: Notify,
+    /// Whether it cannot be used any more.
+    failed: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
-    by_peer: BTreeMap<SocketAddr, (u64, Lane)>,
-    courses: u64,
+struct State {
+    lanes: Lanes,
     /// Whose datagrams were refused by the last call.
     refused: Option<SocketAddr>,
     arrivals: Arrivals,
+    /// Whoever waits for what comes.
+    reader: Option<Waker>,
+    /// Where what came from some addresses went last, which was for other shards.
+    moved: BTreeMap<SocketAddr, usize>,
 }
 
 impl Paced {
@@ -56,15 +78,43 @@ impl Paced {
     ///
     /// # Errors
     /// When the runtime cannot watch it.
-    pub fn new(socket: std::net::UdpSocket) -> io::Result<Arc<Self>> {
+    pub fn new(
+        socket: std::net::UdpSocket,
+        shard: Shard,
+        ledger: Arc<Ledger>,
+    ) -> io::Result<Arc<Self>> {
         let udp = UdpSocketState::new((&socket).into())?;
-        Ok(Arc::new(Self {
+        let this = Arc::new(Self {
             io: UdpSocket::from_std(socket)?,
             udp,
             epoch: time::Instant::now(),
-            lanes: Mutex::default(),
+            state: Mutex::default(),
+            shard,
+            ledger,
             busy: Notify::new(),
-        }))
+            failed: watch::Sender::new(false),
+        });
+        this.shard.open(&this);
+        Ok(this)
+    }
+
+    /// Whether it cannot be used any more: another one is to be opened.
+    pub fn has_failed(&self) -> bool {
+        *self.failed.borrow()
+    }
+
+    /// Waits until it cannot be used any more.
+    pub async fn failed(&self) {
+        let mut failed = self.failed.subscribe();
+        // The sender is here.
+        let _ = failed.wait_for(|failed| *failed).await;
+    }
+
+    /// It cannot be used any more, or nobody uses it any more.
+    pub fn fail(&self) {
+        self.failed.send_replace(true);
+        // Whoever drives it lets go of it.
+        self.busy.notify_one();
     }
 
     /// Lets what goes to `peer` leave at `pace`, whoever had a course there before.
@@ -77,7 +127,7 @@ impl Paced {
     /// The same for a connection of which nobody knows yet what will become of it: a course that is there
     /// already stays.
     pub fn steer_attempt(self: &Arc<Self>, peer: SocketAddr, pace: Pace) -> Course {
-        if !self.lanes().by_peer.contains_key(&peer) {
+        if !self.state().lanes.has(peer) {
             return self.steer(peer, pace);
         }
         Course::new(self.clone(), peer, pace)
@@ -86,69 +136,194 @@ impl Paced {
     /// Lets datagrams go as their time comes, for ever.
     ///
     /// # Errors
-    /// When the runtime watches the socket no more.
+    /// When the socket cannot be used any more.
     pub async fn drive(&self) -> io::Result<Infallible> {
         loop {
-            let (wake, blocked) = self.flush();
+            if self.has_failed() {
+                return Err(io::Error::other("the socket has failed"));
+            }
+            let Flushed { wake, is_blocked } = self.flush();
+            let since = |at: Instant| self.epoch + at.saturating_since(Instant::START).into();
             let timer = async {
                 match wake {
-                    Some(wake) => time::sleep_until(wake).await,
+                    Some(wake) => time::sleep_until(since(wake)).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 () = timer => {}
                 () = self.busy.notified() => {}
-                writable = self.io.writable(), if blocked => writable?,
+                writable = self.io.writable(), if is_blocked => writable?,
+                erred = self.io.ready(Interest::ERROR) => {
+                    erred?;
+                    self.look_for_error();
+                }
             }
         }
     }
 
-    /// Sends what may leave now; says when more may, and whether the kernel had no room.
-    fn flush(&self) -> (Option<time::Instant>, bool) {
-        let now = self.now();
-        let (mut wake, mut blocked) = (None, false);
-        for (_, lane) in self.lanes().by_peer.values_mut() {
-            lane.flush(now, self.udp.max_gso_segments(), |transmit| self.send(transmit));
-            if lane.is_blocked() {
-                blocked = true;
-            } else {
-                wake = wake.into_iter().chain(lane.wake()).min();
-            }
+    /// The socket has an error, which wakes nobody who waits for datagrams: where there are none, nobody would be
+    /// told that it was destroyed.
+    fn look_for_error(&self) {
+        let took = self.io.take_error();
+        if matches!(took, Ok(Some(error)) if error.kind() == io::ErrorKind::ConnectionAborted) {
+            self.fail();
         }
-        let since = |at: Instant| self.epoch + at.saturating_since(Instant::START).into();
-        (wake.map(since), blocked)
+        // Until the next one.
+        let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _cleared = self.io.try_io(Interest::ERROR, clear);
+    }
+
+    /// Sends what may leave now.
+    fn flush(&self) -> Flushed {
+        let now = self.now();
+        let segments = self.udp.max_gso_segments();
+        let send = |transmit: &Transmit<'_>| self.send(transmit);
+        self.state().lanes.flush(now, |lane| lane.flush(now, segments, send))
     }
 
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.io.try_io(Interest::WRITABLE, || self.udp.send((&self.io).into(), transmit))
+        self.io.try_io(Interest::WRITABLE, || self.send_now(transmit))
     }
 
-    /// Takes out of so many buffers what is not QUIC's, and puts back what is. How many are used then.
-    fn sort(&self, count: usize, buffers: &mut [IoSliceMut<'_>], metas: &mut [RecvMeta]) -> usize {
-        let lanes = &mut *self.lanes();
-        let now = self.now();
-        let mut is_sooner_now = false;
-        for (buffer, meta) in buffers.iter().zip(&mut *metas).take(count) {
-            let lane = lanes.by_peer.get_mut(&meta.addr).map(|(_, lane)| lane);
-            let mut lane = lane.filter(|lane| lane.hears());
-            let before = lane.as_ref().and_then(|lane| lane.wake());
-            lanes.arrivals.take(now, buffer, meta, lane.as_deref_mut());
-            is_sooner_now |= lane.is_some_and(|lane| is_sooner(lane.wake(), before));
+    /// Sends, or loses what the network does not take, as it may lose it anywhere.
+    fn send_now(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        match self.udp.try_send((&self.io).into(), transmit) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            // The socket was destroyed. Whoever asks it first is told, and nobody after that.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                self.fail();
+                Ok(())
+            }
+            Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Takes out of so many buffers what is not QUIC's or not this shard's, and puts back what of it is. How many are
+    /// used then.
+    fn sort(&self, count: usize, buffers: &mut [IoSliceMut<'_>], metas: &mut [RecvMeta]) -> usize {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let now = self.now();
+        let (mut is_sooner_now, mut others, mut came) = (false, Vec::new(), 0);
+        for (buffer, meta) in buffers.iter().zip(&mut *metas).take(count) {
+            came += meta.len.div_ceil(meta.stride.max(1)) as u64;
+            let from = meta.addr;
+            if !self.shard.is_alone() {
+                state.divide(&self.shard, now, buffer, meta, &mut others);
+            }
+            let State { lanes, arrivals, .. } = state;
+            if lanes.see(from).is_some_and(Lane::hears) {
+                let took = lanes.with(from, |lane| arrivals.take(now, buffer, meta, Some(lane)));
+                is_sooner_now |= took.is_some_and(|(_, is_sooner)| is_sooner);
+            } else {
+                arrivals.take(now, buffer, meta, None);
+            }
+        }
+        let count = if state.arrivals.is_empty() {
+            count
+        } else {
+            state.arrivals.give(count, buffers, metas)
+        };
+        // Another shard's lock is not taken under this one's.
+        drop(guard);
         if is_sooner_now {
             self.busy.notify_one();
         }
-        if lanes.arrivals.is_empty() { count } else { lanes.arrivals.give(count, buffers, metas) }
+        self.ledger.datagrams.add(came);
+        for (shard, datagram) in others {
+            match self.shard.hand_over(shard, datagram) {
+                Ok(()) => self.ledger.handed_datagrams.add(1),
+                // Its connections are gone, and this one can tell their peers as well.
+                Err(datagram) => self.take_over(datagram),
+            }
+        }
+        count
+    }
+
+    /// Takes a datagram that another shard's socket has received for this one.
+    pub fn take_over(&self, datagram: Datagram) {
+        let mut state = self.state();
+        let State { lanes, arrivals, reader, .. } = &mut *state;
+        if arrivals.len() >= HANDED_MAX {
+            return;
+        }
+        let (now, from) = (self.now(), datagram.1.peer);
+        let is_sooner = if lanes.see(from).is_some_and(Lane::hears) {
+            let took = lanes.with(from, |lane| arrivals.add(now, datagram, Some(lane)));
+            took.is_some_and(|(_, is_sooner)| is_sooner)
+        } else {
+            arrivals.add(now, datagram, None);
+            false
+        };
+        let reader = reader.take();
+        drop(state);
+        if is_sooner {
+            self.busy.notify_one();
+        }
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 
     fn now(&self) -> Instant {
         Instant::START + self.epoch.elapsed().into()
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // Its holder never panics in between: what it guards is whole.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes a buffer apart in which there is something for another shard, which goes to `others`; the buffer is
+    /// empty then.
+    fn divide(
+        &mut self,
+        own: &Shard,
+        now: Instant,
+        buffer: &[u8],
+        meta: &mut RecvMeta,
+        others: &mut Vec<(usize, Datagram)>,
+    ) {
+        let Some(contents) = buffer.get(..meta.len) else { return };
+        let (from, stride) = (meta.addr, meta.stride.max(1));
+        if contents.chunks(stride).all(|it| self.shard_of(own, from, it).is_none()) {
+            return;
+        }
+        let (mut bytes, label) = (Bytes::copy_from_slice(contents), Label::of(meta));
+        while !bytes.is_empty() {
+            let datagram = bytes.split_to(stride.min(bytes.len()));
+            match self.shard_of(own, from, &datagram) {
+                Some(shard) => {
+                    if self.moved.len() >= MOVED_MAX {
+                        self.moved.clear();
+                    }
+                    self.moved.insert(from, shard);
+                    others.push((shard, (datagram, label)));
+                }
+                None => {
+                    let State { lanes, arrivals, .. } = self;
+                    let datagram = (datagram, label);
+                    if lanes.see(from).is_some_and(Lane::hears) {
+                        lanes.with(from, |lane| arrivals.add(now, datagram, Some(lane)));
+                    } else {
+                        arrivals.add(now, datagram, None);
+                    }
+                }
+            }
+        }
+        meta.len = 0;
+    }
+
+    /// Which other shard a datagram is for.
+    fn shard_of(&self, own: &Shard, from: SocketAddr, datagram: &[u8]) -> Option<usize> {
+        let moved = || {
+            let is_quic_s = Packet::quic_in(datagram).is_some();
+            (!is_quic_s && !self.lanes.has(from)).then(|| self.moved.get(&from).copied())?
+        };
+        own.other(datagram).or_else(moved)
     }
 }
 
@@ -158,28 +333,35 @@ impl AsyncUdpSocket for Paced {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let mut lanes = self.lanes();
-        let Some((_, lane)) = lanes.by_peer.get_mut(&transmit.destination) else {
-            drop(lanes);
-            // A stranger's answer that the kernel has no room for is lost, as it may be anywhere.
-            let _lost = self.udp.send((&self.io).into(), transmit);
-            return Ok(());
-        };
-        if lane.is_full() {
-            lane.refuse();
-            lanes.refused = Some(transmit.destination);
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
+        let peer = transmit.destination;
+        drivers::note(peer);
+        let mut state = self.state();
         let now = self.now();
-        let before = lane.wake();
-        if lane.push(now, transmit) {
+        let segments = self.udp.max_gso_segments();
+        let sent = state.lanes.with(peer, |lane| {
+            if lane.is_full() {
+                lane.refuse();
+                return Err(io::ErrorKind::WouldBlock);
+            }
+            let gathers = lane.push(now, transmit);
+            if !gathers {
+                lane.flush(now, segments, |transmit| self.send(transmit));
+            }
+            Ok(gathers)
+        });
+        match sent {
+            None => {
+                drop(state);
+                // A stranger's answer that the kernel has no room for is lost, as it may be anywhere.
+                let _lost = self.send_now(transmit);
+            }
+            Some((Err(full), _)) => {
+                state.refused = Some(peer);
+                return Err(full.into());
+            }
             // What drives the socket comes after what has QUIC make its datagrams.
-            self.busy.notify_one();
-            return Ok(());
-        }
-        lane.flush(now, self.udp.max_gso_segments(), |transmit| self.send(transmit));
-        if is_sooner(lane.wake(), before) || lane.is_blocked() {
-            self.busy.notify_one();
+            Some((Ok(gathers), is_sooner)) if gathers || is_sooner => self.busy.notify_one(),
+            Some(_) => {}
         }
         Ok(())
     }
@@ -190,11 +372,16 @@ impl AsyncUdpSocket for Paced {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let left = self.lanes().arrivals.give(0, buffers, metas);
-        if left > 0 {
-            return Poll::Ready(Ok(left));
-        }
         loop {
+            let mut state = self.state();
+            let left = state.arrivals.give(0, buffers, metas);
+            if left > 0 {
+                return Poll::Ready(Ok(left));
+            }
+            if !self.shard.is_alone() {
+                state.reader = Some(cx.waker().clone());
+            }
+            drop(state);
             ready!(self.io.poll_recv_ready(cx))?;
             let received = self
                 .io
@@ -202,7 +389,11 @@ impl AsyncUdpSocket for Paced {
             match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(count) => return Poll::Ready(Ok(self.sort(count, buffers, metas))),
-                Err(error) => return Poll::Ready(Err(error)),
+                // quinn gives the endpoint up for this, and tells nobody.
+                Err(error) => {
+                    self.fail();
+                    return Poll::Ready(Err(error));
+                }
             }
         }
     }
@@ -212,10 +403,10 @@ impl AsyncUdpSocket for Paced {
     }
 
     fn max_transmit_segments(&self) -> usize {
-        // Asked for all connections alike: as few as the slowest lane needs.
-        let lanes = self.lanes();
-        let least = lanes.by_peer.values().map(|(_, lane)| lane.segments()).min();
-        least.unwrap_or(SEGMENTS).min(self.udp.max_gso_segments())
+        // Asked by a connection that is about to have QUIC make its datagrams.
+        let state = self.state();
+        let lane = drivers::towards().and_then(|peer| state.lanes.see(peer));
+        lane.map_or(SEGMENTS, Lane::segments).min(self.udp.max_gso_segments())
     }
 
     fn max_receive_segments(&self) -> usize {
@@ -240,23 +431,16 @@ struct Poller {
 impl UdpPoller for Poller {
     fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let socket = self.socket.clone();
-        let mut lanes = socket.lanes();
-        let Some(peer) = lanes.refused.take().or(self.refused) else { return Poll::Ready(Ok(())) };
-        if let Some((_, lane)) = lanes.by_peer.get_mut(&peer)
-            && lane.is_full()
-        {
-            lane.wake_when_room(cx.waker());
+        let mut state = socket.state();
+        let Some(peer) = state.refused.take().or(self.refused) else { return Poll::Ready(Ok(())) };
+        if state.lanes.see(peer).is_some_and(Lane::is_full) {
+            state.lanes.with(peer, |lane| lane.wake_when_room(cx.waker()));
             self.refused = Some(peer);
             return Poll::Pending;
         }
         self.refused = None;
         Poll::Ready(Ok(()))
     }
-}
-
-/// Whether a timer that was set for `before` would be late for `wake`.
-fn is_sooner(wake: Option<Instant>, before: Option<Instant>) -> bool {
-    wake.is_some_and(|wake| before.is_none_or(|before| wake < before))
 }
 
 /// A connection's way to its peer; gone when this is.
@@ -280,31 +464,28 @@ impl Course {
     /// Is the way to `peer` from now on, whoever had one there: the peer has shown who it is, or has moved.
     pub fn take(&mut self, peer: SocketAddr) {
         let now = self.socket.now();
-        let mut lanes = self.socket.lanes();
+        let mut state = self.socket.state();
         // Another connection that had this way may have gone, and taken it with it.
-        let is_there = lanes.by_peer.contains_key(&peer);
+        let is_there = state.lanes.has(peer);
         if self.number.is_some() && self.peer == peer && is_there {
             return;
         }
-        let moved = self.release(&mut lanes);
-        lanes.courses += 1;
-        let number = lanes.courses;
-        match (lanes.by_peer.entry(peer), moved) {
-            // What is known of the leg and what waits go with it, and what was agreed.
-            (Entry::Vacant(place), Some(lane)) => {
-                place.insert((number, lane));
-            }
-            (place, _) => {
-                let new = || (number, Lane::new(self.pace.clone(), now));
-                let (owner, lane) = place.or_insert_with(new);
-                *owner = number;
+        let moved = self.release(&mut state.lanes);
+        let goes_on = moved.is_some() && !is_there;
+        // What is known of the leg and what waits go with it, and what was agreed.
+        let lane = || moved.unwrap_or_else(|| Lane::new(self.pace.clone(), now));
+        let number = state.lanes.put(peer, lane);
+        if !goes_on {
+            state.lanes.with(peer, |lane| {
                 lane.follow(self.pace.clone(), self.repairs.as_ref());
                 if let Some(window) = self.window {
                     lane.agree(window);
                 }
-            }
+            });
         }
-        drop(lanes);
+        drop(state);
+        // What waits on it may now leave from elsewhere.
+        self.socket.busy.notify_one();
         (self.peer, self.number) = (peer, Some(number));
     }
 
@@ -341,138 +522,25 @@ impl Course {
     }
 
     fn with_lane<R>(&self, tell: impl FnOnce(&mut Lane) -> R) -> Option<R> {
-        let mut lanes = self.socket.lanes();
-        let (owner, lane) = lanes.by_peer.get_mut(&self.peer)?;
-        (Some(*owner) == self.number).then(|| tell(lane))
+        let mut state = self.socket.state();
+        let owner = state.lanes.owner(self.peer)?;
+        if Some(owner) != self.number {
+            return None;
+        }
+        state.lanes.with(self.peer, tell).map(|(told, _)| told)
     }
 
     /// Gives up its own lane.
     fn release(&self, lanes: &mut Lanes) -> Option<Lane> {
-        let (owner, _) = lanes.by_peer.get(&self.peer)?;
-        let own = Some(*owner) == self.number;
-        own.then(|| lanes.by_peer.remove(&self.peer))?.map(|(_, lane)| lane)
+        lanes.remove(self.peer, self.number?)
     }
 }
 
 impl Drop for Course {
     fn drop(&mut self) {
-        let _lane = self.release(&mut self.socket.lanes());
+        let _lane = self.release(&mut self.socket.state().lanes);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use midhop_units::{Bytes, Rate};
-
-    fn pace(mbit: u64) -> Pace {
-        Pace::of(Some(Rate::from_mbit_per_s(mbit)), Bytes::new(28))
-    }
-
-    fn sockets() -> (Arc<Paced>, std::net::UdpSocket) {
-        let bind = || std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        let peer = bind();
-        peer.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a timeout");
-        let own = bind();
-        own.set_nonblocking(true).expect("a socket that does not block");
-        (Paced::new(own).expect("a socket"), peer)
-    }
-
-    fn to(peer: &std::net::UdpSocket, contents: &'static [u8]) -> Transmit<'static> {
-        let destination = peer.local_addr().expect("an address");
-        Transmit { destination, ecn: None, contents, segment_size: Some(1000), src_ip: None }
-    }
-
-    #[tokio::test]
-    async fn a_full_lane_refuses_and_lets_go_as_time_passes() {
-        let (socket, peer) = sockets();
-        let address = peer.local_addr().expect("an address");
-        let _course = socket.steer(address, pace(8));
-        let mut poller = socket.clone().create_io_poller();
-        let refused = socket
-            .try_send(&to(&peer, &[1; 20_000]))
-            .and_then(|()| socket.try_send(&to(&peer, &[2; 1000])));
-        assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
-        let writable = std::future::poll_fn(|cx| poller.as_mut().poll_writable(cx));
-        tokio::select! {
-            writable = writable => writable.expect("room"),
-            stopped = socket.drive() => panic!("it stopped: {stopped:?}"),
-        }
-        socket.try_send(&to(&peer, &[2; 1000])).expect("room");
-        let heard = async {
-            let peer = tokio::task::spawn_blocking(move || {
-                let mut buffer = [0; 2000];
-                (0..21)
-                    .map(|_| peer.recv(&mut buffer).map(|len| (len, buffer[0])))
-                    .collect::<Vec<_>>()
-            });
-            peer.await.expect("the peer")
-        };
-        let heard = tokio::select! {
-            heard = heard => heard,
-            stopped = socket.drive() => panic!("it stopped: {stopped:?}"),
-        };
-        let heard: Vec<_> = heard.into_iter().map(|one| one.expect("a datagram")).collect();
-        assert!(heard[..20].iter().all(|one| *one == (1000, 1)) && heard[20] == (1000, 2));
-    }
-
-    #[tokio::test]
-    async fn a_stranger_takes_nobodys_course() {
-        let (socket, peer) = sockets();
-        let address = peer.local_addr().expect("an address");
-        let owner = |socket: &Paced| socket.lanes().by_peer.get(&address).map(|(owner, _)| *owner);
-        let own = socket.steer(address, pace(8));
-        let mut other = socket.steer_attempt(address, pace(1));
-        assert_eq!(owner(&socket), own.number);
-        other.take(address);
-        assert_eq!(owner(&socket), other.number);
-        // Its successor stays.
-        drop(own);
-        assert_eq!(owner(&socket), other.number);
-        let moved = ([127, 0, 0, 1], 9).into();
-        other.take(moved);
-        assert_eq!(owner(&socket), None);
-        drop(other);
-        assert!(socket.lanes().by_peer.is_empty());
-    }
-
-    #[tokio::test]
-    async fn what_was_agreed_moves_with_the_peer_and_ends_with_the_connection() {
-        let (socket, peer) = sockets();
-        let at_once = || Pace::of(None, Bytes::new(28));
-        let address = peer.local_addr().expect("an address");
-        // The runtime finds out.
-        socket.io.writable().await.expect("a socket");
-        let sent = || {
-            socket.try_send(&to(&peer, &[0x40; 500])).expect("room");
-            peer.recv(&mut [0; 2000]).expect("a datagram")
-        };
-        let mut course = socket.steer(([127, 0, 0, 1], 9).into(), at_once());
-        course.repair(fec::Settings::default());
-        course.agree(128);
-        course.take(address);
-        assert_eq!(sent(), 500);
-        // Nothing was lost until now.
-        course.pace().loses();
-        assert_eq!(sent(), 503);
-        assert!(course.repaired().is_some_and(|(stats, _)| stats.sources_sent == 1));
-        let mut next = socket.steer(address, at_once());
-        assert_eq!(sent(), 500);
-        assert!(course.repaired().is_none());
-        // Whoever has not said that it reads repairs gets none.
-        next.agree(128);
-        assert_eq!(sent(), 500);
-        // What the first one's peer may still send is read.
-        assert!(socket.lanes().by_peer.values().all(|(_, lane)| lane.hears()));
-    }
-
-    #[tokio::test]
-    async fn answers_to_strangers_leave_at_once() {
-        let (socket, peer) = sockets();
-        for _ in 0..100 {
-            socket.try_send(&to(&peer, &[1; 1000])).expect("no lane");
-        }
-        assert_eq!(peer.recv(&mut [0; 2000]).expect("a datagram"), 1000);
-        assert_eq!(socket.max_transmit_segments(), SEGMENTS.min(socket.udp.max_gso_segments()));
-    }
-}
+mod tests;

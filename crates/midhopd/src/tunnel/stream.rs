@@ -147,6 +147,14 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
+impl Fault {
+    /// Whether what came before an error of a stream is a part of the flow, and more of it may be found there.
+    pub fn leaves_a_rest(error: &io::Error) -> bool {
+        let fault = error.get_ref().and_then(|error| error.downcast_ref());
+        matches!(fault, Some(Self::Reset(_) | Self::Lost(_) | Self::Cut))
+    }
+}
+
 impl From<Fault> for io::Error {
     fn from(fault: Fault) -> Self {
         let kind = match &fault {
@@ -230,6 +238,22 @@ impl Output {
     /// Ends this half abruptly.
     pub fn reset(&mut self, code: Code) {
         self.carrier.reset(code);
+    }
+
+    /// Whether it can be [cut](Self::cut) so that what was put comes first.
+    pub fn cuts_in_order(&self) -> bool {
+        self.payload == Payload::Capsules || self.carrier.resets_in_order()
+    }
+
+    /// The flow broke: says so behind what was put, where that [can be](Self::cuts_in_order), and otherwise at
+    /// once. Nothing may wait; it is done once [`Output::poll_stopped`] is ready.
+    pub fn cut(&mut self) {
+        if self.payload == Payload::Capsules {
+            // A stream that ends before its flow has was cut off.
+            self.carrier.end();
+        } else {
+            self.carrier.cut();
+        }
     }
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.

@@ -1,14 +1,20 @@
 //! How QUIC is set up between two proxies.
 
-use super::{identity::Identity, socket::Paced};
-use crate::sockopt;
+use super::{
+    drivers::Drivers,
+    identity::Identity,
+    shards::{Keys, Shard},
+    socket::Paced,
+    windows,
+};
+use crate::keeper::{line, order::Setting};
+use crate::{ledger::Ledger, sockopt};
 use midhop_congestion::{Settings, committed};
 use midhop_pep::config::{PeerPlan, Repair};
 use midhop_tunnel::{LegSettings, control::Steering, fec};
 use midhop_units::Bytes;
 use nix::libc;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
-use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -20,14 +26,28 @@ use std::{
 /// Unidirectional streams that a peer may open: its control stream, two for header fields, and some
 /// that extensions may ask for.
 const CONTROL_STREAMS: u32 = 8;
+/// Flows that a peer may have open at first. For each that it may have QUIC keeps some hundred bytes, whether it has it or
+/// not; [`Session::asked`](super::session::Session::asked) makes room for more.
+pub const PLACES: u32 = 128;
 /// What the kernel keeps for us while we are busy: 50 ms at 1 Gbit/s, and as much again.
 const SOCKET_BYTES: i32 = 12 << 20;
+
+/// With whom a socket has its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// With nobody, which is refused where anybody has it.
+    Nobody,
+    /// With those that come later: it is the first, which is refused where anybody has it.
+    Followers,
+    /// With those that are there.
+    Others,
+}
 
 /// Opens a UDP socket with room for bursts.
 ///
 /// # Errors
 /// When the address is taken or not this host's.
-pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+pub fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::DGRAM.nonblocking().cloexec(),
@@ -41,13 +61,42 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     {
         // Without privilege there is less to be had, and less will do.
         let set = |option| sockopt::set_int(&socket, libc::SOL_SOCKET, option, SOCKET_BYTES);
-        let _ = set(force).or_else(|_| set(plain));
+        let sends = force == libc::SO_SNDBUFFORCE;
+        let setting = || Setting::Buffer { sends, bytes: SOCKET_BYTES };
+        let _ = line::set(&socket, setting, || set(force)).or_else(|_| set(plain));
     }
-    socket.bind(&address.into())?;
+    if sharing == Sharing::Others {
+        socket.set_reuse_port(true)?;
+    }
+    line::bind(&socket, address)?;
+    if sharing == Sharing::Followers {
+        // Only now: another daemon's socket is found by its being in the way.
+        socket.set_reuse_port(true)?;
+    }
     Ok(socket.into())
 }
 
-/// A UDP endpoint on `socket`, whose datagrams leave at the pace of their connections.
+/// Opens so many that have one address, among which the kernel divides what comes there.
+///
+/// # Errors
+/// When the address is taken or not this host's.
+pub fn bind_shards(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+    if count < 2 {
+        return Ok(vec![bind(address, Sharing::Nobody)?]);
+    }
+    let first = bind(address, Sharing::Followers)?;
+    let address = first.local_addr()?;
+    let others = (1..count).map(|_| bind(address, Sharing::Others));
+    std::iter::once(Ok(first)).chain(others).collect()
+}
+
+/// The keys of the connection IDs that this daemon makes. They outlive the process, so that its successor can reset
+/// what it knows nothing of.
+pub fn keys(identity: &Identity) -> Keys {
+    Keys::of(&identity.secret("connection IDs"))
+}
+
+/// A UDP endpoint on `socket`, whose datagrams leave at the pace of their connections, and are counted in `ledger`.
 ///
 /// # Errors
 /// When the runtime cannot watch the socket.
@@ -55,24 +104,25 @@ pub fn endpoint(
     socket: UdpSocket,
     server: Option<ServerConfig>,
     identity: &Identity,
+    shard: Shard,
+    ledger: Arc<Ledger>,
 ) -> io::Result<(Endpoint, Arc<Paced>)> {
-    let socket = Paced::new(socket)?;
-    // Both outlive this process, so that its successor can reset what it knows nothing of (RFC 9000
-    // §10.3): peers need not wait until they give up.
+    let socket = Paced::new(socket, shard.clone(), ledger)?;
+    // It outlives this process as well (RFC 9000 §10.3): peers need not wait until they give up.
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &identity.secret("stateless reset"));
-    let number = identity.secret("connection IDs").first_chunk().copied().map(u64::from_be_bytes);
     let mut config = EndpointConfig::new(Arc::new(reset));
-    config.cid_generator(move || {
-        Box::new(HashedConnectionIdGenerator::from_key(number.unwrap_or_default()))
-    });
+    config.cid_generator(move || Box::new(shard.ids()));
     // That bit tells QUIC from what may be said below it.
     config.grease_quic_bit(false);
-    let runtime = Arc::new(quinn::TokioRuntime);
+    let runtime = Arc::new(Drivers);
     let endpoint = Endpoint::new_with_abstract_socket(config, server, socket.clone(), runtime)?;
-    let driven = socket.clone();
+    let (driven, driving) = (socket.clone(), endpoint.clone());
     tokio::task::spawn_local(async move {
         let Err(error) = driven.drive().await;
-        tracing::error!(%error, "datagrams cannot leave");
+        tracing::debug!(%error, "datagrams cannot leave");
+        driven.fail();
+        // Whoever waits for its connections learns of it.
+        driving.close(VarInt::from_u32(0), b"");
     });
     Ok((endpoint, socket))
 }
@@ -84,7 +134,7 @@ fn leg(peer: &PeerPlan, remote: SocketAddr) -> LegSettings {
         rate: peer.rate,
         return_rate: peer.rate_in,
         ipv6: remote.is_ipv6(),
-        streams_max: peer.flows,
+        streams_max: peer.flows.min(PLACES),
         idle_timeout: peer.timeout,
         keep_alive: peer.keepalive,
         ..LegSettings::default()
@@ -156,14 +206,19 @@ pub fn server<'a>(
     let peer = found.ok_or_else(|| io::Error::other("there are no peers"))?;
     // What QUIC must leave free cannot be changed once it is known who has come.
     let (mut transport, steering) = common(peer, remote, may_repair(peers))?;
-    let widest = peers.iter().map(|peer| peer.flow_window).max();
-    transport.stream_receive_window(varint(widest.unwrap_or(peer.flow_window)));
+    transport.stream_receive_window(varint(widest(peers)));
+    transport.receive_window(varint(windows::first(peer.receive_window)));
     let mut config = welcoming(identity);
     config.transport_config(Arc::new(transport));
     Ok((config, steering, peer))
 }
 
-/// Gives a connection that a peer has opened what is that peer's.
+/// What QUIC lets come of each stream of whichever of the peers comes, before anything of it is read.
+pub fn widest(peers: &[PeerPlan]) -> Bytes {
+    peers.iter().map(|peer| peer.flow_window).max().unwrap_or(Bytes::ZERO)
+}
+
+/// Gives a connection that a peer has opened what is that peer's, but for its windows.
 ///
 /// # Errors
 /// When the congestion control cannot be had.
@@ -172,9 +227,7 @@ pub fn adapt(
     steering: &Steering,
     peer: &PeerPlan,
 ) -> io::Result<()> {
-    connection.set_send_window(peer.send_window.get());
-    connection.set_receive_window(varint(peer.receive_window));
-    connection.set_max_concurrent_bi_streams(VarInt::from_u32(peer.flows));
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(peer.flows.min(PLACES)));
     let leg = leg(peer, connection.remote_address());
     let now = tokio::time::Instant::now().into_std();
     leg.turn(steering, now, peer.congestion, settings(peer)).map_err(io::Error::other)
@@ -202,4 +255,31 @@ fn common(
 
 fn varint(bytes: Bytes) -> VarInt {
     VarInt::from_u64(bytes.get()).unwrap_or(VarInt::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn an_address_is_shared_with_nobody_else() {
+        let any: [SocketAddr; 2] =
+            [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
+        for any in any {
+            let shards = bind_shards(any, 3).expect("sockets");
+            let address = shards[0].local_addr().expect("an address");
+            assert!(shards.iter().all(|it| it.local_addr().ok() == Some(address)));
+            for count in [1, 2] {
+                let refused = bind_shards(address, count).map_err(|error| error.kind());
+                assert_eq!(refused.err(), Some(io::ErrorKind::AddrInUse), "{count}");
+            }
+            // One that has failed is replaced.
+            let mut shards = shards;
+            shards.truncate(2);
+            bind(address, Sharing::Others).expect("its place");
+            drop(shards);
+            bind_shards(address, 1).expect("it is free");
+        }
+    }
 }

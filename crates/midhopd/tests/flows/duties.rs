@@ -83,18 +83,50 @@ pub fn end_after_reset(flow: Flow<'_>, from_server: bool) -> io::Result<usize> {
     other.read(&mut heard)
 }
 
-/// A reset passes where all buffers are full and nobody reads, half-closed or not.
+/// A reset passes where all buffers are full, half-closed or not, once the other end reads.
 pub fn resets_of_full_flows(flow: Flow<'_>, from_server: bool, half_closed: bool) {
+    let (_, kind) = reset_when_full(flow, from_server, half_closed);
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+}
+
+/// The same, and the other end gets all that was acknowledged first.
+pub fn late_resets(flow: Flow<'_>, from_server: bool, half_closed: bool) {
+    let ((heard, acknowledged), kind) = reset_when_full(flow, from_server, half_closed);
+    assert!(heard >= acknowledged, "{heard} of {acknowledged} bytes came before the reset");
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+}
+
+/// What the other end hears, what was acknowledged, and how it ends.
+fn reset_when_full(
+    flow: Flow<'_>,
+    from_server: bool,
+    half_closed: bool,
+) -> ((usize, usize), ErrorKind) {
+    /// Long enough for a proxy to have heard of it.
+    const LATE: Duration = Duration::from_millis(300);
     let (resetting, other) = in_order(flow, from_server);
     if half_closed {
         say(&other, b"that is all");
         assert_eq!(hear(&resetting), b"that is all");
     }
-    fill(&resetting);
+    let written = fill(&resetting);
+    let acknowledged = written - queued::unacknowledged(&resetting);
     reset(resetting);
-    until("the reset arrives where nobody reads", || {
-        socket2::SockRef::from(&other).take_error().expect("a state").is_some()
-    });
+    sleep(LATE);
+    let (heard, kind) = hear_all(&other);
+    ((heard, acknowledged), kind)
+}
+
+/// Reads up to what is no end, and counts.
+pub fn hear_all(mut stream: &TcpStream) -> (usize, ErrorKind) {
+    let (mut heard, mut buffer) = (0, vec![0; 1 << 16]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("a truncated stream ended as if it were whole"),
+            Ok(count) => heard += count,
+            Err(error) => return (heard, error.kind()),
+        }
+    }
 }
 
 /// The end that has ended its half hears of it, too, when the other breaks off.

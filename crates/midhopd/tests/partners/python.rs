@@ -1,6 +1,7 @@
 //! What comes from PyPI, each partner into an environment of its own.
 
 use super::{output, sources};
+use nix::fcntl::{Flock, FlockArg};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,12 @@ use std::process::Command;
 pub fn install(partner: &str) -> Result<PathBuf, String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().ok_or("there is no target")?;
     let home = target.join("peers").join(partner);
+    let refused = |error| format!("{}: {error}", home.display());
+    fs::create_dir_all(&home).map_err(refused)?;
+    // Another test program may want the same now: it finds what this one has installed.
+    let lock = fs::File::create(home.with_extension("lock")).map_err(refused)?;
+    let lock = Flock::lock(lock, FlockArg::LockExclusive);
+    let _lock = lock.map_err(|(_, number)| refused(number.into()))?;
     let (python, stamp) = (home.join("bin/python"), home.join("installed.txt"));
     let wanted = sources(partner).join("requirements.txt");
     let list = fs::read_to_string(&wanted).map_err(|error| format!("{wanted:?}: {error}"))?;

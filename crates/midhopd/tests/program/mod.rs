@@ -56,6 +56,15 @@ impl Desk {
     }
 }
 
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // Where a test fails, what the daemon said may be why.
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", log_of(self));
+        }
+    }
+}
+
 /// A file that goes with this.
 struct Removed(PathBuf);
 
@@ -65,9 +74,10 @@ impl Drop for Removed {
     }
 }
 
-/// The program.
+/// The program: this build's, or that of `MIDHOPD`, for figures of an optimised one.
 pub fn midhopd() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_midhopd"));
+    let own = || env!("CARGO_BIN_EXE_midhopd").into();
+    let mut command = Command::new(std::env::var_os("MIDHOPD").unwrap_or_else(own));
     command.stdin(Stdio::null()).env_remove("MIDHOPD_LOG").env_remove("NOTIFY_SOCKET");
     command
 }
@@ -95,12 +105,23 @@ impl Running {
 
     /// Starts it somewhere else.
     pub fn start_in(namespace: &Namespace, desk: &Desk) -> Self {
+        Self::start_by(namespace, desk, desk.command())
+    }
+
+    /// The same, by a command that starts what its last words are.
+    pub fn start_as(namespace: &Namespace, desk: &Desk, mut by: Command) -> Self {
+        let command = desk.command();
+        by.stdin(Stdio::null()).env_remove("MIDHOPD_LOG");
+        by.arg(command.get_program()).args(command.get_args());
+        Self::start_by(namespace, desk, by)
+    }
+
+    fn start_by(namespace: &Namespace, desk: &Desk, mut command: Command) -> Self {
         let path = desk.path().join("notify");
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let log = std::fs::File::create(desk.path().join("log")).expect("a log");
-        let mut command = desk.command();
         command.env("NOTIFY_SOCKET", &path).stderr(log);
         let child = namespace.run(|| command.spawn()).expect("entering").expect("starting midhopd");
         let running = Self { child };
@@ -110,9 +131,19 @@ impl Running {
         running
     }
 
+    /// The process, where it was started by nothing that stays.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
         kill(pid, signal).expect("a signal");
+    }
+
+    /// By which the system knows it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn has_ended(&mut self) -> bool {

@@ -255,3 +255,13 @@ pub mod queued {
         usize::try_from(bytes).expect("a length")
     }
 }
+
+/// Four bytes there and four back.
+pub fn pass(client: &mut TcpStream, server: &mut TcpStream) {
+    let mut heard = [0; 4];
+    client.write_all(b"ping").expect("writing");
+    server.read_exact(&mut heard).expect("reading");
+    server.write_all(b"pong").expect("writing");
+    client.read_exact(&mut heard).expect("reading");
+    assert_eq!(&heard, b"pong");
+}

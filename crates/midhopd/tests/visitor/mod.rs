@@ -136,26 +136,7 @@ impl Visitor {
         let (connecting, _) = self.knock(name, Some(shown));
         self.runtime.block_on(async {
             let connection = connecting.await.expect("a peer gets in");
-            let mut control = connection.open_uni().await.expect("a stream");
-            let mut said = Vec::new();
-            varint::write(StreamKind::CONTROL, &mut said);
-            said.extend(Settings::own().encode());
-            control.write_all(&said).await.expect("settings");
-            let (mut send, receive) = connection.open_bi().await.expect("a stream");
-            let mut request = Vec::new();
-            frame::write(frame::HEADERS, &field::encode(asked), &mut request);
-            if !first.is_empty() {
-                frame::write(frame::DATA, first, &mut request);
-            }
-            send.write_all(&request).await.expect("a request");
-            let reader = FrameReader::default();
-            let pending = Bytes::new();
-            let mut flow = Flow { connection, control, send, receive, reader, pending };
-            let answer = match flow.frame().await.expect("an answer") {
-                Some(Frame::Headers(section)) => field::decode(&section).expect("fields"),
-                other => panic!("{other:?}"),
-            };
-            (answer, flow)
+            Flow::ask(connection, asked, first).await
         })
     }
 }
@@ -174,6 +155,34 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Asks for the first one of a connection, and says some of it at once; also gives the answer.
+    pub async fn ask(
+        connection: quinn::Connection,
+        asked: &[Field],
+        first: &[u8],
+    ) -> (Vec<Field>, Self) {
+        let mut control = connection.open_uni().await.expect("a stream");
+        let mut said = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut said);
+        said.extend(Settings::own().encode());
+        control.write_all(&said).await.expect("settings");
+        let (mut send, receive) = connection.open_bi().await.expect("a stream");
+        let mut request = Vec::new();
+        frame::write(frame::HEADERS, &field::encode(asked), &mut request);
+        if !first.is_empty() {
+            frame::write(frame::DATA, first, &mut request);
+        }
+        send.write_all(&request).await.expect("a request");
+        let reader = FrameReader::default();
+        let pending = Bytes::new();
+        let mut flow = Self { connection, control, send, receive, reader, pending };
+        let answer = match flow.frame().await.expect("an answer") {
+            Some(Frame::Headers(section)) => field::decode(&section).expect("fields"),
+            other => panic!("{other:?}"),
+        };
+        (answer, flow)
+    }
+
     /// The next frame; none: the stream has ended.
     pub async fn frame(&mut self) -> Result<Option<Frame>, quinn::ReadError> {
         loop {
@@ -213,27 +222,58 @@ impl Shown {
 /// What servers have shown.
 pub type Certificates = Arc<Mutex<Vec<Vec<u8>>>>;
 
-fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
+/// QUIC of a client that believes every server; and what those show.
+pub fn config(shown: Option<&Shown>) -> (quinn::ClientConfig, Certificates) {
     config_with(shown, false)
 }
 
 fn config_with(shown: Option<&Shown>, early: bool) -> (quinn::ClientConfig, Certificates) {
     let (mut config, seen) = tls(shown, b"h3");
     config.enable_early_data = early;
+    (quic(config), seen)
+}
+
+fn quic(config: rustls::ClientConfig) -> quinn::ClientConfig {
     let config = QuicClientConfig::try_from(config).expect("a suite for QUIC");
-    (quinn::ClientConfig::new(Arc::new(config)), seen)
+    quinn::ClientConfig::new(Arc::new(config))
+}
+
+/// Comes without a certificate, likes none that it is shown, and gives `reason` for it.
+pub fn leave_at_once(namespace: &Namespace, family: Family, reason: &'static str) {
+    let any = SocketAddr::new(family.client(), 0);
+    let socket = namespace.run(|| UdpSocket::bind(any)).expect("entering").expect("a socket");
+    let (config, _) = tls_that(Some(reason), None, b"h3");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("an event loop").block_on(async {
+        let own = quinn::EndpointConfig::default();
+        let endpoint = quinn::Endpoint::new(own, None, socket, Arc::new(quinn::TokioRuntime));
+        let endpoint = endpoint.expect("an endpoint");
+        let address = SocketAddr::new(family.server(), PORT);
+        let connecting = endpoint.connect_with(quic(config), address, "far");
+        connecting.expect("a handshake begins").await.expect_err("it likes nobody");
+        endpoint.wait_idle().await;
+    });
 }
 
 /// TLS of a client that believes every server; and what those show.
 pub fn tls(shown: Option<&Shown>, protocol: &[u8]) -> (rustls::ClientConfig, Certificates) {
+    tls_that(None, shown, protocol)
+}
+
+/// The same, of a client that refuses every server if it has a reason.
+fn tls_that(
+    refuses: Option<&'static str>,
+    shown: Option<&Shown>,
+    protocol: &[u8],
+) -> (rustls::ClientConfig, Certificates) {
     let provider = Arc::new(ring::default_provider());
-    let credulous = Arc::new(Credulous { provider: provider.clone(), seen: Arc::default() });
-    let seen = credulous.seen.clone();
+    let whims = Arc::new(Whims { provider: provider.clone(), seen: Arc::default(), refuses });
+    let seen = whims.seen.clone();
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("a version")
         .dangerous()
-        .with_custom_certificate_verifier(credulous);
+        .with_custom_certificate_verifier(whims);
     let mut config = match shown {
         Some(Shown { chain, key }) => config
             .with_client_auth_cert(chain.clone(), key.clone_key())
@@ -244,14 +284,15 @@ pub fn tls(shown: Option<&Shown>, protocol: &[u8]) -> (rustls::ClientConfig, Cer
     (config, seen)
 }
 
-/// Believes every server, and notes what it was shown.
+/// Believes every server or none, and notes what it was shown.
 #[derive(Debug)]
-struct Credulous {
+struct Whims {
     provider: Arc<CryptoProvider>,
     seen: Certificates,
+    refuses: Option<&'static str>,
 }
 
-impl ServerCertVerifier for Credulous {
+impl ServerCertVerifier for Whims {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -261,7 +302,10 @@ impl ServerCertVerifier for Credulous {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         self.seen.lock().expect("no panic").push(end_entity.to_vec());
-        Ok(ServerCertVerified::assertion())
+        match self.refuses {
+            Some(reason) => Err(rustls::Error::General(reason.to_owned())),
+            None => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(

@@ -139,6 +139,7 @@ mod tests {
             source: ([10, 0, 0, 1], 1000).into(),
             destination: ([10, 0, 0, 2], port).into(),
             interface: None,
+            peer: None,
             dscp,
         };
         &plan.class(&plan.policy.decide(&flow), Some(dscp), asked).name

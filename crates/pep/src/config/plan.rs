@@ -77,6 +77,8 @@ pub struct LegPlan {
     pub window: Option<Bytes>,
     /// How a dead far end is found.
     pub keepalive: Keepalive,
+    /// How long a far end may leave data unacknowledged, or its window closed; none: as the kernel has it.
+    pub user_timeout: Option<Duration>,
 }
 
 impl LegPlan {
@@ -190,6 +192,8 @@ impl Plan {
             intercept.instance,
             intercept.mark,
             intercept.table,
+            intercept.preference,
+            intercept.zone,
             intercept.queue,
             intercept.port,
             explicit.http_connect,
@@ -200,13 +204,21 @@ impl Plan {
             log.format,
             daemon.workers,
         );
-        if keep("peers", self.peers != next.peers) {
-            next.peers.clone_from(&self.peers);
-        }
         // Whether there is an identity at all is decided at the start; which files hold it may change.
         let [before, after] = [self, &next].map(|plan| plan.tunnel.credentials.is_some());
         if keep("tunnel.certificate", before != after) {
             next.tunnel.credentials.clone_from(&self.tunnel.credentials);
+            // Without one there are no peers, and those that were go.
+            next.peers.retain(|_| before);
+        }
+        // Packets for others' addresses are let in at the start.
+        if !self.stands_for_others() {
+            for peer in &mut next.peers {
+                let key = format!("peers.{}.transparent", peer.name);
+                if keep(&key, !peer.transparent.is_empty()) {
+                    peer.transparent.clear();
+                }
+            }
         }
         // Which interfaces may change; whether anything is intercepted at all is decided at the start.
         let [before, after] = [self, &next].map(|plan| plan.intercept.interfaces.is_empty());

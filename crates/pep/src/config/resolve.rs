@@ -1,6 +1,8 @@
 //! From what was written to what is meant: every number checked, every name looked up, once.
 
-use super::{Action, ClassPlan, Config, Keepalive, Leg, LegPlan, PeerPlan, Plan, Rule, Start};
+use super::{
+    Action, ClassPlan, Config, Keepalive, Leg, LegPlan, PeerPlan, Plan, Rule, Start, loops,
+};
 use crate::credit;
 use crate::policy::{Policy, PolicyRule, Route};
 use ipnet::IpNet;
@@ -16,11 +18,13 @@ const CONGESTION_BYTES_MAX: usize = 15;
 const CONGESTION_STARTS_AT_RATE: &str = "hybla";
 /// A socket buffer below one page moves hardly more than a segment at a time.
 const BUFFER_MIN: Bytes = Bytes::new(4096);
+/// Within this there is time for a retransmission; the most means as good as never.
+const USER_TIMEOUT_MIN: Duration = Duration::from_s(1);
+const USER_TIMEOUT_MAX: Duration = Duration::from_s(24 * 3600);
+/// The longest that an end that takes nothing is waited for.
+const LINGER_MAX: Duration = Duration::from_s(3600);
 /// TCP's keep-alive times are whole seconds in 15 bits.
 const KEEPALIVE_MAX: Duration = Duration::from_s(32_767);
-
-/// How many firewall marks above the configured one the data plane uses.
-const MARKS: u32 = 16;
 
 /// A configuration cannot be read.
 pub type ReadError = Box<ConfigError>;
@@ -71,14 +75,17 @@ impl Config {
         legs.push(other_leg());
         bound_windows(&mut legs, self.limits.flow_buffer);
         let (tunnel, peers) = self.resolve_tunnels(&legs)?;
+        self.check_peers_are_others()?;
         let classes = self.resolve_classes()?;
         let mut rules = Vec::with_capacity(self.rules.len());
         for (number, rule) in self.rules.into_iter().enumerate() {
             let key = KeyPath::of(["rules".to_owned(), number.to_string()]);
+            loops::check_rule(&key, &rule, &peers)?;
             rules.push(resolve_rule(&key, rule, &legs, &peers, &classes)?);
         }
+        let endpoints = peers.iter().filter_map(PeerPlan::tcp_endpoint);
         Ok(Plan {
-            policy: Policy::new(rules, self.intercept.accept),
+            policy: Policy::new(rules, self.intercept.accept, endpoints),
             intercept: self.intercept,
             explicit: self.explicit,
             limits: self.limits,
@@ -93,47 +100,16 @@ impl Config {
     }
 
     fn check_intercept(&self) -> Result<(), ResolveError> {
-        let key = KeyPath::of(["intercept"]);
-        let intercept = &self.intercept;
-        check_interfaces(&key.join("interfaces"), &intercept.interfaces)?;
-        let instance = &intercept.instance;
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if instance.is_empty() || instance.len() > 32 || !instance.chars().all(plain) {
-            return fault(
-                &key.join("instance"),
-                format!("\"{instance}\" cannot name an nftables table"),
-                "take 1 to 32 of the characters a-z, 0-9 and _",
-            );
+        self.intercept.check()?;
+        let key = KeyPath::of(["intercept", "port"]);
+        let port = self.intercept.port;
+        if port == 0 {
+            return fault(&key, "port 0 cannot be listened on", "take a free port");
         }
-        if intercept.mark == 0 {
+        if usize::from(u16::MAX - port) < self.legs.len() {
             return fault(
-                &key.join("mark"),
-                "a mark of 0 is that of every unmarked packet",
-                "take any number that no other firewall rule of this host uses",
-            );
-        }
-        if intercept.mark > u32::MAX - MARKS {
-            return fault(
-                &key.join("mark"),
-                format!("{} leaves no room for the {MARKS} marks above it", intercept.mark),
-                "take a smaller number",
-            );
-        }
-        // 253 to 255 are the kernel's own tables, and a rule's priority must come before theirs.
-        if !(1..=32_765).contains(&intercept.table) || (253..=255).contains(&intercept.table) {
-            return fault(
-                &key.join("table"),
-                format!("{} cannot be a routing table of our own", intercept.table),
-                "take a number from 1 to 32765 but 253 to 255, unused on this host",
-            );
-        }
-        if intercept.port == 0 {
-            return fault(&key.join("port"), "port 0 cannot be listened on", "take a free port");
-        }
-        if usize::from(u16::MAX - intercept.port) < self.legs.len() {
-            return fault(
-                &key.join("port"),
-                format!("{} leaves no room above it for one port per leg", intercept.port),
+                &key,
+                format!("{port} leaves no room above it for one port per leg"),
                 "take a smaller number",
             );
         }
@@ -165,12 +141,17 @@ impl Config {
                 "list the prefixes of those who may, or take the listeners out",
             );
         }
-        positive(
-            &KeyPath::of(["explicit", "request_timeout"]),
-            self.explicit.request_timeout,
-            Duration::ZERO,
-            "a client needs some time to ask",
-        )
+        for (field, time, hint) in [
+            ("request_timeout", self.explicit.request_timeout, "a client needs some time to ask"),
+            (
+                "connect_timeout",
+                self.explicit.connect_timeout,
+                "a server needs some time to answer",
+            ),
+        ] {
+            positive(&KeyPath::of(["explicit", field]), time, Duration::ZERO, hint)?;
+        }
+        Ok(())
     }
 
     fn check_limits(&self) -> Result<(), ResolveError> {
@@ -178,6 +159,13 @@ impl Config {
         let limits = &self.limits;
         positive(&key.join("flows"), limits.flows, 0, "to proxy nothing, stop the daemon")?;
         positive(&key.join("pending"), limits.pending, 0, "every flow waits for its far side")?;
+        if limits.linger > LINGER_MAX {
+            return fault(
+                &key.join("linger"),
+                format!("{} is more than {LINGER_MAX}", limits.linger),
+                "60 s is usual; 0 s gives up at once what one end is owed when the other breaks",
+            );
+        }
         if limits.flow_buffer < BUFFER_MIN {
             return too_small(&key.join("flow_buffer"), limits.flow_buffer);
         }
@@ -253,6 +241,13 @@ fn resolve_leg(
         return too_small(&key.join("buffer"), leg.buffer.unwrap_or_default());
     }
     check_keepalive(&key.join("keepalive"), &leg.keepalive)?;
+    if leg.user_timeout.is_some_and(|time| time < USER_TIMEOUT_MIN || time > USER_TIMEOUT_MAX) {
+        return fault(
+            &key.join("user_timeout"),
+            format!("it is not between {USER_TIMEOUT_MIN} and {USER_TIMEOUT_MAX}"),
+            "leave it out: the kernel gives up after about 15 minutes, as it does without a proxy",
+        );
+    }
     let rate_in = leg.rate_in.or(leg.rate);
     let buffer_for = |rate: Option<Rate>| {
         rate.zip(leg.rtt).map(|(rate, rtt)| credit::buffer_for(rate, rtt, buffer_min))
@@ -273,6 +268,7 @@ fn resolve_leg(
         buffer: leg.buffer.or_else(|| buffer_for(leg.rate)),
         window: leg.buffer.or_else(|| buffer_for(rate_in)),
         keepalive: leg.keepalive,
+        user_timeout: leg.user_timeout,
     })
 }
 
@@ -327,6 +323,7 @@ fn other_leg() -> LegPlan {
         buffer: None,
         window: None,
         keepalive: Keepalive::default(),
+        user_timeout: None,
     }
 }
 
@@ -401,6 +398,9 @@ fn resolve_rule(
         }
     }
     check_interfaces(&key.join("match").join("interface"), &rule.matches.interface)?;
+    for peer in rule.matches.peer.iter() {
+        check_peer(&key.join("match").join("peer"), peer, peers)?;
+    }
     let mut overridden = Vec::new();
     for (name, wanted) in rule.legs {
         let key = key.join("legs").join(name.as_str());
@@ -464,20 +464,23 @@ fn resolve_route(
             ),
         };
     };
-    if !peers.iter().any(|known| known.name == *peer) {
-        let known: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
-        return fault(
-            &key.join("tunnel"),
-            format!("there is no peer \"{peer}\""),
-            if known.is_empty() {
-                "add a table [peers.NAME]".to_owned()
-            } else {
-                format!("the peers are: {}", known.join(", "))
-            },
-        );
-    }
+    check_peer(&key.join("tunnel"), peer, peers)?;
     let otherwise = rule.otherwise.unwrap_or(Action::Split);
     Ok(Some(Route { peer: peer.clone(), otherwise }))
+}
+
+/// Whether there is the peer that a rule names.
+fn check_peer(key: &KeyPath, peer: &str, peers: &[PeerPlan]) -> Result<(), ResolveError> {
+    let known: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
+    if known.contains(&peer) {
+        return Ok(());
+    }
+    let hint = if known.is_empty() {
+        "add a table [peers.NAME]".to_owned()
+    } else {
+        format!("the peers are: {}", known.join(", "))
+    };
+    fault(key, format!("there is no peer \"{peer}\""), hint)
 }
 
 fn check_keepalive(key: &KeyPath, keepalive: &Keepalive) -> Result<(), ResolveError> {
@@ -500,7 +503,7 @@ fn check_keepalive(key: &KeyPath, keepalive: &Keepalive) -> Result<(), ResolveEr
     Ok(())
 }
 
-fn check_interfaces(key: &KeyPath, names: &[String]) -> Result<(), ResolveError> {
+pub(super) fn check_interfaces(key: &KeyPath, names: &[String]) -> Result<(), ResolveError> {
     names.iter().try_for_each(|name| check_interface(key, name))
 }
 

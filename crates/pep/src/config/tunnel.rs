@@ -61,8 +61,15 @@ pub struct Tunnel {
     pub authority: Option<PathBuf>,
     /// Whether peers may name their targets, which are then looked up here.
     pub resolve: bool,
-    /// Whether this host's loopback and link-local addresses may be targets.
+    /// Whether this host's own addresses may be targets: loopback, and those of its interfaces.
     pub local_targets: bool,
+    /// Special-purpose addresses (private networks, the link …) that may be targets. An address of this host
+    /// may where it is listed alone, as a /32 or /128.
+    pub targets: OneOrMany<IpNet>,
+    /// How long one address of a target may take to answer.
+    pub connect_timeout: Duration,
+    /// Certificate revocation lists of the authority: PEM. Whom they name gets no tunnel, and loses an open one.
+    pub revoked: OneOrMany<PathBuf>,
 }
 
 impl Default for Tunnel {
@@ -75,6 +82,9 @@ impl Default for Tunnel {
             authority: None,
             resolve: true,
             local_targets: false,
+            targets: OneOrMany::default(),
+            connect_timeout: super::CONNECT_TIMEOUT,
+            revoked: OneOrMany::default(),
         }
     }
 }
@@ -117,8 +127,15 @@ pub struct Peer {
     pub request: RequestForm,
     /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
     pub transparent: OneOrMany<IpNet>,
-    /// Flows that the peer may have open at a time.
+    /// Clients for whom the peer may speak beside those: only theirs are the addresses that rules match as `source`.
+    pub clients: OneOrMany<IpNet>,
+    /// Special-purpose addresses that this peer may ask for; unset: those of `tunnel.targets`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub targets: Option<OneOrMany<IpNet>>,
+    /// Flows that the peer may have open at a time, over all of its connections.
     pub flows: u32,
+    /// Connections by which the peer may come at a time.
+    pub connections: u32,
     /// Silence after which this end asks whether the other is still there.
     pub keepalive: Duration,
     /// Silence after which the tunnel is taken for broken, and its flows with it.
@@ -144,7 +161,10 @@ impl Default for Peer {
             repair: Repair::default(),
             request: RequestForm::default(),
             transparent: OneOrMany::default(),
+            clients: OneOrMany::default(),
+            targets: None,
             flows: 10_000,
+            connections: 16,
             keepalive: Duration::from_s(15),
             timeout: Duration::from_s(60),
             patience: Duration::from_s(3),
@@ -192,8 +212,12 @@ pub struct TunnelPlan {
     pub credentials: Option<Credentials>,
     /// Whether peers may name their targets.
     pub resolve: bool,
-    /// Whether this host's loopback and link-local addresses may be targets.
+    /// Whether this host's own addresses may be targets.
     pub local_targets: bool,
+    /// Special-purpose addresses that may be targets.
+    pub targets: Vec<IpNet>,
+    /// How long one address of a target may take to answer.
+    pub connect_timeout: Duration,
 }
 
 /// Files that hold an identity.
@@ -205,6 +229,8 @@ pub struct Credentials {
     pub key: PathBuf,
     /// The authority's certificates.
     pub authority: PathBuf,
+    /// The authority's lists of certificates that are revoked.
+    pub revoked: Vec<PathBuf>,
 }
 
 /// A peer, resolved.
@@ -243,8 +269,15 @@ pub struct PeerPlan {
     pub request: RequestForm,
     /// Clients from whose own addresses servers are connected, where the peer says that a flow is theirs.
     pub transparent: Vec<IpNet>,
-    /// Flows that the peer may have open at a time.
+    /// Clients for whom the peer may speak beside those.
+    pub clients: Vec<IpNet>,
+    /// Special-purpose addresses that it may ask for; none: those of the tunnel's plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Vec<IpNet>>,
+    /// Flows that the peer may have open at a time, over all of its connections.
     pub flows: u32,
+    /// Connections by which the peer may come at a time.
+    pub connections: u32,
     /// Silence after which this end asks whether the other is still there.
     pub keepalive: Duration,
     /// Silence after which the tunnel is taken for broken.
@@ -256,14 +289,36 @@ pub struct PeerPlan {
     /// Congestion control of that, by the kernel's name; none: the kernel's default. Found at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_congestion: Option<String>,
+    /// Its table as written.
+    #[serde(skip)]
+    written: Peer,
 }
 
 impl PeerPlan {
     /// Whether a server may be connected from the address of a client of this peer.
     pub fn may_stand_for(&self, client: SocketAddr) -> bool {
-        let ip = client.ip().to_canonical();
-        client.port() != 0 && self.transparent.iter().any(|prefix| prefix.contains(&ip))
+        client.port() != 0 && is_within(&self.transparent, client)
     }
+
+    /// Where it takes tunnels over TCP, if it does.
+    pub(crate) fn tcp_endpoint(&self) -> Option<SocketAddr> {
+        self.address.filter(|_| self.fallback != Fallback::Off)
+    }
+
+    /// Whether the peer is believed that a flow is this client's.
+    pub fn may_speak_for(&self, client: SocketAddr) -> bool {
+        is_within(&self.transparent, client) || is_within(&self.clients, client)
+    }
+
+    /// Whether its table says the same as that of `other`; what follows from other tables may differ.
+    pub fn is_written_as(&self, other: &Self) -> bool {
+        self.name == other.name && self.written == other.written
+    }
+}
+
+fn is_within(prefixes: &[IpNet], client: SocketAddr) -> bool {
+    let ip = client.ip().to_canonical();
+    prefixes.iter().any(|prefix| prefix.contains(&ip))
 }
 
 impl Config {
@@ -296,10 +351,24 @@ impl Config {
         }
         let credentials = match files.map(|(_, file)| file.clone()) {
             [Some(certificate), Some(key), Some(authority)] => {
-                Some(Credentials { certificate, key, authority })
+                let revoked = tunnel.revoked.0.clone();
+                Some(Credentials { certificate, key, authority, revoked })
             }
             _ => None,
         };
+        if credentials.is_none() && !tunnel.revoked.is_empty() {
+            return fault(
+                &key.join("revoked"),
+                "nobody shows a certificate: this daemon has no tunnels",
+                "set tunnel.certificate, key and authority, or take the lists out",
+            );
+        }
+        positive(
+            &key.join("connect_timeout"),
+            tunnel.connect_timeout,
+            Duration::ZERO,
+            "a server needs some time to answer",
+        )?;
         let mut peers: Vec<PeerPlan> = Vec::with_capacity(self.peers.len());
         for (name, peer) in &self.peers {
             let key = KeyPath::of(["peers", name.as_str()]);
@@ -342,6 +411,8 @@ impl Config {
             credentials,
             resolve: tunnel.resolve,
             local_targets: tunnel.local_targets,
+            targets: tunnel.targets.0.clone(),
+            connect_timeout: tunnel.connect_timeout,
         };
         Ok((plan, peers))
     }
@@ -364,6 +435,8 @@ fn resolve_peer(
     let congestion = congestion_of(&key.join("congestion"), peer)?;
     check_committed(&key.join("committed"), peer, congestion)?;
     positive(&key.join("flows"), peer.flows, 0, "a peer without flows needs no tunnel")?;
+    let hint = "one carries all flows; a few more are there while it changes between UDP and TCP";
+    positive(&key.join("connections"), peer.connections, 0, hint)?;
     for (field, time) in [("keepalive", peer.keepalive), ("timeout", peer.timeout)] {
         positive(&key.join(field), time, Duration::ZERO, "15 s and 60 s are usual")?;
     }
@@ -407,12 +480,16 @@ fn resolve_peer(
         repair: peer.repair,
         request: peer.request,
         transparent: peer.transparent.0.clone(),
+        clients: peer.clients.0.clone(),
+        targets: peer.targets.as_ref().map(|targets| targets.0.clone()),
         flows: peer.flows,
+        connections: peer.connections,
         keepalive: peer.keepalive,
         timeout: peer.timeout,
         patience: peer.patience,
         fallback: peer.fallback,
         kernel_congestion: None,
+        written: peer.clone(),
     })
 }
 
@@ -491,195 +568,4 @@ fn check_name(key: &KeyPath, name: &str) -> Result<(), ResolveError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Action, Plan};
-    use crate::policy::FlowKey;
-
-    const OWN: &str =
-        "[tunnel]\ncertificate = \"own.pem\"\nkey = \"own.key\"\nauthority = \"ca.pem\"\n";
-
-    fn plan(text: &str) -> Plan {
-        Plan::read("test.toml", text).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    #[test]
-    fn windows_hold_some_round_trips_of_the_link() {
-        let text = format!(
-            "{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrate = \"20 Mbit/s\"\n\
-             rate_in = \"150 Mbit/s\"\nrtt = \"600 ms\"\n[peers.second]\naddress = \"192.0.2.2:443\"\n"
-        );
-        let plan = plan(&text);
-        let [ground, second] = plan.peers.as_slice() else { panic!("{:?}", plan.peers) };
-        assert_eq!(ground.identity, "ground");
-        assert_eq!(ground.send_window, Bytes::new(9_000_000));
-        assert_eq!(ground.flow_window, Bytes::new((1 << 28) / STUCK_FLOWS));
-        assert_eq!(ground.receive_window, Bytes::new(1 << 28));
-        assert!(second.flow_window >= Bytes::new(2 * 10_500_000));
-    }
-
-    #[test]
-    fn scarce_memory_makes_windows_small_but_not_slow() {
-        let link = "address = \"192.0.2.1:443\"\nrate = \"10 Mbit/s\"\nrtt = \"600 ms\"\n";
-        for (memory, window) in [("1 GiB", 2_250_000), ("8 MiB", 1 << 20), ("2 MiB", 1 << 19)] {
-            let limits = format!("[limits]\nmemory = \"{memory}\"\n");
-            let ground = &plan(&format!("{limits}{OWN}[peers.ground]\n{link}")).peers[0];
-            assert_eq!(ground.flow_window, Bytes::new(window), "{memory}");
-            assert_eq!(ground.send_window, Bytes::new(4_500_000), "{memory}");
-        }
-    }
-
-    #[test]
-    fn a_rate_that_is_known_is_kept_and_any_other_searched() {
-        for (keys, algorithm) in [
-            ("", Algorithm::BbrV3),
-            ("rate_in = \"20 Mbit/s\"\n", Algorithm::BbrV3),
-            ("rate = \"20 Mbit/s\"\n", Algorithm::KnownRate),
-            ("rate = \"20 Mbit/s\"\ncongestion = \"hybla\"\n", Algorithm::Hybla),
-            ("rate = \"20 Mbit/s\"\ncommitted = \"5 Mbit/s\"\n", Algorithm::Cubic),
-            ("committed = \"5 Mbit/s\"\ncongestion = \"reno\"\n", Algorithm::Reno),
-        ] {
-            let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
-            assert_eq!(plan.peers[0].congestion, algorithm, "{keys}");
-        }
-    }
-
-    #[test]
-    fn a_peer_stands_for_the_clients_that_are_its_own() {
-        let text = format!(
-            "{OWN}listen = \"0.0.0.0:443\"\n[peers.ground]\n\
-             transparent = [\"10.1.0.0/16\", \"2001:db8::/32\"]\n[peers.second]\n"
-        );
-        let plan = plan(&text);
-        let [ground, other] = plan.peers.as_slice() else { panic!("{:?}", plan.peers) };
-        for (client, may) in [
-            ("10.1.2.3:4", true),
-            ("[::ffff:10.1.2.3]:4", true),
-            ("[2001:db8::7]:65535", true),
-            ("10.2.0.1:4", false),
-            ("[2001:db9::7]:4", false),
-            ("10.1.2.3:0", false),
-        ] {
-            let client = client.parse().expect("an address");
-            assert_eq!(ground.may_stand_for(client), may, "{client}");
-            assert!(!other.may_stand_for(client));
-        }
-    }
-
-    #[test]
-    fn a_tunnel_falls_back_unless_told_otherwise() {
-        let peer = "[peers.ground]\naddress = \"192.0.2.1:443\"\n";
-        for (own, keys, meant) in [
-            ("", "", [Fallback::Tcp, Fallback::Tcp]),
-            ("fallback = \"off\"\n", "", [Fallback::Off, Fallback::Tcp]),
-            ("fallback = \"tcp\"\n", "fallback = \"off\"\n", [Fallback::Tcp, Fallback::Off]),
-            ("fallback = \"only\"\n", "fallback = \"only\"\n", [Fallback::Only; 2]),
-        ] {
-            let plan = plan(&format!("{OWN}{own}{peer}{keys}"));
-            assert_eq!([plan.tunnel.fallback, plan.peers[0].fallback], meant, "{own}{keys}");
-        }
-    }
-
-    #[test]
-    fn losses_are_repaired_where_it_is_said() {
-        for (keys, repair) in [
-            ("", Repair::Off),
-            ("repair = \"auto\"\n", Repair::Auto),
-            ("repair = \"always\"\n", Repair::Always),
-            ("repair = \"off\"\n", Repair::Off),
-        ] {
-            let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
-            assert_eq!(plan.peers[0].repair, repair, "{keys}");
-        }
-        let text = format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrepair = \"on\"\n");
-        let error = Plan::read("test.toml", &text).expect_err("no such word");
-        assert_eq!(error.key.as_deref(), Some("peers.ground.repair"), "{error}");
-    }
-
-    #[test]
-    fn flows_are_asked_for_as_the_peer_serves_them_unless_it_is_said_otherwise() {
-        for (keys, form) in [
-            ("", RequestForm::Auto),
-            ("request = \"classic\"\n", RequestForm::Classic),
-            ("request = \"template\"\n", RequestForm::Template),
-        ] {
-            let plan = plan(&format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n{keys}"));
-            assert_eq!(plan.peers[0].request, form, "{keys}");
-        }
-        let text =
-            format!("{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\nrequest = \"post\"\n");
-        let error = Plan::read("test.toml", &text).expect_err("no such form");
-        assert_eq!(error.key.as_deref(), Some("peers.ground.request"), "{error}");
-    }
-
-    #[test]
-    fn rules_name_peers_and_what_comes_instead() {
-        let text = format!(
-            "{OWN}[peers.ground]\naddress = \"192.0.2.1:443\"\n\
-             [[rules]]\nmatch.destination_port = 80\ntunnel = \"ground\"\naccept = \"early\"\n\
-             [[rules]]\ntunnel = \"ground\"\notherwise = \"bypass\"\n"
-        );
-        let plan = plan(&text);
-        for (port, otherwise) in [(80, Action::Split), (81, Action::Bypass)] {
-            let decision = plan.policy.decide(&FlowKey {
-                source: ([10, 0, 0, 1], 1000).into(),
-                destination: ([10, 0, 0, 2], port).into(),
-                interface: None,
-                dscp: 0,
-            });
-            assert_eq!(decision.action, Action::Split);
-            let route = plan.route(&decision).expect("a tunnel");
-            assert_eq!((route.peer.as_str(), route.otherwise), ("ground", otherwise));
-        }
-    }
-
-    #[test]
-    fn what_makes_no_tunnel_is_refused_by_its_key() {
-        let peer = "[peers.ground]\naddress = \"192.0.2.1:443\"\n";
-        for (text, key) in [
-            (peer.to_owned(), "tunnel.certificate"),
-            (format!("{OWN}listen = \"0.0.0.0:443\"\n"), "tunnel.listen"),
-            (format!("{OWN}[peers.ground]\n"), "peers.ground"),
-            (format!("{OWN}{peer}name = \"-x\"\n"), "peers.ground.name"),
-            (format!("{OWN}{peer}name = \"192.0.2.1\"\n"), "peers.ground.name"),
-            (
-                format!("{OWN}{peer}[peers.b]\nname = \"ground\"\naddress = \"[::1]:1\"\n"),
-                "peers.ground.name",
-            ),
-            (format!("{OWN}{peer}[legs.ground]\n"), "peers.ground"),
-            (format!("{OWN}{peer}window = \"64 KiB\"\n"), "peers.ground.window"),
-            (format!("{OWN}{peer}keepalive = \"60 s\"\n"), "peers.ground.keepalive"),
-            (format!("{OWN}{peer}rtt = \"61 s\"\n"), "peers.ground.rtt"),
-            (format!("{OWN}{peer}flows = 0\n"), "peers.ground.flows"),
-            (format!("{OWN}{peer}transparent = \"10.0.0.0/8\"\n"), "peers.ground.transparent"),
-            (format!("{OWN}{peer}fallback = \"udp\"\n"), "peers.ground.fallback"),
-            (format!("{OWN}fallback = \"on\"\n{peer}"), "tunnel.fallback"),
-            (format!("{OWN}{peer}committed = \"0 bit/s\"\n"), "peers.ground.committed"),
-            (
-                format!("{OWN}{peer}rate = \"1 Mbit/s\"\ncommitted = \"2 Mbit/s\"\n"),
-                "peers.ground.committed",
-            ),
-            (
-                format!("{OWN}{peer}committed = \"2 Mbit/s\"\ncongestion = \"bbr3\"\n"),
-                "peers.ground.committed",
-            ),
-            (format!("{OWN}{peer}congestion = \"fast\"\n"), "peers.ground.congestion"),
-            (format!("{OWN}{peer}congestion = \"xcp\"\n"), "peers.ground.congestion"),
-            (format!("{OWN}{peer}congestion = \"known-rate\"\n"), "peers.ground.congestion"),
-            (format!("{OWN}{peer}[[rules]]\ntunnel = \"hub\"\n"), "rules.0.tunnel"),
-            (
-                format!("{OWN}{peer}[[rules]]\naction = \"split\"\notherwise = \"bypass\"\n"),
-                "rules.0.otherwise",
-            ),
-            (
-                format!("{OWN}{peer}[[rules]]\naction = \"bypass\"\ntunnel = \"ground\"\n"),
-                "rules.0.tunnel",
-            ),
-        ] {
-            let error = Plan::read("test.toml", &text).expect_err(&text);
-            let said = error.key.clone().unwrap_or_default();
-            let either = said == key || (key == "peers.ground.name" && said == "peers.b.name");
-            assert!(either && error.hint.is_some(), "{key}: {error}");
-        }
-    }
-}
+mod tests;

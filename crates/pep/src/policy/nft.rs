@@ -3,9 +3,8 @@
 use super::FlowKey;
 use crate::config::{Match, OneOrMany};
 use ipnet::IpNet;
-use std::fmt;
 
-/// One address family's part of a [`Match`]; displayed, it is the match half of an nft rule, such as
+/// One address family's part of a [`Match`]: [`NftMatch::text`] is the match half of an nft rule, such as
 /// `iifname { "lan0" } ip daddr { 10.0.0.0/8 } tcp dport { 22, 8000-8999 }`, and empty for a match of
 /// everything. Names come checked from the configuration, so none of them can end its quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +68,19 @@ impl Family {
     }
 }
 
-impl fmt::Display for NftMatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Where a rule finds the client's address and port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientTuple {
+    /// In the packet's own headers: nothing has translated it.
+    Packet,
+    /// In connection tracking, which keeps it as it was before source NAT.
+    Original,
+}
+
+impl NftMatch {
+    /// The match in the words of nft, for SYNs on their way out; `client` says where the client's
+    /// address and port stand.
+    pub fn text(&self, client: ClientTuple) -> String {
         let mut parts = Vec::new();
         let mut part = |head: String, values: Vec<String>| {
             if !values.is_empty() {
@@ -82,18 +92,22 @@ impl fmt::Display for NftMatch {
             "iifname".into(),
             matches.interface.iter().map(|name| format!("\"{name}\"")).collect(),
         );
+        let (address, port) = match client {
+            ClientTuple::Packet => ("", "tcp sport"),
+            ClientTuple::Original => ("ct original ", "ct original proto-src"),
+        };
         if let Some(family) = self.family {
             let protocol = family.protocol();
-            part(format!("{protocol} saddr"), aggregated(&matches.source));
+            part(format!("{address}{protocol} saddr"), aggregated(&matches.source));
             part(format!("{protocol} daddr"), aggregated(&matches.destination));
             part(
                 format!("{protocol} dscp"),
                 matches.dscp.iter().map(|dscp| dscp.value().to_string()).collect(),
             );
         }
-        part("tcp sport".into(), merged(&matches.source_port));
+        part(port.into(), merged(&matches.source_port));
         part("tcp dport".into(), merged(&matches.destination_port));
-        f.write_str(&parts.join(" "))
+        parts.join(" ")
     }
 }
 

@@ -15,6 +15,7 @@ fn flow<'a>(source: &str, destination: &str, interface: Option<&'a str>) -> Flow
         source: source.parse().expect(source),
         destination: destination.parse().expect(destination),
         interface,
+        peer: None,
         dscp: 0,
     }
 }
@@ -86,8 +87,12 @@ fn firewall_statements_are_those_of_nft() {
         action = "bypass"
     "#,
     );
-    let statements: Vec<String> =
-        plan.policy.firewall_bypasses().iter().map(ToString::to_string).collect();
+    let statements: Vec<String> = plan
+        .policy
+        .firewall_bypasses()
+        .iter()
+        .map(|found| found.text(ClientTuple::Packet))
+        .collect();
     assert_eq!(
         statements,
         [
@@ -103,8 +108,49 @@ fn firewall_statements_are_those_of_nft() {
 fn a_bypass_of_everything_is_an_empty_match() {
     let plan = policy("[[rules]]\naction = \"bypass\"");
     let bypasses = plan.policy.firewall_bypasses();
-    assert_eq!(bypasses.iter().map(ToString::to_string).collect::<Vec<_>>(), [""]);
+    assert_eq!(bypasses.len(), 1);
+    assert_eq!(bypasses[0].text(ClientTuple::Original), "");
     assert!(policy("").policy.firewall_bypasses().is_empty());
+}
+
+#[test]
+fn a_rule_for_a_peer_matches_what_comes_by_its_tunnel_and_is_never_the_firewall_s() {
+    let plan = policy(
+        r#"
+        [tunnel]
+        certificate = "a"
+        key = "b"
+        authority = "c"
+        listen = ["0.0.0.0:443", "[::]:443"]
+        [peers.one]
+        [peers.two]
+        [peers.three]
+        [[rules]]
+        match = { peer = "one", destination = ["10.0.0.0/8", "fd00::/8"] }
+        action = "reject"
+        [[rules]]
+        match = { peer = ["two", "three"] }
+        action = "bypass"
+        [[rules]]
+        match = { destination = ["10.0.0.0/8", "fd00::/8"] }
+        action = "bypass"
+    "#,
+    );
+    for (source, destination) in [("10.9.0.1:9", "10.0.0.1:80"), ("[fd09::1]:9", "[fd00::1]:80")] {
+        for (peer, rule) in [(Some("one"), 0), (Some("two"), 1), (Some("three"), 1), (None, 2)] {
+            let key = FlowKey { peer, ..flow(source, destination, None) };
+            assert_eq!(plan.policy.decide(&key).rule, Some(rule), "{peer:?}");
+        }
+    }
+    // The firewall sees no peers: neither may such a rule pass what it sees, nor hinder another that may.
+    let statements: Vec<String> = plan
+        .policy
+        .firewall_bypasses()
+        .iter()
+        .map(|found| found.text(ClientTuple::Packet))
+        .collect();
+    assert_eq!(statements, ["ip daddr { 10.0.0.0/8 }", "ip6 daddr { fd00::/8 }"]);
+    assert!(plan.policy.firewall_stops().is_empty());
 }
 
 fn prefix() -> impl Strategy<Value = IpNet> {
@@ -130,10 +176,11 @@ fn rule() -> impl Strategy<Value = PolicyRule> {
         vec(prefix(), 0..3),
         vec(ports, 0..3),
         vec(interface, 0..2),
+        vec(Just("p".to_owned()), 0..2),
         vec(dscp, 0..2),
         action,
     )
-        .prop_map(|(source, destination, ports, interface, dscp, action)| PolicyRule {
+        .prop_map(|(source, destination, ports, interface, peer, dscp, action)| PolicyRule {
             class: None,
             matches: Match {
                 source: OneOrMany(source),
@@ -141,6 +188,7 @@ fn rule() -> impl Strategy<Value = PolicyRule> {
                 source_port: OneOrMany::default(),
                 destination_port: OneOrMany(ports),
                 interface: OneOrMany(interface),
+                peer: OneOrMany(peer),
                 dscp: OneOrMany(dscp),
             },
             action,
@@ -156,6 +204,7 @@ proptest! {
     fn a_firewall_bypass_is_a_bypass(
         rules in vec(rule(), 0..6), v4: bool, from in 0u8..4, to in 0u8..4, port in 1u16..8,
         interface in prop_oneof![Just("a"), Just("b"), Just("c")], dscp in 0u8..4,
+        endpoint in 0u8..4,
     ) {
         let address = |first: u8| -> IpAddr {
             if v4 { [first, 0, 0, 1].into() } else {
@@ -165,15 +214,17 @@ proptest! {
                 octets.into()
             }
         };
-        let policy = Policy::new(rules, Accept::Early);
+        let policy = Policy::new(rules, Accept::Early, [SocketAddr::new(address(endpoint), 7)]);
         let key = FlowKey {
             source: SocketAddr::new(address(from), 1000),
             destination: SocketAddr::new(address(to), port),
             interface: Some(interface),
+            peer: None,
             dscp,
         };
         let passed = policy.firewall_bypasses().iter().any(|bypass| bypass.covers(&key));
         let decision = policy.decide(&key);
+        prop_assert!(passed || (to, port) != (endpoint, 7), "a tunnel over TCP");
         prop_assert!(!passed || decision.action == Action::Bypass, "{decision:?}");
         // A rule is taken only where none above it matches.
         if let Some(number) = decision.rule {

@@ -1,6 +1,18 @@
 //! What is measured: scenarios, and the same networks in ns-3.
 
 use midhop_experiment::{Plan, Scenario};
+use midhop_sim::RunError;
+
+/// Whether this is the short form: the same cases, for moments and with few flows. It proves that they
+/// run; its figures are nobody's.
+pub fn is_short() -> bool {
+    std::env::args().any(|word| word == "--short")
+}
+
+/// What a figure is in the form that was asked for.
+fn size<T>(whole: T, short: T) -> T {
+    if is_short() { short } else { whole }
+}
 
 /// A case.
 pub struct Case {
@@ -42,7 +54,8 @@ struct Chain {
 
 impl Chain {
     fn case(&self) -> Case {
-        let Self { links, queue, congestion, seconds, flows, keys, .. } = self;
+        let Self { links, queue, congestion, keys, .. } = self;
+        let (seconds, flows) = (size(self.seconds, 1), size(self.flows, self.flows.min(50)));
         let nodes: Vec<String> = (0..=*links).map(|node| format!("n{node} = {{}}")).collect();
         let lines: Vec<String> = (0..*links)
             .map(|link| {
@@ -71,7 +84,7 @@ impl Chain {
             vec![
                 queue.to_string(),
                 "TcpCubic".to_owned(),
-                self.peer_seconds.to_string(),
+                size(self.peer_seconds, 1).to_string(),
                 flows.to_string(),
             ],
         ];
@@ -80,7 +93,7 @@ impl Chain {
             text,
             number: 0,
             peer: if self.peer_seconds > 0 { peer.concat() } else { Vec::new() },
-            repetitions: 3,
+            repetitions: size(3, 1),
         }
     }
 }
@@ -160,8 +173,8 @@ pub fn geo() -> Vec<Case> {
 const PLACEMENT: &str = include_str!("../../../../studies/ntn-placement/download.toml");
 
 /// Runs of the study of where to place proxies: as its authors most likely meant it, without loss and
-/// with the most.
-pub fn placement() -> Vec<Case> {
+/// with the most; and how many of these cells need what the simulator lacks, which are left out.
+pub fn placement() -> (Vec<Case>, usize) {
     let cells = plans(PLACEMENT);
     let each = cells.first().map_or(1, |plan| plan.seeds.max(1) as usize);
     let label = |plan: &Plan| {
@@ -171,19 +184,26 @@ pub fn placement() -> Vec<Case> {
     let some = ["E1 b 1 ", "E1 b 5 "];
     let once = cells.into_iter().step_by(each);
     let once = once.filter(|plan| some.iter().any(|cells| label(plan).starts_with(cells)));
-    once.map(|plan| Case {
+    let (cells, refused): (Vec<Plan>, Vec<Plan>) = once.partition(is_simulated);
+    let cases = cells.into_iter().take(size(usize::MAX, 3)).map(|plan| Case {
         name: label(&plan),
         text: PLACEMENT.to_owned(),
         number: plan.number as usize,
         peer: Vec::new(),
         repetitions: 1,
-    })
-    .collect()
+    });
+    (cases.collect(), refused.len())
+}
+
+/// Whether the simulator has all that a run needs: the laboratory alone has tunnels and programs. Any
+/// other refusal is a fault, which running the case then shows.
+fn is_simulated(plan: &Plan) -> bool {
+    !matches!(midhop_sim::check(plan), Err(RunError::Tunnel { .. } | RunError::Programs { .. }))
 }
 
 /// Flows that are open at once and have nothing under way, few and many: what a flow takes.
 pub fn idle() -> [(u32, Case); 2] {
-    [100, 10_000].map(|flows| {
+    [100, size(10_000, 200)].map(|flows| {
         let text = format!(
             "title = \"speed\"\nduration = \"1 min\"\n[nodes]\na = {{}}\nb = {{}}\n[links.l]\n\
              between = [\"a\", \"b\"]\nrate = \"1 Gbit/s\"\ndelay = \"50 ms\"\n[transfers.t]\n\
@@ -207,5 +227,5 @@ pub fn under_way() -> [Case; 2] {
 pub fn find(name: &str) -> Option<Case> {
     let [idle, under_way] = [idle().map(|(_, case)| case), under_way()];
     let few = [speed(), flows(), geo(), idle.into(), under_way.into()].into_iter().flatten();
-    few.chain(std::iter::once_with(placement).flatten()).find(|case| case.name == name)
+    few.chain(std::iter::once_with(|| placement().0).flatten()).find(|case| case.name == name)
 }

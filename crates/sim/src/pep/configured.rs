@@ -5,14 +5,16 @@ use super::{Place, ProxyError};
 use midhop_experiment::congestion::LegTables;
 use midhop_pep::config::{Accept, Action, Config, LegPlan, Plan};
 use midhop_pep::policy::{Decision, FlowKey};
+use midhop_units::Duration;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// What is to become of a new flow.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It becomes two connections: the client's and the server's.
-    Split(Accept, Box<[Model; 2]>),
+    /// It becomes two connections: the client's and the server's. Whether the client waits until the server has
+    /// accepted.
+    Split { waits: bool, legs: Box<[Model; 2]> },
     /// A rule lets it pass.
     Bypassed,
     /// A rule refuses it.
@@ -61,13 +63,14 @@ impl Configured {
     }
 
     /// What becomes of the flow of `key`, whose two ends are behind `links`, while `live` flows are there and
-    /// the clients of `pending` wait.
+    /// the clients of `pending` wait. Its target has `accepted` a flow so long ago, if it has.
     pub fn fate(
         &self,
         key: &FlowKey<'_>,
         links: &[Option<String>; 2],
         live: u64,
         pending: u64,
+        accepted: Option<Duration>,
     ) -> Fate {
         let decision = self.plan.policy.decide(key);
         let [source, destination] = [key.source.ip(), key.destination.ip()];
@@ -77,7 +80,11 @@ impl Configured {
             Action::Split => {}
         }
         let limits = &self.plan.limits;
-        let waits = decision.accept == Accept::AfterConnect;
+        let waits = match decision.accept {
+            Accept::Early => false,
+            Accept::AfterConnect => true,
+            Accept::Learned => accepted.is_none_or(|ago| ago >= self.plan.intercept.remember),
+        };
         if live >= u64::from(limits.flows) || (waits && pending >= u64::from(limits.pending)) {
             return Fate::Unserved;
         }
@@ -86,7 +93,7 @@ impl Configured {
             self.leg(&decision, destination, links[1].as_deref()),
         ];
         match legs {
-            [Ok(client), Ok(server)] => Fate::Split(decision.accept, Box::new([client, server])),
+            [Ok(client), Ok(server)] => Fate::Split { waits, legs: Box::new([client, server]) },
             _ => Fate::Unserved,
         }
     }

@@ -3,9 +3,9 @@
 //! Each end's way of ending is carried to the other: an end of stream after its last byte, a reset as a
 //! reset, a refused far side as a refusal, a silent one as silence.
 
-use super::Shared;
 use super::leg::Model;
 use super::relay::{Direction, Leg};
+use super::{Shared, Target};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
@@ -13,7 +13,6 @@ use crate::stack;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
-use midhop_pep::config::Accept;
 use midhop_tcp::{Cause, Event, Segment, State, refusal};
 use midhop_units::{Bytes, Instant};
 use std::collections::BTreeMap;
@@ -39,7 +38,8 @@ pub(super) struct Flow {
     legs: [Leg; 2],
     /// What feeds each leg.
     directions: [Direction; 2],
-    accept: Accept,
+    /// Whether the client is answered only once the server has accepted.
+    waits: bool,
     /// The client's SYN, which waits for the far side; and whether it counts as pending.
     held: Option<Segment>,
     pending: bool,
@@ -60,7 +60,7 @@ impl Flow {
     pub fn new(
         maker: NodeId,
         packet: &Packet,
-        accept: Accept,
+        waits: bool,
         legs: [Model; 2],
         tcp: &TcpPlan,
         initial: [u32; 2],
@@ -84,7 +84,7 @@ impl Flow {
             family,
             legs: [leg(client, false, initial[0]), leg(server, true, initial[1])],
             directions,
-            accept,
+            waits,
             held: None,
             pending: false,
             dialled: false,
@@ -104,14 +104,13 @@ impl Flow {
     ) -> Ended {
         self.live = true;
         shared.counts.live += 1;
-        match self.accept {
-            Accept::Early => self.legs[CLIENT].endpoint.handle_segment(now, syn),
-            Accept::AfterConnect => {
-                self.held = Some(*syn);
-                self.pending = true;
-                shared.counts.pending += 1;
-                self.dialled = true;
-            }
+        if self.waits {
+            self.held = Some(*syn);
+            self.pending = true;
+            shared.counts.pending += 1;
+            self.dialled = true;
+        } else {
+            self.legs[CLIENT].endpoint.handle_segment(now, syn);
         }
         self.settle(now, shared, actions)
     }
@@ -224,6 +223,9 @@ impl Flow {
         match event {
             Event::Connected => {
                 self.legs[side].connected = true;
+                if side == SERVER {
+                    shared.accepted.insert(self.target(), now);
+                }
                 if side == CLIENT {
                     self.dialled = true;
                 } else if let Some(syn) = self.held.take() {
@@ -240,7 +242,12 @@ impl Flow {
                 }
             }
             Event::Reset(Cause::Aborted) => {}
-            Event::Reset(cause) => self.on_broken(side, cause, shared, actions),
+            Event::Reset(cause) => {
+                if side == SERVER && !self.legs[SERVER].connected {
+                    shared.accepted.remove(&self.target());
+                }
+                self.on_broken(side, cause, shared, actions);
+            }
         }
     }
 
@@ -283,6 +290,10 @@ impl Flow {
             leg.endpoint.abort();
         }
         self.settle(now, shared, actions)
+    }
+
+    fn target(&self) -> Target {
+        Target { node: self.nodes[1], port: self.ports[1], family: self.family }
     }
 
     fn leave_pending(&mut self, shared: &mut Shared) {

@@ -41,7 +41,7 @@ use midhop_experiment::naive::NaivePlan;
 use midhop_experiment::random::Random;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_experiment::tcp::TcpPlan;
-use midhop_pep::config::{Accept, LegPlan};
+use midhop_pep::config::LegPlan;
 use midhop_pep::policy::FlowKey;
 use midhop_tcp::{Flags, Segment, refusal};
 use midhop_units::{Instant, Seed};
@@ -128,6 +128,16 @@ struct Shared {
     counts: Counts,
     /// By link.
     legs: BTreeMap<String, LegResult>,
+    /// When each target last accepted a flow, unless it has failed to since.
+    accepted: BTreeMap<Target, Instant>,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Target {
+    node: NodeId,
+    port: u16,
+    family: Family,
 }
 
 /// What flows did, under the names of the record.
@@ -168,6 +178,7 @@ impl Proxy {
             budget: Budget::new(configured.plan.limits.memory.get()),
             counts: Counts::default(),
             legs: BTreeMap::new(),
+            accepted: BTreeMap::new(),
         };
         let make = Make::Configured(Box::new(configured));
         Ok(Self::made(node, name, make, shared, places, seed))
@@ -190,6 +201,7 @@ impl Proxy {
             budget: Budget::new(naive.buffer),
             counts: Counts::default(),
             legs: BTreeMap::new(),
+            accepted: BTreeMap::new(),
         };
         Ok(Self::made(node, name, Make::Naive(Box::new(naive)), shared, places, seed))
     }
@@ -225,16 +237,22 @@ impl Proxy {
     fn on_new(&mut self, now: Instant, packet: Packet, segment: &Segment, actions: &mut Actions) {
         let key = Self::key(&self.places, &self.make, self.node, &packet);
         let Some((key, links)) = key else { return actions.send(packet) };
+        let target =
+            Target { node: packet.destination, port: packet.ports[1], family: packet.family };
+        let accepted = self.shared.accepted.get(&target).map(|at| now.saturating_since(*at));
         let counts = &mut self.shared.counts;
         let fate = match &self.make {
-            Make::Configured(made) => made.fate(&key, &links, counts.live, counts.pending),
+            Make::Configured(made) => {
+                made.fate(&key, &links, counts.live, counts.pending, accepted)
+            }
             Make::Naive(made) => {
                 let leg = |link: &Option<String>| made.leg(link.as_deref());
-                Fate::Split(Accept::Early, Box::new([leg(&links[0]), leg(&links[1])]))
+                let legs = Box::new([leg(&links[0]), leg(&links[1])]);
+                Fate::Split { waits: false, legs }
             }
         };
-        let (accept, legs) = match fate {
-            Fate::Split(accept, legs) => (accept, *legs),
+        let (waits, legs) = match fate {
+            Fate::Split { waits, legs } => (waits, *legs),
             Fate::Bypassed => {
                 counts.bypassed_by_rule += 1;
                 return actions.send(packet);
@@ -252,7 +270,7 @@ impl Proxy {
             }
         };
         let initial = [self.random.word(), self.random.word()];
-        let flow = Flow::new(self.node, &packet, accept, legs, &self.tcp, initial);
+        let flow = Flow::new(self.node, &packet, waits, legs, &self.tcp, initial);
         let at = packet.flow.index();
         if self.flows.len() <= at {
             self.flows.resize_with(at + 1, || None);
@@ -285,6 +303,7 @@ impl Proxy {
             source: SocketAddr::new(source.addresses[family], packet.ports[0]),
             destination: SocketAddr::new(destination.addresses[family], packet.ports[1]),
             interface: Some(interface),
+            peer: None,
             dscp: 0,
         };
         Some((key, [source.link.clone(), destination.link.clone()]))

@@ -178,6 +178,30 @@ fn the_client_is_accepted_once_the_server_has_or_at_once() {
 }
 
 #[test]
+fn a_client_waits_only_for_servers_that_have_not_accepted_lately() {
+    let start = Instant::START + Duration::from_s(60);
+    let target = Target { node: NodeId(2), port: 7000, family: Family::Ipv4 };
+    let rig = |accepted: Option<u64>| {
+        let mut rig = Rig::new("intercept = { accept = \"learned\", remember = \"30 s\" }");
+        rig.now = start;
+        let known = accepted.map(|ago| (target, start - Duration::from_s(ago)));
+        rig.proxy.shared.accepted.extend(known);
+        rig
+    };
+    for (accepted, wires) in [(None, 4), (Some(30), 4), (Some(29), 2)] {
+        let mut rig = rig(accepted);
+        rig.until("the client", |rig| rig.told(CLIENT, Event::Connected));
+        assert_eq!(rig.now, start + DELAY * wires, "{accepted:?}");
+        rig.connect();
+        assert!(rig.proxy.shared.accepted[&target] > start, "it has accepted again");
+    }
+    let mut refused = rig(Some(1));
+    refused.ends[1].close();
+    refused.until("the reset", |rig| rig.resets > 0);
+    assert!(refused.proxy.shared.accepted.is_empty(), "it is known for nothing any more");
+}
+
+#[test]
 fn a_half_closed_flow_goes_on_the_other_way_and_ends_in_order() {
     let mut rig = Rig::new("");
     rig.connect();

@@ -5,6 +5,25 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 use std::time::Duration;
 
+/// A process and all that it has started, directly or not.
+pub fn family(pid: u32) -> Result<Vec<u32>> {
+    let mut members = vec![pid];
+    let mut next = 0;
+    while let Some(member) = members.get(next) {
+        let threads = fs::read_dir(format!("/proc/{member}/task"))?;
+        let started = |thread: std::io::Result<fs::DirEntry>| -> Result<String> {
+            Ok(fs::read_to_string(thread?.path().join("children"))?)
+        };
+        for children in threads.map(started) {
+            for child in children?.split_whitespace() {
+                members.push(child.parse()?);
+            }
+        }
+        next += 1;
+    }
+    Ok(members)
+}
+
 /// Processor time that a process and all its threads have used so far.
 pub fn processor_time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;

@@ -42,6 +42,8 @@ pub struct Figures {
     pub sequence_cpu_us: Option<f64>,
     /// Unit: microseconds, median of 100 bytes there and back. Less is better.
     pub round_trip_us: Option<f64>,
+    /// Unit: microseconds, median from a SYN until the client's connection stands. Less is better.
+    pub handshake_us: Option<f64>,
     /// Unit: bytes of user memory. Less is better.
     pub idle_flow_bytes: Option<f64>,
 }
@@ -73,6 +75,10 @@ impl Figures {
 
     pub fn take_round_trip(&mut self, round_trip: Duration) {
         self.round_trip_us = Some(round_trip.as_secs_f64() * 1e6);
+    }
+
+    pub fn take_handshake(&mut self, handshake: Duration) {
+        self.handshake_us = Some(handshake.as_secs_f64() * 1e6);
     }
 
     /// Keeps the better of each figure.
@@ -153,6 +159,7 @@ const ROWS: &[Row] = &[
     row!("conn/s, in sequence", 0, true, Some(1.2), sequence_per_s),
     row!("CPU us/conn", 0, false, None, sequence_cpu_us),
     row!("100 B RTT us", 1, false, None, round_trip_us),
+    row!("handshake us", 1, false, None, handshake_us),
     row!("idle B/flow", 0, false, None, idle_flow_bytes),
 ];
 
@@ -167,6 +174,11 @@ pub fn table(figures: &[(Relay, Figures)], ours: Relay) -> String {
     let found = figures.iter().find(|(relay, _)| *relay == ours).map(|(_, figures)| figures);
     if found.is_some() {
         text.push_str("   ours / best");
+    }
+    let before = figures.iter().find(|(relay, _)| *relay == Relay::Before);
+    let before = before.map(|(_, figures)| figures).filter(|_| found.is_some());
+    if before.is_some() {
+        text.push_str(" ours / before");
     }
     if found.is_some() && pair {
         text.push_str("        goal");
@@ -189,9 +201,19 @@ pub fn table(figures: &[(Relay, Figures)], ours: Relay) -> String {
         let others = figures.iter().filter(|(relay, _)| relay.is_peer_of(ours));
         let best = others.filter_map(|(_, figures)| (row.value)(figures));
         let best = best.reduce(|a, b| row.better(a, b)).filter(|best| *best > 0.0);
-        let (Some(value), Some(best)) = (found.and_then(row.value), best) else { continue };
-        let ratio = value / best;
-        let _ = write!(text, "{ratio:>13.2}x");
+        let ours = found.and_then(row.value);
+        let over = |other: Option<f64>| ours.zip(other).map(|(ours, other)| ours / other);
+        let ratio = over(best);
+        let shown = |ratio: Option<f64>| {
+            ratio.map_or_else(|| format!("{:>14}", ""), |ratio| format!("{ratio:>13.2}x"))
+        };
+        if found.is_some() {
+            text.push_str(&shown(ratio));
+        }
+        if let Some(before) = before {
+            text.push_str(&shown(over((row.value)(before))));
+        }
+        let Some(ratio) = ratio else { continue };
         if let Some(goal) = row.goal.filter(|_| pair) {
             let sign = if row.more_is_better { '≥' } else { '≤' };
             let reached = row.better(ratio, goal) == ratio;

@@ -1,11 +1,12 @@
 //! The least that a relay on sockets can do: a line below which no such relay gets.
 //!
-//! One thread per core, each with a listener and an epoll of its own. It forwards what it reads and
-//! tells each side of the other's end, and nothing else: no settings, no counters, no back-pressure
-//! (what a socket does not take at once ends the flow), no care for resets. It knows short connections
-//! only; what it costs there is the kernel's price of two connections.
+//! One thread per core, each with a listener and an epoll of its own. It forwards what it reads, waits
+//! where the other side takes no more (backpressure), and passes each side's end on; nothing else: no
+//! settings, no counters, no care for resets. Where a socket takes everything at once, as with short
+//! connections, its system calls are those of two connections and no more.
 
 use crate::Result;
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -17,6 +18,8 @@ use std::thread;
 pub const FLAG: &str = "--be-the-floor";
 const THREADS: usize = 2;
 const LISTENER: u64 = u64::MAX;
+const IN: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLRDHUP).union(EpollFlags::EPOLLET);
+const BOTH: EpollFlags = IN.union(EpollFlags::EPOLLOUT);
 
 /// Relays what interception delivers to `port`, until killed.
 pub fn run(port: u16) -> Result<()> {
@@ -28,11 +31,31 @@ pub fn run(port: u16) -> Result<()> {
 }
 
 struct Flow {
-    client: Socket,
-    server: Socket,
+    client: End,
+    server: End,
     connected: bool,
-    client_ended: bool,
-    server_ended: bool,
+}
+
+/// One socket of a flow, and what was read from it.
+struct End {
+    socket: Socket,
+    /// What epoll names it by.
+    name: u64,
+    /// Whether epoll reports when it can be written to.
+    reports_space: bool,
+    /// Whether the kernel has reported its FIN: a read may not stop before that.
+    fin_reported: bool,
+    /// Whether its FIN was read and passed on.
+    ended: bool,
+    /// What was read from it and did not fit into the other socket.
+    held: Vec<u8>,
+}
+
+impl End {
+    fn new(socket: Socket, name: u64, reports_space: bool) -> Self {
+        let (fin_reported, ended, held) = (false, false, Vec::new());
+        Self { socket, name, reports_space, fin_reported, ended, held }
+    }
 }
 
 fn serve(port: u16) -> Result<()> {
@@ -68,7 +91,8 @@ fn serve(port: u16) -> Result<()> {
             }
             let place = (event.data() / 2) as usize;
             let Some(flow) = &mut flows[place] else { continue };
-            if flow.advance(event.data() % 2 == 0, &mut buffer).is_none() {
+            let of_server = event.data() % 2 == 0;
+            if flow.advance(&epoll, of_server, event.events(), &mut buffer).is_none() {
                 flows[place] = None;
                 ended.push(place);
             }
@@ -85,51 +109,110 @@ fn open(epoll: &Epoll, client: Socket, from: &SockAddr, place: u64) -> Result<Fl
     server.set_reuse_address(true)?;
     server.set_tcp_nodelay(true)?;
     server.bind(from)?;
-    // "In progress", which is the answer, or a failure that epoll tells again.
+    // "In progress", which is the answer, or a failure that epoll reports again.
     let _ = server.connect(&to);
-    let both = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
-    epoll.add(&server, EpollEvent::new(both, place * 2))?;
-    epoll
-        .add(&client, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, place * 2 + 1))?;
-    Ok(Flow { client, server, connected: false, client_ended: false, server_ended: false })
+    let (server, client) =
+        (End::new(server, place * 2, true), End::new(client, place * 2 + 1, false));
+    epoll.add(&server.socket, EpollEvent::new(BOTH, server.name))?;
+    epoll.add(&client.socket, EpollEvent::new(IN, client.name))?;
+    Ok(Flow { client, server, connected: false })
 }
 
 impl Flow {
     /// Takes one event; `None` when the flow is over.
-    fn advance(&mut self, of_server: bool, buffer: &mut [u8]) -> Option<()> {
-        if of_server && self.connected {
-            forward(&self.server, &self.client, &mut self.server_ended, self.client_ended, buffer)?;
-        } else if of_server || self.connected {
+    fn advance(
+        &mut self,
+        epoll: &Epoll,
+        of_server: bool,
+        events: EpollFlags,
+        buffer: &mut [u8],
+    ) -> Option<()> {
+        let fin = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        let near = if of_server { &mut self.server } else { &mut self.client };
+        near.fin_reported |= events.intersects(fin);
+        if !self.connected {
+            if !of_server {
+                // Read as soon as there is somebody to send it to.
+                return Some(());
+            }
             self.connected = true;
-            forward(&self.client, &self.server, &mut self.client_ended, self.server_ended, buffer)?;
+            forward(epoll, &mut self.client, &mut self.server, buffer)?;
+            if !events.intersects(EpollFlags::EPOLLIN | fin) {
+                return Some(());
+            }
         }
-        (!(self.client_ended && self.server_ended)).then_some(())
+        let (near, far) = if of_server {
+            (&mut self.server, &mut self.client)
+        } else {
+            (&mut self.client, &mut self.server)
+        };
+        if events.contains(EpollFlags::EPOLLOUT) && !far.held.is_empty() {
+            forward(epoll, far, near, buffer)?;
+        }
+        if events.intersects(EpollFlags::EPOLLIN | fin) {
+            forward(epoll, near, far, buffer)?;
+        }
+        (!(near.ended && far.ended)).then_some(())
     }
 }
 
-/// Forwards one read; `None` when the flow breaks.
-fn forward(
-    from: &Socket,
-    to: &Socket,
-    ended: &mut bool,
-    other_ended: bool,
-    buffer: &mut [u8],
-) -> Option<()> {
-    match recv(from.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-        Ok(0) => {
-            *ended = true;
-            // The later end is told by closing.
-            if !other_ended {
-                shutdown(to.as_raw_fd(), Shutdown::Write).ok()?;
+/// Forwards what there is until there is no more, or until `to` takes no more; `None` when the flow
+/// breaks.
+fn forward(epoll: &Epoll, from: &mut End, to: &mut End, buffer: &mut [u8]) -> Option<()> {
+    if !from.held.is_empty() {
+        let sent = write(&to.socket, &from.held)?;
+        from.held.drain(..sent);
+        if !from.held.is_empty() {
+            return Some(());
+        }
+    }
+    while !from.ended {
+        match recv(from.socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => {
+                from.ended = true;
+                // The later end is passed on by closing.
+                if !to.ended {
+                    shutdown(to.socket.as_raw_fd(), Shutdown::Write).ok()?;
+                }
             }
+            Ok(count) => {
+                let sent = write(&to.socket, &buffer[..count])?;
+                if sent < count {
+                    from.held.extend_from_slice(&buffer[sent..count]);
+                    return wait_for_space(epoll, to);
+                }
+                // A short read has emptied the socket; what comes later is an event of its own.
+                if count < buffer.len() && !from.fin_reported {
+                    return Some(());
+                }
+            }
+            Err(Errno::EAGAIN) => return Some(()),
+            Err(_) => return None,
         }
-        Ok(count) => {
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            let sent = send(to.as_raw_fd(), &buffer[..count], flags).ok()?;
-            (sent == count).then_some(())?;
-        }
-        Err(nix::errno::Errno::EAGAIN) => {}
-        Err(_) => return None,
     }
     Some(())
+}
+
+/// Has epoll report when `end` can be written to, from now on. Changing what it reports makes it look
+/// at once, so space that came in between is not missed.
+fn wait_for_space(epoll: &Epoll, end: &mut End) -> Option<()> {
+    if !end.reports_space {
+        epoll.modify(&end.socket, &mut EpollEvent::new(BOTH, end.name)).ok()?;
+        end.reports_space = true;
+    }
+    Some(())
+}
+
+/// Writes what fits; `None` when the socket is broken.
+fn write(to: &Socket, bytes: &[u8]) -> Option<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(to.as_raw_fd(), &bytes[sent..], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)
+        {
+            Ok(count) => sent += count,
+            Err(Errno::EAGAIN) => break,
+            Err(_) => return None,
+        }
+    }
+    Some(sent)
 }

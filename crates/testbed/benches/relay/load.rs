@@ -6,6 +6,7 @@
 
 use crate::Result;
 use crate::path::{Path, SERVER};
+use crate::witness::Witness;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,6 +32,8 @@ pub enum Load {
     /// Bulk on one flow.
     Single,
     Pings,
+    /// The client's handshakes, one after another.
+    Handshakes,
     Idle,
     /// Connections one after another.
     Sequence,
@@ -39,14 +42,22 @@ pub enum Load {
 
 impl Load {
     /// In the order in which a relay gets them.
-    pub const ALL: [Self; 6] =
-        [Self::Bulk, Self::Single, Self::Pings, Self::Idle, Self::Sequence, Self::Connections];
+    pub const ALL: [Self; 7] = [
+        Self::Bulk,
+        Self::Single,
+        Self::Pings,
+        Self::Handshakes,
+        Self::Idle,
+        Self::Sequence,
+        Self::Connections,
+    ];
 
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "bulk" => Some(Self::Bulk),
             "single" => Some(Self::Single),
             "pings" => Some(Self::Pings),
+            "handshakes" => Some(Self::Handshakes),
             "idle" => Some(Self::Idle),
             "sequence" => Some(Self::Sequence),
             "connections" => Some(Self::Connections),
@@ -63,10 +74,19 @@ pub enum Direction {
 }
 
 /// What a load got done.
+#[derive(Debug, Default)]
 pub struct Work {
+    /// Bytes that arrived while it was timed.
     pub bytes: u64,
+    /// Connections that were made and served.
     pub count: u64,
     pub took: Duration,
+    /// All bytes that arrived at the server, before and after it was timed too.
+    pub up: u64,
+    /// All bytes that arrived at clients.
+    pub down: u64,
+    /// Packets that went past the relay while it was timed; none: from its begin to its end.
+    pub forwarded: Option<u64>,
 }
 
 impl Work {
@@ -164,7 +184,8 @@ async fn serve(mut socket: tokio::net::TcpStream) -> std::io::Result<()> {
 
 /// Carries bytes that look like nothing in particular both ways at once, each to its end, and compares
 /// every one.
-pub fn whole(path: &Path) -> Result<()> {
+pub fn whole(path: &Path) -> Result<Work> {
+    let begin = Instant::now();
     let (mut get, mut put) = (connect(path, 0)?, connect(path, 1)?);
     let putting = thread::spawn(move || -> Result<bool> {
         put.write_all(b"P")?;
@@ -185,7 +206,9 @@ pub fn whole(path: &Path) -> Result<()> {
     if !putting.join().map_err(|_| "a flow's thread panicked")?? {
         return Err("other bytes reached the server than were sent".into());
     }
-    Ok(())
+    let moved = WHOLE as u64;
+    let took = begin.elapsed();
+    Ok(Work { bytes: 2 * moved, took, up: moved, down: moved, ..Work::default() })
 }
 
 fn noise() -> &'static [u8] {
@@ -203,8 +226,15 @@ fn noise() -> &'static [u8] {
     })
 }
 
-/// Bytes without end over several flows, counted where they arrive.
-pub fn bulk(path: &Path, direction: Direction, count: u32, seconds: Duration) -> Result<Work> {
+/// Bytes without end over several flows, counted at the client; what is sent up is compared with what the
+/// server received.
+pub fn bulk(
+    witness: Witness<'_>,
+    direction: Direction,
+    count: u32,
+    seconds: Duration,
+) -> Result<Work> {
+    let path = witness.path;
     let stop = Arc::new(AtomicBool::new(false));
     let bytes = Arc::new(AtomicU64::new(0));
     let ready = Arc::new(Barrier::new(count as usize + 1));
@@ -225,14 +255,18 @@ pub fn bulk(path: &Path, direction: Direction, count: u32, seconds: Duration) ->
     ready.wait();
     // The slow start of the first moments is nobody's throughput.
     thread::sleep(Duration::from_millis(300));
+    let past = witness.forwarded()?;
     let (begin, before) = (Instant::now(), bytes.load(Ordering::Relaxed));
     thread::sleep(seconds);
     let (took, after) = (begin.elapsed(), bytes.load(Ordering::Relaxed));
+    let past = witness.forwarded()? - past;
     stop.store(true, Ordering::Relaxed);
     for flow in flows {
         flow.join().map_err(|_| "a flow's thread panicked")??;
     }
-    Ok(Work { bytes: after - before, count: 0, took })
+    let all = bytes.load(Ordering::Relaxed);
+    let (up, down) = if direction == Direction::Up { (all, 0) } else { (0, all) };
+    Ok(Work { bytes: after - before, took, up, down, forwarded: Some(past), ..Work::default() })
 }
 
 fn pull(mut socket: TcpStream, stop: &AtomicBool, bytes: &AtomicU64) -> Result<()> {
@@ -278,7 +312,8 @@ fn connect(path: &Path, number: u16) -> Result<TcpStream> {
 }
 
 /// Median time of 100 bytes there and back on one connection.
-pub fn ping_pong(path: &Path, times: usize) -> Result<Duration> {
+pub fn ping_pong(path: &Path, times: usize) -> Result<(Work, Duration)> {
+    let start = Instant::now();
     let mut socket = connect(path, 0)?;
     let mut buffer = [0x5a; MESSAGE];
     socket.write_all(b"E")?;
@@ -290,7 +325,37 @@ pub fn ping_pong(path: &Path, times: usize) -> Result<Duration> {
         samples.push(begin.elapsed());
     }
     samples.sort_unstable();
-    Ok(samples[samples.len() / 2])
+    let moved = (times * MESSAGE) as u64;
+    let took = start.elapsed();
+    let work = Work { bytes: 2 * moved, took, up: moved, down: moved, ..Work::default() };
+    Ok((work, samples[samples.len() / 2]))
+}
+
+/// Median time from a client's SYN until its connection stands; each then does 100 bytes there and back.
+pub fn handshakes(path: &Path, times: usize) -> Result<(Work, Duration)> {
+    let start = Instant::now();
+    let mut buffer = [0x5a; MESSAGE];
+    let mut samples = Vec::with_capacity(times);
+    path.client.run(|| -> Result<()> {
+        for number in 0..times {
+            let port = PORTS.start + (number % PORTS.len()) as u16;
+            let begin = Instant::now();
+            let mut socket = TcpStream::connect((SERVER, port))?;
+            samples.push(begin.elapsed());
+            socket.set_nodelay(true)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.write_all(b"E")?;
+            socket.write_all(&buffer)?;
+            socket.read_exact(&mut buffer)?;
+        }
+        Ok(())
+    })??;
+    samples.sort_unstable();
+    let count = times as u64;
+    let moved = count * MESSAGE as u64;
+    let took = start.elapsed();
+    let work = Work { bytes: 2 * moved, count, took, up: moved, down: moved, ..Work::default() };
+    Ok((work, samples[samples.len() / 2]))
 }
 
 /// Connect, 100 bytes, 100 bytes back, close; as many as go, many at a time.
@@ -331,7 +396,9 @@ fn connect_by(path: &Path, seconds: Duration, threads: u32, at_once: u32) -> Res
     for thread in threads {
         count += thread.join().map_err(|_| "a connecting thread panicked")??;
     }
-    Ok(Work { bytes: 0, count, took: begin.elapsed() })
+    let moved = count * MESSAGE as u64;
+    let took = begin.elapsed();
+    Ok(Work { count, took, up: moved, down: moved, ..Work::default() })
 }
 
 async fn connect_again(first: u16, until: Instant) -> Result<u64> {

@@ -6,7 +6,12 @@
 //! Each has to carry 20 MB both ways, compared byte by byte, before it is measured. Every round takes the relays in
 //! turn, so that a busy minute of the machine hits all of them; the table shows each one's best round
 //! and midhopd's ratio to the best of the others. What a relay costs is the processor time of its own
-//! processes, of a pair both together: work that the kernel books on soft interrupts is not in it, for none of them.
+//! processes, of a pair both together, with all that these have started: work that the kernel books on soft
+//! interrupts is not in it, for none of them.
+//!
+//! What a load counted must have crossed the relay that its row names: the kernel's counters and
+//! midhopd's own are asked each time (`witness`). A relay that fails, or that bytes went past, is named
+//! at the end, and the bench fails; the others are measured all the same. All processes end with it.
 //!
 //! `make bench-relay`, or `cargo bench -p midhop-testbed --bench relay -- --help`.
 
@@ -17,22 +22,32 @@ mod load;
 mod pairs;
 mod path;
 mod relays;
+mod witness;
 
-use figures::Figures;
+use figures::{Costed, Figures};
 use load::{Direction, Load};
 use relays::Relay;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use witness::Witness;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
+/// One connection's exchanges for the median of a round trip.
+const PINGS: usize = 20_000;
+/// Exchanges for each handshake that is timed.
+const PINGS_PER_HANDSHAKE: usize = 10;
+
 const USAGE: &str = "\
 usage: relay [--seconds S] [--rounds N] [--flows N] [--tunnel-flows N] [--idle N] [--relays a,b,…]
-             [--loads a,b,…] [--out DIR]
-  loads: bulk, single, pings, idle, sequence, connections (single and sequence: pairs only)
-  relays: direct, floor, haproxy, envoy, midhopd, quic-go-pair, midhopd-pair (those not installed are
-  skipped, and it says so)
+             [--loads a,b,…] [--out DIR] [--guard] [--short]
+  loads: bulk, single, pings, handshakes, idle, sequence, connections (single and sequence: pairs only)
+  --guard: under an administrator's rules that track connections
+  --short: everything once, for moments; its figures say nothing but that the bench works
+  relays: direct, floor, haproxy, envoy, midhopd, before (an older midhopd, $MIDHOPD_BEFORE),
+  after-connect (midhopd as it comes), quic-go-pair,
+  midhopd-pair (those not installed are skipped, and it says so)
   midhopd is taken from $MIDHOPD, else from PATH; Envoy from $ENVOY, else from PATH; quic-go's relay
   is built with the Go that is installed";
 
@@ -42,6 +57,8 @@ struct Options {
     flows: u32,
     tunnel_flows: u32,
     idle: u32,
+    pings: usize,
+    guard: bool,
     relays: Vec<Relay>,
     loads: Vec<Load>,
     out: Option<PathBuf>,
@@ -82,6 +99,8 @@ fn options(
         flows: 4,
         tunnel_flows: 32,
         idle: 10_000,
+        pings: PINGS,
+        guard: false,
         relays: Relay::ALL.to_vec(),
         loads: Load::ALL.to_vec(),
         out: None,
@@ -94,6 +113,16 @@ fn options(
         }
         if flag == "--help" || flag == "-h" {
             return Ok(None);
+        }
+        if flag == "--guard" {
+            options.guard = true;
+            continue;
+        }
+        if flag == "--short" {
+            options.seconds = Duration::from_millis(300);
+            (options.rounds, options.tunnel_flows, options.idle) = (1, 8, 300);
+            options.pings = PINGS / 20;
+            continue;
         }
         let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
         let number = || value.parse::<u32>().map_err(|_| format!("{flag}: {value} is no number"));
@@ -138,13 +167,22 @@ fn run(mut options: Options) -> Result<()> {
             Err(why) => eprintln!("skipped: {}: {why}; hint: {}", relay.name(), relay.hint()),
         }
     }
+    let mut faults = Vec::new();
     for round in 1..=options.rounds {
         for (relay, best) in &mut figures {
             // Memory at rest does not vary from round to round; once is enough.
             let idle = if round == 1 { options.idle } else { 0 };
-            let measured = measure(*relay, &options, idle)?;
-            eprintln!("round {round} of {}: {}: {measured}", options.rounds, relay.name());
-            best.keep_best(&measured);
+            let turn = format!("round {round} of {}: {}", options.rounds, relay.name());
+            match measure(*relay, &options, idle) {
+                Ok(measured) => {
+                    eprintln!("{turn}: {measured}");
+                    best.keep_best(&measured);
+                }
+                Err(error) => {
+                    eprintln!("error: {turn}: {error}");
+                    faults.push(format!("{turn}: {error}"));
+                }
+            }
         }
     }
     let (pairs, alone): (Vec<_>, Vec<_>) =
@@ -161,44 +199,79 @@ fn run(mut options: Options) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         std::fs::write(folder.join("relay.json"), figures::json(&figures, load)?)?;
     }
-    Ok(())
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
 }
 
-/// One relay on a fresh path: every load once.
+/// One relay on a fresh path: every load once, each of them proved by the witnesses.
 fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
     let path = path::Path::build()?;
+    if options.guard {
+        relays::guard(&path.gateway)?;
+    }
     let processes = relay.start(&path)?;
     let server = load::Server::start(&path)?;
+    let witness = Witness { relay, path: &path };
+    let proved = |load: &str, work: &mut dyn FnMut() -> Result<Costed>| -> Result<Costed> {
+        let before = witness.sample()?;
+        let done = work().map_err(|error| format!("{load}: {error}"))?;
+        witness.check(&before, &done.work).map_err(|error| format!("{load}: {error}"))?;
+        Ok(done)
+    };
+    let timed =
+        |load: &str, work: &dyn Fn() -> Result<(load::Work, Duration)>| -> Result<Duration> {
+            let mut median = Duration::ZERO;
+            proved(load, &mut || {
+                processes.cost_of(|| {
+                    let (done, took) = work()?;
+                    median = took;
+                    Ok(done)
+                })
+            })?;
+            Ok(median)
+        };
     // The first connections pay for what is set up lazily; they are nobody's figure.
-    load::whole(&path).map_err(|error| format!("{}: {error}", relay.name()))?;
+    proved("whole", &mut || processes.cost_of(|| load::whole(&path)))?;
     let mut figures = Figures::default();
     // The short connections come last: their ports stay taken for a minute.
     let wanted = |load: &Load| options.loads.contains(load) && relay.takes(*load);
     for load in Load::ALL.into_iter().filter(wanted) {
+        let seconds = options.seconds;
         match load {
             Load::Bulk | Load::Single => {
                 let flows = if load == Load::Bulk { relay.flows(options) } else { 1 };
-                let bulk = |direction| {
-                    processes.cost_of(|| load::bulk(&path, direction, flows, options.seconds))
+                let bulk = |name, direction| {
+                    proved(name, &mut || {
+                        processes.cost_of(|| load::bulk(witness, direction, flows, seconds))
+                    })
                 };
-                let (down, up) = (bulk(Direction::Down)?, bulk(Direction::Up)?);
+                let (down, up) = (bulk("down", Direction::Down)?, bulk("up", Direction::Up)?);
                 match load {
                     Load::Bulk => figures.take_bulk(&down, &up),
                     _ => figures.take_single(&down, &up),
                 }
             }
-            Load::Pings => figures.take_round_trip(load::ping_pong(&path, 20_000)?),
+            Load::Pings => {
+                let median = timed("pings", &|| load::ping_pong(&path, options.pings))?;
+                figures.take_round_trip(median);
+            }
+            Load::Handshakes => {
+                let times = options.pings / PINGS_PER_HANDSHAKE;
+                let median = timed("handshakes", &|| load::handshakes(&path, times))?;
+                figures.take_handshake(median);
+            }
             Load::Idle => {
                 figures.idle_flow_bytes =
                     processes.memory_per_flow(|| load::hold_idle(&path, idle))?;
             }
             Load::Sequence => {
-                let work = || load::sequence(&path, options.seconds);
-                figures.take_sequence(&processes.cost_of(work)?);
+                let sequence = || load::sequence(&path, seconds);
+                let done = proved("sequence", &mut || processes.cost_of(sequence))?;
+                figures.take_sequence(&done);
             }
             Load::Connections => {
-                let work = || load::connections(&path, options.seconds);
-                figures.take_connections(&processes.cost_of(work)?);
+                let connections = || load::connections(&path, seconds);
+                let done = proved("connections", &mut || processes.cost_of(connections))?;
+                figures.take_connections(&done);
             }
         }
     }

@@ -2,8 +2,9 @@
 //! to each other by certificates.
 
 use crate::Result;
-use crate::path::{GATEWAY, Path, TERMINAL_INSIDE};
-use crate::relays::{Processes, RELAY_PORT, Relay, intercept};
+use crate::path::{GATEWAY, Path, SERVER, TERMINAL_INSIDE};
+use crate::relays::{Processes, RELAY_PORT, Relay, SERVING, admin, intercept};
+use midhop_testbed::namespace::Namespace;
 use std::fs;
 use std::path::{self, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +19,7 @@ const FAR: &str = "gateway";
 pub fn start_midhopd(path: &Path, processes: &mut Processes) -> Result<()> {
     let folder = certificates(processes)?;
     let at = folder.display();
-    let limits = "[limits]\nflows = 20000\n";
+    let limits = format!("{}[limits]\nflows = 20000\n", admin());
     let own = |name| {
         format!(
             "{limits}[tunnel]\ncertificate = \"{at}/{name}.pem\"\nkey = \"{at}/{name}.key\"\n\
@@ -37,14 +38,18 @@ pub fn start_midhopd(path: &Path, processes: &mut Processes) -> Result<()> {
     )?;
     fs::write(
         &far,
-        format!("{}listen = \"{GATEWAY}:{PORT}\"\n[peers.{NEAR}]\nflows = 20000\n", own(FAR)),
+        format!(
+            "{}listen = \"{GATEWAY}:{PORT}\"\ntargets = \"{SERVER}/32\"\n\
+             [peers.{NEAR}]\nflows = 20000\n",
+            own(FAR)
+        ),
     )?;
-    for (place, config, word) in
-        [(&path.gateway, far, "serving"), (&path.terminal, near, "a tunnel is open")]
-    {
-        let mut command = Command::new(Relay::Pair.program());
+    // A tunnel may be open before the near end's interception stands: until then flows pass by.
+    let (there, open) = ([SERVING].as_slice(), [SERVING, "a tunnel is open"].as_slice());
+    for (place, config, words) in [(&path.gateway, far, there), (&path.terminal, near, open)] {
+        let mut command = place.command(Relay::Pair.program());
         command.args(["run", "--config"]).arg(config);
-        processes.start(place, command, |log| Ok(log.contains(word)))?;
+        processes.start(command, |log| Ok(words.iter().all(|word| log.contains(word))))?;
     }
     Ok(())
 }
@@ -54,8 +59,8 @@ pub fn start_quic_go(path: &Path, processes: &mut Processes) -> Result<()> {
     let folder = certificates(processes)?;
     intercept(&path.terminal, TERMINAL_INSIDE, "")?;
     let program = quic_go().map(|(program, _)| program)?;
-    let command = |role: &str, name: &str| {
-        let mut command = Command::new(program);
+    let command = |place: &Namespace, role: &str, name: &str| {
+        let mut command = place.command(program);
         command.arg(role);
         command.arg("-certificate").arg(folder.join(format!("{name}.pem")));
         command.arg("-key").arg(folder.join(format!("{name}.key")));
@@ -64,12 +69,12 @@ pub fn start_quic_go(path: &Path, processes: &mut Processes) -> Result<()> {
     };
     let is_there = |log: &str| Ok(log.contains("listening"));
     let proxy = format!("{GATEWAY}:{PORT}");
-    let mut far = command("serve", FAR);
+    let mut far = command(&path.gateway, "serve", FAR);
     far.args(["-listen", &proxy]);
-    processes.start(&path.gateway, far, is_there)?;
-    let mut near = command("open", NEAR);
+    processes.start(far, is_there)?;
+    let mut near = command(&path.terminal, "open", NEAR);
     near.args(["-listen", &format!("0.0.0.0:{RELAY_PORT}"), "-proxy", &proxy, "-name", FAR]);
-    processes.start(&path.terminal, near, is_there)
+    processes.start(near, is_there)
 }
 
 /// Makes an authority and a certificate for each end, with midhopd's own tool.

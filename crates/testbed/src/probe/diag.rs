@@ -118,8 +118,10 @@ impl Notices {
         Ok(Self { fd, buffer: vec![0; BUFFER] })
     }
 
-    /// Shows `take` the sockets that have ended since the last call.
-    pub(super) fn drain(&mut self, mut take: impl FnMut(Seen)) {
+    /// Shows `take` the sockets that have ended since the last call. `false`: more ended at once than the kernel
+    /// kept notices of.
+    pub(super) fn drain(&mut self, mut take: impl FnMut(Seen)) -> bool {
+        let mut all = true;
         loop {
             match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
                 Ok(length) => {
@@ -129,9 +131,9 @@ impl Notices {
                         }
                     }
                 }
-                // More ended at once than the kernel kept notices of; dumps knew most of them.
-                Err(Errno::ENOBUFS | Errno::EINTR) => {}
-                Err(_) => break,
+                Err(Errno::ENOBUFS) => all = false,
+                Err(Errno::EINTR) => {}
+                Err(_) => break all,
             }
         }
     }

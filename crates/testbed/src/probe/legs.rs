@@ -19,6 +19,10 @@ pub(super) struct Legs {
     /// transparent proxy, has such an address; connections of the node's own programs do not.
     listeners: BTreeSet<SocketAddr>,
     legs: BTreeMap<String, Leg>,
+    /// Sockets of the look under way.
+    present: BTreeSet<u64>,
+    /// Sockets seen whose end nobody has announced yet.
+    unburied: BTreeSet<u64>,
 }
 
 /// The sockets that use one link.
@@ -44,6 +48,8 @@ impl Legs {
             node: node.clone(),
             listeners: plan.transfers.iter().map(|transfer| transfer.listener).collect(),
             legs: BTreeMap::new(),
+            present: BTreeSet::new(),
+            unburied: BTreeSet::new(),
         }
     }
 
@@ -55,6 +61,8 @@ impl Legs {
         if socket.state != FIN_WAIT2 {
             leg.now.push(socket.info);
         }
+        self.present.insert(socket.cookie);
+        self.unburied.insert(socket.cookie);
     }
 
     /// Counts what a socket had done when it ended.
@@ -62,16 +70,26 @@ impl Legs {
         if let Some(leg) = self.leg(socket) {
             leg.count(socket);
         }
+        self.unburied.remove(&socket.cookie);
     }
 
-    /// Ends a look: adds a sample to each leg that has a socket, if the look was a `whole` one.
-    pub(super) fn sample(&mut self, at: Duration, whole: bool) {
+    /// Awaits no notice any more of the sockets that have ended: some were lost.
+    pub(super) fn await_no_notice(&mut self) {
+        self.unburied.retain(|cookie| self.present.contains(cookie));
+    }
+
+    /// Ends a look: adds a sample to each leg that has a socket, if the look was a `whole` one. `true`: every
+    /// socket that is gone was counted to its end.
+    pub(super) fn sample(&mut self, at: Duration, whole: bool) -> bool {
+        let present = std::mem::take(&mut self.present);
+        let complete = whole && self.unburied.is_subset(&present);
         for leg in self.legs.values_mut() {
             let now = std::mem::take(&mut leg.now);
             if whole {
                 leg.sample(at, &now);
             }
         }
+        complete
     }
 
     /// Adds what these legs did to `report`.
@@ -237,6 +255,31 @@ mod tests {
         assert_eq!(report.legs[0].connections, 3);
         assert_eq!(report.legs[0].bytes, Bytes::new(5_000 + 3_000 + 1_000));
         assert_eq!(report.legs[0].rtt_min, Some(Duration::from_ms(600)));
+    }
+
+    #[test]
+    fn a_look_is_complete_once_all_that_is_gone_was_announced() {
+        let (mut legs, client, server) = gateway();
+        let [one, two] = [1, 2].map(|cookie| seen(cookie, server, client, info(10, 5, 0)));
+        let at = Duration::from_ms(100);
+        assert!(legs.sample(at, true), "nothing is awaited");
+        legs.see(&one);
+        legs.see(&two);
+        assert!(legs.sample(at, true), "both are there");
+        legs.see(&two);
+        assert!(!legs.sample(at, true), "the first is gone, and its last figures are not known");
+        legs.bury(&one);
+        legs.see(&two);
+        assert!(!legs.sample(at, false), "a look that broke off says nothing");
+        legs.see(&two);
+        assert!(legs.sample(at, true));
+        legs.see(&two);
+        legs.bury(&two);
+        assert!(legs.sample(at, true), "it ended within the look");
+        legs.see(&one);
+        assert!(legs.sample(at, true));
+        legs.await_no_notice();
+        assert!(legs.sample(at, true), "its notice was lost");
     }
 
     #[test]

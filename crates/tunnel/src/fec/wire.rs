@@ -77,6 +77,18 @@ pub struct Report {
 }
 
 impl Packet {
+    /// QUIC's own part of a datagram, as [`parse`](Self::parse) finds it. None where there is none.
+    pub fn quic_in(datagram: &[u8]) -> Option<&[u8]> {
+        let first = *datagram.first()?;
+        let header = match first & KINDS {
+            _ if first & QUIC_BIT != 0 => 0,
+            PLAIN => usize::from(HEADROOM),
+            SOURCE => SOURCE_LEN,
+            _ => return None,
+        };
+        datagram.get(header..).filter(|quic| !quic.is_empty())
+    }
+
     /// Reads a datagram. `None`: it is neither QUIC's nor known here, and to be dropped.
     pub fn parse(datagram: Bytes) -> Option<Self> {
         let first = *datagram.first()?;
@@ -171,7 +183,13 @@ mod tests {
     use super::*;
 
     fn read(bytes: &'static [u8]) -> Option<Packet> {
-        Packet::parse(Bytes::from_static(bytes))
+        let packet = Packet::parse(Bytes::from_static(bytes));
+        let quic = match &packet {
+            Some(Packet::Plain(quic) | Packet::Source { datagram: quic, .. }) => Some(&quic[..]),
+            _ => None,
+        };
+        assert_eq!(Packet::quic_in(bytes), quic, "{bytes:?}");
+        packet
     }
 
     #[test]
@@ -198,6 +216,9 @@ mod tests {
         assert_eq!(Packet::parse(written), Some(Packet::Report(report)));
         assert_eq!(plain(b"quic").as_ref(), b"\0\0\0\0\0\0\0quic");
         assert_eq!(Packet::parse(plain(b"quic")), Some(Packet::Plain(datagram)));
+        for quic in [source(7, b"quic"), plain(b"quic"), Bytes::from_static(b"quic")] {
+            assert_eq!(Packet::quic_in(&quic), Some(b"quic".as_slice()));
+        }
     }
 
     #[test]

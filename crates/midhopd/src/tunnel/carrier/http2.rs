@@ -15,10 +15,10 @@ pub use message::request_of;
 pub use room::{Piece, Room};
 
 use self::message::{response_of, with_headers};
-use self::room::{Last, lock};
+use self::room::{Leaving, lock};
 use crate::tunnel::stream::Fault;
 use crate::tunnel::turns::{Pool, Share};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::server::SendResponse;
 use h2::{FlowControl, Reason, RecvStream, SendStream};
@@ -34,6 +34,9 @@ use std::task::{Context, Poll, ready};
 
 /// What is given to h2 at once at most. Unit: bytes.
 const PIECE_BYTES: usize = 16 << 10;
+
+/// What is smaller is put together with what else waits. Unit: bytes.
+const SMALL_BYTES: usize = 512;
 
 /// The handle of a stream, by which it is written and reset.
 #[derive(Debug)]
@@ -89,14 +92,16 @@ pub struct Sender {
     share: Share,
     /// What has not been taken yet.
     waiting: [Bytes; 2],
-    last: Arc<Last>,
     ended: bool,
+    /// Whether it is reset once all that was put has left.
+    cut: bool,
 }
 
 #[derive(Debug)]
 struct Half {
     handle: Arc<Mutex<Handle>>,
     room: Arc<Room>,
+    leaving: Arc<Leaving>,
 }
 
 impl Sender {
@@ -153,10 +158,21 @@ impl Sender {
             return;
         }
         self.ended = true;
-        let end = self.half.room.hold(Bytes::new(), Some(self.last.clone()));
+        let end = self.half.room.hold(Bytes::new(), &self.half.leaving);
         if let Handle::Open(stream) = &mut *lock(&self.half.handle) {
             // Where it was reset before, that is heard of by `poll_stopped`.
             let _ = stream.send_data(end, true);
+        }
+        self.half.leaving.complete();
+    }
+
+    /// Ends the stream abruptly, once all that was put has left: h2 drops what it still has at a reset. Nothing
+    /// may wait.
+    pub fn cut(&mut self) {
+        self.rest();
+        if !self.ended {
+            self.cut = true;
+            self.half.leaving.complete();
         }
     }
 
@@ -172,7 +188,11 @@ impl Sender {
         if let Poll::Ready(fault) = lock(&self.half.handle).poll_reset(cx) {
             return Poll::Ready(Err(fault));
         }
-        self.last.poll_left(cx).map(Ok)
+        ready!(self.half.leaving.poll_left(cx));
+        if self.cut && !self.ended {
+            self.reset(Code::CONNECT_ERROR);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -217,7 +237,7 @@ impl Half {
             let part = chunk.split_to(left.min(chunk.len()));
             left -= part.len();
             if !part.is_empty() {
-                stream.send_data(self.room.hold(part, None), false).map_err(fault_of)?;
+                stream.send_data(self.room.hold(part, &self.leaving), false).map_err(fault_of)?;
             }
         }
         Poll::Ready(Ok(written))
@@ -260,6 +280,8 @@ pub struct Receiver {
     credit: Option<FlowControl>,
     /// What was taken out of h2 to see what comes behind it.
     arrived: VecDeque<Bytes>,
+    /// Of that, the last pieces, where they are so small that each would cost more than its bytes.
+    small: BytesMut,
     /// What came behind it.
     fault: Option<Fault>,
     /// Whether all of it has come.
@@ -278,6 +300,7 @@ impl Receiver {
             stream: None,
             credit: None,
             arrived: VecDeque::new(),
+            small: BytesMut::new(),
             fault: None,
             complete: false,
             given: 0,
@@ -315,6 +338,9 @@ impl Receiver {
             self.ended = true;
             return Poll::Ready(Ok(None));
         };
+        if self.arrived.is_empty() && !self.small.is_empty() {
+            self.arrived.push_back(self.small.split().freeze());
+        }
         self.given += bytes.len();
         Poll::Ready(Ok(Some(bytes)))
     }
@@ -356,6 +382,21 @@ impl Receiver {
         }
     }
 
+    /// Keeps what has come. A peer may send frames of a byte each: what waits together costs no more than its bytes.
+    fn keep(&mut self, bytes: Bytes) {
+        if !self.arrived.is_empty() && bytes.len() < SMALL_BYTES {
+            self.small.extend_from_slice(&bytes);
+            if self.small.len() >= PIECE_BYTES {
+                self.arrived.push_back(self.small.split().freeze());
+            }
+            return;
+        }
+        if !self.small.is_empty() {
+            self.arrived.push_back(self.small.split().freeze());
+        }
+        self.arrived.push_back(bytes);
+    }
+
     /// Waits until more has come, or all of it.
     fn poll_arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.complete) else {
@@ -365,7 +406,7 @@ impl Receiver {
             let bytes = bytes.map_err(fault_of)?;
             // An end may come in a frame of its own, without any.
             if !bytes.is_empty() {
-                self.arrived.push_back(bytes);
+                self.keep(bytes);
                 return Poll::Ready(Ok(()));
             }
         }
@@ -420,9 +461,9 @@ pub fn to_answer(
 
 impl Sender {
     fn new(handle: Arc<Mutex<Handle>>, room: &Arc<Room>, share: Share) -> Self {
-        let half = Half { handle, room: room.clone() };
+        let half = Half { handle, room: room.clone(), leaving: Arc::default() };
         let waiting = [Bytes::new(), Bytes::new()];
-        Self { half, share, waiting, last: Arc::default(), ended: false }
+        Self { half, share, waiting, ended: false, cut: false }
     }
 }
 

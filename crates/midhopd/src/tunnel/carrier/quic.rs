@@ -4,12 +4,12 @@
 //! broken TCP connection, whatever the reason.
 
 use crate::tunnel::credit::{Credit, Earning, Spending};
+use crate::tunnel::reorder::{Room, Waiting};
 use crate::tunnel::stream::Fault;
 use crate::tunnel::turns::{Pool, Share};
 use bytes::{Buf, Bytes};
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
-use midhop_tunnel::reassembly::Reassembly;
 use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
 use std::{
     fmt,
@@ -227,15 +227,17 @@ impl Pool for Half {
 /// The half that the other end says.
 ///
 /// It is read as it comes and put in order here: quinn ends the whole connection over a stream with too
-/// many gaps. Where as much waits behind a gap as may, it is read a piece at a time: the one that is
-/// missing is the first once it has come. With a peer that heeds a credit of ours it is read even while nobody
-/// takes what comes: that credit bounds it.
+/// many gaps. Where as much waits behind a gap as may, nothing is read but what the gap waits for, and QUIC's
+/// credit is used up. With a peer that heeds a credit of ours it is read even while nobody takes what comes: that
+/// credit bounds it, and whoever goes beyond it is refused.
 #[derive(Debug)]
 pub struct Receiver {
     stream: RecvStream,
     reader: FrameReader,
     /// What has come and is not in order.
-    arrived: Reassembly,
+    arrived: Waiting,
+    /// Unit: bytes. What of it may wait behind a gap where no credit is heeded.
+    held_max: u64,
     /// What has come in order and has not been taken apart.
     piece: Bytes,
     /// Whether all of it has come.
@@ -249,12 +251,18 @@ pub struct Receiver {
 
 impl Receiver {
     /// Of what comes `held_max` may wait behind a gap.
-    pub fn new(stream: RecvStream, held_max: midhop_units::Bytes, credit: &Arc<Credit>) -> Self {
+    pub fn new(
+        stream: RecvStream,
+        held_max: midhop_units::Bytes,
+        credit: &Arc<Credit>,
+        room: &Arc<Room>,
+    ) -> Self {
         Self {
             earning: Earning::new(credit, VarInt::from(stream.id()).into_inner()),
             stream,
             reader: FrameReader::default(),
-            arrived: Reassembly::new(held_max),
+            arrived: Waiting::new(room),
+            held_max: held_max.get(),
             piece: Bytes::new(),
             complete: false,
             pause: None,
@@ -281,11 +289,9 @@ impl Receiver {
         })
     }
 
-    /// Unit: bytes. What has come and has not been given out, but for what would otherwise wait in QUIC: that
-    /// is bounded by the session.
+    /// Unit: bytes. What has come in order and has not been given out; what waits behind it counts itself.
     pub fn held(&self) -> usize {
-        let own = self.arrived.held().get().saturating_sub(self.earning.drawn());
-        usize::try_from(own).unwrap_or(usize::MAX) + self.piece.len()
+        self.piece.len()
     }
 
     /// Whatever has been given out has been passed on: the peer may say as much again.
@@ -307,7 +313,13 @@ impl Receiver {
             self.earning.stand_still();
             let read = if may_draw {
                 // Whatever comes after this wakes the flow.
-                ready!(self.poll_draw(cx))
+                let drawn = self.poll_draw(cx);
+                self.arrived.settle();
+                match ready!(drawn) {
+                    Ok(()) => Ok(()),
+                    Err(Unread::Beyond) => return Poll::Ready(BEYOND),
+                    Err(Unread::Broken(error)) => Err(error),
+                }
             } else {
                 self.pause = None;
                 // Nothing is taken of what waits.
@@ -325,24 +337,49 @@ impl Receiver {
     }
 
     fn may_draw(&self) -> bool {
-        self.earning.may_draw(self.arrived.held().get())
+        self.earning.may_draw(&self.arrived)
     }
 
     /// Draws what has come out of QUIC, as far as it may. Pending: nothing more has.
-    fn poll_draw(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
-        while self.may_draw() {
-            match ready!(pin!(self.stream.read_chunk(usize::MAX, false)).poll(cx))? {
-                Some(chunk) => {
-                    self.earning.draw(chunk.bytes.len() as u64);
-                    self.arrived.insert(chunk.offset, chunk.bytes);
-                }
-                None => {
-                    self.complete = true;
-                    break;
-                }
-            }
+    fn poll_draw(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unread>> {
+        while self.may_draw() && !self.complete {
+            let count = ready!(self.poll_read(cx))?;
+            self.earning.draw(count);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads the next chunk that has come. Gives its length; where none will come any more, all is complete.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, Unread>> {
+        let read = ready!(pin!(self.stream.read_chunk(usize::MAX, false)).poll(cx));
+        let Some(chunk) = read.map_err(Unread::Broken)? else {
+            self.complete = true;
+            return Poll::Ready(Ok(0));
+        };
+        let count = chunk.bytes.len() as u64;
+        if !self.earning.may_come(chunk.offset.saturating_add(count)) {
+            return Poll::Ready(Err(Unread::Beyond));
+        }
+        self.arrived.insert(chunk.offset, chunk.bytes);
+        Poll::Ready(Ok(count))
+    }
+
+    /// Waits until what the first gap waits for has come, or the stream's end or break, which is read as those
+    /// are. Nothing is read, so QUIC's credit is not renewed.
+    fn poll_gap(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
+        loop {
+            // Nothing is taken of it, but where it is is told.
+            let first = match ready!(pin!(self.stream.read_chunk(0, false)).poll(cx)) {
+                Ok(Some(chunk)) => chunk.offset,
+                Ok(None) | Err(_) => return Poll::Ready(None),
+            };
+            if first <= self.arrived.position() {
+                return Poll::Ready(None);
+            }
+            if let Some(fault) = ready!(self.poll_more(cx)) {
+                return Poll::Ready(Some(fault));
+            }
+        }
     }
 
     /// Wants no more of it.
@@ -364,6 +401,12 @@ impl Receiver {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
+        let read = self.poll_frame_unsettled(cx);
+        self.arrived.settle();
+        read
+    }
+
+    fn poll_frame_unsettled(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
         // It is read again: the next one that waits begins anew.
         self.pause.take_if(|pause| pause.is_elapsed());
         loop {
@@ -371,7 +414,7 @@ impl Receiver {
                 return Poll::Ready(Ok(Some(frame)));
             }
             if let Some(piece) = self.arrived.pop() {
-                self.earning.settle(self.arrived.held().get());
+                self.earning.settle(self.arrived.held());
                 self.piece = piece;
                 continue;
             }
@@ -385,25 +428,31 @@ impl Receiver {
             if self.ended {
                 return Poll::Ready(Ok(None));
             }
-            let read = ready!(pin!(self.stream.read_chunk(usize::MAX, false)).poll(cx));
-            match read {
-                Ok(Some(chunk)) => {
-                    self.arrived.insert(chunk.offset, chunk.bytes);
-                    if self.arrived.is_full()
-                        && !self.earning.is_heeded()
-                        && let Some(fault) = ready!(self.poll_more(cx))
-                    {
-                        return Poll::Ready(Err(fault));
-                    }
-                }
-                Ok(None) => self.complete = true,
-                Err(error) => {
+            if self.earning.is_full(&self.arrived, self.held_max)
+                && let Some(fault) = ready!(self.poll_gap(cx))
+            {
+                return Poll::Ready(Err(fault));
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(_) => {}
+                Err(Unread::Beyond) => return Poll::Ready(Err(BEYOND)),
+                Err(Unread::Broken(error)) => {
                     self.ended = matches!(error, ReadError::Reset(_));
                     return Poll::Ready(Err(error.into()));
                 }
             }
         }
     }
+}
+
+/// The peer has said more than it was granted, and knows it.
+const BEYOND: Fault = Fault::Wrong(Code::GENERAL_PROTOCOL_ERROR);
+
+/// Why nothing was read.
+enum Unread {
+    /// See [`BEYOND`].
+    Beyond,
+    Broken(ReadError),
 }
 
 impl Drop for Receiver {

@@ -5,7 +5,10 @@ use crate::{
     tunnel::{
         Identity,
         crowd::{Crowd, Place},
-        earlier, link, serve,
+        earlier,
+        guests::Seat,
+        link, serve,
+        standing::Standing,
     },
     worker::Worker,
 };
@@ -32,10 +35,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn listen(
     worker: Rc<Worker>,
     listener: std::net::TcpListener,
+    crowd: Arc<Crowd>,
     identity: watch::Receiver<Arc<Identity>>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let crowd = Rc::new(Crowd::default());
     loop {
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -51,7 +54,7 @@ pub async fn listen(
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             continue;
         };
-        let identity = identity.borrow().clone();
+        let identity = identity.clone();
         spawn_local(welcome(worker.clone(), stream, from, identity, place));
     }
 }
@@ -61,21 +64,33 @@ async fn welcome(
     worker: Rc<Worker>,
     stream: TcpStream,
     from: SocketAddr,
-    identity: Arc<Identity>,
+    identity: watch::Receiver<Arc<Identity>>,
     place: Place,
 ) {
-    let plan = worker.plan();
-    let acceptor = TlsAcceptor::from(identity.tcp_server.clone());
+    let acceptor = TlsAcceptor::from(identity.borrow().tcp_server.clone());
     let tls = match time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(tls)) => tls,
         Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
         Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
     };
+    let plan = worker.plan();
     let (stream, state) = tls.get_ref();
-    let certificate = state.peer_certificates().and_then(|shown| shown.first());
+    let chain = state.peer_certificates().unwrap_or_default();
     // Known when its certificate was looked at, and perhaps not any more.
-    let peer = certificate.and_then(|shown| serve::peer_of(shown, &plan.peers));
+    let peer = chain.first().and_then(|shown| serve::peer_of(shown, &plan.peers));
     let Some(peer) = peer.filter(|_| state.alpn_protocol() == Some(http2::ALPN)) else { return };
+    let mut standing = Standing::new(peer, chain, worker.plans(), identity);
+    if let Some(why) = standing.dismissal() {
+        return tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
+    }
+    let Some(seat) = worker.tunnels.guests.connect(peer) else {
+        worker.ledger.excessive.add(1);
+        // Some of them may be of a process that is no more.
+        worker.tunnels.earlier.doubt(&peer.name);
+        return tracing::warn!(
+            peer = peer.name, %from, "a peer has too many connections: one more is refused"
+        );
+    };
     if let Err(error) = socket::equip(stream, peer) {
         return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be had over TCP");
     }
@@ -87,15 +102,29 @@ async fn welcome(
     drop(place);
     tracing::info!(peer = peer.name, %from, "a peer has come over TCP");
     worker.tunnels.earlier.follow(&peer.name, earlier::Way::Tcp(session.doubt()));
-    serve_session(worker, peer.clone(), session).await;
+    spawn_local(dismiss(session.clone(), standing));
+    serve_session(worker, peer.clone(), session, seat).await;
 }
 
-async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<Session>) {
+/// Ends a tunnel, and its flows with it, once its peer may not stay any more.
+pub async fn dismiss(session: Rc<Session>, standing: Standing) {
+    let name = standing.peer_name().to_owned();
+    tokio::select! {
+        why = standing.ends() => {
+            tracing::warn!(peer = name, %why, "a tunnel over TCP is closed");
+            session.close();
+        }
+        _ = session.gone() => {}
+    }
+}
+
+async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<Session>, seat: Seat) {
     spawn_local({
         let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
         async move {
             let why = link::follow_tcp(&worker, &name, &session).await;
             tracing::info!(peer = name, %why, "a peer has left");
+            drop(seat);
         }
     });
     spawn_local({

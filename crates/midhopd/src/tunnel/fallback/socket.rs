@@ -1,6 +1,7 @@
 //! TCP connections between two proxies, and what of their kernel's they need.
 
-use crate::leg::bound;
+use crate::keeper::line;
+use crate::leg::{self, bound};
 use crate::sockopt;
 use midhop_pep::{config::PeerPlan, credit::Shares};
 use midhop_units::{Bytes, Duration, Rate};
@@ -49,7 +50,7 @@ pub fn listen(address: SocketAddr, peers: &[PeerPlan]) -> io::Result<TcpListener
     if let Some(widest) = peers.iter().max_by_key(product) {
         equip(&socket, widest)?;
     }
-    socket.bind(&address.into())?;
+    line::bind(&socket, address)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -73,7 +74,7 @@ pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
     handle.set_tcp_nodelay(true)?;
     if let Some(name) = &peer.kernel_congestion {
         // It was there when the daemon started. Without it TCP works all the same.
-        if let Err(error) = handle.set_tcp_congestion(name.as_bytes()) {
+        if let Err(error) = leg::congestion(&handle, name) {
             tracing::warn!(peer = peer.name, name, %error, "TCP has no such congestion control");
         }
     }

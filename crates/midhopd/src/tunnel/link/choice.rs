@@ -18,15 +18,18 @@ use super::{Aside, Keeper, Way, follow, follow_tcp};
 use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},
+    reorder::Intake,
+    serve,
     session::Session,
     socket::{Course, Paced},
+    standing::Standing,
     transport,
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
 use midhop_tunnel::control::Pace;
 use quinn::Endpoint;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
@@ -375,7 +378,14 @@ impl<'a> Choice<'a> {
         let connection =
             time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
         course.take(*address);
-        Ok((Session::begin(connection, peer, steering.pace(), true).await?, course))
+        let shown = connection.peer_identity();
+        let shown = shown.and_then(|it| it.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let standing = self.standing(shown.as_deref().map(Vec::as_slice).unwrap_or_default());
+        let room = self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget);
+        let intake = Intake { room, initial: peer.flow_window };
+        let session = Session::begin(connection, peer, steering.pace(), true, intake).await?;
+        spawn_local(serve::dismiss(session.clone(), standing));
+        Ok((session, course))
     }
 
     async fn open_tcp(&self) -> io::Result<Rc<fallback::Session>> {
@@ -385,9 +395,18 @@ impl<'a> Choice<'a> {
         let open = async {
             let tcp = socket::dial(*address, peer).await?;
             let tls = connector.connect(name, tcp).await?;
-            fallback::Session::near(tls, peer).await
+            let standing = self.standing(tls.get_ref().1.peer_certificates().unwrap_or_default());
+            let session = fallback::Session::near(tls, peer).await?;
+            spawn_local(fallback::door::dismiss(session.clone(), standing));
+            Ok(session)
         };
         time::timeout(ATTEMPT, open).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// What the peer's staying depends on, given what it has shown.
+    fn standing(&self, chain: &[CertificateDer<'_>]) -> Standing {
+        let Keeper { peer, identity, .. } = self.keeper;
+        Standing::new(peer, chain, self.worker.plans(), identity.clone())
     }
 
     fn head_start(&self) -> Duration {

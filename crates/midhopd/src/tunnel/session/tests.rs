@@ -24,10 +24,13 @@ const DELAY: Duration = Duration::from_millis(300);
 /// The plan of one end, and who it is.
 fn plan_of(authority: &TempDir, own: &str, peer: &str) -> (Plan, Identity) {
     let at = authority.path().display();
+    let (listen, address) = match own {
+        "far" => (format!("listen = \"{FAR}\"\n"), String::new()),
+        _ => (String::new(), format!("address = \"{FAR}\"\n")),
+    };
     let text = format!(
         "[tunnel]\ncertificate = \"{at}/{own}.pem\"\nkey = \"{at}/{own}.key\"\n\
-         authority = \"{at}/ca.pem\"\nlisten = \"{FAR}\"\n\
-         [peers.{peer}]\naddress = \"{FAR}\"\nrepair = \"off\"\n{LEG}"
+         authority = \"{at}/ca.pem\"\n{listen}[peers.{peer}]\n{address}repair = \"off\"\n{LEG}"
     );
     let plan = Plan::read("test.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     let credentials = plan.tunnel.credentials.as_ref().expect("credentials");
@@ -59,8 +62,11 @@ async fn sessions(wire: &Wire) -> [Rc<Session>; 2] {
         endpoint(NEAR, None).connect_with(client, address(FAR), "far").expect("a handshake");
     let incoming = async { far_endpoint.accept().await.expect("somebody").await };
     let (near_end, far_end) = tokio::join!(connecting, incoming);
+    let initial = near.peers[0].flow_window;
     let begin = |end: Result<Connection, _>, peer, pace| {
-        Session::begin(end.expect("a connection"), peer, pace, false)
+        let room = Room::new(Arc::new(crate::relay::Budget::new(u64::MAX)));
+        let intake = Intake { room, initial };
+        Session::begin(end.expect("a connection"), peer, pace, false, intake)
     };
     let near = begin(near_end, &near.peers[0], near_steering.pace());
     let far = begin(far_end, &far.peers[0], far_steering.pace());

@@ -1,7 +1,7 @@
 //! What h2 holds of a connection's flows until it is written.
 //!
 //! h2 drops what it was given once that is on its way. So each piece carries its part of a bounded room, and
-//! the last one of a stream says that it has left.
+//! of a stream that has no more to say it is known when the last one has left.
 
 use bytes::{Buf, Bytes};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,9 +69,10 @@ impl Room {
         Some(free)
     }
 
-    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, stream: Option<Arc<Last>>) -> Piece {
+    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, stream: &Arc<Leaving>) -> Piece {
         lock(&self.state).held += bytes.len();
-        let held = Held { room: self.clone(), bytes: bytes.len(), stream };
+        lock(&stream.0).pieces += 1;
+        let held = Held { room: self.clone(), bytes: bytes.len(), stream: stream.clone() };
         Piece { bytes, _held: held }
     }
 }
@@ -82,8 +83,8 @@ struct Held {
     room: Arc<Room>,
     /// Unit: bytes.
     bytes: usize,
-    /// The stream whose last piece it is.
-    stream: Option<Arc<Last>>,
+    /// The stream whose piece it is.
+    stream: Arc<Leaving>,
 }
 
 impl Drop for Held {
@@ -98,21 +99,40 @@ impl Drop for Held {
         };
         drop(state);
         woken.into_iter().for_each(Waker::wake);
-        if let Some(last) = &self.stream {
-            last.leave();
-        }
+        self.stream.leave();
     }
 }
 
-/// The end of a stream on its way.
+/// What of a stream is on its way.
 #[derive(Debug, Default)]
-pub(super) struct Last(Mutex<(bool, Option<Waker>)>);
+pub(super) struct Leaving(Mutex<Pieces>);
 
-impl Last {
+#[derive(Debug, Default)]
+struct Pieces {
+    /// Those that have not left.
+    pieces: usize,
+    /// Whether no more come.
+    complete: bool,
+    /// Who waits for the last one.
+    waiting: Option<Waker>,
+}
+
+impl Leaving {
+    /// There is no more to say: whoever waits is woken once all has left.
+    pub(super) fn complete(&self) {
+        let mut state = lock(&self.0);
+        state.complete = true;
+        let waker = if state.pieces == 0 { state.waiting.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     fn leave(&self) {
         let mut state = lock(&self.0);
-        state.0 = true;
-        let waker = state.1.take();
+        state.pieces -= 1;
+        let waker = if state.complete && state.pieces == 0 { state.waiting.take() } else { None };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -121,10 +141,10 @@ impl Last {
 
     pub(super) fn poll_left(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.0);
-        if state.0 {
+        if state.complete && state.pieces == 0 {
             return Poll::Ready(());
         }
-        state.1 = Some(cx.waker().clone());
+        state.waiting = Some(cx.waker().clone());
         Poll::Pending
     }
 }

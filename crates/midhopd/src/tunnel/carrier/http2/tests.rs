@@ -198,3 +198,28 @@ proptest! {
         }
     }
 }
+
+/// Frames of a byte each, which nobody reads, cost no more than their bytes.
+#[test]
+fn small_pieces_that_wait_are_put_together() {
+    run(async {
+        let mut pair = pair(&asked()).await;
+        let said: Bytes = (0..200_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+        let far = &mut pair.far.1;
+        let (mut at, mut rounds) = (0, 0_usize);
+        while at < said.len() {
+            // Some large ones among them.
+            let length = if rounds % 1000 == 999 { 5000 } else { 1 };
+            let end = (at + length).min(said.len());
+            far.keep(said.slice(at..end));
+            (at, rounds) = (end, rounds + 1);
+        }
+        assert!(rounds > 30_000 && far.arrived.len() < 200, "{} pieces", far.arrived.len());
+        let mut heard = Vec::new();
+        while heard.len() < said.len() {
+            let bytes = poll_fn(|cx| far.poll_data(cx)).await.expect("no fault").expect("no end");
+            heard.extend_from_slice(&bytes);
+        }
+        assert!(heard == said);
+    });
+}

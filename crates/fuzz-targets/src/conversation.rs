@@ -1,0 +1,123 @@
+//! A whole conversation with a real daemon's explicit listeners: handshake, flow and end, cut anywhere.
+
+use crate::script::Script;
+use crate::world::{PATIENCE, World};
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::target::Target;
+use midhopd::explicit::handshake::{Handshake, Protocol, State};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// What a client says in a conversation at most, in pieces.
+const PIECES: usize = 24;
+
+/// A conversation: a byte that chooses protocol and end, then pieces of what the client says, each a byte
+/// that says what it is.
+///
+/// The client is told what a handshake without a socket says of the same bytes, however they were cut; the
+/// flow has each byte behind the request once and in order; and once the client has gone nothing is left.
+pub fn conversation(data: &[u8]) {
+    let (world, _turn) = World::enter();
+    let mut script = Script(data);
+    let how = script.byte().unwrap_or(0);
+    let protocol = if how & 1 == 1 { Protocol::HttpConnect } else { Protocol::Socks5 };
+    let door = if how & 1 == 1 { world.http } else { world.socks };
+    let mut stream = TcpStream::connect(door).expect("a listener");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_nodelay(true).expect("an option");
+    let (mut said, mut heard) = (Vec::new(), Vec::new());
+    for _ in 0..PIECES {
+        let Some(kind) = script.byte() else { break };
+        let piece = piece(kind, &mut script, world.echo);
+        if kind >= 128 {
+            listen(&mut stream, &mut heard);
+        }
+        // Whoever was shown out may be reset as it goes on.
+        if stream.write_all(&piece).is_err() {
+            break;
+        }
+        said.extend(piece);
+    }
+    if how & 2 == 2 {
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("an option");
+    } else {
+        let _ = stream.shutdown(Shutdown::Write);
+        let ended = stream.read_to_end(&mut heard).map_err(|error| error.kind());
+        judge(protocol, &said, &heard, ended.err(), world.echo);
+    }
+    drop(stream);
+    world.settle();
+}
+
+/// What a client says: a part of what it should, or anything.
+fn piece(kind: u8, script: &mut Script<'_>, echo: SocketAddr) -> Vec<u8> {
+    let [high, low] = echo.port().to_be_bytes();
+    match kind % 8 {
+        0 => vec![5, 1, 0],
+        1 => vec![5, 1, 0, 1, 127, 0, 0, 1, high, low],
+        2 => format!("CONNECT {echo} HTTP/1.1\r\nHost: {echo}\r\n").into_bytes(),
+        3 => b"\r\n".to_vec(),
+        4 => [b"X-Padding: ", script.text(), b"\r\n"].concat(),
+        5 => {
+            let length = usize::from(script.short());
+            (0..length).map(|at| (at * 31 % 251) as u8).collect()
+        }
+        // A request to somewhere that no rule allows.
+        6 => vec![5, 1, 0, 1, 127, 0, 0, script.byte().unwrap_or(0), 0, script.byte().unwrap_or(1)],
+        _ => script.text().to_vec(),
+    }
+}
+
+/// Hears some of what there is already, so that the daemon's answers and the client's words may cross.
+fn listen(stream: &mut TcpStream, heard: &mut Vec<u8>) {
+    stream.set_nonblocking(true).expect("a mode");
+    let mut piece = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        heard.extend_from_slice(&piece[..count]);
+    }
+    stream.set_nonblocking(false).expect("a mode");
+}
+
+/// Whether a client that said all of this may have heard that.
+fn judge(
+    protocol: Protocol,
+    said: &[u8],
+    heard: &[u8],
+    broken: Option<ErrorKind>,
+    echo: SocketAddr,
+) {
+    assert!(matches!(broken, None | Some(ErrorKind::ConnectionReset)), "{broken:?}");
+    let mut handshake = Handshake::new(protocol);
+    handshake.handle_input(said);
+    let mut answers: Vec<u8> = std::iter::from_fn(|| handshake.poll_output()).flatten().collect();
+    let target = match handshake.state() {
+        State::Asked(target) => Some(target.clone()),
+        _ => None,
+    };
+    let granted = target == Some(Target::Address(echo));
+    if granted {
+        handshake.answer(Ok(echo));
+    } else if target.is_some() {
+        handshake.answer(Err(Cause::NotAllowed));
+    }
+    let told = answers.len();
+    answers.extend(std::iter::from_fn(|| handshake.poll_output()).flatten());
+    if granted {
+        assert_eq!(broken, None, "a flow that ends in order is not reset");
+        // The address by which the daemon asked is its own.
+        let own = if protocol == Protocol::Socks5 { told + 8..told + 10 } else { told..told };
+        let mut heard = heard.to_vec();
+        if heard.len() >= own.end {
+            heard[own.clone()].copy_from_slice(&answers[own]);
+        }
+        answers.extend(handshake.into_rest());
+        assert!(heard == answers, "{} bytes were heard of {}", heard.len(), answers.len());
+    } else if broken.is_some() {
+        // Whoever says much more to a closed door is reset, and may not hear why it is.
+        assert!(answers.starts_with(heard), "{}", heard.escape_ascii());
+    } else {
+        assert_eq!(heard.escape_ascii().to_string(), answers.escape_ascii().to_string());
+    }
+}

@@ -1,0 +1,241 @@
+//! A whole session of a QUIC peer that the daemon knows, with a real daemon: what it does on which stream, in
+//! which order, and how it leaves.
+
+use crate::script::Script;
+use crate::world::World;
+use bytes::Bytes;
+use midhop_tunnel::connect::{Form, Request};
+use midhop_tunnel::http3::{Frame, FrameReader, Settings, StreamKind, field, frame};
+use midhop_tunnel::payload::Payload;
+use midhop_tunnel::target::Target;
+use midhop_tunnel::{credit, varint};
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// What happens in a session at most.
+const ACTS: usize = 40;
+/// Flows and streams of one session at most.
+const STREAMS: usize = 12;
+/// How long anything is waited for that may never come.
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// A session: a byte that says how it begins, then acts, each a byte and what it needs.
+///
+/// Whatever the peer does: it gets in, what a flow of it hears is what was said on that flow, and once it has
+/// gone nothing of it is left and others' flows go on.
+pub fn peer(data: &[u8]) {
+    let (world, _turn) = World::enter();
+    world.runtime.block_on(session(world, Script(data)));
+    world.settle();
+}
+
+/// A flow, or a stream that looks like one.
+struct Stream {
+    send: SendStream,
+    receive: RecvStream,
+    /// What was said of the flow; none: nobody knows any more what the far end makes of it.
+    said: Option<u64>,
+    /// How much of it came back.
+    heard: u64,
+    reader: FrameReader,
+}
+
+async fn session(world: &World, mut script: Script<'_>) {
+    let connection = world.come().await;
+    let (mut control, mut streams) = (Vec::new(), Vec::new());
+    if script.byte().unwrap_or(0) & 1 == 0 {
+        let mut said = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut said);
+        said.extend(Settings::own().encode());
+        announce(&connection, &said, &mut control).await;
+    }
+    for _ in 0..ACTS {
+        let Some(act) = script.byte() else { break };
+        match act % 16 {
+            0 => {
+                let mut said = Vec::new();
+                let kinds = [StreamKind::CONTROL, 1, 2, 3, credit::STREAM, 0x21, script.number()];
+                varint::write(kinds[script.below(kinds.len())] & varint::MAX, &mut said);
+                said.extend(script.text());
+                announce(&connection, &said, &mut control).await;
+            }
+            1 => {
+                let said = announcement(&mut script);
+                let count = control.len();
+                if let Some(stream) = control.get_mut(script.below(count.max(1))) {
+                    let _ = say(stream, &said).await;
+                }
+            }
+            2..=4 if streams.len() < STREAMS => {
+                let Some(mut stream) = open(&connection).await else { continue };
+                ask(&mut stream, &mut script, world.echo).await;
+                streams.push(stream);
+            }
+            5 if streams.len() < STREAMS => {
+                let Some(mut stream) = open(&connection).await else { continue };
+                stream.said = None;
+                let _ = say(&mut stream.send, script.text()).await;
+                streams.push(stream);
+            }
+            _ if act % 16 < 14 => {
+                let count = streams.len();
+                let Some(stream) = streams.get_mut(script.below(count.max(1))) else { continue };
+                go_on(stream, act % 16, &mut script).await;
+            }
+            14 => drop(connection.send_datagram(Bytes::copy_from_slice(script.text()))),
+            _ => tokio::time::sleep(GLANCE).await,
+        }
+        if connection.close_reason().is_some() {
+            return;
+        }
+    }
+    for stream in &mut streams {
+        stream.hear().await;
+    }
+    connection.close(code(&mut script), script.text());
+}
+
+/// Opens a stream of one direction and says something on it.
+async fn announce(connection: &Connection, said: &[u8], control: &mut Vec<SendStream>) {
+    if control.len() < STREAMS
+        && let Ok(Ok(mut stream)) = timeout(GLANCE, connection.open_uni()).await
+    {
+        let _ = say(&mut stream, said).await;
+        control.push(stream);
+    }
+}
+
+/// What a stream of one direction says: settings, leaving, backlogs, credit, or whatever it likes.
+fn announcement(script: &mut Script<'_>) -> Vec<u8> {
+    let mut said = Vec::new();
+    match script.below(5) {
+        0 => frame::write(frame::SETTINGS, script.text(), &mut said),
+        1 => frame::write(frame::GOAWAY, script.text(), &mut said),
+        2 => frame::write(frame::BACKLOG, script.text(), &mut said),
+        3 => {
+            let (stream, limit) = (script.number(), script.number());
+            credit::write(stream & varint::MAX, limit & varint::MAX, &mut said);
+        }
+        _ => said.extend(script.text()),
+    }
+    said
+}
+
+async fn open(connection: &Connection) -> Option<Stream> {
+    let (send, receive) = timeout(GLANCE, connection.open_bi()).await.ok()?.ok()?;
+    let reader = FrameReader::default();
+    Some(Stream { send, receive, said: Some(0), heard: 0, reader })
+}
+
+/// Asks for a flow to the echo, or somewhere near it, in fields that are as they should be, or not quite.
+async fn ask(stream: &mut Stream, script: &mut Script<'_>, echo: SocketAddr) {
+    let how = script.byte().unwrap_or(0);
+    let target = match how & 7 {
+        6 => Target::Address(SocketAddr::new(echo.ip(), script.short().max(1))),
+        7 => Target::Name("nowhere.invalid".to_owned(), 80),
+        _ => Target::Address(echo),
+    };
+    let client = (how & 8 != 0).then(|| SocketAddr::from(([10, 9, 0, 1], 50_000)));
+    let class = (how & 16 != 0).then(|| "bulk".to_owned());
+    let request = Request { target, client, class, hops: how >> 5 & 1 };
+    let is_classic = how & 64 == 0;
+    let form = if is_classic { Form::Classic } else { Form::Template { authority: "far:1" } };
+    let mut fields = field::encode(&request.fields(form));
+    if how & 128 != 0 {
+        stream.said = None;
+        for _ in 0..=script.below(4) {
+            let at = usize::from(script.short()) % fields.len();
+            fields[at] = script.byte().unwrap_or(0);
+        }
+    }
+    if !is_classic {
+        stream.said = None;
+    }
+    let mut said = Vec::new();
+    frame::write(frame::HEADERS, &fields, &mut said);
+    if !say(&mut stream.send, &said).await {
+        stream.said = None;
+    }
+}
+
+/// Says more on a stream, or less, or nothing any more; or listens.
+async fn go_on(stream: &mut Stream, act: u8, script: &mut Script<'_>) {
+    match act {
+        6 | 7 => {
+            let length = usize::from(script.short()) % 20_000 + 1;
+            let begin = stream.said.unwrap_or(0);
+            let piece: Vec<u8> = (begin..begin + length as u64).map(byte_at).collect();
+            let mut said = Vec::new();
+            frame::write(frame::DATA, &piece, &mut said);
+            // In two parts, so that a frame ends anywhere in a packet.
+            let (first, second) = said.split_at(usize::from(script.short()) % said.len());
+            let whole = say(&mut stream.send, first).await && say(&mut stream.send, second).await;
+            stream.said = stream.said.filter(|_| whole).map(|said| said + length as u64);
+        }
+        8 => {
+            stream.said = None;
+            let mut said = Vec::new();
+            let (kind, length) = (script.number() & varint::MAX, script.number() >> 24);
+            frame::write_head(kind, length as usize, &mut said);
+            said.extend(script.text());
+            let _ = say(&mut stream.send, &said).await;
+        }
+        9 => {
+            stream.said = None;
+            let mut said = Payload::Capsules.head(usize::from(script.short()));
+            said.extend(script.text());
+            let mut framed = Vec::new();
+            frame::write(frame::DATA, &said, &mut framed);
+            let _ = say(&mut stream.send, &framed).await;
+        }
+        10 => drop(stream.send.finish()),
+        11 => drop(stream.send.reset(code(script))),
+        12 => drop(stream.receive.stop(code(script))),
+        _ => stream.hear().await,
+    }
+}
+
+impl Stream {
+    /// Hears what has come: of a flow to the echo that is sound, nothing but what was said.
+    async fn hear(&mut self) {
+        while let Ok(Ok(Some(chunk))) =
+            timeout(GLANCE, self.receive.read_chunk(16 << 10, true)).await
+        {
+            let mut bytes = chunk.bytes;
+            let Some(said) = self.said else { continue };
+            while let Some(frame) = self.reader.read(&mut bytes).expect("sound frames") {
+                let Frame::Data(bytes) = frame else { continue };
+                for byte in bytes {
+                    assert!(
+                        self.heard < said && byte == byte_at(self.heard),
+                        "a byte was invented"
+                    );
+                    self.heard += 1;
+                }
+            }
+        }
+    }
+}
+
+/// What a flow says at a place.
+fn byte_at(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
+}
+
+/// Says all of it; false: there was no room, or nobody listens any more.
+async fn say(stream: &mut SendStream, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match timeout(GLANCE, stream.write(bytes)).await {
+            Ok(Ok(count)) => bytes = &bytes[count..],
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn code(script: &mut Script<'_>) -> VarInt {
+    let codes = [0x100, 0x101, 0x102, 0x10b, 0x10c, 0x10f, 0, 0x33, u32::MAX];
+    VarInt::from_u32(codes[script.below(codes.len())])
+}

@@ -1,0 +1,70 @@
+//! Files, by Landlock.
+
+use super::ConfineError;
+use landlock::{
+    ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    path_beneath_rules,
+};
+use std::path::{Path, PathBuf};
+
+/// What is asked of the kernel; an older one enforces what it knows.
+const WANTED: ABI = ABI::V6;
+
+/// What name resolution, and the state of the host, are read from. A file alone would not do: one that
+/// is written anew is another.
+const HOST: [&str; 4] = ["/etc", "/run", "/proc", "/sys"];
+
+/// How much of it the kernel enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforced {
+    /// All of it.
+    Fully,
+    /// What an older kernel knows of it.
+    Partly,
+    /// The kernel has no Landlock, or does not use it.
+    Not,
+}
+
+/// Lets the calling thread and those that it starts read below `directories`, and where the host keeps
+/// what name resolution needs; write, make or execute nothing; and signal nobody.
+///
+/// # Errors
+/// When the kernel refuses what it says that it knows.
+pub fn files(directories: &[PathBuf]) -> Result<Enforced, ConfineError> {
+    let host = HOST.iter().map(Path::new);
+    let readable = host.chain(directories.iter().map(PathBuf::as_path));
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(WANTED))
+        .and_then(|ruleset| ruleset.scope(Scope::Signal))
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(readable, read)))
+        .map_err(ConfineError::of)?;
+    enforce(ruleset)
+}
+
+/// Lets the keeper read and execute what is there, and write nothing but to nowhere.
+///
+/// # Errors
+/// When the kernel refuses what it says that it knows.
+pub(super) fn of_the_keeper() -> Result<Enforced, ConfineError> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    let ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(WANTED))
+        .and_then(Ruleset::create)
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(["/"], read)))
+        .and_then(|ruleset| {
+            ruleset.add_rules(path_beneath_rules(["/dev/null"], AccessFs::WriteFile))
+        })
+        .map_err(ConfineError::of)?;
+    enforce(ruleset)
+}
+
+fn enforce(ruleset: landlock::RulesetCreated) -> Result<Enforced, ConfineError> {
+    let status = ruleset.restrict_self().map_err(ConfineError::of)?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Enforced::Fully,
+        RulesetStatus::PartiallyEnforced => Enforced::Partly,
+        RulesetStatus::NotEnforced => Enforced::Not,
+    })
+}

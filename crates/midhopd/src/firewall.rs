@@ -1,0 +1,153 @@
+//! Interception as the data plane has it: in its own hands, or in its keeper's.
+
+use crate::intercept::{
+    Entrance, Follower, InterceptError, Interception, Tell, passed::Passed as Counted,
+};
+use crate::keeper::{Keeper, Request};
+use midhop_pep::config::{LegPlan, Plan};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Installed interception. It is removed when this is dropped.
+#[derive(Debug)]
+pub enum Firewall {
+    /// By this process.
+    Own(Own),
+    /// By its keeper.
+    Kept(Kept),
+}
+
+/// Interception in this process's own hands.
+#[derive(Debug)]
+pub struct Own {
+    // Order matters: who follows the rules of others goes first.
+    _follower: Follower,
+    interception: Arc<Interception>,
+}
+
+/// Interception in the keeper's hands.
+#[derive(Debug)]
+pub struct Kept(Arc<Keeper>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.ask(&Request::Remove) {
+            tracing::warn!(%error, "interception may stay behind; the next start replaces it");
+        }
+    }
+}
+
+impl Own {
+    /// Installs it for so many workers, and follows what others do to the rules.
+    ///
+    /// # Errors
+    /// When the kernel or `nft` refuses; nothing is left behind then.
+    pub fn install(plan: &Arc<Plan>, queues: u16, tracked: Tell) -> Result<Self, InterceptError> {
+        let interception = Interception::install(plan, entrances(plan), queues, tracked)?;
+        let interception = Arc::new(interception);
+        let thread = |error: io::Error| InterceptError::Keeper(format!("no thread: {error}"));
+        let follower = Follower::start(interception.clone()).map_err(thread)?;
+        Ok(Self { _follower: follower, interception })
+    }
+
+    /// What stands in the system.
+    pub fn interception(&self) -> &Interception {
+        &self.interception
+    }
+}
+
+impl Firewall {
+    /// Installs interception for so many workers. `tracked` follows whether connections are entered into connection
+    /// tracking.
+    ///
+    /// # Errors
+    /// When the kernel or `nft` refuses; nothing is left behind then.
+    pub fn install(
+        plan: &Arc<Plan>,
+        queues: u16,
+        tracked: Arc<AtomicBool>,
+        keeper: Option<&Arc<Keeper>>,
+    ) -> Result<Self, InterceptError> {
+        match keeper {
+            None => Own::install(plan, queues, Tell::in_flag(tracked)).map(Self::Own),
+            Some(keeper) => {
+                keeper.install(queues, &tracked).map_err(refused)?;
+                Ok(Self::Kept(Kept(keeper.clone())))
+            }
+        }
+    }
+
+    /// Follows another plan, or what it followed before.
+    ///
+    /// # Errors
+    /// When the kernel or `nft` refuses.
+    pub fn follow(&self, plan: &Arc<Plan>) -> Result<(), InterceptError> {
+        match self {
+            Self::Own(own) => own.interception.follow(plan),
+            Self::Kept(Kept(keeper)) => keeper.reload().map_err(refused),
+        }
+    }
+
+    /// Takes no new flows from now on. Live ones go on.
+    ///
+    /// # Errors
+    /// When `nft` refuses; then new flows are still taken.
+    pub fn close(&self) -> Result<(), InterceptError> {
+        match self {
+            Self::Own(own) => own.interception.close(),
+            Self::Kept(Kept(keeper)) => keeper.ask(&Request::Close).map(drop).map_err(refused),
+        }
+    }
+
+    /// What the firewall lets pass on its own.
+    pub fn passed(&self) -> Passed {
+        match self {
+            Self::Own(own) => Passed::Own(own.interception.passed().clone()),
+            Self::Kept(Kept(keeper)) => Passed::Kept(keeper.clone()),
+        }
+    }
+}
+
+/// What the firewall lets pass on its own, wherever that is counted.
+#[derive(Debug, Clone)]
+pub enum Passed {
+    /// Here.
+    Own(Arc<Counted>),
+    /// By the keeper.
+    Kept(Arc<Keeper>),
+}
+
+impl Passed {
+    /// SYNs let pass since the start, by why.
+    pub fn total(&self) -> BTreeMap<String, u64> {
+        match self {
+            Self::Own(counted) => counted.total(),
+            Self::Kept(keeper) => keeper.passed(),
+        }
+    }
+}
+
+fn refused(failed: crate::keeper::Failed) -> InterceptError {
+    InterceptError::Keeper(failed.message)
+}
+
+/// Loopback addresses of the legs' listeners, by the legs' names. Each leg has a port of its own, counted from the
+/// configured one, so that an accepted socket tells which leg its client is on.
+pub fn doors(plan: &Plan) -> Vec<(String, [SocketAddr; 2])> {
+    let ports = plan.intercept.port..=u16::MAX;
+    let door = |(leg, port): (&LegPlan, u16)| {
+        let both = [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()];
+        (leg.name.clone(), both)
+    };
+    plan.legs.iter().zip(ports).map(door).collect()
+}
+
+/// Where injected SYNs are delivered; nowhere, where nothing is intercepted.
+fn entrances(plan: &Plan) -> Vec<Entrance> {
+    let intercepts = !plan.intercept.interfaces.is_empty();
+    let doors = doors(plan).into_iter().filter(|_| intercepts).zip(1..);
+    doors.map(|((_, listeners), tag)| Entrance { tag, listeners }).collect()
+}

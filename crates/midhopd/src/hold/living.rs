@@ -1,0 +1,55 @@
+//! The flows whose clients have come: a SYN between the same ends opens none beside them.
+//!
+//! A SYN may be seen after its flow has begun, where it was sent twice and its first was fast; or its client has lost
+//! its memory and opens the connection anew. RFC 9293 §3.10.7.4 has the connection answer both, which is the kernel's
+//! business.
+//!
+//! Invariant: a flow is here as long as it lives.
+
+use crate::flow::Ends;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of all workers. Ends are counted: a flow that ends late may have been followed by another.
+#[derive(Debug, Default)]
+pub(super) struct Living(Mutex<HashMap<Ends, u32>>);
+
+/// A flow's life; dropping it ends it.
+#[derive(Debug)]
+pub struct Life {
+    all: Arc<Living>,
+    ends: Ends,
+}
+
+impl Living {
+    /// A flow begins.
+    pub fn begin(self: &Arc<Self>, ends: Ends) -> Life {
+        *self.lock().entry(ends).or_default() += 1;
+        Life { all: self.clone(), ends }
+    }
+
+    /// Whether there is one.
+    pub fn has(&self, ends: &Ends) -> bool {
+        self.lock().contains_key(ends)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ends, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        if let Some(count) = all.get_mut(&self.ends) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.ends);
+            }
+        }
+        // What many flows took is given back.
+        if all.capacity() > 1024 && all.len() < all.capacity() / 8 {
+            all.shrink_to_fit();
+        }
+    }
+}

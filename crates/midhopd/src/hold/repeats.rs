@@ -1,0 +1,123 @@
+//! One SYN out for each SYN in: the kernel's own repeats of a SYN to a server wait in the queue until the
+//! client has sent its SYN again.
+//!
+//! Invariant: while its client is held, a flow sends no more SYNs than its client did (one that is let go with
+//! its third SYN may have brought one more); and at most one packet of it waits.
+
+use crate::flow::Ends;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// The attempts of one queue to open far sides, by their addresses as they leave.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    attempts: RefCell<HashMap<Ends, Attempt>>,
+}
+
+#[derive(Debug, Default)]
+struct Attempt {
+    /// SYNs that the client has sent again and that had no answer yet in a repeat of ours.
+    credit: u32,
+    /// By which the queue knows the repeat that waits.
+    waiting: Option<u32>,
+}
+
+/// What becomes of a repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// It leaves: the client's came before it.
+    Leaves,
+    /// It waits for the client's.
+    Waits,
+    /// Nobody waits for an answer to it, or another one waits already.
+    Stale,
+}
+
+impl Repeats {
+    /// An attempt begins; its first SYN is the client's first.
+    pub fn begin(&self, leaving: Ends) {
+        self.attempts.borrow_mut().insert(leaving, Attempt::default());
+    }
+
+    /// An attempt has ended. Gives the repeat that waited.
+    pub fn end(&self, leaving: &Ends) -> Option<u32> {
+        self.attempts.borrow_mut().remove(leaving)?.waiting
+    }
+
+    /// The client has sent its SYN again. Gives the repeat that may leave now.
+    pub fn client_repeated(&self, leaving: &Ends) -> Option<u32> {
+        let mut attempts = self.attempts.borrow_mut();
+        let attempt = attempts.get_mut(leaving)?;
+        let waiting = attempt.waiting.take();
+        if waiting.is_none() {
+            attempt.credit += 1;
+        }
+        waiting
+    }
+
+    /// The kernel repeats a SYN of ours.
+    pub fn repeated(&self, leaving: Ends, packet: u32) -> Repeat {
+        let mut attempts = self.attempts.borrow_mut();
+        let Entry::Occupied(mut attempt) = attempts.entry(leaving) else { return Repeat::Stale };
+        let attempt = attempt.get_mut();
+        if attempt.credit > 0 {
+            attempt.credit -= 1;
+            Repeat::Leaves
+        } else if attempt.waiting.is_some() {
+            Repeat::Stale
+        } else {
+            attempt.waiting = Some(packet);
+            Repeat::Waits
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDS: fn() -> Ends =
+        || Ends { client: ([10, 0, 0, 1], 5).into(), server: ([10, 0, 0, 2], 80).into() };
+
+    #[test]
+    fn a_repeat_waits_for_the_clients() {
+        let repeats = Repeats::default();
+        repeats.begin(ENDS());
+        assert_eq!(repeats.repeated(ENDS(), 7), Repeat::Waits);
+        assert_eq!(repeats.repeated(ENDS(), 8), Repeat::Stale, "one waits already");
+        assert_eq!(repeats.client_repeated(&ENDS()), Some(7));
+        assert_eq!(repeats.repeated(ENDS(), 9), Repeat::Waits);
+        assert_eq!(repeats.end(&ENDS()), Some(9), "whoever ends the attempt answers the queue");
+        assert_eq!(repeats.repeated(ENDS(), 10), Repeat::Stale);
+        assert!(repeats.attempts.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_client_that_was_first_is_not_asked_twice() {
+        let repeats = Repeats::default();
+        repeats.begin(ENDS());
+        assert_eq!(repeats.client_repeated(&ENDS()), None);
+        assert_eq!(repeats.repeated(ENDS(), 7), Repeat::Leaves);
+        assert_eq!(repeats.repeated(ENDS(), 8), Repeat::Waits);
+    }
+
+    proptest::proptest! {
+        /// Whatever order they come in: no more repeats leave than the client has sent.
+        #[test]
+        fn no_more_leave_than_came(orders in proptest::collection::vec(proptest::bool::ANY, 0..50)) {
+            let repeats = Repeats::default();
+            repeats.begin(ENDS());
+            let (mut came, mut left) = (0, 0);
+            for (packet, client) in (0..).zip(orders) {
+                if client {
+                    came += 1;
+                    left += u32::from(repeats.client_repeated(&ENDS()).is_some());
+                } else {
+                    left += u32::from(repeats.repeated(ENDS(), packet) == Repeat::Leaves);
+                }
+                assert!(left <= came, "{left} left, {came} came");
+            }
+        }
+    }
+}

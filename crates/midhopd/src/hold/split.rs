@@ -1,0 +1,205 @@
+//! Splits flows: finds room for them, and opens them.
+//!
+//! Those of one look into the queue are opened together: connection tracking has to know a leg before its first packet
+//! leaves, and where the keeper enters legs, all of them wait for it once.
+
+use super::{
+    Asked, Bound, Connection, Decision, Entries, Far, FarSide, Holder, Known, Legs, Opener, Plan,
+    Route, Ticket, Verdict, Waiting,
+};
+use crate::flow::Ends;
+use crate::leg;
+use midhop_pep::config::Accept;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+use tokio::task::spawn_local;
+
+/// A flow that has its place, and a socket for its far side.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Its packet in the queue.
+    pub packet: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// As its client sees it.
+    pub connection: Connection,
+    /// As it leaves.
+    pub server: Connection,
+    pub next: Next,
+}
+
+/// What comes first.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Its client is let in by this SYN: what else is known of it waits for that.
+    Client(Vec<u8>),
+    /// Its far side is asked.
+    Server(Bound, Box<Known>, Ticket),
+}
+
+impl Holder {
+    /// Splits a flow, or lets it pass where there is no room for it.
+    pub(super) fn split(
+        self: &Rc<Self>,
+        plan: &Arc<Plan>,
+        (decision, route): (Decision, Option<Route>),
+        opener: Opener,
+        waiting: Waiting,
+    ) -> Option<Verdict> {
+        let hold = &self.worker.hold;
+        let limit = plan.limits.pending as usize;
+        let target = opener.departure.ends.server;
+        let is_early = is_early(plan, &decision, &hold.entries, target);
+        // Asked before anything is opened: a flood costs little.
+        let has_place = hold.entries.has_place(&opener.connection.ends, limit, Instant::now());
+        let ticket = if has_place { self.worker.admission.try_enter() } else { None };
+        let Some(ticket) = ticket else {
+            self.worker.ledger.bypassed_by_limit.add(1);
+            return Some(Verdict::PassBy);
+        };
+        let Opener { connection, departure, interface, class } = opener;
+        let mut known = Known::new(decision, interface, departure, class, Instant::now());
+        let bound = match &route {
+            Some(_) => None,
+            None => match self.bind(plan, &known) {
+                Ok(bound) => Some(bound),
+                Err(error) => return Some(self.local_failure(connection.ends, &error)),
+            },
+        };
+        let Waiting { packet, mark, .. } = waiting;
+        let server = Connection { ends: known.departure.ends, mark: connection.mark };
+        let full = || {
+            self.worker.ledger.bypassed_by_limit.add(1);
+            Some(Verdict::PassBy)
+        };
+        if is_early {
+            let is_tunneled = bound.is_none();
+            known.far = bound.map(|bound| Far { side: FarSide::Bound(bound), ticket, class: 0 });
+            if hold.entries.ready(connection.ends, known, limit).is_err() {
+                return full();
+            }
+            if is_tunneled {
+                return Some(self.let_in(&connection, &waiting.syn));
+            }
+            let next = Next::Client(waiting.syn);
+            let prepared = Prepared { packet, mark, connection, server, next };
+            self.prepared.borrow_mut().push(prepared);
+            return None;
+        }
+        if hold.entries.wait(connection.ends, waiting, limit, Instant::now()).is_err() {
+            return full();
+        }
+        match (route, bound) {
+            (Some(route), _) => self.begin(connection, Asked::Tunnel(route), known, ticket),
+            (None, Some(bound)) => {
+                let next = Next::Server(bound, Box::new(known), ticket);
+                let prepared = Prepared { packet, mark, connection, server, next };
+                self.prepared.borrow_mut().push(prepared);
+            }
+            (None, None) => return Some(Verdict::PassBy),
+        }
+        None
+    }
+
+    /// Begins to ask a far side.
+    fn begin(self: &Rc<Self>, connection: Connection, asked: Asked, known: Known, ticket: Ticket) {
+        let ends = connection.ends;
+        tracing::trace!(?ends, "held");
+        let asking = spawn_local(self.clone().ask(connection, asked, known, ticket));
+        self.worker.hold.entries.asked_by(&ends, asking.abort_handle());
+    }
+
+    /// A socket for a flow's far side, with its address and port.
+    pub(super) fn bind(&self, plan: &Plan, known: &Known) -> io::Result<Bound> {
+        let departure = &known.departure;
+        let leg =
+            plan.leg(&known.decision, departure.ends.server.ip(), departure.egress.as_deref());
+        leg::bind(departure, leg, known.class)
+    }
+
+    /// Opens what was prepared.
+    pub(super) fn open_prepared(self: &Rc<Self>) {
+        let prepared = self.prepared.take();
+        if prepared.is_empty() {
+            return;
+        }
+        let mut entered = self.enter(&prepared).into_iter();
+        for one in prepared {
+            match entered.next().unwrap_or(Ok(())) {
+                Ok(()) => self.open(one),
+                Err(error) => self.give_up(&one, &error),
+            }
+        }
+    }
+
+    /// Enters their legs into connection tracking, where there is any. Gives what became of those of their servers.
+    fn enter(&self, prepared: &[Prepared]) -> Vec<io::Result<()>> {
+        if !self.worker.hold.tracked.load(Relaxed) {
+            return Vec::new();
+        }
+        let legs = |one: &Prepared| Legs { client: one.connection.ends, server: one.server };
+        let legs: Vec<Legs> = prepared.iter().map(legs).collect();
+        self.tracker.enter_both(&legs).unwrap_or_else(|error| {
+            let kind = error.kind();
+            prepared.iter().map(|_| Err(kind.into())).collect()
+        })
+    }
+
+    fn open(self: &Rc<Self>, one: Prepared) {
+        let entries = &self.worker.hold.entries;
+        let ends = one.connection.ends;
+        match one.next {
+            Next::Client(syn) => {
+                let verdict = self.let_in(&one.connection, &syn);
+                self.answer_queue(one.packet, one.mark, verdict);
+            }
+            Next::Server(bound, known, ticket) => match bound.connect_once() {
+                Ok(opening) => self.begin(one.connection, Asked::Leg(opening), *known, ticket),
+                Err(error) => {
+                    self.tracker_forgets(one.server.ends);
+                    self.pass_by(
+                        entries.answered(&ends).map(|it| it.packet),
+                        one.mark,
+                        ends,
+                        &error,
+                    );
+                }
+            },
+        }
+    }
+
+    /// Lets a flow pass by whose legs connection tracking does not take.
+    fn give_up(&self, one: &Prepared, error: &io::Error) {
+        let ends = one.connection.ends;
+        let entries = &self.worker.hold.entries;
+        let packet = match one.next {
+            Next::Client(_) => {
+                entries.forget(&ends);
+                Some(one.packet)
+            }
+            Next::Server(..) => entries.answered(&ends).map(|it| it.packet),
+        };
+        self.pass_by(packet, one.mark, ends, error);
+    }
+
+    /// The same, by its packet that waits: a later SYN of its ports may have taken the place of its first.
+    fn pass_by(&self, packet: Option<u32>, mark: u32, ends: Ends, error: &io::Error) {
+        let verdict = self.local_failure(ends, error);
+        if let Some(packet) = packet {
+            self.answer_queue(packet, mark, verdict);
+        }
+    }
+}
+
+/// Whether a flow's client is answered before its far side is.
+fn is_early(plan: &Plan, decision: &Decision, entries: &Entries, target: SocketAddr) -> bool {
+    match decision.accept {
+        Accept::Early => true,
+        Accept::AfterConnect => false,
+        Accept::Learned => entries.accepts(&target, plan.intercept.remember.into(), Instant::now()),
+    }
+}

@@ -1,0 +1,79 @@
+//! Whether the host's own firewall rules use connection tracking.
+//!
+//! Entering connections costs two system calls a flow, and a statement about them turns tracking on for
+//! the whole host: so both are done only where stateful rules or NAT are there already.
+
+use super::table;
+use midhop_pep::config::Conntrack;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// Words by which rules use connection tracking, as `nft` lists them.
+const STATEFUL: [&str; 8] =
+    ["ct", "masquerade", "snat", "dnat", "redirect", "flow", "synproxy", "xt"];
+
+/// Whether connections are to be entered.
+pub fn wants_conntrack(wanted: Conntrack, instance: &str) -> bool {
+    match wanted {
+        Conntrack::On => true,
+        Conntrack::Off => false,
+        Conntrack::Auto => is_used(instance),
+    }
+}
+
+/// Whether any rule but those of the instance's own table is stateful. What cannot be read counts as a
+/// rule that is.
+fn is_used(instance: &str) -> bool {
+    if legacy_tables() {
+        return true;
+    }
+    let listed = Command::new("nft")
+        .args(["-n", "list", "ruleset"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    match listed {
+        Ok(listed) if listed.status.success() => {
+            is_stateful(&String::from_utf8_lossy(&listed.stdout), instance)
+        }
+        _ => true,
+    }
+}
+
+/// Whether there are rules of the older iptables, which `nft` does not list.
+fn legacy_tables() -> bool {
+    ["ip_tables_names", "ip6_tables_names"].iter().any(|file| {
+        let names = fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+        names.is_ok_and(|names| !names.trim().is_empty())
+    })
+}
+
+fn is_stateful(ruleset: &str, instance: &str) -> bool {
+    let own = format!("table inet {} {{", table::name(instance));
+    let mut inside = false;
+    ruleset.lines().any(|line| {
+        if !line.starts_with(['\t', ' ', '}']) {
+            inside = line == own;
+        }
+        let words = line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-'));
+        !inside
+            && line.starts_with(['\t', ' '])
+            && words.into_iter().any(|word| STATEFUL.contains(&word))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_others_count_and_our_own_do_not() {
+        let own = "table inet midhop_main {\n\tchain a {\n\t\tct zone set 28008\n\t}\n}\n";
+        let plain = "table ip filter {\n\tchain f {\n\t\ttcp dport 80 accept\n\t}\n}\n";
+        let stateful = "table ip filter {\n\tchain f {\n\t\tct state established accept\n\t}\n}\n";
+        assert!(!is_stateful(own, "main"));
+        assert!(!is_stateful(&[own, plain].concat(), "main"));
+        assert!(is_stateful(&[own, stateful].concat(), "main"));
+        assert!(is_stateful(own, "other"));
+    }
+}

@@ -1,0 +1,81 @@
+//! Follows what others do to the host's firewall and routing policy while the daemon serves.
+
+use super::Interception;
+use crate::netlink::Channel;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::SockProtocol;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Multicast groups of routing: rules of IPv4 and IPv6.
+const RULES: u32 = 1 << (8 - 1) | 1 << (19 - 1);
+/// That of changes to nftables.
+const TABLES: u32 = 1 << (7 - 1);
+/// Changes come in bursts: one look for all within this time.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A thread that follows; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Has `interception` follow changes in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel announces no changes, or there can be no thread.
+    pub fn start(interception: Arc<Interception>) -> io::Result<Self> {
+        let rules = Channel::subscribe(SockProtocol::NetlinkRoute, RULES)?;
+        let tables = Channel::subscribe(SockProtocol::NetlinkNetFilter, TABLES)?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let thread = thread::Builder::new()
+            .name("follower".to_owned())
+            .spawn(move || follow(&interception, &[rules, tables], stopped))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that follows the firewall panicked");
+        }
+    }
+}
+
+fn follow(interception: &Interception, channels: &[Channel], mut stopped: UnixStream) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let mut waits: Vec<PollFd<'_>> = channels
+            .iter()
+            .map(|channel| PollFd::new(channel.as_fd(), PollFlags::POLLIN))
+            .collect();
+        waits.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
+        match poll(&mut waits, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "changes of the firewall are no longer followed");
+                return;
+            }
+        }
+        let ended = waits.last().is_some_and(|wait| wait.any() == Some(true));
+        if ended {
+            let _ = stopped.read(&mut [0]);
+            return;
+        }
+        thread::sleep(PAUSE);
+        for channel in channels {
+            // What was missed (ENOBUFS) is looked at all the same.
+            while channel.receive(&mut buffer, false).is_ok() {}
+        }
+        interception.refresh();
+    }
+}

@@ -1,0 +1,102 @@
+//! Raw sockets by which held SYNs come again, and by which ICMP errors are sent to their
+//! clients.
+
+use super::Marks;
+use nix::libc;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::sockopt;
+
+/// Sockets of both address families, in the network namespace in which they were opened.
+#[derive(Debug)]
+pub struct Injector {
+    openings: PerFamily,
+    resets: PerFamily,
+    errors: PerFamily,
+}
+
+#[derive(Debug)]
+struct PerFamily {
+    v4: Socket,
+    /// None on a host without IPv6.
+    v6: Option<Socket>,
+}
+
+impl Injector {
+    /// Opens the sockets. This takes CAP_NET_RAW; sending does not.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open(marks: Marks) -> io::Result<Self> {
+        Ok(Self {
+            openings: PerFamily::with_headers(marks.injected)?,
+            resets: PerFamily::with_headers(marks.refused())?,
+            errors: PerFamily::of(marks.client, Protocol::ICMPV4, Protocol::ICMPV6)?,
+        })
+    }
+
+    /// Delivers a SYN to a listener of this host.
+    ///
+    /// # Errors
+    /// When the kernel does not send it.
+    pub fn open_client(&self, packet: &[u8], server: IpAddr) -> io::Result<()> {
+        self.openings.send(packet, server)
+    }
+
+    /// Has the kernel answer a SYN with a reset.
+    ///
+    /// # Errors
+    /// When the kernel does not send it.
+    pub fn reset(&self, packet: &[u8], server: IpAddr) -> io::Result<()> {
+        self.resets.send(packet, server)
+    }
+
+    /// Sends an ICMP message to a client.
+    ///
+    /// # Errors
+    /// When the kernel does not send it.
+    pub fn error(&self, message: &[u8], client: IpAddr) -> io::Result<()> {
+        self.errors.send(message, client)
+    }
+}
+
+impl PerFamily {
+    /// Sockets to which whole packets are written.
+    fn with_headers(mark: u32) -> io::Result<Self> {
+        let raw = Protocol::from(libc::IPPROTO_RAW);
+        let this = Self::of(mark, raw, raw)?;
+        if let Some(v6) = &this.v6 {
+            sockopt::set_int(v6, libc::IPPROTO_IPV6, libc::IPV6_HDRINCL, 1)?;
+        }
+        Ok(this)
+    }
+
+    fn of(mark: u32, v4: Protocol, v6: Protocol) -> io::Result<Self> {
+        let open = |domain, protocol| -> io::Result<Socket> {
+            let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+            socket.set_nonblocking(true)?;
+            socket.set_mark(mark)?;
+            // Nothing is read from it: what the kernel hands out copies of is not kept.
+            socket.set_recv_buffer_size(0)?;
+            Ok(socket)
+        };
+        let v6 = match open(Domain::IPV6, v6) {
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
+            outcome => Some(outcome?),
+        };
+        Ok(Self { v4: open(Domain::IPV4, v4)?, v6 })
+    }
+
+    fn send(&self, packet: &[u8], to: IpAddr) -> io::Result<()> {
+        let socket = match to {
+            IpAddr::V4(_) => &self.v4,
+            IpAddr::V6(_) => {
+                self.v6.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?
+            }
+        };
+        socket.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)))?;
+        Ok(())
+    }
+}

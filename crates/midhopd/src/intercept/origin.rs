@@ -1,0 +1,148 @@
+//! How the client of a held SYN sees its flow: the packet shows the addresses with which the flow
+//! leaves, connection tracking those with which it came.
+
+use super::conntrack::Connection;
+use super::{Packet, table};
+use crate::flow::Ends;
+use crate::keeper::line::line;
+use crate::keeper::order::{Done, Order, pair};
+use crate::netlink::{Channel, Message, attributes, messages};
+use nix::sys::socket::SockProtocol;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+const SUBSYSTEM: u16 = 10;
+const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
+const GET_ELEMENT: u16 = SUBSYSTEM << 8 | 13;
+const INET: i32 = 1;
+const NETFILTER_HEADER: usize = 4;
+
+/// Asks the maps of the instance's table.
+#[derive(Debug)]
+pub struct Origins {
+    channel: Channel,
+    table: String,
+}
+
+impl Origins {
+    /// A channel to the table of an instance, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel gives no channel.
+    pub fn open(instance: &str) -> io::Result<Self> {
+        let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
+        Ok(Self { channel, table: table::name(instance) })
+    }
+
+    /// The connection that a held packet opens, which leaves between `leaving`; `noted` is whether
+    /// connection tracking knows more of it than the packet shows.
+    ///
+    /// # Errors
+    /// When it knows more, and nobody can be asked what.
+    pub fn of(&self, packet: &Packet, leaving: Ends, noted: bool) -> io::Result<Connection> {
+        match packet.connection {
+            Some(connection) => Ok(connection),
+            None if noted => self.ask(leaving),
+            None => Ok(Connection { ends: leaving, mark: 0 }),
+        }
+    }
+
+    /// What the maps have of a flow that leaves so.
+    ///
+    /// # Errors
+    /// When they have nothing.
+    pub fn ask(&self, leaving: Ends) -> io::Result<Connection> {
+        if let Some(line) = line() {
+            return match line.order(&Order::Origin(pair(leaving)), None)? {
+                Done::Origin((client, server), mark) => {
+                    Ok(Connection { ends: Ends { client, server }, mark })
+                }
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            };
+        }
+        let key = key(leaving);
+        let short = || io::Error::from(io::ErrorKind::InvalidData);
+        match leaving.client {
+            SocketAddr::V4(_) => {
+                let value = self.element(table::ORIGINS_V4, &key)?;
+                let (client, rest) = v4(&value).ok_or_else(short)?;
+                let (server, rest) = v4(rest).ok_or_else(short)?;
+                Ok(Connection {
+                    ends: Ends { client, server },
+                    mark: mark(rest).ok_or_else(short)?,
+                })
+            }
+            SocketAddr::V6(_) => {
+                let value = self.element(table::CLIENTS_V6, &key)?;
+                let (client, rest) = v6(&value).ok_or_else(short)?;
+                let mark = mark(rest).ok_or_else(short)?;
+                let value = self.element(table::SERVERS_V6, &key)?;
+                let (server, _) = v6(&value).ok_or_else(short)?;
+                Ok(Connection { ends: Ends { client, server }, mark })
+            }
+        }
+    }
+
+    /// What a map has under a key.
+    fn element(&self, map: &str, key: &[u8]) -> io::Result<Vec<u8>> {
+        let question = Message::netfilter(GET_ELEMENT, 0, INET, 0)
+            .with_name(1, &self.table)
+            .with_name(2, map)
+            .with_nested(3, |list| {
+                list.with_nested(1, |element| element.with_nested(1, |data| data.with(1, key)))
+            });
+        self.channel.send(&question.finish())?;
+        let mut buffer = vec![0; 8192];
+        loop {
+            for message in messages(self.channel.receive(&mut buffer, true)?) {
+                if let Some(verdict) = message.verdict() {
+                    verdict?;
+                }
+                if message.kind == NEW_ELEMENT {
+                    let value = message.body.get(NETFILTER_HEADER..).and_then(value);
+                    return value.ok_or_else(|| io::ErrorKind::InvalidData.into());
+                }
+            }
+        }
+    }
+}
+
+/// The data of the first element in a list.
+fn value(bytes: &[u8]) -> Option<Vec<u8>> {
+    let inside = |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted);
+    let (_, list) = inside(bytes, 3)?;
+    let (_, element) = inside(list, 1)?;
+    let (_, data) = inside(element, 2)?;
+    inside(data, 1).map(|(_, value)| value.to_vec())
+}
+
+/// A flow as the maps name it: each part fills whole words.
+fn key(ends: Ends) -> Vec<u8> {
+    let mut key = Vec::with_capacity(40);
+    for end in [ends.client, ends.server] {
+        match end.ip() {
+            IpAddr::V4(address) => key.extend(address.octets()),
+            IpAddr::V6(address) => key.extend(address.octets()),
+        }
+        key.extend(end.port().to_be_bytes());
+        key.extend([0, 0]);
+    }
+    key
+}
+
+fn v4(bytes: &[u8]) -> Option<(SocketAddr, &[u8])> {
+    let (address, rest) = bytes.split_first_chunk::<4>()?;
+    let (port, rest) = rest.split_first_chunk::<4>()?;
+    Some(((Ipv4Addr::from(*address), u16::from_be_bytes([port[0], port[1]])).into(), rest))
+}
+
+fn v6(bytes: &[u8]) -> Option<(SocketAddr, &[u8])> {
+    let (address, rest) = bytes.split_first_chunk::<16>()?;
+    let (port, rest) = rest.split_first_chunk::<4>()?;
+    Some(((Ipv6Addr::from(*address), u16::from_be_bytes([port[0], port[1]])).into(), rest))
+}
+
+/// Registers hold marks as this machine does.
+fn mark(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.first_chunk::<4>()?))
+}

@@ -1,0 +1,92 @@
+//! Messages with descriptors between the two processes.
+#![expect(unsafe_code, reason = "descriptors that were received come as numbers")]
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// With one message there come no more.
+pub const MOST: usize = 64;
+
+/// Sends one message.
+///
+/// # Errors
+/// When the other end is gone, or the message is too long.
+pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+    let rights = [ControlMessage::ScmRights(descriptors)];
+    let rights = if descriptors.is_empty() { &[] } else { &rights[..] };
+    loop {
+        let parts = [IoSlice::new(bytes)];
+        let fd = socket.as_fd().as_raw_fd();
+        match sendmsg::<()>(fd, &parts, rights, MsgFlags::MSG_NOSIGNAL, None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Receives one message: its bytes and descriptors; none: the other end is gone.
+///
+/// # Errors
+/// `WouldBlock` where nothing is there and `wait` is not asked for.
+pub fn receive(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+    wait: bool,
+) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    if !wait {
+        flags |= MsgFlags::MSG_DONTWAIT;
+    }
+    let fd = socket.as_fd().as_raw_fd();
+    let mut space = cmsg_space!([RawFd; MOST]);
+    loop {
+        let mut parts = [IoSliceMut::new(buffer)];
+        let message = match recvmsg::<()>(fd, &mut parts, Some(&mut space), flags) {
+            Err(Errno::EINTR) => continue,
+            message => message?,
+        };
+        let mut descriptors = Vec::new();
+        // What does not fit is closed by the kernel.
+        for rights in message.cmsgs().into_iter().flatten() {
+            if let ControlMessageOwned::ScmRights(numbers) = rights {
+                // SAFETY: the kernel has just opened them for this process; nobody else knows them.
+                let own = numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+                descriptors.extend(own);
+            }
+        }
+        return Ok((message.bytes > 0).then_some((message.bytes, descriptors)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn descriptors_arrive_with_their_message() -> io::Result<()> {
+        let (near, far) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let (mut one, other) = UnixStream::pair()?;
+        send(&near, b"two", &[other.as_raw_fd(), other.as_raw_fd()])?;
+        send(&near, b"none", &[])?;
+        drop((near, other));
+        let mut buffer = [0; 16];
+        let (length, mut got) = receive(&far, &mut buffer, true)?.expect("a message");
+        assert_eq!((&buffer[..length], got.len()), (&b"two"[..], 2));
+        one.write_all(b"x")?;
+        let mut through = UnixStream::from(got.pop().expect("a descriptor"));
+        through.read_exact(&mut buffer[..1])?;
+        assert_eq!(buffer[0], b'x');
+        let (length, got) = receive(&far, &mut buffer, true)?.expect("a message");
+        assert_eq!((&buffer[..length], got.len()), (&b"none"[..], 0));
+        assert!(receive(&far, &mut buffer, true)?.is_none());
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! A thread's own line to the keeper: what it orders there while it serves.
+//!
+//! On the usual way of a flow no answer is waited for: verdicts have none, and sockets are ordered before they are
+//! needed. Where this process has the privilege itself, or no keeper, there is no line, and callers do it themselves.
+
+use super::descriptors;
+use super::order::{
+    Batch, Done, ENTRIES, ENTRIES_MAX, Entry, ORDER_BYTES, Order, Outcome, Recipe, Setting,
+    VERDICTS, Verdict,
+};
+use super::start::Keeper;
+use super::supply::BATCH;
+use nix::errno::Errno;
+use nix::libc::{EACCES, EMFILE, EPERM};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use socket2::Socket;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::{OnceLock, Weak};
+
+/// So few sockets are left when more are ordered.
+const FEW: usize = 16;
+/// So many kinds of sockets are kept in stock; others are made one by one.
+const SHELVES_MAX: usize = 4;
+/// Unit: sockets taken. A kind that was not asked for among so many makes room for another.
+const FORGOTTEN: u64 = 1000;
+/// Unit: descriptors. What a thread keeps in stock at most.
+pub const STOCK_MAX: usize = SHELVES_MAX * (FEW + BATCH);
+/// What a single socket is made for.
+const ONE: u32 = 0;
+/// How long sockets may take to come.
+const PATIENCE_MS: u16 = 5000;
+
+/// The keeper of this process, once it has one: privileges are the process's.
+static KEEPER: OnceLock<Weak<Keeper>> = OnceLock::new();
+
+thread_local! {
+    static LINE: OnceCell<Option<Rc<Line>>> = const { OnceCell::new() };
+}
+
+/// Has all threads ask this keeper.
+pub(super) fn ask(keeper: Weak<Keeper>) {
+    let _ = KEEPER.set(keeper);
+}
+
+/// The line of the calling thread; none where there is no keeper.
+pub fn line() -> Option<Rc<Line>> {
+    LINE.with(|line| line.get_or_init(|| Line::open().map(Rc::new)).clone())
+}
+
+/// A thread's line.
+#[derive(Debug)]
+pub struct Line {
+    orders: OwnedFd,
+    supply: OwnedFd,
+    stock: RefCell<Stock>,
+}
+
+/// Sockets that were made in advance, by their kind.
+#[derive(Debug, Default)]
+struct Stock {
+    shelves: HashMap<Recipe, Shelf>,
+    /// Sockets taken so far.
+    taken: u64,
+    /// The last number that was given to a shelf.
+    last: u32,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// By which the keeper names it.
+    number: u32,
+    sockets: Vec<Socket>,
+    ordered: bool,
+    /// When it was taken from last, in sockets taken.
+    used: u64,
+}
+
+impl Stock {
+    /// The shelf of a kind; none where there is no room for one.
+    fn shelf(&mut self, recipe: &Recipe) -> Option<&mut Shelf> {
+        self.taken += 1;
+        let taken = self.taken;
+        if !self.shelves.contains_key(recipe) {
+            if self.shelves.len() >= SHELVES_MAX {
+                self.shelves.retain(|_, shelf| taken - shelf.used <= FORGOTTEN);
+            }
+            if self.shelves.len() >= SHELVES_MAX {
+                return None;
+            }
+            self.last += 1;
+            let shelf = Shelf { number: self.last, ..Shelf::default() };
+            self.shelves.insert(recipe.clone(), shelf);
+        }
+        let shelf = self.shelves.get_mut(recipe)?;
+        shelf.used = taken;
+        Some(shelf)
+    }
+}
+
+impl Line {
+    fn open() -> Option<Self> {
+        let keeper = KEEPER.get()?.upgrade()?;
+        let pair = || {
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(io::Error::from)
+        };
+        let opened = pair().and_then(|(orders, taken)| {
+            let (supply, supplied) = pair()?;
+            keeper.connect(&taken, &supplied)?;
+            Ok(Self { orders, supply, stock: RefCell::default() })
+        });
+        opened.map_err(|error| tracing::warn!(%error, "the keeper gives no line")).ok()
+    }
+
+    /// Orders something, with a socket where it is about one, and waits until it is done.
+    ///
+    /// # Errors
+    /// What the keeper was answered by the kernel, or that there is no keeper any more.
+    pub fn order(&self, order: &Order, about: Option<&dyn AsRawFd>) -> io::Result<Done> {
+        let fd = about.map(AsRawFd::as_raw_fd);
+        descriptors::send(&self.orders, &serde_json::to_vec(order)?, fd.as_slice())?;
+        let mut buffer = [0; 512];
+        let answer = descriptors::receive(&self.orders, &mut buffer, true)?;
+        let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
+        let outcome: Outcome = serde_json::from_slice(&buffer[..length])?;
+        outcome.map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Enters legs into connection tracking. Gives what became of each.
+    ///
+    /// # Errors
+    /// When there is no keeper any more.
+    pub fn enter(&self, entries: &[Entry]) -> io::Result<Vec<io::Result<()>>> {
+        let mut outcomes = Vec::with_capacity(entries.len());
+        for some in entries.chunks(ENTRIES_MAX) {
+            let mut message = vec![ENTRIES];
+            message.extend(some.iter().flat_map(Entry::bytes));
+            descriptors::send(&self.orders, &message, &[])?;
+            let mut buffer = [0; 4 * ENTRIES_MAX];
+            let answer = descriptors::receive(&self.orders, &mut buffer, true)?;
+            let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
+            let (numbers, _) = buffer[..length].as_chunks();
+            outcomes.extend(numbers.iter().map(|number| match i32::from_le_bytes(*number) {
+                0 => Ok(()),
+                number => Err(io::Error::from_raw_os_error(number)),
+            }));
+        }
+        Ok(outcomes)
+    }
+
+    /// Gives verdicts; no answer is waited for.
+    ///
+    /// # Errors
+    /// When there is no keeper any more.
+    pub fn verdicts(&self, verdicts: &[Verdict]) -> io::Result<()> {
+        for some in verdicts.chunks(ORDER_BYTES / super::order::VERDICT_BYTES / 2) {
+            let mut message = vec![VERDICTS];
+            message.extend(some.iter().flat_map(|verdict| verdict.bytes()));
+            descriptors::send(&self.orders, &message, &[])?;
+        }
+        Ok(())
+    }
+
+    /// A socket of a kind.
+    ///
+    /// # Errors
+    /// What the keeper was answered by the kernel, or that it does not answer.
+    pub fn socket(&self, recipe: &Recipe) -> io::Result<Socket> {
+        let mut stock = self.stock.borrow_mut();
+        let Some(shelf) = stock.shelf(recipe) else {
+            self.ask_for(ONE, recipe, 1)?;
+            loop {
+                if let (ONE, made) = self.unpack(&mut stock)? {
+                    return made?.pop().ok_or_else(exhausted);
+                }
+            }
+        };
+        let number = shelf.number;
+        if shelf.sockets.len() <= FEW && !shelf.ordered {
+            self.ask_for(number, recipe, BATCH)?;
+            shelf.ordered = true;
+        }
+        if let Some(socket) = shelf.sockets.pop() {
+            if shelf.sockets.len() <= FEW {
+                while self.has_come(PollTimeout::ZERO)? {
+                    let (_, made) = self.unpack(&mut stock)?;
+                    made?;
+                }
+            }
+            return Ok(socket);
+        }
+        loop {
+            let (come, made) = self.unpack(&mut stock)?;
+            made?;
+            if come == number {
+                let shelf = stock.shelves.get_mut(recipe);
+                return shelf.and_then(|shelf| shelf.sockets.pop()).ok_or_else(exhausted);
+            }
+        }
+    }
+
+    fn ask_for(&self, shelf: u32, recipe: &Recipe, count: usize) -> io::Result<()> {
+        let batch = Batch { shelf, count, recipe: recipe.clone() };
+        descriptors::send(&self.supply, &serde_json::to_vec(&batch)?, &[])
+    }
+
+    fn has_come(&self, patience: PollTimeout) -> io::Result<bool> {
+        loop {
+            let mut waits = [PollFd::new(self.supply.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut waits, patience) {
+                Err(Errno::EINTR) => {}
+                come => return Ok(come? > 0),
+            }
+        }
+    }
+
+    /// Waits for sockets and puts them away, where they have a shelf. Says for which they were made, and hands out those
+    /// that are for none, or why there are none.
+    fn unpack(&self, stock: &mut Stock) -> io::Result<(u32, io::Result<Vec<Socket>>)> {
+        if !self.has_come(PollTimeout::from(PATIENCE_MS))? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut buffer = [0; 8];
+        let come = descriptors::receive(&self.supply, &mut buffer, false)?;
+        let (length, sockets) = come.ok_or(io::ErrorKind::BrokenPipe)?;
+        if length != buffer.len() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let [a, b, c, d, e, f, g, h] = buffer;
+        let (number, error) = (u32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]));
+        let mut sockets: Vec<Socket> = sockets.into_iter().map(Socket::from).collect();
+        if let Some(shelf) = stock.shelves.values_mut().find(|shelf| shelf.number == number) {
+            shelf.ordered = false;
+            shelf.sockets.append(&mut sockets);
+        }
+        let made = if error == 0 { Ok(sockets) } else { Err(io::Error::from_raw_os_error(error)) };
+        Ok((number, made))
+    }
+}
+
+/// Sockets came without descriptors: this process has none left.
+fn exhausted() -> io::Error {
+    io::Error::from_raw_os_error(EMFILE)
+}
+
+/// Gives a socket an option: `own` does so where this process has the privilege.
+///
+/// # Errors
+/// What the kernel says, to this process or to its keeper.
+pub fn set(
+    socket: &impl AsRawFd,
+    setting: impl FnOnce() -> Setting,
+    own: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    match own() {
+        Err(error) if error.raw_os_error() == Some(EPERM) => match line() {
+            Some(line) => line.order(&Order::Set(setting()), Some(socket)).map(drop),
+            None => Err(error),
+        },
+        outcome => outcome,
+    }
+}
+
+/// Binds a socket to an address, whatever its port.
+///
+/// # Errors
+/// What the kernel says, to this process or to its keeper.
+pub fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    match socket.bind(&address.into()) {
+        Err(error) if error.raw_os_error() == Some(EACCES) => match line() {
+            Some(line) => line.order(&Order::Bind(address), Some(socket)).map(drop),
+            None => Err(error),
+        },
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe(mark: u32) -> Recipe {
+        let (congestion, fallback, receive, send) = Default::default();
+        Recipe { v4: true, mark, congestion, fallback, receive, send }
+    }
+
+    #[test]
+    fn kinds_that_nobody_asks_for_make_room() {
+        let mut stock = Stock::default();
+        let kinds = u32::try_from(SHELVES_MAX).expect("a few");
+        let numbers: Vec<_> =
+            (0..kinds).map(|mark| stock.shelf(&recipe(mark)).expect("room").number).collect();
+        assert!(!numbers.contains(&ONE), "a shelf is not taken for what has none");
+        assert!(stock.shelf(&recipe(kinds)).is_none(), "there are enough");
+        for _ in 0..=FORGOTTEN {
+            stock.shelf(&recipe(0)).expect("it is there");
+        }
+        let next = stock.shelf(&recipe(kinds)).expect("room").number;
+        assert!(!numbers.contains(&next), "what comes late for another is not its own");
+        assert_eq!(stock.shelf(&recipe(0)).expect("it is there").number, numbers[0]);
+    }
+}

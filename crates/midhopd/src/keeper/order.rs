@@ -1,0 +1,263 @@
+//! What a thread of the data plane orders while it serves. Each order is one message; those of every packet have a
+//! fixed size, the others are JSON.
+
+use crate::flow::Ends;
+use crate::intercept::Marks;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// The first byte of a message with verdicts; none of JSON's.
+pub const VERDICTS: u8 = 1;
+/// Unit: bytes. No order is longer.
+pub const ORDER_BYTES: usize = 16 << 10;
+/// Unit: bytes. One verdict in its message.
+pub const VERDICT_BYTES: usize = 12;
+
+/// What becomes of a packet that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// In which queue.
+    pub queue: u16,
+    /// What it is called there.
+    pub packet: u32,
+    /// Whether it goes on.
+    pub passes: bool,
+    /// The firewall mark that it goes on with, where it is to have another.
+    pub mark: Option<u32>,
+}
+
+impl Verdict {
+    /// As it is sent.
+    pub fn bytes(self) -> [u8; VERDICT_BYTES] {
+        let mut bytes = [0; VERDICT_BYTES];
+        bytes[..2].copy_from_slice(&self.queue.to_le_bytes());
+        bytes[2] = u8::from(self.passes);
+        bytes[3] = u8::from(self.mark.is_some());
+        bytes[4..8].copy_from_slice(&self.packet.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.mark.unwrap_or_default().to_le_bytes());
+        bytes
+    }
+
+    /// As it was sent. All bytes make one.
+    pub fn read(bytes: [u8; VERDICT_BYTES]) -> Self {
+        let [q0, q1, passes, marked, p0, p1, p2, p3, m0, m1, m2, m3] = bytes;
+        Self {
+            queue: u16::from_le_bytes([q0, q1]),
+            packet: u32::from_le_bytes([p0, p1, p2, p3]),
+            passes: passes != 0,
+            mark: (marked != 0).then_some(u32::from_le_bytes([m0, m1, m2, m3])),
+        }
+    }
+}
+
+/// The first byte of a message with entries for connection tracking; none of JSON's either.
+pub const ENTRIES: u8 = 2;
+/// Unit: bytes. One entry in its message.
+pub const ENTRY_BYTES: usize = 44;
+
+/// No more entries come in one message.
+pub const ENTRIES_MAX: usize = 128;
+
+/// An entry for connection tracking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Whether it is the leg of a server's; else that of a client's.
+    pub to_server: bool,
+    /// Its ends.
+    pub ends: Ends,
+    /// The connection's mark.
+    pub mark: u32,
+}
+
+impl Entry {
+    /// As it is sent.
+    pub fn bytes(&self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[0] = u8::from(self.to_server);
+        bytes[4..8].copy_from_slice(&self.mark.to_le_bytes());
+        for (end, at) in [(self.ends.client, 8), (self.ends.server, 26)] {
+            let octets = match end.ip() {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            bytes[at..at + 16].copy_from_slice(&octets);
+            bytes[at + 16..at + 18].copy_from_slice(&end.port().to_le_bytes());
+        }
+        bytes
+    }
+
+    /// As it was sent. All bytes make one; an address that IPv6 has for one of IPv4 is that.
+    pub fn read(bytes: &[u8; ENTRY_BYTES]) -> Self {
+        let end = |at: usize| {
+            let octets: [u8; 16] = std::array::from_fn(|index| bytes[at + index]);
+            let port = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]);
+            SocketAddr::new(IpAddr::from(octets).to_canonical(), port)
+        };
+        let mark = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        Self { to_server: bytes[0] != 0, ends: Ends { client: end(8), server: end(26) }, mark }
+    }
+}
+
+/// An order; those about a socket come with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Order {
+    /// Gives a socket an option that takes a privilege.
+    Set(Setting),
+    /// Binds a socket to an address whose port takes a privilege.
+    Bind(SocketAddr),
+    /// Takes a queue of packets over, as far as verdicts go.
+    Queue(u16),
+    /// Forgets a server's leg.
+    ForgetServer(Pair),
+    /// Asks from what a flow was translated that leaves so.
+    Origin(Pair),
+    /// Sends away what waits there for late segments.
+    Dismiss(Pair),
+    /// Asks what the table has counted of handshakes.
+    Handshakes,
+}
+
+/// Client and server of a flow.
+pub type Pair = (SocketAddr, SocketAddr);
+
+/// A flow's ends as they are ordered.
+pub fn pair(ends: Ends) -> Pair {
+    (ends.client, ends.server)
+}
+
+/// A socket option that takes a privilege.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Setting {
+    /// It may have other hosts' addresses.
+    Transparent {
+        /// In which family.
+        v4: bool,
+    },
+    /// The firewall mark of its packets.
+    Mark(u32),
+    /// A buffer beyond the system's maximum.
+    Buffer {
+        /// Which one.
+        sends: bool,
+        /// How much is asked for; the kernel doubles it.
+        bytes: i32,
+    },
+    /// A congestion control that not everybody may have.
+    Congestion(String),
+}
+
+impl Setting {
+    /// Whether the data plane may have it: of firewall marks only those of own sockets.
+    pub fn is_allowed(&self, marks: Marks) -> bool {
+        match self {
+            Self::Mark(mark) => marks.is_socket(*mark),
+            _ => true,
+        }
+    }
+}
+
+/// What is done, or the system's number of why it is not.
+pub type Outcome = Result<Done, i32>;
+
+/// What an order brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Done {
+    /// Just that.
+    Yes,
+    /// Whether there was something to be done.
+    Found(bool),
+    /// How a flow's client sees it, and the connection's mark.
+    Origin(Pair, u32),
+    /// Handshakes' packets: towards this host's sockets before and behind all filters, then from them.
+    Handshakes([u64; 4]),
+}
+
+/// What sockets for servers' legs are ordered with, many at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Their family.
+    pub v4: bool,
+    /// Their firewall mark.
+    pub mark: u32,
+    /// Their congestion control; none: the kernel's default.
+    pub congestion: Option<String>,
+    /// What they have where that is refused.
+    pub fallback: Option<String>,
+    /// Unit: bytes. What the kernel may hold of what they receive; none: what it measures.
+    pub receive: Option<i32>,
+    /// Unit: bytes. The same of what they send.
+    pub send: Option<i32>,
+}
+
+/// An order of sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// By which the sockets name what they were ordered for.
+    pub shelf: u32,
+    /// How many; the keeper makes no more than it makes at a time.
+    pub count: usize,
+    /// What that was.
+    pub recipe: Recipe,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn marks_of_others_are_not_to_be_had() {
+        let marks = Marks::new(0xff00_0000);
+        assert!(Setting::Mark(marks.server | 7).is_allowed(marks));
+        assert!(Setting::Mark(marks.client).is_allowed(marks));
+        assert!(!Setting::Mark(7).is_allowed(marks));
+        assert!(!Setting::Mark(marks.injected).is_allowed(marks));
+        assert!(!Setting::Mark(marks.refused()).is_allowed(marks));
+        assert!(!Setting::Mark(marks.client | marks.server).is_allowed(marks));
+    }
+
+    #[test]
+    fn no_order_is_taken_for_verdicts() {
+        let ends = ("10.0.0.1:1".parse().expect("one"), "[fd00::1]:2".parse().expect("one"));
+        for order in [Order::Handshakes, Order::Origin(ends), Order::Set(Setting::Mark(1))] {
+            let bytes = serde_json::to_vec(&order).expect("JSON");
+            assert_ne!(bytes.first(), Some(&VERDICTS));
+            assert_eq!(serde_json::from_slice::<Order>(&bytes).expect("an order"), order);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn verdicts_are_read_as_they_were_written(
+            queue in any::<u16>(), packet in any::<u32>(), passes in any::<bool>(), mark in any::<Option<u32>>(),
+        ) {
+            let verdict = Verdict { queue, packet, passes, mark };
+            prop_assert_eq!(Verdict::read(verdict.bytes()), verdict);
+        }
+
+        #[test]
+        fn entries_are_read_as_they_were_written(
+            to_server in any::<bool>(), client in any::<[u8; 4]>(), server in any::<[u8; 16]>(),
+            v4 in any::<bool>(), ports in any::<(u16, u16)>(), mark in any::<u32>(),
+        ) {
+            let [client, server] = match v4 {
+                true => [IpAddr::from(client), IpAddr::from([server[0], server[1], server[2], server[3]])],
+                false => [[0x20; 16], server].map(IpAddr::from),
+            };
+            let server = SocketAddr::new(server.to_canonical(), ports.1);
+            let ends = Ends { client: SocketAddr::new(client, ports.0), server };
+            let entry = Entry { to_server, ends, mark };
+            prop_assert_eq!(Entry::read(&entry.bytes()), entry);
+        }
+
+        #[test]
+        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = serde_json::from_slice::<Order>(&bytes);
+            let _ = serde_json::from_slice::<Batch>(&bytes);
+        }
+    }
+}

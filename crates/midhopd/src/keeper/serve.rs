@@ -1,0 +1,259 @@
+//! The keeper's end: what it does when it is asked, and when nobody asks any more.
+
+use super::descriptors;
+use super::frame;
+use super::request::{Answer, Failed, Reply, Request};
+use super::start::fingerprint;
+use super::supply::{self, Terms};
+use crate::failure::{self, Failure};
+use crate::firewall::Own;
+use crate::intercept::{Ruleset, Tell};
+use crate::logging::Logging;
+use crate::{cli, confine, privileges};
+use midhop_pep::config::Plan;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Pid, getppid};
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether something has gone.
+const PAUSE: Duration = Duration::from_millis(2);
+/// For how long a predecessor of the same instance is waited for that still cleans up.
+const PREDECESSOR: Duration = Duration::from_secs(10);
+/// Unit: descriptors.
+const FILES: u64 = 8192;
+/// For how long the ends of lines are waited for whose other ends are gone.
+const LETTING_GO: Duration = Duration::from_secs(5);
+/// For how long a data plane is waited for that has closed its end: its sockets go with it.
+const DYING: Duration = Duration::from_secs(30);
+
+/// Is the keeper of the process that has started this one.
+pub fn main(config: &Path) -> ExitCode {
+    match serve(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure::report(&failure),
+    }
+}
+
+fn serve(config: &Path) -> Result<(), Failure> {
+    let parent = getppid();
+    let failure = |error| {
+        Failure::run("the keeper does not serve")
+            .because(error)
+            .hint("`midhopd run` starts it; it is of no use by itself")
+    };
+    let _ = nix::sys::prctl::set_name(c"midhopd-keeper");
+    outlive_signals().map_err(|error| failure(error.into()))?;
+    let requests = io::stdin().as_fd().try_clone_to_owned().map_err(failure)?;
+    let requests = UnixStream::from(requests);
+    requests.peer_addr().map_err(failure)?;
+    let news = io::stdout().as_fd().try_clone_to_owned().map_err(failure)?;
+    let mut dying = DYING;
+    let mut desk = Desk { config: config.to_owned(), news: Arc::new(news), begun: None };
+    loop {
+        let request = match frame::read::<Request>(&requests) {
+            Ok(Some(request)) => request,
+            Ok(None) => break,
+            Err(error) => {
+                // Whoever sends such a thing is not what was started.
+                tracing::error!(%error, "the data plane asks for what there is not");
+                // It ends with this process.
+                dying = Duration::ZERO;
+                break;
+            }
+        };
+        let ends = request == Request::End;
+        let answer = desk.answer(request);
+        if ends {
+            desk.begun = None;
+        }
+        let answered = frame::write(&requests, &answer);
+        if ends || answered.is_err() {
+            break;
+        }
+    }
+    if let Some(begun) = desk.begun {
+        begun.outlive(parent, dying);
+    }
+    Ok(())
+}
+
+/// What ends the data plane in order, or a terminal's ^C, is no reason to leave something behind. What this
+/// process starts inherits it.
+fn outlive_signals() -> nix::Result<()> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        signals.add(signal);
+    }
+    signals.thread_block()
+}
+
+/// Where requests are answered.
+struct Desk {
+    config: PathBuf,
+    news: Arc<OwnedFd>,
+    begun: Option<Begun>,
+}
+
+/// A keeper that knows its configuration.
+struct Begun {
+    // Goes before the name does: whoever has that finds nothing of ours.
+    interception: Option<Own>,
+    /// For the gate.
+    ruleset: Option<Ruleset>,
+    plan: Arc<Plan>,
+    logging: Logging,
+    /// What lines are served by.
+    terms: Option<Terms>,
+    _name: Option<UnixListener>,
+}
+
+impl Desk {
+    fn answer(&mut self, request: Request) -> Answer {
+        match (request, &mut self.begun) {
+            (Request::Begin { name, text }, None) => {
+                let begun = Begun::of(&name, &text)?;
+                let (terms, door) = (Terms::of(&begun.plan.intercept), self.news.clone());
+                let own = terms.clone();
+                let welcome = move || supply::welcome(&door, own);
+                thread::Builder::new()
+                    .name("door".to_owned())
+                    .spawn(welcome)
+                    .map_err(Failed::new)?;
+                self.begun = Some(Begun { terms: Some(terms), ..begun });
+                Ok(Reply::Done)
+            }
+            (Request::Install { queues }, Some(begun)) => begun.install(queues, &self.news),
+            (Request::Reload { fingerprint }, Some(begun)) => {
+                begun.reload(&self.config, fingerprint)
+            }
+            (Request::Close, Some(Begun { interception: Some(own), .. })) => {
+                own.interception().close().map(|()| Reply::Done).map_err(Failed::new)
+            }
+            (Request::Gate { shut }, Some(begun)) => begun.move_gate(shut),
+            (Request::Remove, Some(begun)) => {
+                begun.interception = None;
+                Ok(Reply::Done)
+            }
+            (Request::Passed, Some(Begun { interception: Some(own), .. })) => {
+                Ok(Reply::Counted(own.interception().passed().total()))
+            }
+            (Request::End, _) => Ok(Reply::Done),
+            (_, _) => Err(Failed::new("the keeper was asked for this out of turn")),
+        }
+    }
+}
+
+impl Begun {
+    fn of(name: &str, text: &str) -> Result<Self, Failed> {
+        let plan = Plan::read(name, text).map_err(Failed::new)?;
+        let logging = Logging::start(&plan.log).map_err(told)?;
+        // Those that are on their way to threads of the data plane.
+        privileges::raise_file_limit(FILES);
+        privileges::drop_unneeded().map_err(told)?;
+        confine::keeper();
+        let name = plan.stands_for_others().then(|| take_name(&plan.intercept.instance)).flatten();
+        let (interception, ruleset, terms) = (None, None, None);
+        Ok(Self { interception, ruleset, plan: Arc::new(plan), logging, terms, _name: name })
+    }
+
+    fn install(&mut self, queues: u16, news: &Arc<OwnedFd>) -> Answer {
+        if self.interception.is_some() || !self.plan.stands_for_others() {
+            return Err(Failed::new("the keeper was asked for this out of turn"));
+        }
+        let (known, news) = (Arc::new(std::sync::Mutex::new(None)), news.clone());
+        let last = known.clone();
+        let tell = Tell::by(move |tracked| {
+            *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(tracked);
+            // Where nobody reads it, the end of the data plane comes by other ways.
+            let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
+        });
+        self.interception = Some(Own::install(&self.plan, queues, tell).map_err(Failed::new)?);
+        let tracked = *known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Ok(Reply::Installed { tracked: tracked.unwrap_or_default() })
+    }
+
+    fn move_gate(&mut self, shut: bool) -> Answer {
+        let ruleset = match self.ruleset.take() {
+            Some(ruleset) => ruleset,
+            None => Ruleset::open(&self.plan.intercept.instance).map_err(Failed::new)?,
+        };
+        let moved = self.ruleset.insert(ruleset).set_gate(shut);
+        moved.map(|()| Reply::Done).map_err(Failed::new)
+    }
+
+    /// Reads the configuration again, and follows it.
+    fn reload(&mut self, config: &Path, expected: u64) -> Answer {
+        let next = cli::read_plan(config).map_err(told)?;
+        if fingerprint(&next) != expected {
+            return Err(Failed {
+                message: "the configuration changed while it was read".to_owned(),
+                hint: Some("send SIGHUP again".to_owned()),
+            });
+        }
+        let (next, _) = self.plan.reloaded(next);
+        let next = Arc::new(next);
+        if let Some(own) = &self.interception {
+            own.interception().follow(&next).map_err(Failed::new)?;
+        }
+        self.logging.set(&next.log).map_err(told)?;
+        self.plan = next;
+        Ok(Reply::Done)
+    }
+
+    /// The data plane has gone without a word: nothing of it stays but what has to stop flows.
+    fn outlive(mut self, parent: Pid, dying: Duration) {
+        let asked = Instant::now();
+        // Its sockets are closed by then, and have reset their flows.
+        while getppid() == parent && asked.elapsed() < dying {
+            sleep(PAUSE);
+        }
+        // With the table go packets that still wait.
+        if let Some(terms) = &self.terms {
+            terms.outlive(LETTING_GO);
+        }
+        let Some(own) = self.interception.take() else { return };
+        let stops = !self.plan.policy.firewall_stops().is_empty();
+        if stops {
+            own.interception().leave_table();
+        }
+        drop(own);
+        tracing::warn!(
+            table_stays = stops,
+            "the data plane has ended without a word: interception is removed"
+        );
+    }
+}
+
+/// Waits until no other keeper of this instance cleans up in this network namespace; its name has no file, and goes
+/// with its process. One that stays is not waited for: anybody may take a name.
+fn take_name(instance: &str) -> Option<UnixListener> {
+    let name = SocketAddr::from_abstract_name(format!("midhopd-keeper-{instance}")).ok()?;
+    let asked = Instant::now();
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Ok(name) => return Some(name),
+            Err(error) if asked.elapsed() > PREDECESSOR => {
+                tracing::warn!(instance, %error, "another keeper of this instance does not end");
+                return None;
+            }
+            Err(_) => sleep(PAUSE),
+        }
+    }
+}
+
+fn told(failure: Failure) -> Failed {
+    let message = match failure.source() {
+        Some(source) => format!("{failure}: {source}"),
+        None => failure.to_string(),
+    };
+    Failed { message, hint: failure.hint_text().map(str::to_owned) }
+}

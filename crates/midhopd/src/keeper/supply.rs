@@ -1,0 +1,251 @@
+//! The keeper's end of a thread's line: does what is ordered there, and makes sockets in advance.
+
+use super::descriptors;
+use super::order::{
+    Batch, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, Entry, ORDER_BYTES, Order, Outcome, Pair,
+    Recipe, Setting, VERDICT_BYTES, VERDICTS, Verdict,
+};
+use crate::flow::Ends;
+use crate::intercept::conntrack::{Connection, Tracker};
+use crate::intercept::queue::Judge;
+use crate::intercept::{self, Marks, Origins};
+use crate::leg;
+use crate::netlink::Channel;
+use crate::sockopt;
+use midhop_pep::config::Intercept;
+use nix::libc;
+use nix::sys::socket::SockProtocol;
+use socket2::{SockRef, Socket};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at whether a line has ended.
+const PAUSE: Duration = Duration::from_millis(1);
+/// So many sockets are made at a time.
+pub const BATCH: usize = 32;
+
+/// What all lines of a data plane have in common.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    instance: String,
+    zone: u16,
+    marks: Marks,
+    /// Held by each end of a line.
+    lines: Arc<()>,
+}
+
+impl Terms {
+    /// Those of an interception.
+    pub fn of(intercept: &Intercept) -> Self {
+        let Intercept { instance, zone, mark, .. } = intercept;
+        let (marks, lines) = (Marks::new(*mark), Arc::default());
+        Self { instance: instance.clone(), zone: *zone, marks, lines }
+    }
+
+    /// Waits until no thread serves by these any more: then packets that waited for a data plane which is gone have
+    /// gone on. Not for longer than `patience`.
+    pub fn outlive(&self, patience: Duration) {
+        let begin = Instant::now();
+        while Arc::strong_count(&self.lines) > 1 && begin.elapsed() < patience {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Serves all threads of the data plane that come; ends with it.
+pub fn welcome(door: &OwnedFd, terms: Terms) {
+    loop {
+        let come = descriptors::receive(door, &mut [0; 8], true);
+        let Ok(Some((_, come))) = come else { return };
+        let Ok([orders, supply]) = <[OwnedFd; 2]>::try_from(come) else { continue };
+        let (clerk_terms, maker_terms) = (terms.clone(), terms.clone());
+        let clerk = thread::Builder::new().name("orders".to_owned());
+        let maker = thread::Builder::new().name("supply".to_owned());
+        // Without a thread the line closes, and the other end is told.
+        let _ = clerk.spawn(move || Clerk::new(clerk_terms).serve(&orders));
+        let _ = maker.spawn(move || make_all(&supply, &maker_terms));
+    }
+}
+
+/// Makes sockets as long as somebody orders them.
+fn make_all(supply: &OwnedFd, terms: &Terms) {
+    let mut buffer = [0; 4096];
+    while let Ok(Some((length, _))) = descriptors::receive(supply, &mut buffer, true) {
+        let Ok(batch) = serde_json::from_slice(&buffer[..length]) else { return };
+        let Batch { shelf, count, recipe } = batch;
+        let mut sockets = Vec::with_capacity(BATCH);
+        let mut error = 0;
+        while error == 0 && sockets.len() < count.min(BATCH) {
+            match make(&recipe, terms) {
+                Ok(socket) => sockets.push(socket),
+                Err(refused) => error = number(&refused),
+            }
+        }
+        if !sockets.is_empty() {
+            error = 0;
+        }
+        let mut head = shelf.to_le_bytes().to_vec();
+        head.extend(error.to_le_bytes());
+        let numbers: Vec<_> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        if descriptors::send(supply, &head, &numbers).is_err() {
+            return;
+        }
+    }
+}
+
+fn make(recipe: &Recipe, terms: &Terms) -> io::Result<Socket> {
+    if !Setting::Mark(recipe.mark).is_allowed(terms.marks) {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    leg::prepare(recipe)
+}
+
+/// Does what one thread orders.
+struct Clerk {
+    terms: Terms,
+    judges: BTreeMap<u16, Judge>,
+    tracker: Option<Tracker>,
+    origins: Option<Origins>,
+    counters: Option<Channel>,
+}
+
+impl Clerk {
+    fn new(terms: Terms) -> Self {
+        let (judges, tracker, origins, counters) = Default::default();
+        Self { terms, judges, tracker, origins, counters }
+    }
+
+    fn serve(mut self, orders: &OwnedFd) {
+        let mut buffer = vec![0; ORDER_BYTES];
+        while let Ok(Some((length, sockets))) = descriptors::receive(orders, &mut buffer, true) {
+            let outcome = match buffer[..length].split_first() {
+                Some((&ENTRIES, entries)) => {
+                    if descriptors::send(orders, &self.enter(entries), &[]).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Some((&VERDICTS, verdicts)) => {
+                    self.judge(verdicts);
+                    continue;
+                }
+                _ => match serde_json::from_slice(&buffer[..length]) {
+                    Ok(order) => self.outcome(&order, sockets.into_iter().next()),
+                    // Whoever sends such a thing is not what was started.
+                    Err(_) => return,
+                },
+            };
+            let Ok(answer) = serde_json::to_vec(&outcome) else { return };
+            if descriptors::send(orders, &answer, &[]).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Enters legs; the answer has the system's number for each.
+    fn enter(&mut self, entries: &[u8]) -> Vec<u8> {
+        let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
+        let entries: Vec<Entry> = entries.iter().take(ENTRIES_MAX).map(Entry::read).collect();
+        let is_sound = |one: &Entry| one.ends.client.is_ipv4() == one.ends.server.is_ipv4();
+        let entered = if entries.iter().all(is_sound) {
+            self.tracker().and_then(|tracker| tracker.enter(&entries))
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EINVAL))
+        };
+        let numbers: Vec<i32> = match entered {
+            Ok(outcomes) => {
+                let number =
+                    |outcome: &io::Result<()>| outcome.as_ref().map_or_else(number, |()| 0);
+                outcomes.iter().map(number).collect()
+            }
+            Err(error) => vec![number(&error); entries.len()],
+        };
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    fn judge(&self, verdicts: &[u8]) {
+        let (verdicts, _) = verdicts.as_chunks::<VERDICT_BYTES>();
+        for verdict in verdicts.iter().copied().map(Verdict::read) {
+            let Some(judge) = self.judges.get(&verdict.queue) else { continue };
+            if let Err(error) = judge.give(&verdict) {
+                tracing::warn!(%error, "a verdict was not taken");
+            }
+        }
+    }
+
+    fn outcome(&mut self, order: &Order, about: Option<OwnedFd>) -> Outcome {
+        self.fulfil(order, about).map_err(|error| number(&error))
+    }
+
+    fn fulfil(&mut self, order: &Order, about: Option<OwnedFd>) -> io::Result<Done> {
+        let short = || io::Error::from_raw_os_error(libc::EINVAL);
+        match order {
+            Order::Set(setting) => {
+                if !setting.is_allowed(self.terms.marks) {
+                    return Err(io::Error::from_raw_os_error(libc::EPERM));
+                }
+                apply(setting, &about.ok_or_else(short)?)?;
+            }
+            Order::Bind(address) => {
+                SockRef::from(&about.ok_or_else(short)?).bind(&(*address).into())?;
+            }
+            Order::Queue(number) => {
+                self.judges.insert(*number, Judge::of(about.ok_or_else(short)?, *number));
+            }
+            Order::ForgetServer(pair) => self.tracker()?.forget_server(ends(*pair)),
+            Order::Origin(pair) => {
+                let origins = match self.origins.take() {
+                    Some(origins) => origins,
+                    None => Origins::open(&self.terms.instance)?,
+                };
+                let Connection { ends, mark } = self.origins.insert(origins).ask(ends(*pair))?;
+                return Ok(Done::Origin((ends.client, ends.server), mark));
+            }
+            Order::Dismiss(pair) => return leg::dismiss(ends(*pair)).map(Done::Found),
+            Order::Handshakes => {
+                let counters = match self.counters.take() {
+                    Some(counters) => counters,
+                    None => Channel::open(SockProtocol::NetlinkNetFilter)?,
+                };
+                let counters = self.counters.insert(counters);
+                let counted = intercept::handshakes(counters, &self.terms.instance)?;
+                return Ok(Done::Handshakes(counted.numbers()));
+            }
+        }
+        Ok(Done::Yes)
+    }
+
+    fn tracker(&mut self) -> io::Result<&Tracker> {
+        let tracker = match self.tracker.take() {
+            Some(tracker) => tracker,
+            None => Tracker::open(self.terms.zone)?,
+        };
+        Ok(self.tracker.insert(tracker))
+    }
+}
+
+fn ends((client, server): Pair) -> Ends {
+    Ends { client, server }
+}
+
+fn apply(setting: &Setting, socket: &OwnedFd) -> io::Result<()> {
+    let handle = SockRef::from(socket);
+    match setting {
+        Setting::Transparent { v4: true } => handle.set_ip_transparent_v4(true),
+        Setting::Transparent { v4: false } => handle.set_ip_transparent_v6(true),
+        Setting::Mark(mark) => handle.set_mark(*mark),
+        Setting::Buffer { sends, bytes } => {
+            let option = if *sends { libc::SO_SNDBUFFORCE } else { libc::SO_RCVBUFFORCE };
+            sockopt::set_int(socket, libc::SOL_SOCKET, option, *bytes)
+        }
+        Setting::Congestion(name) => handle.set_tcp_congestion(name.as_bytes()),
+    }
+}
+
+fn number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}

@@ -1,0 +1,113 @@
+//! Whether the peer at the other end of an open tunnel may stay: its table, its certificates' time and the
+//! lists of those that are revoked are looked at again for as long as the tunnel is open.
+
+use super::Identity;
+use midhop_pep::config::{PeerPlan, Plan};
+use rustls::pki_types::CertificateDer;
+use std::{fmt, sync::Arc, time::Duration};
+use time::OffsetDateTime;
+use tokio::{sync::watch, time::sleep};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How often the clock is looked at, which may be set while a tunnel is open.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Why a peer may not stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dismissal {
+    /// It is not configured any more.
+    Removed,
+    /// Its table says something else now: a new tunnel begins with that.
+    Changed,
+    /// One of its certificates is revoked.
+    Revoked,
+    /// One of its certificates has expired.
+    Expired,
+}
+
+impl fmt::Display for Dismissal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Removed => "it is not configured any more",
+            Self::Changed => "its table in the configuration has changed",
+            Self::Revoked => "its certificate is revoked",
+            Self::Expired => "its certificate has expired",
+        })
+    }
+}
+
+/// What a peer's staying depends on.
+#[derive(Debug)]
+pub struct Standing {
+    peer: PeerPlan,
+    chain: Vec<CertificateDer<'static>>,
+    /// The end of the shortest-lived certificate.
+    until: Option<OffsetDateTime>,
+    plan: watch::Receiver<Arc<Plan>>,
+    identity: watch::Receiver<Arc<Identity>>,
+}
+
+impl Standing {
+    /// For `peer`, which has shown `chain`.
+    pub fn new(
+        peer: &PeerPlan,
+        chain: &[CertificateDer<'_>],
+        plan: watch::Receiver<Arc<Plan>>,
+        identity: watch::Receiver<Arc<Identity>>,
+    ) -> Self {
+        let end = |one: &CertificateDer<'_>| {
+            let (_, read) = X509Certificate::from_der(one).ok()?;
+            Some(read.validity().not_after.to_datetime())
+        };
+        let until = chain.iter().filter_map(end).min();
+        let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
+        Self { peer: peer.clone(), chain, until, plan, identity }
+    }
+
+    /// What the configuration calls the peer.
+    pub fn peer_name(&self) -> &str {
+        &self.peer.name
+    }
+
+    /// Why the peer may not stay, if it may not.
+    pub fn dismissal(&mut self) -> Option<Dismissal> {
+        let is_known =
+            self.plan.borrow_and_update().peers.iter().find_map(|peer| {
+                (peer.name == self.peer.name).then(|| peer.is_written_as(&self.peer))
+            });
+        match is_known {
+            None => return Some(Dismissal::Removed),
+            Some(false) => return Some(Dismissal::Changed),
+            Some(true) => {}
+        }
+        if self.identity.borrow_and_update().has_revoked(&self.chain) {
+            return Some(Dismissal::Revoked);
+        }
+        let now = OffsetDateTime::now_utc();
+        self.until.is_some_and(|until| now > until).then_some(Dismissal::Expired)
+    }
+
+    /// Waits until the peer may not stay any more.
+    pub async fn ends(mut self) -> Dismissal {
+        loop {
+            if let Some(dismissal) = self.dismissal() {
+                return dismissal;
+            }
+            let pause = self.pause();
+            tokio::select! {
+                // Where the data plane ends, so does the tunnel.
+                Ok(()) = self.plan.changed() => {}
+                Ok(()) = self.identity.changed() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Until when nothing happens by itself.
+    fn pause(&self) -> Duration {
+        let left = self.until.map(|until| until - OffsetDateTime::now_utc());
+        let left = left.and_then(|left| Duration::try_from(left).ok());
+        // A certificate is good for all of its last second.
+        left.map_or(LOOK, |left| LOOK.min(left + Duration::from_millis(1)))
+    }
+}

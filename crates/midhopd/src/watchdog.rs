@@ -1,0 +1,328 @@
+//! Notices that flows which were taken do not come about, so that no more are taken until that may
+//! have changed: a firewall that drops what is for the daemon's own sockets, or a route that leads
+//! nowhere, is then no worse than without the daemon.
+//!
+//! Invariant: while flows come about, nobody's packets can bring the daemon to take no more.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Looks at the firewall's counters in which packets were lost, one after the other: fewer might only
+/// have met packets under way.
+const LOOKS: u32 = 2;
+/// Different targets in a row that did not answer.
+const SILENT: usize = 4;
+/// So long after a flow has come about, servers that do not answer are no sign.
+const ALIVE: Duration = Duration::from_secs(10);
+/// How long no flows are taken at first; it doubles with each time that nothing has changed.
+const FIRST_REST: Duration = Duration::from_secs(10);
+const LAST_REST: Duration = Duration::from_secs(320);
+
+/// Why no flows are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Answers of servers, or held SYNs that came again, did not reach the daemon's sockets.
+    DroppedHere,
+    /// The daemon's own packets may not leave.
+    RefusedHere,
+    /// No server answers.
+    Silence,
+    /// The kernel answers every SYN with a cookie, which it then checks for this host's addresses only.
+    Cookies,
+}
+
+impl Reason {
+    /// What to do about it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::DroppedHere => {
+                "a filter of this host drops them; with nftables, `nft insert rule inet TABLE INPUT-CHAIN \
+                 socket transparent 1 accept` lets them in"
+            }
+            Self::RefusedHere => {
+                "a filter of this host refuses them; with nftables, `nft insert rule inet TABLE OUTPUT-CHAIN \
+                 socket transparent 1 accept` lets them out"
+            }
+            Self::Silence => {
+                "routing rules or a filter may treat this host's own packets otherwise than forwarded \
+                 ones: see `ip rule` and `midhopd doctor`"
+            }
+            Self::Cookies => {
+                "`sysctl -w net.ipv4.tcp_syncookies=1` has the kernel do so in need only"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DroppedHere => "packets for the daemon's sockets are dropped on this host",
+            Self::RefusedHere => "this host does not let the daemon's packets out",
+            Self::Silence => "no server answers the daemon",
+            Self::Cookies => {
+                "SYN cookies are sent to everybody: no client of a split flow could get in"
+            }
+        })
+    }
+}
+
+/// What the firewall has counted of handshakes since its table was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Handshakes {
+    /// Packets that came for the daemon's sockets.
+    pub inward: Passage,
+    /// SYNs that the daemon sent.
+    pub outward: Passage,
+}
+
+impl Handshakes {
+    /// As they are told: inward before and behind all filters, then outward.
+    pub fn numbers(self) -> [u64; 4] {
+        let Self { inward, outward } = self;
+        [inward.entered, inward.left, outward.entered, outward.left]
+    }
+
+    /// As they were told.
+    pub fn of([entered, left, sent, departed]: [u64; 4]) -> Self {
+        let inward = Passage { entered, left };
+        Self { inward, outward: Passage { entered: sent, left: departed } }
+    }
+}
+
+/// Packets before and behind all filters of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Passage {
+    /// Before.
+    pub entered: u64,
+    /// Behind.
+    pub left: u64,
+}
+
+/// Whether packets get lost on a passage.
+#[derive(Debug, Default)]
+struct Loss {
+    counted: Passage,
+    /// What had been lost when packets last passed, or flows were last not taken.
+    known: u64,
+    /// Looks in a row in which more was lost and nothing passed.
+    looks: u32,
+}
+
+impl Loss {
+    /// Takes a look; whether packets get lost.
+    fn look(&mut self, counted: Passage) -> bool {
+        let before = std::mem::replace(&mut self.counted, counted);
+        let gap = self.gap();
+        let new_table = counted.entered < before.entered || counted.left < before.left;
+        if new_table || counted.left > before.left || gap <= self.known {
+            (self.looks, self.known) = (0, gap);
+        } else {
+            self.looks += 1;
+        }
+        self.looks >= LOOKS
+    }
+
+    fn gap(&self) -> u64 {
+        self.counted.entered.saturating_sub(self.counted.left)
+    }
+
+    fn forget(&mut self) {
+        (self.looks, self.known) = (0, self.gap());
+    }
+}
+
+/// Watches what becomes of flows.
+#[derive(Debug, Default)]
+pub struct Watchdog {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rest: Option<(Instant, Reason)>,
+    /// How long the last rest was.
+    last: Option<Duration>,
+    /// How often it rested.
+    rests: u64,
+    looked: Option<Instant>,
+    inward: Loss,
+    outward: Loss,
+    silent: HashSet<SocketAddr>,
+    /// When a flow last came about.
+    came_about: Option<Instant>,
+    /// Whether every SYN is answered with a cookie.
+    cookies: bool,
+}
+
+impl Watchdog {
+    /// Why no flows are to be taken at this moment; none: they are.
+    pub fn resting(&self, now: Instant) -> Option<Reason> {
+        let state = self.state();
+        if state.cookies {
+            return Some(Reason::Cookies);
+        }
+        state.rest.filter(|(until, _)| now < *until).map(|(_, reason)| reason)
+    }
+
+    /// How often flows were not taken.
+    pub fn rests(&self) -> u64 {
+        self.state().rests
+    }
+
+    /// A flow has come about: a server has answered, and a client was let in.
+    pub fn flow_came_about(&self, now: Instant) {
+        let mut state = self.state();
+        state.came_about = Some(now);
+        state.last = None;
+        state.silent.clear();
+    }
+
+    /// A server has not answered for so long that its client's flow was let go.
+    pub fn silent(&self, target: SocketAddr, now: Instant) {
+        let mut state = self.state();
+        // A stranger's black holes are no sign while others' flows come about.
+        if state.came_about.is_some_and(|at| now.duration_since(at) < ALIVE) {
+            return;
+        }
+        state.silent.insert(target);
+        if state.silent.len() >= SILENT {
+            state.begin(Reason::Silence, now);
+        }
+    }
+
+    /// Whether the kernel answers every SYN with a cookie. While it does, no flows are taken.
+    pub fn cookies(&self, for_everybody: bool) {
+        let mut state = self.state();
+        if state.cookies == for_everybody {
+            return;
+        }
+        state.cookies = for_everybody;
+        if for_everybody {
+            state.rests += 1;
+            let reason = Reason::Cookies;
+            tracing::error!(%reason, hint = reason.hint(), "new flows pass by");
+        } else {
+            tracing::info!("SYN cookies are for need only: new flows are taken again");
+        }
+    }
+
+    /// Whether it is time for a look at the counters, once in `pause`.
+    pub fn is_due(&self, now: Instant, pause: Duration) -> bool {
+        let mut state = self.state();
+        let due = state.looked.is_none_or(|at| now.duration_since(at) >= pause);
+        if due {
+            state.looked = Some(now);
+        }
+        due
+    }
+
+    /// What the firewall counts, looked at while flows wait for their handshakes.
+    pub fn counted(&self, counted: Handshakes, now: Instant) {
+        let mut state = self.state();
+        let inward = state.inward.look(counted.inward);
+        let outward = state.outward.look(counted.outward);
+        if outward {
+            state.begin(Reason::RefusedHere, now);
+        } else if inward {
+            state.begin(Reason::DroppedHere, now);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn begin(&mut self, reason: Reason, now: Instant) {
+        self.inward.forget();
+        self.outward.forget();
+        self.silent.clear();
+        if self.rest.is_some_and(|(until, _)| now < until) {
+            return;
+        }
+        let rest = self.last.map_or(FIRST_REST, |last| (last * 2).min(LAST_REST));
+        self.last = Some(rest);
+        self.rest = Some((now + rest, reason));
+        self.rests += 1;
+        tracing::error!(%reason, hint = reason.hint(), ?rest, "new flows pass by");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(entered: u64, left: u64) -> Handshakes {
+        Handshakes { inward: Passage { entered, left }, outward: Passage::default() }
+    }
+
+    #[test]
+    fn packets_that_get_lost_here_make_it_rest() {
+        let (watchdog, now) = (Watchdog::default(), Instant::now());
+        watchdog.counted(count(5, 5), now);
+        watchdog.counted(count(6, 5), now);
+        assert_eq!(watchdog.resting(now), None, "it may be under way");
+        watchdog.counted(count(6, 5), now);
+        assert_eq!(watchdog.resting(now), Some(Reason::DroppedHere));
+        assert_eq!(watchdog.resting(now + FIRST_REST), None);
+        watchdog.counted(count(7, 5), now + FIRST_REST);
+        watchdog.counted(count(8, 5), now + FIRST_REST);
+        assert!(watchdog.resting(now + FIRST_REST * 2).is_some(), "longer than before");
+        assert_eq!(watchdog.rests(), 2);
+    }
+
+    #[test]
+    fn cookies_for_everybody_make_it_rest_as_long_as_there_are_any() {
+        let (watchdog, now) = (Watchdog::default(), Instant::now());
+        watchdog.cookies(false);
+        assert_eq!(watchdog.resting(now), None);
+        watchdog.cookies(true);
+        watchdog.cookies(true);
+        watchdog.flow_came_about(now);
+        assert_eq!(watchdog.resting(now + LAST_REST * 2), Some(Reason::Cookies));
+        watchdog.cookies(false);
+        assert_eq!((watchdog.resting(now), watchdog.rests()), (None, 1));
+    }
+
+    #[test]
+    fn while_packets_are_delivered_some_may_get_lost() {
+        let (watchdog, now) = (Watchdog::default(), Instant::now());
+        for look in 0..100 {
+            watchdog.counted(count(10 * look, 9 * look), now);
+        }
+        assert_eq!(watchdog.resting(now), None);
+    }
+
+    #[test]
+    fn dead_targets_are_nothing_while_others_answer() {
+        let (watchdog, now) = (Watchdog::default(), Instant::now());
+        let target = |host: u8| SocketAddr::from(([192, 0, 2, host], 80));
+        for host in 0..100 {
+            watchdog.silent(target(host), now);
+            if host % 3 == 2 {
+                watchdog.flow_came_about(now);
+            }
+        }
+        for _ in 0..100 {
+            watchdog.silent(target(1), now);
+        }
+        assert_eq!(watchdog.resting(now), None, "one dead target is no sign");
+        for host in 0..4 {
+            watchdog.silent(target(host), now + ALIVE / 2);
+        }
+        assert_eq!(
+            watchdog.resting(now + ALIVE / 2),
+            None,
+            "nor are many at once, while flows come about"
+        );
+        for host in 0..4 {
+            watchdog.silent(target(host), now + ALIVE);
+        }
+        assert_eq!(watchdog.resting(now + ALIVE), Some(Reason::Silence));
+    }
+}

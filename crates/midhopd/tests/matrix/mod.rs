@@ -1,0 +1,5 @@
+//! A matrix of router set-ups.
+
+pub mod cases;
+pub mod judge;
+mod router;
