@@ -69,7 +69,7 @@ docs: ## Documentation of all crates, warnings are errors
 bpf: ## Rebuild the BPF programs and compare them with those committed (needs clang)
 	@crates/bpf/build-objects.sh || [ $$? = 77 ]
 
-fuzz: prepare ## Fuzz every target for FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
+fuzz: prepare ## Fuzz every target for FUZZ_SECONDS each (needs cargo-fuzz)
 	@SHORT=$(SHORT) scripts/fuzz $(FUZZ_SECONDS)
 
 attack: prepare ## Everything hostile for ATTACK_SECONDS: all fuzz targets, then strangers and peers (as root)

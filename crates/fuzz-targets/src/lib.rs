@@ -1,9 +1,9 @@
 //! What must hold for any bytes that a stranger can send or a user can write: no panic, and the
 //! properties below.
 //!
-//! One function per target takes any bytes. `fuzz/` hands them to a fuzzer (`make fuzz`), which needs
-//! a nightly compiler; the test `corpus` of this crate hands them all inputs that the fuzzer found
-//! worth keeping, with any compiler and in a moment.
+//! One function per target takes any bytes. `fuzz/` hands them to a fuzzer (`make fuzz`), for which
+//! all is built once more; the test `corpus` of this crate hands them all inputs that the fuzzer found
+//! worth keeping, in a moment.
 
 mod conversation;
 mod explicit;

@@ -129,7 +129,7 @@ impl Router {
             (segment.source, segment.destination, segment.sequence, segment.class)
         );
         let sequence = segment.sequence;
-        let waiting = Waiting { sequence, packet: number, mark: 0, syn, leaving: ends };
+        let waiting = Waiting { sequence, queue: 0, packet: number, mark: 0, syn, leaving: ends };
         match self.entries.meet(ends, &waiting) {
             Met::Nothing => assert!(!self.living.contains_key(&ends), "a second far side"),
             Met::Living => {
@@ -152,6 +152,7 @@ impl Router {
                 assert_eq!(self.asking.insert(ends, number), Some(older.packet));
                 return self.verdict(older.packet);
             }
+            Met::Elsewhere => panic!("there is one queue"),
             Met::Ready => {
                 assert!(!self.asking.contains_key(&ends));
                 return self.verdict(number);

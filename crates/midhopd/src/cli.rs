@@ -72,6 +72,9 @@ struct CheckArguments {
 
 #[derive(Debug, Args)]
 struct DoctorArguments {
+    /// The configuration whose interception is held against this host's rules; /etc/midhopd.toml where it is there
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -127,9 +130,18 @@ pub fn main() -> ExitCode {
         Command::Schema => schema().map(|()| ExitCode::SUCCESS),
         Command::Pki(command) => pki(&command).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) if arguments.try_in_namespace => doctor::try_in_namespace(),
-        Command::Doctor(arguments) => doctor::examine(arguments.json),
+        Command::Doctor(arguments) => doctor(&arguments),
     };
     done.unwrap_or_else(|failure| failure::report(&failure))
+}
+
+/// With the interception of a configuration, or the default one where there is none.
+fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
+    let usual = Path::new(CONFIG_DEFAULT);
+    let file = arguments.config.as_deref().or_else(|| usual.exists().then_some(usual));
+    let plan = file.map(read_plan).transpose()?;
+    let intercept = plan.map(|plan| plan.intercept.clone()).unwrap_or_default();
+    doctor::examine(&intercept, arguments.json)
 }
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {

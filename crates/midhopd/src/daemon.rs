@@ -213,7 +213,8 @@ impl DataPlane {
         this.handover = Handover::new(handed, this.admission.clone());
         if plan.stands_for_others() {
             let instance = &plan.intercept.instance;
-            let gate = gate::follow(instance, keeper, this.admission.clone(), stopped)
+            let (admission, health) = (this.admission.clone(), this.health.clone());
+            let gate = gate::follow(instance, keeper, admission, health, stopped)
                 .map_err(StartError::Thread)?;
             this.threads.push(gate);
         }

@@ -11,6 +11,7 @@ mod proof;
 mod room;
 
 use crate::failure::Failure;
+use midhop_pep::config::Intercept;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -95,13 +96,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// Examines the host and prints what was found. The exit code says whether interception works.
+/// Examines the host and prints what was found. The exit code says whether interception works. The host's firewall
+/// rules are held against `intercept`.
 ///
 /// # Errors
 /// When the findings cannot be printed.
-pub fn examine(json: bool) -> Result<ExitCode, Failure> {
+pub fn examine(intercept: &Intercept, json: bool) -> Result<ExitCode, Failure> {
     let mut findings = host::examine();
-    findings.extend(firewall::examine());
+    findings.extend(firewall::examine(intercept));
     match ask_child() {
         Ok(proven) => findings.extend(proven),
         Err(reason) => findings.push(Finding::of(

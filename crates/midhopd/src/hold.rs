@@ -274,7 +274,8 @@ impl Holder {
         };
         let (sequence, leaving) = (segment.sequence, opener.departure.ends);
         let (packet, mark) = (packet.id, packet.mark);
-        let waiting = Waiting { sequence, packet, mark, syn, leaving };
+        let queue = self.queue.get_ref().number();
+        let waiting = Waiting { sequence, queue, packet, mark, syn, leaving };
         let resting = hold.watchdog.resting(Instant::now()).is_some();
         let met = hold.entries.meet(ends, &waiting);
         if met != Met::Nothing {
@@ -298,6 +299,10 @@ impl Holder {
                 self.repeat(&older.leaving, opener.departure.mark);
                 self.answer_queue(older.packet, 0, Verdict::Drop);
                 return None;
+            }
+            Met::Elsewhere => {
+                self.worker.ledger.repeated_syns.add(1);
+                return Some(Verdict::Drop);
             }
             Met::Ready if resting && !is_strict(&plan, &decision) => {
                 // Its far side is reset, and this SYN goes where that was.

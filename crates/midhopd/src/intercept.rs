@@ -248,7 +248,7 @@ impl Interception {
     ) -> Result<(), InterceptError> {
         let Installed { plan, entrances, setting, queues, open, .. } = installed;
         (self.tracked.0)(setting.conntrack);
-        let mut text = table::transaction(plan, entrances, *setting);
+        let mut text = table::transaction(plan, entrances, *queues, *setting);
         if !open {
             text.push_str(&table::closing(&self.instance));
         }

@@ -18,16 +18,6 @@ use std::process::{Command, Stdio};
 
 const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
 
-/// The keeper of a data plane.
-fn keeper_of(running: &Running) -> Pid {
-    let children = format!("/proc/{0}/task/{0}/children", running.id());
-    let children = std::fs::read_to_string(children).expect("its children");
-    let mut words = children.split_whitespace();
-    let keeper = words.next().expect("a keeper").parse().expect("a number");
-    assert_eq!(words.next(), None, "more than one child");
-    Pid::from_raw(keeper)
-}
-
 /// What the kernel says of a process under a key.
 fn status(process: Pid, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
@@ -49,7 +39,7 @@ fn the_keeper_has_what_it_needs_and_no_more() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
     let running = Running::start(&stage, &desk);
-    let keeper = keeper_of(&running);
+    let keeper = running.keeper();
     assert_eq!(status(keeper, "Name"), "midhopd-keeper");
     assert_eq!(status(keeper, "NoNewPrivs"), "1");
     assert_eq!(status(keeper, "Seccomp"), "2");
@@ -71,7 +61,7 @@ fn nothing_stays_of_a_data_plane_that_was_killed() {
     let desk = Desk::new(CONFIG);
     let running = Running::start(&stage, &desk);
     works(&stage);
-    let keeper = keeper_of(&running);
+    let keeper = running.keeper();
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end(), None);
     until("the keeper ends", || kill(keeper, None).is_err());
@@ -84,7 +74,7 @@ fn a_keeper_that_was_killed_takes_the_daemon_with_it() {
     let Some(stage) = Stage::set() else { return };
     let desk = Desk::new(CONFIG);
     let running = Running::start(&stage, &desk);
-    kill(keeper_of(&running), Signal::SIGKILL).expect("a signal");
+    kill(running.keeper(), Signal::SIGKILL).expect("a signal");
     assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
     assert!(log_of(&desk).contains("the keeper has ended"), "{}", log_of(&desk));
     works(&stage);
@@ -101,7 +91,7 @@ fn a_rule_that_rejects_stands_though_all_die() {
     let rules = "[[rules]]\nmatch = { destination_port = 81 }\naction = \"reject\"\n";
     let desk = Desk::new(&format!("{CONFIG}{rules}"));
     let running = Running::start(&stage, &desk);
-    let keeper = keeper_of(&running);
+    let keeper = running.keeper();
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end(), None);
     until("the keeper ends", || kill(keeper, None).is_err());

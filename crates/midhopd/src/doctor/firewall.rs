@@ -18,8 +18,8 @@ const NAME: &str = "firewall";
 /// Where connection tracking begins.
 const CONNTRACK: i64 = -200;
 
-/// Looks at the rules of this host.
-pub(super) fn examine() -> Vec<Finding> {
+/// Looks at the rules of this host, as they stand to this interception.
+pub(super) fn examine(intercept: &Intercept) -> Vec<Finding> {
     let hint = "run it as root to have the host's rules looked at";
     let listed = Command::new("nft").args(["-j", "list", "ruleset"]).stdin(Stdio::null()).output();
     let ruleset: Option<Value> = match listed {
@@ -27,7 +27,7 @@ pub(super) fn examine() -> Vec<Finding> {
         _ => None,
     };
     let mut findings = match ruleset {
-        Some(ruleset) => judge(&ruleset, &Intercept::default()),
+        Some(ruleset) => judge(&ruleset, intercept),
         None => vec![Finding::of(NAME, Verdict::Unknown, "its rules are not to be read", hint)],
     };
     findings.extend(older());

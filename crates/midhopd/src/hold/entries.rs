@@ -37,6 +37,8 @@ const TARGETS: usize = 1 << 16;
 pub struct Waiting {
     /// Its sequence number.
     pub sequence: u32,
+    /// The queue in which it waits: only that one's worker may decide on it.
+    pub queue: u16,
     /// By which the queue knows it.
     pub packet: u32,
     /// Its firewall mark.
@@ -68,6 +70,8 @@ pub enum Met {
     Itself(u32),
     /// An older SYN of the same ports, which waited in vain: this one has taken its place.
     Older(Waiting),
+    /// One that waits in another queue, since NAT gave this one another port.
+    Elsewhere,
     /// A far side that has accepted.
     Ready,
     /// A flow whose client has come.
@@ -123,6 +127,9 @@ impl Entries {
         match self.state().flows.get_mut(&ends).map(|placed| &mut placed.entry) {
             None if self.living.has(&ends) => Met::Living,
             None => Met::Nothing,
+            Some(Entry::Asking { waiting: own, .. }) if own.queue != waiting.queue => {
+                Met::Elsewhere
+            }
             Some(Entry::Asking { waiting: own, repeats, .. })
                 if own.sequence == waiting.sequence =>
             {
@@ -476,7 +483,7 @@ mod tests {
 
     fn waiting(sequence: u32) -> Waiting {
         let leaving = ends([10, 0, 0, 1], [10, 0, 0, 2]);
-        Waiting { sequence, packet: 1, mark: 0, syn: Vec::new(), leaving }
+        Waiting { sequence, queue: 0, packet: 1, mark: 0, syn: Vec::new(), leaving }
     }
 
     fn known() -> Known {
@@ -492,6 +499,7 @@ mod tests {
         entries.wait(ends, waiting(1), 16, Instant::now()).expect("a place");
         assert_eq!(entries.meet(ends, &waiting(1)), Met::Itself(1));
         assert_eq!(entries.meet(ends, &waiting(1)), Met::Itself(2));
+        assert_eq!(entries.meet(ends, &Waiting { queue: 1, ..waiting(2) }), Met::Elsewhere);
         assert_eq!(entries.meet(ends, &waiting(2)), Met::Older(waiting(1)));
         assert_eq!(entries.answered(&ends), Some(waiting(2)));
         assert_eq!(entries.counts(), (0, 0));

@@ -28,7 +28,7 @@ fn is_used(instance: &str) -> bool {
         return true;
     }
     let listed = Command::new("nft")
-        .args(["-n", "list", "ruleset"])
+        .args(["-n", "-t", "list", "ruleset"])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output();

@@ -8,6 +8,7 @@ use nix::sys::socket::SockProtocol;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,6 +19,8 @@ const RULES: u32 = 1 << (8 - 1) | 1 << (19 - 1);
 const TABLES: u32 = 1 << (7 - 1);
 /// Changes come in bursts: one look for all within this time.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Before following goes on that has failed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A thread that follows; it ends when this is dropped.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ impl Follower {
         let (stop, stopped) = UnixStream::pair()?;
         let thread = thread::Builder::new()
             .name("follower".to_owned())
-            .spawn(move || follow(&interception, &[rules, tables], stopped))?;
+            .spawn(move || follow_on(&interception, &[rules, tables], &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -51,7 +54,35 @@ impl Drop for Follower {
     }
 }
 
-fn follow(interception: &Interception, channels: &[Channel], mut stopped: UnixStream) {
+/// Follows until it is stopped, whatever fails meanwhile.
+fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixStream) {
+    let mut failed = false;
+    loop {
+        let followed = catch_unwind(AssertUnwindSafe(|| {
+            if failed {
+                // Nobody has looked since.
+                interception.refresh();
+            }
+            follow(interception, channels, stopped)
+        }));
+        match followed {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "following the firewall's changes failed; it goes on");
+            }
+            // The panic has said where.
+            Err(_) => tracing::error!("following the firewall's changes panicked; it goes on"),
+        }
+        failed = true;
+        thread::sleep(AGAIN);
+    }
+}
+
+fn follow(
+    interception: &Interception,
+    channels: &[Channel],
+    mut stopped: &UnixStream,
+) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let mut waits: Vec<PollFd<'_>> = channels
@@ -61,15 +92,12 @@ fn follow(interception: &Interception, channels: &[Channel], mut stopped: UnixSt
         waits.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
         match poll(&mut waits, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => {
-                tracing::error!(%error, "changes of the firewall are no longer followed");
-                return;
-            }
+            Err(error) => return Err(error.into()),
         }
         let ended = waits.last().is_some_and(|wait| wait.any() == Some(true));
         if ended {
             let _ = stopped.read(&mut [0]);
-            return;
+            return Ok(());
         }
         thread::sleep(PAUSE);
         for channel in channels {

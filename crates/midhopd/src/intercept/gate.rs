@@ -5,13 +5,14 @@
 
 use super::Ruleset;
 use crate::admission::Admission;
+use crate::health::Health;
 use crate::keeper::{Keeper, Request};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::watch;
 
-/// Follows the admission on a thread of its own until `stop` turns true.
+/// Follows the admission on a thread of its own until `stop` turns true; the loss of that thread is one for the daemon.
 ///
 /// # Errors
 /// When there can be no thread or no channel to the table.
@@ -19,6 +20,7 @@ pub fn follow(
     instance: &str,
     keeper: Option<Arc<Keeper>>,
     admission: Arc<Admission>,
+    health: Arc<Health>,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let gate = match keeper {
@@ -46,7 +48,9 @@ pub fn follow(
             }
         }
     };
-    std::thread::Builder::new().name("gate".to_owned()).spawn(move || runtime.block_on(follow))
+    std::thread::Builder::new()
+        .name("gate".to_owned())
+        .spawn(move || health.run("the gate", || runtime.block_on(follow)))
 }
 
 /// Who moves the gate.

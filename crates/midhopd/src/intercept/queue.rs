@@ -102,6 +102,11 @@ impl Queue {
             .collect())
     }
 
+    /// By which the kernel knows it.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// Lets a packet go on, with another firewall mark if one is given.
     pub fn pass(&self, id: u32, mark: Option<u32>) -> io::Result<()> {
         self.verdict(id, true, mark)

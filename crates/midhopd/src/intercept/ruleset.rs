@@ -99,26 +99,33 @@ impl Ruleset {
         Ok(Self { channel, table: table::name(instance) })
     }
 
-    /// Hands what comes to the chain `waiting` to queues from `first` on, one of `count` by address;
-    /// where no daemon listens, it passes.
+    /// Hands what comes to each chain of [`table::waiting`] to its queue, of `count` from `first` on; where no daemon
+    /// listens, it passes.
     ///
     /// A kernel without nftables' own expression has the older one of iptables, which does the same.
     pub fn queue(&self, first: u16, count: u16) -> io::Result<()> {
+        (0..count).try_for_each(|number| {
+            let queue = first.checked_add(number).ok_or(io::ErrorKind::InvalidInput)?;
+            self.queue_one(&table::waiting(number), queue)
+        })
+    }
+
+    fn queue_one(&self, chain: &str, queue: u16) -> io::Result<()> {
         let own = |data: Message| {
-            data.with(1, &first.to_be_bytes())
-                .with(2, &count.to_be_bytes())
+            data.with(1, &queue.to_be_bytes())
+                .with(2, &1u16.to_be_bytes())
                 .with(3, &1u16.to_be_bytes())
         };
         let older = |data: Message| {
             let mut info = Vec::with_capacity(8);
-            for field in [first, count, 1, 0] {
+            for field in [queue, 1, 1, 0] {
                 info.extend_from_slice(&field.to_ne_bytes());
             }
             data.with_name(1, "NFQUEUE").with(2, &3u32.to_be_bytes()).with(3, &info)
         };
-        match self.add_rule("waiting", |rule| expression(rule, "queue", own)) {
+        match self.add_rule(chain, |rule| expression(rule, "queue", own)) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                self.add_rule("waiting", |rule| expression(rule, "target", older))
+                self.add_rule(chain, |rule| expression(rule, "target", older))
             }
             outcome => outcome,
         }

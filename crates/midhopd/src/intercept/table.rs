@@ -68,6 +68,58 @@ pub const NOTE_V6: &str = "note6";
 /// By which SYNs that are to be refused are told from those of any leg.
 pub const REFUSED: u16 = u16::MAX;
 
+/// What may be meant for a socket of ours, or tell of its packets.
+const OF_SOCKETS: &str = "meta l4proto { tcp, icmp, icmpv6 }";
+
+/// Flows whose clients were let in a moment ago, of one address family.
+///
+/// While the kernel puts a connection in the place of its request, another processor that looks for either finds
+/// neither. The client's next packet would be forwarded, and its server would reset it. So it is dropped, and comes
+/// again some milliseconds later.
+struct Begun {
+    name: &'static str,
+    key: &'static str,
+    address: &'static str,
+}
+
+const BEGUN: [Begun; 2] = [
+    Begun {
+        name: "begun4",
+        key: "ip saddr . tcp sport . ip daddr . tcp dport",
+        address: "ipv4_addr",
+    },
+    Begun {
+        name: "begun6",
+        key: "ip6 saddr . tcp sport . ip6 daddr . tcp dport",
+        address: "ipv6_addr",
+    },
+];
+
+impl Begun {
+    fn set(&self) -> String {
+        let Self { name, address, .. } = self;
+        format!(
+            "  set {name} {{ type {address} . inet_service . {address} . inet_service; \
+             flags dynamic, timeout; timeout 1s; size 65535; }}\n"
+        )
+    }
+
+    /// What enters a flow.
+    fn note(&self) -> String {
+        format!("add @{} {{ {} }}", self.name, self.key)
+    }
+
+    /// What fits packets of one.
+    fn has(&self) -> String {
+        format!("tcp flags & syn == 0 {} @{}", self.key, self.name)
+    }
+}
+
+/// Parts of the flows for each queue, by their source ports.
+const PARTS: u16 = 16;
+/// What all queues have at the most; a power of two.
+const PARTS_MAX: u16 = 1 << 12;
+
 /// A flag pattern: the packet opens a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 
@@ -98,13 +150,17 @@ pub fn closing(instance: &str) -> String {
     format!("flush chain inet {table} offered\nadd rule inet {table} offered accept\n")
 }
 
-/// The transaction that puts the table in place, instead of one that a dead predecessor left.
-pub fn transaction(plan: &Plan, entrances: &[Entrance], setting: Setting) -> String {
+/// The transaction that puts the table in place, instead of one that a dead predecessor left, for so many queues.
+pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Setting) -> String {
     let mut text = removal(&plan.intercept.instance);
     let _ = writeln!(text, "table inet {} {{", name(&plan.intercept.instance));
     text.push_str("  set gate { type inet_proto; }\n");
     for reason in PASSED {
         let _ = writeln!(text, "  counter {} {{ }}", counter(reason));
+    }
+    let intercepts = !entrances.is_empty();
+    if intercepts {
+        BEGUN.iter().for_each(|begun| text.push_str(&begun.set()));
     }
     for name in [ARRIVED, DELIVERED, SENT, DEPARTED] {
         let _ = writeln!(text, "  counter {name} {{ }}");
@@ -113,17 +169,23 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], setting: Setting) -> Str
     let hooks = &plan.intercept.hooks;
     if setting.conntrack {
         maps(&mut text);
-        let own = [
-            // Another program's transparent sockets are that program's. A request or a connection in
-            // TIME_WAIT shows no mark: it ends the rule, and is taken for a client's.
-            format!("socket mark & {:#x} == 0 accept", marks.client),
-            format!("ct zone set {}", plan.intercept.zone),
-        ];
-        chain(&mut text, "client", &own);
+        let zoned = format!("ct zone set {}", plan.intercept.zone);
+        chain(&mut text, "zoned", std::slice::from_ref(&zoned));
         let early = [
             format!("meta mark & {:#x} != 0 accept", marks.injected),
-            "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 goto client".to_owned(),
+            // Of most packets one look-up of their socket tells whose they are.
+            format!(
+                "{OF_SOCKETS} socket mark & {:#x} vmap {{ {:#x} : goto zoned, {:#x} : accept }}",
+                marks.client | marks.server,
+                marks.client,
+                marks.server
+            ),
+            format!("{OF_SOCKETS} socket transparent 1 goto unmarked"),
         ];
+        let begun = BEGUN.map(|begun| format!("{} goto zoned", begun.has()));
+        let early = early.into_iter().chain(begun.into_iter().filter(|_| intercepts));
+        let early: Vec<String> = early.collect();
+        chain(&mut text, "unmarked", &[others(marks), zoned]);
         base_chain(&mut text, "early", "prerouting", hooks.raw, &early);
         let out = [
             format!(
@@ -141,7 +203,7 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], setting: Setting) -> Str
         let again = again(plan.intercept.zone, marks);
         chain_at(&mut text, "again", "route", "output", hooks.delivery, &again);
     }
-    text.push_str("  chain waiting { }\n");
+    wait(&mut text, queues);
     delivery(&mut text, hooks.delivery, marks, entrances);
     let passing = marks.here | marks.injected;
     let clear =
@@ -177,20 +239,28 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], setting: Setting) -> Str
         ];
         chain(&mut text, "unjudged", &unjudged(plan, setting));
         base_chain(&mut text, "behind", "postrouting", hooks.hold + 1, &behind);
-        let answer = "tcp flags & (fin|syn|rst|ack) == (syn|ack) socket transparent 1";
-        let arrived = [
-            format!("{answer} counter name {ARRIVED}"),
+        // By its flags nearly every packet is told at once to be none of these.
+        let opening = |name: &str| {
             format!(
-                "{SYN} meta mark & {:#x} == {:#x} iifname \"lo\" counter name {ARRIVED}",
-                marks.all(),
-                marks.injected
-            ),
-        ];
-        base_chain(&mut text, "arrivals", "prerouting", hooks.raw - 1, &arrived);
-        let delivered = [
-            format!("{answer} counter name {DELIVERED}"),
-            format!("{SYN} iifname \"lo\" socket transparent 1 counter name {DELIVERED}"),
-        ];
+                "tcp flags & (fin|syn|rst|ack) vmap {{ syn : goto {name}_syn, syn|ack : goto {name}_answer }}"
+            )
+        };
+        let mut answers = vec![format!("socket transparent 1 counter name {ARRIVED}")];
+        // The class in which the server answers is learned from its SYN-ACK, where there is one.
+        answers.extend(
+            ["ip", "ip6"]
+                .map(|family| format!("{family} dscp != 0 socket transparent 1 goto waiting")),
+        );
+        chain(&mut text, "arrived_answer", &answers);
+        let injected =
+            format!("meta mark & {:#x} == {:#x} iifname \"lo\"", marks.all(), marks.injected);
+        let mut syns = vec![format!("{injected} counter name {ARRIVED}")];
+        syns.extend(BEGUN.map(|begun| format!("{injected} {}", begun.note())));
+        chain(&mut text, "arrived_syn", &syns);
+        base_chain(&mut text, "arrivals", "prerouting", hooks.raw - 1, &[opening("arrived")]);
+        let transparent = format!("socket transparent 1 counter name {DELIVERED}");
+        chain(&mut text, "delivered_syn", &[format!("iifname \"lo\" {transparent}")]);
+        chain(&mut text, "delivered_answer", &[transparent]);
         let sent = format!("{SYN} socket transparent 1 counter name");
         // One SYN out for each SYN in: what the kernel repeats waits for the client's, and is counted
         // when it leaves.
@@ -202,17 +272,29 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], setting: Setting) -> Str
         base_chain(&mut text, "repeating", "output", hooks.raw - 2, &[repeated]);
         base_chain(&mut text, "sending", "output", hooks.raw - 1, &[format!("{sent} {SENT}")]);
         base_chain(&mut text, "departing", "output", i32::MAX - 1, &[format!("{sent} {DEPARTED}")]);
-        base_chain(&mut text, "delivered", "input", i32::MAX - 1, &delivered);
-        // The class in which the server answers is learned from its SYN-ACK, where there is one.
-        let answers = ["ip", "ip6"].map(|family| {
-            format!(
-                "tcp flags & (fin|syn|rst|ack) == (syn|ack) {family} dscp != 0 socket transparent 1 goto waiting"
-            )
-        });
-        base_chain(&mut text, "answers", "prerouting", -151, &answers);
+        base_chain(&mut text, "delivered", "input", i32::MAX - 1, &[opening("delivered")]);
     }
     text.push_str("}\n");
     text
+}
+
+/// The chain whose rule hands SYNs to one of the queues: beyond `nft`, see [`super::Ruleset`].
+pub fn waiting(number: u16) -> String {
+    format!("waiting{number}")
+}
+
+/// Divides what waits among the queues by the port that it comes from: every SYN of a flow comes to the same worker,
+/// the daemon's own as well, and flows of one client to all of them. The lowest bit is left out: clients of Linux
+/// leave it alone.
+fn wait(text: &mut String, queues: u16) {
+    for number in 0..queues {
+        let _ = writeln!(text, "  chain {} {{ }}", waiting(number));
+    }
+    let count = queues.saturating_mul(PARTS).min(PARTS_MAX).next_power_of_two();
+    let part = |part: u16| format!("{} : goto {}", part << 1, waiting(part % queues));
+    let parts: Vec<String> = (0..count).filter(|_| queues > 0).map(part).collect();
+    let rule = format!("tcp sport & {} vmap {{ {} }}", (count - 1) << 1, parts.join(", "));
+    chain(text, "waiting", if queues > 0 { std::slice::from_ref(&rule) } else { &[] });
 }
 
 fn maps(text: &mut String) {
@@ -312,15 +394,21 @@ fn delivery(text: &mut String, priority: i32, marks: Marks, entrances: &[Entranc
     }
     // An ICMP error about a packet of an own socket is addressed to whom the socket stands for,
     // but meant for the socket: without it neither "unreachable" nor a path's MTU gets through.
-    late.push(
-        "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 goto transparent".to_owned(),
-    );
-    let transparent = [
-        format!("socket mark & {:#x} == 0 accept", marks.client | marks.server),
-        format!("meta mark set meta mark | {:#x}", marks.here),
-    ];
-    chain(text, "transparent", &transparent);
+    let deliver = format!("meta mark set meta mark | {:#x}", marks.here);
+    let own = marks.client | marks.server;
+    late.push(format!("{OF_SOCKETS} socket mark & {own:#x} != 0 {deliver} accept"));
+    late.push(format!("{OF_SOCKETS} socket transparent 1 goto unmarked_here"));
+    if !entrances.is_empty() {
+        late.extend(BEGUN.map(|begun| format!("{} drop", begun.has())));
+    }
+    chain(text, "unmarked_here", &[others(marks), deliver]);
     base_chain(text, "late", "prerouting", priority, &late);
+}
+
+/// Ends with another program's transparent sockets. A request or a connection in TIME_WAIT shows no mark: it ends
+/// this rule, and is taken for a client's of ours.
+fn others(marks: Marks) -> String {
+    format!("socket mark & {:#x} == 0 accept", marks.client | marks.server)
 }
 
 /// Gives injected SYNs their marks back, where the administrator's rules have replaced them, say by that
@@ -378,13 +466,13 @@ mod tests {
             ["127.0.0.1:28008", "[::1]:28008"].map(|text| text.parse().expect("an address"));
         let intercepts = !plan.intercept.interfaces.is_empty();
         let entrances: &[_] = if intercepts { &[Entrance { tag: 1, listeners }] } else { &[] };
-        transaction(&plan, entrances, Setting { conntrack })
+        transaction(&plan, entrances, 2, Setting { conntrack })
     }
 
     #[test]
     fn a_table_without_interfaces_takes_no_flow() {
         let text = text("", false);
-        assert!(text.contains("socket transparent 1 goto transparent"), "{text}");
+        assert!(text.contains("socket transparent 1 goto unmarked_here"), "{text}");
         assert!(!text.contains("hold") && !text.contains("tproxy"), "{text}");
     }
 

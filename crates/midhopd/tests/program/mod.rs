@@ -103,6 +103,16 @@ impl Running {
         Self::start_in(&stage.gateway, desk)
     }
 
+    /// The process that has its privileges.
+    pub fn keeper(&self) -> Pid {
+        let children = format!("/proc/{0}/task/{0}/children", self.id());
+        let children = std::fs::read_to_string(children).expect("its children");
+        let mut words = children.split_whitespace();
+        let keeper = words.next().expect("a keeper").parse().expect("a number");
+        assert_eq!(words.next(), None, "more than one child");
+        Pid::from_raw(keeper)
+    }
+
     /// Starts it somewhere else.
     pub fn start_in(namespace: &Namespace, desk: &Desk) -> Self {
         Self::start_by(namespace, desk, desk.command())
