@@ -21,6 +21,9 @@ PROGRAMS := $(TARGET)/$(if $(SHORT),debug,release)
 BUILD := $(if $(SHORT),test $(TESTED) --no-run --quiet,build --release --locked --bin midhop --bin midhopd)
 BENCH := $(if $(SHORT),test $(TESTED),bench --locked)
 SHORT_FLAG := $(if $(SHORT),--short)
+# EMULATED=GIB runs what a recipe tests on an emulated machine with so much memory, by Debian's own kernel
+# (scripts/machine): `make routers EMULATED=4`, `make scale EMULATED=8`.
+RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER="$(CURDIR)/scripts/machine -m $(EMULATED)")
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
@@ -77,15 +80,15 @@ attack: prepare ## Everything hostile for ATTACK_SECONDS: all fuzz targets, then
 
 routers: ## Router set-ups with rules of their own, with midhopd and without, as a table (as root, minutes)
 	@$(if $(SHORT),,scripts/prepare test)
-	$(if $(SHORT),MIDHOP_ROUTERS=1) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhopd) --test routers -- --include-ignored all_ --nocapture
+	$(if $(SHORT),MIDHOP_ROUTERS=1) $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhopd) --test routers -- --include-ignored all_ --nocapture
 
 flood: build ## SYN floods of FLOOD_RATE a second for FLOOD_SECONDS, and what others notice (as root)
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_FLOOD_RATE=$(if $(SHORT),5000,$(FLOOD_RATE)) MIDHOP_FLOOD_SECONDS=$(if $(SHORT),3,$(FLOOD_SECONDS)) $(if $(SHORT),MIDHOP_FLOOD_KINDS=1) \
-	  $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test floods -- --ignored --nocapture --exact figures
+	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test floods -- --ignored --nocapture --exact figures
 
 scale: build ## SCALE_FLOWS idle flows, SCALE_PEERS peers: memory of each, and how late workers were (as root)
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SCALE_FLOWS=$(if $(SHORT),1000,$(SCALE_FLOWS)) MIDHOP_SCALE_PEERS=$(if $(SHORT),50,$(SCALE_PEERS)) \
-	  $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test scale --test many_peers -- --ignored --nocapture --exact figures
+	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test scale --test many_peers -- --ignored --nocapture --exact figures
 
 bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd, and of pairs beside quic-go
 	@$(if $(SHORT),,scripts/prepare bench)

@@ -11,20 +11,17 @@
 
 use crate::flow::Side;
 use crate::leg::Sample;
+use crate::looks::Looks;
 use crate::relay::Carried;
 use nix::sys::socket::{Shutdown, shutdown};
 use socket2::SockRef;
 use std::os::fd::AsRawFd;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::time;
 
 /// The shortest and the longest pause between two looks at a socket that has not been acknowledged all.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// Looks of all flows are at multiples of this: each time of its own would wake the worker once more.
-const GRID: Duration = Duration::from_millis(4);
 
 /// Closes both sockets as the flow ended. `last` is what the kernel said of each just now; a far end that
 /// acknowledges nothing for `linger` is left to the kernel.
@@ -34,14 +31,15 @@ pub async fn close(
     last: [Option<Sample>; 2],
     carried: &Carried,
     linger: Duration,
+    looks: &Looks,
 ) {
     match &carried.outcome {
         Ok(last_told) => {
             let [of_client, of_server] = last;
             let told = |side| *last_told != side;
             tokio::join!(
-                depart(client, of_client, told(Side::Client), linger),
-                depart(server, of_server, told(Side::Server), linger)
+                depart(client, of_client, told(Side::Client), linger, looks),
+                depart(server, of_server, told(Side::Server), linger, looks)
             );
         }
         // Both sockets reset when they are dropped: see `leg::guard`.
@@ -55,16 +53,23 @@ pub async fn close_one(
     last: Option<Sample>,
     carried: &Carried,
     linger: Duration,
+    looks: &Looks,
 ) {
     match carried.outcome {
-        Ok(_) => depart(stream, last, true, linger).await,
+        Ok(_) => depart(stream, last, true, linger, looks).await,
         Err(_) => drop(stream),
     }
 }
 
 /// Lets go of a socket whose both directions have ended, once its far end has all of it and knows; where
 /// that has not been `told` of the end, it is told here.
-async fn depart(stream: TcpStream, last: Option<Sample>, told: bool, linger: Duration) {
+async fn depart(
+    stream: TcpStream,
+    last: Option<Sample>,
+    told: bool,
+    linger: Duration,
+    looks: &Looks,
+) {
     if last.is_some_and(|sample| sample.closed) {
         return;
     }
@@ -72,34 +77,32 @@ async fn depart(stream: TcpStream, last: Option<Sample>, told: bool, linger: Dur
     if !told && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
         return;
     }
-    if !drain(&stream, last, linger).await
+    // From here on its events are no news, and would only wake the thread. Taking it off the event loop fails only
+    // where it is not there.
+    let Ok(stream) = stream.into_std() else { return };
+    if !drain(&stream, last, linger, looks).await
         && let Err(error) = SockRef::from(&stream).set_linger(None)
     {
         tracing::warn!(%error, "a flow that ended in order may be reset");
     }
 }
 
-/// When a look is due that may wait for so long.
-fn look_after(pause: Duration) -> time::Instant {
-    static EPOCH: LazyLock<time::Instant> = LazyLock::new(time::Instant::now);
-    let epoch = *EPOCH;
-    let at = time::Instant::now() + pause;
-    let beyond = at.duration_since(epoch).as_nanos() % GRID.as_nanos();
-    at + GRID - Duration::from_nanos(u64::try_from(beyond).unwrap_or(0))
-}
-
 /// Waits until the far end has acknowledged all that was written and the end behind it, which closes the
 /// connection; `false`: it has acknowledged nothing for so long as `linger` though all was sent.
-async fn drain(stream: &TcpStream, mut last: Option<Sample>, linger: Duration) -> bool {
+async fn drain(
+    stream: &std::net::TcpStream,
+    mut last: Option<Sample>,
+    linger: Duration,
+    looks: &Looks,
+) -> bool {
     // A round trip is what an acknowledgement takes.
     let rtt = last.map_or(0, |sample| sample.rtt_us);
     let mut pause = Duration::from_micros(rtt.into()).clamp(FIRST_LOOK, LAST_LOOK);
     let mut since = Instant::now();
     loop {
-        tokio::select! {
-            _ = crate::relay::broken(stream) => return true,
-            () = time::sleep_until(look_after(pause)) => pause = (pause * 2).min(LAST_LOOK),
-        }
+        looks.after(pause).await;
+        pause = (pause * 2).min(LAST_LOOK);
+        // One that broke is closed as well.
         let Some(now) = Sample::of(stream) else { return true };
         if now.closed {
             return true;

@@ -280,7 +280,7 @@ pub async fn carry(
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     // None only where the watch holds them still, which it does for no longer than a look.
     if let Some(Both { client, server }) = watched.release() {
-        close::close(client, server, last, &carried, linger).await;
+        close::close(client, server, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);
 }

@@ -41,6 +41,7 @@ pub mod key_file;
 pub mod ledger;
 pub mod leg;
 pub mod logging;
+pub mod looks;
 pub mod lookup;
 pub mod metrics;
 mod netlink;

@@ -481,7 +481,7 @@ pub async fn carry(
     // Both resets, where it broke, before whatever else takes time.
     drop(stream);
     if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
-        close::close_one(tcp, last, &carried, linger).await;
+        close::close_one(tcp, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);
 }

@@ -9,6 +9,7 @@ use crate::hold::{Hold, hold};
 use crate::intercept::Queue;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
+use crate::looks::Looks;
 use crate::lookup::Resolver;
 use crate::relay::{Budget, Desk, Pools};
 use crate::tunnel::{self, Tunnels, fallback, link::Link};
@@ -44,6 +45,8 @@ pub struct Worker {
     pub desk: Desk,
     /// Where live flows are looked at.
     pub watch: Watch,
+    /// When to look at what ends.
+    pub looks: Looks,
     /// The tunnels of all workers.
     pub tunnels: Arc<Tunnels>,
     /// Those that are this worker's own, by peer.
@@ -77,7 +80,7 @@ impl Worker {
         tunnels: Arc<Tunnels>,
     ) -> io::Result<Self> {
         let desk = Desk::new(PIPES, budget, pools, ledger.clone());
-        let watch = Watch::default();
+        let (watch, looks) = (Watch::default(), Looks::default());
         let (links, endpoints, egress) = (RefCell::default(), RefCell::default(), Egress::open()?);
         let fallbacks = RefCell::default();
         let resolver = Resolver::new(tunnels.lookups.clone());
@@ -88,6 +91,7 @@ impl Worker {
             ledger,
             desk,
             watch,
+            looks,
             tunnels,
             links,
             endpoints,
@@ -167,6 +171,9 @@ impl Worker {
             let watching = worker.clone();
             let looking = async move { watching.watch.look(&watching.ledger).await };
             health.keep("looking at live flows", looking);
+            let ending = worker.clone();
+            let looking = async move { ending.looks.go_on().await };
+            health.keep("looking at flows that end", looking);
             doors.tunnels.serve(&worker);
             if let Some(handed) = doors.handed {
                 health.keep("taking flows over", handover::receive(worker.clone(), handed));

@@ -1,4 +1,5 @@
 //! SYNs that wait in the daemon's queue when it is killed go on to their servers: nobody has to send another for them.
+//! Those of flows that were split already do not.
 
 mod program;
 mod stage;
@@ -175,4 +176,30 @@ fn syns_that_are_held_go_on_ipv4() {
 #[test]
 fn syns_that_are_held_go_on_ipv6() {
     held(Family::V6);
+}
+
+/// Clients that have been let in: what the daemon has still to drop goes to no server when it is gone.
+fn let_in(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(family);
+    let server = listener.local_addr().expect("an address");
+    count(&stage, family, server.port(), false);
+    let flows: Vec<_> = (0..CLIENTS / 4).map(|_| stage.flow(&listener)).collect();
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end(), None);
+    until("its keeper has cleaned", || traces(&stage.gateway).is_empty());
+    assert_eq!(counter(&stage.server, "seen", "own"), flows.len() as u64, "all were split");
+    assert_eq!(counter(&stage.server, "seen", "came"), 0, "SYNs of flows that were split");
+}
+
+#[test]
+fn syns_of_flows_that_were_split_go_nowhere_ipv4() {
+    let_in(Family::V4);
+}
+
+#[test]
+fn syns_of_flows_that_were_split_go_nowhere_ipv6() {
+    let_in(Family::V6);
 }

@@ -110,8 +110,13 @@ impl Begun {
     }
 
     /// What fits packets of one.
+    fn is(&self) -> String {
+        format!("{} @{}", self.key, self.name)
+    }
+
+    /// What fits those behind its SYNs.
     fn has(&self) -> String {
-        format!("tcp flags & syn == 0 {} @{}", self.key, self.name)
+        format!("tcp flags & syn == 0 {}", self.is())
     }
 }
 
@@ -231,14 +236,20 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
         base_chain(&mut text, "hold", "postrouting", hooks.hold, &hold);
         let released = format!("meta mark & {:#x} != 0", marks.released());
         let clear = format!("meta mark set meta mark & {:#x}", !marks.all());
-        let behind = [
-            format!("{released} {clear} accept"),
+        let mut decided = vec![format!("{released} {clear} accept")];
+        // The daemon is gone that let its client in, and has not said yet that it is to be dropped. What it has
+        // sent itself, by the same addresses, came by no interface.
+        let names = interfaces(plan);
+        decided.extend(BEGUN.map(|begun| format!("iifname {names} {} drop", begun.is())));
+        decided.extend([
             // The daemon has not seen it: there is none, or too much to do.
             format!("meta mark & {:#x} != 0 oifname != \"lo\" {clear}", marks.all()),
-            format!("{SYN} goto unjudged"),
-        ];
+            "goto unjudged".to_owned(),
+        ]);
         chain(&mut text, "unjudged", &unjudged(plan, setting));
-        base_chain(&mut text, "behind", "postrouting", hooks.hold + 1, &behind);
+        chain(&mut text, "decided", &decided);
+        let behind = format!("{SYN} goto decided");
+        base_chain(&mut text, "behind", "postrouting", hooks.hold + 1, &[behind]);
         // By its flags nearly every packet is told at once to be none of these.
         let opening = |name: &str| {
             format!(
@@ -364,9 +375,13 @@ fn unjudged(plan: &Plan, setting: Setting) -> Vec<String> {
 
 /// Leaves alone what comes by other interfaces.
 fn outside(plan: &Plan) -> String {
-    let names: Vec<_> =
-        plan.intercept.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
-    format!("iifname != {{ {} }} accept", names.join(", "))
+    format!("iifname != {} accept", interfaces(plan))
+}
+
+/// The set of those that are intercepted.
+fn interfaces(plan: &Plan) -> String {
+    let names = plan.intercept.interfaces.iter().map(|name| format!("\"{name}\""));
+    format!("{{ {} }}", names.collect::<Vec<_>>().join(", "))
 }
 
 /// Delivers injected SYNs to the listener of their client's leg, and packets of own sockets to these.
