@@ -13,7 +13,7 @@ use program::{Desk, Running, log_of};
 use stage::{Family, PATIENCE, Stage, until};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{scope, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strangers::resident;
 
 /// Listeners of each family: clients have some 28,000 ports towards each.
@@ -43,6 +43,19 @@ fn kernel_kib() -> u64 {
         Some(count * size)
     });
     bytes.sum::<u64>() / 1024
+}
+
+/// Waits until so many flows have ended, as long as they go on to.
+fn all_end(stage: &Stage, flows: u64) {
+    let (mut left, mut since) = (flows, Instant::now());
+    while left > 0 {
+        sleep(Duration::from_millis(100));
+        let now = metric(&page(&stage.gateway, "/metrics"), "midhop_flows");
+        if now < left {
+            (left, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < PATIENCE, "{left} flows do not end");
+    }
 }
 
 fn idle(flows: usize) {
@@ -112,7 +125,7 @@ fn idle(flows: usize) {
     // An idle flow has two sockets, a task and a book: no buffers.
     assert!(grown.0 <= 16 * flows as u64 + 16 * 1024, "{} KiB for {flows} flows", grown.0);
     drop(kept);
-    until("all have ended", || metric(&page(&stage.gateway, "/metrics"), "midhop_flows") == 0);
+    all_end(&stage, flows as u64);
     let log = log_of(&desk);
     assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
 }
