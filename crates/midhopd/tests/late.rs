@@ -87,8 +87,12 @@ fn late_segments_go_to_the_socket_that_waits_or_to_the_far_end() {
     socket2::SockRef::from(&server).set_linger(Some(std::time::Duration::ZERO)).expect("a time");
     drop(server);
     until("the reset", || (&client).write(b"x").is_err());
-    send_late(&stage.client, near, far);
-    until("it passes to the server", || counted(&stage.server) == 1);
+    // For a second the flow has just begun, and what finds no socket of it is dropped.
+    until("it passes to the server", || {
+        send_late(&stage.client, near, far);
+        counted(&stage.server) > 0
+    });
+    let passed = counted(&stage.server);
     send_late(&stage.server, far, near);
     until("it passes to the client", || counted(&stage.client) == 1);
 
@@ -101,7 +105,9 @@ fn late_segments_go_to_the_socket_that_waits_or_to_the_far_end() {
     assert_eq!(hear(&client), b"answer");
     until("only that is left", || sockets(&stage.gateway) == [WAITING]);
     send_late(&stage.server, far, near);
-    send_late(&stage.client, near, far);
-    until("it passes to the server", || counted(&stage.server) == 2);
+    until("it passes to the server", || {
+        send_late(&stage.client, near, far);
+        counted(&stage.server) > passed
+    });
     assert_eq!(counted(&stage.client), 1, "the server's has gone to the socket");
 }
