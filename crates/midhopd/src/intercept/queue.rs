@@ -11,7 +11,7 @@ use nix::libc;
 use nix::sys::socket::SockProtocol;
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const SUBSYSTEM: u16 = 3;
 const PACKET: u16 = SUBSYSTEM << 8;
@@ -199,6 +199,12 @@ fn give(channel: &Channel, verdict: &Verdict) -> io::Result<()> {
         message = message.with(3, &mark.to_be_bytes());
     }
     channel.send(&message.finish())
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
 }
 
 impl AsRawFd for Queue {

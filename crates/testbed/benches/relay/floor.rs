@@ -5,7 +5,10 @@
 //! settings, no counters, no care for resets. Where a socket takes everything at once, as with short
 //! connections, its system calls are those of two connections and no more.
 
+pub mod held;
+
 use crate::Result;
+use held::Held;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
@@ -16,14 +19,18 @@ use std::thread;
 
 /// The flag that turns this program into the relay.
 pub const FLAG: &str = "--be-the-floor";
-const THREADS: usize = 2;
+/// What follows it where SYNs are held first.
+pub const HELD: &str = "--held";
+const THREADS: u16 = 2;
 const LISTENER: u64 = u64::MAX;
+const QUEUE: u64 = u64::MAX - 1;
 const IN: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLRDHUP).union(EpollFlags::EPOLLET);
 const BOTH: EpollFlags = IN.union(EpollFlags::EPOLLOUT);
 
 /// Relays what interception delivers to `port`, until killed.
-pub fn run(port: u16) -> Result<()> {
-    let threads: Vec<_> = (0..THREADS).map(|_| thread::spawn(move || serve(port))).collect();
+pub fn run(port: u16, held: bool) -> Result<()> {
+    let begin = |thread| thread::spawn(move || serve(port, held.then_some(thread)));
+    let threads: Vec<_> = (0..THREADS).map(begin).collect();
     for thread in threads {
         thread.join().map_err(|_| "a thread of the floor panicked")??;
     }
@@ -58,7 +65,8 @@ impl End {
     }
 }
 
-fn serve(port: u16) -> Result<()> {
+fn serve(port: u16, held: Option<u16>) -> Result<()> {
+    let held = held.map(Held::open).transpose()?;
     let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
     listener.set_ip_transparent_v4(true)?;
     listener.set_reuse_address(true)?;
@@ -69,6 +77,9 @@ fn serve(port: u16) -> Result<()> {
     listener.listen(4096)?;
     let epoll = Epoll::new(EpollCreateFlags::empty())?;
     epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, LISTENER))?;
+    if let Some(held) = &held {
+        epoll.add(held, EpollEvent::new(EpollFlags::EPOLLIN, QUEUE))?;
+    }
     let mut flows: Vec<Option<Flow>> = Vec::new();
     let mut free: Vec<usize> = Vec::new();
     let mut ended: Vec<usize> = Vec::new();
@@ -77,6 +88,10 @@ fn serve(port: u16) -> Result<()> {
     loop {
         let count = epoll.wait(&mut events, EpollTimeout::NONE)?;
         for event in &events[..count] {
+            if let Some(held) = held.as_ref().filter(|_| event.data() == QUEUE) {
+                held.take_all()?;
+                continue;
+            }
             if event.data() == LISTENER {
                 while let Ok((client, from)) = listener.accept() {
                     let place = free.pop().unwrap_or(flows.len());

@@ -45,8 +45,8 @@ usage: relay [--seconds S] [--rounds N] [--flows N] [--tunnel-flows N] [--idle N
   loads: bulk, single, pings, handshakes, idle, sequence, connections (single and sequence: pairs only)
   --guard: under an administrator's rules that track connections
   --short: everything once, for moments; its figures say nothing but that the bench works
-  relays: direct, floor, haproxy, envoy, midhopd, before (an older midhopd, $MIDHOPD_BEFORE),
-  after-connect (midhopd as it comes), quic-go-pair,
+  relays: direct, floor, held-floor, haproxy, envoy, midhopd, before (an older midhopd,
+  $MIDHOPD_BEFORE), after-connect (midhopd as it comes), quic-go-pair,
   midhopd-pair (those not installed are skipped, and it says so)
   midhopd is taken from $MIDHOPD, else from PATH; Envoy from $ENVOY, else from PATH; quic-go's relay
   is built with the Go that is installed";
@@ -66,7 +66,8 @@ struct Options {
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(floor::FLAG) {
-        let Err(error) = floor::run(relays::RELAY_PORT) else { return ExitCode::SUCCESS };
+        let held = std::env::args().nth(2).as_deref() == Some(floor::HELD);
+        let Err(error) = floor::run(relays::RELAY_PORT, held) else { return ExitCode::SUCCESS };
         eprintln!("error: {error}");
         return ExitCode::FAILURE;
     }

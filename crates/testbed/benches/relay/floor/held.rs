@@ -1,0 +1,80 @@
+//! The least that it takes to ask the administrator's rules about a flow before it is taken.
+//!
+//! A SYN waits in a queue behind source NAT, is dropped, and comes again over the loopback to the listener. That is
+//! how midhopd takes flows, with its own queue and raw sockets, and nothing else of it: no look at the flow, no
+//! repeats, no connection tracking, no bound, no second process that holds the privileges.
+
+use super::THREADS;
+use crate::Result;
+use crate::path::GATEWAY_INSIDE;
+use crate::relays::{RELAY_PORT, lead_here};
+use midhop_testbed::namespace::Namespace;
+use midhopd::flow::Ends;
+use midhopd::intercept::{Injector, Marks, Packet, Queue, Ruleset, Segment, syn};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Bits of the firewall mark, of which one is needed.
+const MASK: u32 = 0xff;
+/// What its table is called by.
+const NAME: &str = "floor";
+/// More than can ever wait here.
+const LIMIT: u32 = 4096;
+
+/// One thread's queue, and how its SYNs come again.
+pub struct Held {
+    queue: Queue,
+    injector: Injector,
+}
+
+impl Held {
+    /// Binds the queue of a thread.
+    pub fn open(thread: u16) -> Result<Self> {
+        let injector = Injector::open(Marks::new(MASK))?;
+        Ok(Self { queue: Queue::bind(thread, LIMIT)?, injector })
+    }
+
+    /// Takes what waits.
+    pub fn take_all(&self) -> Result<()> {
+        while let Ok(packets) = self.queue.receive() {
+            packets.iter().try_for_each(|packet| self.take(packet))?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, packet: &Packet) -> Result<()> {
+        self.queue.drop(packet.id)?;
+        let segment = Segment::parse(&packet.bytes).ok_or("what waits is no segment")?;
+        let ends = Ends { client: segment.source, server: segment.destination };
+        let again = syn::rewrite(&packet.bytes, &segment, ends, 0).ok_or("what waits is cut")?;
+        Ok(self.injector.open_client(&again, ends.server.ip())?)
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+/// The rules that hold SYNs, and lead them and the packets of the floor's sockets to it.
+pub fn intercept(place: &Namespace) -> Result<()> {
+    let mark = Marks::new(MASK).injected;
+    // By addresses, all of one client's flows would come to one thread.
+    let threads = 0..THREADS;
+    let chains = threads.clone().map(|thread| format!("chain waiting{thread} {{ }}; "));
+    let parts = threads.map(|thread| format!("{} : goto waiting{thread}", thread << 1));
+    let table = format!(
+        "table inet midhop_{NAME} {{ \
+         chain late {{ type filter hook prerouting priority 0; \
+         meta mark {mark} iifname \"lo\" meta l4proto tcp tproxy ip to 127.0.0.1:{RELAY_PORT} accept; \
+         meta l4proto tcp socket transparent 1 meta mark set {mark} accept; }}; \
+         {chains} chain hold {{ type filter hook postrouting priority 101; \
+         iifname {GATEWAY_INSIDE} tcp flags & (fin|syn|rst|ack) == syn \
+         tcp sport & {mask} vmap {{ {parts} }}; }}; }}",
+        chains = chains.collect::<String>(),
+        mask = (THREADS - 1) << 1,
+        parts = parts.collect::<Vec<_>>().join(", "),
+    );
+    lead_here(place, &table, mark)?;
+    Ok(place.run(|| Ruleset::open(NAME)?.queue(0, THREADS))??)
+}
