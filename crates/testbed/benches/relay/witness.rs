@@ -112,7 +112,8 @@ fn faults(relay: Relay, before: &Sample, after: &Sample, work: &Work) -> Vec<Str
     let grown: Vec<Counts> = before.daemons.iter().zip(&after.daemons).map(grown).collect();
     // midhopd holds a flow's SYN where it has been forwarded already.
     let held = match relay {
-        Relay::HeldFloor => work.count,
+        // That of pings is not counted.
+        Relay::HeldFloor => work.count + 1,
         _ => grown.first().map_or(0, |near| near.flows),
     };
     let strays = (work.bytes / FORWARDED_BYTES_MAX + work.count) / STRAYS + held;
