@@ -1,5 +1,5 @@
 //! Registers every algorithm and keeps them until standard input ends, for trying them with any
-//! program: `register </dev/zero`, then `iperf3 -C midhop_hybla …` elsewhere.
+//! program: `register </dev/zero`, then `iperf3 -C midhop_hybla04 …` elsewhere.
 
 use midhop_bpf::{Algorithm, LoadError, Loaded, Parameters, ensure};
 use std::io;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* midhop_hybla: the law of laws/hybla.h as a congestion control of the kernel. */
+/*
+ * The law of laws/hybla.h as a congestion control of the kernel: with the settings below as its paper has it, with
+ * others the bounded and tolerant one that configurations call hybla-plus.
+ */
 #include "kernel.h"
 #include "laws/hybla.h"
 #include "laws/prr.h"
@@ -23,17 +26,17 @@ struct hybla_parameters {
 	u32 loss_tolerance_q16;
 	/* Whether a socket's own SO_MAX_PACING_RATE is its share of the leg: what it starts at. */
 	u32 start_at_rate;
+	/* Whether the kernel is asked to pace. */
+	u32 paces;
 };
 
 SEC(".rodata.settings") const volatile struct hybla_parameters settings = {
 	.rtt0_us = 25000,
-	.growth_max_q10 = 4 * HYBLA_ONE_Q10,
+	.growth_max_q10 = 0xffffffffU,
 	.initial_window = 10,
 	.window_max = 65535,
 	.window_bdp_max_q10 = 3 * HYBLA_ONE_Q10 / 2,
 	.min_rtt_window_ms = 60000,
-	.exit_on_delay = 1,
-	.loss_tolerance_q16 = 1311,
 };
 
 struct flow {
@@ -122,7 +125,7 @@ LAW void pace(struct sock *sk, const struct flow *flow)
 	u64 bytes = (u64)most(tp->snd_cwnd, tp->packets_out) * tp->mss_cache;
 	u64 rate;
 
-	if (srtt_us == 0)
+	if (!settings.paces || srtt_us == 0)
 		return;
 	bytes = bytes * hybla_pacing_q10(tp->snd_cwnd, tp->snd_ssthresh, flow->rho_q10) >> 10;
 	rate = bytes * 1000000 / srtt_us;
@@ -187,7 +190,7 @@ void MEMBER(hybla_init)(u64 *ctx)
 	tp->snd_cwnd = most(tp->snd_cwnd,
 			    least(most(settings.initial_window, flow->rho_q10 >> 10),
 				  flow->window_max));
-	if (sk->sk_pacing_status == PACING_NONE)
+	if (settings.paces && sk->sk_pacing_status == PACING_NONE)
 		sk->sk_pacing_status = PACING_NEEDED;
 	pace(sk, flow);
 }
@@ -394,10 +397,13 @@ u32 MEMBER(hybla_undo_cwnd)(u64 *ctx)
 	return most(tp->snd_cwnd, flow->loss_window);
 }
 
+/* Windows of a round and the next for which room is made at most. */
+#define SNDBUF_ROUNDS_MAX_Q10 (4 * HYBLA_ONE_Q10)
+
 /* The send buffer must hold what the next round may ask for, and the round in flight. */
 u32 MEMBER(hybla_sndbuf_expand)(u64 *ctx)
 {
-	return 1 + ((settings.growth_max_q10 + HYBLA_ONE_Q10 - 1) >> 10);
+	return 1 + ((least(settings.growth_max_q10, SNDBUF_ROUNDS_MAX_Q10) + HYBLA_ONE_Q10 - 1) >> 10);
 }
 
 SEC(".struct_ops.link")
@@ -410,7 +416,7 @@ struct tcp_congestion_ops midhop_hybla = {
 	.cwnd_event = (void *)hybla_cwnd_event,
 	.undo_cwnd = (void *)hybla_undo_cwnd,
 	.sndbuf_expand = (void *)hybla_sndbuf_expand,
-	.name = "midhop_hybla",
+	.name = "midhop_hybla04",
 };
 
 char LICENSE[] SEC("license") = "GPL";

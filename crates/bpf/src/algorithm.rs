@@ -5,8 +5,10 @@ use std::fmt;
 /// A congestion control algorithm that this crate can register with the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Hybla's law counted per segment, with a bounded slow start.
+    /// Hybla as its paper has it, counted per segment.
     Hybla,
+    /// The same program with a bounded slow start, tolerant of a radio's losses.
+    HyblaPlus,
     /// Hybla as the kernel's own module computes it, bit for bit.
     HyblaLinux,
     /// Westwood+.
@@ -17,12 +19,14 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::Hybla, Self::HyblaLinux, Self::Westwood, Self::Vegas];
+    pub const ALL: [Self; 5] =
+        [Self::Hybla, Self::HyblaPlus, Self::HyblaLinux, Self::Westwood, Self::Vegas];
 
     /// The law that it computes, by the names that all crates share.
     pub const fn law(self) -> midhop_congestion::Algorithm {
         match self {
             Self::Hybla => midhop_congestion::Algorithm::Hybla,
+            Self::HyblaPlus => midhop_congestion::Algorithm::HyblaPlus,
             Self::HyblaLinux => midhop_congestion::Algorithm::HyblaLinux,
             Self::Westwood => midhop_congestion::Algorithm::Westwood,
             Self::Vegas => midhop_congestion::Algorithm::Vegas,
@@ -44,7 +48,8 @@ impl Algorithm {
     /// Range: at most 15 characters (TCP_CA_NAME_MAX less the final zero).
     pub const fn kernel_name(self) -> &'static str {
         match self {
-            Self::Hybla => "midhop_hybla",
+            Self::Hybla => "midhop_hybla04",
+            Self::HyblaPlus => "midhop_hyblapls",
             Self::HyblaLinux => "midhop_hyblalx",
             Self::Westwood => "midhop_westwood",
             Self::Vegas => "midhop_vegas",
@@ -52,13 +57,21 @@ impl Algorithm {
     }
 
     /// The name under which some kernels carry the same law themselves. Ours is used where they do
-    /// not; [`Algorithm::Hybla`] differs from every kernel's and has none.
+    /// not; [`Algorithm::Hybla`] and [`Algorithm::HyblaPlus`] differ from every kernel's and have none.
     pub const fn kernel_equivalent(self) -> Option<&'static str> {
         match self {
-            Self::Hybla => None,
+            Self::Hybla | Self::HyblaPlus => None,
             Self::HyblaLinux => Some("hybla"),
             Self::Westwood => Some("westwood"),
             Self::Vegas => Some("vegas"),
+        }
+    }
+
+    /// The name in the object that it is loaded from.
+    pub(crate) const fn built_name(self) -> &'static str {
+        match self {
+            Self::HyblaPlus => Self::Hybla.kernel_name(),
+            _ => self.kernel_name(),
         }
     }
 
@@ -66,6 +79,7 @@ impl Algorithm {
     pub(crate) const fn prefix(self) -> &'static str {
         match self {
             Self::Hybla => "mhybla",
+            Self::HyblaPlus => "mhypls",
             Self::HyblaLinux => "mhylnx",
             Self::Westwood => "mhwest",
             Self::Vegas => "mhvega",

@@ -3,9 +3,14 @@
 use crate::Algorithm;
 use std::time::Duration;
 
+/// RFC 6928. Unit: segments.
+const INITIAL_WINDOW: u32 = 10;
+/// Where Linux holds Hybla's window. Unit: segments.
+const WINDOW_MAX: u32 = 65_535;
+
 /// The settings of an algorithm, fixed when it is registered.
 ///
-/// Each algorithm reads its own part: `rtt0` both forms of Hybla, `hybla` ours, `vegas` Vegas;
+/// Each algorithm reads its own part: `rtt0` all forms of Hybla, `hybla` that called `hybla-plus`, `vegas` Vegas;
 /// Westwood+ has nothing to set. A part that the algorithm does not read does not change its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
@@ -13,13 +18,13 @@ pub struct Parameters {
     ///
     /// Range: 1 µs to 60 s. The paper's and the kernel's: 25 ms.
     pub rtt0: Duration,
-    /// How far our Hybla may go.
+    /// How far `hybla-plus` may go.
     pub hybla: HyblaBounds,
     /// How many segments Vegas wants in the queue.
     pub vegas: VegasThresholds,
 }
 
-/// Bounds of our Hybla's window.
+/// Bounds of the window of `hybla-plus`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HyblaBounds {
     /// How many times the window may grow per round trip in slow start.
@@ -89,8 +94,8 @@ impl Default for HyblaBounds {
     fn default() -> Self {
         Self {
             growth_per_round_max: 4.0,
-            initial_window: 10,
-            window_max: 65_535,
+            initial_window: INITIAL_WINDOW,
+            window_max: WINDOW_MAX,
             rate: 0,
             window_bdp_max: 1.5,
             min_rtt_window: Duration::from_secs(60),
@@ -134,7 +139,21 @@ impl Parameters {
     /// The program's `settings`, byte for byte.
     pub(crate) fn settings(&self, algorithm: Algorithm) -> Result<Vec<u8>, ParameterError> {
         match algorithm {
-            Algorithm::Hybla => {
+            Algorithm::Hybla => Ok(Layout::default()
+                .u64(0)
+                .u32(self.rtt0_us()?)
+                .u32(u32::MAX)
+                .u32(INITIAL_WINDOW)
+                .u32(WINDOW_MAX)
+                .u32(3 << 9)
+                .u32(60_000)
+                // No look for a queue, no tolerance, no rate to start at, no pacing.
+                .u32(0)
+                .u32(0)
+                .u32(0)
+                .u32(0)
+                .finish()),
+            Algorithm::HyblaPlus => {
                 let bounds = &self.hybla;
                 Ok(Layout::default()
                     .u64(bounds.rate)
@@ -147,6 +166,7 @@ impl Parameters {
                     .u32(u32::from(bounds.exit_on_delay))
                     .u32(self.loss_tolerance_q16()?)
                     .u32(u32::from(bounds.start_at_rate))
+                    .u32(1)
                     .finish())
             }
             Algorithm::HyblaLinux => Ok(Layout::default().u32(self.rtt0_us()?).finish()),
@@ -258,10 +278,17 @@ mod tests {
             );
         }
         let slower = Parameters { rtt0: Duration::from_millis(50), ..Parameters::default() };
-        let name = slower.kernel_name(Algorithm::Hybla).expect("in range");
+        let name = slower.kernel_name(Algorithm::HyblaPlus).expect("in range");
         assert_eq!(name.len(), 15);
-        assert!(name.starts_with("mhybla_"));
-        assert_eq!(slower.kernel_name(Algorithm::Hybla), Ok(name.clone()));
+        assert!(name.starts_with("mhypls_"));
+        assert_eq!(slower.kernel_name(Algorithm::HyblaPlus), Ok(name.clone()));
+        assert_ne!(slower.kernel_name(Algorithm::Hybla), Ok(name.clone()));
+        // The paper's has no bounds.
+        let bounded = Parameters {
+            hybla: HyblaBounds { loss_tolerance: 0.05, ..HyblaBounds::default() },
+            ..Parameters::default()
+        };
+        assert_eq!(bounded.kernel_name(Algorithm::Hybla).as_deref(), Ok("midhop_hybla04"));
         assert_ne!(slower.kernel_name(Algorithm::HyblaLinux), Ok(name));
         // Vegas does not read rtt0, so it stays what it was.
         assert_eq!(slower.kernel_name(Algorithm::Vegas).as_deref(), Ok("midhop_vegas"));
@@ -279,19 +306,19 @@ mod tests {
         refused(|p| p.rtt0 = Duration::from_secs(61), Algorithm::HyblaLinux, "rtt0");
         refused(
             |p| p.hybla.growth_per_round_max = 1.0,
-            Algorithm::Hybla,
+            Algorithm::HyblaPlus,
             "growth_per_round_max is 1,",
         );
         refused(
             |p| p.hybla.growth_per_round_max = f64::NAN,
-            Algorithm::Hybla,
+            Algorithm::HyblaPlus,
             "growth_per_round_max",
         );
-        refused(|p| p.hybla.window_max = 0, Algorithm::Hybla, "window_max");
-        refused(|p| p.hybla.window_bdp_max = 0.5, Algorithm::Hybla, "window_bdp_max");
-        refused(|p| p.hybla.initial_window = 0, Algorithm::Hybla, "initial_window");
-        refused(|p| p.hybla.loss_tolerance = 0.2, Algorithm::Hybla, "loss_tolerance is 0.2,");
-        refused(|p| p.hybla.min_rtt_window = Duration::MAX, Algorithm::Hybla, "min_rtt_window");
+        refused(|p| p.hybla.window_max = 0, Algorithm::HyblaPlus, "window_max");
+        refused(|p| p.hybla.window_bdp_max = 0.5, Algorithm::HyblaPlus, "window_bdp_max");
+        refused(|p| p.hybla.initial_window = 0, Algorithm::HyblaPlus, "initial_window");
+        refused(|p| p.hybla.loss_tolerance = 0.2, Algorithm::HyblaPlus, "loss_tolerance is 0.2,");
+        refused(|p| p.hybla.min_rtt_window = Duration::MAX, Algorithm::HyblaPlus, "min_rtt_window");
         refused(|p| p.vegas.alpha = 9, Algorithm::Vegas, "vegas alpha");
     }
 }

@@ -20,7 +20,7 @@ pub enum ResolveError {
     /// Neither the kernel nor this crate knows it.
     #[error(
         "congestion control \"{name}\" is neither in this kernel nor among ours \
-         (hybla, hybla-linux, westwood, vegas); the kernel's own are in \
+         (hybla, hybla-plus, hybla-linux, westwood, vegas); the kernel's own are in \
          /proc/sys/net/ipv4/tcp_available_congestion_control"
     )]
     Unknown {
@@ -30,7 +30,7 @@ pub enum ResolveError {
     /// It exists in simulations only.
     #[error(
         "congestion control \"{algorithm}\" exists in simulations only; \
-         a socket can have the kernel's own or one of ours (hybla, hybla-linux, westwood, vegas)"
+         a socket can have the kernel's own or one of ours (hybla, hybla-plus, hybla-linux, westwood, vegas)"
     )]
     SimulatedOnly {
         /// What was configured.
@@ -40,8 +40,8 @@ pub enum ResolveError {
 
 /// Finds what `name` stands for.
 ///
-/// "hybla" is always our program: the kernel's module of that name counts per acknowledgement and
-/// has no bound in slow start. "hybla-linux" is that module where the kernel has it, else our program
+/// "hybla" and "hybla-plus" are always our program: the kernel's module of the first name counts per
+/// acknowledgement. "hybla-linux" is that module where the kernel has it, else our program
 /// that computes the same. "westwood" and "vegas" are the kernel's where it has them, else ours.
 /// Every other name is the kernel's.
 ///
@@ -133,6 +133,7 @@ mod tests {
         let kernel = |name: &str| Some(Resolution::Kernel(name.to_owned()));
         for (name, bare, rich) in [
             ("hybla", program(Algorithm::Hybla), program(Algorithm::Hybla)),
+            ("hybla-plus", program(Algorithm::HyblaPlus), program(Algorithm::HyblaPlus)),
             ("hybla-linux", program(Algorithm::HyblaLinux), kernel("hybla")),
             ("westwood", program(Algorithm::Westwood), kernel("westwood")),
             ("vegas", program(Algorithm::Vegas), kernel("vegas")),

@@ -19,8 +19,10 @@ pub enum Algorithm {
     Vivace,
     /// The rate of a dedicated leg: simulated only.
     KnownRate,
-    /// Hybla by its paper, counted per segment, with a bounded slow start: always ours.
+    /// Hybla as its paper has it, counted per segment: always ours.
     Hybla,
+    /// Hybla's law with a bounded slow start that tolerates a radio's losses: ours.
+    HyblaPlus,
     /// Hybla as Linux computes it: the kernel's, else ours.
     HyblaLinux,
     /// Westwood+: the kernel's, else ours.
@@ -35,7 +37,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Reno,
         Self::Cubic,
         Self::Bbr,
@@ -43,6 +45,7 @@ impl Algorithm {
         Self::Vivace,
         Self::KnownRate,
         Self::Hybla,
+        Self::HyblaPlus,
         Self::HyblaLinux,
         Self::Westwood,
         Self::Vegas,
@@ -60,6 +63,7 @@ impl Algorithm {
             Self::Vivace => "vivace",
             Self::KnownRate => "known-rate",
             Self::Hybla => "hybla",
+            Self::HyblaPlus => "hybla-plus",
             Self::HyblaLinux => "hybla-linux",
             Self::Westwood => "westwood",
             Self::Vegas => "vegas",
@@ -75,20 +79,29 @@ impl Algorithm {
 
     /// Whether this release brings a program of its own for kernels that lack it.
     pub const fn is_ours(self) -> bool {
-        matches!(self, Self::Hybla | Self::HyblaLinux | Self::Westwood | Self::Vegas)
+        matches!(
+            self,
+            Self::Hybla | Self::HyblaPlus | Self::HyblaLinux | Self::Westwood | Self::Vegas
+        )
     }
 
-    /// Whether a transport under it paces without being told to: the law is a rate, or, as with our
-    /// Hybla, the program asks the kernel for it.
+    /// Whether a transport under it paces without being told to: the law is a rate, or, as with
+    /// `hybla-plus`, the program asks the kernel for it.
     pub const fn paces(self) -> bool {
-        matches!(self, Self::Bbr | Self::BbrV3 | Self::Vivace | Self::KnownRate | Self::Hybla)
+        matches!(self, Self::Bbr | Self::BbrV3 | Self::Vivace | Self::KnownRate | Self::HyblaPlus)
     }
 
     /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
     pub const fn takes_committed_rate(self) -> bool {
         matches!(
             self,
-            Self::Reno | Self::Cubic | Self::Westwood | Self::Hybla | Self::Vegas | Self::DVegas
+            Self::Reno
+                | Self::Cubic
+                | Self::Westwood
+                | Self::Hybla
+                | Self::HyblaPlus
+                | Self::Vegas
+                | Self::DVegas
         )
     }
 

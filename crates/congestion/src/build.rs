@@ -26,10 +26,11 @@ pub struct Settings {
     pub mss: Bytes,
     /// The window before anything is acknowledged. Unit: segments. Default: 10 (RFC 6928).
     ///
-    /// `hybla` starts with ρ segments where that is more, `hybla-linux` with ρ, whatever is said here.
+    /// `hybla` and `hybla-plus` start with ρ segments where that is more, `hybla-linux` with ρ, whatever is said
+    /// here.
     pub initial_window: u32,
     /// How the first slow start ends. Default: the algorithm's own: `hystart` for `cubic`, as in Linux;
-    /// for `hybla`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` what their sources say; `classic` for all others.
+    /// for `hybla-plus`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` what their sources say; `classic` for all others.
     pub slow_start: Option<SlowStart>,
     /// What is sent before anything is known of the path. Default: [`Opening::Burst`], the only one
     /// for algorithms that begin by a rule of their own: `hybla-linux`, `bbr`, `bbr3`, `xcp`.
@@ -37,7 +38,7 @@ pub struct Settings {
     /// Whether the transport paces by [`CongestionControl::pacing_rate`]. Default: no, as Linux without
     /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
     pub paced: bool,
-    /// Hybla's own; `hybla-linux` reads [`rtt0`](hybla::Settings::rtt0) only. Default:
+    /// That of `hybla-plus`; `hybla` and `hybla-linux` read [`rtt0`](hybla::Settings::rtt0) only. Default:
     /// [`hybla::Settings::default`]: RTT0 25 ms, fourfold growth per round, no known rate, two losses
     /// in a hundred tolerated.
     pub hybla: hybla::Settings,
@@ -170,6 +171,10 @@ pub fn build(
             Ok(opened(Westwood::new(mss, slow_start(SlowStart::Classic), paced), settings))
         }
         Algorithm::Hybla => {
+            let hybla = Hybla::new(mss, hybla::Settings::published(settings.hybla.rtt0));
+            Ok(opened(hybla.with_slow_start(slow_start(SlowStart::Classic), paced), settings))
+        }
+        Algorithm::HyblaPlus => {
             let hybla = Hybla::new(mss, settings.hybla);
             Ok(match settings.slow_start {
                 Some(slow_start) => opened(hybla.with_slow_start(slow_start, paced), settings),

@@ -1,16 +1,18 @@
-//! Hybla by its paper, counted per acknowledged segment, with a bounded slow start.
+//! Hybla, counted per acknowledged segment: as its paper has it (`hybla`), and ours (`hybla-plus`).
 //!
 //! Source: C. Caini, R. Firrincieli, "TCP Hybla: a TCP enhancement for heterogeneous networks",
 //! International Journal of Satellite Communications and Networking 22, 2004. With ρ = max(RTT/RTT0, 1)
 //! every acknowledged segment adds 2^ρ − 1 in slow start and ρ²/W in congestion avoidance, so that W/RTT
 //! grows as it would for a flow whose round-trip time is RTT0.
 //!
-//! Differs: ρ comes from the smallest RTT of a window of time, because an RTT that includes a queue
-//! would make the flow grow faster the longer the queue is. Slow start multiplies the window by no
-//! more than a bound per round and ends when RTTs show a queue (thresholds of RFC 9406 §4.2), at what
-//! the path has been seen to carry. Losses as rare as a radio's own do not halve the window but cut it
-//! to what the path has been seen to carry, and what arrives meanwhile counts; with a tolerance of zero
-//! every loss halves, as in the paper.
+//! `hybla` differs in what the paper leaves to others: it is given no bandwidth estimate for its first threshold, and
+//! is paced where the transport is told to. Both take ρ from the smallest RTT of a window of time, because an RTT that
+//! includes a queue would make the flow grow faster the longer the queue is.
+//!
+//! `hybla-plus` besides: slow start multiplies the window by no more than a bound per round and ends when RTTs show a
+//! queue (thresholds of RFC 9406 §4.2), at what the path has been seen to carry. Losses as rare as a radio's own do not
+//! halve the window but cut it to what the path has been seen to carry, and what arrives meanwhile counts. Where the
+//! rate of the path is known, it bounds the window.
 
 mod law;
 
@@ -26,6 +28,10 @@ use crate::{
     slow_start::Start,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
+
+/// Unit: segments. What a window scale of today allows.
+const WINDOW_MAX: u32 = 65_535;
+const MIN_RTT_WINDOW: Duration = Duration::from_s(60);
 
 /// How a [`Hybla`] behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,16 +56,32 @@ pub struct Settings {
     pub loss_tolerance_q16: u32,
 }
 
+impl Settings {
+    /// The paper's: every loss halves, and nothing bounds slow start but its threshold.
+    pub const fn published(rtt0: Duration) -> Self {
+        Self {
+            rtt0,
+            growth_max_q10: u32::MAX,
+            window_max: WINDOW_MAX,
+            rate: None,
+            window_bdp_max_q10: 0,
+            start_at_rate: false,
+            min_rtt_window: MIN_RTT_WINDOW,
+            loss_tolerance_q16: 0,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             rtt0: Duration::from_ms(25),
             growth_max_q10: 4 * ONE_Q10,
-            window_max: 65_535,
+            window_max: WINDOW_MAX,
             rate: None,
             window_bdp_max_q10: 3 * ONE_Q10 / 2,
             start_at_rate: false,
-            min_rtt_window: Duration::from_s(60),
+            min_rtt_window: MIN_RTT_WINDOW,
             loss_tolerance_q16: 1311,
         }
     }

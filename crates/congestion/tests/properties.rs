@@ -13,10 +13,11 @@ use proptest::prelude::*;
 
 const MSS: u64 = 1448;
 /// Those whose window follows what is acknowledged; the others follow a rate.
-const WINDOWED: [Algorithm; 8] = [
+const WINDOWED: [Algorithm; 9] = [
     Algorithm::Reno,
     Algorithm::Cubic,
     Algorithm::Hybla,
+    Algorithm::HyblaPlus,
     Algorithm::HyblaLinux,
     Algorithm::Westwood,
     Algorithm::Vegas,

@@ -52,22 +52,22 @@ pub struct CongestionSpec {
     /// `careful-resume`: the smallest round-trip time of that connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_rtt: Option<Duration>,
-    /// `jump`, `known-rate`, `hybla`: the known rate; `xcp`: the rate it asks for.
+    /// `jump`, `known-rate`, `hybla-plus`: the known rate; `xcp`: the rate it asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// `jump`, `careful-resume`: the largest window that is jumped to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_max: Option<Bytes>,
-    /// `hybla`, `hybla-linux`: the round-trip time of the flow it imitates.
+    /// `hybla`, `hybla-plus`, `hybla-linux`: the round-trip time of the flow it imitates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt0: Option<Duration>,
-    /// `hybla`: how many times the window may grow per round in slow start.
+    /// `hybla-plus`: how many times the window may grow per round in slow start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub growth_max: Option<f64>,
-    /// `hybla`: the share of segments that may be lost without the window being halved.
+    /// `hybla-plus`: the share of segments that may be lost without the window being halved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_tolerance: Option<Loss>,
-    /// `hybla`: whether it starts at the known rate.
+    /// `hybla-plus`: whether it starts at the known rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_at_rate: Option<bool>,
     /// `vegas`, `dvegas`: fewer segments waiting let the window grow.
@@ -195,8 +195,13 @@ pub enum OpeningPlan {
 pub enum Own {
     /// Nothing.
     Nothing,
-    /// Hybla's.
+    /// Hybla's as its paper has it.
     Hybla {
+        /// The round-trip time of the flow it imitates.
+        rtt0: Duration,
+    },
+    /// That of Hybla with bounds and a tolerance.
+    HyblaPlus {
         /// The round-trip time of the flow it imitates.
         rtt0: Duration,
         /// How many times the window may grow per round in slow start, in 1024ths.

@@ -86,7 +86,7 @@ impl Expected {
             }
             ("reno", _) => (Law::Padhye, padhye(loss, rtt, 1, rtt + TIMEOUT_BEYOND_RTT)),
             ("cubic", _) => (Law::Cubic, cubic(loss, rtt)),
-            (_, Own::Hybla { rtt0, loss_tolerance_q16: 0, .. }) => {
+            (_, Own::Hybla { rtt0 } | Own::HyblaPlus { rtt0, loss_tolerance_q16: 0, .. }) => {
                 (Law::Hybla, hybla(loss, rtt, *rtt0, 1))
             }
             _ => return None,

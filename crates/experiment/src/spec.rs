@@ -24,7 +24,7 @@
 //! delay = "10 ms"
 //!
 //! [peps.gw]
-//! legs.satellite = { congestion = "hybla" }
+//! legs.satellite = { congestion = "hybla-plus" }
 //!
 //! [transfers.page]
 //! from = "server"

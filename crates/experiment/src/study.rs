@@ -16,6 +16,7 @@ mod axis;
 mod chance;
 mod claim;
 mod figure;
+mod many;
 mod measured;
 mod part;
 mod shared;
@@ -159,16 +160,43 @@ impl Study {
         cell.iter().any(ours)
     }
 
-    /// Every claim with what became of it.
+    /// Every claim with what became of it, at [the level of claims](Self::level_of_claims).
     pub fn judge(&self, measured: &Measured) -> Vec<Judgement> {
-        self.claims.iter().map(|claim| claim.judge(measured, self.confidence)).collect()
+        let level = self.level_of_claims(measured);
+        self.claims.iter().map(|claim| claim.judge(measured, level)).collect()
+    }
+
+    /// The level at which claims are judged, such that of those that are decided a share of `1 − confidence` may be by
+    /// chance. Range: `confidence` to 1.
+    pub fn level_of_claims(&self, measured: &Measured) -> f64 {
+        let judged = self.claims.iter().filter(|claim| claim.is_judged());
+        let verdicts: Vec<Box<dyn Fn(f64) -> Verdict>> = judged
+            .map(|claim| -> Box<dyn Fn(f64) -> Verdict> {
+                Box::new(|level| claim.judge(measured, level).verdict)
+            })
+            .collect();
+        many::level(self.confidence, &verdicts)
+    }
+
+    /// The same of what is published of figures.
+    pub fn level_of_points(&self, measured: &Measured) -> f64 {
+        let published = self.figures.iter().flat_map(|figure| {
+            let judged = figure.published.iter().filter(|it| it.calibrates.is_none());
+            judged.map(move |it| (figure, it))
+        });
+        let verdicts: Vec<Box<dyn Fn(f64) -> Verdict>> = published
+            .map(|(figure, it)| -> Box<dyn Fn(f64) -> Verdict> {
+                Box::new(|level| figure.judge(it, measured, level).unwrap_or(Verdict::Open))
+            })
+            .collect();
+        many::level(self.confidence, &verdicts)
     }
 
     /// What became of each figure that is published and judged, in the order of the file.
     pub fn verdicts(&self, measured: &Measured) -> Vec<Verdict> {
-        let judged = |figure: &Figure, published: &Published| {
-            figure.judge(published, measured, self.confidence)
-        };
+        let level = self.level_of_points(measured);
+        let judged =
+            |figure: &Figure, published: &Published| figure.judge(published, measured, level);
         self.figures
             .iter()
             .filter(|figure| !measured.cells(&figure.name).is_empty())
@@ -210,6 +238,15 @@ impl Study {
             let path = KeyPath::of(["claims".to_owned(), number.to_string()]);
             if let Err(message) = claim.test() {
                 return refuse(path, message, None);
+            }
+            if let Some(first) = &claim.repeats {
+                let counted = |it: &&Claim| it.is_counted() && it.says == *first;
+                if self.claims.iter().find(counted).is_none() {
+                    let names = self.claims.iter().map(|it| it.says.as_str());
+                    let hint = suggest::hint(first, "claims", names);
+                    let message = "no claim that is counted says that".to_owned();
+                    return refuse(path.join("repeats"), message, hint);
+                }
             }
             if claim.untold.is_some() {
                 if self.goals {

@@ -24,7 +24,7 @@ between = ["gateway", "server"]
 delay = "10 ms"
 
 [peps.gw]
-legs.sat = { congestion = "hybla" }
+legs.sat = { congestion = "hybla-plus" }
 
 [transfers.page]
 from = "server"
@@ -137,7 +137,7 @@ fn interfaces_of_a_proxy() {
         "did you mean `sat`? (its links: `net`, `sat`)",
     );
     check(
-        "{ congestion = \"hybla\" }",
+        "{ congestion = \"hybla-plus\" }",
         "{ interface = \"nett\" }",
         "lab.toml:20:26: peps.gw.legs.sat.interface: no link of `gateway` is called `nett`",
         "did you mean `net`? (its links: `net`, `sat`)",

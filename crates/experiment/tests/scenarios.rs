@@ -77,11 +77,11 @@ fn the_demo_has_36_cells() {
     assert_eq!(page, Some(Bytes::new(4_955_000)));
     assert!(matches!(plans[8].transfers[0].work, Work::Time { flows: 4, .. }));
     let pep = |plan: &Plan| plan.peps["gw"]["legs"]["satellite"]["congestion"].clone();
-    assert_eq!(pep(&plans[2]), toml::Value::from("hybla"));
+    assert_eq!(pep(&plans[2]), toml::Value::from("hybla-plus"));
     assert_eq!(pep(&plans[3]), toml::Value::from("bbr"));
     let needs = |plan: &Plan| plan.congestion_controls().into_iter().collect::<Vec<_>>();
     assert_eq!(needs(&plans[1]), ["bbr"]);
-    assert_eq!(needs(&plans[2]), ["cubic", "hybla"]);
+    assert_eq!(needs(&plans[2]), ["cubic", "hybla-plus"]);
     // The queue is one BDP of the whole path: 20 Mb/s times 600 ms.
     let queue = serde_json::to_value(plans[0].link("satellite").expect("it is there").down.queue);
     assert_eq!(queue.expect("a queue has a text"), "1.5 MB");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LESS: [(&str, &str); 5] = [
     (
         "midhop lab run scenarios/geo-demo.toml",
-        "midhop lab run scenarios/geo-demo.toml --set load=flows --set setup=midhop-hybla \
+        "midhop lab run scenarios/geo-demo.toml --set load=flows --set setup=midhop-hybla-plus \
          --set 'links.satellite.down.loss=0 %' --set transfers.flows.seconds=1",
     ),
     (
@@ -22,7 +22,7 @@ const LESS: [(&str, &str); 5] = [
     ),
     (
         "midhop sim run scenarios/geo-demo.toml",
-        "midhop sim run scenarios/geo-demo.toml --set load=file --set setup=midhop-hybla",
+        "midhop sim run scenarios/geo-demo.toml --set load=file --set setup=midhop-hybla-plus",
     ),
     (
         "midhop formulas",

@@ -113,8 +113,8 @@ fn the_lab_refuses_what_only_a_simulation_has() {
             "no kernel repairs by a timer alone (naive.box.legs.link)",
         ),
         (
-            &["transfers.file.congestion={ algorithm = \"hybla\", growth_max = 3.0 }"],
-            "transfers.file asks for: hybla",
+            &["transfers.file.congestion={ algorithm = \"hybla-plus\", growth_max = 3.0 }"],
+            "transfers.file asks for: hybla-plus",
         ),
     ] {
         let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
@@ -289,7 +289,7 @@ fn a_leg_may_tell_its_congestion_control_more_than_a_name() {
     let proxied = PROXIED.replace("\"cubic\" }", &format!("{table} }}"));
     let fixed = proxied.split("[vary]").next().expect("a text");
     let varied = format!(
-        "{fixed}[vary.leg]\nhybla = {{ \"peps.p.legs.sat.congestion\" = \"hybla\" }}\nknown = {{}}\n"
+        "{fixed}[vary.leg]\nhybla = {{ \"peps.p.legs.sat.congestion\" = \"hybla-plus\" }}\nknown = {{}}\n"
     );
     fs::write(directory.path().join("table.toml"), varied).expect("written");
     let output = midhop(directory.path(), &["sim", "run", "table.toml", "--json"]);

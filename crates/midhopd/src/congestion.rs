@@ -70,7 +70,7 @@ impl Congestion {
             algorithm => Some(algorithm.name()),
         };
         let parameters = parameters(peer.rate, peer.rtt0, Start::default());
-        let found = own.into_iter().chain(["bbr", "hybla"]).find_map(|name| {
+        let found = own.into_iter().chain(["bbr", "hybla-plus"]).find_map(|name| {
             self.try_activate(name, &parameters)
                 .map_err(|reason| tracing::debug!(peer = peer.name, name, reason, "not to be had"))
                 .ok()
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn people_read_the_names_that_they_wrote() {
         let names = Names::default();
-        names.note("mhybla_e06ef832", "hybla");
-        assert_eq!(names.configured("mhybla_e06ef832".to_owned()), "hybla");
+        names.note("mhypls_e06ef832", "hybla-plus");
+        assert_eq!(names.configured("mhypls_e06ef832".to_owned()), "hybla-plus");
         assert_eq!(names.configured("bbr".to_owned()), "bbr");
     }
 

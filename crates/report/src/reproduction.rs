@@ -89,6 +89,11 @@ pub struct CellSeeds {
 }
 
 impl Reproduction<'_> {
+    /// At what level the study's numbers are judged: [`Study::level_of_points`].
+    fn level_of_points(&self) -> f64 {
+        self.study.level_of_points(self.measured)
+    }
+
     /// The name of its files, without ending: what leads to a directory, and what no file system likes,
     /// is left out.
     pub fn file_name(&self) -> String {

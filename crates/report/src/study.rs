@@ -23,10 +23,10 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], colum
         text.push_str(&wrapped("", &format!("{}{unit} (± {level} %)", figure.shows)));
         let table = match &figure.columns {
             Some(axis) => grid(cells, axis, study.confidence),
-            None => list(figure, measured, study.confidence),
+            None => list(figure, measured, study),
         };
         text.push_str(&drawn(&table));
-        remarks(&mut text, figure, measured, study.confidence);
+        remarks(&mut text, figure, measured, study.level_of_points(measured));
     }
     if !judgements.is_empty() {
         text.push('\n');
@@ -128,7 +128,8 @@ pub fn verdict_name(verdict: Verdict) -> &'static str {
 }
 
 /// One line for each cell; with what is published and judged, a verdict beside it.
-fn list(figure: &Figure, measured: &Measured, level: f64) -> Table {
+fn list(figure: &Figure, measured: &Measured, study: &Study) -> Table {
+    let (level, judged_at) = (study.confidence, study.level_of_points(measured));
     let cells = measured.cells(&figure.name);
     let axes: Vec<&String> = cells[0]
         .cell
@@ -170,7 +171,7 @@ fn list(figure: &Figure, measured: &Measured, level: f64) -> Table {
             row.push(share.map_or_else(dash, |(published, ours)| {
                 format!("{:.2}", ours.mean / published.value)
             }));
-            let verdict = found.and_then(|found| figure.judge(found, measured, level));
+            let verdict = found.and_then(|found| figure.judge(found, measured, judged_at));
             row.push(verdict.map_or_else(String::new, |it| verdict_name(it).to_owned()));
         }
         table.add_row(unbroken(row));

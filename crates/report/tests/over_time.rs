@@ -81,7 +81,7 @@ fn all_cells_along_an_axis_are_laid_over_each_other() {
         let told = found.dom.split("data-seen=\"").nth(1).and_then(|it| it.split('"').next());
         let told = told.expect("an answer").replace("&quot;", "\"").replace("&amp;", "&");
         let told: Value = serde_json::from_str(&told).expect("JSON");
-        let names = ["CUBIC end to end", "bbr", "midhop-hybla", "midhopd, BBR"];
+        let names = ["CUBIC end to end", "bbr", "midhop-hybla-plus", "midhopd, BBR"];
         assert_eq!(told["names"], json!(names), "{told}");
         for name in names {
             assert!(

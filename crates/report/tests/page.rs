@@ -171,7 +171,7 @@ fn figures_of_the_page_are_valid_json_and_hold_the_limits() {
     }));
     assert_eq!(
         figures["configurations"],
-        serde_json::json!(["cubic", "bbr", "midhop-hybla", "midhop-bbr"])
+        serde_json::json!(["cubic", "bbr", "midhop-hybla-plus", "midhop-bbr"])
     );
 }
 

@@ -15,7 +15,7 @@ static COUNTING: Counting = Counting;
 
 const FLOWS: &str = r#"
 [peps.gw]
-legs.satellite = { congestion = "hybla" }
+legs.satellite = { congestion = "hybla-plus" }
 [peps.shared]
 legs.satellite = { congestion = "cubic", rate = "10 Mbit/s", rtt = "50 ms", share = true }
 [transfers.file]

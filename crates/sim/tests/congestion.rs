@@ -52,7 +52,7 @@ fn a_plan_shows_all_that_an_algorithm_is_told() {
     assert_eq!((cubic.opening, cubic.pacing), (OpeningPlan::Burst, false));
     let spread = tuning("{ algorithm = \"reno\", opening = \"initial-spreading\" }");
     assert!(spread.expect("one of ours").pacing, "what is spread is paced");
-    assert!(tuning("hybla").expect("one of ours").pacing, "as the program asks the kernel");
+    assert!(tuning("hybla-plus").expect("one of ours").pacing, "as the program asks the kernel");
     let hybla = tuning("{ algorithm = \"hybla\", rtt0 = \"50 ms\" }").expect("one of ours").own;
     let rtt0 = match hybla {
         Own::Hybla { rtt0, .. } => rtt0,

@@ -16,7 +16,7 @@ fn record(more: &str, set: &[&str], checking: bool) -> Record {
     record
 }
 
-const PEPS: &str = "[peps.gw]\nlegs.satellite = { congestion = \"hybla\", rate = \"20 Mbit/s\", \
+const PEPS: &str = "[peps.gw]\nlegs.satellite = { congestion = \"hybla-plus\", rate = \"20 Mbit/s\", \
     rtt = \"50 ms\" }\nlegs.internet.congestion = \"cubic\"\n[peps.plain]\n[peps.early]\nintercept.accept = \"early\"\n";
 
 #[test]

@@ -172,7 +172,7 @@ fn the_pair_hides_them_in_both_directions() {
 fn without_losses_agents_change_nothing() {
     // The queue overflows when slow start ends: what it drops is the source's to know.
     let small = ["links.satellite.queue=60 kB", "transfers.file.bytes=8 MB"];
-    for congestion in ["reno", "cubic", "hybla"] {
+    for congestion in ["reno", "cubic", "hybla-plus"] {
         let congestion = [&format!("transfers.file.congestion={congestion}")[..]];
         let plain = record(&[&USER, &small, &congestion]);
         let snooped = Cast::snoop().run(&[&USER, &small, &congestion], false);
@@ -246,7 +246,7 @@ fn on_a_geo_link_snoop_hides_the_loss_but_not_the_delay() {
     ];
     let split = [
         "peps.split={ intercept = { interfaces = [\"satellite\", \"internet\"] }, \
-         legs = { satellite = { congestion = \"hybla\" } } }",
+         legs = { satellite = { congestion = \"hybla-plus\" } } }",
         "nodes.gateway.pep=split",
     ];
     let goodput = |record: &Record| record.transfers[0].goodput.mbit_per_s();

@@ -115,7 +115,7 @@ fn phases_add_up_to_the_time_with_data_on_its_way() {
 
 #[test]
 fn a_proxy_tells_how_long_its_legs_were_in_which_phase() {
-    let pep = "[peps.gw]\nlegs.satellite = { congestion = \"hybla\" }\n";
+    let pep = "[peps.gw]\nlegs.satellite = { congestion = \"hybla-plus\" }\n";
     let more = format!("{FILE}{pep}");
     let set = ["nodes.gateway.pep=gw", "links.satellite.down.loss=0.01"];
     let record = checked(&more, &set);

@@ -19,8 +19,13 @@ const LOSSES: [(&str, &str); 5] = [
     ("5 %", "\"5 %\""),
     ("GE 2 %", "{ mean = \"2 %\", burst = \"10 packets\" }"),
 ];
-const ALGORITHMS: [Algorithm; 5] =
-    [Algorithm::KnownRate, Algorithm::Hybla, Algorithm::Cubic, Algorithm::Bbr, Algorithm::BbrV3];
+const ALGORITHMS: [Algorithm; 5] = [
+    Algorithm::KnownRate,
+    Algorithm::HyblaPlus,
+    Algorithm::Cubic,
+    Algorithm::Bbr,
+    Algorithm::BbrV3,
+];
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

@@ -76,7 +76,7 @@ fn algorithms_that_search_find_what_there_is() {
     // What each reaches over TCP, closed_loop of midhop-congestion: the adapter takes nothing away.
     for (algorithm, loss, of_limit) in [
         (Algorithm::Cubic, "\"0 %\"", 0.95),
-        (Algorithm::Hybla, "\"1 %\"", 0.9),
+        (Algorithm::HyblaPlus, "\"1 %\"", 0.9),
         (Algorithm::Bbr, "\"1 %\"", 0.8),
         (Algorithm::BbrV3, "\"1 %\"", 0.8),
     ] {

@@ -112,31 +112,42 @@ impl Reader<'_> {
 
     fn only_its_own_keys(&self, algorithm: Algorithm) -> Result<(), ConfigError> {
         use Algorithm::{
-            Bbr, BbrV3, Cubic, DVegas, Hybla, HyblaLinux, KnownRate, Reno, Vegas, Vivace, Westwood,
-            Xcp,
+            Bbr, BbrV3, Cubic, DVegas, Hybla, HyblaLinux, HyblaPlus, KnownRate, Reno, Vegas,
+            Vivace, Westwood, Xcp,
         };
         let written = self.written;
         let opening = written.opening.as_deref();
         let (resumes, jumps) = (opening == Some("careful-resume"), opening == Some("jump"));
-        let all = [Reno, Cubic, Westwood, Hybla, Vegas, DVegas, Bbr, BbrV3, Vivace, KnownRate, Xcp];
-        let of_rate: &[Algorithm] = if jumps { &all } else { &[Hybla, KnownRate, Xcp] };
+        let all = [
+            Reno, Cubic, Westwood, Hybla, HyblaPlus, Vegas, DVegas, Bbr, BbrV3, Vivace, KnownRate,
+            Xcp,
+        ];
+        let of_rate: &[Algorithm] = if jumps { &all } else { &[HyblaPlus, KnownRate, Xcp] };
         let keys: [Key<'_, Algorithm>; 22] = [
-            ("slow_start", written.slow_start.is_some(), &[Reno, Cubic, Westwood, Hybla]),
-            ("opening", written.opening.is_some(), &[Reno, Cubic, Westwood, Hybla, Vegas, DVegas]),
+            (
+                "slow_start",
+                written.slow_start.is_some(),
+                &[Reno, Cubic, Westwood, Hybla, HyblaPlus],
+            ),
+            (
+                "opening",
+                written.opening.is_some(),
+                &[Reno, Cubic, Westwood, Hybla, HyblaPlus, Vegas, DVegas],
+            ),
             ("initial_window", written.initial_window.is_some(), &all),
             (
                 "pacing",
                 written.pacing.is_some(),
-                &[Reno, Cubic, Westwood, Hybla, HyblaLinux, Vegas, DVegas, Xcp],
+                &[Reno, Cubic, Westwood, Hybla, HyblaPlus, HyblaLinux, Vegas, DVegas, Xcp],
             ),
             ("saved_window", written.saved_window.is_some(), if resumes { &all } else { &[] }),
             ("saved_rtt", written.saved_rtt.is_some(), if resumes { &all } else { &[] }),
             ("rate", written.rate.is_some(), of_rate),
             ("window_max", written.window_max.is_some(), if jumps || resumes { &all } else { &[] }),
-            ("rtt0", written.rtt0.is_some(), &[Hybla, HyblaLinux]),
-            ("growth_max", written.growth_max.is_some(), &[Hybla]),
-            ("loss_tolerance", written.loss_tolerance.is_some(), &[Hybla]),
-            ("start_at_rate", written.start_at_rate.is_some(), &[Hybla]),
+            ("rtt0", written.rtt0.is_some(), &[Hybla, HyblaPlus, HyblaLinux]),
+            ("growth_max", written.growth_max.is_some(), &[HyblaPlus]),
+            ("loss_tolerance", written.loss_tolerance.is_some(), &[HyblaPlus]),
+            ("start_at_rate", written.start_at_rate.is_some(), &[HyblaPlus]),
             ("alpha", written.alpha.is_some(), &[Vegas, DVegas]),
             ("beta", written.beta.is_some(), &[Vegas, DVegas]),
             ("gamma", written.gamma.is_some(), &[Vegas, DVegas]),
@@ -228,7 +239,8 @@ impl Reader<'_> {
         let written = self.written;
         let default = Settings::default();
         Ok(match algorithm {
-            Algorithm::Hybla => Own::Hybla {
+            Algorithm::Hybla => Own::Hybla { rtt0: self.rtt0(default.hybla)? },
+            Algorithm::HyblaPlus => Own::HyblaPlus {
                 rtt0: self.rtt0(default.hybla)?,
                 growth_max_q10: self.growth_max(default.hybla)?,
                 loss_tolerance_q16: match written.loss_tolerance {

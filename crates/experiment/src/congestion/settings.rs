@@ -15,7 +15,7 @@ pub struct KernelLeg {
     pub algorithm: String,
     /// The round-trip time of the flow that Hybla imitates; none: the usual.
     pub rtt0: Option<Duration>,
-    /// What the leg carries, where our Hybla is told.
+    /// What the leg carries, where `hybla-plus` is told.
     pub rate: Option<Rate>,
     /// Whether a flow starts at that rate.
     pub start_at_rate: bool,
@@ -36,7 +36,8 @@ impl Tuning {
             return Some(self.algorithm.clone());
         }
         match (&self.own, &mut plain.own) {
-            (Own::Hybla { rtt0, .. }, Own::Hybla { rtt0: usual, .. })
+            (Own::Hybla { rtt0 }, Own::Hybla { rtt0: usual })
+            | (Own::HyblaPlus { rtt0, .. }, Own::HyblaPlus { rtt0: usual, .. })
             | (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
                 *usual = *rtt0;
                 let told = format!("{},rtt0={rtt0}", self.algorithm).replace(' ', "");
@@ -59,14 +60,15 @@ impl Tuning {
         let mut told = self.clone();
         match (&mut told.own, &plain.own) {
             (
-                Own::Hybla { rtt0, rate, start_at_rate, .. },
-                Own::Hybla { rtt0: usual, rate: none, start_at_rate: no, .. },
+                Own::HyblaPlus { rtt0, rate, start_at_rate, .. },
+                Own::HyblaPlus { rtt0: usual, rate: none, start_at_rate: no, .. },
             ) => {
                 leg.rtt0 = Some(std::mem::replace(rtt0, *usual));
                 leg.rate = std::mem::replace(rate, *none);
                 leg.start_at_rate = std::mem::replace(start_at_rate, *no);
             }
-            (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
+            (Own::Hybla { rtt0 }, Own::Hybla { rtt0: usual })
+            | (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
                 leg.rtt0 = Some(std::mem::replace(rtt0, *usual));
             }
             _ => {}
@@ -97,7 +99,7 @@ impl Tuning {
         };
         match &self.own {
             Own::Nothing => {}
-            Own::Hybla { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
+            Own::HyblaPlus { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
                 settings.hybla = hybla::Settings {
                     rtt0: *rtt0,
                     growth_max_q10: *growth_max_q10,
@@ -107,7 +109,7 @@ impl Tuning {
                     ..settings.hybla
                 };
             }
-            Own::HyblaLinux { rtt0 } => settings.hybla.rtt0 = *rtt0,
+            Own::Hybla { rtt0 } | Own::HyblaLinux { rtt0 } => settings.hybla.rtt0 = *rtt0,
             Own::Vegas(thresholds) => settings.vegas = thresholds.vegas(),
             Own::DVegas { thresholds, limit, .. } => {
                 settings.dvegas = dvegas::Thresholds { vegas: thresholds.vegas(), limit: *limit };
@@ -134,7 +136,8 @@ impl Tuning {
         let settings = Settings::default();
         let hybla = settings.hybla;
         let own = match algorithm {
-            Algorithm::Hybla => Own::Hybla {
+            Algorithm::Hybla => Own::Hybla { rtt0: hybla.rtt0 },
+            Algorithm::HyblaPlus => Own::HyblaPlus {
                 rtt0: hybla.rtt0,
                 growth_max_q10: hybla.growth_max_q10,
                 loss_tolerance_q16: hybla.loss_tolerance_q16,
@@ -177,7 +180,7 @@ impl Tuning {
 fn own_slow_start(algorithm: Algorithm) -> Option<String> {
     let slow_start = match algorithm {
         Algorithm::Cubic => SlowStart::HyStart,
-        Algorithm::Reno | Algorithm::Westwood => SlowStart::Classic,
+        Algorithm::Reno | Algorithm::Westwood | Algorithm::Hybla => SlowStart::Classic,
         _ => return None,
     };
     Some(slow_start.name().to_owned())

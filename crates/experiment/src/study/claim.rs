@@ -13,6 +13,10 @@
 //! value is taken for each case of another axis, and the greatest, the least or every one counts. A ratio
 //! may also be above that of two other cells: `than`.
 //!
+//! How far ours may be from what is `published` where that is a mean of `runs` runs: by half of the last `digit` that is
+//! printed, and by what a mean of so many runs may be off if they deviate as ours do. What more than that it is, is
+//! a difference.
+//!
 //! A claim holds where the whole interval of confidence is within its bounds, does not where the whole
 //! interval is outside, and cannot be told otherwise, nor where cells have not run, nor from a single run
 //! in which chance has a part. Where it has none, a run is its own interval. What is untold cannot be told
@@ -36,6 +40,11 @@ pub struct Claim {
     pub place: Option<String>,
     /// Why it does not hold, where that is known and explained: then it is no fault.
     pub departs: Option<String>,
+    /// Which parameter of ours was chosen to meet it: then it shows nothing.
+    pub calibrates: Option<String>,
+    /// The claim of which this is another reading, in its words: what the text leaves open is run in more than one way,
+    /// and counted once.
+    pub repeats: Option<String>,
     /// Why it cannot be told from the text. Then it has no figure, and nothing of it is run.
     pub untold: Option<String>,
     /// The figure that it is about; all have one but those that are `untold`.
@@ -62,6 +71,10 @@ pub struct Claim {
     pub published: Option<f64>,
     /// How far from `published` ours may be, as a share of it.
     pub within: Option<f64>,
+    /// Instead of `within`: how many runs the study's mean is of. Range: 2 or more.
+    pub runs: Option<u32>,
+    /// With `runs`: one in the last digit that is printed, in the unit of what is compared.
+    pub digit: Option<f64>,
     /// The lower bound.
     pub at_least: Option<f64>,
     /// The upper bound.
@@ -228,11 +241,23 @@ impl Claim {
         }
     }
 
+    /// Whether something of it can be found out.
+    pub(super) fn is_judged(&self) -> bool {
+        self.untold.is_none() && self.calibrates.is_none()
+    }
+
+    /// Whether it is counted: it is no other reading of another claim.
+    pub fn is_counted(&self) -> bool {
+        self.repeats.is_none()
+    }
+
     /// What it has that a claim of which nothing is judged has not.
     fn beside_untold(&self) -> Option<&'static str> {
         let keys = [
             ("by", self.by == Whose::Ours),
             ("departs", self.departs.is_some()),
+            ("calibrates", self.calibrates.is_some()),
+            ("repeats", self.repeats.is_some()),
             ("figure", self.figure.is_some()),
             ("at", !self.at.is_empty()),
             ("over", self.over.is_some()),
@@ -244,6 +269,8 @@ impl Claim {
             ("pick", self.pick != Pick::Every),
             ("published", self.published.is_some()),
             ("within", self.within.is_some()),
+            ("runs", self.runs.is_some()),
+            ("digit", self.digit.is_some()),
             ("at_least", self.at_least.is_some()),
             ("at_most", self.at_most.is_some()),
             ("than", self.than.is_some()),
@@ -253,6 +280,18 @@ impl Claim {
     }
 
     fn bounds(&self) -> Result<Bounds, String> {
+        if let (Some(runs), Some(digit)) = (self.runs, self.digit) {
+            let alone = self.within.is_none() && self.at_least.or(self.at_most).is_none();
+            return match self.published {
+                Some(published) if alone && runs >= 2 && digit > 0.0 => {
+                    Ok(Bounds { low: published, high: published }.wider(digit / 2.0))
+                }
+                _ => Err("`runs`, 2 or more, and `digit` belong to `published` alone".to_owned()),
+            };
+        }
+        if self.runs.is_some() || self.digit.is_some() {
+            return Err("`runs` and `digit` belong together".to_owned());
+        }
         let (low, high) = match (self.published, self.within, self.at_least, self.at_most) {
             (Some(published), Some(within), None, None) if within > 0.0 => {
                 (published * (1.0 - within), published * (1.0 + within))
@@ -310,7 +349,10 @@ impl Claim {
             Ok(Test::Above { of, to, than }) => self.above(measured, level, [of, to], than),
             Err(why) => (Verdict::Open, why, String::new()),
         };
-        let verdict = verdict.unless(&self.departs);
+        let verdict = match self.calibrates {
+            Some(_) => Verdict::Calibrated,
+            None => verdict.unless(&self.departs),
+        };
         Judgement { claim: self.clone(), verdict, found, wanted }
     }
 
@@ -379,25 +421,33 @@ impl Claim {
         bounds: Bounds,
         value: &dyn Fn(&Cell) -> Option<Estimate>,
     ) -> (Verdict, String, String) {
-        let wanted = bounds.words(self.published);
         let known = measured.cells(self.figure()).iter().map(|known| &known.cell);
-        let estimates: Option<Vec<Estimate>> = self.cases(known).iter().map(value).collect();
-        let mut estimates = match estimates {
+        let cases = self.cases(known);
+        let estimates: Option<Vec<Estimate>> = cases.iter().map(value).collect();
+        let estimates = match estimates {
             Some(estimates) if !estimates.is_empty() => estimates,
-            _ => return (Verdict::Open, NOT_RUN.to_owned(), wanted),
+            _ => return (Verdict::Open, NOT_RUN.to_owned(), bounds.words(self.published)),
         };
-        estimates.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+        let mut estimates: Vec<(Estimate, &Cell)> = estimates.into_iter().zip(&cases).collect();
+        estimates.sort_by(|(a, _), (b, _)| a.mean.total_cmp(&b.mean));
         let (first, last) = (estimates[0], estimates[estimates.len() - 1]);
+        let allowed = |of: Estimate| bounds.wider(self.runs.map_or(0.0, |runs| of.margin_of(runs)));
+        let one = |(of, case): (Estimate, &Cell)| {
+            let at = case.iter().map(|(axis, label)| format!(" at {axis} {label}"));
+            let found = of.words() + &at.collect::<String>();
+            (allowed(of).judge(of), found, allowed(of).words(self.published))
+        };
         match self.pick {
-            Pick::Greatest => (bounds.judge(last), last.words(), wanted),
-            Pick::Least => (bounds.judge(first), first.words(), wanted),
+            Pick::Greatest => one(last),
+            Pick::Least => one(first),
+            Pick::Every if estimates.len() == 1 => {
+                let (of, _) = first;
+                (allowed(of).judge(of), of.words(), allowed(of).words(self.published))
+            }
             Pick::Every => {
-                let verdicts = estimates.iter().map(|estimate| bounds.judge(*estimate));
-                let found = if estimates.len() == 1 {
-                    first.words()
-                } else {
-                    format!("{} to {}", number(first.mean), number(last.mean))
-                };
+                let verdicts = estimates.iter().map(|(of, _)| allowed(*of).judge(*of));
+                let found = format!("{} to {}", number(first.0.mean), number(last.0.mean));
+                let wanted = bounds.words(self.published);
                 (verdicts.reduce(all).unwrap_or(Verdict::Open), found, wanted)
             }
         }
@@ -438,6 +488,11 @@ impl Bounds {
         } else {
             Verdict::Open
         }
+    }
+
+    /// By so much more on either side.
+    fn wider(self, by: f64) -> Self {
+        Self { low: self.low - by, high: self.high + by }
     }
 
     fn words(self, published: Option<f64>) -> String {

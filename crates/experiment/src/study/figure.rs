@@ -123,7 +123,7 @@ pub enum Metric {
     Share,
     /// What those others got while the transfer ran, from `from` to `until`, over their equal parts; on kernels only.
     ShareOfOthers,
-    /// Packets that `link` dropped, both directions, over those that it was given.
+    /// Packets that `link` dropped in the direction of the data, over those that it was given there.
     Dropped,
     /// What waits before `link`, on the way of the data, from `from` to `until`, in the mean.
     Queue,
@@ -203,7 +203,7 @@ impl Figure {
             Metric::ShareOfOthers => {
                 shared::share_of_others(record, transfer, self.from, self.until)
             }
-            Metric::Dropped => self.dropped(record),
+            Metric::Dropped => self.dropped(record, transfer),
             Metric::Queue => self.queue(record, transfer),
             Metric::OutstandingMean => {
                 let values = &series(record, "outstanding", &transfer.name, Some(0))?.value;
@@ -370,14 +370,10 @@ impl Figure {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64 / 1e3)
     }
 
-    fn dropped(&self, record: &Record) -> Option<f64> {
-        let link = self.link.as_deref()?;
-        let (mut given, mut dropped) = (0, 0);
-        for result in record.links.iter().filter(|result| result.name == link) {
-            given += result.packets_in;
-            dropped += result.drops.values().sum::<u64>();
-        }
-        (given > 0).then(|| dropped as f64 / given as f64 * 100.0)
+    fn dropped(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {
+        let own = shared::on_the_way(record, transfer, self.link.as_deref()?)?;
+        let dropped: u64 = own.drops.values().sum();
+        (own.packets_in > 0).then(|| dropped as f64 / own.packets_in as f64 * 100.0)
     }
 }
 

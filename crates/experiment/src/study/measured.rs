@@ -50,6 +50,16 @@ impl Estimate {
         Some(Self { mean: summary.max, margin, runs: summary.count, samples: None, level })
     }
 
+    /// How far a mean of `runs` runs may be off that deviate as these do; zero where they do not, or are too few to say.
+    pub(super) fn margin_of(self, runs: u32) -> f64 {
+        let of_unit = |count: usize| {
+            Summary { count, mean: 0.0, deviation: 1.0, min: 0.0, max: 0.0 }.margin(self.level)
+        };
+        let scale = of_unit(runs as usize).zip(of_unit(self.runs));
+        let scale = scale.filter(|(_, own)| *own > 0.0).map_or(0.0, |(theirs, own)| theirs / own);
+        self.margin.unwrap_or(0.0) * scale
+    }
+
     /// The same of what every run would give again.
     fn certain(self) -> Self {
         Self { margin: self.margin.or(Some(0.0)), ..self }

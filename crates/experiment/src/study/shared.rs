@@ -5,7 +5,7 @@
 //! direction. A tunnel's flows stand for themselves here, however few connections carry them.
 
 use crate::plan::{Plan, TransferPlan};
-use crate::record::{Record, Series, TransferResult};
+use crate::record::{LinkResult, Record, Series, TransferResult};
 use midhop_units::Duration;
 
 /// What one flow has of the path of `transfer` where all have the same. Unit: Mbit/s.
@@ -69,11 +69,20 @@ pub(super) fn excess(
     link: &str,
     resent: f64,
 ) -> Option<f64> {
-    let plan = Plan::from_json(&record.plan).ok()?;
-    let route = &plan.transfer(&transfer.name)?.route;
-    let direction = route.iter().find(|crossing| crossing.link == link)?.direction.name();
-    let own = record.links.iter().find(|it| it.name == link && it.direction == direction)?;
+    let own = on_the_way(record, transfer, link)?;
     let dropped: u64 = own.drops.values().sum();
     let kept = own.packets_in.saturating_sub(dropped);
     (kept > 0).then(|| resent - dropped as f64 / kept as f64 * 100.0)
+}
+
+/// What became of the packets on `link` in the direction of the transfer's data.
+pub(super) fn on_the_way<'r>(
+    record: &'r Record,
+    transfer: &TransferResult,
+    link: &str,
+) -> Option<&'r LinkResult> {
+    let plan = Plan::from_json(&record.plan).ok()?;
+    let route = &plan.transfer(&transfer.name)?.route;
+    let direction = route.iter().find(|crossing| crossing.link == link)?.direction.name();
+    record.links.iter().find(|it| it.name == link && it.direction == direction)
 }

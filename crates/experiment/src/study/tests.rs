@@ -66,6 +66,65 @@ fn a_value_is_judged_with_its_interval() {
 }
 
 #[test]
+fn a_published_mean_may_be_off_by_what_its_runs_deviate() {
+    // Mean 10, deviation 1; of five runs at 95 %: 2.776 · 1/√5 = 1.24 either way, and half a digit.
+    let many: Vec<f64> = (0..40).map(|run| if run % 2 == 0 { 9.0 } else { 11.0 }).collect();
+    let ours = measured(&[("pep=on", &many)]);
+    let of = |published: &str| format!("published = {published}\nruns = 5\ndigit = 0.1");
+    assert_eq!(verdict(&of("10.0"), &ours), Verdict::Holds);
+    assert_eq!(verdict(&of("10.8"), &ours), Verdict::Holds);
+    assert_eq!(verdict(&of("11.3"), &ours), Verdict::Open);
+    assert_eq!(verdict(&of("12.0"), &ours), Verdict::Fails);
+    // Without chance only what is not printed is left.
+    let mut sure = Measured::default();
+    sure.add(Reading::certain(cell("pep=on"), "goodput", 10.04));
+    assert_eq!(verdict(&of("10.0"), &sure), Verdict::Holds);
+    assert_eq!(verdict(&of("10.1"), &sure), Verdict::Fails);
+    for (text, why) in [
+        ("published = 1\nruns = 5", "belong together"),
+        ("published = 1\nruns = 1\ndigit = 1", "2 or more"),
+        ("published = 1\nruns = 5\ndigit = 1\nwithin = 0.1", "alone"),
+    ] {
+        assert!(claim(text).test().expect_err(text).contains(why), "{text}");
+    }
+}
+
+#[test]
+fn what_wins_is_named() {
+    let two = measured(&[("pep=on", &[9.0, 9.5, 10.0]), ("pep=off", &[3.0, 3.5, 4.0])]);
+    let found = |pick: &str| {
+        let text = format!("across = \"pep\"\npick = \"{pick}\"\nat_least = 1");
+        claim(&text).judge(&two, 0.95).found
+    };
+    assert!(found("greatest").ends_with(" at pep on"), "{}", found("greatest"));
+    assert!(found("least").ends_with(" at pep off"), "{}", found("least"));
+}
+
+#[test]
+fn what_was_chosen_to_fit_is_calibrated_and_another_reading_counts_once() {
+    let three = measured(&[("pep=on", &[9.0, 10.0, 11.0])]);
+    assert_eq!(verdict("at_least = 70\ncalibrates = \"the rate\"", &three), Verdict::Calibrated);
+    let study = |repeats: &str| {
+        let figure = "[[figures]]\nname = \"goodput\"\nshows = \"x\"\nscenario = \"one\"\nmetric = \"goodput\"";
+        let one = "[[claims]]\nfigure = \"goodput\"\nat_least = 1\nsays = ";
+        Study::parse(
+            "study.toml",
+            &format!(
+                "title = \"t\"\nsource = \"s\"\nscenarios = [\"one\"]\n{figure}\n\
+                 {one}\"first\"\n{one}\"second\"\nrepeats = \"{repeats}\"\n"
+            ),
+        )
+    };
+    let counted: Vec<bool> =
+        study("first").expect("a study").claims.iter().map(Claim::is_counted).collect();
+    assert_eq!(counted, [true, false]);
+    for wrong in ["frist", "second"] {
+        let error = study(wrong).expect_err(wrong).to_string();
+        assert!(error.contains("no claim that is counted says that"), "{error}");
+    }
+}
+
+#[test]
 fn one_random_draw_decides_nothing_and_one_run_without_chance_everything() {
     let drawn = measured(&[("pep=on", &[9.0]), ("pep=off", &[3.0])]);
     let mut sure = Measured::default();
@@ -295,6 +354,25 @@ fn what_waits_before_a_link_is_read_on_the_way_of_the_data() {
     assert_eq!(read("link = \"l\"\nfrom = \"5 s\""), None, "no sample");
     assert_eq!(read("link = \"m\""), None);
     assert_eq!(read(""), None, "of which link?");
+}
+
+#[test]
+fn what_a_link_drops_counts_on_the_way_of_the_data() {
+    let mut record = late();
+    let link = |direction: &str, dropped: u64| LinkResult {
+        name: "l".to_owned(),
+        direction: direction.to_owned(),
+        packets_in: 1000,
+        drops: [("queue".to_owned(), dropped)].into(),
+        ..LinkResult::default()
+    };
+    record.links = vec![link("up", 500), link("down", 20)];
+    let text = "name = \"f\"\nshows = \"x\"\nscenario = \"s\"\nmetric = \"dropped\"\nlink = ";
+    let read = |name: &str| {
+        toml::from_str::<Figure>(&format!("{text}\"{name}\"")).expect("a figure").read(&record)
+    };
+    assert_eq!(read("l"), Some(2.0));
+    assert_eq!(read("m"), None);
 }
 
 #[test]

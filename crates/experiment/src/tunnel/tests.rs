@@ -102,7 +102,7 @@ fn what_a_table_says_itself_stays() {
     let text = PAIR
         .replace(
             "{ node = \"gateway\" }",
-            "{ node = \"gateway\", rate = \"4 Mbit/s\", congestion = \"hybla\" }",
+            "{ node = \"gateway\", rate = \"4 Mbit/s\", congestion = \"hybla-plus\" }",
         )
         .replace(
             "[peps.gw]\n",
@@ -120,7 +120,7 @@ fn what_a_table_says_itself_stays() {
     for (table, path, wanted) in [
         (&near, ["peers", "gw", "rate"], "4 Mbit/s"),
         (&near, ["peers", "gw", "rate_in"], "20 Mbit/s"),
-        (&near, ["peers", "gw", "congestion"], "hybla"),
+        (&near, ["peers", "gw", "congestion"], "hybla-plus"),
         (&near, ["peers", "gw", "address"], "10.0.2.2:443"),
         (&far, ["peers", "user", "rtt"], "610 ms"),
         (&far, ["peers", "user", "name"], "terminal.midhop"),

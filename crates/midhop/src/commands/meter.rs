@@ -54,8 +54,11 @@ fn activate(asked: &str) -> Result<Active, Failure> {
         let rtt0 = told.strip_prefix("rtt0=").ok_or_else(|| {
             refused("only `rtt0` can be told").hint("such as hybla,rtt0=50ms".to_owned())
         })?;
-        if !matches!(resolution, Resolution::Program(Algorithm::Hybla | Algorithm::HyblaLinux)) {
-            return Err(refused("only our hybla and hybla-linux take `rtt0`"));
+        if !matches!(
+            resolution,
+            Resolution::Program(Algorithm::Hybla | Algorithm::HyblaPlus | Algorithm::HyblaLinux)
+        ) {
+            return Err(refused("only hybla, hybla-plus and our hybla-linux take `rtt0`"));
         }
         let rtt0: midhop_units::Duration =
             rtt0.parse().map_err(|error| refused(&format!("{error}")))?;

@@ -19,7 +19,7 @@ use anyhow::Context;
 use asked::Asked;
 use chosen::Prepared;
 use midhop_experiment::record::Record;
-use midhop_experiment::study::{Measured, Place, Verdict};
+use midhop_experiment::study::{Judgement, Measured, Place, Verdict, Whose};
 use midhop_experiment::{Plan, study::Study};
 use midhop_store::{Build, Files, Key};
 use midhop_testbed::lab::find_daemon;
@@ -323,9 +323,15 @@ impl Reproduce {
             let place = if study.place == Place::Lab { " on real kernels" } else { "" };
             let took = took.as_secs_f64();
             let runs = format!("{} runs{place} in {took:.1} s", outcome.finished);
-            let claims: Vec<Verdict> = judgements.iter().map(|it| it.verdict).collect();
-            let (claims, cells) = (summed("claims", &claims), summed("figures", &outcome.cells));
-            return Ok(format!("{tables}{claims}{cells}{runs}\n"));
+            let claims = |whose, what| {
+                let counted = |it: &&Judgement| it.claim.by == whose && it.claim.is_counted();
+                let judged = judgements.iter().filter(counted);
+                summed(what, &judged.map(|it| it.verdict).collect::<Vec<_>>())
+            };
+            let printed = summed("printed numbers", &outcome.cells);
+            let studys = claims(Whose::Study, "the study's claims");
+            let ours = claims(Whose::Ours, "our claims");
+            return Ok(format!("{tables}{printed}{studys}{ours}{runs}\n"));
         }
         let value = json!({
             "study": bundle.name,
@@ -372,6 +378,7 @@ fn summed(what: &str, verdicts: &[Verdict]) -> String {
 
 fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
     let mut figures = Vec::new();
+    let level = study.level_of_points(measured);
     for figure in &study.figures {
         for value in measured.cells(&figure.name) {
             let published = figure.published.iter().find(|published| {
@@ -387,7 +394,7 @@ fn figures(study: &Study, measured: &Measured) -> Vec<serde_json::Value> {
                 "published": published.map(|published| published.value),
                 "allowed": published.and_then(|published| figure.allowance(published.value)),
                 "verdict": published
-                    .and_then(|published| figure.judge(published, measured, study.confidence)),
+                    .and_then(|published| figure.judge(published, measured, level)),
                 "here": value.estimate(study.confidence),
                 "values": value.values,
                 "efficiencies": value.efficiencies,

@@ -120,7 +120,7 @@ fn programs() -> Finding {
     let hint = "a leg's `fallback` names what is taken instead";
     match midhop_bpf::missing_to_load() {
         Some(missing) => Finding::of(name, Verdict::Could, missing.to_string(), hint),
-        None => match resolve("hybla").map_err(|error| error.to_string()).and_then(|program| {
+        None => match resolve("hybla-plus").map_err(|error| error.to_string()).and_then(|program| {
             program.activate(&Parameters::default()).map_err(|error| error.to_string())
         }) {
             Ok(_) => Finding::yes(name, all.join(", ")),

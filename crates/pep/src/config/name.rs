@@ -11,7 +11,9 @@ pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>,
         type Value = Option<String>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a name such as \"hybla\"; a kernel takes no more, only `midhop sim` does")
+            f.write_str(
+                "a name such as \"hybla-plus\"; a kernel takes no more, only `midhop sim` does",
+            )
         }
 
         fn visit_str<E: de::Error>(self, name: &str) -> Result<Self::Value, E> {

@@ -15,7 +15,7 @@ const INTERFACE_BYTES_MAX: usize = 15;
 /// The longest name that the kernel gives a congestion control.
 const CONGESTION_BYTES_MAX: usize = 15;
 /// The congestion control that can begin at a rate.
-const CONGESTION_STARTS_AT_RATE: &str = "hybla";
+const CONGESTION_STARTS_AT_RATE: &str = "hybla-plus";
 /// A socket buffer below one page moves hardly more than a segment at a time.
 const BUFFER_MIN: Bytes = Bytes::new(4096);
 /// Within this there is time for a retransmission; the most means as good as never.
@@ -297,7 +297,7 @@ fn resolve_share(key: &KeyPath, leg: &Leg) -> Result<(bool, Start), ResolveError
         Some(Start::Rate) if !able => {
             return fault(
                 &key.join("start"),
-                "only our Hybla begins at a rate",
+                "only hybla-plus begins at a rate",
                 format!("set congestion = \"{CONGESTION_STARTS_AT_RATE}\", or start = \"slow\""),
             );
         }

@@ -35,7 +35,7 @@ fn defaults_are_visible_when_printed_and_survive_it() {
         [intercept]
         interfaces = "lan0"
         [legs.sat0]
-        congestion = "hybla"
+        congestion = "hybla-plus"
         rtt0 = "25 ms"
         [[rules]]
         match = { destination_port = [22, "8000-8999"], dscp = "ef", source = "10.0.0.0/8" }
@@ -104,15 +104,15 @@ fn a_known_leg_is_shared_and_hybla_starts_at_its_share_unless_told() {
         let plan = plan(&format!("[legs.s]\nrate = \"20 Mbit/s\"\n{text}"));
         (plan.legs[0].share, plan.legs[0].start)
     };
-    assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"hybla\""), (true, Start::Rate));
+    assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"hybla-plus\""), (true, Start::Rate));
     assert_eq!(of("rtt = \"600 ms\"\ncongestion = \"bbr\""), (true, Start::Slow));
-    assert_eq!(of("congestion = \"hybla\""), (true, Start::Slow), "no round trip is known");
-    let told = "rtt = \"600 ms\"\ncongestion = \"hybla\"\n";
+    assert_eq!(of("congestion = \"hybla-plus\""), (true, Start::Slow), "no round trip is known");
+    let told = "rtt = \"600 ms\"\ncongestion = \"hybla-plus\"\n";
     assert_eq!(of(&format!("{told}start = \"slow\"")), (true, Start::Slow));
     assert_eq!(of(&format!("{told}share = false")), (false, Start::Slow));
     assert_eq!(plan("[legs.s]\nrtt = \"600 ms\"").legs[0].start, Start::Slow);
     let plan = plan(
-        "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\ncongestion = \"hybla\"\n\
+        "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\ncongestion = \"hybla-plus\"\n\
          [[rules]]\nmatch = { destination_port = 80 }\naction = \"split\"\nlegs.s = { congestion = \"bbr\" }",
     );
     let flow = FlowKey {
@@ -144,7 +144,7 @@ fn impossible_values_are_refused_by_key() {
         (
             "[legs.s]\nrate = \"1 Mbit/s\"\nrtt = \"1 s\"\nstart = \"rate\"",
             "legs.s.start",
-            "only our Hybla",
+            "only hybla-plus",
         ),
         ("[legs.s]\nrtt = \"0 s\"", "legs.s.rtt", "not above zero"),
         ("[legs.s]\nrtt = \"600 s\"", "legs.s.rtt", "longer than a minute"),
@@ -245,7 +245,7 @@ fn congestion_controls_are_replaced_in_legs_and_rules() {
     let mut plan = plan(
         r#"
         [legs.sat0]
-        congestion = "hybla"
+        congestion = "hybla-plus"
         fallback = "cubic"
         [legs.eth0]
         [[rules]]
@@ -262,7 +262,7 @@ fn congestion_controls_are_replaced_in_legs_and_rules() {
     });
     assert_eq!(replaced, Ok(()));
     let asked: Vec<_> = asked.iter().map(|(leg, name)| (leg.as_str(), name.as_str())).collect();
-    assert_eq!(asked, [("sat0", "hybla"), ("eth0", "vegas"), ("sat0", "hybla")]);
+    assert_eq!(asked, [("sat0", "hybla-plus"), ("eth0", "vegas"), ("sat0", "hybla-plus")]);
     let named: Vec<_> = plan.legs.iter().map(|leg| leg.congestion.as_deref()).collect();
     assert_eq!(named, [None, Some("cubic"), None]);
 }

@@ -25,7 +25,7 @@ fn the_first_rule_that_matches_decides() {
     let plan = policy(
         r#"
         [legs.sat0]
-        congestion = "hybla"
+        congestion = "hybla-plus"
         [[rules]]
         match = { destination_port = 22, source = "10.0.0.7/32" }
         action = "split"
@@ -60,7 +60,7 @@ fn the_first_rule_that_matches_decides() {
     assert!(leg.pacing.is_some());
     let decision = plan.policy.decide(&flow("10.0.0.8:9", "192.0.2.1:80", None));
     let leg = plan.leg(&decision, "192.0.2.1".parse().expect("address"), Some("sat0"));
-    assert_eq!(leg.congestion.as_deref(), Some("hybla"));
+    assert_eq!(leg.congestion.as_deref(), Some("hybla-plus"));
 }
 
 #[test]

@@ -50,8 +50,9 @@ pub(super) fn of_cells(run: &Reproduction<'_>, rows: &[(&Figure, &CellValue)]) -
     columns.push("runs", count(&|cell| cell.values.len()));
     columns.push("missing", count(&|cell| cell.missing));
     columns.push("limit", number(&|_, cell| table::mean(&cell.limits)));
+    let judged_at = run.level_of_points();
     let judged = |figure: &Figure, cell: &CellValue| {
-        figure.judge(table::published(figure, cell)?, run.measured, level)
+        figure.judge(table::published(figure, cell)?, run.measured, judged_at)
     };
     columns.push(
         "verdict",

@@ -9,7 +9,7 @@ use crate::figures::distinct;
 use crate::machine::WriteError;
 use crate::page::count;
 use crate::shell;
-use midhop_experiment::study::{Figure, Verdict, Whose};
+use midhop_experiment::study::{Figure, Whose};
 use std::fmt::Write as _;
 
 const SCRIPT_OF_OVERVIEW: &str = include_str!("../../assets/overview.js");
@@ -64,18 +64,7 @@ fn header(page: &mut String, title: &str, runs: &[Reproduction<'_>]) {
     fact("Version", runs.iter().map(page::version).collect());
     fact("Machine", runs.iter().map(page::machine).take(1).collect());
     page.push_str("</dl>\n");
-    for (whose, what) in [(Whose::Study, "What the studies claim"), (Whose::Ours, "What we claim")]
-    {
-        let verdicts: Vec<Verdict> = runs
-            .iter()
-            .flat_map(|run| run.judgements)
-            .filter(|it| it.claim.by == whose)
-            .map(|it| it.verdict)
-            .collect();
-        if !verdicts.is_empty() {
-            let _ = write!(page, "<p class=\"of\">{what}</p>\n{}", verdict::counts(&verdicts));
-        }
-    }
+    page.push_str(&verdict::tally(runs));
     page.push_str(
         "<nav><a href=\"#studies\">Studies</a> <a href=\"#claims\">Every claim</a></nav>\n\
          <noscript><p class=\"warning\">The pictures need JavaScript; words and tables do \
@@ -95,7 +84,6 @@ fn card(
     cells: &mut Vec<RunCell>,
 ) {
     let file = run.file_name();
-    let verdicts: Vec<Verdict> = run.judgements.iter().map(|it| it.verdict).collect();
     let _ = write!(
         page,
         "<article class=\"card\" id=\"study-{number}\">\n<h3><a href=\"{file}.html\">{}</a></h3>\n\
@@ -104,7 +92,7 @@ fn card(
         text(&run.study.source),
         text(&page::runs(run)),
         text(page::place(run.place)),
-        verdict::counts(&verdicts)
+        verdict::tally(std::slice::from_ref(run))
     );
     page::warnings(page, run);
     if let Some(figure) = telling(run) {

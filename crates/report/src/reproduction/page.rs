@@ -9,7 +9,7 @@ use crate::escape::html as text;
 use crate::machine::WriteError;
 use crate::page::count;
 use crate::shell;
-use midhop_experiment::study::{Place, Verdict};
+use midhop_experiment::study::Place;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -228,18 +228,9 @@ pub(super) fn machine(run: &Reproduction<'_>) -> String {
 
 fn claims(page: &mut String, run: &Reproduction<'_>) {
     page.push_str("<section id=\"claims\">\n<h2>Claims</h2>\n");
-    let verdicts: Vec<Verdict> = run.judgements.iter().map(|it| it.verdict).collect();
-    page.push_str(&verdict::counts(&verdicts));
-    let figures = run.study.verdicts(run.measured);
-    if !figures.is_empty() {
-        let _ = write!(
-            page,
-            "<p class=\"note\">And of {} that the study printed:</p>\n{}",
-            count(figures.len(), "figure"),
-            verdict::counts(&figures)
-        );
-    }
-    if verdicts.is_empty() {
+    page.push_str(&verdict::tally(std::slice::from_ref(run)));
+    page.push_str(&verdict::levels(run));
+    if run.judgements.is_empty() {
         page.push_str("<p>The study's file judges no claim.</p>\n");
     }
     page.push_str(&verdict::list(run.judgements, run.study, run.measured));

@@ -175,7 +175,7 @@ fn point(
     });
     let estimate = value.estimate(run.study.confidence);
     let published = super::table::published(figure, value);
-    let judged = published.and_then(|it| figure.judge(it, run.measured, run.study.confidence));
+    let judged = published.and_then(|it| figure.judge(it, run.measured, run.level_of_points()));
     Point {
         value: estimate.map(|it| it.mean),
         margin: estimate.and_then(|it| it.margin).filter(|margin| *margin > 0.0),

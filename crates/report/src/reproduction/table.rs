@@ -48,7 +48,7 @@ fn decimals(values: impl Iterator<Item = f64>) -> usize {
 pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
     let values: Vec<&CellValue> = run.measured.cells(&figure.name).iter().collect();
     let axes = axes_of(run, figure, &values);
-    let level = run.study.confidence;
+    let (level, judged_at) = (run.study.confidence, run.level_of_points());
     let ours = |value: &CellValue| run.study.is_ours(&value.cell);
     let any_published = values.iter().any(|value| published(figure, value).is_some());
     let any_ours = values.iter().any(|value| ours(value));
@@ -123,7 +123,7 @@ pub(super) fn table(run: &Reproduction<'_>, figure: &Figure) -> String {
             ratio.map_or_else(String::new, |(said, here)| format!("{:.2}", here.mean / said.value));
         number(any_published, &ratio);
         if any_published {
-            let judged = said.and_then(|it| figure.judge(it, run.measured, level));
+            let judged = said.and_then(|it| figure.judge(it, run.measured, judged_at));
             let _ = write!(page, "<td>{}</td>", judged.map_or_else(String::new, verdict::mark));
         }
         page.push_str("</tr>\n");
@@ -159,7 +159,7 @@ fn remarks(page: &mut String, run: &Reproduction<'_>, figure: &Figure) {
         let _ =
             writeln!(page, "<p class=\"note\">± of what is published: {}.</p>", text(tolerance));
     }
-    for told in crate::study::told(figure, run.measured, run.study.confidence) {
+    for told in crate::study::told(figure, run.measured, run.level_of_points()) {
         let places: Vec<String> = told
             .places
             .iter()

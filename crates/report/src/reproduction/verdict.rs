@@ -1,5 +1,6 @@
 //! Verdicts in signs and plain words.
 
+use super::Reproduction;
 use crate::escape::html as text;
 use midhop_experiment::study::{CellValue, Figure, Judgement, Measured, Study, Verdict, Whose};
 use std::fmt::Write as _;
@@ -51,8 +52,8 @@ pub(super) fn mark(verdict: Verdict) -> String {
     )
 }
 
-/// How many there are of each kind, for a page; empty where there are none.
-pub(super) fn counts(verdicts: &[Verdict]) -> String {
+/// How many there are of each kind; empty where there are none.
+fn counts(verdicts: &[Verdict]) -> String {
     let mut words = String::new();
     for verdict in ALL {
         let count = verdicts.iter().filter(|it| **it == verdict).count();
@@ -61,6 +62,40 @@ pub(super) fn counts(verdicts: &[Verdict]) -> String {
         }
     }
     if words.is_empty() { words } else { format!("<ul class=\"counts\">{words}</ul>\n") }
+}
+
+/// What became of what the studies printed, of what they claim, and of what we claim, each by itself.
+pub(super) fn tally(runs: &[Reproduction<'_>]) -> String {
+    let claims = |whose| {
+        let judgements = runs.iter().flat_map(|run| run.judgements);
+        judgements
+            .filter(|it| it.claim.by == whose && it.claim.is_counted())
+            .map(|it| it.verdict)
+            .collect()
+    };
+    let groups: [(&str, Vec<Verdict>); 3] = [
+        (
+            "Numbers that the studies print",
+            runs.iter().flat_map(|run| run.study.verdicts(run.measured)).collect(),
+        ),
+        ("What the studies claim", claims(Whose::Study)),
+        ("What we claim", claims(Whose::Ours)),
+    ];
+    let told = groups.iter().filter(|(_, verdicts)| !verdicts.is_empty());
+    told.map(|(what, verdicts)| format!("<p class=\"of\">{what}</p>\n{}", counts(verdicts)))
+        .collect()
+}
+
+/// At which levels a study's verdicts are given, and why.
+pub(super) fn levels(run: &Reproduction<'_>) -> String {
+    let percent = |level: f64| format!("{:.2} %", level * 100.0);
+    format!(
+        "<p class=\"note\">Judged at {} (claims) and {} (numbers): of all that is decided no more than {:.0} % is decided \
+         by chance, in the mean (Benjamini and Hochberg). A second reading of a claim is shown and not counted.</p>\n",
+        percent(run.study.level_of_claims(run.measured)),
+        percent(run.level_of_points()),
+        (1.0 - run.study.confidence) * 100.0
+    )
 }
 
 /// Who says so, and where.

@@ -20,7 +20,7 @@ scenarios = ["geo-demo"]
 [axes.setup]
 shows = "configuration"
 names = { cubic = "CUBIC end to end", midhop-bbr = "midhopd, BBR" }
-ours = ["midhop-hybla", "midhop-bbr"]
+ours = ["midhop-hybla-plus", "midhop-bbr"]
 
 [[figures]]
 name = "file"

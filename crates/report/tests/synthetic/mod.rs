@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub const TITLE: &str = "Synthetic sample: GEO, one proxy at the gateway against none";
 const LOSSES: [(&str, f64); 3] = [("0 %", 0.0), ("0.1 %", 0.001), ("1 %", 0.01)];
-const SETUPS: [&str; 4] = ["cubic", "bbr", "midhop-hybla", "midhop-bbr"];
+const SETUPS: [&str; 4] = ["cubic", "bbr", "midhop-hybla-plus", "midhop-bbr"];
 const LOADS: [&str; 3] = ["page", "file", "flows"];
 const LIMIT_MBIT: f64 = 19.3;
 

@@ -164,7 +164,7 @@ pub fn flows() -> Vec<Case> {
 
 /// Sixty seconds over a geostationary satellite, clean and not.
 pub fn geo() -> Vec<Case> {
-    let clean = Chain { name: "geo 140 Mbit/s, 60 s", congestion: "hybla", ..GEO_LONG };
+    let clean = Chain { name: "geo 140 Mbit/s, 60 s", congestion: "hybla-plus", ..GEO_LONG };
     let keys = "loss = \"0.05 %\"";
     let lossy = Chain { name: "geo 140 Mbit/s, 60 s, 0.05 % lost", keys, ..clean };
     vec![clean.case(), lossy.case()]
@@ -216,9 +216,10 @@ pub fn idle() -> [(u32, Case); 2] {
 
 /// One flow with fewer and with more packets under way: what a packet takes.
 pub fn under_way() -> [Case; 2] {
-    let few = Chain { name: "geo 140 Mbit/s, hybla", congestion: "hybla", ..GEO_LONG };
+    let few = Chain { name: "geo 140 Mbit/s, hybla-plus", congestion: "hybla-plus", ..GEO_LONG };
     let narrow = [1400, 300];
-    let many = Chain { name: "geo 1.4 Gbit/s, hybla", narrow, queue: 70_000, seconds: 30, ..few };
+    let many =
+        Chain { name: "geo 1.4 Gbit/s, hybla-plus", narrow, queue: 70_000, seconds: 30, ..few };
     [few, many].map(|chain| Case { repetitions: 1, ..chain.case() })
 }
 

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_table_tells_more_than_a_name_and_the_leg_fills_in_what_it_says() {
         let text = "[legs.s]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"\nrtt0 = \"50 ms\"\n\
-                    congestion = { algorithm = \"hybla\", loss_tolerance = 0.1 }\n\
+                    congestion = { algorithm = \"hybla-plus\", loss_tolerance = 0.1 }\n\
                     [legs.t]\ncongestion = { algorithm = \"cubic\", slow_start = \"search\", \
                     initial_window = 32 }\n\
                     [[rules]]\naction = \"split\"\nlegs.t.congestion = \"reno\"\n";

@@ -87,7 +87,9 @@ impl Relay {
     /// Whether it can be put to a load.
     pub const fn takes(self, load: Load) -> bool {
         match load {
-            Load::Bulk | Load::Idle => !matches!(self, Self::Floor | Self::HeldFloor | Self::AfterConnect),
+            Load::Bulk | Load::Idle => {
+                !matches!(self, Self::Floor | Self::HeldFloor | Self::AfterConnect)
+            }
             // What flows have in common is a tunnel's matter.
             Load::Single | Load::Sequence => self.is_pair(),
             Load::Pings | Load::Handshakes | Load::Connections => true,

@@ -50,8 +50,8 @@ pub struct Run {
     /// The client sends.
     #[arg(long)]
     up: bool,
-    /// Congestion control of the sending end: one of its kernel's, or hybla, hybla-linux, westwood,
-    /// vegas; Hybla may be told its reference round trip: hybla,rtt0=50ms.
+    /// Congestion control of the sending end: one of its kernel's, or hybla, hybla-plus, hybla-linux,
+    /// westwood, vegas; Hybla may be told its reference round trip: hybla,rtt0=50ms.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Local address to use.

@@ -43,7 +43,7 @@ fn a_rate_that_is_known_is_kept_and_any_other_searched() {
         ("", Algorithm::BbrV3),
         ("rate_in = \"20 Mbit/s\"\n", Algorithm::BbrV3),
         ("rate = \"20 Mbit/s\"\n", Algorithm::KnownRate),
-        ("rate = \"20 Mbit/s\"\ncongestion = \"hybla\"\n", Algorithm::Hybla),
+        ("rate = \"20 Mbit/s\"\ncongestion = \"hybla-plus\"\n", Algorithm::HyblaPlus),
         ("rate = \"20 Mbit/s\"\ncommitted = \"5 Mbit/s\"\n", Algorithm::Cubic),
         ("committed = \"5 Mbit/s\"\ncongestion = \"reno\"\n", Algorithm::Reno),
     ] {
