@@ -26,7 +26,7 @@ pub fn hint<'a, C: AsRef<str> + ?Sized + 'a>(
     known: &str,
     candidates: impl IntoIterator<Item = &'a C> + Clone,
 ) -> Option<String> {
-    const LISTED_MAX: usize = 16;
+    const LISTED_MAX: usize = 13;
     let all: Vec<&str> = candidates.clone().into_iter().map(AsRef::as_ref).collect();
     let near = nearest(word, candidates).map(|near| format!("did you mean `{near}`?"));
     let list = (all.len() <= LISTED_MAX && (near.is_none() || all.len() > 1))
