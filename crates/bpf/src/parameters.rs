@@ -3,11 +3,6 @@
 use crate::Algorithm;
 use std::time::Duration;
 
-/// RFC 6928. Unit: segments.
-const INITIAL_WINDOW: u32 = 10;
-/// Where Linux holds Hybla's window. Unit: segments.
-const WINDOW_MAX: u32 = 65_535;
-
 /// The settings of an algorithm, fixed when it is registered.
 ///
 /// Each algorithm reads its own part: `rtt0` all forms of Hybla, `hybla` that called `hybla-plus`, `vegas` Vegas;
@@ -94,8 +89,8 @@ impl Default for HyblaBounds {
     fn default() -> Self {
         Self {
             growth_per_round_max: 4.0,
-            initial_window: INITIAL_WINDOW,
-            window_max: WINDOW_MAX,
+            initial_window: 10,
+            window_max: 65_535,
             rate: 0,
             window_bdp_max: 1.5,
             min_rtt_window: Duration::from_secs(60),
@@ -139,35 +134,11 @@ impl Parameters {
     /// The program's `settings`, byte for byte.
     pub(crate) fn settings(&self, algorithm: Algorithm) -> Result<Vec<u8>, ParameterError> {
         match algorithm {
-            Algorithm::Hybla => Ok(Layout::default()
-                .u64(0)
-                .u32(self.rtt0_us()?)
-                .u32(u32::MAX)
-                .u32(INITIAL_WINDOW)
-                .u32(WINDOW_MAX)
-                .u32(3 << 9)
-                .u32(60_000)
-                // No look for a queue, no tolerance, no rate to start at, no pacing.
-                .u32(0)
-                .u32(0)
-                .u32(0)
-                .u32(0)
-                .finish()),
+            Algorithm::Hybla => self.hybla_settings(&HyblaBounds::published(), u32::MAX, false),
             Algorithm::HyblaPlus => {
-                let bounds = &self.hybla;
-                Ok(Layout::default()
-                    .u64(bounds.rate)
-                    .u32(self.rtt0_us()?)
-                    .u32(q10("growth_per_round_max", bounds.growth_per_round_max, 2.0, "2 to 64")?)
-                    .u32(within("initial_window", bounds.initial_window, 1..=1000, "1 to 1000")?)
-                    .u32(within("window_max", bounds.window_max, 2..=1 << 24, "2 to 16777216")?)
-                    .u32(q10("window_bdp_max", bounds.window_bdp_max, 1.0, "1 to 64")?)
-                    .u32(self.min_rtt_window_ms()?)
-                    .u32(u32::from(bounds.exit_on_delay))
-                    .u32(self.loss_tolerance_q16()?)
-                    .u32(u32::from(bounds.start_at_rate))
-                    .u32(1)
-                    .finish())
+                let growth = self.hybla.growth_per_round_max;
+                let growth = q10("growth_per_round_max", growth, 2.0, "2 to 64")?;
+                self.hybla_settings(&self.hybla, growth, true)
             }
             Algorithm::HyblaLinux => Ok(Layout::default().u32(self.rtt0_us()?).finish()),
             Algorithm::Westwood => Ok(Vec::new()),
@@ -181,6 +152,28 @@ impl Parameters {
         }
     }
 
+    /// Those of the program of both, whose slow start multiplies a window by `growth_max_q10` in a round at most.
+    fn hybla_settings(
+        &self,
+        bounds: &HyblaBounds,
+        growth_max_q10: u32,
+        paces: bool,
+    ) -> Result<Vec<u8>, ParameterError> {
+        Ok(Layout::default()
+            .u64(bounds.rate)
+            .u32(self.rtt0_us()?)
+            .u32(growth_max_q10)
+            .u32(within("initial_window", bounds.initial_window, 1..=1000, "1 to 1000")?)
+            .u32(within("window_max", bounds.window_max, 2..=1 << 24, "2 to 16777216")?)
+            .u32(q10("window_bdp_max", bounds.window_bdp_max, 1.0, "1 to 64")?)
+            .u32(bounds.min_rtt_window_ms()?)
+            .u32(u32::from(bounds.exit_on_delay))
+            .u32(bounds.loss_tolerance_q16()?)
+            .u32(u32::from(bounds.start_at_rate))
+            .u32(u32::from(paces))
+            .finish())
+    }
+
     fn rtt0_us(&self) -> Result<u32, ParameterError> {
         u32::try_from(self.rtt0.as_micros()).ok().filter(|us| (1..=60_000_000).contains(us)).ok_or(
             ParameterError {
@@ -190,9 +183,16 @@ impl Parameters {
             },
         )
     }
+}
+
+impl HyblaBounds {
+    /// Those of the published law, but for the growth in slow start, which has none.
+    fn published() -> Self {
+        Self { exit_on_delay: false, loss_tolerance: 0.0, ..Self::default() }
+    }
 
     fn loss_tolerance_q16(&self) -> Result<u32, ParameterError> {
-        let tolerance = self.hybla.loss_tolerance;
+        let tolerance = self.loss_tolerance;
         if (0.0..=0.1).contains(&tolerance) {
             return Ok((tolerance * 65_536.0).round() as u32);
         }
@@ -204,7 +204,7 @@ impl Parameters {
     }
 
     fn min_rtt_window_ms(&self) -> Result<u32, ParameterError> {
-        let window = self.hybla.min_rtt_window;
+        let window = self.min_rtt_window;
         u32::try_from(window.as_millis()).ok().filter(|ms| *ms <= 86_400_000).ok_or(
             ParameterError {
                 parameter: "min_rtt_window",

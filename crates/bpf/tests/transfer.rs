@@ -119,12 +119,12 @@ fn as_if_far() -> Parameters {
 
 #[test]
 fn hybla_moves_bytes_and_grows() {
-    let Some(windows) = windows(Algorithm::Hybla, &as_if_far()) else {
-        return;
-    };
-    for (before, after) in windows {
-        assert!(before >= 10, "it starts with ten segments or rho: {before}");
-        assert!(after > before, "{before} to {after}");
+    for algorithm in [Algorithm::Hybla, Algorithm::HyblaPlus] {
+        let Some(windows) = windows(algorithm, &as_if_far()) else { return };
+        for (before, after) in windows {
+            assert!(before >= 10, "{algorithm} starts with ten segments or rho: {before}");
+            assert!(after > before, "{algorithm}: {before} to {after}");
+        }
     }
 }
 
