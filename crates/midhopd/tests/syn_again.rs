@@ -103,7 +103,16 @@ fn twice(family: Family, accept: Option<&str>) {
     }
 }
 
-/// Its SYN comes many times at once: some of them are seen when its flow has begun.
+/// How many packets wait for somebody to look at them.
+fn queued(stage: &Stage) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
+    let queues = stage.gateway.run(read).expect("entering").expect("a kernel with queues");
+    let waiting = |queue: &str| queue.split_whitespace().nth(2)?.parse::<u64>().ok();
+    queues.lines().map(|queue| waiting(queue).unwrap_or_else(|| panic!("{queue}"))).sum()
+}
+
+/// Its SYN comes many times at once: some of them are seen when its flow has begun. None is seen when it has
+/// ended: that would ask for another flow, which keeps its place until nobody has answered for long.
 fn often(family: Family, accept: Option<&str>) {
     let Some(stage) = set() else { return };
     let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
@@ -117,6 +126,7 @@ fn often(family: Family, accept: Option<&str>) {
         hand.connect(target(&listener), &syn());
         let mut server = accepted(&listener, hand.own);
         exchange(&mut hand, &mut server);
+        until("every SYN was looked at", || queued(&stage) == 0);
         hand.end();
         assert_eq!(server.read(&mut [0]).expect("an end"), 0);
         drop(server);
