@@ -39,6 +39,7 @@ pub mod revoked;
 pub mod serve;
 pub mod session;
 pub mod shards;
+pub mod silence;
 pub mod socket;
 pub mod standing;
 pub mod stream;

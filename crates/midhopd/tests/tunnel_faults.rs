@@ -262,6 +262,23 @@ fn an_idle_flow_is_kept() {
     assert!(!log_of(&pair.near).contains("a tunnel is gone"), "{}", log_of(&pair.near));
 }
 
+/// QUIC settles how long a silence may be before it is known who has come.
+#[test]
+fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new("", &format!("{QUICK}[peers.another]\n"), REJECT);
+    let _far = pair.start_far(&stage);
+    let _near = pair.start_near(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    sleep(Duration::from_secs(5));
+    pass(&client, &server);
+    cut(&stage);
+    // By the other's table after a minute, for which nobody waits here.
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+}
+
 #[test]
 fn without_a_far_end_flows_go_as_their_rule_says() {
     let Some(stage) = Stage::set() else { return };

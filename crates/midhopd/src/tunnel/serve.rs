@@ -13,6 +13,7 @@ use super::{
     reorder::Intake,
     session::Session,
     shards::Shard,
+    silence,
     socket::Paced,
     standing::Standing,
     stream::{Stream, judge},
@@ -164,6 +165,7 @@ async fn welcome(
         }
     });
     spawn_local(dismiss(session.clone(), standing));
+    spawn_local(silence::end(session.connection().clone(), peer.clone()));
     let peer = Rc::new(peer.clone());
     while let Ok(stream) = session.asked().await {
         spawn_local(serve(worker.clone(), peer.clone(), stream));

@@ -4,6 +4,7 @@ use super::{
     drivers::Drivers,
     identity::Identity,
     shards::{Keys, Shard},
+    silence,
     socket::Paced,
     windows,
 };
@@ -205,7 +206,8 @@ pub fn server<'a>(
     let found = peers.iter().find(known).or_else(|| peers.iter().find(unknown)).or(peers.first());
     let peer = found.ok_or_else(|| io::Error::other("there are no peers"))?;
     // What QUIC must leave free cannot be changed once it is known who has come.
-    let (mut transport, steering) = common(peer, remote, may_repair(peers))?;
+    let anybody = silence::of_anybody(peer, peers);
+    let (mut transport, steering) = common(&anybody, remote, may_repair(peers))?;
     transport.stream_receive_window(varint(widest(peers)));
     transport.receive_window(varint(windows::first(peer.receive_window)));
     let mut config = welcoming(identity);

@@ -136,7 +136,8 @@ pub struct Peer {
     pub flows: u32,
     /// Connections by which the peer may come at a time.
     pub connections: u32,
-    /// Silence after which this end asks whether the other is still there.
+    /// Silence after which this end asks whether the other is still there. Of those who come over QUIC each is asked as
+    /// often as the shortest of all peers' has it.
     pub keepalive: Duration,
     /// Silence after which the tunnel is taken for broken, and its flows with it.
     pub timeout: Duration,
@@ -278,7 +279,8 @@ pub struct PeerPlan {
     pub flows: u32,
     /// Connections by which the peer may come at a time.
     pub connections: u32,
-    /// Silence after which this end asks whether the other is still there.
+    /// Silence after which this end asks whether the other is still there. Of those who come over QUIC each is asked as
+    /// often as the shortest of all peers' has it.
     pub keepalive: Duration,
     /// Silence after which the tunnel is taken for broken.
     pub timeout: Duration,
