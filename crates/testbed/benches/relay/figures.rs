@@ -46,6 +46,8 @@ pub struct Figures {
     pub handshake_us: Option<f64>,
     /// Unit: bytes of user memory. Less is better.
     pub idle_flow_bytes: Option<f64>,
+    /// Connections of which nothing was heard for 10 s, in all rounds. Those that were served are counted without them.
+    pub stuck: u64,
 }
 
 impl Figures {
@@ -66,11 +68,13 @@ impl Figures {
     pub fn take_connections(&mut self, connections: &Costed) {
         self.connections_per_s = Some(connections.work.count_per_s());
         self.connection_cpu_us = connections.cpu_us_each();
+        self.stuck += connections.work.stuck;
     }
 
     pub fn take_sequence(&mut self, connections: &Costed) {
         self.sequence_per_s = Some(connections.work.count_per_s());
         self.sequence_cpu_us = connections.cpu_us_each();
+        self.stuck += connections.work.stuck;
     }
 
     pub fn take_round_trip(&mut self, round_trip: Duration) {
@@ -81,8 +85,9 @@ impl Figures {
         self.handshake_us = Some(handshake.as_secs_f64() * 1e6);
     }
 
-    /// Keeps the better of each figure.
+    /// Keeps the better of each figure, and all that was stuck.
     pub fn keep_best(&mut self, other: &Self) {
+        self.stuck += other.stuck;
         for row in ROWS {
             let (mine, theirs) = ((row.mut_value)(self), (row.value)(other));
             *mine = match (*mine, theirs) {
@@ -111,6 +116,9 @@ impl fmt::Display for Figures {
             if let Some(value) = (row.value)(self) {
                 write!(f, "{value:.0$} {1}  ", row.decimals, row.title)?;
             }
+        }
+        if self.stuck > 0 {
+            write!(f, "{} connections stuck", self.stuck)?;
         }
         Ok(())
     }
@@ -222,6 +230,14 @@ pub fn table(figures: &[(Relay, Figures)], ours: Relay) -> String {
         }
     }
     text.push('\n');
+    for (relay, figures) in figures.iter().filter(|(_, figures)| figures.stuck > 0) {
+        let _ = writeln!(
+            text,
+            "{}: {} connections were stuck for 10 s, in all rounds",
+            relay.name(),
+            figures.stuck
+        );
+    }
     text
 }
 

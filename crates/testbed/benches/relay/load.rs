@@ -81,6 +81,8 @@ pub struct Work {
     /// Connections that were made and served.
     pub count: u64,
     pub took: Duration,
+    /// Connections of which nothing was heard for long: nobody waited for them any more.
+    pub stuck: u64,
     /// All bytes that arrived at the server, before and after it was timed too.
     pub up: u64,
     /// All bytes that arrived at clients.
@@ -373,9 +375,10 @@ fn connect_by(path: &Path, seconds: Duration, threads: u32, at_once: u32) -> Res
     let threads: Vec<_> = (0..threads)
         .map(|number| {
             let client = path.client.clone();
-            thread::spawn(move || -> Result<u64> {
+            thread::spawn(move || -> Result<Vec<Served>> {
                 client.enter()?;
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                let runtime = builder.enable_io().enable_time().build()?;
                 tokio::task::LocalSet::new().block_on(&runtime, async {
                     let tasks: Vec<_> = (0..at_once)
                         .map(|task| {
@@ -383,38 +386,66 @@ fn connect_by(path: &Path, seconds: Duration, threads: u32, at_once: u32) -> Res
                             tokio::task::spawn_local(connect_again(first as u16, begin + seconds))
                         })
                         .collect();
-                    let mut count = 0;
+                    let mut served = Vec::with_capacity(tasks.len());
                     for task in tasks {
-                        count += task.await??;
+                        served.push(task.await??);
                     }
-                    Ok(count)
+                    Ok(served)
                 })
             })
         })
         .collect();
-    let mut count = 0;
+    let mut served = Vec::new();
     for thread in threads {
-        count += thread.join().map_err(|_| "a connecting thread panicked")??;
+        served.extend(thread.join().map_err(|_| "a connecting thread panicked")??);
     }
-    let moved = count * MESSAGE as u64;
-    let took = begin.elapsed();
-    Ok(Work { count, took, up: moved, down: moved, ..Work::default() })
+    let count = served.iter().map(|served| served.count).sum();
+    let last = served.iter().filter_map(|served| served.last).max();
+    let last = last.ok_or("no connection was served")?;
+    Ok(Work {
+        count,
+        took: last - begin,
+        up: count * MESSAGE as u64,
+        down: count * MESSAGE as u64,
+        stuck: served.iter().filter(|served| served.is_stuck).count() as u64,
+        ..Work::default()
+    })
 }
 
-async fn connect_again(first: u16, until: Instant) -> Result<u64> {
+/// Connections that were served one after another.
+#[derive(Default)]
+struct Served {
+    count: u64,
+    /// When the last of them was.
+    last: Option<Instant>,
+    /// Whether the one after it was not.
+    is_stuck: bool,
+}
+
+async fn connect_again(first: u16, until: Instant) -> Result<Served> {
+    let mut served = Served::default();
+    while Instant::now() < until {
+        let port = PORTS.start + (first.wrapping_add(served.count as u16)) % PORTS.len() as u16;
+        let Ok(asked) = tokio::time::timeout(PATIENCE, ask(port)).await else {
+            served.is_stuck = true;
+            return Ok(served);
+        };
+        asked?;
+        served.count += 1;
+        served.last = Some(Instant::now());
+    }
+    Ok(served)
+}
+
+/// Connects, says a word and hears it again.
+async fn ask(port: u16) -> std::io::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut request = [0x5a; MESSAGE + 1];
     request[0] = b'E';
-    let mut answer = [0; MESSAGE];
-    let mut count = 0;
-    while Instant::now() < until {
-        let port = PORTS.start + (first.wrapping_add(count as u16)) % PORTS.len() as u16;
-        let mut socket = tokio::net::TcpStream::connect((SERVER, port)).await?;
-        socket.write_all(&request).await?;
-        socket.read_exact(&mut answer).await?;
-        count += 1;
-    }
-    Ok(count)
+    let mut socket = tokio::net::TcpStream::connect((SERVER, port)).await?;
+    socket.write_all(&request).await?;
+    socket.read_exact(&mut [0; MESSAGE]).await?;
+    Ok(())
 }
 
 /// Opens up to `count` flows, says one word on each, and gives them back held open: fewer where the

@@ -207,7 +207,7 @@ fn run(mut options: Options) -> Result<()> {
 fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
     let path = path::Path::build()?;
     if options.guard {
-        relays::guard(&path.gateway)?;
+        relays::guard(&path.gateway, relay)?;
     }
     let processes = relay.start(&path)?;
     let server = load::Server::start(&path)?;
@@ -216,6 +216,9 @@ fn measure(relay: Relay, options: &Options, idle: u32) -> Result<Figures> {
         let before = witness.sample()?;
         let done = work().map_err(|error| format!("{load}: {error}"))?;
         witness.check(&before, &done.work).map_err(|error| format!("{load}: {error}"))?;
+        if relay.has_counters() && done.work.stuck > 0 {
+            return Err(format!("{load}: {} connections are stuck", done.work.stuck).into());
+        }
         Ok(done)
     };
     let timed =

@@ -286,14 +286,22 @@ impl Drop for Processes {
 
 /// The administrator's rules on the gateway, whatever stands on it: connections are tracked, and packets of
 /// none are dropped.
-pub fn guard(place: &Namespace) -> Result<()> {
+///
+/// A floor has both legs of a flow from the same port to the same port, and no zone to tell them apart by as midhopd
+/// has: its packets pass the same rules, and are not tracked. It then does less than any relay must.
+pub fn guard(place: &Namespace, relay: Relay) -> Result<()> {
     let hooks = ["input", "forward", "output"].map(|hook| {
         format!(
             "chain {hook} {{ type filter hook {hook} priority filter; ct state invalid drop; \
              ct state established,related accept; ct state new accept; }}; "
         )
     });
-    let table = format!("table inet guard {{ {} }}", hooks.concat());
+    let floor = ["prerouting", "output"].map(|hook| {
+        format!("chain floor_{hook} {{ type filter hook {hook} priority raw; meta l4proto tcp notrack; }}; ")
+    });
+    let is_floor = matches!(relay, Relay::Floor | Relay::HeldFloor);
+    let untracked = if is_floor { floor.concat() } else { String::new() };
+    let table = format!("table inet guard {{ {untracked}{} }}", hooks.concat());
     let status = place.command("nft").arg(table).status()?;
     if status.success() { Ok(()) } else { Err(format!("nft failed: {status}").into()) }
 }
