@@ -388,6 +388,10 @@ impl CongestionControl for Hybla {
         self.window.in_slow_start()
     }
 
+    fn governs_recovery(&self) -> bool {
+        self.tolerating.is_some()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

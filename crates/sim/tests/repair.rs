@@ -188,11 +188,12 @@ fn without_losses_agents_change_nothing() {
         assert!(plain.complete && snooped.complete);
         assert_eq!(plain.flows[0].retransmissions, snooped.flows[0].retransmissions);
         assert_eq!(plain.goodput, snooped.goodput, "{congestion:?}");
-        // Of congestion the source hears one round trip of the user link later: 20 of 220 ms.
+        // Of congestion the source hears one round trip of the user link later: 20 of 220 ms, and what it lost
+        // meanwhile begins one recovery more.
         let paired =
             Cast::pair().run(&[&USER, &small, &congestion], false).transfers.swap_remove(0);
         let share = paired.goodput.mbit_per_s() / plain.goodput.mbit_per_s();
-        assert!(share >= 200.0 / 220.0, "{congestion:?}: {share}");
+        assert!(share >= 0.9, "{congestion:?}: {share}");
     }
 }
 
@@ -229,6 +230,9 @@ fn books_stay_in_order_while_everything_goes_wrong() {
     }
 }
 
+/// Runs over which a figure is a mean.
+const SEEDS: u32 = 5;
+
 /// Where the lossy link is the long part of the path, each repair takes nearly as long as the source's own
 /// would. The window is not reduced for it, but the source stands still meanwhile, and its slow start is
 /// as long as ever: a proxy that splits does without both. The figures are those of docs/agents.md.
@@ -249,14 +253,22 @@ fn on_a_geo_link_snoop_hides_the_loss_but_not_the_delay() {
          legs = { satellite = { congestion = \"hybla-plus\" } } }",
         "nodes.gateway.pep=split",
     ];
-    let goodput = |record: &Record| record.transfers[0].goodput.mbit_per_s();
-    let clean = goodput(&record(&[&geo]));
+    // Where slow start ends decides much of one run.
+    let goodput = |cast: &Cast, set: &[&[&str]]| {
+        let run = |seed: u32| {
+            let seed = [&format!("seed={seed}")[..]];
+            let record = cast.run(&[set, &[&seed]].concat(), false);
+            record.transfers[0].goodput.mbit_per_s()
+        };
+        (1..=SEEDS).map(run).sum::<f64>() / f64::from(SEEDS)
+    };
+    let clean = goodput(&Cast::Nobody, &[&geo]);
     for loss in [0.0008, 0.01] {
         let lossy = [&format!("links.satellite.down.loss={loss}")[..]];
-        let nobody = goodput(&record(&[&geo, &lossy]));
-        let snooped = goodput(&Cast::snoop().run(&[&geo, &lossy], false));
-        let paired = goodput(&Cast::pair().run(&[&geo, &lossy], false));
-        let split = goodput(&record(&[&geo, &lossy, &split]));
+        let nobody = goodput(&Cast::Nobody, &[&geo, &lossy]);
+        let snooped = goodput(&Cast::snoop(), &[&geo, &lossy]);
+        let paired = goodput(&Cast::pair(), &[&geo, &lossy]);
+        let split = goodput(&Cast::Nobody, &[&geo, &lossy, &split]);
         println!(
             "loss {loss}: clean {clean:.2}, nobody {nobody:.2}, snoop {snooped:.2}, \
              pair {paired:.2}, split {split:.2} Mbit/s"

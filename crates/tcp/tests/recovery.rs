@@ -72,6 +72,35 @@ fn reno_halves_the_window_for_each_hole() {
     assert_eq!(course(false), (2, Bytes::new(5 * MSS)));
 }
 
+/// Linux begins the next recovery in the moment in which one ends, if anything that was found lost is still
+/// outstanding, though it was sent again already: `tcp_time_to_recover` in net/ipv4/tcp_input.c looks at `lost_out`.
+#[test]
+fn a_recovery_that_ends_before_all_repairs_have_come_is_followed_by_another() {
+    let settings = strict();
+    let control = PlainReno::with_threshold(&settings, 20, 20);
+    let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
+    // The first segment and its repair, and the first beyond those that were out when the recovery began.
+    let mut sent = std::collections::BTreeMap::<u64, u32>::new();
+    pair.touch = Box::new(move |side, segment| {
+        if side != 0 || segment.length == 0 {
+            return false;
+        }
+        let number = segment.offset / MSS + 1;
+        let times = sent.entry(number).or_default();
+        *times += 1;
+        matches!((number, *times), (1, 1 | 2) | (21, 1))
+    });
+    pair.to_write = [400 * MSS, 0];
+    // Both are found lost and sent again at 600 ms. The acknowledgement of the first ends the recovery at 800 ms.
+    pair.run_to(at(799));
+    assert_eq!(pair.ends[0].counters().recoveries, 1);
+    assert_eq!(pair.ends[0].acknowledged(), 0);
+    pair.run_to(at(810));
+    assert!(pair.ends[0].acknowledged() > 21 * MSS, "both repairs have come");
+    assert_eq!(pair.ends[0].counters().recoveries, 2);
+    assert_eq!(pair.ends[0].counters().timeouts, 0);
+}
+
 /// What duplicates stood for has arrived in the recovery, in which no window grows; the acknowledgement
 /// that ends it covers all of it, and must not let the window grow by it once more.
 #[test]

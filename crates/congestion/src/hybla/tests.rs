@@ -156,11 +156,13 @@ fn rare_losses_keep_the_window_and_let_it_grow_others_halve_it() {
         }
         hybla.on_ack(&Ack { phase: Phase::Recovery, ..ack(1, segments, 100, 1) });
     };
+    assert!(hybla.governs_recovery(), "no proportional reduction");
     recover(&mut hybla, 100, 8);
     let grown = hybla.window().get() / MSS.get();
     assert!((207..=208).contains(&grown), "{grown}");
     recover(&mut hybla, 1, 10);
     assert_eq!(hybla.window(), before.scale(0.5), "too many");
+    assert!(!hybla.governs_recovery());
     recover(&mut hybla, 100, 0);
     assert_eq!(hybla.window(), before.scale(0.5));
 }

@@ -85,15 +85,14 @@ impl Sender {
             self.detect(now, settings);
         }
         let newly_lost = self.found.bytes - found_before;
-        let phase_before = self.recovery.mode;
+        let begun_before = self.counters.recoveries;
         self.follow_repairs(now, ack, settings, &delivery, advanced);
         self.begin_if_lost(now, settings);
         if ack.marked {
             self.begin_reduction(now, settings);
         }
         if let Some(prr) = &mut self.recovery.prr
-            && phase_before != self.recovery.mode
-            && self.recovery.mode == Mode::Recovery
+            && begun_before != self.counters.recoveries
         {
             // RecoverFS (RFC 9937 §6): what was outstanding and not yet selectively acknowledged.
             let outstanding = u32::try_from(before.outstanding).unwrap_or(u32::MAX);
@@ -377,26 +376,29 @@ impl Sender {
         self.control.on_spurious(&Spurious { now });
     }
 
-    /// Begins a recovery if something was found lost.
+    /// Begins a recovery if something was found lost. Where one has ended and something is outstanding still that
+    /// was found lost, the next begins in the same moment, whether that was sent again or not: as Linux does, whose
+    /// `tcp_time_to_recover` looks at `lost_out`.
     pub(super) fn begin_if_lost(&mut self, now: Instant, settings: &Settings) {
         let found = std::mem::take(&mut self.found);
-        if found.bytes == 0 || matches!(self.recovery.mode, Mode::Recovery | Mode::Loss) {
+        let is_missing = found.bytes > 0 || (self.sack && self.board.missed_segments() > 0);
+        if !is_missing || matches!(self.recovery.mode, Mode::Recovery | Mode::Loss) {
             return;
         }
         self.counters.recoveries += 1;
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
         self.recovery.undo.arm(self.board.resent_segments());
         if self.recovery.mode != Mode::Reduced {
+            let missed = u64::from(self.board.missed_segments()) * u64::from(self.mss);
             self.control.on_loss(&Loss {
                 now,
-                lost: Bytes::new(found.bytes),
+                lost: Bytes::new(found.bytes.max(missed)),
                 in_flight: Bytes::new(found.in_flight_at_send.unwrap_or_else(|| self.pipe())),
             });
             self.reduced = settings.ecn;
         }
         let to = self.segments(self.control.window().get());
-        let prr = settings.prr && !self.control.governs_recovery();
-        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, prr);
+        self.recovery.begin(Mode::Recovery, self.nxt, outstanding, to, settings.prr);
         if !settings.prr && !self.control.governs_recovery() {
             // RFC 5681 §3.2, step 3: the first repair leaves whatever the window says; a proportional
             // reduction lets one out by itself.
@@ -414,8 +416,7 @@ impl Sender {
         self.control.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight });
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
         let to = self.segments(self.control.window().get());
-        let prr = settings.prr && !self.control.governs_recovery();
-        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, prr);
+        self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, settings.prr);
         self.reduced = true;
     }
 
@@ -442,7 +443,8 @@ impl Sender {
     /// Spends the reduction, if one is under way.
     pub(super) fn reduce(&mut self, delivered: u32, safe: bool) {
         let pipe = Pipe { segments: self.pipe_segments(), bytes: self.pipe(), mss: self.mss };
-        self.recovery.on_ack(delivered, pipe, safe);
+        let goal = self.segments(self.control.window().get());
+        self.recovery.on_ack(delivered, pipe, safe, self.control.governs_recovery(), goal);
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Recovery {
     /// It ends when everything below is acknowledged.
     pub point: u64,
     pub prr: Option<Prr>,
+    /// Whether the congestion control has set the window itself so far.
+    pub governed: bool,
     /// What may be in flight while it lasts, where it says so. Unit: bytes.
     pub window: Option<u64>,
     /// Duplicate acknowledgements since the last new one, where there are no selective ones.
@@ -120,6 +122,7 @@ impl Recovery {
         self.mode = mode;
         self.point = point;
         self.window = None;
+        self.governed = false;
         self.prr = prr.then_some(Prr { from, to, delivered: 0, sent: 0 });
     }
 
@@ -131,13 +134,21 @@ impl Recovery {
         self.prefer_new = false;
     }
 
-    /// An acknowledgement during a reduction: how much may be in flight now.
-    pub fn on_ack(&mut self, delivered: u32, pipe: Pipe, safe: bool) {
+    /// An acknowledgement during a reduction: how much may be in flight now. As long as the congestion control
+    /// `governs` nothing is said of it, but what has come counts for a reduction to its `goal` later.
+    pub fn on_ack(&mut self, delivered: u32, pipe: Pipe, safe: bool, governs: bool, goal: u32) {
         let Some(prr) = &mut self.prr else { return };
+        if std::mem::replace(&mut self.governed, governs) && !governs {
+            prr.to = goal;
+        }
+        prr.delivered = prr.delivered.saturating_add(delivered);
+        if governs {
+            self.window = None;
+            return;
+        }
         if delivered == 0 {
             return;
         }
-        prr.delivered = prr.delivered.saturating_add(delivered);
         let more = prr.window(delivered, pipe.segments, safe) - pipe.segments;
         self.window = Some(pipe.bytes + u64::from(more) * u64::from(pipe.mss));
     }

@@ -47,6 +47,8 @@ pub(crate) struct Scoreboard {
     sacked_segments: u32,
     /// Segments that were sent again and are not covered cumulatively.
     resent: u32,
+    /// Segments that were found lost and have not arrived, sent again or not.
+    missed: u32,
     /// The length of the longest segment. Unit: positions.
     typical: u32,
     /// Room for so many segments stays when nothing is outstanding.
@@ -103,6 +105,7 @@ impl Default for Scoreboard {
             lost_bytes: 0,
             sacked_segments: 0,
             resent: 0,
+            missed: 0,
             typical: 1,
             kept: KEPT as u32,
         }
@@ -168,6 +171,7 @@ impl Scoreboard {
                 }
             }
             self.resent -= u32::from(first.retransmitted);
+            self.missed -= u32::from(first.missed);
             self.ring.pop_front();
             self.gone += 1;
         }
@@ -228,6 +232,8 @@ impl Scoreboard {
                 }
             }
             delivery.note(&sent, false);
+            self.missed -= u32::from(sent.missed);
+            self.ring[index].missed = false;
             self.ring[index].state = State::Sacked;
             self.sacked_segments += 1;
             index += 1;
@@ -241,6 +247,8 @@ impl Scoreboard {
             return Found::default();
         }
         self.leave_flight(sent.length);
+        self.missed += u32::from(!sent.missed);
+        self.ring[index].missed = true;
         self.ring[index].state = State::Lost;
         self.lost_bytes += u64::from(sent.length);
         self.trouble.get_or_insert_default().lost.push(Reverse(sent.start));
@@ -298,13 +306,15 @@ impl Scoreboard {
     pub fn forgive(&mut self) {
         let Some(trouble) = &mut self.trouble else { return };
         trouble.lost.clear();
-        if self.lost_bytes == 0 {
+        if self.missed == 0 {
             return;
         }
+        self.missed = 0;
         self.in_flight += std::mem::take(&mut self.lost_bytes);
         self.sent_once = self.gone;
         trouble.sent_again.clear();
         for (place, sent) in (self.gone..).zip(&mut self.ring) {
+            sent.missed = false;
             if sent.state == State::Lost {
                 sent.state = State::InFlight;
                 self.segments_in_flight += 1;
@@ -327,6 +337,8 @@ impl Scoreboard {
                 let length = u64::from(self.ring[index].length);
                 self.sacked_segments -= 1;
                 self.lost_bytes += length;
+                self.missed += 1;
+                self.ring[index].missed = true;
                 self.ring[index].state = State::Lost;
                 trouble.lost.push(Reverse(self.ring[index].start));
             }
@@ -429,6 +441,11 @@ impl Scoreboard {
         self.resent
     }
 
+    /// Segments that were found lost and have not arrived, sent again or not.
+    pub fn missed_segments(&self) -> u32 {
+        self.missed
+    }
+
     /// Gives back the memory of a burst, when nothing is outstanding.
     ///
     /// Each time twice as much is kept: who sends in bursts soon has room for them for good.
@@ -509,7 +526,7 @@ impl Scoreboard {
         let trouble = self.trouble.as_deref().unwrap_or(&none);
         let mut next = None;
         let (mut in_flight, mut segments, mut lost, mut sacked) = (0, 0, 0, 0);
-        let mut resent = 0;
+        let (mut resent, mut missed) = (0, 0);
         for sent in &self.ring {
             if sent.length == 0 || next.is_some_and(|next| next != sent.start) {
                 return Err(format!("segment at {} does not follow {next:?}", sent.start));
@@ -517,6 +534,10 @@ impl Scoreboard {
             next = Some(sent.end());
             let length = u64::from(sent.length);
             resent += u32::from(sent.retransmitted);
+            missed += u32::from(sent.missed);
+            if sent.missed && sent.state == State::Sacked {
+                return Err(format!("segment at {} has arrived and is missed", sent.start));
+            }
             match sent.state {
                 State::InFlight => (in_flight, segments) = (in_flight + length, segments + 1),
                 State::Lost => lost += length,
@@ -531,13 +552,14 @@ impl Scoreboard {
                 return Err(format!("lost segment at {} waits nowhere", sent.start));
             }
         }
-        let counted = (in_flight, segments, lost, sacked, resent);
+        let counted = (in_flight, segments, lost, sacked, resent, missed);
         let kept = (
             self.in_flight,
             self.segments_in_flight,
             self.lost_bytes,
             self.sacked_segments,
             self.resent,
+            self.missed,
         );
         if counted != kept {
             return Err(format!("counts are {kept:?}, not {counted:?}"));

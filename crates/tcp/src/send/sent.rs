@@ -22,6 +22,8 @@ pub(crate) struct Sent {
     pub state: State,
     /// Whether it was ever sent again.
     pub retransmitted: bool,
+    /// Whether it was found lost, sent again since or not.
+    pub missed: bool,
     pub sent_at: Instant,
     /// Which transmission of the connection its last one was.
     pub order: Order,
@@ -45,6 +47,7 @@ impl Sent {
             length,
             state: State::InFlight,
             retransmitted: false,
+            missed: false,
             sent_at,
             order,
             delivered,
@@ -59,7 +62,7 @@ impl Sent {
     /// It leaves once more.
     pub fn leave_again(&mut self, sent_at: Instant, order: Order, rate: Snapshot) {
         let again = Self::new(self.start, self.length, sent_at, order, rate);
-        *self = Self { retransmitted: true, ..again };
+        *self = Self { retransmitted: true, missed: self.missed, ..again };
     }
 
     pub fn end(&self) -> u64 {
