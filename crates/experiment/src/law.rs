@@ -67,13 +67,15 @@ pub struct Expected {
     pub rtt: Duration,
     /// Payload over time, in the long run. Unit: Mbit/s.
     pub goodput_mbit_per_s: f64,
+    /// Whether a simulation is held to it: not a Hybla whose window has a loss at any time. Its recoveries
+    /// follow each other, no window grows in them, and its formula knows none.
+    pub is_judged: bool,
 }
 
 impl Expected {
     /// What is to be expected of a transfer of one flow that nothing but random losses hold back; none
     /// where no law speaks of it: other congestion control, more flows than one, no loss, a Hybla that
-    /// tolerates losses, or whose window has a loss at any time: its recoveries follow each other, in which
-    /// no window grows, and its formula knows none.
+    /// tolerates losses.
     pub fn of(transfer: &TransferPlan) -> Option<Self> {
         let limit = transfer.limit.as_ref()?;
         let (loss, rtt) = (limit.loss, limit.rtt);
@@ -92,14 +94,11 @@ impl Expected {
             }
             _ => return None,
         };
-        if law == Law::Hybla
-            && segments_per_s * rtt.as_ns() as f64 * 1e-9 * loss.probability() >= 1.0
-        {
-            return None;
-        }
+        let lost_at_a_time = segments_per_s * rtt.as_ns() as f64 * 1e-9 * loss.probability();
+        let is_judged = law != Law::Hybla || lost_at_a_time < 1.0;
         let bits = f64::from(limit.framing.payload()) * 8.0;
         let goodput_mbit_per_s = segments_per_s * bits / 1e6;
-        Some(Self { law, loss: loss.probability(), rtt, goodput_mbit_per_s })
+        Some(Self { law, loss: loss.probability(), rtt, goodput_mbit_per_s, is_judged })
     }
 }
 

@@ -45,9 +45,13 @@ impl Formulas {
         true
     }
 
-    /// Whether each cell's mean is within its formula's band.
+    /// Whether each cell's mean that is judged is within its formula's band.
     pub fn agree(&self) -> bool {
-        self.cells.iter().all(Held::agrees)
+        self.judged().all(Held::agrees)
+    }
+
+    fn judged(&self) -> impl Iterator<Item = &Held> {
+        self.cells.iter().filter(|held| held.expected.is_judged)
     }
 }
 
@@ -81,7 +85,7 @@ pub fn formulas_table(formulas: &Formulas) -> String {
     );
     table.set_header(header);
     for held in &formulas.cells {
-        let Expected { law, goodput_mbit_per_s, .. } = held.expected;
+        let Expected { law, goodput_mbit_per_s, is_judged, .. } = held.expected;
         let mean = held.values.iter().sum::<f64>() / held.values.len() as f64;
         let decimals = number::decimals([goodput_mbit_per_s, mean].into_iter());
         let ratio = held.ratio();
@@ -95,8 +99,13 @@ pub fn formulas_table(formulas: &Formulas) -> String {
             ratio
                 .and_then(|it| it.half_width)
                 .map_or("–".to_owned(), |half| format!("{half:.3}")),
-            format!("{:.0} %", law.band() * 100.0),
-            if held.agrees() { "yes" } else { "NO" }.to_owned(),
+            if is_judged { format!("{:.0} %", law.band() * 100.0) } else { "–".to_owned() },
+            match is_judged {
+                true if held.agrees() => "yes",
+                true => "NO",
+                false => "–",
+            }
+            .to_owned(),
         ]);
         table.add_row(cells);
     }
@@ -104,12 +113,15 @@ pub fn formulas_table(formulas: &Formulas) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = table.trim_fmt() + "\n";
-    let within = formulas.cells.iter().filter(|held| held.agrees()).count();
+    let judged = formulas.judged().count();
+    let within = formulas.judged().filter(|held| held.agrees()).count();
     let runs = first.values.len();
     let _ = writeln!(
         text,
-        "{within} of {} cells are within their formula's band; {runs} runs each.",
-        formulas.cells.len()
+        "{within} of {judged} cells are within their formula's band; {runs} runs each."
     );
+    if judged < formulas.cells.len() {
+        text.push_str("–: a loss and more in each window, of which the formula does not speak.\n");
+    }
     text
 }
