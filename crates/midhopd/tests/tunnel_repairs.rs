@@ -15,8 +15,13 @@ const TOLD: &str = "rtt = \"100 ms\"\nrate = \"20 Mbit/s\"\n";
 const AUTO: &str = "repair = \"auto\"\n";
 
 /// What each end tells of the other, the near end's word first, after both have said something that has come
-/// whole. `keys` are those of each end's table of its peer.
-fn told_after(link: &str, keys: [&str; 2]) -> Option<[PeerSnapshot; 2]> {
+/// whole and what they tell is `enough`: reports come some time after that. `keys` are those of each end's table of
+/// its peer.
+fn told_after(
+    link: &str,
+    keys: [&str; 2],
+    enough: fn(&PeerSnapshot) -> bool,
+) -> Option<[PeerSnapshot; 2]> {
     let stage = Stage::set_over(link, link, "100 ms")?;
     let [near, far] = keys.map(|keys| format!("{TOLD}{keys}"));
     let ends = Ends::start_with(&stage, Family::V4, "", [&near, &far]);
@@ -34,6 +39,7 @@ fn told_after(link: &str, keys: [&str; 2]) -> Option<[PeerSnapshot; 2]> {
         let source = Source::of(end);
         let told = || source.take().peers[peer].clone();
         until("a tunnel is told of", || told().sent_packets_total > 1000);
+        until("enough is told of it", || enough(&told()));
         told()
     });
     Some(told)
@@ -41,7 +47,9 @@ fn told_after(link: &str, keys: [&str; 2]) -> Option<[PeerSnapshot; 2]> {
 
 #[test]
 fn losses_are_repaired_by_two_ends_that_agree() {
-    let Some([near, far]) = told_after(LOSSY, [AUTO, "repair = \"always\"\n"]) else { return };
+    let repaired = |told: &PeerSnapshot| told.repaired_total > 0;
+    let keys = [AUTO, "repair = \"always\"\n"];
+    let Some([near, far]) = told_after(LOSSY, keys, repaired) else { return };
     for told in [&near, &far] {
         assert!(told.repairs_sent_total > 0 && told.repaired_total > 0, "{told:?}");
         assert!(told.loss.is_some_and(|loss| loss > 0.0), "{told:?}");
@@ -53,7 +61,7 @@ fn losses_are_repaired_by_two_ends_that_agree() {
 
 #[test]
 fn without_loss_nothing_is_repaired() {
-    let Some(told) = told_after(CLEAN, [AUTO, AUTO]) else { return };
+    let Some(told) = told_after(CLEAN, [AUTO, AUTO], |_| true) else { return };
     for told in told {
         // The path's queue is long enough for whatever a busy machine does.
         assert_eq!((told.repairs_sent_total, told.repaired_total), (0, 0), "{told:?}");
@@ -64,7 +72,7 @@ fn without_loss_nothing_is_repaired() {
 #[test]
 fn an_end_that_is_told_not_to_neither_repairs_nor_is_sent_repairs() {
     for keys in [["repair = \"off\"\n", AUTO], [AUTO, "repair = \"off\"\n"]] {
-        let Some(told) = told_after(LOSSY, keys) else { return };
+        let Some(told) = told_after(LOSSY, keys, |_| true) else { return };
         for told in told {
             assert_eq!((told.repairs_sent_total, told.repaired_total), (0, 0), "{told:?}");
             assert_eq!((told.protected_total.get(), told.loss), (0, None), "{told:?}");
