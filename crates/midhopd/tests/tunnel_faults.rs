@@ -248,17 +248,22 @@ fn flows_outlive_a_change_of_the_near_end_s_address() {
     assert!(!log_of(&pair.near).contains("a tunnel is gone"), "{}", log_of(&pair.near));
 }
 
+/// A flow that is good after more silence than a [quick](QUICK) tunnel takes.
+fn idle_flow(stage: &Stage) -> (TcpStream, TcpStream) {
+    let (client, server) = stage.flow(&stage.listen(Family::V4));
+    pass(&client, &server);
+    sleep(Duration::from_secs(5));
+    pass(&client, &server);
+    (client, server)
+}
+
 #[test]
 fn an_idle_flow_is_kept() {
     let Some(stage) = Stage::set() else { return };
     let pair = Pair::new(QUICK, QUICK, REJECT);
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
-    let listener = stage.listen(Family::V4);
-    let (client, server) = stage.flow(&listener);
-    pass(&client, &server);
-    sleep(Duration::from_secs(5));
-    pass(&client, &server);
+    let _flow = idle_flow(&stage);
     assert!(!log_of(&pair.near).contains("a tunnel is gone"), "{}", log_of(&pair.near));
 }
 
@@ -269,11 +274,7 @@ fn a_peer_is_asked_and_given_up_as_its_own_table_says() {
     let pair = Pair::new("", &format!("{QUICK}[peers.another]\n"), REJECT);
     let _far = pair.start_far(&stage);
     let _near = pair.start_near(&stage);
-    let listener = stage.listen(Family::V4);
-    let (client, server) = stage.flow(&listener);
-    pass(&client, &server);
-    sleep(Duration::from_secs(5));
-    pass(&client, &server);
+    let (_client, server) = idle_flow(&stage);
     cut(&stage);
     // By the other's table after a minute, for which nobody waits here.
     assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);

@@ -442,6 +442,9 @@ impl Sender {
 
     /// Spends the reduction, if one is under way.
     pub(super) fn reduce(&mut self, delivered: u32, safe: bool) {
+        if self.recovery.prr.is_none() {
+            return;
+        }
         let pipe = Pipe { segments: self.pipe_segments(), bytes: self.pipe(), mss: self.mss };
         let goal = self.segments(self.control.window().get());
         self.recovery.on_ack(delivered, pipe, safe, self.control.governs_recovery(), goal);
