@@ -306,6 +306,7 @@ impl Core {
             self.control.on_loss(&Loss {
                 now,
                 lost: Bytes::new(lost.bytes),
+                judged: Bytes::ZERO,
                 in_flight: Bytes::new(in_flight),
             });
         }
