@@ -13,6 +13,12 @@
 //! Its windows say nothing of how full its store is, so it acknowledges data that it may never deliver;
 //! when the store is full, the connection that holds the most of it is reset. It exists to be compared
 //! with, in simulations and in nodes of the laboratory: no configuration makes a proxy that ships behave so.
+//!
+//! With `holds = "each"` it is an open one of the kind that studies used instead, which stops reading. What PEPsal
+//! is known to do besides is an option each, after its sources (github.com/CNES/pepsal): it accepts before it connects
+//! (`accept`; `listener.c`: `accept`, then `connect`), holds two pages of each direction (`pepdefs.h`:
+//! `PEPBUF_PAGES`), and has its congestion control and a cork on outgoing sockets alone (`dialled`, `cork`; `pep.c`:
+//! `--congestion-algo`, `--cork`). What its server sees is the proxy's address, which no simulation feels.
 
 use crate::congestion::{CongestionSpec, ProxyLeg, Tuning, resolve_for_proxy};
 use crate::plan::MTU;
@@ -29,24 +35,62 @@ const WINDOW: Bytes = Bytes::new(65_535);
 const WINDOW_MAX: Bytes = Bytes::new(1 << 30);
 const TIMERS: std::ops::RangeInclusive<Duration> = Duration::from_ms(10)..=Duration::from_s(60);
 const CONGESTION: &str = "reno";
+/// What a socket has that is told nothing.
+const HOST_CONGESTION: &str = "cubic";
 
 /// A naive proxy as a person writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NaiveSpec {
-    /// What may be held of all flows together: acknowledged to the one side and not yet by the other.
-    /// One byte more resets the flow that holds the most.
+    /// What may be held: acknowledged to the one side and not yet by the other. `holds` says of what, and what
+    /// becomes of more.
     pub buffer: Bytes,
+    /// Who shares the buffer. Default: `all`.
+    #[serde(default)]
+    pub holds: Holds,
+    /// When the client is answered. Default: `early`.
+    #[serde(default)]
+    pub accept: NaiveAccept,
+    /// Whether what the legs say of congestion control is for the connections alone that the proxy opens: those that
+    /// it accepts have the host's default, `cubic`. Default: for all.
+    #[serde(default)]
+    pub dialled: bool,
+    /// Whether the connections that the proxy opens send full segments alone; what is less waits for the rest, for
+    /// the end, or for 200 ms. Default: it leaves at once.
+    #[serde(default)]
+    pub cork: bool,
     /// What its connections over each link are like. Those over other links have only defaults.
     #[serde(default)]
     pub legs: BTreeMap<String, NaiveLegSpec>,
+}
+
+/// Who shares the buffer of a naive proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Holds {
+    /// All flows together, and one byte more resets the flow that holds the most.
+    #[default]
+    All,
+    /// Each direction of each flow has one between its sockets; what finds no room stays with its sender.
+    Each,
+}
+
+/// When a naive proxy answers a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NaiveAccept {
+    /// At once.
+    #[default]
+    Early,
+    /// When its server has answered.
+    AfterConnect,
 }
 
 /// The connections of a naive proxy over one link, as a person writes it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NaiveLegSpec {
-    /// The window that is offered always. Default: 65535 B.
+    /// The window that is offered always. Default: 65535 B; with `holds = "each"` what the host finds by measuring.
     pub window: Option<Bytes>,
     /// How it sends. Default: `reno`.
     pub congestion: Option<CongestionSpec>,
@@ -61,8 +105,20 @@ pub struct NaiveLegSpec {
 /// A naive proxy, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NaivePlan {
-    /// What may be held of all flows together.
+    /// What may be held.
     pub buffer: Bytes,
+    /// Who shares it.
+    #[serde(default)]
+    pub holds: Holds,
+    /// When the client is answered.
+    #[serde(default)]
+    pub accept: NaiveAccept,
+    /// The congestion control of connections that it accepts; none: as of those that it opens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<Tuning>,
+    /// Whether connections that it opens send full segments alone.
+    #[serde(default)]
+    pub cork: bool,
     /// Its connections by link.
     pub legs: BTreeMap<String, NaiveLeg>,
     /// Those over other links.
@@ -72,8 +128,8 @@ pub struct NaivePlan {
 /// The connections of a naive proxy over one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NaiveLeg {
-    /// The window that is offered always.
-    pub window: Bytes,
+    /// The window that is offered always; none: what the host finds by measuring.
+    pub window: Option<Bytes>,
     /// Congestion control, and all that it is told.
     pub tuning: Tuning,
     /// What alone finds losses; none: losses are repaired as on any host.
@@ -120,11 +176,19 @@ pub(crate) fn resolve(
                 let hint = suggest::hint(link, "links", spec.links.keys());
                 return Err(document.fault(&path, format!("no link is called `{link}`"), hint));
             }
-            legs.insert(link.clone(), resolve_leg(link, leg, &path, document)?);
+            legs.insert(link.clone(), resolve_leg(link, leg, written.holds, &path, document)?);
         }
         if used(name) {
-            let other = resolve_leg("other", &NaiveLegSpec::default(), &path, document)?;
-            plans.insert(name.clone(), NaivePlan { buffer: written.buffer, legs, other });
+            let plain = NaiveLegSpec::default();
+            let other = resolve_leg("other", &plain, written.holds, &path, document)?;
+            let host = NaiveLegSpec { congestion: Some(HOST_CONGESTION.into()), ..plain };
+            let host = resolve_leg("other", &host, written.holds, &path, document)?;
+            let accepted = written.dialled.then_some(host.tuning);
+            let &NaiveSpec { buffer, holds, accept, cork, .. } = written;
+            plans.insert(
+                name.clone(),
+                NaivePlan { buffer, holds, accept, accepted, cork, legs, other },
+            );
         }
     }
     Ok(plans)
@@ -133,12 +197,13 @@ pub(crate) fn resolve(
 fn resolve_leg(
     link: &str,
     written: &NaiveLegSpec,
+    holds: Holds,
     path: &KeyPath,
     document: &Document,
 ) -> Result<NaiveLeg, ConfigError> {
-    let window = written.window.unwrap_or(WINDOW);
+    let window = written.window.or((holds == Holds::All).then_some(WINDOW));
     let least = Bytes::new(MTU.into());
-    if !(least..=WINDOW_MAX).contains(&window) {
+    if let Some(window) = window.filter(|window| !(least..=WINDOW_MAX).contains(window)) {
         let hint = Some(format!("{MTU} B to 1 GiB"));
         let message = format!("a window of {window} is impossible");
         return Err(document.fault(&path.join("window"), message, hint));

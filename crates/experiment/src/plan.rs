@@ -524,7 +524,7 @@ impl Plan {
     /// The window that a proxy is told to offer over a link: of a daemon's buffer half is offered.
     fn window_offered(&self, pep: &str, link: &str) -> Option<Bytes> {
         if let Some(naive) = self.naive.get(pep) {
-            return Some(naive.leg(Some(link)).window);
+            return naive.leg(Some(link)).window;
         }
         let buffer = self.peps.get(pep)?.get("legs")?.get(link)?.get("buffer")?.as_str()?;
         buffer.parse::<Bytes>().ok().map(|buffer| buffer.scale(0.5))

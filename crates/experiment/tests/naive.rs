@@ -1,5 +1,6 @@
 //! Naive proxies and restarts as written, and what of them is refused.
 
+use midhop_experiment::naive::{Holds, NaiveAccept};
 use midhop_experiment::plan::RestartPlan;
 use midhop_experiment::{Plan, Scenario};
 use midhop_units::{Bytes, Duration};
@@ -27,8 +28,9 @@ fn defaults_are_filled_in_and_a_naive_proxy_splits_the_way() {
     let naive = &plan.naive["box"];
     assert_eq!(naive.buffer, Bytes::new(1_000_000));
     let (written, other) = (naive.leg(Some("m")), naive.leg(Some("l")));
-    assert_eq!((written.timer, written.window), (Some(Duration::from_s(1)), Bytes::new(65_535)));
-    assert_eq!((other.timer, other.window), (None, Bytes::new(65_535)));
+    let window = Some(Bytes::new(65_535));
+    assert_eq!((written.timer, written.window), (Some(Duration::from_s(1)), window));
+    assert_eq!((other.timer, other.window), (None, window));
     let names = [written, other].map(|leg| leg.tuning.algorithm.clone());
     assert_eq!(names, ["cubic", "reno"]);
     // What is lost behind a proxy is its business: it costs the narrow link before it nothing.
@@ -39,6 +41,29 @@ fn defaults_are_filled_in_and_a_naive_proxy_splits_the_way() {
     };
     let (through, without) = (goodput(""), goodput("\"nodes.b.pep\" = [\"none\"]\n"));
     assert!((without / through - 0.8).abs() < 1e-6, "{without} and {through} Mbit/s");
+}
+
+#[test]
+fn what_pepsal_does_is_an_option_each() {
+    let naive = |more: &str| {
+        let box_ = format!("[naive.box]\nbuffer = \"8 KiB\"\n{more}");
+        let mut plans = plans(FILE, &box_).unwrap_or_else(|error| panic!("{error}"));
+        plans.swap_remove(0).naive.remove("box").expect("it is there")
+    };
+    let plain = naive("");
+    assert_eq!((plain.holds, plain.accept, plain.cork), (Holds::All, NaiveAccept::Early, false));
+    assert_eq!(plain.accepted, None);
+    let pepsal = naive(
+        "holds = \"each\"\naccept = \"after-connect\"\ndialled = true\ncork = true\n\
+         legs.m = { congestion = \"hybla-linux\" }\nlegs.l = { window = \"20 kB\" }\n",
+    );
+    assert_eq!((pepsal.holds, pepsal.accept), (Holds::Each, NaiveAccept::AfterConnect));
+    assert!(pepsal.cork);
+    assert_eq!(pepsal.accepted.expect("another").algorithm, "cubic");
+    assert_eq!(pepsal.legs["m"].tuning.algorithm, "hybla-linux");
+    // Who holds little stops reading: its windows are the kernel's.
+    assert_eq!(pepsal.legs["m"].window, None);
+    assert_eq!(pepsal.legs["l"].window, Some(Bytes::new(20_000)));
 }
 
 #[test]

@@ -121,6 +121,52 @@ fn a_timer_without_acknowledgements_of_parts_sends_again_what_was_not_lost() {
     assert!(by_timer > 3 * as_linux, "{by_timer} against {as_linux}");
 }
 
+/// A page of two objects over one connection, a proxy that holds little of each flow, and how long it takes.
+fn page_s(set: &[&str]) -> f64 {
+    let page = "holds = \"each\"\n[transfers.page]\nfrom = \"server\"\nto = \"client\"\n\
+                objects = [\"20 kB\", \"200 kB\"]\n";
+    let each = ["run=[\"page\"]", "naive.box.buffer=8 KiB", "naive.box.accept=after-connect"];
+    let record = record(page, &[&each[..], set].concat());
+    let page = transfer(&record, "page");
+    assert!(page.complete && overflows(&record) == 0, "{set:?}: {page:?}");
+    page.took.as_s_f64()
+}
+
+#[test]
+fn who_holds_little_of_each_flow_stops_reading_and_resets_nobody() {
+    // 20 MB out of a link of 1 Gbit/s into one of 20 Mbit/s: 8 s, with two pages between both.
+    let set = ["naive.box.holds=each", "naive.box.buffer=8 KiB", "transfers.file.bytes=20 MB"];
+    let record = record("", &set);
+    let file = transfer(&record, "file");
+    assert!(file.complete && overflows(&record) == 0, "{file:?}");
+    let legs: Vec<u64> = record.legs.iter().map(|leg| leg.retransmissions).collect();
+    assert_eq!(legs.len(), 2, "{:?}", record.legs);
+}
+
+#[test]
+fn an_early_answer_saves_nothing_and_a_cork_costs_200_ms_a_request() {
+    let plain = page_s(&[]);
+    let early = page_s(&["naive.box.accept=early"]);
+    // It connects when it has accepted: one handshake comes after the other, whichever is first.
+    assert!((plain - early).abs() < 0.002, "{plain} and {early} s");
+    let corked = page_s(&["naive.box.cork=true"]);
+    // Two requests that fill no segment; what answers them is sent by a connection that was accepted.
+    assert!((corked - plain - 0.4).abs() < 0.02, "{plain} and {corked} s");
+}
+
+#[test]
+fn a_congestion_control_of_what_is_dialled_does_not_send_a_download() {
+    let lossy = ["links.satellite.down.loss=0.01", "naive.box.holds=each"];
+    let hybla = ["naive.box.legs.satellite.congestion=hybla"];
+    let of = |more: &[&str]| {
+        let record = record("", &[&lossy[..], &hybla, more].concat());
+        transfer(&record, "file").took.as_s_f64()
+    };
+    let (all, dialled) = (of(&[]), of(&["naive.box.dialled=true"]));
+    // Hybla takes 50 ms for 25: over a loss in a hundred it has more than CUBIC.
+    assert!(dialled > 1.1 * all, "{all} and {dialled} s");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_record() {
     let set = ["transfers.file.flows=4", "transfers.file.restarts=20", "links.satellite.loss=0.01"];

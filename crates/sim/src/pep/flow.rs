@@ -73,6 +73,7 @@ impl Flow {
             xcp: Dialogue::default(),
             model,
             written: 0,
+            segment: Model::segment(tcp, family),
             connected: false,
             peer_closed: false,
         };

@@ -7,7 +7,7 @@ use crate::stack;
 use midhop_congestion::{Algorithm, build, known_rate};
 use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
 use midhop_experiment::limit::Family;
-use midhop_experiment::naive::NaiveLeg;
+use midhop_experiment::naive::{Holds, NaiveLeg, NaivePlan};
 use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
@@ -74,9 +74,12 @@ pub(super) struct Model {
     control: midhop_congestion::Settings,
     paced: bool,
     divided: bool,
-    /// Whether it belongs to a naive proxy: its window says nothing of what is held behind it, and all
-    /// that comes is taken at once.
-    pub naive: bool,
+    /// Whether it belongs to a naive proxy, whose windows are what they are said to be.
+    naive: bool,
+    /// Whether its window says nothing of what is held behind it, and all that comes is taken at once.
+    pub hoards: bool,
+    /// Whether only full segments are sent, as long as more may come.
+    pub corked: bool,
     /// What alone finds losses, if something does; only where it is naive.
     timer: Option<Duration>,
 }
@@ -114,14 +117,22 @@ impl Model {
             // What knows its rate divides it itself.
             divided: leg.share && algorithm != Algorithm::KnownRate,
             naive: false,
+            hoards: false,
+            corked: false,
             timer: None,
         })
     }
 
-    /// The model of a naive proxy's leg called `name`. All flows of known rate of one model share it.
-    pub fn of_naive(name: &str, leg: &NaiveLeg) -> Result<Self, String> {
-        let algorithm = leg
-            .tuning
+    /// The model of a naive proxy's leg called `name`, of connections that the proxy `opens` or accepts. All flows
+    /// of known rate of one model share it.
+    pub fn of_naive(
+        name: &str,
+        leg: &NaiveLeg,
+        plan: &NaivePlan,
+        opens: bool,
+    ) -> Result<Self, String> {
+        let tuning = plan.accepted.as_ref().filter(|_| !opens).unwrap_or(&leg.tuning);
+        let algorithm = tuning
             .algorithm()
             .ok_or_else(|| format!("legs.{name}: nobody knows its congestion control"))?;
         Ok(Self {
@@ -129,12 +140,14 @@ impl Model {
             link: name.to_owned(),
             rtt: None,
             pacing: None,
-            shares: Shares::of(None).offering(Some(leg.window)),
+            shares: Shares { stage: plan.buffer, ..Shares::of(None).offering(leg.window) },
             algorithm,
-            control: leg.tuning.settings(),
-            paced: leg.tuning.pacing,
+            control: tuning.settings(),
+            paced: tuning.pacing,
             divided: false,
             naive: true,
+            hoards: plan.holds == Holds::All,
+            corked: plan.cork && opens,
             timer: leg.timer,
         })
     }
@@ -148,6 +161,11 @@ impl Model {
     /// Whether the flows that send into the leg divide its rate.
     pub fn divides(&self) -> bool {
         self.divided
+    }
+
+    /// What a full segment of a connection carries on a host with such a TCP. Unit: bytes.
+    pub fn segment(tcp: &TcpPlan, family: Family) -> u64 {
+        stack::settings(tcp, family).segment_payload().get()
     }
 
     /// A new connection's end on a host with such a TCP; it dials, or it listens.

@@ -198,7 +198,7 @@ impl Proxy {
         let naive = Naive::new(plan).map_err(ProxyError::new)?;
         let shared = Shared {
             pools: Pools::of(&[]),
-            budget: Budget::new(naive.buffer),
+            budget: Budget::new(naive.store.unwrap_or(u64::MAX)),
             counts: Counts::default(),
             legs: BTreeMap::new(),
             accepted: BTreeMap::new(),
@@ -246,9 +246,7 @@ impl Proxy {
                 made.fate(&key, &links, counts.live, counts.pending, accepted)
             }
             Make::Naive(made) => {
-                let leg = |link: &Option<String>| made.leg(link.as_deref());
-                let legs = Box::new([leg(&links[0]), leg(&links[1])]);
-                Fate::Split { waits: false, legs }
+                Fate::Split { waits: made.waits, legs: Box::new(made.legs(&links)) }
             }
         };
         let (waits, legs) = match fate {
@@ -312,7 +310,7 @@ impl Proxy {
     /// Resets those that hold the most until a naive proxy's store has room for the rest.
     fn make_room(&mut self, now: Instant, actions: &mut Actions) {
         let Make::Naive(made) = &self.make else { return };
-        let room = made.buffer;
+        let Some(room) = made.store else { return };
         while self.shared.budget.held() > room {
             let flows = self.flows.iter().flatten();
             let largest = flows.map(|flow| (flow.held_bytes(), Reverse(flow.id))).max();
@@ -410,7 +408,8 @@ impl Agent for Proxy {
         let held: u64 = self.flows.iter().flatten().map(|flow| flow.held_bytes()).sum();
         assert_eq!(held, self.shared.budget.held(), "what flows hold is what is counted");
         if let Make::Naive(made) = &self.make {
-            assert!(held <= made.buffer, "{held} bytes in a store of {}", made.buffer);
+            let room = made.store.unwrap_or(u64::MAX);
+            assert!(held <= room, "{held} bytes in a store of {room}");
         }
     }
 

@@ -3,10 +3,11 @@
 //! What the far side cannot take yet waits here, and until it is gone nothing more is read: the
 //! sender's window closes by itself.
 //!
-//! A naive proxy reads on, whatever waits; that is all that makes it naive here.
+//! A naive proxy that hoards reads on, whatever waits; that is all that makes it naive here. One that corks what it
+//! opens keeps back what fills no segment, for a while.
 //!
 //! Invariants: the end of the stream is passed on only after the last byte. No more waits than the
-//! direction's stage, unless the proxy is naive. A direction that holds nothing may always move a little,
+//! direction's stage, unless the proxy hoards. A direction that holds nothing may always move a little,
 //! however many bytes all flows hold, so that no flow stands still for good.
 
 use super::Shared;
@@ -18,6 +19,8 @@ use midhop_units::{Duration, Instant};
 
 /// How soon a direction that waits for the budget asks again.
 const WAIT: Duration = Duration::from_ms(10);
+/// How long a corked connection keeps back what fills no segment (tcp(7), TCP_CORK).
+const CORKED: Duration = Duration::from_ms(200);
 
 /// The bytes that all flows hold, and the most that they may.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub(super) struct Leg {
     pub endpoint: Endpoint,
     pub xcp: Dialogue,
     pub written: u64,
+    /// What a full segment carries. Unit: bytes.
+    pub segment: u64,
     /// The handshake is over.
     pub connected: bool,
     /// The far end sends no more.
@@ -70,6 +75,10 @@ pub(super) struct Direction {
     /// It waits for the budget, and asks again then.
     waiting: bool,
     waits: Instant,
+    /// Since when what fills no segment is kept back; never: nothing is.
+    corked_since: Instant,
+    /// Where segments are counted from: what was written when they last were not full.
+    whole_from: u64,
 }
 
 impl Direction {
@@ -83,23 +92,26 @@ impl Direction {
             share: Share::of(leg),
             waiting: false,
             waits: Instant::NEVER,
+            corked_since: Instant::NEVER,
+            whole_from: 0,
         }
     }
 
     /// Moves what can be moved now; whether anything was.
     pub fn go(&mut self, now: Instant, from: &mut Leg, to: &mut Leg, shared: &mut Shared) -> bool {
         let mut any = false;
-        let naive = to.model.naive;
-        let stage = if naive { u64::MAX } else { to.model.shares.stage.get() };
+        let hoards = to.model.hoards;
+        let stage = if hoards { u64::MAX } else { to.model.shares.stage.get() };
         while !self.done {
-            if self.staged > 0 {
+            let kept = self.kept_back(now, from, to);
+            if self.staged > kept {
                 let room = to.model.room(&to.endpoint, to.written);
-                let taken = to.endpoint.write(self.staged.min(room));
+                let taken = to.endpoint.write((self.staged - kept).min(room));
                 self.staged -= taken;
                 to.written += taken;
                 self.bytes += taken;
                 any |= taken > 0;
-                if self.staged > 0 && !naive {
+                if self.staged > kept && !hoards {
                     break;
                 }
             }
@@ -113,7 +125,7 @@ impl Direction {
                 break;
             }
             let on_its_way = to.written > to.endpoint.acknowledged();
-            if !naive && shared.budget.held >= shared.budget.most && on_its_way {
+            if !hoards && shared.budget.held >= shared.budget.most && on_its_way {
                 if !std::mem::replace(&mut self.waiting, true) {
                     shared.counts.memory_waits += 1;
                 }
@@ -121,7 +133,11 @@ impl Direction {
                 break;
             }
             self.waiting = false;
-            let read = from.endpoint.read(now, stage.min(readable));
+            let room = stage.saturating_sub(self.staged);
+            if room == 0 {
+                break;
+            }
+            let read = from.endpoint.read(now, room.min(readable));
             self.staged += read;
             any = true;
             if let Some(share) = &mut self.share {
@@ -130,6 +146,27 @@ impl Direction {
         }
         self.count(from, to, shared);
         any
+    }
+
+    /// What a cork keeps back of what is staged.
+    fn kept_back(&mut self, now: Instant, from: &Leg, to: &Leg) -> u64 {
+        let more_may_come = !from.peer_closed || from.endpoint.readable() > 0;
+        if !to.model.corked || !more_may_come || self.staged == 0 {
+            self.corked_since = Instant::NEVER;
+            return 0;
+        }
+        let partial = (to.written + self.staged - self.whole_from) % to.segment;
+        let partial = partial.min(self.staged);
+        if partial == 0 {
+            self.corked_since = Instant::NEVER;
+        } else if self.corked_since == Instant::NEVER {
+            self.corked_since = now;
+        } else if now.saturating_since(self.corked_since) >= CORKED {
+            self.corked_since = Instant::NEVER;
+            self.whole_from = to.written + self.staged;
+            return 0;
+        }
+        partial
     }
 
     /// Looks at its share, if it is time to.
@@ -145,7 +182,11 @@ impl Direction {
 
     /// When it wants to be looked at.
     pub fn due(&self) -> Instant {
-        self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits)
+        let uncorked = match self.corked_since {
+            Instant::NEVER => Instant::NEVER,
+            since => since + CORKED,
+        };
+        self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits).min(uncorked)
     }
 
     /// Gives back what was counted: the flow is over.

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use midhop_bpf::{Resolution, missing_to_load, resolve};
 use midhop_experiment::agents::Role;
+use midhop_experiment::naive::{Holds, NaiveAccept};
 use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_path::aqm::AqmPlan;
@@ -58,6 +59,15 @@ pub fn refusal(plan: &Plan) -> Option<String> {
 fn naive_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
     let pep = node.pep.as_ref()?;
     let naive = plan.naive.get(pep)?;
+    let options = [
+        ("holds", naive.holds == Holds::All),
+        ("accept", naive.accept == NaiveAccept::Early),
+        ("dialled", naive.accepted.is_none()),
+        ("cork", !naive.cork),
+    ];
+    if let Some((key, _)) = options.into_iter().find(|(_, plain)| !plain) {
+        return Some(format!("the lab's naive proxies have no `{key}` (naive.{pep})"));
+    }
     let mut legs = naive.legs.iter().map(|(link, leg)| (link.as_str(), leg));
     let place = |link: &str| format!("naive.{pep}.legs.{link}");
     if let Some((link, _)) = legs.clone().find(|(_, leg)| leg.timer.is_some()) {

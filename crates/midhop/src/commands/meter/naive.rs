@@ -75,8 +75,11 @@ fn leg(link: &str, leg: &NaiveLeg) -> Result<(Active, NaiveLegOptions), Failure>
         .map_err(Failure::run)?
         .activate(&parameters)
         .map_err(Failure::run)?;
+    let window = leg.window.ok_or_else(|| {
+        Failure::run(format!("the window of {link} is to be what the kernel measures"))
+    })?;
     let options = NaiveLegOptions {
-        window: leg.window,
+        window,
         congestion: active.kernel_name().to_owned(),
         // The program starts at the rate that its socket is bound to.
         pacing: asked.rate.filter(|_| asked.start_at_rate).map(payload),
