@@ -6,6 +6,7 @@ CARGO ?= cargo
 RESULTS ?= results
 TRUTH_SEEDS ?= 2
 TRUTH_JOBS ?= 6
+REFERENCE_SEEDS ?= 3
 ATTACK_SECONDS ?= $(if $(SHORT),10,600)
 FUZZ_SECONDS ?= $(if $(SHORT),1,60)
 FLOOD_RATE ?= 50000
@@ -27,7 +28,7 @@ RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p'
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp formulas truth book book-commands recipes clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp formulas truth reference book book-commands recipes clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +115,10 @@ truth: build ## The same 192 cells simulated and on real kernels, side by side (
 	  || echo 'some runs of the laboratory are not valid: run again, or the comparison leaves them out' >&2
 	@$(PROGRAMS)/midhop sim run scenarios/matrix.toml --seeds $(if $(SHORT),1 $(SHORT_MATRIX),$(TRUTH_SEEDS)) --out $(RESULTS)/truth/sim > /dev/null
 	@$(PROGRAMS)/midhop compare $(RESULTS)/truth/sim $(RESULTS)/truth/lab
+
+reference: build ## 54 cells on Debian's kernel in virtual time, simulated, and on this machine's (as root, an hour)
+	@scripts/prepare run
+	@SHORT=$(SHORT) scripts/reference $(PROGRAMS) $(RESULTS)/reference $(REFERENCE_SEEDS)
 
 book: prepare ## Build the book into target/book
 	@scripts/prepare book

@@ -89,7 +89,7 @@ pub enum ReadRecordError {
 /// Software and machine under a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Environment {
-    /// `lab` or `sim`.
+    /// The name of a [`Runner`].
     pub runner: String,
     /// Version of each part: `midhop`, `midhopd`, `linux`, …
     pub versions: BTreeMap<String, String>,
@@ -103,6 +103,45 @@ pub struct Environment {
     pub started_unix_s: u64,
     /// How long the run took on the wall clock.
     pub took: Duration,
+}
+
+/// What can run a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Runner {
+    /// The simulator, in virtual time.
+    #[default]
+    Sim,
+    /// The laboratory: this machine's kernel on links that we emulate.
+    Lab,
+    /// An emulated machine with another kernel, whose own netem carries the links, in virtual time.
+    Reference,
+}
+
+impl Runner {
+    /// What measured a record; one that does not say so, the laboratory.
+    pub fn of(record: &Record) -> Self {
+        let all = [Self::Sim, Self::Reference];
+        all.into_iter().find(|it| it.name() == record.environment.runner).unwrap_or(Self::Lab)
+    }
+
+    /// The name in records and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Lab => "lab",
+            Self::Reference => "reference",
+        }
+    }
+
+    /// Where a run was, in words.
+    pub const fn place(self) -> &'static str {
+        match self {
+            Self::Sim => "in the simulator",
+            Self::Lab => "in the laboratory",
+            Self::Reference => "on the reference kernel",
+        }
+    }
 }
 
 /// Whether a run's figures may be believed.

@@ -11,8 +11,7 @@
 use crate::stats::LEVEL;
 use crate::summary::counted_runs;
 use midhop_experiment::metrics::{Summary, median};
-use midhop_experiment::record::{Record, TransferResult};
-use midhop_experiment::study::Place;
+use midhop_experiment::record::{Record, Runner, TransferResult};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Comparison {
     /// What holds throughout each side: axis → label. Shape: the first side, the second.
     pub throughout: [BTreeMap<String, String>; 2],
-    /// What each side ran in, `sim` or `lab`. Shape: the first side, the second.
-    pub places: [BTreeSet<String>; 2],
+    /// What each side ran in. Shape: the first side, the second.
+    pub places: [BTreeSet<Runner>; 2],
     /// The titles of each side's scenarios. Shape: the first side, the second.
     pub scenarios: [BTreeSet<String>; 2],
     /// One line per cell and transfer that both sides have, in the order of the first.
@@ -40,8 +39,8 @@ pub struct Comparison {
 pub struct Line {
     /// The title of its scenario; none where each side has but one.
     pub scenario: Option<String>,
-    /// What it ran in, `sim` or `lab`; none where each side has but one.
-    pub place: Option<String>,
+    /// What it ran in; none where each side has but one.
+    pub place: Option<Runner>,
     /// Where the cell stands: axis → label.
     pub cell: BTreeMap<String, String>,
     /// The transfer's name.
@@ -95,7 +94,7 @@ pub fn compare(first: &[Record], second: &[Record]) -> Comparison {
 pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison {
     let throughout = [constants(first), constants(second)];
     let both = [first, second];
-    let places = both.map(|side| side.iter().map(|it| place(it).to_owned()).collect());
+    let places = both.map(|side| side.iter().map(Runner::of).collect());
     let scenarios = both.map(|side| side.iter().map(|it| it.title.clone()).collect());
     let apart = Apart {
         axes: first
@@ -116,7 +115,7 @@ pub fn compare_at(first: &[Record], second: &[Record], level: f64) -> Comparison
         let time = |run: &TransferResult| run.took.as_s_f64();
         lines.push(Line {
             scenario: key.scenario.clone(),
-            place: key.place.clone(),
+            place: key.place,
             cell: key.cell.clone(),
             transfer: key.transfer.clone(),
             goodput: Contrast::of([samples(runs, goodput), samples(others, goodput)], level),
@@ -148,7 +147,7 @@ struct Apart<'r> {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     scenario: Option<String>,
-    place: Option<String>,
+    place: Option<Runner>,
     cell: BTreeMap<String, String>,
     transfer: String,
 }
@@ -158,7 +157,7 @@ impl Key {
         let cell = record.cell.iter().filter(|(axis, _)| apart.axes.contains(axis));
         Self {
             scenario: apart.scenarios.then(|| record.title.clone()),
-            place: apart.places.then(|| place(record).to_owned()),
+            place: apart.places.then(|| Runner::of(record)),
             cell: cell.map(|(axis, label)| (axis.clone(), label.clone())).collect(),
             transfer: transfer.name.clone(),
         }
@@ -170,8 +169,8 @@ impl Key {
         for (axis, label) in &self.cell {
             text += &format!(", {axis} {label}");
         }
-        if let Some(place) = &self.place {
-            text += &format!(", {}", in_place(place));
+        if let Some(place) = self.place {
+            text += &format!(", {}", place.place());
         }
         if let Some(scenario) = &self.scenario {
             text += &format!(", of \"{scenario}\"");
@@ -180,18 +179,8 @@ impl Key {
     }
 }
 
-/// What a record was measured in.
-fn place(record: &Record) -> &'static str {
-    Place::of(record).name()
-}
-
-/// A place in words.
-pub(crate) fn in_place(place: &str) -> &'static str {
-    if place == "sim" { "in the simulator" } else { "in the laboratory" }
-}
-
 /// Whether a side has more than one.
-fn several(sides: &[BTreeSet<String>; 2]) -> bool {
+fn several<T>(sides: &[BTreeSet<T>; 2]) -> bool {
     sides.iter().any(|side| side.len() > 1)
 }
 

@@ -1,6 +1,6 @@
 //! A [`Comparison`] for a terminal.
 
-use crate::comparison::{Comparison, Contrast, Line, in_place};
+use crate::comparison::{Comparison, Contrast, Line};
 use crate::number;
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
@@ -21,8 +21,7 @@ pub fn comparison_table(comparison: &Comparison, names: [&str; 2]) -> String {
     let mut text = String::new();
     for (side, name) in names.iter().enumerate() {
         let _ = write!(text, "{}: {}", ["A", "B"][side], plain(name));
-        let mut places = comparison.places[side].iter().map(|it| in_place(it)).collect::<Vec<_>>();
-        places.sort_by_key(|place| *place != in_place("sim"));
+        let places: Vec<_> = comparison.places[side].iter().map(|it| it.place()).collect();
         let places = places.join(" and ");
         text += &if places.is_empty() { places } else { format!(", {places}") };
         for title in comparison.scenarios[side].iter().filter(|_| titled) {
@@ -38,7 +37,7 @@ pub fn comparison_table(comparison: &Comparison, names: [&str; 2]) -> String {
         let alike = |line: &&Line| line.scenario == first.scenario && line.place == first.place;
         let (table, others): (Vec<&Line>, Vec<&Line>) = left.into_iter().partition(alike);
         let heading = first.scenario.as_deref().map(plain).into_iter();
-        let heading = heading.chain(first.place.as_deref().map(|it| in_place(it).to_owned()));
+        let heading = heading.chain(first.place.map(|it| it.place().to_owned()));
         let heading = heading.collect::<Vec<_>>().join(", ");
         if !heading.is_empty() {
             let _ = writeln!(text, "\n{heading}");

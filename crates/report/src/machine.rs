@@ -4,8 +4,7 @@ use crate::axes::Axes;
 use crate::columns::{Columns, Values};
 use crate::stats::Estimate;
 use crate::summary::{Row, faults, phases, proxy_retransmissions, retransmissions, rows, rows_at};
-use midhop_experiment::record::{LimitResult, PhaseTimes, Record, TransferResult};
-use midhop_experiment::study::Place;
+use midhop_experiment::record::{LimitResult, PhaseTimes, Record, Runner, TransferResult};
 use midhop_units::Duration;
 use serde_json::{Value, json};
 
@@ -60,7 +59,7 @@ pub fn runs(records: &[Record]) -> Columns {
     };
     let mut columns = Columns::default();
     columns.push("title", text(&|record, _| record.title.clone()));
-    columns.push("place", text(&|record, _| Place::of(record).name().to_owned()));
+    columns.push("place", text(&|record, _| Runner::of(record).name().to_owned()));
     columns.push("seed", count(&|record, _| Some(record.seed.0)));
     for axis in &Axes::of(records).0 {
         let label = |(record, _): &(&Record, _)| record.cell.get(&axis.key).cloned();
@@ -147,7 +146,7 @@ pub fn json(records: &[Record]) -> Result<String, WriteError> {
         .map(|(record, transfer)| {
             json!({
                 "title": record.title,
-                "place": Place::of(record),
+                "place": Runner::of(record),
                 "cell": record.cell,
                 "seed": record.seed,
                 "transfer": transfer.name,

@@ -6,8 +6,7 @@ use crate::escape::html as text;
 use crate::number;
 use crate::page::Options;
 use crate::summary::{Row, rows};
-use midhop_experiment::record::{FlowResult, LegResult, LinkResult, Record};
-use midhop_experiment::study::Place;
+use midhop_experiment::record::{FlowResult, LegResult, LinkResult, Record, Runner};
 use std::fmt::Write as _;
 
 /// Appends the table: one row per cell and transfer.
@@ -177,7 +176,7 @@ pub(crate) fn details(page: &mut String, records: &[Record], options: &Options) 
 /// The command that repeats the scenario of `record`.
 fn again(record: &Record, options: &Options) -> String {
     let scenario = options.scenario.as_deref().unwrap_or("SCENARIO.toml");
-    let runner = Place::of(record).name();
+    let runner = Runner::of(record).name();
     let mut command = format!("midhop {runner} run {}", quoted(scenario));
     for (axis, label) in &record.cell {
         let _ = write!(command, " --set {}", quoted(&format!("{axis}={label}")));

@@ -2,8 +2,7 @@
 
 use crate::axes::{Axes, Role};
 use crate::stats::{Estimate, LEVEL};
-use midhop_experiment::record::{PhaseTimes, Record, TransferResult};
-use midhop_experiment::study::Place;
+use midhop_experiment::record::{PhaseTimes, Record, Runner, TransferResult};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ pub struct Row {
     /// The scenario's title.
     pub title: String,
     /// What it ran in.
-    pub place: Place,
+    pub place: Runner,
     /// Where the cell stands: axis → label, as the scenario has them.
     pub cell: BTreeMap<String, String>,
     /// The transfer's name.
@@ -81,7 +80,7 @@ pub(crate) fn gaps(records: &[Record]) -> Option<String> {
 /// Cells and transfers of different scenarios may have the same names and nothing else in common; and no
 /// mean is taken over the simulator and the laboratory.
 pub(crate) fn sets(records: &[Record]) -> impl Iterator<Item = &[Record]> {
-    records.chunk_by(|one, other| one.title == other.title && Place::of(one) == Place::of(other))
+    records.chunk_by(|one, other| one.title == other.title && Runner::of(one) == Runner::of(other))
 }
 
 /// One row per cell and transfer of each scenario and place, in the order in which a reader compares: transfer,
@@ -185,7 +184,7 @@ fn row(
     let limits = || counted.iter().filter_map(|transfer| transfer.limit.as_ref());
     Row {
         title: runs.first().map_or_else(String::new, |(record, _)| record.title.clone()),
-        place: runs.first().map_or_else(Place::default, |(record, _)| Place::of(record)),
+        place: runs.first().map_or_else(Runner::default, |(record, _)| Runner::of(record)),
         cell: cell.clone(),
         transfer: name.to_owned(),
         seeds: runs.iter().map(|(record, _)| record.seed.0).collect(),

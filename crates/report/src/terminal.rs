@@ -1,12 +1,10 @@
 //! The table for a terminal. Bare text: it reads the same without colour and in a pipe.
 
 use crate::axes::{Axes, Role};
-use crate::comparison::in_place;
 use crate::number;
 use crate::summary::{Row, gaps, rows, sets};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use midhop_experiment::record::Record;
-use midhop_experiment::study::Place;
+use midhop_experiment::record::{Record, Runner};
 use std::fmt::Write as _;
 
 /// The table at 100 columns: one row per cell and transfer, notes below it. Records of several scenarios,
@@ -22,9 +20,9 @@ pub fn table(records: &[Record]) -> String {
 /// and the reason stands below.
 pub fn table_in(records: &[Record], columns: u16) -> String {
     let Some(first) = records.first() else { return table_of_one("", records, columns) };
-    let both = records.iter().any(|record| Place::of(record) != Place::of(first));
+    let both = records.iter().any(|record| Runner::of(record) != Runner::of(first));
     let head = |record: &Record| match both {
-        true => format!("{}, {}", record.title, in_place(Place::of(record).name())),
+        true => format!("{}, {}", record.title, Runner::of(record).place()),
         false => record.title.clone(),
     };
     let tables: Vec<String> =

@@ -90,8 +90,8 @@ pub struct WireReport {
     pub series: Vec<Series>,
     /// Frames that the kernel dropped before the emulator saw them: the run is not to be believed.
     pub missed: u64,
-    /// How the emulator's thread was scheduled.
-    pub policy: Policy,
+    /// How the emulator's thread was scheduled; none where the kernel carries by itself.
+    pub policy: Option<Policy>,
 }
 
 /// A running link. Dropping it stops the thread; [`Emulator::finish`] also tells what the link did.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Network::build   namespaces, devices, addresses, routes; nothing moves yet
-//! Network::start   emulators carry frames; the clock of the plan begins
+//! Network::start   frames are carried; the clock of the plan begins
 //! Network::finish  what each link did
 //! ```
 //! Dropping a [`Network`] at any stage takes it down.
@@ -12,7 +12,7 @@ mod proxy;
 mod stack;
 mod visit;
 
-pub use network::{LabError, Network, NetworkReport};
+pub use network::{LabError, Links, Network, NetworkReport};
 pub use proxy::{Proxy, ProxyError, find_daemon};
 pub use stack::lacking;
 pub use visit::{VisitError, publish, visit};

@@ -12,6 +12,8 @@ mod offload;
 mod process;
 mod sysctl;
 
+pub(crate) use process::mortal_command;
+
 pub use link::{Mac, VethEnd, veth, veth_with_offloads};
 
 use nix::sched::{CloneFlags, setns, unshare};

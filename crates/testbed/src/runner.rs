@@ -18,7 +18,7 @@ mod worker;
 pub use execute::{Programs, start_programs, start_proxies};
 pub use naive::{NaiveProxies, start_naive_proxies};
 
-use crate::lab::{LabError, ProxyError};
+use crate::lab::{LabError, Links, ProxyError};
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{LinkResult, Record};
 use midhop_units::Duration;
@@ -78,6 +78,8 @@ pub struct RunOptions {
     pub jobs: usize,
     /// Whether root's rights over the machine are there, for the record.
     pub privileged: bool,
+    /// What carries frames over the links.
+    pub links: Links,
     /// The smallest lateness that makes a run invalid, see [`lateness_bound`].
     pub lateness: Duration,
 }

@@ -5,7 +5,7 @@
 
 use midhop_experiment::Scenario;
 use midhop_testbed::emulator::{Emulator, Wire};
-use midhop_testbed::lab::{Network, NetworkReport};
+use midhop_testbed::lab::{Links, Network, NetworkReport};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Seed;
 use nix::sys::socket::setsockopt;
@@ -42,7 +42,7 @@ fn network(link: &str) -> Network {
     );
     let scenario = Scenario::parse("test.toml", &text).expect("a scenario");
     let plans = scenario.plans().expect("a plan");
-    let mut network = Network::build(&plans[0]).expect("built");
+    let mut network = Network::build(&plans[0], Links::Emulated).expect("built");
     network.start(Seed(7)).expect("started");
     network
 }

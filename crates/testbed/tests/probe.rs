@@ -4,7 +4,7 @@
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{Record, Series};
-use midhop_testbed::lab::Network;
+use midhop_testbed::lab::{Links, Network};
 use midhop_testbed::namespace::Namespace;
 use midhop_testbed::probe::Probe;
 use midhop_units::{Duration, Seed};
@@ -73,7 +73,7 @@ fn watch(family: usize) {
     }
     let scenario = Scenario::parse("test.toml", SCENARIO).expect("a scenario");
     let plan = scenario.plans().expect("a plan").swap_remove(0);
-    let mut network = Network::build(&plan).expect("built");
+    let mut network = Network::build(&plan, Links::Emulated).expect("built");
     network.start(Seed(7)).expect("started");
     let node = |name: &str| network.node(name).expect("a node").clone();
     let (client, gateway, server) = (node("client"), node("gateway"), node("server"));

@@ -16,7 +16,7 @@
 //! What kernels cannot do needs no word here: whoever runs the study leaves such cells out, and says why.
 
 use super::Study;
-use crate::record::Record;
+use crate::record::{Record, Runner};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub enum Place {
 impl Place {
     /// Where a record was measured; one that does not say so, on kernels.
     pub fn of(record: &Record) -> Self {
-        if record.environment.runner == "sim" { Self::Sim } else { Self::Lab }
+        if Runner::of(record) == Runner::Sim { Self::Sim } else { Self::Lab }
     }
 
     /// The name in files and tables.

@@ -9,6 +9,7 @@ pub mod meter;
 pub mod orbit;
 mod output;
 mod records;
+pub mod reference;
 pub mod report;
 pub mod reproduce;
 mod scenario;
@@ -30,6 +31,8 @@ pub enum Command {
     Lab(lab::Lab),
     /// Run scenarios in virtual time
     Sim(sim::Sim),
+    /// Run scenarios on emulated machines with a kernel of Debian's, in virtual time
+    Reference(reference::Reference),
     /// Run published studies again, and hold their figures and claims against ours
     Reproduce(reproduce::Reproduce),
     /// Long simulated flows beside the formulas that were published for them
@@ -52,6 +55,7 @@ impl Command {
             Self::Meter(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Sim(command) => command.run(),
+            Self::Reference(command) => command.run(),
             Self::Reproduce(command) => command.run(),
             Self::Formulas(command) => command.run(),
             Self::Orbit(command) => command.run(),

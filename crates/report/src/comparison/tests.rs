@@ -141,7 +141,7 @@ fn simulator_and_laboratory_meet_where_each_side_is_of_one_and_are_never_average
     let both = [sim.clone(), lab.clone()].concat();
     let kinds = compare(&both, &both);
     let told: Vec<_> =
-        kinds.lines.iter().map(|it| (it.place.as_deref(), it.goodput.means[0])).collect();
+        kinds.lines.iter().map(|it| (it.place.map(Runner::name), it.goodput.means[0])).collect();
     assert_eq!(
         told,
         [(Some("sim"), 8.0), (Some("sim"), 4.0), (Some("lab"), 4.0), (Some("lab"), 2.0)]

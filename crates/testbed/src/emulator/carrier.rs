@@ -200,7 +200,7 @@ impl Carrier {
         }
         let directions = <[LinkResult; 2]>::try_from(results)
             .map_err(|_| io::Error::other("a link has two directions"))?;
-        Ok(WireReport { directions, series, missed, policy })
+        Ok(WireReport { directions, series, missed, policy: Some(policy) })
     }
 }
 

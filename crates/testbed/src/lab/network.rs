@@ -1,8 +1,9 @@
 //! Namespaces, devices, addresses and routes of a plan.
 
 use super::stack;
-use crate::emulator::{Emulator, EmulatorError, Policy, Wire, scheduling};
+use crate::emulator::{Emulator, EmulatorError, Policy, Wire, WireReport, scheduling};
 use crate::namespace::{Namespace, NamespaceError, VethEnd, veth};
+use crate::netem::{Netem, NetemError};
 use midhop_experiment::agents::{Role, SackRule};
 use midhop_experiment::plan::{
     IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink, TransferPlan,
@@ -22,6 +23,9 @@ pub enum LabError {
     /// A link could not be emulated.
     #[error(transparent)]
     Emulator(#[from] EmulatorError),
+    /// netem could not carry a link.
+    #[error(transparent)]
+    Netem(#[from] NetemError),
     /// The plan contradicts itself.
     #[error("the plan names {what}, which it does not describe")]
     Plan {
@@ -45,11 +49,39 @@ pub struct NetworkReport {
     pub policy: Option<Policy>,
 }
 
+/// What carries frames over the links of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Links {
+    /// Our emulator, which knows all that a scenario may ask for.
+    #[default]
+    Emulated,
+    /// The kernel's netem, which nobody here wrote; see [`crate::netem::refusal`].
+    Netem,
+}
+
+/// What carries the frames of one link.
+#[derive(Debug)]
+enum Carrier {
+    Emulator(Emulator),
+    Netem(Box<Netem>),
+}
+
+impl Carrier {
+    /// Stops and tells what the link did.
+    fn finish(self) -> Result<WireReport, LabError> {
+        Ok(match self {
+            Self::Emulator(emulator) => emulator.finish()?,
+            Self::Netem(netem) => netem.finish(scheduling::now())?,
+        })
+    }
+}
+
 /// Nodes and links of one plan.
 #[derive(Debug)]
 pub struct Network {
     /// First, so that they stop before their devices are gone.
-    emulators: Vec<Emulator>,
+    carriers: Vec<Carrier>,
+    links: Links,
     nodes: BTreeMap<String, Namespace>,
     hub: Namespace,
     homes: BTreeMap<String, [IpAddr; 2]>,
@@ -66,7 +98,7 @@ impl Network {
     ///
     /// # Errors
     /// When the kernel refuses a part.
-    pub fn build(plan: &Plan) -> Result<Self, LabError> {
+    pub fn build(plan: &Plan, links: Links) -> Result<Self, LabError> {
         let namespaces = plan.nodes.iter().map(|node| {
             let namespace = Namespace::create(&node.name)?;
             Ok((node.name.clone(), namespace))
@@ -76,7 +108,8 @@ impl Network {
             hub: Namespace::create("hub")?,
             homes: BTreeMap::new(),
             wires: Vec::new(),
-            emulators: Vec::new(),
+            carriers: Vec::new(),
+            links,
             dropped_before: Vec::new(),
             epoch: Instant::START,
         };
@@ -153,22 +186,22 @@ impl Network {
         seed: Seed,
         ready: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let emulators = self.emulate(seed, scheduling::now())?;
+        let carriers = self.carry(seed, scheduling::now())?;
         let outcome = ready();
-        for emulator in emulators {
-            emulator.finish().map_err(LabError::from)?;
+        for carrier in carriers {
+            carrier.finish()?;
         }
         outcome
     }
 
-    /// Starts the emulators: the clock of traces and outages begins now.
+    /// Starts what carries the frames: the clock of traces and outages begins now.
     ///
     /// # Errors
     /// When sockets or threads are refused.
     pub fn start(&mut self, seed: Seed) -> Result<(), LabError> {
         self.dropped_before = self.dropped()?;
         self.epoch = scheduling::now();
-        self.emulators = self.emulate(seed, self.epoch)?;
+        self.carriers = self.carry(seed, self.epoch)?;
         Ok(())
     }
 
@@ -184,9 +217,15 @@ impl Network {
         self.wires.iter().map(of).collect()
     }
 
-    fn emulate(&self, seed: Seed, epoch: Instant) -> Result<Vec<Emulator>, LabError> {
-        let start = |wire: &Wire| Emulator::start(&self.hub, wire.clone(), seed, epoch);
-        Ok(self.wires.iter().map(start).collect::<Result<_, _>>()?)
+    fn carry(&self, seed: Seed, epoch: Instant) -> Result<Vec<Carrier>, LabError> {
+        let start = |wire: &Wire| -> Result<Carrier, LabError> {
+            let (hub, wire) = (&self.hub, wire.clone());
+            Ok(match self.links {
+                Links::Emulated => Carrier::Emulator(Emulator::start(hub, wire, seed, epoch)?),
+                Links::Netem => Carrier::Netem(Box::new(Netem::start(hub, wire, epoch)?)),
+            })
+        };
+        self.wires.iter().map(start).collect()
     }
 
     /// When [`Self::start`] was, on the machine's monotonic clock.
@@ -209,10 +248,10 @@ impl Network {
         self.homes.get(node).copied()
     }
 
-    /// Stops the emulators and tells what the links did.
+    /// Stops what carries the frames and tells what the links did.
     ///
     /// # Errors
-    /// When an emulator had stopped by itself.
+    /// When it had stopped by itself.
     pub fn finish(mut self) -> Result<NetworkReport, LabError> {
         let mut report = NetworkReport::default();
         let dropped = self.dropped()?.into_iter().zip(&self.dropped_before);
@@ -221,12 +260,12 @@ impl Network {
                 report.dropped.push((wire.name.clone(), now - before));
             }
         }
-        for emulator in self.emulators.drain(..) {
-            let wire = emulator.finish()?;
+        for carrier in self.carriers.drain(..) {
+            let wire = carrier.finish()?;
             if wire.missed > 0 {
                 report.missed.push((wire.directions[0].name.clone(), wire.missed));
             }
-            report.policy = report.policy.max(Some(wire.policy));
+            report.policy = report.policy.max(wire.policy);
             report.links.extend(wire.directions);
             report.series.extend(wire.series);
         }

@@ -1,4 +1,4 @@
-//! Child processes inside a namespace.
+//! Child processes that end with whoever started them, inside a namespace or not.
 #![expect(unsafe_code, reason = "a child must enter its namespace between fork and exec")]
 
 use super::Namespace;
@@ -17,20 +17,34 @@ impl Namespace {
     /// not, unless they too see to it, or the whole is isolated.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let fd = self.fd.clone();
-        let parent = nix::unistd::getpid();
-        let mut command = Command::new(program);
-        let enter = move || {
-            set_pdeathsig(Signal::SIGKILL)?;
-            if nix::unistd::getppid() != parent {
-                // The parent went between fork and the line above: nobody would end this child.
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            setns(fd.as_fd(), CloneFlags::CLONE_NEWNET)?;
-            Ok(())
-        };
-        // SAFETY: between fork and exec the closure makes three system calls; it allocates nothing
-        // and takes no lock (its error values are plain numbers), as is asked of code after fork.
-        unsafe { command.pre_exec(enter) };
-        command
+        mortal(program, move || Ok(setns(fd.as_fd(), CloneFlags::CLONE_NEWNET)?))
     }
+}
+
+/// The same where the caller is.
+pub(crate) fn mortal_command(program: impl AsRef<OsStr>) -> Command {
+    mortal(program, || Ok(()))
+}
+
+/// A command whose process dies with the thread that starts it. `enter` is called between fork and exec: it may
+/// make system calls, and must neither allocate nor take a lock.
+fn mortal(
+    program: impl AsRef<OsStr>,
+    enter: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) -> Command {
+    let parent = nix::unistd::getpid();
+    let mut command = Command::new(program);
+    let begin = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        if nix::unistd::getppid() != parent {
+            // The parent went between fork and the line above: nobody would end this child.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        enter()
+    };
+    // SAFETY: between fork and exec the closure makes three system calls at most (`enter`, of which there are the
+    // two above, makes one); it allocates nothing and takes no lock (its error values are plain numbers), as is
+    // asked of code after fork.
+    unsafe { command.pre_exec(begin) };
+    command
 }

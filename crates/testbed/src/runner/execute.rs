@@ -34,7 +34,7 @@ pub(super) fn execute(
     let started = SystemTime::now();
     let load = load_average();
     let scratch = Scratch::create(&options.scratch, plan.number)?;
-    let mut network = Network::build(plan)?;
+    let mut network = Network::build(plan, options.links)?;
     let mut proxies = start_proxies(plan, &network, &scratch.0)?;
     let naive = start_naive_proxies(plan, &network, &options.program, &scratch.0)?;
     let servers = start_servers(plan, &network, options, &scratch.0)?;

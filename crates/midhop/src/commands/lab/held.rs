@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::plan::Plan;
 use midhop_testbed::detach::{Answer, Side, detach};
-use midhop_testbed::lab::{Network, publish, visit};
+use midhop_testbed::lab::{Links, Network, publish, visit};
 use midhop_testbed::runner::{
     NaiveProxies, Programs, start_naive_proxies, start_programs, start_proxies,
 };
@@ -118,7 +118,7 @@ fn build(
     scenario: &Path,
     state: &Path,
 ) -> anyhow::Result<(Parts, String)> {
-    let mut network = Network::build(plan)?;
+    let mut network = Network::build(plan, Links::Emulated)?;
     network.start(plan.seed)?;
     let proxies = start_proxies(plan, &network, state)?;
     let naive = start_naive_proxies(plan, &network, &own_program()?, state)?;

@@ -10,6 +10,7 @@ use anyhow::Context;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::Record;
 use midhop_testbed::isolation::{self, Isolation};
+use midhop_testbed::lab::Links;
 use midhop_testbed::runner::{Event, RunError, RunOptions, late, run_all};
 use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
@@ -112,6 +113,7 @@ impl Isolated {
             program: self.program.clone(),
             jobs,
             privileged: self.isolation.privileged,
+            links: Links::Emulated,
             lateness,
         };
         progress.begin(plans, jobs);

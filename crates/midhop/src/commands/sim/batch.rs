@@ -35,36 +35,47 @@ pub fn run_all<K: Send>(
     watch: impl Fn(&Plan) -> Watchers + Sync,
     keep: impl Fn(&Plan, Outcome) -> K + Sync,
 ) -> Vec<K> {
+    let interrupted = || interrupts.flag().load(Ordering::Relaxed);
+    let kept = each(plans, jobs, interrupts, |plan, progress| {
+        let outcome = run(plan, &interrupted, &watch);
+        let failed = outcome.as_ref().err();
+        let failed = failed.filter(|error| !matches!(error, RunError::Interrupted));
+        progress.finished(plan, failed.map(|error| error as _));
+        keep(plan, outcome)
+    });
+    let never = |plan| keep(plan, Err(RunError::Interrupted));
+    plans.iter().zip(kept).map(|(plan, it)| it.unwrap_or_else(|| never(plan))).collect()
+}
+
+/// Calls `work` for each of `plans`, at most `jobs` at a time and the costliest first, until all are done or
+/// `interrupts` says stop; it tells the progress when one has finished. What it gives is in the order of `plans`,
+/// and none for those that never began.
+pub fn each<K: Send>(
+    plans: &[&Plan],
+    jobs: usize,
+    interrupts: &Interrupts,
+    work: impl Fn(&Plan, &Progress) -> K + Sync,
+) -> Vec<Option<K>> {
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(weight(plans[index])));
     let next = AtomicUsize::new(0);
     let kept: Vec<Mutex<Option<K>>> = plans.iter().map(|_| Mutex::new(None)).collect();
     let progress = Progress::new(plans);
-    let interrupted = || interrupts.flag().load(Ordering::Relaxed);
-    let work = || {
-        while !interrupted() {
+    let worker = || {
+        while !interrupts.flag().load(Ordering::Relaxed) {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let outcome = run(plans[index], &interrupted, &watch);
-            let failed = outcome.as_ref().err();
-            let failed = failed.filter(|error| !matches!(error, RunError::Interrupted));
-            progress.finished(plans[index], failed.map(|error| error as _));
-            let value = keep(plans[index], outcome);
+            let value = work(plans[index], &progress);
             *kept[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         }
     };
     std::thread::scope(|scope| {
         for _ in 1..jobs.clamp(1, plans.len().max(1)) {
-            scope.spawn(work);
+            scope.spawn(worker);
         }
-        work();
+        worker();
     });
     progress.end();
-    let inside = |slot: Mutex<Option<K>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-    plans
-        .iter()
-        .zip(kept)
-        .map(|(plan, slot)| inside(slot).unwrap_or_else(|| keep(plan, Err(RunError::Interrupted))))
-        .collect()
+    kept.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
 /// One run, and what the wall clock and the machine have to say of it.

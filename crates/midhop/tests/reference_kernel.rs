@@ -1,0 +1,131 @@
+//! `midhop reference`: a cell of each congestion control on a kernel that nobody here built, beside the simulator.
+//!
+//! The machines are in virtual time and draw from their seed, so that what they answer is the same on every host
+//! that has the same qemu, however busy it is.
+
+use midhop_experiment::Record;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What is said of a host that cannot have such machines.
+const UNABLE: i32 = 77;
+const CONTROLS: [&str; 6] = ["reno", "cubic", "bbr", "hybla-linux", "vegas", "westwood"];
+
+/// A queue that is too short for all but those that do not fill it: the law decides how much passes, not chance.
+const SHORT_QUEUE: &str = r#"
+title = "A short queue"
+duration = "12 s"
+[nodes]
+client = {}
+server = {}
+[links.satellite]
+between = ["client", "server"]
+rate = "4 Mbit/s"
+delay = "50 ms"
+queue = "0.25 BDP"
+[transfers.download]
+from = "server"
+to = "client"
+seconds = 12
+[vary]
+"transfers.download.congestion" = ["reno", "cubic", "bbr", "hybla-linux", "vegas", "westwood"]
+"#;
+
+fn midhop(arguments: &[&str], state: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .args(arguments)
+        .env("MIDHOP_STATE_DIR", state)
+        .output()
+        .expect("midhop runs")
+}
+
+/// What machines with this program start from; none where this host cannot have them.
+fn machine() -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_BIN_EXE_midhop"));
+    let place = program.with_file_name("reference-machine");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/reference-machine");
+    let made = Command::new(script).arg(&place).arg(program).output().expect("a shell");
+    let said = String::from_utf8_lossy(&made.stderr);
+    if made.status.code() == Some(UNABLE) {
+        midhop_skips::skipped(said.trim().lines().last().unwrap_or("no reason given"));
+        return None;
+    }
+    assert!(made.status.success(), "{said}");
+    Some(place)
+}
+
+#[test]
+fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
+    let Some(machine) = machine() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let (file, out) = (place.path().join("short.toml"), place.path().join("records"));
+    fs::write(&file, SHORT_QUEUE).expect("written");
+    let words = |path: &Path| path.to_string_lossy().into_owned();
+    let (file, out, machine) = (words(&file), words(&out), words(&machine));
+    let reference = ["reference", "run", &file, "--machine", &machine, "--out", &out, "--json"];
+    let told = midhop(&reference, place.path());
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.status.success(), "{said}");
+    let real = records(&told);
+    let simulated = records(&midhop(&["sim", "run", &file, "--json"], place.path()));
+    assert_eq!(real.len(), CONTROLS.len(), "{said}");
+    for (real, simulated) in real.iter().zip(&simulated) {
+        let name = &real.cell["transfers.download.congestion"];
+        assert_eq!(real.cell, simulated.cell);
+        let passed = [real, simulated].map(|it| it.transfers[0].goodput.mbit_per_s());
+        let ratio = passed[1] / passed[0];
+        // Vegas and BBR leave a queue that short nearly empty, or the link nearly busy.
+        assert!((0.85..1.15).contains(&ratio), "{name}: {passed:?} Mbit/s, {ratio}");
+        let kernel = name.strip_suffix("-linux").unwrap_or(name);
+        assert_eq!(real.transfers[0].flows[0].congestion, kernel);
+        // The kernel's own counts: nothing got past its queue.
+        let down = real.links.iter().find(|link| link.direction == "down").expect("counted");
+        assert!(down.bytes_out > real.transfers[0].bytes.get(), "{down:?}");
+        assert_eq!(down.drops["loss"], 0, "{down:?}");
+    }
+
+    // Once more, one of them: bit by bit the same, and a run that is there is not run again.
+    let kept = fs::read(Path::new(&out).join("0001.json")).expect("a record");
+    fs::remove_file(Path::new(&out).join("0001.json")).expect("removed");
+    let again = midhop(&[&reference[..], &["--resume"]].concat(), place.path());
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(said.contains("5 of 6 runs are there already"), "{said}");
+    assert!(fs::read(Path::new(&out).join("0001.json")).expect("a record") == kept);
+}
+
+fn records(output: &Output) -> Vec<Record> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| Record::from_json(line).expect("a record")).collect()
+}
+
+#[test]
+fn what_netem_cannot_be_is_refused_in_one_line() {
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("it.toml");
+    for (change, why) in [
+        (("queue = \"0.25 BDP\"", "jitter = \"5 ms\""), "netem has no jitter"),
+        (("queue = \"0.25 BDP\"", "aqm = \"codel\""), "netem has no AQM"),
+        (
+            ("client = {}", "client = { pep = \"gw\" }\n[peps.gw]"),
+            "an emulated machine has no proxy",
+        ),
+    ] {
+        fs::write(&file, SHORT_QUEUE.replace(change.0, change.1)).expect("written");
+        let told = midhop(&["reference", "run", &file.to_string_lossy()], place.path());
+        let said = String::from_utf8_lossy(&told.stderr);
+        assert_eq!(told.status.code(), Some(64), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    fs::write(&file, SHORT_QUEUE).expect("written");
+    let nowhere = place.path().join("nowhere");
+    let arguments =
+        ["reference", "run", &file.to_string_lossy(), "--machine", &nowhere.to_string_lossy()];
+    let told = midhop(&arguments, place.path());
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(64), "{said}");
+    assert!(
+        said.contains("is no machine to start") && said.contains("reference-machine"),
+        "{said}"
+    );
+}

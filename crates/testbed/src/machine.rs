@@ -1,0 +1,201 @@
+//! Emulated machines with a kernel that nobody here built, in virtual time.
+//!
+//! qemu counts instructions and takes each for a nanosecond; where the machine waits, its clock jumps to what comes
+//! next. Nothing of this host reaches it but what it is told, and its randomness is that of a seed. So two machines
+//! that are told the same do the same, instruction by instruction, however busy this host is: as in the simulator,
+//! what takes long takes only us long.
+//!
+//! `scripts/reference-machine` makes what such a machine starts from; its `init` runs `midhop reference inside`.
+
+use crate::namespace::mortal_command;
+use midhop_units::Seed;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The emulator.
+const QEMU: &str = "qemu-system-x86_64";
+/// Between two looks at whether it has ended, or somebody asked to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Memory of a machine: it is taken from this host as the machine touches it.
+const MEMORY: &str = "2G";
+/// What the kernel is told: where to write, to do without this host's faults, and to trust its clock.
+const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
+                           random.trust_cpu=off tsc=reliable";
+/// How much of what a machine said last is told where it failed. Unit: lines.
+const LAST_LINES: usize = 5;
+
+/// Why a machine told nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// What it is to start from is not there.
+    #[error("{} is no machine to start: {source}", directory.display())]
+    Missing {
+        /// Where it should be.
+        directory: PathBuf,
+        /// What is missing.
+        source: io::Error,
+    },
+    /// A file or the emulator could not be had.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// What failed.
+        source: io::Error,
+    },
+    /// It ended without an answer.
+    #[error("the emulated machine gave no answer: {said}")]
+    Silent {
+        /// What it said last.
+        said: String,
+    },
+    /// Somebody asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A machine as it is before it is switched on.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    kernel: PathBuf,
+    files: PathBuf,
+    release: String,
+}
+
+impl Machine {
+    /// One that is in `directory`: `vmlinuz`, `initramfs`, and `release` with the kernel's name.
+    ///
+    /// # Errors
+    /// When one of them is not there.
+    pub fn open(directory: &Path) -> Result<Self, MachineError> {
+        let missing = |source| MachineError::Missing { directory: directory.to_owned(), source };
+        let found = |name: &str| {
+            let path = directory.join(name);
+            fs::metadata(&path)
+                .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+            Ok(path)
+        };
+        let release = fs::read_to_string(found("release").map_err(missing)?).map_err(missing)?;
+        Ok(Self {
+            kernel: found("vmlinuz").map_err(missing)?,
+            files: found("initramfs").map_err(missing)?,
+            release: release.trim().to_owned(),
+        })
+    }
+
+    /// The release of its kernel, as `uname -r` names it.
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// Switches one on, tells it `told`, and gives what it answers before it switches itself off. Its randomness
+    /// is that of `seed`. Files that it takes meanwhile are in `scratch`, which is its own.
+    ///
+    /// # Errors
+    /// When there is no emulator, the machine ends without an answer, or `interrupted` is set.
+    pub fn ask(
+        &self,
+        told: &str,
+        seed: Seed,
+        scratch: &Path,
+        interrupted: &AtomicBool,
+    ) -> Result<String, MachineError> {
+        let failed = |action: &str| {
+            let action = action.to_owned();
+            move |source| MachineError::Io { action, source }
+        };
+        let place = |name: &str| scratch.join(name);
+        let (question, answer, said) = (place("told"), place("answer"), place("said"));
+        fs::write(&question, told).map_err(failed("write what a machine is told"))?;
+        for file in [&answer, &said] {
+            fs::write(file, "").map_err(failed("make a file for a machine"))?;
+        }
+        let errors =
+            fs::File::create(place("qemu")).map_err(failed("make a file for a machine"))?;
+        let file = |before: &str, path: &Path, after: &str| {
+            let mut word = OsString::from(before);
+            word.push(path);
+            word.push(after);
+            word
+        };
+        let child = mortal_command(QEMU)
+            .args(["-no-user-config", "-nodefaults", "-display", "none", "-monitor", "none"])
+            .args([
+                "-no-reboot",
+                "-machine",
+                "hpet=off",
+                "-accel",
+                "tcg,thread=single",
+                "-icount",
+                "shift=0,sleep=off",
+            ])
+            .args(["-cpu", "qemu64", "-smp", "1", "-m", MEMORY])
+            .args(["-rtc", "base=2020-01-01,clock=vm", "-seed", &seed.0.to_string()])
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&self.files)
+            .args(["-append", KERNEL_LINE])
+            .arg("-fw_cfg")
+            .arg(file("name=opt/org.midhop/told,file=", &question, ""))
+            .arg("-chardev")
+            .arg(file("file,id=said,path=", &said, ""))
+            .arg("-chardev")
+            .arg(file("file,id=answer,path=", &answer, ""))
+            .args(["-serial", "chardev:said", "-serial", "chardev:answer"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors)
+            // Ctrl-C is for us to answer.
+            .process_group(0)
+            .spawn()
+            .map_err(failed(&format!("start {QEMU}")))?;
+        Running(child).wait(interrupted)?;
+        let told = fs::read_to_string(&answer).map_err(failed("read a machine's answer"))?;
+        // Its last line ends: an answer that was cut short is none.
+        if told.ends_with('\n') {
+            return Ok(told);
+        }
+        let last = [&said, &place("qemu")].map(|path| last_lines(path));
+        Err(MachineError::Silent { said: last.concat().trim().to_owned() })
+    }
+}
+
+/// The end of what a file holds, on one line.
+fn last_lines(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let kept = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    kept.iter().map(|line| format!("{line}; ")).collect::<String>()
+}
+
+/// A machine that is on. Dropping it switches it off.
+struct Running(Child);
+
+impl Running {
+    fn wait(mut self, interrupted: &AtomicBool) -> Result<(), MachineError> {
+        let failed = |source| MachineError::Io { action: format!("wait for {QEMU}"), source };
+        while self.0.try_wait().map_err(failed)?.is_none() {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(MachineError::Interrupted);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
