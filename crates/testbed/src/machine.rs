@@ -24,7 +24,8 @@ const QEMU: &str = "qemu-system-x86_64";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Memory of a machine: it is taken from this host as the machine touches it.
 const MEMORY: &str = "2G";
-/// What the kernel is told: where to write, to do without this host's faults, and to trust its clock.
+/// What the kernel is told: where to write, to do without this host's faults, and to trust its clock. It stirs all
+/// of this line into its randomness before it draws any, so that a seed behind it decides what it draws.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                            random.trust_cpu=off tsc=reliable";
 /// How much of what a machine said last is told where it failed. Unit: lines.
@@ -142,7 +143,8 @@ impl Machine {
             .arg(&self.kernel)
             .arg("-initrd")
             .arg(&self.files)
-            .args(["-append", KERNEL_LINE])
+            .arg("-append")
+            .arg(format!("{KERNEL_LINE} midhop.seed={}", seed.0))
             .arg("-fw_cfg")
             .arg(file("name=opt/org.midhop/told,file=", &question, ""))
             .arg("-chardev")
