@@ -342,11 +342,7 @@ u32 MEMBER(hybla_ssthresh)(u64 *ctx)
 
 	flow->fraction_q20 = 0;
 	flow->loss_window = tp->snd_cwnd;
-	/*
-	 * The kernel begins the next recovery at once while something of the last one's is outstanding: what that
-	 * one has had, it has judged.
-	 */
-	flow->loss_lost = flow->lost;
+	flow->loss_lost = tp->lost - tp->lost_out;
 	flow->loss_delivered = flow->delivered;
 	if (settings.loss_tolerance_q16) {
 		flow->recovery = TOLERATED;

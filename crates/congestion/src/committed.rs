@@ -243,12 +243,7 @@ mod tests {
                 .on_lost_segment(&LostSegment { size: Bytes::new(MSS), ..LostSegment::default() });
         }
         let lost = Bytes::new(segments * MSS);
-        sender.on_loss(&Loss {
-            now: Instant::START,
-            lost,
-            judged: Bytes::ZERO,
-            in_flight: Bytes::new(100 * MSS),
-        });
+        sender.on_loss(&Loss { now: Instant::START, lost, in_flight: Bytes::new(100 * MSS) });
     }
 
     fn round(sender: &mut Committed<Cubic>, number: u64, segments: u64, rtt: Duration) {

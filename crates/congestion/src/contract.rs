@@ -247,11 +247,8 @@ pub enum Phase {
 pub struct Loss {
     /// When it was found.
     pub now: Instant,
-    /// What is known to be lost so far; nothing where the path has marked packets instead.
+    /// What is known to be lost so far.
     pub lost: Bytes,
-    /// Of that, what an earlier recovery has had: Linux begins the next one at once while something of the last
-    /// one's is outstanding.
-    pub judged: Bytes,
     /// What was in flight when the first lost segment was sent.
     pub in_flight: Bytes,
 }

@@ -315,18 +315,12 @@ mod tests {
         dvegas.on_loss(&Loss {
             now: Instant::START,
             lost: Bytes::new(MSS),
-            judged: Bytes::ZERO,
             in_flight: Bytes::ZERO,
         });
         assert_eq!(dvegas.window(), Bytes::new(50 * MSS));
         dvegas.on_ack(&Ack { phase: Phase::Recovery, ..ack(1, MSS) });
         assert_eq!(dvegas.window(), Bytes::new(51 * MSS));
-        let mark = Loss {
-            now: Instant::START,
-            lost: Bytes::ZERO,
-            judged: Bytes::ZERO,
-            in_flight: Bytes::ZERO,
-        };
+        let mark = Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO };
         let mut marked = dvegas.clone();
         marked.on_loss(&mark);
         assert_eq!(marked.window(), Bytes::new(25 * MSS));

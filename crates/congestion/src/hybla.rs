@@ -327,9 +327,8 @@ impl CongestionControl for Hybla {
             true => kept(window, self.carried_max),
             false => self.fallen(window),
         };
-        // Nothing is judged twice.
-        let lost = loss.lost.saturating_sub(loss.judged);
-        self.tolerating = tolerant.then_some(Tolerating { window, lost, delivered: Bytes::ZERO });
+        self.tolerating =
+            tolerant.then_some(Tolerating { window, lost: loss.lost, delivered: Bytes::ZERO });
         self.window.reduce(goal, goal);
         if let Some(start) = &mut self.start {
             start.on_loss();

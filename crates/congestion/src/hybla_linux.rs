@@ -232,12 +232,7 @@ mod tests {
         };
         hybla.on_ack(&ack);
         assert_eq!(hybla.window(), Bytes::new(65_535 * 1448));
-        hybla.on_loss(&Loss {
-            now: Instant::START,
-            lost: MSS,
-            judged: Bytes::ZERO,
-            in_flight: MSS,
-        });
+        hybla.on_loss(&Loss { now: Instant::START, lost: MSS, in_flight: MSS });
         assert_eq!(hybla.window(), Bytes::new(32_767 * 1448));
         // Ten segments or one: an acknowledgement is an acknowledgement. 73728 / 32767 = 2 cents.
         for n in 1..=64 {

@@ -147,12 +147,7 @@ mod tests {
             }
         }
         assert_eq!(segments(&reno), 80);
-        reno.on_loss(&Loss {
-            now: Instant::START,
-            lost: MSS,
-            judged: Bytes::ZERO,
-            in_flight: reno.window(),
-        });
+        reno.on_loss(&Loss { now: Instant::START, lost: MSS, in_flight: reno.window() });
         reno.on_ack(&Ack { phase: Phase::Recovery, ..ack(3, 10_000) });
         assert_eq!(segments(&reno), 40);
         for round in 4..9 {
@@ -181,7 +176,7 @@ mod tests {
         let mut reno = Reno::new(MSS, SlowStart::Classic, false);
         reno.on_ack(&Ack { app_limited: true, ..ack(0, 10_000) });
         assert_eq!(segments(&reno), 10);
-        reno.on_loss(&Loss { now: Instant::START, lost: MSS, judged: Bytes::ZERO, in_flight: MSS });
+        reno.on_loss(&Loss { now: Instant::START, lost: MSS, in_flight: MSS });
         reno.on_ack(&Ack { app_limited: true, ..ack(1, 50_000) });
         assert_eq!(segments(&reno), 5);
     }

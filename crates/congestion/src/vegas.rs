@@ -265,12 +265,7 @@ mod tests {
     #[test]
     fn a_handover_forgets_the_shorter_path() {
         let mut vegas = Vegas::new(Bytes::new(1000), Thresholds::default());
-        vegas.on_loss(&Loss {
-            now: Instant::START,
-            lost: Bytes::ZERO,
-            judged: Bytes::ZERO,
-            in_flight: Bytes::ZERO,
-        });
+        vegas.on_loss(&Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO });
         let before = round(&mut vegas, 0, 25);
         vegas.on_handover(&Handover { now: Instant::START, rtt: None, rate: None });
         let mut after = 0;

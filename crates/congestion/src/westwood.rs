@@ -249,12 +249,8 @@ mod tests {
         let mut westwood = Westwood::new(Bytes::new(MSS), SlowStart::Classic, false);
         steady(&mut westwood, 0, 1000, Phase::Open);
         assert!(westwood.window().get() > 900 * MSS);
-        let loss = Loss {
-            now: Instant::START,
-            lost: Bytes::new(MSS),
-            judged: Bytes::ZERO,
-            in_flight: westwood.window(),
-        };
+        let loss =
+            Loss { now: Instant::START, lost: Bytes::new(MSS), in_flight: westwood.window() };
         westwood.on_loss(&loss);
         steady(&mut westwood, 1000, 100, Phase::Recovery);
         steady(&mut westwood, 1100, 1, Phase::Open);

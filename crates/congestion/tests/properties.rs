@@ -119,19 +119,14 @@ impl Transport {
                 if self.phase == Phase::Open {
                     self.phase = Phase::Recovery;
                     let lost = Bytes::new(segments * MSS);
-                    self.control.on_loss(&Loss { now, lost, judged: Bytes::ZERO, in_flight: lost });
+                    self.control.on_loss(&Loss { now, lost, in_flight: lost });
                 }
             }
             Event::Mark if self.phase != Phase::Open => {}
             Event::Mark => {
                 self.phase = Phase::Recovery;
                 let in_flight = self.control.window();
-                self.control.on_loss(&Loss {
-                    now,
-                    lost: Bytes::ZERO,
-                    judged: Bytes::ZERO,
-                    in_flight,
-                });
+                self.control.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight });
             }
             Event::Recovered => self.phase = Phase::Open,
             Event::Timeout => {

@@ -44,12 +44,7 @@ fn the_curve_stays_in_bounds_at_the_ends_of_its_range() {
 fn cut(maximum: u32) -> Cubic {
     let mut cubic = Cubic::new(Bytes::new(MSS), SlowStart::Classic, false);
     cubic.window.cwnd = maximum;
-    cubic.on_loss(&Loss {
-        now: Instant::START,
-        lost: Bytes::ZERO,
-        judged: Bytes::ZERO,
-        in_flight: Bytes::ZERO,
-    });
+    cubic.on_loss(&Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO });
     cubic
 }
 
@@ -99,12 +94,7 @@ fn on_a_short_path_it_grows_as_reno_would_after_the_same_cut() {
 fn a_second_loss_below_the_maximum_makes_room() {
     let mut cubic = cut(1000);
     cubic.on_ack(&ack(0, 0));
-    cubic.on_loss(&Loss {
-        now: Instant::START,
-        lost: Bytes::ZERO,
-        judged: Bytes::ZERO,
-        in_flight: Bytes::ZERO,
-    });
+    cubic.on_loss(&Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO });
     assert_eq!(cubic.window.cwnd, 490);
     assert_eq!(real(cubic.memory.maximum_q20), 595.0);
 }
@@ -126,12 +116,7 @@ fn a_spurious_loss_leaves_no_trace() {
     let mut cubic = cut(1000);
     run(&mut cubic, 100, 3000);
     let (window, memory) = (cubic.window_q20(), cubic.memory);
-    cubic.on_loss(&Loss {
-        now: Instant::START,
-        lost: Bytes::ZERO,
-        judged: Bytes::ZERO,
-        in_flight: Bytes::ZERO,
-    });
+    cubic.on_loss(&Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO });
     cubic.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
     cubic.on_spurious(&Spurious { now: Instant::START });
     assert_eq!(cubic.window_q20(), window);

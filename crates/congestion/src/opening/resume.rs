@@ -382,8 +382,7 @@ impl<C: Segmented> CongestionControl for Resume<C> {
             Phase::Reconnaissance => self.phase = Phase::Normal,
             Phase::Unvalidated { leap, .. } => {
                 let in_flight = Bytes::new(self.in_flight);
-                let loss =
-                    Loss { now: handover.now, lost: Bytes::ZERO, judged: Bytes::ZERO, in_flight };
+                let loss = Loss { now: handover.now, lost: Bytes::ZERO, in_flight };
                 self.retreat(&loss, None, leap);
             }
             Phase::Validating { .. } | Phase::Retreat { .. } | Phase::Normal => {}

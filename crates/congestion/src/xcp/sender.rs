@@ -188,12 +188,7 @@ mod tests {
 
     #[test]
     fn a_loss_halves_or_is_the_channels() {
-        let loss = Loss {
-            now: Instant::START,
-            lost: Bytes::new(MSS),
-            judged: Bytes::ZERO,
-            in_flight: Bytes::ZERO,
-        };
+        let loss = Loss { now: Instant::START, lost: Bytes::new(MSS), in_flight: Bytes::ZERO };
         let mut plain = xcp(Settings::default());
         plain.on_loss(&loss);
         assert_eq!(plain.window(), Bytes::new(37 * MSS));

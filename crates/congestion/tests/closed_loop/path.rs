@@ -286,7 +286,7 @@ impl<C: CongestionControl> Flow<C> {
             self.phase = Phase::Recovery;
             self.recovery_end = self.next;
             let (lost, in_flight) = (Bytes::new(lost), Bytes::new(prior_in_flight));
-            self.control.on_loss(&Loss { now, lost, judged: Bytes::ZERO, in_flight });
+            self.control.on_loss(&Loss { now, lost, in_flight });
         }
         let round_starts = segment.delivered >= self.round_end;
         if round_starts {

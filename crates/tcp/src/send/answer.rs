@@ -390,11 +390,9 @@ impl Sender {
         self.recovery.undo.arm(self.board.resent_segments());
         if self.recovery.mode != Mode::Reduced {
             let missed = u64::from(self.board.missed_segments()) * u64::from(self.mss);
-            let lost = found.bytes.max(missed);
             self.control.on_loss(&Loss {
                 now,
-                lost: Bytes::new(lost),
-                judged: Bytes::new(lost - found.bytes),
+                lost: Bytes::new(found.bytes.max(missed)),
                 in_flight: Bytes::new(found.in_flight_at_send.unwrap_or_else(|| self.pipe())),
             });
             self.reduced = settings.ecn;
@@ -415,7 +413,7 @@ impl Sender {
         }
         self.counters.marked_rounds += 1;
         let in_flight = Bytes::new(self.pipe());
-        self.control.on_loss(&Loss { now, lost: Bytes::ZERO, judged: Bytes::ZERO, in_flight });
+        self.control.on_loss(&Loss { now, lost: Bytes::ZERO, in_flight });
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
         let to = self.segments(self.control.window().get());
         self.recovery.begin(Mode::Reduced, self.nxt, outstanding.max(1), to, settings.prr);
@@ -431,7 +429,7 @@ impl Sender {
             self.probe = None;
             let in_flight = Bytes::new(self.pipe());
             let lost = Bytes::new(u64::from(self.mss));
-            self.control.on_loss(&Loss { now, lost, judged: Bytes::ZERO, in_flight });
+            self.control.on_loss(&Loss { now, lost, in_flight });
             self.counters.recoveries += 1;
         } else if duplicate {
             self.probe = None;

@@ -306,7 +306,6 @@ impl Core {
             self.control.on_loss(&Loss {
                 now,
                 lost: Bytes::new(lost.bytes),
-                judged: Bytes::ZERO,
                 in_flight: Bytes::new(in_flight),
             });
         }

@@ -96,12 +96,7 @@ fn losses_that_were_none_bring_back_bounds_and_probe() {
     }
     assert_eq!(bbr.state(), State::ProbeBwDown);
     assert!(bbr.inflight_longterm < 150 * MSS);
-    bbr.on_loss(&Loss {
-        now: Instant::START,
-        lost: Bytes::ZERO,
-        judged: Bytes::ZERO,
-        in_flight: Bytes::ZERO,
-    });
+    bbr.on_loss(&Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO });
     bbr.on_spurious(&Spurious { now: Instant::START });
     assert_eq!(bbr.state(), State::ProbeBwRefill);
     assert_eq!(bbr.inflight_longterm, 150 * MSS);

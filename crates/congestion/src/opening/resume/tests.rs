@@ -45,12 +45,7 @@ fn lose<C: Segmented>(resume: &mut Resume<C>, lost: u64) {
     for _ in 0..lost {
         resume.on_lost_segment(&LostSegment { size: Bytes::new(MSS), ..LostSegment::default() });
     }
-    resume.on_loss(&Loss {
-        now: Instant::START,
-        lost: segments(lost),
-        judged: Bytes::ZERO,
-        in_flight,
-    });
+    resume.on_loss(&Loss { now: Instant::START, lost: segments(lost), in_flight });
 }
 
 /// Through Reconnaissance and the jump to 500 segments, all of them sent, nineteen sent before.
