@@ -107,7 +107,7 @@ fn what_netem_cannot_be_is_refused_in_one_line() {
         (("queue = \"0.25 BDP\"", "jitter = \"5 ms\""), "netem has no jitter"),
         (("queue = \"0.25 BDP\"", "aqm = \"codel\""), "netem has no AQM"),
         (
-            ("client = {}", "client = { pep = \"gw\" }\n[peps.gw]"),
+            ("server = {}", "server = { pep = \"gw\" }\n[peps.gw]"),
             "an emulated machine has no proxy",
         ),
     ] {
