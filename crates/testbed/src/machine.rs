@@ -158,7 +158,7 @@ impl Machine {
             // Ctrl-C is for us to answer.
             .process_group(0)
             .spawn()
-            .map_err(failed(&format!("start {QEMU}")))?;
+            .map_err(failed(&format!("start {QEMU}, which Debian has in qemu-system-x86")))?;
         Running(child).wait(interrupted)?;
         let told = fs::read_to_string(&answer).map_err(failed("read a machine's answer"))?;
         // Its last line ends: an answer that was cut short is none.
