@@ -4,6 +4,7 @@
 //! that has the same qemu, however busy it is.
 
 use midhop_experiment::Record;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -92,6 +93,16 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(said.contains("5 of 6 runs are there already"), "{said}");
     assert!(fs::read(Path::new(&out).join("0001.json")).expect("a record") == kept);
+
+    // What a kernel draws follows from the seed: the ports of clients are the first of it that shows.
+    let brief =
+        ["duration=2s", "transfers.download.seconds=1", "transfers.download.congestion=reno"];
+    let brief = brief.iter().flat_map(|it| ["--set", it]);
+    let seeds = ["reference", "run", &file, "--machine", &machine, "--json", "--seeds", "4"];
+    let drawn = records(&midhop(&seeds.into_iter().chain(brief).collect::<Vec<_>>(), place.path()));
+    let ports: Vec<u16> = drawn.iter().map(|it| it.transfers[0].flows[0].client_port).collect();
+    let distinct: BTreeSet<_> = ports.iter().collect();
+    assert_eq!((ports.len(), distinct.len()), (4, 4), "{ports:?}");
 }
 
 fn records(output: &Output) -> Vec<Record> {
