@@ -35,8 +35,8 @@ const WINDOW: Bytes = Bytes::new(65_535);
 const WINDOW_MAX: Bytes = Bytes::new(1 << 30);
 const TIMERS: std::ops::RangeInclusive<Duration> = Duration::from_ms(10)..=Duration::from_s(60);
 const CONGESTION: &str = "reno";
-/// What a socket has that is told nothing.
-const HOST_CONGESTION: &str = "cubic";
+/// The host's default.
+const HOST_CONGESTION: &str = midhop_congestion::Algorithm::Cubic.name();
 
 /// A naive proxy as a person writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -65,10 +65,10 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
     let words = |path: &Path| path.to_string_lossy().into_owned();
     let (file, out, machine) = (words(&file), words(&out), words(&machine));
     let reference = ["reference", "run", &file, "--machine", &machine, "--out", &out, "--json"];
-    let told = midhop(&reference, place.path());
-    let said = String::from_utf8_lossy(&told.stderr).into_owned();
-    assert!(told.status.success(), "{said}");
-    let real = records(&told);
+    let output = midhop(&reference, place.path());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let real = records(&output);
     let simulated = records(&midhop(&["sim", "run", &file, "--json"], place.path()));
     assert_eq!(real.len(), CONTROLS.len(), "{said}");
     for (real, simulated) in real.iter().zip(&simulated) {
@@ -123,18 +123,18 @@ fn what_netem_cannot_be_is_refused_in_one_line() {
         ),
     ] {
         fs::write(&file, SHORT_QUEUE.replace(change.0, change.1)).expect("written");
-        let told = midhop(&["reference", "run", &file.to_string_lossy()], place.path());
-        let said = String::from_utf8_lossy(&told.stderr);
-        assert_eq!(told.status.code(), Some(64), "{said}");
+        let output = midhop(&["reference", "run", &file.to_string_lossy()], place.path());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{said}");
         assert!(said.contains(why), "{said}");
     }
     fs::write(&file, SHORT_QUEUE).expect("written");
     let nowhere = place.path().join("nowhere");
     let arguments =
         ["reference", "run", &file.to_string_lossy(), "--machine", &nowhere.to_string_lossy()];
-    let told = midhop(&arguments, place.path());
-    let said = String::from_utf8_lossy(&told.stderr);
-    assert_eq!(told.status.code(), Some(64), "{said}");
+    let output = midhop(&arguments, place.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{said}");
     assert!(
         said.contains("is no machine to start") && said.contains("reference-machine"),
         "{said}"

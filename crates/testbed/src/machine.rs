@@ -1,9 +1,8 @@
 //! Emulated machines with a kernel that nobody here built, in virtual time.
 //!
 //! qemu counts instructions and takes each for a nanosecond; where the machine waits, its clock jumps to what comes
-//! next. Nothing of this host reaches it but what it is told, and its randomness is that of a seed. So two machines
-//! that are told the same do the same, instruction by instruction, however busy this host is: as in the simulator,
-//! what takes long takes only us long.
+//! next. Nothing of this host reaches it but its input, and its randomness is that of a seed. So two machines with
+//! the same input do the same, instruction by instruction, however busy this host is.
 //!
 //! `scripts/reference-machine` makes what such a machine starts from; its `init` runs `midhop reference inside`.
 
@@ -16,22 +15,23 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
-/// Between two looks at whether it has ended, or somebody asked to stop.
+/// Between two looks at whether somebody asked to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Memory of a machine: it is taken from this host as the machine touches it.
 const MEMORY: &str = "2G";
-/// What the kernel is told: where to write, to do without this host's faults, and to trust its clock. It stirs all
-/// of this line into its randomness before it draws any, so that a seed behind it decides what it draws.
+/// The kernel's parameters: its console, no mitigations, a fixed layout, and a clock that it trusts. It stirs all of
+/// this line into its randomness before it draws any, so that a seed behind it decides what it draws.
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr \
                            random.trust_cpu=off tsc=reliable";
-/// How much of what a machine said last is told where it failed. Unit: lines.
+/// How much of its console an error shows. Unit: lines.
 const LAST_LINES: usize = 5;
 
-/// Why a machine told nothing.
+/// Why a machine gave no output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
@@ -51,11 +51,11 @@ pub enum MachineError {
         /// What failed.
         source: io::Error,
     },
-    /// It ended without an answer.
-    #[error("the emulated machine gave no answer: {said}")]
+    /// It ended without output.
+    #[error("the emulated machine gave no output: {console}")]
     Silent {
-        /// What it said last.
-        said: String,
+        /// The end of its console.
+        console: String,
     },
     /// Somebody asked to stop.
     #[error("interrupted")]
@@ -96,14 +96,14 @@ impl Machine {
         &self.release
     }
 
-    /// Switches one on, tells it `told`, and gives what it answers before it switches itself off. Its randomness
-    /// is that of `seed`. Files that it takes meanwhile are in `scratch`, which is its own.
+    /// Switches one on with `input`, and returns its output when it has switched itself off. Its randomness is that
+    /// of `seed`. Files that it takes meanwhile are in `scratch`, which is its own.
     ///
     /// # Errors
-    /// When there is no emulator, the machine ends without an answer, or `interrupted` is set.
-    pub fn ask(
+    /// When there is no emulator, the machine ends without output, or `interrupted` is set.
+    pub fn run(
         &self,
-        told: &str,
+        input: &str,
         seed: Seed,
         scratch: &Path,
         interrupted: &AtomicBool,
@@ -113,17 +113,16 @@ impl Machine {
             move |source| MachineError::Io { action, source }
         };
         let place = |name: &str| scratch.join(name);
-        let (question, answer, said) = (place("told"), place("answer"), place("said"));
-        fs::write(&question, told).map_err(failed("write what a machine is told"))?;
-        for file in [&answer, &said] {
+        let (given, output, console) = (place("input"), place("output"), place("console"));
+        fs::write(&given, input).map_err(failed("write a machine's input"))?;
+        for file in [&output, &console] {
             fs::write(file, "").map_err(failed("make a file for a machine"))?;
         }
         let errors =
             fs::File::create(place("qemu")).map_err(failed("make a file for a machine"))?;
-        let file = |before: &str, path: &Path, after: &str| {
-            let mut word = OsString::from(before);
+        let file = |option: &str, path: &Path| {
+            let mut word = OsString::from(option);
             word.push(path);
-            word.push(after);
             word
         };
         let child = mortal_command(QEMU)
@@ -146,27 +145,28 @@ impl Machine {
             .arg("-append")
             .arg(format!("{KERNEL_LINE} midhop.seed={}", seed.0))
             .arg("-fw_cfg")
-            .arg(file("name=opt/org.midhop/told,file=", &question, ""))
+            .arg(file("name=opt/org.midhop/plan,file=", &given))
             .arg("-chardev")
-            .arg(file("file,id=said,path=", &said, ""))
+            .arg(file("file,id=console,path=", &console))
             .arg("-chardev")
-            .arg(file("file,id=answer,path=", &answer, ""))
-            .args(["-serial", "chardev:said", "-serial", "chardev:answer"])
+            .arg(file("file,id=output,path=", &output))
+            .args(["-serial", "chardev:console", "-serial", "chardev:output"])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            // It writes nothing there; that it closes says that it has ended.
+            .stdout(Stdio::piped())
             .stderr(errors)
             // Ctrl-C is for us to answer.
             .process_group(0)
             .spawn()
             .map_err(failed(&format!("start {QEMU}, which Debian has in qemu-system-x86")))?;
         Running(child).wait(interrupted)?;
-        let told = fs::read_to_string(&answer).map_err(failed("read a machine's answer"))?;
-        // Its last line ends: an answer that was cut short is none.
-        if told.ends_with('\n') {
-            return Ok(told);
+        let text = fs::read_to_string(&output).map_err(failed("read a machine's output"))?;
+        // Its last line ends: output that was cut short is none.
+        if text.ends_with('\n') {
+            return Ok(text);
         }
-        let last = [&said, &place("qemu")].map(|path| last_lines(path));
-        Err(MachineError::Silent { said: last.concat().trim().to_owned() })
+        let last = [&console, &place("qemu")].map(|path| last_lines(path));
+        Err(MachineError::Silent { console: last.concat().trim().to_owned() })
     }
 }
 
@@ -184,12 +184,18 @@ struct Running(Child);
 
 impl Running {
     fn wait(mut self, interrupted: &AtomicBool) -> Result<(), MachineError> {
-        let failed = |source| MachineError::Io { action: format!("wait for {QEMU}"), source };
-        while self.0.try_wait().map_err(failed)?.is_none() {
+        let (ended, end) = channel::<()>();
+        let stdout = self.0.stdout.take();
+        std::thread::spawn(move || {
+            if let Some(mut stdout) = stdout {
+                let _ = io::copy(&mut stdout, &mut io::sink());
+            }
+            drop(ended);
+        });
+        while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
             if interrupted.load(Ordering::Relaxed) {
                 return Err(MachineError::Interrupted);
             }
-            std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
     }

@@ -6,8 +6,8 @@
 //!      delay, loss ←     ← rate, queue                     towards A
 //! ```
 //! A netem counts what it delays as waiting, so that one for both would make a queue of what is on its way: rate and
-//! queue are one, delay and loss another behind it. Neither is on a node's own device, where TCP would be told of a
-//! full queue as it is of none in the middle of a path.
+//! queue are one, delay and loss another behind it. Neither is on a node's own device, where a full queue
+//! is reported to TCP at once, as none in the middle of a path is.
 
 use crate::emulator::{Wire, WireReport};
 use crate::namespace::{Namespace, NamespaceError, veth};
@@ -89,7 +89,7 @@ fn independent_loss(way: &DirectionPlan) -> Option<Loss> {
     }
 }
 
-/// One link, carried by the kernel. Nothing passes before it is started and after it has told what it did.
+/// One link, carried by the kernel. Nothing passes before it is started and after it has reported what it did.
 #[derive(Debug)]
 pub struct Netem {
     hub: Namespace,
@@ -144,16 +144,16 @@ impl Netem {
         Ok(netem)
     }
 
-    /// Stops and tells what the link did.
+    /// Stops and reports what the link did.
     ///
     /// # Errors
-    /// When the queues tell nothing, or a device does not go.
+    /// When the queues report nothing, or a device does not go.
     pub fn finish(self, now: Instant) -> Result<WireReport, NetemError> {
         let [first, second] = &self.ends;
         let span = now.saturating_since(self.epoch);
         let directions = [
-            self.told(Direction::Down, second, first, span)?,
-            self.told(Direction::Up, first, second, span)?,
+            self.report(Direction::Down, second, first, span)?,
+            self.report(Direction::Up, first, second, span)?,
         ];
         // Its peer goes with it.
         self.ip(&["link", "del", &first.inner])?;
@@ -165,7 +165,7 @@ impl Netem {
     }
 
     /// What one direction did, by the kernel's own counts.
-    fn told(
+    fn report(
         &self,
         direction: Direction,
         from: &End,
@@ -180,7 +180,7 @@ impl Netem {
             name: self.wire.name.clone(),
             direction: direction.name().to_owned(),
             packets_in: sent.packets + sent.waiting + sent.drops,
-            // netem does not tell the sizes of what it drops.
+            // netem does not report the sizes of what it drops.
             bytes_in: sent.payload(),
             packets_out: arrived.packets,
             bytes_out: arrived.payload(),
@@ -268,7 +268,7 @@ fn on_channel(way: &DirectionPlan) -> Vec<String> {
     words
 }
 
-/// What `tc` tells of a queue.
+/// What `tc` reports of a queue.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
     bytes: u64,

@@ -103,7 +103,7 @@ impl Run {
         }
         let unwritten = Unwritten::default();
         let ran = each(&left, self.jobs, &interrupts, |plan, progress| {
-            let result = ask(&machine, plan, state.path(), interrupts.flag());
+            let result = run_on(&machine, plan, state.path(), interrupts.flag());
             let failed = result.as_ref().err();
             let failed = failed.filter(|error| !matches!(error, MachineError::Interrupted));
             progress.finished(plan, failed.map(|error| error as _));
@@ -143,7 +143,7 @@ fn refusal(plan: &Plan) -> Option<String> {
 }
 
 /// Has a machine run `plan`. Its files are in a directory of `place`, which goes when it has ended.
-fn ask(
+fn run_on(
     machine: &Machine,
     plan: &Plan,
     place: &Path,
@@ -155,13 +155,13 @@ fn ask(
     };
     let scratch = place.join(format!("machine-{}", plan.number));
     fs::create_dir_all(&scratch).map_err(failed("make a directory for a machine"))?;
-    let answer = plan
+    let output = plan
         .to_json()
         .map_err(|error| failed("print a plan")(error.into()))
-        .and_then(|told| machine.ask(&told.to_string(), plan.seed, &scratch, interrupted));
+        .and_then(|json| machine.run(&json.to_string(), plan.seed, &scratch, interrupted));
     let _ = fs::remove_dir_all(&scratch);
-    let text = answer?;
-    Record::from_json(&text).map_err(|_| MachineError::Silent { said: text })
+    let text = output?;
+    Record::from_json(&text).map_err(|_| MachineError::Silent { console: text })
 }
 
 /// Arguments of `midhop reference inside`.

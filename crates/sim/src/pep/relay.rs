@@ -150,8 +150,11 @@ impl Direction {
 
     /// What a cork keeps back of what is staged.
     fn kept_back(&mut self, now: Instant, from: &Leg, to: &Leg) -> u64 {
+        if !to.model.corked {
+            return 0;
+        }
         let more_may_come = !from.peer_closed || from.endpoint.readable() > 0;
-        if !to.model.corked || !more_may_come || self.staged == 0 {
+        if !more_may_come || self.staged == 0 {
             self.corked_since = Instant::NEVER;
             return 0;
         }

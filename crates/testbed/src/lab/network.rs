@@ -67,7 +67,7 @@ enum Carrier {
 }
 
 impl Carrier {
-    /// Stops and tells what the link did.
+    /// Stops and reports what the link did.
     fn finish(self) -> Result<WireReport, LabError> {
         Ok(match self {
             Self::Emulator(emulator) => emulator.finish()?,
@@ -248,7 +248,7 @@ impl Network {
         self.homes.get(node).copied()
     }
 
-    /// Stops what carries the frames and tells what the links did.
+    /// Stops what carries the frames and reports what the links did.
     ///
     /// # Errors
     /// When it had stopped by itself.
