@@ -7,6 +7,7 @@ RESULTS ?= results
 TRUTH_SEEDS ?= 2
 TRUTH_JOBS ?= 6
 REFERENCE_SEEDS ?= 3
+NS3_SEEDS ?= 10
 ATTACK_SECONDS ?= $(if $(SHORT),10,600)
 FUZZ_SECONDS ?= $(if $(SHORT),1,60)
 FLOOD_RATE ?= 50000
@@ -28,7 +29,7 @@ RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p'
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp formulas truth reference book book-commands recipes clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp formulas truth reference ns3 book book-commands recipes clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,7 +101,7 @@ bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd,
 	@$(if $(SHORT),MIDHOPD=$(abspath $(PROGRAMS)/midhopd) scripts/killed midhopd $(CARGO) $(BENCH) --bench relay -- --seconds 60 --relays midhopd-pair)
 
 bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)
-	NS3_CHAIN="$(if $(SHORT),,$$(scripts/ns3))" $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-sim) --bench speed -- $(SHORT_FLAG)
+	NS3_CHAIN="$(if $(SHORT),,$$(scripts/ns3 crates/sim/benches/ns3/chain.cc))" $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-sim) --bench speed -- $(SHORT_FLAG)
 
 bench-tcp: prepare ## Segments per CPU second of our TCP, two endpoints back to back
 	$(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-tcp) --bench segments -- $(SHORT_FLAG)
@@ -119,6 +120,10 @@ truth: build ## The same 192 cells simulated and on real kernels, side by side (
 reference: build ## 54 cells on Debian's kernel in virtual time, simulated, and on this machine's (as root, an hour)
 	@scripts/prepare run
 	@SHORT=$(SHORT) scripts/reference $(PROGRAMS) $(RESULTS)/reference $(REFERENCE_SEEDS)
+
+ns3: build ## Cells of two studies in ns-3 (from PyPI) and in the simulator, side by side
+	@scripts/prepare run
+	@SHORT=$(SHORT) scripts/beside-ns3 $(PROGRAMS) $(RESULTS)/ns3 $(NS3_SEEDS)
 
 book: prepare ## Build the book into target/book
 	@scripts/prepare book

@@ -31,7 +31,7 @@ LAW void sample(const struct tcp_sock *tp, struct flow *flow)
 	if (westwood_sample_due(span_ms, flow->rtt_ms)) {
 		struct westwood_filter filter = flow->filter;
 
-		westwood_filter_update(&filter, flow->sample_bytes / most(span_ms, 1));
+		westwood_filter_update(&filter, westwood_sampled(flow->sample_bytes, span_ms));
 		flow->filter = filter;
 		flow->sample_bytes = 0;
 		flow->sample_started_ms = now_ms(tp);

@@ -22,6 +22,8 @@ use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// The window that is left after a timeout, and the least there ever is. Unit: segments.
 const WINDOW_MIN: u64 = 4;
+/// What is no bound: the largest window that TCP can offer (RFC 7323 section 2.3).
+const WINDOW_OPEN: Bytes = Bytes::new(1 << 30);
 /// How much of what was delivered is sent where the leg carries less than was said.
 const RETREAT_PERCENT: u64 = 90;
 /// How much of its share a flow comes back by in a round.
@@ -49,6 +51,11 @@ pub struct Settings {
     pub loss_percent_max: u32,
     /// How long the smallest round-trip time counts before a larger one replaces it. Default: 60 s.
     pub min_rtt_window: Duration,
+    /// Whether the rate is sent at whatever becomes of it. Default: no.
+    ///
+    /// Neither losses nor queues nor timeouts change what is sent, and no window bounds what is outstanding; buffers do.
+    /// So sends SCPS-TP where its congestion control is switched off (CCSDS 714.0-B-2).
+    pub open_loop: bool,
 }
 
 impl Settings {
@@ -62,6 +69,7 @@ impl Settings {
             queue_max: Duration::from_ms(100),
             loss_percent_max: 20,
             min_rtt_window: Duration::from_s(60),
+            open_loop: false,
         }
     }
 }
@@ -191,6 +199,9 @@ impl KnownRate {
 
     /// A round is over: does the leg carry what was said of it?
     fn judge(&mut self) {
+        if self.settings.open_loop {
+            return;
+        }
         let Round { rtt_min, acked, lost, rate_max, settled, .. } = self.round;
         let queue = match (rtt_min, self.min_rtt.min()) {
             (Some(rtt), Some(min)) => rtt.saturating_sub(min),
@@ -291,6 +302,9 @@ impl CongestionControl for KnownRate {
     }
 
     fn window(&self) -> Bytes {
+        if self.settings.open_loop {
+            return WINDOW_OPEN;
+        }
         if self.timed_out {
             return Bytes::new(WINDOW_MIN * self.mss);
         }

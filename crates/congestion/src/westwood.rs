@@ -2,7 +2,9 @@
 //!
 //! Source: S. Mascolo et al., "TCP Westwood: bandwidth estimation for enhanced transport over wireless
 //! links", MobiCom 2001, with Westwood+'s one sample per RTT; filter and accounting as in Linux
-//! (net/ipv4/tcp_westwood.c). Differs: time is counted in milliseconds, not jiffies.
+//! (net/ipv4/tcp_westwood.c). Differs: time is counted in milliseconds, not jiffies, and the filter has eight binary
+//! places, so that what it leaves off does not depend on how a kernel was built: in whole bytes per jiffy each of its
+//! stages stays up to seven of them below, 7 % of 0.8 Mbit/s where a jiffy is a millisecond.
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
 use crate::{
@@ -17,7 +19,15 @@ const SPAN_MIN_MS: u32 = 50;
 /// The RTT taken for granted before one was measured. Unit: ms.
 const RTT_INITIAL_MS: u32 = 20_000;
 
-/// Two low-pass stages over the delivered rate. Unit: bytes per ms.
+/// Binary places of the filter.
+const PLACES: u32 = 8;
+
+/// A sample of `bytes` that arrived within `span_ms`, as the filter takes it. Unit: bytes per 256 ms.
+pub fn sampled(bytes: u64, span_ms: u32) -> u32 {
+    saturated(bytes.saturating_mul(1 << PLACES) / u64::from(span_ms.max(1)))
+}
+
+/// Two low-pass stages over the delivered rate. Unit: bytes per 256 ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Filter {
     /// After one stage.
@@ -40,7 +50,7 @@ impl Filter {
 
     /// The window that fills the path and no queue. Unit: segments.
     pub fn window(self, rtt_min_ms: u32, mss: u32) -> u32 {
-        let bytes = u64::from(self.twice) * u64::from(rtt_min_ms);
+        let bytes = (u64::from(self.twice) * u64::from(rtt_min_ms)) >> PLACES;
         saturated(bytes / u64::from(mss.max(1))).max(reno::WINDOW_MIN)
     }
 }
@@ -120,7 +130,7 @@ impl Westwood {
         let started = *self.sample_started.get_or_insert(ack.now);
         let span_ms = ms(ack.now.saturating_since(started));
         if sample_due(span_ms, self.rtt_ms) {
-            self.filter.update(saturated(self.sample_bytes / u64::from(span_ms)));
+            self.filter.update(sampled(self.sample_bytes, span_ms));
             self.sample_bytes = 0;
             self.sample_started = Some(ack.now);
         }

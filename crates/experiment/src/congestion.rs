@@ -100,6 +100,9 @@ pub struct CongestionSpec {
     /// `known-rate`: the largest part of a round's data that the channel may lose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_max: Option<Loss>,
+    /// `known-rate`: whether the rate is sent at whatever becomes of it, and no window bounds what is outstanding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<bool>,
 }
 
 impl From<&str> for CongestionSpec {
@@ -250,6 +253,9 @@ pub enum Own {
         queue_max: Duration,
         /// The largest part of a round's data that the channel may lose. Unit: percent.
         loss_percent_max: u32,
+        /// Whether the rate is sent at whatever becomes of it.
+        #[serde(default)]
+        open_loop: bool,
     },
 }
 

@@ -19,6 +19,9 @@
 //! (`accept`; `listener.c`: `accept`, then `connect`), holds two pages of each direction (`pepdefs.h`:
 //! `PEPBUF_PAGES`), and has its congestion control and a cork on outgoing sockets alone (`dialled`, `cork`; `pep.c`:
 //! `--congestion-algo`, `--cork`). What its server sees is the proxy's address, which no simulation feels.
+//!
+//! With `forwards = "bundles"` it is a hop of a network that stores and forwards: what comes crosses the next leg when all
+//! of it is there.
 
 use crate::congestion::{CongestionSpec, ProxyLeg, Tuning, resolve_for_proxy};
 use crate::plan::MTU;
@@ -59,6 +62,9 @@ pub struct NaiveSpec {
     /// the end, or for 200 ms. Default: it leaves at once.
     #[serde(default)]
     pub cork: bool,
+    /// How much of what comes has to be there before any of it is passed on. Default: `stream`.
+    #[serde(default)]
+    pub forwards: Forwards,
     /// What its connections over each link are like. Those over other links have only defaults.
     #[serde(default)]
     pub legs: BTreeMap<String, NaiveLegSpec>,
@@ -73,6 +79,18 @@ pub enum Holds {
     All,
     /// Each direction of each flow has one between its sockets; what finds no room stays with its sender.
     Each,
+}
+
+/// How much has to be there before a naive proxy passes any of it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Forwards {
+    /// Any of it: bytes go on as they come.
+    #[default]
+    Stream,
+    /// All of it, as in a hop that stores and forwards: until its sender ends, sends nothing for 200 ms, or has filled
+    /// the buffer.
+    Bundles,
 }
 
 /// When a naive proxy answers a client.
@@ -119,6 +137,9 @@ pub struct NaivePlan {
     /// Whether connections that it opens send full segments alone.
     #[serde(default)]
     pub cork: bool,
+    /// How much has to be there before any of it is passed on.
+    #[serde(default)]
+    pub forwards: Forwards,
     /// Its connections by link.
     pub legs: BTreeMap<String, NaiveLeg>,
     /// Those over other links.
@@ -169,6 +190,12 @@ pub(crate) fn resolve(
                 Some(format!("at least {MTU} B")),
             ));
         }
+        if (written.holds, written.forwards) == (Holds::All, Forwards::Bundles) {
+            let message =
+                "a store of all flows that overflows would never forward a bundle that is larger";
+            let hint = Some("holds = \"each\": a flow's buffer is its largest bundle".to_owned());
+            return Err(document.fault(&path.join("forwards"), message, hint));
+        }
         let mut legs = BTreeMap::new();
         for (link, leg) in &written.legs {
             let path = path.join("legs").join(link.as_str());
@@ -184,10 +211,10 @@ pub(crate) fn resolve(
             let host = NaiveLegSpec { congestion: Some(HOST_CONGESTION.into()), ..plain };
             let host = resolve_leg("other", &host, written.holds, &path, document)?;
             let accepted = written.dialled.then_some(host.tuning);
-            let &NaiveSpec { buffer, holds, accept, cork, .. } = written;
+            let &NaiveSpec { buffer, holds, accept, cork, forwards, .. } = written;
             plans.insert(
                 name.clone(),
-                NaivePlan { buffer, holds, accept, accepted, cork, legs, other },
+                NaivePlan { buffer, holds, accept, accepted, cork, forwards, legs, other },
             );
         }
     }

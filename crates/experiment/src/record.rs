@@ -116,12 +116,14 @@ pub enum Runner {
     Lab,
     /// An emulated machine with another kernel, whose own netem carries the links, in virtual time.
     Reference,
+    /// ns-3, in virtual time.
+    Ns3,
 }
 
 impl Runner {
     /// What measured a record; one that does not say so, the laboratory.
     pub fn of(record: &Record) -> Self {
-        let all = [Self::Sim, Self::Reference];
+        let all = [Self::Sim, Self::Reference, Self::Ns3];
         all.into_iter().find(|it| it.name() == record.environment.runner).unwrap_or(Self::Lab)
     }
 
@@ -131,6 +133,7 @@ impl Runner {
             Self::Sim => "sim",
             Self::Lab => "lab",
             Self::Reference => "reference",
+            Self::Ns3 => "ns3",
         }
     }
 
@@ -140,6 +143,7 @@ impl Runner {
             Self::Sim => "in the simulator",
             Self::Lab => "in the laboratory",
             Self::Reference => "on the reference kernel",
+            Self::Ns3 => "in ns-3",
         }
     }
 }

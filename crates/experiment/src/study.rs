@@ -22,7 +22,7 @@ mod part;
 mod shared;
 
 pub use axis::AxisWords;
-pub use claim::{Claim, Judgement, Other, Pick, Verdict, Whose};
+pub use claim::{Claim, Judgement, Missed, Other, Pick, Verdict, Whose};
 pub use figure::{Figure, Metric, Published, Take};
 pub use measured::{CellValue, Estimate, Measured, Reading};
 pub use part::{Here, Part, Place};

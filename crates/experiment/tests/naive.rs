@@ -1,6 +1,6 @@
 //! Naive proxies and restarts as written, and what of them is refused.
 
-use midhop_experiment::naive::{Holds, NaiveAccept};
+use midhop_experiment::naive::{Forwards, Holds, NaiveAccept};
 use midhop_experiment::plan::RestartPlan;
 use midhop_experiment::{Plan, Scenario};
 use midhop_units::{Bytes, Duration};
@@ -64,6 +64,21 @@ fn what_pepsal_does_is_an_option_each() {
     // Who holds little stops reading: its windows are the kernel's.
     assert_eq!(pepsal.legs["m"].window, None);
     assert_eq!(pepsal.legs["l"].window, Some(Bytes::new(20_000)));
+}
+
+#[test]
+fn a_hop_that_stores_has_a_buffer_for_each_flow() {
+    let box_ = |holds: &str| {
+        format!("[naive.box]\nbuffer = \"8 MB\"\nforwards = \"bundles\"\nholds = \"{holds}\"\n")
+    };
+    let mut stored = plans(FILE, &box_("each")).unwrap_or_else(|error| panic!("{error}"));
+    let naive = stored.swap_remove(0).naive.remove("box").expect("it is there");
+    assert_eq!(naive.forwards, Forwards::Bundles);
+    let refused = plans(FILE, &box_("all")).expect_err("a store of all").to_string();
+    assert!(
+        refused.contains("naive.box.forwards") && refused.contains("holds = \"each\""),
+        "{refused}"
+    );
 }
 
 #[test]

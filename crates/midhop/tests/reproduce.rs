@@ -422,8 +422,13 @@ fn one_run_decides_a_claim_only_where_chance_has_no_part() {
 fn a_study_runs_on_kernels() {
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().join("out");
-    let claim = "[[claims]]\nsays = \"x\"\nfigure = \"goodput\"\npublished = 1\nat_least = 1000\n";
-    let text = format!("place = \"lab\"\ngoals = true\n{FIGURE}{claim}");
+    let claim = |says: &str, bound: u32| {
+        format!(
+            "[[claims]]\nsays = \"{says}\"\nfigure = \"goodput\"\npublished = 1\nat_least = {bound}\n"
+        )
+    };
+    let claims = claim("met", 0) + &claim("missed", 1000);
+    let text = format!("place = \"lab\"\ngoals = true\n{FIGURE}{claims}");
     let place = study(directory.path(), &text, "");
     let place = place.to_str().expect("UTF-8");
     let run = |more: &[&str]| {
@@ -436,6 +441,7 @@ fn a_study_runs_on_kernels() {
     let (code, table, errors) = run(&[]);
     assert_eq!(code, Some(2), "{table}{errors}");
     assert!(table.contains("DOES NOT HOLD") && table.contains("≥ 1000"), "{table}");
+    assert!(table.find("missed") < table.find("met"), "what is missed comes first: {table}");
     assert!(errors.starts_with(&format!("{place}: 2 runs, about ")), "{errors}");
     let records = || fs::read_dir(out.join("mine/lab")).expect("records").count();
     assert_eq!(records(), 2);
@@ -447,13 +453,17 @@ fn a_study_runs_on_kernels() {
     let (code, simulated, errors) = run(&["--in", "sim", "--json"]);
     assert_eq!(code, Some(2), "{errors}");
     let value: serde_json::Value = serde_json::from_str(&simulated).expect("JSON");
-    assert_eq!(value["claims"][0]["verdict"], "fails", "{value}");
+    assert_eq!(value["claims"][1]["verdict"], "fails", "{value}");
     assert_eq!(records(), 2);
 }
 
 #[test]
 fn what_no_kernel_has_is_refused_before_anything_starts() {
-    let output = midhop(&["geo-leo-variants", "--in", "lab"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let told = "[peps.box]\nlegs.link = { congestion = { algorithm = \"known-rate\" }, rate = \"20 Mbit/s\" }\n\
+                [vary]\n\"nodes.client.pep\" = [\"box\"]\n";
+    let place = study(directory.path(), FIGURE, told);
+    let output = midhop(&[place.to_str().expect("UTF-8"), "--in", "lab"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{errors}");
     assert!(errors.contains("a kernel takes no more, only `midhop sim` does"), "{errors}");

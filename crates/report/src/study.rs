@@ -3,7 +3,7 @@
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
 use midhop_experiment::study::{
-    Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Study, Verdict, Whose,
+    Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Missed, Study, Verdict, Whose,
 };
 use std::fmt::Write as _;
 
@@ -243,7 +243,7 @@ fn grid(cells: &[CellValue], axis: &str, level: f64) -> Table {
 /// Two or three lines for each claim: its verdict, what it says, what was wanted and what was found.
 fn claims(judgements: &[Judgement]) -> String {
     let mut text = String::new();
-    for Judgement { claim, verdict, found, wanted } in judgements {
+    for Judgement { claim, verdict, found, wanted, missed } in judgements {
         let mark = format!("{:15} ", verdict_name(*verdict));
         text.push_str(&wrapped(&mark, &spoken(claim)));
         let why = match &claim.untold {
@@ -251,19 +251,42 @@ fn claims(judgements: &[Judgement]) -> String {
             None => format!("wanted {wanted}; here {found}"),
         };
         text.push_str(&wrapped(&" ".repeat(16), &why));
+        text.push_str(&missing(missed, 16));
     }
     text
 }
 
-/// Each goal of which something has run: what others reach, what is wanted, ours, and what physics allows.
-fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: u16) -> String {
-    let goals: Vec<Goal> =
-        judgements.iter().filter_map(|it| Goal::of(it, study, measured)).collect();
-    let mut text = if columns < COLUMNS_OF_GOALS {
-        goals.iter().map(Goal::lines).collect()
-    } else {
-        drawn(&goal_table(&goals))
+/// The cases that a claim about every one fails for, one to a line.
+fn missing(missed: &[Missed], indent: usize) -> String {
+    let line = |it: &Missed| {
+        let mark = format!("{}{:15} ", " ".repeat(indent), verdict_name(it.verdict));
+        let at: Vec<String> = it.at.iter().map(|(axis, label)| format!("{axis} {label}")).collect();
+        wrapped(&mark, &format!("{}: {}", at.join(", "), it.found))
     };
+    missed.iter().map(line).collect()
+}
+
+/// Each goal of which something has run, those that are missed first: what others reach, what is wanted, ours, and what physics allows.
+fn goals(study: &Study, measured: &Measured, judgements: &[Judgement], columns: u16) -> String {
+    let mut ordered: Vec<&Judgement> = judgements.iter().collect();
+    // What is missed is what a reader has to know.
+    ordered.sort_by_key(|it| match it.verdict {
+        Verdict::Fails | Verdict::Departs => 0,
+        Verdict::Open => 1,
+        Verdict::Holds | Verdict::Calibrated => 2,
+    });
+    let mut text = String::new();
+    for Judgement { claim, missed, .. } in ordered.iter().filter(|it| !it.missed.is_empty()) {
+        text.push_str(&wrapped("", &format!("{}, by case:", claim.says)));
+        text.push_str(&missing(missed, 4));
+    }
+    let goals: Vec<Goal> =
+        ordered.into_iter().filter_map(|it| Goal::of(it, study, measured)).collect();
+    if columns < COLUMNS_OF_GOALS {
+        text.extend(goals.iter().map(Goal::lines));
+    } else {
+        text.push_str(&drawn(&goal_table(&goals)));
+    }
     let left_out = judgements.len() - goals.len();
     if left_out > 0 {
         let _ = writeln!(text, "{left_out} more goals: nothing of them has run");

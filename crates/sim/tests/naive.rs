@@ -155,6 +155,34 @@ fn an_early_answer_saves_nothing_and_a_cork_costs_200_ms_a_request() {
 }
 
 #[test]
+fn what_is_stored_and_forwarded_crosses_one_leg_after_the_other() {
+    // Both legs carry 20 Mbit/s: 5 MB take 2 s over each, and one after the other if they are stored.
+    let file = |more: &[&str]| {
+        let equal = ["naive.box.holds=each", "links.internet.rate=20 Mbit/s"];
+        let file = [
+            "transfers.file.bytes=5 MB",
+            "links.satellite.queue=1 MB",
+            "links.internet.queue=1 MB",
+        ];
+        let record = record("", &[&equal[..], &file, more].concat());
+        let file = transfer(&record, "file");
+        assert!(file.complete && overflows(&record) == 0, "{more:?}: {file:?}");
+        file.took.as_s_f64()
+    };
+    let streamed = file(&["naive.box.buffer=8 MB"]);
+    let stored = file(&["naive.box.buffer=8 MB", "naive.box.forwards=bundles"]);
+    // And the second begins slowly.
+    assert!((2.0..2.7).contains(&(stored - streamed)), "{streamed} and {stored} s");
+    // Bundles of 1 MB: the second leg begins with the second while the third crosses the first.
+    let small = file(&["naive.box.buffer=1 MB", "naive.box.forwards=bundles"]);
+    assert!((0.3..0.7).contains(&(small - streamed)), "{streamed} and {small} s");
+    // Nobody ends its side after a request: silence ends it, twice, and what answers the first.
+    let page = page_s(&["naive.box.buffer=1 MB", "naive.box.forwards=bundles"]);
+    let plain = page_s(&["naive.box.buffer=1 MB"]);
+    assert!((0.6..1.2).contains(&(page - plain)), "{plain} and {page} s");
+}
+
+#[test]
 fn a_congestion_control_of_what_is_dialled_does_not_send_a_download() {
     let lossy = ["links.satellite.down.loss=0.01", "naive.box.holds=each"];
     let hybla = ["naive.box.legs.satellite.congestion=hybla"];

@@ -179,6 +179,15 @@ impl Namespace {
         link::add_address(self, interface, address, prefix)
     }
 
+    /// Lets the TCP of this host ask all others for packets of no more than `size` bytes, headers without options
+    /// included, over the routes that are there. What it sends is as large as they ask for, and datagrams are as they are.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn ask_for_packets(&self, size: u32) -> Result<(), NamespaceError> {
+        link::ask_for_packets(self, size)
+    }
+
     /// Routes a prefix over a next hop; prefix length 0 is the default route.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ fn lacking(way: &DirectionPlan) -> Option<&'static str> {
 }
 
 /// The probability by which each packet is lost by itself; none where losses depend on each other.
-fn independent_loss(way: &DirectionPlan) -> Option<Loss> {
+pub fn independent_loss(way: &DirectionPlan) -> Option<Loss> {
     match way.loss.as_slice() {
         [] => Some(Loss::NONE),
         [LossPlan::Bernoulli { probability }] => Some(*probability),

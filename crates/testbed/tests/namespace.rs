@@ -67,6 +67,26 @@ fn two_namespaces_talk_tcp_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn hosts_that_ask_for_small_packets_are_sent_such() {
+    let (a, b) = pair().expect("the pair is made");
+    b.ask_for_packets(1024).expect("routes are changed");
+    // 12 bytes of each are for timestamps; what is asked for is what the other end may send.
+    for (address, sent, received) in [("10.1.0.2", 972, 1448), ("fd00:1::2", 952, 1428)] {
+        let listener = b
+            .run(|| TcpListener::bind(SocketAddr::new(ip(address), 0)))
+            .expect("b is entered")
+            .expect("b listens");
+        let target = listener.local_addr().expect("a port");
+        let stream =
+            a.run(|| TcpStream::connect(target)).expect("a is entered").expect("connected");
+        let (accepted, _) = listener.accept().expect("a connection");
+        let size =
+            |stream: &TcpStream| socket2::SockRef::from(stream).tcp_mss().expect("an option");
+        assert_eq!((size(&stream), size(&accepted)), (sent, received), "{address}");
+    }
+}
+
+#[test]
 fn a_socket_begins_without_pacing_whatever_the_host_prefers() {
     let node = Namespace::create("node").expect("a namespace");
     let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");

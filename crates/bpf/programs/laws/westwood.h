@@ -4,8 +4,9 @@
  *
  * Source: S. Mascolo et al., "TCP Westwood: bandwidth estimation for enhanced transport over wireless
  * links", MobiCom 2001, and the Westwood+ sampling once per RTT; filter and accounting as in Linux
- * (net/ipv4/tcp_westwood.c). Differs: time is counted in milliseconds, not jiffies, so that the
- * estimate does not depend on how the kernel was built. The same in Rust is the module `westwood` of
+ * (net/ipv4/tcp_westwood.c). Differs: time is counted in milliseconds, not jiffies, and the filter has
+ * eight binary places, so that the estimate does not depend on how the kernel was built: in whole bytes
+ * per jiffy each of its stages stays up to seven of them below. The same in Rust is the module `westwood` of
  * midhop-congestion.
  */
 #ifndef MIDHOP_WESTWOOD_H
@@ -19,7 +20,10 @@
 #define WESTWOOD_RTT_INITIAL_MS 20000U
 #define WESTWOOD_WINDOW_MIN 2U
 
-/* Bytes per millisecond after one low-pass stage and after both. */
+/* Binary places of the filter. */
+#define WESTWOOD_PLACES 8
+
+/* Bytes per 256 ms after one low-pass stage and after both. */
 struct westwood_filter {
 	u32 once;
 	u32 twice;
@@ -45,6 +49,12 @@ LAW void westwood_filter_update(struct westwood_filter *f, u32 sample)
 		f->once = westwood_low_pass(f->once, sample);
 		f->twice = westwood_low_pass(f->twice, f->once);
 	}
+}
+
+/* A sample of bytes that arrived within a span, as the filter takes it. */
+LAW u32 westwood_sampled(u32 bytes, u32 span_ms)
+{
+	return saturated(((u64)bytes << WESTWOOD_PLACES) / most(span_ms, 1));
 }
 
 /* Whether the running sample is long enough to close. */
@@ -80,7 +90,9 @@ LAW u32 westwood_delivered(struct westwood_count *c, u32 una, u32 mss)
 /* The window that fills the path and no queue. */
 LAW u32 westwood_window(const struct westwood_filter *f, u32 rtt_min_ms, u32 mss)
 {
-	return most(saturated((u64)f->twice * rtt_min_ms / most(mss, 1)), WESTWOOD_WINDOW_MIN);
+	u64 bytes = ((u64)f->twice * rtt_min_ms) >> WESTWOOD_PLACES;
+
+	return most(saturated(bytes / most(mss, 1)), WESTWOOD_WINDOW_MIN);
 }
 
 #endif

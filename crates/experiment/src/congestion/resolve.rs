@@ -123,7 +123,7 @@ impl Reader<'_> {
             Xcp,
         ];
         let of_rate: &[Algorithm] = if jumps { &all } else { &[HyblaPlus, KnownRate, Xcp] };
-        let keys: [Key<'_, Algorithm>; 22] = [
+        let keys: [Key<'_, Algorithm>; 23] = [
             (
                 "slow_start",
                 written.slow_start.is_some(),
@@ -158,6 +158,7 @@ impl Reader<'_> {
             ("window", written.window.is_some(), &[KnownRate]),
             ("queue_max", written.queue_max.is_some(), &[KnownRate]),
             ("loss_max", written.loss_max.is_some(), &[KnownRate]),
+            ("open_loop", written.open_loop.is_some(), &[KnownRate]),
         ];
         if self.proxy().is_some() {
             self.none_of_the_leg(algorithm)?;
@@ -367,6 +368,16 @@ impl Reader<'_> {
         if rate == Rate::ZERO {
             return Err(self.fault("rate", "nothing would be sent", None));
         }
+        let open_loop = written.open_loop.unwrap_or(false);
+        let bounds = [
+            ("window", written.window.is_some()),
+            ("queue_max", written.queue_max.is_some()),
+            ("loss_max", written.loss_max.is_some()),
+        ];
+        if let Some((key, _)) = bounds.into_iter().find(|(_, said)| open_loop && *said) {
+            let message = format!("in an open loop nothing answers to `{key}`");
+            return Err(self.fault(key, message, Some("leave one of them out".to_owned())));
+        }
         let default = known_rate::Settings::new(known_rate::Leg::new(rate));
         let window_percent = match written.window {
             None => default.window_percent,
@@ -387,6 +398,7 @@ impl Reader<'_> {
                 Some(loss) => (loss.probability() * 100.0).round() as u32,
                 None => default.loss_percent_max,
             },
+            open_loop,
         })
     }
 

@@ -117,12 +117,15 @@ impl Tuning {
             Own::Xcp { rate, keep_on_loss } => {
                 settings.xcp = Some(xcp::Settings { demand: *rate, keep_on_loss: *keep_on_loss });
             }
-            Own::KnownRate { rate, window_percent, queue_max, loss_percent_max, .. } => {
+            Own::KnownRate {
+                rate, window_percent, queue_max, loss_percent_max, open_loop, ..
+            } => {
                 let leg = known_rate::Leg::new(*rate);
                 settings.known_rate = Some(known_rate::Settings {
                     window_percent: *window_percent,
                     queue_max: *queue_max,
                     loss_percent_max: *loss_percent_max,
+                    open_loop: *open_loop,
                     ..known_rate::Settings::new(leg)
                 });
             }

@@ -161,6 +161,21 @@ pub struct Judgement {
     pub found: String,
     /// What was wanted, in words.
     pub wanted: String,
+    /// Of a claim about every case of an axis, the cases that do not hold, those that fail first; of cases of a
+    /// single run only those that are outside.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<Missed>,
+}
+
+/// A case of which a claim about every one does not hold.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Missed {
+    /// Its place on the axis.
+    pub at: Cell,
+    /// Whether it fails or cannot be told.
+    pub verdict: Verdict,
+    /// What was found, in words.
+    pub found: String,
 }
 
 /// What a claim comes to.
@@ -333,19 +348,22 @@ impl Claim {
 
     /// Whether it holds in what was `measured`, with intervals of `level`.
     pub fn judge(&self, measured: &Measured, level: f64) -> Judgement {
+        let mut missed = Vec::new();
         let (verdict, found, wanted) = match self.test() {
             Ok(Test::Nothing) => (Verdict::Open, String::new(), String::new()),
             Ok(Test::Order { axis, falling }) => self.order(measured, level, axis, &falling),
-            Ok(Test::Value { bounds }) => self.values(measured, bounds, &|at| {
+            Ok(Test::Value { bounds }) => self.values(measured, bounds, &mut missed, &|at| {
                 measured.cell(self.figure(), &joined(&self.at, at))?.estimate(level)
             }),
-            Ok(Test::Ratio { of, to, bounds }) => self.values(measured, bounds, &|at| {
-                let value = |end: &Cell| {
-                    let cell = joined(&joined(&self.at, end), at);
-                    measured.cell(self.figure(), &cell)?.estimate(level)
-                };
-                value(of)?.over(value(to)?)
-            }),
+            Ok(Test::Ratio { of, to, bounds }) => {
+                self.values(measured, bounds, &mut missed, &|at| {
+                    let value = |end: &Cell| {
+                        let cell = joined(&joined(&self.at, end), at);
+                        measured.cell(self.figure(), &cell)?.estimate(level)
+                    };
+                    value(of)?.over(value(to)?)
+                })
+            }
             Ok(Test::Above { of, to, than }) => self.above(measured, level, [of, to], than),
             Err(why) => (Verdict::Open, why, String::new()),
         };
@@ -353,7 +371,8 @@ impl Claim {
             Some(_) => Verdict::Calibrated,
             None => verdict.unless(&self.departs),
         };
-        Judgement { claim: self.clone(), verdict, found, wanted }
+        missed.sort_by_key(|it: &Missed| it.verdict != Verdict::Fails);
+        Judgement { claim: self.clone(), verdict, found, wanted, missed }
     }
 
     fn above(
@@ -419,6 +438,7 @@ impl Claim {
         &self,
         measured: &Measured,
         bounds: Bounds,
+        missed: &mut Vec<Missed>,
         value: &dyn Fn(&Cell) -> Option<Estimate>,
     ) -> (Verdict, String, String) {
         let known = measured.cells(self.figure()).iter().map(|known| &known.cell);
@@ -445,10 +465,25 @@ impl Claim {
                 (allowed(of).judge(of), of.words(), allowed(of).words(self.published))
             }
             Pick::Every => {
-                let verdicts = estimates.iter().map(|(of, _)| allowed(*of).judge(*of));
+                let judged = |(of, case): &(Estimate, &Cell)| Missed {
+                    at: (*case).clone(),
+                    verdict: allowed(*of).judge(*of),
+                    found: of.words(),
+                };
+                let judged: Vec<Missed> = estimates.iter().map(judged).collect();
+                let verdict = judged.iter().map(|it| it.verdict).reduce(all);
+                // A single run decides nothing: of such those count that are outside.
+                let inside = |of: &Estimate| {
+                    of.margin.is_none() && (bounds.low..=bounds.high).contains(&of.mean)
+                };
+                let told = judged
+                    .into_iter()
+                    .zip(&estimates)
+                    .filter(|(it, (of, _))| it.verdict != Verdict::Holds && !inside(of));
+                missed.extend(told.map(|(it, _)| it));
                 let found = format!("{} to {}", number(first.0.mean), number(last.0.mean));
                 let wanted = bounds.words(self.published);
-                (verdicts.reduce(all).unwrap_or(Verdict::Open), found, wanted)
+                (verdict.unwrap_or(Verdict::Open), found, wanted)
             }
         }
     }
@@ -544,6 +579,41 @@ mod tests {
     use super::*;
     use crate::study::Study;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn of_a_claim_about_every_case_those_are_named_that_do_not_hold() {
+        let claim = Claim {
+            says: "no harm".to_owned(),
+            figure: Some("f".to_owned()),
+            across: Some("link".to_owned()),
+            at_least: Some(0.98),
+            ..Claim::default()
+        };
+        let judged = |runs: &[(&str, f64)]| {
+            let mut measured = Measured::default();
+            for (link, value) in runs {
+                let cell = Cell::from([("link".to_owned(), (*link).to_owned())]);
+                measured.add(super::super::Reading::given(cell, "f", Some(*value)));
+            }
+            let judgement = claim.judge(&measured, 0.95);
+            let missed = judgement.missed.iter().map(|it| (it.at["link"].clone(), it.verdict));
+            (judgement.verdict, missed.collect::<Vec<_>>())
+        };
+        let named = |link: &str, verdict| (link.to_owned(), verdict);
+        let three = [
+            ("wide", 1.2),
+            ("wide", 1.21),
+            ("open", 0.9),
+            ("open", 1.1),
+            ("slow", 0.5),
+            ("slow", 0.51),
+        ];
+        let missed = vec![named("slow", Verdict::Fails), named("open", Verdict::Open)];
+        assert_eq!(judged(&three), (Verdict::Fails, missed));
+        let single = [("wide", 1.2), ("slow", 0.5)];
+        assert_eq!(judged(&single), (Verdict::Open, vec![named("slow", Verdict::Open)]));
+        assert_eq!(judged(&three[..2]), (Verdict::Holds, Vec::new()));
+    }
 
     #[test]
     fn what_the_text_does_not_tell_is_never_judged() {

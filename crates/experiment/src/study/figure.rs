@@ -103,6 +103,8 @@ pub enum Metric {
     FlowsKb,
     /// Payload that arrives from `from` to `until`, over that span.
     Span,
+    /// The same of all transfers together.
+    SpanOfAll,
     /// How long after the first SYN the goodput first reaches nine tenths of its limit, and stays for
     /// another sample.
     Start,
@@ -151,7 +153,7 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Time | Self::Start => "s",
-            Self::Goodput | Self::Span => "Mbit/s",
+            Self::Goodput | Self::Span | Self::SpanOfAll => "Mbit/s",
             Self::GoodputKb | Self::FlowsKb => "kB/s",
             Self::OutstandingMean | Self::OutstandingMax | Self::Queue => "kB",
             Self::Jain | Self::Restarts => "",
@@ -172,6 +174,7 @@ impl Figure {
             Metric::GoodputKb => Some(kb_per_s(transfer.goodput)),
             Metric::FlowsKb => Some(transfer.flows.iter().map(|flow| kb_per_s(flow.goodput)).sum()),
             Metric::Span => self.span(record, transfer),
+            Metric::SpanOfAll => record.transfers.iter().map(|it| self.span(record, it)).sum(),
             Metric::Start => {
                 let series = series(record, "goodput", &transfer.name, None)?;
                 let capacity = transfer.limit.as_ref()?.goodput.mbit_per_s();
@@ -253,7 +256,8 @@ impl Figure {
 
     /// Ideal over measured time of the same transfer, which says something of a mean. Range: 0 to 1.
     pub fn efficiency(&self, record: &Record) -> Option<f64> {
-        if self.relative_to.is_some() || self.take != Take::Mean {
+        let of_one = self.metric != Metric::SpanOfAll;
+        if self.relative_to.is_some() || self.take != Take::Mean || !of_one {
             return None;
         }
         Some(self.transfer_of(record)?.limit.as_ref()?.efficiency)

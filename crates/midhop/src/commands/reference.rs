@@ -1,4 +1,7 @@
-//! `midhop reference`: scenarios on a kernel that nobody here built, whose own netem carries the links.
+//! `midhop reference`: scenarios on a kernel that nobody here built, whose own netem carries the links, and in a
+//! simulator that nobody here wrote.
+
+mod ns3;
 
 use super::lab::check_kernels_can;
 use super::records::{
@@ -34,6 +37,8 @@ pub struct Reference {
 enum Action {
     /// Run every cell of a scenario, each on a machine of its own, and print what came out
     Run(Run),
+    /// Run every cell of a scenario in ns-3, and print what came out
+    Ns3(ns3::Ns3),
     /// Run one plan on the machine that this is
     #[command(hide = true)]
     Inside(Inside),
@@ -44,6 +49,7 @@ impl Reference {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Run(command) => command.run(),
+            Action::Ns3(command) => command.run(),
             Action::Inside(command) => command.run(),
         }
     }

@@ -2,7 +2,9 @@
 
 use super::Reproduction;
 use crate::escape::html as text;
-use midhop_experiment::study::{CellValue, Figure, Judgement, Measured, Study, Verdict, Whose};
+use midhop_experiment::study::{
+    CellValue, Figure, Judgement, Measured, Missed, Study, Verdict, Whose,
+};
 use std::fmt::Write as _;
 
 /// All verdicts in the order in which they are told.
@@ -109,7 +111,7 @@ pub(super) fn place(judgement: &Judgement) -> String {
 
 /// Why the verdict is what it is, in a sentence or two.
 pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) -> String {
-    let Judgement { claim, verdict, found, wanted } = judgement;
+    let Judgement { claim, verdict, found, wanted, missed } = judgement;
     if let Some(why) = &claim.untold {
         return format!("The text does not tell: {why}.");
     }
@@ -121,7 +123,14 @@ pub(super) fn reason(judgement: &Judgement, study: &Study, measured: &Measured) 
     let unit = study.figure(claim.figure()).filter(|_| of_value).map(Figure::unit);
     let unit = unit.filter(|unit| !unit.is_empty()).map_or(String::new(), |it| format!(" {it}"));
     let wanted = format!("{}{unit}", ordered(claim.over.as_deref(), wanted, study));
-    let here = format!("Here {found}{unit}");
+    let cases = |it: &Missed| {
+        let at: Vec<&str> =
+            it.at.iter().map(|(axis, label)| study.label_name(axis, label)).collect();
+        format!("{} {} ({})", at.join(", "), it.found, name(it.verdict))
+    };
+    let cases: Vec<String> = missed.iter().map(cases).collect();
+    let cases = if cases.is_empty() { String::new() } else { format!(": {}", cases.join("; ")) };
+    let here = format!("Here {found}{unit}{cases}");
     match verdict {
         Verdict::Holds => format!("{here}; asked for {wanted}."),
         Verdict::Fails => format!("{here}, and not {wanted}."),

@@ -7,7 +7,7 @@ use crate::stack;
 use midhop_congestion::{Algorithm, build, known_rate};
 use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
 use midhop_experiment::limit::Family;
-use midhop_experiment::naive::{Holds, NaiveLeg, NaivePlan};
+use midhop_experiment::naive::{Forwards, Holds, NaiveLeg, NaivePlan};
 use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
@@ -59,6 +59,16 @@ impl Told {
     }
 }
 
+/// What a naive proxy keeps back of what it could send, as long as more may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeps {
+    Nothing,
+    /// What fills no segment: a cork.
+    Partial,
+    /// All, until its buffer is full: it stores and forwards.
+    All,
+}
+
 /// A leg's configuration, as far as it concerns its connections.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
@@ -78,8 +88,8 @@ pub(super) struct Model {
     naive: bool,
     /// Whether its window says nothing of what is held behind it, and all that comes is taken at once.
     pub hoards: bool,
-    /// Whether only full segments are sent, as long as more may come.
-    pub corked: bool,
+    /// What is kept back of what could be sent, as long as more may come.
+    pub keeps: Keeps,
     /// What alone finds losses, if something does; only where it is naive.
     timer: Option<Duration>,
 }
@@ -118,7 +128,7 @@ impl Model {
             divided: leg.share && algorithm != Algorithm::KnownRate,
             naive: false,
             hoards: false,
-            corked: false,
+            keeps: Keeps::Nothing,
             timer: None,
         })
     }
@@ -147,7 +157,11 @@ impl Model {
             divided: false,
             naive: true,
             hoards: plan.holds == Holds::All,
-            corked: plan.cork && opens,
+            keeps: match plan.forwards {
+                Forwards::Bundles => Keeps::All,
+                Forwards::Stream if plan.cork && opens => Keeps::Partial,
+                Forwards::Stream => Keeps::Nothing,
+            },
             timer: leg.timer,
         })
     }

@@ -3,15 +3,15 @@
 //! What the far side cannot take yet waits here, and until it is gone nothing more is read: the
 //! sender's window closes by itself.
 //!
-//! A naive proxy that hoards reads on, whatever waits; that is all that makes it naive here. One that corks what it
-//! opens keeps back what fills no segment, for a while.
+//! A naive proxy that hoards reads on, whatever waits; that is all that makes it naive here. Others keep something
+//! back for a while: what fills no segment (a cork), or all of it until it is complete (store and forward).
 //!
 //! Invariants: the end of the stream is passed on only after the last byte. No more waits than the
 //! direction's stage, unless the proxy hoards. A direction that holds nothing may always move a little,
 //! however many bytes all flows hold, so that no flow stands still for good.
 
 use super::Shared;
-use super::leg::Model;
+use super::leg::{Keeps, Model};
 use super::share::Share;
 use crate::dialogue::Dialogue;
 use midhop_tcp::Endpoint;
@@ -19,8 +19,9 @@ use midhop_units::{Duration, Instant};
 
 /// How soon a direction that waits for the budget asks again.
 const WAIT: Duration = Duration::from_ms(10);
-/// How long a corked connection keeps back what fills no segment (tcp(7), TCP_CORK).
-const CORKED: Duration = Duration::from_ms(200);
+/// How long anything is kept back: of a corked connection that fills no segment (tcp(7), TCP_CORK), and of a bundle
+/// since more of it came.
+const KEPT: Duration = Duration::from_ms(200);
 
 /// The bytes that all flows hold, and the most that they may.
 #[derive(Debug)]
@@ -75,10 +76,12 @@ pub(super) struct Direction {
     /// It waits for the budget, and asks again then.
     waiting: bool,
     waits: Instant,
-    /// Since when what fills no segment is kept back; never: nothing is.
-    corked_since: Instant,
+    /// Since when something is kept back; never: nothing is.
+    kept_since: Instant,
     /// Where segments are counted from: what was written when they last were not full.
     whole_from: u64,
+    /// What may go of what is staged, since the bundle is complete. Unit: bytes.
+    complete: u64,
 }
 
 impl Direction {
@@ -92,8 +95,9 @@ impl Direction {
             share: Share::of(leg),
             waiting: false,
             waits: Instant::NEVER,
-            corked_since: Instant::NEVER,
+            kept_since: Instant::NEVER,
             whole_from: 0,
+            complete: 0,
         }
     }
 
@@ -108,6 +112,7 @@ impl Direction {
                 let room = to.model.room(&to.endpoint, to.written);
                 let taken = to.endpoint.write((self.staged - kept).min(room));
                 self.staged -= taken;
+                self.complete = self.complete.saturating_sub(taken);
                 to.written += taken;
                 self.bytes += taken;
                 any |= taken > 0;
@@ -140,6 +145,9 @@ impl Direction {
             let read = from.endpoint.read(now, room.min(readable));
             self.staged += read;
             any = true;
+            if to.model.keeps == Keeps::All {
+                self.kept_since = Instant::NEVER;
+            }
             if let Some(share) = &mut self.share {
                 share.before_write(now, read, &mut to.endpoint, &mut shared.pools);
             }
@@ -148,28 +156,31 @@ impl Direction {
         any
     }
 
-    /// What a cork keeps back of what is staged.
+    /// What is kept back of what is staged.
     fn kept_back(&mut self, now: Instant, from: &Leg, to: &Leg) -> u64 {
-        if !to.model.corked {
-            return 0;
-        }
         let more_may_come = !from.peer_closed || from.endpoint.readable() > 0;
-        if !more_may_come || self.staged == 0 {
-            self.corked_since = Instant::NEVER;
-            return 0;
+        let kept = match to.model.keeps {
+            Keeps::Partial if more_may_come => {
+                let partial = (to.written + self.staged - self.whole_from) % to.segment;
+                partial.min(self.staged)
+            }
+            Keeps::All if more_may_come && self.staged < to.model.shares.stage.get() => {
+                self.staged - self.complete
+            }
+            _ => 0,
+        };
+        if kept > 0 && self.kept_since == Instant::NEVER {
+            self.kept_since = now;
         }
-        let partial = (to.written + self.staged - self.whole_from) % to.segment;
-        let partial = partial.min(self.staged);
-        if partial == 0 {
-            self.corked_since = Instant::NEVER;
-        } else if self.corked_since == Instant::NEVER {
-            self.corked_since = now;
-        } else if now.saturating_since(self.corked_since) >= CORKED {
-            self.corked_since = Instant::NEVER;
+        if kept > 0 && now.saturating_since(self.kept_since) < KEPT {
+            return kept;
+        }
+        self.kept_since = Instant::NEVER;
+        self.complete = self.staged;
+        if kept > 0 {
             self.whole_from = to.written + self.staged;
-            return 0;
         }
-        partial
+        0
     }
 
     /// Looks at its share, if it is time to.
@@ -185,11 +196,11 @@ impl Direction {
 
     /// When it wants to be looked at.
     pub fn due(&self) -> Instant {
-        let uncorked = match self.corked_since {
+        let released = match self.kept_since {
             Instant::NEVER => Instant::NEVER,
-            since => since + CORKED,
+            since => since + KEPT,
         };
-        self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits).min(uncorked)
+        self.share.as_ref().map_or(Instant::NEVER, Share::due).min(self.waits).min(released)
     }
 
     /// Gives back what was counted: the flow is over.

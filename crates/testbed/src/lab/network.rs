@@ -9,6 +9,7 @@ use midhop_experiment::plan::{
     IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink, TransferPlan,
 };
 use midhop_experiment::record::{LinkResult, Series};
+use midhop_experiment::tcp::TcpPlan;
 use midhop_units::{Bytes, Instant, Seed};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -124,6 +125,9 @@ impl Network {
             }
             for route in &node.routes {
                 namespace.add_route(route.to, host_prefix(route.to), route.via)?;
+            }
+            if node.tcp.packet != TcpPlan::default().packet {
+                namespace.ask_for_packets(node.tcp.packet)?;
             }
             if let Some(interface) = node.interfaces.first() {
                 network.homes.insert(node.name.clone(), addresses(interface).map(|(ip, _)| ip));

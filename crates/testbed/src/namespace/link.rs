@@ -6,6 +6,9 @@ use midhop_units::Seed;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType,
+};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -207,6 +210,54 @@ pub(super) fn add_route(
         }
     };
     netlink(namespace, action, async |handle| handle.route().add(message).execute().await)
+}
+
+/// See [`Namespace::ask_for_packets`].
+pub(super) fn ask_for_packets(namespace: &Namespace, size: u32) -> Result<(), NamespaceError> {
+    let action = || format!("ask for packets of {size} bytes over every route");
+    let [v4, v6] = [
+        RouteMessageBuilder::<Ipv4Addr>::new().build(),
+        RouteMessageBuilder::<Ipv6Addr>::new().build(),
+    ];
+    // The headers of IP and TCP without options (RFC 9293 section 3.7.1).
+    for (family, headers) in [(v4, 20 + 20), (v6, 40 + 20)] {
+        let segment = RouteMetric::Advmss(size.saturating_sub(headers));
+        netlink(namespace, action, async |handle| {
+            let routes: Vec<RouteMessage> =
+                handle.route().get(family).execute().try_collect().await?;
+            for mut route in routes.into_iter().filter(leads_to_others) {
+                route.attributes.retain(names_a_route);
+                route.attributes.push(RouteAttribute::Metrics(vec![segment.clone()]));
+                handle.route().add(route).replace().execute().await?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether packets to others take this route: the kernel's own for its addresses and for groups stay as they are.
+fn leads_to_others(route: &RouteMessage) -> bool {
+    let own = |it: &RouteAttribute| match it {
+        RouteAttribute::Destination(RouteAddress::Inet6(to)) => {
+            to.is_unicast_link_local() || to.is_multicast()
+        }
+        _ => false,
+    };
+    let main = route.header.table == RouteHeader::RT_TABLE_MAIN;
+    main && route.header.kind == RouteType::Unicast && !route.attributes.iter().any(own)
+}
+
+/// What of a route's attributes makes it what it is; the rest the kernel reports.
+fn names_a_route(attribute: &RouteAttribute) -> bool {
+    matches!(
+        attribute,
+        RouteAttribute::Destination(_)
+            | RouteAttribute::Gateway(_)
+            | RouteAttribute::Oif(_)
+            | RouteAttribute::PrefSource(_)
+            | RouteAttribute::Priority(_)
+    )
 }
 
 /// See [`Namespace::add_neighbour`].

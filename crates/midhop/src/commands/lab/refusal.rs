@@ -3,12 +3,12 @@
 use crate::failure::Failure;
 use midhop_bpf::{Resolution, missing_to_load, resolve};
 use midhop_experiment::agents::Role;
-use midhop_experiment::naive::{Holds, NaiveAccept};
+use midhop_experiment::naive::{Forwards, Holds, NaiveAccept};
 use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
 use midhop_experiment::traffic::TrafficPlan;
 use midhop_path::aqm::AqmPlan;
 use midhop_testbed::lab::lacking;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Refuses at once what only a simulation can run.
 pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
@@ -50,6 +50,10 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     if let Some((node, key)) = plan.nodes.iter().find_map(lacking) {
         return Some(format!("no kernel has a host whose TCP has another `{key}` ({node})"));
     }
+    let packets: BTreeSet<u32> = plan.nodes.iter().map(|node| node.tcp.packet).collect();
+    if packets.len() > 1 {
+        return Some("a kernel asks for a size of packets and sends what it is asked for: in the lab all hosts have the same".to_owned());
+    }
     let routes = |it: &&PlannedLink| [&it.down, &it.up].iter().any(|way| way.aqm == AqmPlan::Xcp);
     let link = plan.links.iter().find(routes)?;
     Some(format!("the lab has no router for XCP (links.{})", link.name))
@@ -64,6 +68,7 @@ fn naive_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
         ("accept", naive.accept == NaiveAccept::Early),
         ("dialled", naive.accepted.is_none()),
         ("cork", !naive.cork),
+        ("forwards", naive.forwards == Forwards::Stream),
     ];
     if let Some((key, _)) = options.into_iter().find(|(_, plain)| !plain) {
         return Some(format!("the lab's naive proxies have no `{key}` (naive.{pep})"));

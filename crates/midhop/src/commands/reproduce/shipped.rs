@@ -39,10 +39,10 @@ macro_rules! shipped {
 /// Name, `study.toml`, scenarios.
 const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
-    shipped!("geo-leo-variants", "geo", "leo", "pair", "choices"),
+    shipped!("geo-leo-variants", "geo", "leo", "pair", "choices", "five"),
     shipped!("geo-onoff", "download", "leg", "objects"),
     shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
-    shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours"),
+    shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
 

@@ -27,6 +27,7 @@ fn words(metric: Metric) -> &'static str {
     match metric {
         Metric::Time => "time to the last byte",
         Metric::Goodput | Metric::GoodputKb | Metric::Span => "goodput",
+        Metric::SpanOfAll => "goodput of all",
         Metric::FlowsKb => "goodput of all flows",
         Metric::Start => "time to nine tenths of the limit",
         Metric::Efficiency => "share of the limit",
@@ -53,9 +54,12 @@ fn better(metric: Metric) -> &'static str {
             "Less is better. "
         }
         Metric::Queue | Metric::Broken | Metric::Restarts => "Less is better. ",
-        Metric::Goodput | Metric::GoodputKb | Metric::FlowsKb | Metric::Span | Metric::Jain => {
-            "More is better. "
-        }
+        Metric::Goodput
+        | Metric::GoodputKb
+        | Metric::FlowsKb
+        | Metric::Span
+        | Metric::SpanOfAll
+        | Metric::Jain => "More is better. ",
         Metric::Efficiency | Metric::Epb | Metric::Share => "More is better. ",
         _ => "",
     }

@@ -1,0 +1,158 @@
+//! `midhop reference ns3`: what a plan is in the words of its program, and what becomes of each answer. The program here
+//! is a script that keeps what it is told; `make ns3` runs the one that is built against ns-3.
+
+#![expect(clippy::disallowed_methods, reason = "a test writes the program that is run")]
+
+use midhop_experiment::Record;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const FILE: &str = r#"title = "A proxy in the middle"
+duration = "20 s"
+[nodes]
+client = {}
+gateway = { pep = "box" }
+server = {}
+[links.satellite]
+between = ["client", "gateway"]
+down = { rate = "2 Mbit/s", queue = "100 packets", loss = "1 %" }
+up = { rate = "60 kbit/s", queue = "50 kB" }
+delay = "250 ms"
+[links.internet]
+between = ["gateway", "server"]
+rate = "100 Mbit/s"
+delay = "10 ms"
+queue = "1000 packets"
+[peps.box]
+legs.satellite = { congestion = "hybla", rtt0 = "50 ms", buffer = "1 MB" }
+legs.internet = { congestion = "cubic" }
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "1 MB"
+flows = 2
+"#;
+
+/// A file, and a program that keeps its input beside it and answers with `script`.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(file: &str, script: &str) -> Self {
+        let place = Self(tempfile::tempdir().expect("a directory"));
+        fs::write(place.path("file.toml"), file).expect("written");
+        let program = place.path("program");
+        let heard = place.path("heard");
+        fs::write(&program, format!("#!/bin/sh\ncat >{}\n{script}\n", heard.display()))
+            .expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        let word = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        Command::new(env!("CARGO_BIN_EXE_midhop"))
+            .args(["reference", "ns3", &word(&self.path("file.toml"))])
+            .args(["--program", &word(&self.path("program"))])
+            .args(more)
+            .output()
+            .expect("midhop runs")
+    }
+}
+
+#[test]
+fn a_plan_is_told_and_an_answer_becomes_a_record() {
+    let answer = "echo '0 8000000000 1000000 1000000 12'; echo '0 10000000000 1000000 900000 3'";
+    let place = Place::new(FILE, answer);
+    let out = place.path("out");
+    let to = ["--out", out.to_str().expect("UTF-8"), "--json"];
+    let output = place.run(&to);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let heard = fs::read_to_string(place.path("heard")).expect("it was told");
+    let held = |line: &str| line.starts_with("leg 0 1 cubic 25000000 ");
+    for line in [
+        "duration 20000000000",
+        "nodes 3",
+        // The client is the link's first node: from it up, to it down.
+        "link 0 1 60000 2000000 250000000 50000B 100p 0 0.01",
+        "link 1 2 100000000 100000000 10000000 1000p 1000p 0 0",
+        "leg 1 0 hybla 50000000 1000000",
+        "flow 0 2 0 1000000 0 listener 1",
+    ] {
+        assert!(heard.lines().any(|it| it == line), "{line}: {heard}");
+    }
+    assert!(heard.lines().any(held), "a host holds what its path does: {heard}");
+    assert_eq!(heard.matches("\nflow ").count(), 2, "{heard}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let record = Record::from_json(text.trim()).expect("a record");
+    assert_eq!(record.environment.runner, "ns3");
+    let file = &record.transfers[0];
+    // What is not all there took until the end.
+    assert!(!file.complete && file.took.as_s_f64() == 20.0, "{file:?}");
+    assert_eq!(file.bytes.get(), 1_900_000);
+    assert_eq!(file.flows[0].retransmissions, 12);
+    // What is there is not run again.
+    fs::write(place.path("program"), "#!/bin/sh\nexit 9\n").expect("written");
+    let again = place.run(&[&to[..], &["--resume"]].concat());
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+}
+
+#[test]
+fn the_round_trips_of_ns_3_are_left_as_they_are_where_that_is_asked_for() {
+    let place = Place::new(FILE, "echo '0 1 1 1 0'; echo '0 1 1 1 0'");
+    place.run(&["--hybla-as-it-is"]);
+    let heard = fs::read_to_string(place.path("heard")).expect("it was told");
+    assert!(heard.contains("leg 1 0 hybla-as-it-is 50000000 1000000\n"), "{heard}");
+}
+
+#[test]
+fn what_is_no_answer_is_said_and_no_record_is_left() {
+    for (script, said) in [
+        ("echo '0 1 1'", "ns-3 answered what is no answer: 0 1 1"),
+        ("echo '0 8000000000 1000000 1000000 12'", "no line for a flow"),
+        ("echo 'error: no such queue' >&2; exit 64", "no such queue"),
+        ("kill -9 $$", "signal: 9"),
+    ] {
+        let place = Place::new(FILE, script);
+        let out = place.path("out");
+        let output = place.run(&["--out", out.to_str().expect("UTF-8")]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{script}: {errors}");
+        assert!(errors.contains(said), "{script}: {errors}");
+        let left = fs::read_dir(&out).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{script}");
+    }
+}
+
+#[test]
+fn what_ns_3_is_not_told_of_is_refused_before_anything_runs() {
+    let traffic = "[traffic.web]\nkind = \"bulk\"\nfrom = \"server\"\nto = \"client\"\n";
+    let with = |from: &str, to: &str| FILE.replace(from, to);
+    for (file, said) in [
+        (format!("{FILE}{traffic}"), "cross traffic (traffic.web)"),
+        (with("congestion = \"hybla\"", "congestion = \"hybla-linux\""), "peps.box.legs.satellite"),
+        (with("client = {}", "client = { tcp = { sack = false } }"), "another TCP (nodes.client)"),
+        (with("loss = \"1 %\"", "jitter = \"5 ms\""), "ns-3 has no jitter (links.satellite.down)"),
+        (with("bytes = \"1 MB\"\nflows = 2", "objects = [\"1 kB\"]"), "objects (transfers.file)"),
+        (with("bytes = \"1 MB\"", "bytes = \"1 MB\"\ncongestion = \"bbr3\""), "bbr3"),
+    ] {
+        let place = Place::new(&file, "exit 9");
+        let output = place.run(&[]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{said}: {errors}");
+        assert!(errors.contains(said), "{said}: {errors}");
+        assert!(!place.path("heard").exists(), "{said}");
+    }
+    let place = Place::new(FILE, "exit 9");
+    fs::remove_file(place.path("program")).expect("removed");
+    let output = place.run(&[]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{errors}");
+    assert!(errors.contains("scripts/ns3 crates/midhop/ns3/path.cc"), "{errors}");
+}
