@@ -18,7 +18,7 @@
 //
 // A host has ns-3's TCP with what the plans of midhop take for granted: segments of 1448 bytes, timestamps, SACK, a first
 // window of ten, acknowledgements that wait for 40 ms, a timeout of 200 ms at least, PRR. What differs from ours and
-// cannot be set is in docs/second-simulator.md.
+// cannot be set is in docs/truth.md ("A second simulator").
 
 #include "ns3/core-module.h"
 #include "ns3/error-model.h"

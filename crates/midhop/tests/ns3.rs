@@ -1,8 +1,6 @@
 //! `midhop reference ns3`: what a plan is in the words of its program, and what becomes of each answer. The program here
 //! is a script that keeps what it is told; `make ns3` runs the one that is built against ns-3.
 
-#![expect(clippy::disallowed_methods, reason = "a test writes the program that is run")]
-
 use midhop_experiment::Record;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

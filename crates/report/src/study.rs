@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, Table};
 use midhop_experiment::study::{
     Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Missed, Study, Verdict, Whose,
 };
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Every figure of `study` as a table, published beside ours, then every claim; a table of goals only where
@@ -22,8 +23,8 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], colum
         text.push('\n');
         text.push_str(&wrapped("", &format!("{}{unit} (± {level} %)", figure.shows)));
         let table = match &figure.columns {
-            Some(axis) => grid(cells, axis, study.confidence),
-            None => list(figure, measured, study),
+            Some(axis) if is_grid(cells, axis) => grid(cells, axis, study.confidence),
+            _ => list(figure, measured, study),
         };
         text.push_str(&drawn(&table));
         remarks(&mut text, figure, measured, study.level_of_points(measured));
@@ -188,6 +189,15 @@ fn unlike(place: &[String], above: &[String]) -> Vec<String> {
         if column < same { String::new() } else { label.clone() }
     };
     place.iter().enumerate().map(shown).collect()
+}
+
+/// Whether a line has room for a column of each case of `axis`, beside the labels of the row.
+fn is_grid(cells: &[CellValue], axis: &str) -> bool {
+    let cases =
+        |name: &str| cells.iter().filter_map(|it| it.cell.get(name)).collect::<BTreeSet<_>>().len();
+    let axes = cells.iter().flat_map(|it| it.cell.keys());
+    let rows = axes.collect::<BTreeSet<_>>().into_iter().filter(|it| *it != axis && cases(it) > 1);
+    usize::from(COLUMNS) >= rows.count() * COLUMNS_OF_LABEL + cases(axis) * COLUMNS_OF_CASE
 }
 
 /// One column for each case of `axis`, with the share of the limit in brackets.
@@ -419,6 +429,9 @@ impl Digits {
 
 /// What a terminal shows at least.
 const COLUMNS: u16 = 80;
+/// What a label of a row takes, and a value with its margin below its case.
+const COLUMNS_OF_LABEL: usize = 9;
+const COLUMNS_OF_CASE: usize = 8;
 /// What the table of goals takes.
 const COLUMNS_OF_GOALS: u16 = 120;
 
