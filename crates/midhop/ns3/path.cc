@@ -72,14 +72,14 @@ struct Network
     std::vector<std::vector<std::uint32_t>> neighbours;
 };
 
-// ns-3's Hybla that is told of the round trip. ns-3 gives it the smoothed one, and it reckons anew only where that is
+// ns-3's Hybla over the shortest round trip. ns-3 passes it the smoothed one, and it computes rho anew only where that is
 // exactly the shortest: where the handshake was faster than data is, its rho stays 1, and it is Reno.
-class ToldHybla : public TcpHybla
+class MinRttHybla : public TcpHybla
 {
   public:
     static TypeId GetTypeId()
     {
-        static TypeId id = TypeId("midhop::ToldHybla").SetParent<TcpHybla>().AddConstructor<ToldHybla>();
+        static TypeId id = TypeId("midhop::MinRttHybla").SetParent<TcpHybla>().AddConstructor<MinRttHybla>();
         return id;
     }
 
@@ -90,7 +90,7 @@ class ToldHybla : public TcpHybla
 
     Ptr<TcpCongestionOps> Fork() override
     {
-        return CopyObject<ToldHybla>(this);
+        return CopyObject<MinRttHybla>(this);
     }
 };
 
@@ -119,7 +119,7 @@ Control(const Leg& leg)
     }
     if (leg.control == "hybla")
     {
-        return CreateObjectWithAttributes<ToldHybla>("RRTT", TimeValue(NanoSeconds(leg.rtt0_ns)));
+        return CreateObjectWithAttributes<MinRttHybla>("RRTT", TimeValue(NanoSeconds(leg.rtt0_ns)));
     }
     if (leg.control == "hybla-as-it-is")
     {
@@ -128,7 +128,7 @@ Control(const Leg& leg)
     throw std::runtime_error("no congestion control `" + leg.control + "`");
 }
 
-// A socket at `node` that sends towards `to` as the leg there says.
+// A socket at `node` that sends towards `to` with the congestion control of the leg there.
 Ptr<TcpSocketBase>
 MakeSocket(const Network& network, std::uint32_t node, std::uint32_t to, bool is_proxys)
 {
@@ -140,7 +140,7 @@ MakeSocket(const Network& network, std::uint32_t node, std::uint32_t to, bool is
     socket->SetCongestionControlAlgorithm(Control(leg));
     socket->SetPacingStatus(leg.control == "bbr");
     socket->SetAttribute("SndBufSize", UintegerValue(leg.buffer));
-    // ns-3 does not announce a window that opens when an application reads: who sends finds out by a probe after 6 s.
+    // ns-3 sends no window update when an application reads: the sender finds out by a probe after 6 s.
     // So windows of proxies never close.
     socket->SetAttribute("RcvBufSize", UintegerValue(is_proxys ? kWindowMax : leg.buffer));
     return socket;

@@ -1,5 +1,5 @@
 //! `midhop reference ns3`: what a plan is in the words of its program, and what becomes of each answer. The program here
-//! is a script that keeps what it is told; `make ns3` runs the one that is built against ns-3.
+//! is a script that keeps its input; `make ns3` runs the one that is built against ns-3.
 
 use midhop_experiment::Record;
 use std::fs;
@@ -41,8 +41,8 @@ impl Place {
         let place = Self(tempfile::tempdir().expect("a directory"));
         fs::write(place.path("file.toml"), file).expect("written");
         let program = place.path("program");
-        let heard = place.path("heard");
-        fs::write(&program, format!("#!/bin/sh\ncat >{}\n{script}\n", heard.display()))
+        let input = place.path("input");
+        fs::write(&program, format!("#!/bin/sh\ncat >{}\n{script}\n", input.display()))
             .expect("written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
         place
@@ -64,7 +64,7 @@ impl Place {
 }
 
 #[test]
-fn a_plan_is_told_and_an_answer_becomes_a_record() {
+fn a_plan_goes_in_and_a_report_becomes_a_record() {
     let answer = "echo '0 8000000000 1000000 1000000 12'; echo '0 10000000000 1000000 900000 3'";
     let place = Place::new(FILE, answer);
     let out = place.path("out");
@@ -72,7 +72,7 @@ fn a_plan_is_told_and_an_answer_becomes_a_record() {
     let output = place.run(&to);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let heard = fs::read_to_string(place.path("heard")).expect("it was told");
+    let input = fs::read_to_string(place.path("input")).expect("its input");
     let held = |line: &str| line.starts_with("leg 0 1 cubic 25000000 ");
     for line in [
         "duration 20000000000",
@@ -83,10 +83,10 @@ fn a_plan_is_told_and_an_answer_becomes_a_record() {
         "leg 1 0 hybla 50000000 1000000",
         "flow 0 2 0 1000000 0 listener 1",
     ] {
-        assert!(heard.lines().any(|it| it == line), "{line}: {heard}");
+        assert!(input.lines().any(|it| it == line), "{line}: {input}");
     }
-    assert!(heard.lines().any(held), "a host holds what its path does: {heard}");
-    assert_eq!(heard.matches("\nflow ").count(), 2, "{heard}");
+    assert!(input.lines().any(held), "a host holds what its path does: {input}");
+    assert_eq!(input.matches("\nflow ").count(), 2, "{input}");
     let text = String::from_utf8(output.stdout).expect("text");
     let record = Record::from_json(text.trim()).expect("a record");
     assert_eq!(record.environment.runner, "ns3");
@@ -105,14 +105,14 @@ fn a_plan_is_told_and_an_answer_becomes_a_record() {
 fn the_round_trips_of_ns_3_are_left_as_they_are_where_that_is_asked_for() {
     let place = Place::new(FILE, "echo '0 1 1 1 0'; echo '0 1 1 1 0'");
     place.run(&["--hybla-as-it-is"]);
-    let heard = fs::read_to_string(place.path("heard")).expect("it was told");
-    assert!(heard.contains("leg 1 0 hybla-as-it-is 50000000 1000000\n"), "{heard}");
+    let input = fs::read_to_string(place.path("input")).expect("its input");
+    assert!(input.contains("leg 1 0 hybla-as-it-is 50000000 1000000\n"), "{input}");
 }
 
 #[test]
-fn what_is_no_answer_is_said_and_no_record_is_left() {
-    for (script, said) in [
-        ("echo '0 1 1'", "ns-3 answered what is no answer: 0 1 1"),
+fn what_is_no_report_is_an_error_and_leaves_no_record() {
+    for (script, message) in [
+        ("echo '0 1 1'", "ns-3 sent no report of a flow: 0 1 1"),
         ("echo '0 8000000000 1000000 1000000 12'", "no line for a flow"),
         ("echo 'error: no such queue' >&2; exit 64", "no such queue"),
         ("kill -9 $$", "signal: 9"),
@@ -122,17 +122,17 @@ fn what_is_no_answer_is_said_and_no_record_is_left() {
         let output = place.run(&["--out", out.to_str().expect("UTF-8")]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{script}: {errors}");
-        assert!(errors.contains(said), "{script}: {errors}");
+        assert!(errors.contains(message), "{script}: {errors}");
         let left = fs::read_dir(&out).map_or(0, Iterator::count);
         assert_eq!(left, 0, "{script}");
     }
 }
 
 #[test]
-fn what_ns_3_is_not_told_of_is_refused_before_anything_runs() {
+fn what_the_program_for_ns_3_has_not_is_refused_before_anything_runs() {
     let traffic = "[traffic.web]\nkind = \"bulk\"\nfrom = \"server\"\nto = \"client\"\n";
     let with = |from: &str, to: &str| FILE.replace(from, to);
-    for (file, said) in [
+    for (file, message) in [
         (format!("{FILE}{traffic}"), "cross traffic (traffic.web)"),
         (with("congestion = \"hybla\"", "congestion = \"hybla-linux\""), "peps.box.legs.satellite"),
         (with("client = {}", "client = { tcp = { sack = false } }"), "another TCP (nodes.client)"),
@@ -143,9 +143,9 @@ fn what_ns_3_is_not_told_of_is_refused_before_anything_runs() {
         let place = Place::new(&file, "exit 9");
         let output = place.run(&[]);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{said}: {errors}");
-        assert!(errors.contains(said), "{said}: {errors}");
-        assert!(!place.path("heard").exists(), "{said}");
+        assert_eq!(output.status.code(), Some(64), "{message}: {errors}");
+        assert!(errors.contains(message), "{message}: {errors}");
+        assert!(!place.path("input").exists(), "{message}");
     }
     let place = Place::new(FILE, "exit 9");
     fs::remove_file(place.path("program")).expect("removed");

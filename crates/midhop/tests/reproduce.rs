@@ -460,9 +460,9 @@ fn a_study_runs_on_kernels() {
 #[test]
 fn what_no_kernel_has_is_refused_before_anything_starts() {
     let directory = tempfile::tempdir().expect("a directory");
-    let told = "[peps.box]\nlegs.link = { congestion = { algorithm = \"known-rate\" }, rate = \"20 Mbit/s\" }\n\
+    let scenario = "[peps.box]\nlegs.link = { congestion = { algorithm = \"known-rate\" }, rate = \"20 Mbit/s\" }\n\
                 [vary]\n\"nodes.client.pep\" = [\"box\"]\n";
-    let place = study(directory.path(), FIGURE, told);
+    let place = study(directory.path(), FIGURE, scenario);
     let output = midhop(&[place.to_str().expect("UTF-8"), "--in", "lab"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{errors}");

@@ -183,7 +183,7 @@ fn a_leg_of_known_rate_is_filled_through_losses_and_never_overbooked() {
 
 #[test]
 fn an_open_loop_fills_what_carries_less_than_was_said_and_loses_the_rest() {
-    let told = "{ algorithm = \"known-rate\", open_loop = true }";
+    let congestion = "{ algorithm = \"known-rate\", open_loop = true }";
     // Buffers are all that bounds it: here they hold the whole file.
     let set = [
         "transfers.file.bytes=10 MB",
@@ -191,10 +191,10 @@ fn an_open_loop_fills_what_carries_less_than_was_said_and_loses_the_rest() {
         "peps.gw.legs.satellite.buffer=32 MB",
         "peps.far.legs.satellite.buffer=32 MB",
     ];
-    let record = between_proxies(told, &set);
+    let record = between_proxies(congestion, &set);
     let leg = record.legs.iter().find(|leg| leg.node == "gateway" && leg.link == "satellite");
     let resent = leg.expect("the leg").retransmissions;
-    // Half of the 20 Mbit/s that it was told find no room, of 6,907 segments and of those that come again; a loop that is
+    // Half of the 20 Mbit/s that its leg has find no room, of 6,907 segments and of those that come again; a loop that is
     // closed sees it within a few round trips.
     assert!(resent > 4_000, "{resent} sent again");
     let closed = between_proxies("known-rate", &set);

@@ -179,13 +179,13 @@ impl Namespace {
         link::add_address(self, interface, address, prefix)
     }
 
-    /// Lets the TCP of this host ask all others for packets of no more than `size` bytes, headers without options
-    /// included, over the routes that are there. What it sends is as large as they ask for, and datagrams are as they are.
+    /// Lets the TCP of this host advertise an MSS of packets of no more than `size` bytes, headers without options included,
+    /// over the routes that are there. What it sends is as large as its peers advertise, and datagrams are as they are.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn ask_for_packets(&self, size: u32) -> Result<(), NamespaceError> {
-        link::ask_for_packets(self, size)
+    pub fn advertise_packets(&self, size: u32) -> Result<(), NamespaceError> {
+        link::advertise_packets(self, size)
     }
 
     /// Routes a prefix over a next hop; prefix length 0 is the default route.

@@ -67,10 +67,10 @@ fn two_namespaces_talk_tcp_over_ipv4_and_ipv6() {
 }
 
 #[test]
-fn hosts_that_ask_for_small_packets_are_sent_such() {
+fn hosts_that_advertise_small_packets_are_sent_such() {
     let (a, b) = pair().expect("the pair is made");
-    b.ask_for_packets(1024).expect("routes are changed");
-    // 12 bytes of each are for timestamps; what is asked for is what the other end may send.
+    b.advertise_packets(1024).expect("routes are changed");
+    // 12 bytes of each are for timestamps; an MSS bounds what the other end sends.
     for (address, sent, received) in [("10.1.0.2", 972, 1448), ("fd00:1::2", 952, 1428)] {
         let listener = b
             .run(|| TcpListener::bind(SocketAddr::new(ip(address), 0)))

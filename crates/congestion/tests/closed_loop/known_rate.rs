@@ -153,8 +153,8 @@ fn a_leg_that_dies_for_a_while_is_tried_with_little_and_filled_again() {
 
 #[test]
 fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
-    for (said, loss, queue) in [(20, 3000, 1.0), (30, 0, 0.2)] {
-        let leg = Leg::new(Rate::from_mbit_per_s(said));
+    for (configured, loss, queue) in [(20, 3000, 1.0), (30, 0, 0.2)] {
+        let leg = Leg::new(Rate::from_mbit_per_s(configured));
         let settings = Settings { overhead: Bytes::ZERO, open_loop: true, ..Settings::new(leg) };
         let mut flow = KnownRate::new(Bytes::new(1448), 10, settings);
         flow.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
@@ -168,9 +168,12 @@ fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
         let share = path.share(Duration::from_s(10));
         let lost = (path.link.dropped - dropped) as f64 * 1448.0 * 8.0 / 10.0 / 1e6;
         let left = 1.0 - loss as f64 / 10_000.0;
-        assert!(share > 0.97 * left, "said {said}, {loss} of 10,000 lost: {share}");
+        assert!(
+            share > 0.97 * left,
+            "{configured} Mbit/s configured, {loss} of 10,000 lost: {share}"
+        );
         // Ten of the thirty go into a full queue for as long as it sends.
-        assert!(said == 20 || (9.0..11.0).contains(&lost), "{lost} Mbit/s lost");
+        assert!(configured == 20 || (9.0..11.0).contains(&lost), "{lost} Mbit/s lost");
         assert_eq!(path.flows[0].control.ceiling(), None);
     }
 }

@@ -374,7 +374,7 @@ impl Reader<'_> {
             ("queue_max", written.queue_max.is_some()),
             ("loss_max", written.loss_max.is_some()),
         ];
-        if let Some((key, _)) = bounds.into_iter().find(|(_, said)| open_loop && *said) {
+        if let Some((key, _)) = bounds.into_iter().find(|(_, given)| open_loop && *given) {
             let message = format!("in an open loop nothing answers to `{key}`");
             return Err(self.fault(key, message, Some("leave one of them out".to_owned())));
         }

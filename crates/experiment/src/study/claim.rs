@@ -476,11 +476,11 @@ impl Claim {
                 let inside = |of: &Estimate| {
                     of.margin.is_none() && (bounds.low..=bounds.high).contains(&of.mean)
                 };
-                let told = judged
+                let shown = judged
                     .into_iter()
                     .zip(&estimates)
                     .filter(|(it, (of, _))| it.verdict != Verdict::Holds && !inside(of));
-                missed.extend(told.map(|(it, _)| it));
+                missed.extend(shown.map(|(it, _)| it));
                 let found = format!("{} to {}", number(first.0.mean), number(last.0.mean));
                 let wanted = bounds.words(self.published);
                 (verdict.unwrap_or(Verdict::Open), found, wanted)

@@ -127,7 +127,7 @@ impl Network {
                 namespace.add_route(route.to, host_prefix(route.to), route.via)?;
             }
             if node.tcp.packet != TcpPlan::default().packet {
-                namespace.ask_for_packets(node.tcp.packet)?;
+                namespace.advertise_packets(node.tcp.packet)?;
             }
             if let Some(interface) = node.interfaces.first() {
                 network.homes.insert(node.name.clone(), addresses(interface).map(|(ip, _)| ip));

@@ -212,9 +212,9 @@ pub(super) fn add_route(
     netlink(namespace, action, async |handle| handle.route().add(message).execute().await)
 }
 
-/// See [`Namespace::ask_for_packets`].
-pub(super) fn ask_for_packets(namespace: &Namespace, size: u32) -> Result<(), NamespaceError> {
-    let action = || format!("ask for packets of {size} bytes over every route");
+/// See [`Namespace::advertise_packets`].
+pub(super) fn advertise_packets(namespace: &Namespace, size: u32) -> Result<(), NamespaceError> {
+    let action = || format!("advertise packets of {size} bytes over every route");
     let [v4, v6] = [
         RouteMessageBuilder::<Ipv4Addr>::new().build(),
         RouteMessageBuilder::<Ipv6Addr>::new().build(),
@@ -248,7 +248,7 @@ fn leads_to_others(route: &RouteMessage) -> bool {
     main && route.header.kind == RouteType::Unicast && !route.attributes.iter().any(own)
 }
 
-/// What of a route's attributes makes it what it is; the rest the kernel reports.
+/// What of a route's attributes makes it what it is; the kernel adds the rest.
 fn names_a_route(attribute: &RouteAttribute) -> bool {
     matches!(
         attribute,

@@ -52,7 +52,7 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     }
     let packets: BTreeSet<u32> = plan.nodes.iter().map(|node| node.tcp.packet).collect();
     if packets.len() > 1 {
-        return Some("a kernel asks for a size of packets and sends what it is asked for: in the lab all hosts have the same".to_owned());
+        return Some("a kernel advertises an MSS and sends what its peer advertised: in the lab all hosts have the same `packet`".to_owned());
     }
     let routes = |it: &&PlannedLink| [&it.down, &it.up].iter().any(|way| way.aqm == AqmPlan::Xcp);
     let link = plan.links.iter().find(routes)?;

@@ -72,9 +72,9 @@ pub(super) struct Ns3 {
 enum Ns3Error {
     #[error("cannot {action}: {source}")]
     Io { action: &'static str, source: io::Error },
-    #[error("ns-3 ended with {status}: {said}")]
-    Ended { status: std::process::ExitStatus, said: String },
-    #[error("ns-3 answered what is no answer: {line}")]
+    #[error("ns-3 ended with {status}: {error}")]
+    Ended { status: std::process::ExitStatus, error: String },
+    #[error("ns-3 sent no report of a flow: {line}")]
     Answer { line: String },
     #[error("interrupted")]
     Interrupted,
@@ -130,7 +130,8 @@ impl Ns3 {
 /// Why ns-3 does not run `plan`; none where it does.
 fn refusal(plan: &Plan) -> Option<String> {
     let node = |it: &PlannedNode| {
-        let other = |what: &str| Some(format!("ns-3 is not told of {what} (nodes.{})", it.name));
+        let other =
+            |what: &str| Some(format!("the program for ns-3 has no {what} (nodes.{})", it.name));
         match it {
             it if it.tunnels.is_some() => other("tunnels"),
             it if !it.agents.is_empty() => other("agents"),
@@ -143,33 +144,39 @@ fn refusal(plan: &Plan) -> Option<String> {
         }
     };
     let transfer = |it: &TransferPlan| {
-        let other =
-            |what: &str| Some(format!("ns-3 is not told of {what} (transfers.{})", it.name));
+        let other = |what: &str| {
+            Some(format!("the program for ns-3 has no {what} (transfers.{})", it.name))
+        };
         match it {
             it if matches!(it.work, Work::Objects { .. }) => other("objects"),
             it if it.restarts.is_some() => other("what begins again"),
             it if it.family != Family::Ipv4 => other("IPv6"),
             it if !it.tuning.as_ref().is_some_and(has) => {
-                other(&format!("the congestion control {}, or what it is told", it.congestion))
+                other(&format!("congestion control {} with these parameters", it.congestion))
             }
             _ => None,
         }
     };
     if let Some(traffic) = plan.traffic.first() {
-        return Some(format!("ns-3 is not told of cross traffic (traffic.{})", traffic.name));
+        return Some(format!(
+            "the program for ns-3 has no cross traffic (traffic.{})",
+            traffic.name
+        ));
     }
-    let legs = || match legs(plan) {
+    let legs = || {
+        match legs(plan) {
         Err(why) => Some(why),
         Ok(legs) => legs.into_iter().find_map(|(at, leg)| {
             let control = leg.congestion.as_deref().unwrap_or("cubic");
             let known = CONTROLS.contains(&control) && leg.rate.is_none();
             (!known).then(|| {
                 format!(
-                    "ns-3 is not told of {control}, or of its rate (peps.{at}.legs.{})",
+                    "the program for ns-3 has no {control}, or none with a rate (peps.{at}.legs.{})",
                     leg.name
                 )
             })
         }),
+    }
     };
     let uneven = plan.links.iter().find(|it| delay(&it.up) != delay(&it.down));
     if let Some(link) = uneven {
@@ -180,7 +187,7 @@ fn refusal(plan: &Plan) -> Option<String> {
     first.or_else(|| netem::refusal(plan).map(|why| why.replace("netem", "ns-3")))
 }
 
-/// Whether ns-3 has this, with all that it is told.
+/// Whether ns-3 has this congestion control with these parameters.
 fn has(tuning: &Tuning) -> bool {
     let rtt0 = matches!(tuning.own, Own::Hybla { .. });
     let plain = tuning.of_kernel().is_some_and(|name| rtt0 || name == tuning.algorithm);
@@ -204,7 +211,7 @@ fn legs(plan: &Plan) -> Result<Vec<(String, LegPlan)>, String> {
 fn description(plan: &Plan) -> Result<String, String> {
     let mut text = format!(
         "seed {}\nduration {}\nnodes {}\n",
-        // Runs of a generator of ns-3 are told apart by a number that is not 0.
+        // ns-3 numbers the runs of its generators from 1.
         plan.seed.0 % u64::from(u32::MAX) + 1,
         plan.duration.as_ns(),
         plan.nodes.len()
@@ -254,7 +261,7 @@ fn description(plan: &Plan) -> Result<String, String> {
         let (bytes, span) = match &transfer.work {
             Work::Bytes { each, .. } => (each.get(), Duration::ZERO),
             Work::Time { span, .. } => (u64::from(u32::MAX), *span),
-            Work::Objects { .. } => return Err("ns-3 is not told of objects".to_owned()),
+            Work::Objects { .. } => return Err("the program for ns-3 has no objects".to_owned()),
         };
         let sends = if transfer.opens == Opener::From { "opener" } else { "listener" };
         let mut via = proxies_on(plan, transfer);
@@ -276,7 +283,7 @@ fn leg_is_of(leg: &LegPlan, link: &str) -> bool {
     leg.interface.as_deref().unwrap_or(&leg.name) == link
 }
 
-/// How a host without a proxy sends: as its transfer says.
+/// The congestion control of a host without a proxy: that of its transfer.
 fn host(plan: &Plan, node: &str) -> (String, Option<Duration>) {
     let own = plan.transfers.iter().find(|it| it.from == node || it.to == node);
     let rtt0 = own.and_then(|it| it.tuning.as_ref()).and_then(|it| match it.own {
@@ -302,7 +309,7 @@ fn proxies_on(plan: &Plan, transfer: &TransferPlan) -> Vec<String> {
     via
 }
 
-/// What a connection holds where nobody says: twice what the longest path holds, since ns-3's windows do not grow by
+/// What a connection holds by default: twice what the longest path holds, since ns-3's windows do not grow by
 /// measuring as a kernel's do.
 fn buffer(plan: &Plan) -> Bytes {
     let fits = |transfer: &TransferPlan| {
@@ -352,13 +359,13 @@ fn run_in(program: &Path, plan: &Plan, hybla_as_it_is: bool) -> Result<Record, N
         .map_err(failed("start ns-3"))?;
     let mut input = child.stdin.take().expect("it is piped");
     // Its answer comes when all is read, so this cannot wait for that.
-    input.write_all(words.as_bytes()).map_err(failed("tell ns-3 the plan"))?;
+    input.write_all(words.as_bytes()).map_err(failed("send ns-3 the plan"))?;
     drop(input);
     let output = child.wait_with_output().map_err(failed("wait for ns-3"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().lines().last().unwrap_or("nothing").to_owned();
-        return Err(Ns3Error::Ended { status: output.status, said });
+        let error = String::from_utf8_lossy(&output.stderr);
+        let error = error.trim().lines().last().unwrap_or("nothing").to_owned();
+        return Err(Ns3Error::Ended { status: output.status, error });
     }
     record(plan, &String::from_utf8_lossy(&output.stdout))
 }
