@@ -1,24 +1,21 @@
 //! `midhop reference`: scenarios on a kernel that nobody here built, whose own netem carries the links, and in a
 //! simulator that nobody here wrote.
 
+mod batch;
 mod ns3;
 
 use super::lab::check_kernels_can;
-use super::records::{
-    Unwritten, check_place, finished, judge, print, warn_of_others, write_record,
-};
-use super::scenario::ScenarioArguments;
-use super::sim::batch::{each, processors};
-use super::{arguments, own_program};
+use super::own_program;
+use super::records::print;
 use crate::failure::Failure;
 use anyhow::Context;
+use batch::{Batch, RunError};
 use midhop_experiment::Plan;
 use midhop_experiment::record::{Record, Runner};
 use midhop_testbed::lab::Links;
 use midhop_testbed::machine::{Machine, MachineError};
 use midhop_testbed::netem;
 use midhop_testbed::runner::{LATENESS, RunOptions, run_all};
-use midhop_testbed::signals::Interrupts;
 use midhop_testbed::state::StateDir;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,32 +56,16 @@ impl Reference {
 #[derive(Debug, clap::Args)]
 struct Run {
     #[command(flatten)]
-    scenario: ScenarioArguments,
+    batch: Batch,
     /// What a machine starts from, as scripts/reference-machine makes it
     #[arg(long, value_name = "DIR", default_value = "target/reference")]
     machine: PathBuf,
-    /// Write each record to a file of its own in this directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Run only what --out has no valid record of yet, made on this kernel
-    #[arg(long, requires = "out")]
-    resume: bool,
-    /// Print the records, one JSON object a line, instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Machines at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
-    jobs: usize,
-    /// Run each cell with this many seeds, whatever the scenario says
-    #[arg(long, value_name = "N")]
-    seeds: Option<u32>,
 }
 
 impl Run {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     fn run(self) -> anyhow::Result<ExitCode> {
-        let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
-        let plans = self.scenario.plans(&seeds)?;
+        let plans = self.batch.plans()?;
         check_kernels_can(&plans)?;
         if let Some(why) = plans.iter().find_map(refusal) {
             let hint = "run the file with `midhop sim run` or `midhop lab run`";
@@ -94,49 +75,24 @@ impl Run {
             Failure::usage(error)
                 .hint("make one with scripts/reference-machine, or name another with --machine")
         })?;
-        if let Some(directory) = &self.out {
-            check_place(directory)?;
-            warn_of_others(directory, &plans);
-        }
-        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
         let state = StateDir::create()?;
-        let kept: Vec<Option<Record>> =
-            plans.iter().map(|plan| self.kept(plan, &machine)).collect();
-        let left: Vec<&Plan> =
-            plans.iter().zip(&kept).filter(|(_, it)| it.is_none()).map(|(plan, _)| plan).collect();
-        if left.len() < plans.len() {
-            eprintln!("{} of {} runs are there already", plans.len() - left.len(), plans.len());
-        }
-        let unwritten = Unwritten::default();
-        let ran = each(&left, self.jobs, &interrupts, |plan, progress| {
-            let result = run_on(&machine, plan, state.path(), interrupts.flag());
-            let failed = result.as_ref().err();
-            let failed = failed.filter(|error| !matches!(error, MachineError::Interrupted));
-            progress.finished(plan, failed.map(|error| error as _));
-            if let (Some(directory), Ok(record)) = (&self.out, &result) {
-                unwritten.note(write_record(directory, plan, record));
-            }
-            result
-        });
-        let mut ran = ran.into_iter().map(|it| it.unwrap_or(Err(MachineError::Interrupted)));
-        let results: Vec<_> = kept
-            .into_iter()
-            .map(|kept| {
-                kept.map_or_else(|| ran.next().unwrap_or(Err(MachineError::Interrupted)), Ok)
-            })
-            .collect();
-        let code = judge(&plans, &results, |error| matches!(error, MachineError::Interrupted));
-        let code = unwritten.judge(code);
-        print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
-        Ok(code)
+        let is_own = |record: &Record| {
+            let kernel = record.environment.versions.get("linux").map(String::as_str);
+            Runner::of(record) == Runner::Reference && kernel == Some(machine.release())
+        };
+        self.batch.run(&plans, is_own, |plan, interrupts| {
+            run_on(&machine, plan, state.path(), interrupts.flag())
+        })
+    }
+}
+
+impl RunError for MachineError {
+    fn interrupted() -> Self {
+        Self::Interrupted
     }
 
-    /// What need not be run again.
-    fn kept(&self, plan: &Plan, machine: &Machine) -> Option<Record> {
-        let record = finished(self.out.as_deref().filter(|_| self.resume)?, plan)?;
-        let kernel = record.environment.versions.get("linux")?;
-        let same = Runner::of(&record) == Runner::Reference && kernel == machine.release();
-        (same && record.validity.is_valid()).then_some(record)
+    fn is_interruption(&self) -> bool {
+        matches!(self, Self::Interrupted)
     }
 }
 

@@ -1,14 +1,8 @@
 //! Plans in ns-3: what of them it can express, in the words of the program that is built against it
 //! (`crates/midhop/ns3/path.cc`), and its answer as a record.
 
-use super::super::arguments;
-use super::super::records::{
-    Unwritten, check_place, finished, judge, print, warn_of_others, write_record,
-};
-use super::super::scenario::ScenarioArguments;
-use super::super::sim::batch::{each, processors};
+use super::batch::{Batch, RunError};
 use crate::failure::Failure;
-use anyhow::Context;
 use midhop_experiment::Plan;
 use midhop_experiment::congestion::{Own, Tuning};
 use midhop_experiment::limit::{Family, Opener};
@@ -22,7 +16,6 @@ use midhop_path::delay::LinkDelay;
 use midhop_path::queue::QueueLimit;
 use midhop_pep::config::{Config, LegPlan};
 use midhop_testbed::netem;
-use midhop_testbed::signals::Interrupts;
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -32,6 +25,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// The laws that ns-3 has under these names; Hybla's is the published one.
 const CONTROLS: [&str; 6] = ["reno", "cubic", "bbr", "hybla", "vegas", "westwood"];
+/// What `path.cc` calls Hybla without our change, and where a record says so.
+const HYBLA_AS_IT_IS: &str = "hybla-as-it-is";
 /// What a link of no rate sends at: as good as at once.
 const UNLIMITED: Rate = Rate::from_mbit_per_s(100_000);
 /// What waits before a link that is never full. Unit: packets.
@@ -43,28 +38,13 @@ const BUFFER_MIN: Bytes = Bytes::new(1 << 18);
 #[derive(Debug, clap::Args)]
 pub(super) struct Ns3 {
     #[command(flatten)]
-    scenario: ScenarioArguments,
+    batch: Batch,
     /// The program that `scripts/ns3 crates/midhop/ns3/path.cc` makes
     #[arg(long, value_name = "FILE", default_value = "target/peers/ns3-path")]
     program: PathBuf,
     /// Take Hybla as ns-3 has it: its ρ stays 1 where the handshake was the shortest round trip
     #[arg(long)]
     hybla_as_it_is: bool,
-    /// Write each record to a file of its own in this directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Run only what --out has no valid record of yet
-    #[arg(long, requires = "out")]
-    resume: bool,
-    /// Print the records, one JSON object a line, instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Runs at a time; all processors when not given
-    #[arg(long, value_name = "N", default_value_t = processors(), value_parser = arguments::jobs)]
-    jobs: usize,
-    /// Run each cell with this many seeds, whatever the scenario says
-    #[arg(long, value_name = "N")]
-    seeds: Option<u32>,
 }
 
 /// Why ns-3 gave no record.
@@ -83,8 +63,7 @@ enum Ns3Error {
 impl Ns3 {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
-        let plans = self.scenario.plans(&seeds)?;
+        let plans = self.batch.plans()?;
         if let Some(why) = plans.iter().find_map(refusal) {
             return Err(Failure::usage(why).hint("run the file with `midhop sim run`").into());
         }
@@ -93,37 +72,21 @@ impl Ns3 {
             let hint = "make it: scripts/ns3 crates/midhop/ns3/path.cc";
             return Err(Failure::usage(why).hint(hint).into());
         }
-        if let Some(directory) = &self.out {
-            check_place(directory)?;
-            warn_of_others(directory, &plans);
-        }
-        let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let kept = |plan: &Plan| {
-            let record = finished(self.out.as_deref().filter(|_| self.resume)?, plan)?;
-            (Runner::of(&record) == Runner::Ns3 && record.validity.is_valid()).then_some(record)
+        let is_own = |record: &Record| {
+            let as_it_is = record.environment.versions.contains_key(HYBLA_AS_IT_IS);
+            Runner::of(record) == Runner::Ns3 && as_it_is == self.hybla_as_it_is
         };
-        let kept: Vec<Option<Record>> = plans.iter().map(kept).collect();
-        let left: Vec<&Plan> =
-            plans.iter().zip(&kept).filter(|(_, it)| it.is_none()).map(|(plan, _)| plan).collect();
-        if left.len() < plans.len() {
-            eprintln!("{} of {} runs are there already", plans.len() - left.len(), plans.len());
-        }
-        let unwritten = Unwritten::default();
-        let ran = each(&left, self.jobs, &interrupts, |plan, progress| {
-            let result = run_in(&self.program, plan, self.hybla_as_it_is);
-            progress.finished(plan, result.as_ref().err().map(|error| error as _));
-            if let (Some(directory), Ok(record)) = (&self.out, &result) {
-                unwritten.note(write_record(directory, plan, record));
-            }
-            result
-        });
-        let mut ran = ran.into_iter().map(|it| it.unwrap_or(Err(Ns3Error::Interrupted)));
-        let mut next = || ran.next().unwrap_or(Err(Ns3Error::Interrupted));
-        let results: Vec<_> = kept.into_iter().map(|it| it.map_or_else(&mut next, Ok)).collect();
-        let code = judge(&plans, &results, |error| matches!(error, Ns3Error::Interrupted));
-        let code = unwritten.judge(code);
-        print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
-        Ok(code)
+        self.batch.run(&plans, is_own, |plan, _| run_in(&self.program, plan, self.hybla_as_it_is))
+    }
+}
+
+impl RunError for Ns3Error {
+    fn interrupted() -> Self {
+        Self::Interrupted
+    }
+
+    fn is_interruption(&self) -> bool {
+        matches!(self, Self::Interrupted)
     }
 }
 
@@ -349,7 +312,7 @@ fn run_in(program: &Path, plan: &Plan, hybla_as_it_is: bool) -> Result<Record, N
     let failed = |action| move |source| Ns3Error::Io { action, source };
     let mut words = description(plan).map_err(|line| Ns3Error::Answer { line })?;
     if hybla_as_it_is {
-        words = words.replace(" hybla ", " hybla-as-it-is ");
+        words = words.replace(" hybla ", &format!(" {HYBLA_AS_IT_IS} "));
     }
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
@@ -367,7 +330,11 @@ fn run_in(program: &Path, plan: &Plan, hybla_as_it_is: bool) -> Result<Record, N
         let error = error.trim().lines().last().unwrap_or("nothing").to_owned();
         return Err(Ns3Error::Ended { status: output.status, error });
     }
-    record(plan, &String::from_utf8_lossy(&output.stdout))
+    let mut record = record(plan, &String::from_utf8_lossy(&output.stdout))?;
+    if hybla_as_it_is {
+        record.environment.versions.insert(HYBLA_AS_IT_IS.to_owned(), "yes".to_owned());
+    }
+    Ok(record)
 }
 
 /// One flow as `path.cc` reports it.
