@@ -124,6 +124,25 @@ fn ipv6_runs_as_well() {
 }
 
 #[test]
+fn packets_are_as_large_as_a_scenario_has_them() {
+    let text = scenario("", "bytes = \"1 MB\"") + "[tcp]\npacket = \"1024 B\"\n";
+    let place = Place::new(&text);
+    let file = place.scenario();
+    let output =
+        place.lab(&["run", file.to_str().expect("a path"), "--json", "--lateness", "10 s"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let record =
+        Record::from_json(String::from_utf8_lossy(&output.stdout).trim()).expect("a record");
+    check(&record, 1_000_000);
+    let down = &record.links[0];
+    // 972 bytes of each are payload, where 1,500 would carry 1,448.
+    let packets = 1_000_000_u64.div_ceil(972);
+    assert!((packets..packets * 11 / 10).contains(&down.packets_in), "{down:?}");
+    assert!(down.bytes_in <= down.packets_in * 1024, "{down:?}");
+}
+
+#[test]
 fn every_lost_packet_is_in_the_books_and_is_sent_again() {
     let place = Place::new(&scenario("down = { loss = 0.05 }", "bytes = \"500 kB\""));
     let record = &place.run(&[])[0];

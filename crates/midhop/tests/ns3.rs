@@ -102,6 +102,42 @@ fn a_plan_goes_in_and_a_report_becomes_a_record() {
 }
 
 #[test]
+fn a_proxy_that_does_not_take_a_flow_is_not_on_its_way() {
+    for (interfaces, via) in [("internet", " 0 listener\n"), ("satellite", " 0 listener 1\n")] {
+        let intercept = format!("[peps.box]\nintercept.interfaces = [\"{interfaces}\"]");
+        let file = FILE.replace("[peps.box]", &intercept);
+        let place = Place::new(&file, "echo '0 1 1 1 0'; echo '0 1 1 1 0'");
+        place.run(&[]);
+        let input = fs::read_to_string(place.path("input")).expect("its input");
+        // The client opens: its SYN comes over the satellite.
+        assert!(input.contains(via), "{interfaces}: {input}");
+    }
+}
+
+#[test]
+fn whoever_interrupts_does_not_wait_for_ns_3() {
+    let place = Place::new(FILE, "exec sleep 1000");
+    let word = |name: &str| place.path(name).to_str().expect("UTF-8").to_owned();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .args(["reference", "ns3", &word("file.toml"), "--program", &word("program")])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("midhop runs");
+    while !place.path("input").exists() {
+        assert_eq!(run.try_wait().expect("its state"), None, "it ended before");
+        std::thread::yield_now();
+    }
+    let pid = nix::unistd::Pid::from_raw(run.id().try_into().expect("a process"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("interrupted");
+    let mut errors = String::new();
+    std::io::Read::read_to_string(&mut run.stderr.take().expect("piped"), &mut errors)
+        .expect("read");
+    assert_eq!(run.wait().expect("it ends").code(), Some(1), "{errors}");
+    assert!(errors.contains("1 of 1 runs"), "{errors}");
+}
+
+#[test]
 fn the_round_trips_of_ns_3_are_left_as_they_are_where_that_is_asked_for() {
     let place = Place::new(FILE, "echo '0 1 1 1 0'; echo '0 1 1 1 0'");
     place.run(&["--hybla-as-it-is"]);
@@ -137,6 +173,16 @@ fn what_the_program_for_ns_3_has_not_is_refused_before_anything_runs() {
         (with("congestion = \"hybla\"", "congestion = \"hybla-linux\""), "peps.box.legs.satellite"),
         (with("client = {}", "client = { tcp = { sack = false } }"), "another TCP (nodes.client)"),
         (with("loss = \"1 %\"", "jitter = \"5 ms\""), "ns-3 has no jitter (links.satellite.down)"),
+        (
+            with("[peps.box]", "[peps.box]\nrules = [{ action = \"bypass\" }]"),
+            "no rules (peps.box)",
+        ),
+        (
+            format!(
+                "{FILE}[transfers.up]\nfrom = \"client\"\nto = \"server\"\nbytes = \"1 kB\"\ncongestion = \"reno\"\n"
+            ),
+            "one congestion control (transfers.file and up)",
+        ),
         (with("bytes = \"1 MB\"\nflows = 2", "objects = [\"1 kB\"]"), "objects (transfers.file)"),
         (with("bytes = \"1 MB\"", "bytes = \"1 MB\"\ncongestion = \"bbr3\""), "bbr3"),
     ] {

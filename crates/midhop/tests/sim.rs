@@ -105,6 +105,7 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         (&[noise][..], "congestion control that traffic.noise asks for: dvegas"),
         (&[spread], "congestion control that transfers.file asks for: cubic"),
         (&["transfers.file.congestion=dvegas"], "transfers.file asks for: dvegas"),
+        (&["nodes.client.tcp.packet=1024 B"], "all hosts have the same `packet`"),
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
         (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
         (&[thin, "nodes.client.agents=[\"thin\"]"], "ack-filter alone (nodes.client: thin)"),

@@ -6,6 +6,7 @@
 //! Invariant: nothing is named in the host. Namespaces are held by file descriptors and processes,
 //! so the kernel itself takes a lab down when its processes are gone, however they went.
 
+pub mod bystander;
 pub mod detach;
 pub mod emulator;
 pub mod isolation;

@@ -6,22 +6,17 @@
 //!
 //! `scripts/reference-machine` makes what such a machine starts from; its `init` runs `midhop reference inside`.
 
-use crate::namespace::mortal_command;
+use crate::bystander::Bystander;
 use midhop_units::Seed;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
-/// Between two looks at whether somebody asked to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Memory of a machine: it is taken from this host as the machine touches it.
 const MEMORY: &str = "2G";
 /// The kernel's parameters: its console, no mitigations, a fixed layout, and a clock that it trusts. It stirs all of
@@ -125,41 +120,40 @@ impl Machine {
             word.push(path);
             word
         };
-        let child = mortal_command(QEMU)
-            .args(["-no-user-config", "-nodefaults", "-display", "none", "-monitor", "none"])
-            .args([
-                "-no-reboot",
-                "-machine",
-                "hpet=off",
-                "-accel",
-                "tcg,thread=single",
-                "-icount",
-                "shift=0,sleep=off",
-            ])
-            .args(["-cpu", "qemu64", "-smp", "1", "-m", MEMORY])
-            .args(["-rtc", "base=2020-01-01,clock=vm", "-seed", &seed.0.to_string()])
-            .arg("-kernel")
-            .arg(&self.kernel)
-            .arg("-initrd")
-            .arg(&self.files)
-            .arg("-append")
-            .arg(format!("{KERNEL_LINE} midhop.seed={}", seed.0))
-            .arg("-fw_cfg")
-            .arg(file("name=opt/org.midhop/plan,file=", &given))
-            .arg("-chardev")
-            .arg(file("file,id=console,path=", &console))
-            .arg("-chardev")
-            .arg(file("file,id=output,path=", &output))
-            .args(["-serial", "chardev:console", "-serial", "chardev:output"])
-            .stdin(Stdio::null())
-            // It writes nothing there; that it closes says that it has ended.
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            // Ctrl-C is for us to answer.
-            .process_group(0)
-            .spawn()
+        let configure = |qemu: &mut Command| {
+            qemu.args(["-no-user-config", "-nodefaults", "-display", "none", "-monitor", "none"])
+                .args([
+                    "-no-reboot",
+                    "-machine",
+                    "hpet=off",
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=0,sleep=off",
+                ])
+                .args(["-cpu", "qemu64", "-smp", "1", "-m", MEMORY])
+                .args(["-rtc", "base=2020-01-01,clock=vm", "-seed", &seed.0.to_string()])
+                .arg("-kernel")
+                .arg(&self.kernel)
+                .arg("-initrd")
+                .arg(&self.files)
+                .arg("-append")
+                .arg(format!("{KERNEL_LINE} midhop.seed={}", seed.0))
+                .arg("-fw_cfg")
+                .arg(file("name=opt/org.midhop/plan,file=", &given))
+                .arg("-chardev")
+                .arg(file("file,id=console,path=", &console))
+                .arg("-chardev")
+                .arg(file("file,id=output,path=", &output))
+                .args(["-serial", "chardev:console", "-serial", "chardev:output"])
+                .stderr(errors);
+        };
+        let started = Bystander::start(QEMU, configure)
             .map_err(failed(&format!("start {QEMU}, which Debian has in qemu-system-x86")))?;
-        Running(child).wait(interrupted)?;
+        let ended = started.wait(interrupted).map_err(failed("wait for a machine"))?;
+        if ended.is_none() {
+            return Err(MachineError::Interrupted);
+        }
         let text = fs::read_to_string(&output).map_err(failed("read a machine's output"))?;
         // Its last line ends: output that was cut short is none.
         if text.ends_with('\n') {
@@ -177,33 +171,4 @@ fn last_lines(path: &Path) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = &lines[lines.len().saturating_sub(LAST_LINES)..];
     kept.iter().map(|line| format!("{line}; ")).collect::<String>()
-}
-
-/// A machine that is on. Dropping it switches it off.
-struct Running(Child);
-
-impl Running {
-    fn wait(mut self, interrupted: &AtomicBool) -> Result<(), MachineError> {
-        let (ended, end) = channel::<()>();
-        let stdout = self.0.stdout.take();
-        std::thread::spawn(move || {
-            if let Some(mut stdout) = stdout {
-                let _ = io::copy(&mut stdout, &mut io::sink());
-            }
-            drop(ended);
-        });
-        while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            if interrupted.load(Ordering::Relaxed) {
-                return Err(MachineError::Interrupted);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -15,13 +15,15 @@ use midhop_path::DirectionPlan;
 use midhop_path::delay::LinkDelay;
 use midhop_path::queue::QueueLimit;
 use midhop_pep::config::{Config, LegPlan};
+use midhop_testbed::bystander::Bystander;
 use midhop_testbed::netem;
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::AtomicBool;
 
 /// The laws that ns-3 has under these names; Hybla's is the published one.
 const CONTROLS: [&str; 6] = ["reno", "cubic", "bbr", "hybla", "vegas", "westwood"];
@@ -76,7 +78,9 @@ impl Ns3 {
             let as_it_is = record.environment.versions.contains_key(HYBLA_AS_IT_IS);
             Runner::of(record) == Runner::Ns3 && as_it_is == self.hybla_as_it_is
         };
-        self.batch.run(&plans, is_own, |plan, _| run_in(&self.program, plan, self.hybla_as_it_is))
+        self.batch.run(&plans, is_own, |plan, interrupts| {
+            run_in(&self.program, plan, self.hybla_as_it_is, interrupts.flag())
+        })
     }
 }
 
@@ -126,27 +130,13 @@ fn refusal(plan: &Plan) -> Option<String> {
             traffic.name
         ));
     }
-    let legs = || {
-        match legs(plan) {
-        Err(why) => Some(why),
-        Ok(legs) => legs.into_iter().find_map(|(at, leg)| {
-            let control = leg.congestion.as_deref().unwrap_or("cubic");
-            let known = CONTROLS.contains(&control) && leg.rate.is_none();
-            (!known).then(|| {
-                format!(
-                    "the program for ns-3 has no {control}, or none with a rate (peps.{at}.legs.{})",
-                    leg.name
-                )
-            })
-        }),
-    }
-    };
     let uneven = plan.links.iter().find(|it| delay(&it.up) != delay(&it.down));
     if let Some(link) = uneven {
         return Some(format!("a link of ns-3 has one delay (links.{})", link.name));
     }
     let first = plan.nodes.iter().find_map(node);
-    let first = first.or_else(|| plan.transfers.iter().find_map(transfer)).or_else(legs);
+    let first = first.or_else(|| plan.transfers.iter().find_map(transfer));
+    let first = first.or_else(|| unlike(plan)).or_else(|| proxy_refusal(plan));
     first.or_else(|| netem::refusal(plan).map(|why| why.replace("netem", "ns-3")))
 }
 
@@ -157,17 +147,76 @@ fn has(tuning: &Tuning) -> bool {
     plain && CONTROLS.contains(&tuning.algorithm.as_str())
 }
 
-/// The legs of all proxies that run, each with its proxy's name.
-fn legs(plan: &Plan) -> Result<Vec<(String, LegPlan)>, String> {
-    let used: BTreeSet<&String> = plan.nodes.iter().filter_map(|node| node.pep.as_ref()).collect();
-    let mut all = Vec::new();
-    for name in used {
-        let written = plan.peps.get(name).cloned().unwrap_or_default();
-        let config: Config = written.try_into().map_err(|error| format!("peps.{name}: {error}"))?;
-        let resolved = config.resolve().map_err(|error| format!("peps.{name}: {error}"))?;
-        all.extend(resolved.legs.into_iter().map(|leg| (name.clone(), leg)));
+/// What of a proxy's configuration counts here.
+struct Proxy {
+    legs: Vec<LegPlan>,
+    /// Where flows come from that it takes; none: from anywhere.
+    interfaces: Option<Vec<String>>,
+    has_rules: bool,
+}
+
+impl Proxy {
+    fn takes(&self, link: &str) -> bool {
+        self.interfaces.as_ref().is_none_or(|all| all.iter().any(|it| it == link))
     }
-    Ok(all)
+
+    /// The first leg that ns-3 cannot be like.
+    fn foreign(&self) -> Option<(&LegPlan, &str)> {
+        let control = |leg: &LegPlan| !CONTROLS.contains(&sends_by(leg)) || leg.rate.is_some();
+        let leg = self.legs.iter().find(|leg| control(leg))?;
+        Some((leg, sends_by(leg)))
+    }
+}
+
+/// The congestion control of a leg; the kernel's default where it names none.
+fn sends_by(leg: &LegPlan) -> &str {
+    leg.congestion.as_deref().unwrap_or("cubic")
+}
+
+/// The configurations of all proxies that run, by name.
+fn proxies(plan: &Plan) -> Result<BTreeMap<String, Proxy>, String> {
+    let used: BTreeSet<&String> = plan.nodes.iter().filter_map(|node| node.pep.as_ref()).collect();
+    let read = |name: &String| {
+        let written = plan.peps.get(name).cloned().unwrap_or_default();
+        let interfaces = written.get("intercept").and_then(|it| it.get("interfaces"));
+        let everywhere = interfaces.is_none();
+        let config: Config = written.try_into().map_err(|error| format!("peps.{name}: {error}"))?;
+        let has_rules = !config.rules.is_empty();
+        let resolved = config.resolve().map_err(|error| format!("peps.{name}: {error}"))?;
+        let interfaces = (!everywhere).then(|| resolved.intercept.interfaces.0.clone());
+        Ok((name.clone(), Proxy { legs: resolved.legs, interfaces, has_rules }))
+    };
+    used.into_iter().map(read).collect()
+}
+
+/// Why no proxy of ns-3 is like one of these.
+fn proxy_refusal(plan: &Plan) -> Option<String> {
+    let proxies = match proxies(plan) {
+        Ok(proxies) => proxies,
+        Err(why) => return Some(why),
+    };
+    proxies.into_iter().find_map(|(name, proxy)| {
+        if proxy.has_rules {
+            return Some(format!("the program for ns-3 has no rules (peps.{name})"));
+        }
+        let (leg, control) = proxy.foreign()?;
+        let place = format!("peps.{name}.legs.{}", leg.name);
+        Some(format!("the program for ns-3 has no {control}, or none with a rate ({place})"))
+    })
+}
+
+/// Why the transfers of one host cannot differ as they do: its connections send alike there.
+fn unlike(plan: &Plan) -> Option<String> {
+    let ends = |it: &TransferPlan| [it.from.clone(), it.to.clone()];
+    plan.transfers.iter().enumerate().find_map(|(at, one)| {
+        let differs = |other: &&TransferPlan| {
+            let alike = (&one.congestion, &one.tuning) == (&other.congestion, &other.tuning);
+            !alike && ends(one).iter().any(|end| ends(other).contains(end))
+        };
+        let other = plan.transfers[..at].iter().find(differs)?;
+        let both = format!("transfers.{} and {}", other.name, one.name);
+        Some(format!("a host of the program for ns-3 has one congestion control ({both})"))
+    })
 }
 
 /// A plan in the words of `path.cc`.
@@ -191,7 +240,7 @@ fn description(plan: &Plan) -> Result<String, String> {
         let (rates, queues, losses) = (both(rate), both(queue), both(loss));
         let _ = writeln!(text, "link {a} {b} {rates} {delay} {queues} {losses}");
     }
-    let legs = legs(plan)?;
+    let proxies = proxies(plan)?;
     let neighbours = |node: &str| {
         let at = |link: &PlannedLink| {
             let [a, b] = &link.between;
@@ -203,9 +252,10 @@ fn description(plan: &Plan) -> Result<String, String> {
     let buffer = buffer(plan);
     for node in &plan.nodes {
         for (link, neighbour) in neighbours(&node.name) {
-            let leg = node.pep.as_ref().and_then(|pep| {
-                legs.iter().find(|(at, leg)| at == pep && leg_is_of(leg, &link)).map(|(_, leg)| leg)
-            });
+            let leg = node
+                .pep
+                .as_ref()
+                .and_then(|pep| proxies.get(pep)?.legs.iter().find(|leg| leg_is_of(leg, &link)));
             let (control, rtt0) = match (&node.pep, leg) {
                 (None, _) => host(plan, &node.name),
                 (Some(_), None) => ("cubic".to_owned(), None),
@@ -227,10 +277,7 @@ fn description(plan: &Plan) -> Result<String, String> {
             Work::Objects { .. } => return Err("the program for ns-3 has no objects".to_owned()),
         };
         let sends = if transfer.opens == Opener::From { "opener" } else { "listener" };
-        let mut via = proxies_on(plan, transfer);
-        if transfer.opens == Opener::To {
-            via.reverse();
-        }
+        let via = proxies_on(plan, transfer, &proxies);
         let via = via.iter().map(|name| at(name)).collect::<Result<Vec<_>, _>>()?;
         let via: String = via.iter().map(|node| format!(" {node}")).collect();
         let (opener, listener) = (at(transfer.opener())?, at(transfer.listening())?);
@@ -256,17 +303,23 @@ fn host(plan: &Plan, node: &str) -> (String, Option<Duration>) {
     (own.map_or_else(|| "cubic".to_owned(), |it| it.congestion.clone()), rtt0)
 }
 
-/// The nodes with proxies on the way of the data, in its order.
-fn proxies_on(plan: &Plan, transfer: &TransferPlan) -> Vec<String> {
-    let ends = [&transfer.from, &transfer.to];
-    let mut via = Vec::new();
-    for crossing in &transfer.route {
-        let Some(link) = plan.link(&crossing.link) else { continue };
-        for name in &link.between {
-            let has_proxy = plan.node(name).is_some_and(|node| node.pep.is_some());
-            if has_proxy && !ends.contains(&name) && !via.contains(name) {
-                via.push(name.clone());
-            }
+/// The nodes whose proxies take the transfer's flows, from the opener on.
+fn proxies_on(
+    plan: &Plan,
+    transfer: &TransferPlan,
+    proxies: &BTreeMap<String, Proxy>,
+) -> Vec<String> {
+    let mut links: Vec<&str> = transfer.route.iter().map(|it| it.link.as_str()).collect();
+    if transfer.opens == Opener::To {
+        links.reverse();
+    }
+    let (mut via, mut here) = (Vec::new(), transfer.opener());
+    for link in links.into_iter().filter_map(|name| plan.link(name)) {
+        let Some(next) = link.between.iter().find(|name| *name != here) else { continue };
+        here = next;
+        let proxy = plan.node(here).and_then(|node| proxies.get(node.pep.as_ref()?));
+        if here != transfer.listening() && proxy.is_some_and(|it| it.takes(&link.name)) {
+            via.push(here.to_owned());
         }
     }
     via
@@ -308,23 +361,24 @@ fn loss(way: &DirectionPlan) -> String {
 }
 
 /// Has ns-3 run `plan`.
-fn run_in(program: &Path, plan: &Plan, hybla_as_it_is: bool) -> Result<Record, Ns3Error> {
+fn run_in(
+    program: &Path,
+    plan: &Plan,
+    hybla_as_it_is: bool,
+    interrupted: &AtomicBool,
+) -> Result<Record, Ns3Error> {
     let failed = |action| move |source| Ns3Error::Io { action, source };
     let mut words = description(plan).map_err(|line| Ns3Error::Answer { line })?;
     if hybla_as_it_is {
         words = words.replace(" hybla ", &format!(" {HYBLA_AS_IT_IS} "));
     }
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed("start ns-3"))?;
-    let mut input = child.stdin.take().expect("it is piped");
-    // Its answer comes when all is read, so this cannot wait for that.
-    input.write_all(words.as_bytes()).map_err(failed("send ns-3 the plan"))?;
-    drop(input);
-    let output = child.wait_with_output().map_err(failed("wait for ns-3"))?;
+    let piped = |command: &mut Command| {
+        command.stdin(Stdio::piped());
+    };
+    let mut ns3 = Bystander::start(program, piped).map_err(failed("start ns-3"))?;
+    ns3.feed(words.as_bytes()).map_err(failed("send ns-3 the plan"))?;
+    let output = ns3.wait(interrupted).map_err(failed("wait for ns-3"))?;
+    let output = output.ok_or(Ns3Error::Interrupted)?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
         let error = error.trim().lines().last().unwrap_or("nothing").to_owned();
