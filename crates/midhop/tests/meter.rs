@@ -2,7 +2,7 @@
 
 use midhop_testbed::meter::MeterReport;
 use midhop_units::Bytes;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 fn midhop(arguments: &[&str]) -> Command {
@@ -98,6 +98,55 @@ fn what_is_unfinished_is_reported_and_fails() {
     assert!(error(&output).contains("time limit"), "{}", error(&output));
 }
 
+/// A meter that waits for its start, after its first line.
+fn waiting(arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let mut child = midhop(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("midhop starts");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("a line when ready");
+    assert!(line.contains("ready"), "{line}");
+    (child, out)
+}
+
+/// What `child` answers to a start of `start`: its exit code, output and errors.
+fn begun(mut child: Child, mut out: BufReader<ChildStdout>, start: &str) -> Output {
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(start.as_bytes()).expect("it reads its start");
+    drop(stdin);
+    let mut output = Vec::new();
+    out.read_to_end(&mut output).expect("its output");
+    Output { stdout: output, ..child.wait_with_output().expect("it ends") }
+}
+
+#[test]
+fn meters_start_when_their_standard_input_has_it() {
+    let server = serve(&[]);
+    let host = format!("127.0.0.1:{}", server.port);
+    let arguments = ["run", &host, "--bytes", "10kB", "--json", "--epoch", "-"];
+    let meters = [waiting(&arguments), waiting(&arguments)];
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("a clock");
+    let start = (now.tv_sec() + 1) * 1_000_000_000 + now.tv_nsec();
+    for (child, out) in meters {
+        let output = begun(child, out, &format!("{start}\n"));
+        assert!(output.status.success(), "{}", error(&output));
+        let report = report(&output);
+        // Times count from the common start, and nothing is before it.
+        let first = report.transfer.flows[0].start;
+        assert!(report.transfer.complete && !first.is_zero(), "{report:?}");
+    }
+    for start in ["", "soon\n", "-1\n"] {
+        let (child, out) = waiting(&arguments);
+        let output = begun(child, out, start);
+        assert_eq!(output.status.code(), Some(1), "{start:?}: {output:?}");
+        assert_eq!(error(&output).lines().count(), 1, "{start:?}: {}", error(&output));
+    }
+}
+
 #[test]
 fn an_unknown_congestion_control_is_named() {
     let server = serve(&[]);
@@ -115,6 +164,7 @@ fn a_wrong_command_line_is_a_usage_error() {
         &["run", "host", "--bytes", "5"],
         &["run", "host", "--bytes", "5MB", "--seconds", "3"],
         &["run", "host", "--bytes", "5MB", "--parallel", "3"],
+        &["run", "host", "--bytes", "5MB", "--epoch", "soon"],
         &["run", "host", "--page", "5MB", "--flows", "3"],
         &["run", "host:port", "--bytes", "5MB"],
         &["run", "127.0.0.1", "--bytes", "5MB", "--flows", "0"],

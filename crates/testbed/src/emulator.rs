@@ -25,7 +25,7 @@ pub(crate) mod scheduling;
 pub use scheduling::Policy;
 
 use crate::namespace::Namespace;
-use carrier::Carrier;
+use carrier::{Carrier, open_sockets};
 use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{LinkResult, Series};
 use midhop_path::DirectionPlan;
@@ -33,7 +33,7 @@ use midhop_units::{Bytes, Instant, Seed};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 /// Why an emulator did not start or did not finish.
@@ -98,15 +98,14 @@ pub struct WireReport {
 #[derive(Debug)]
 pub struct Emulator {
     name: String,
+    /// Where the thread waits for the run's start.
+    begin: Option<Sender<Instant>>,
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<io::Result<WireReport>>>,
 }
 
 impl Emulator {
-    /// Starts carrying frames between two devices of `hub`.
-    ///
-    /// `epoch` is the moment from which the link's traces and series count; each direction draws
-    /// its randomness from `seed` under the link's name and its own.
+    /// Starts carrying frames between two devices of `hub`, as [`Self::open`] and [`Self::begin`] do.
     ///
     /// # Errors
     /// When the devices are not there or sockets are refused.
@@ -116,22 +115,32 @@ impl Emulator {
         seed: Seed,
         epoch: Instant,
     ) -> Result<Self, EmulatorError> {
+        let mut emulator = Self::open(hub, wire, seed)?;
+        emulator.begin(epoch);
+        Ok(emulator)
+    }
+
+    /// Opens a link between two devices of `hub`, which takes milliseconds where its queues are long. Frames wait
+    /// until it begins. Each direction draws its randomness from `seed` under the link's name and its own.
+    ///
+    /// # Errors
+    /// When the devices are not there or sockets are refused.
+    pub fn open(hub: &Namespace, wire: Wire, seed: Seed) -> Result<Self, EmulatorError> {
         let name = wire.name.clone();
         let fail = |source| EmulatorError::Start { link: name.clone(), source };
         let stop = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)
             .map_err(|errno| fail(errno.into()))?;
         let stop = Arc::new(stop);
         let (ready, started) = channel();
+        let (begin, begins) = channel();
         let (hub, stopped) = (hub.clone(), stop.clone());
         let work = move || {
-            let carrier = hub
-                .enter()
-                .map_err(io::Error::other)
-                .and_then(|()| Carrier::open(wire, seed, epoch));
-            match carrier {
-                Ok(carrier) => {
+            let opened = hub.enter().map_err(io::Error::other).and_then(|()| open_sockets(&wire));
+            match opened {
+                Ok(sockets) => {
                     let _ = ready.send(Ok(()));
-                    carrier.run(&stopped)
+                    let epoch = begins.recv().map_err(|_| io::Error::other("it never began"))?;
+                    Carrier::new(sockets, wire, seed, epoch).run(&stopped)
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -145,7 +154,16 @@ impl Emulator {
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("its thread ended")))
             .map_err(fail)?;
-        Ok(Self { name, stop, thread: Some(thread) })
+        Ok(Self { name, begin: Some(begin), stop, thread: Some(thread) })
+    }
+
+    /// Begins to carry frames. `epoch`, which may be ahead, is the moment from which the link's traces and series
+    /// count.
+    pub fn begin(&mut self, epoch: Instant) {
+        if let Some(begin) = self.begin.take() {
+            // A thread that has ended says so when it is joined.
+            let _ = begin.send(epoch);
+        }
     }
 
     /// Stops and tells what the link did.
@@ -159,6 +177,8 @@ impl Emulator {
     fn halt(&mut self) -> io::Result<WireReport> {
         let gone = || io::Error::other("its thread was gone already");
         let thread = self.thread.take().ok_or_else(gone)?;
+        // One that never began waits for this, and ends.
+        self.begin = None;
         self.stop.write(1)?;
         thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
     }

@@ -121,13 +121,13 @@ impl End {
 }
 
 impl Netem {
-    /// Starts carrying frames between the two devices of `wire` in `hub`. `epoch` is when the run begins.
+    /// Starts carrying frames between the two devices of `wire` in `hub`.
     ///
     /// # Errors
     /// When a device or a queue is refused: the kernel may lack bridges or netem.
-    pub fn start(hub: &Namespace, wire: Wire, epoch: Instant) -> Result<Self, NetemError> {
+    pub fn start(hub: &Namespace, wire: Wire) -> Result<Self, NetemError> {
         let ends = [End::new(&wire.first), End::new(&wire.second)];
-        let netem = Self { hub: hub.clone(), wire, epoch, ends };
+        let netem = Self { hub: hub.clone(), wire, epoch: Instant::START, ends };
         let [first, second] = &netem.ends;
         veth(hub, &first.inner, hub, &second.inner, netem.wire.mtu)?;
         for (end, towards, away) in
@@ -142,6 +142,11 @@ impl Netem {
             netem.ip(&["link", "set", &end.bridge, "up"])?;
         }
         Ok(netem)
+    }
+
+    /// Counts from `epoch`, when the run begins.
+    pub fn begin(&mut self, epoch: Instant) {
+        self.epoch = epoch;
     }
 
     /// Stops and reports what the link did.

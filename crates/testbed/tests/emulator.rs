@@ -257,6 +257,31 @@ fn running() -> (Emulator, [Namespace; 3]) {
 }
 
 #[test]
+fn frames_wait_at_a_link_that_is_open_until_it_begins() {
+    let [hub, a, b] = ["hub", "a", "b"].map(|name| Namespace::create(name).expect("made"));
+    let [at_a, _] = veth(&a, "link", &hub, "link0", 1500).expect("a device");
+    let [at_b, _] = veth(&b, "link", &hub, "link1", 1500).expect("a device");
+    let [of_a, of_b] = [1, 2].map(|host| IpAddr::from([10, 77, 0, host]));
+    for (node, own, peer, mac) in [(&a, of_a, of_b, at_b.mac), (&b, of_b, of_a, at_a.mac)] {
+        node.add_address("link", own, 24).expect("an address");
+        node.add_neighbour("link", peer, mac).expect("a neighbour");
+    }
+    let mut emulator = Emulator::open(&hub, wire("link0", "link1"), Seed(1)).expect("open");
+    let (from, to) = (socket(&b, of_b), socket(&a, of_a));
+    from.connect(to.local_addr().expect("an address")).expect("connected");
+    from.send(&[7]).expect("sent");
+    to.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    let mut buffer = [0; 8];
+    assert!(to.recv(&mut buffer).is_err(), "it carries before it has begun");
+    emulator.begin(midhop_units::Instant::START);
+    to.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    assert_eq!((to.recv(&mut buffer).expect("received"), buffer[0]), (1, 7));
+    drop(emulator);
+    // One that never begins ends like any other.
+    drop(Emulator::open(&hub, wire("link0", "link1"), Seed(1)).expect("open"));
+}
+
+#[test]
 fn an_emulator_that_was_kept_from_the_processor_says_for_how_long() {
     // It has missed every tick of its clock so far.
     let (emulator, _nodes) = running();

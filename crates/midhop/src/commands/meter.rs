@@ -3,6 +3,7 @@
 mod naive;
 mod run;
 mod serve;
+mod start;
 mod table;
 mod traffic;
 

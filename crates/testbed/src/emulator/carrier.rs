@@ -70,20 +70,24 @@ impl Samples {
 }
 
 impl Carrier {
-    /// Opens both sockets in the namespace that this thread is in.
-    pub(super) fn open(wire: Wire, seed: Seed, epoch: Instant) -> io::Result<Self> {
+    /// A link whose traces and series count from `epoch`, between `sockets`: down, then up.
+    pub(super) fn new(
+        [down, up]: [PacketSocket; 2],
+        wire: Wire,
+        seed: Seed,
+        epoch: Instant,
+    ) -> Self {
         let seed = seed.derive(&wire.name);
-        // A direction's frames arrive where its sender is: down comes from the second node.
-        let down = Direction::open(Way::Down, &wire.second, &wire, seed, epoch)?;
-        let up = Direction::open(Way::Up, &wire.first, &wire, seed, epoch)?;
-        Ok(Self {
+        let down = Direction::new(Way::Down, down, &wire, seed, epoch);
+        let up = Direction::new(Way::Up, up, &wire, seed, epoch);
+        Self {
             name: wire.name,
             directions: [down, up],
             frames: Frames::new(wire.mtu as usize),
             epoch,
             next_sample: epoch,
             stood_still: Duration::ZERO,
-        })
+        }
     }
 
     /// Carries frames until told to stop, before all other work of the machine: not so what comes before
@@ -204,6 +208,15 @@ impl Carrier {
     }
 }
 
+/// Where the frames of both directions of `wire`, down and up, arrive: in the namespace that this thread is in.
+pub(super) fn open_sockets(wire: &Wire) -> io::Result<[PacketSocket; 2]> {
+    let open = |interface: &str, plan| {
+        PacketSocket::open(interface, wire.mtu as usize, packets_waiting(plan, wire))
+    };
+    // A direction's frames arrive where its sender is: down comes from the second node.
+    Ok([open(&wire.second, &wire.down)?, open(&wire.first, &wire.up)?])
+}
+
 /// How many full packets may wait before the link's wire: as its queue has room for, and as ever come.
 fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
     let waiting = plan.queue.in_full_packets(wire.mtu).min(wire.burst);
@@ -211,21 +224,15 @@ fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
 }
 
 impl Direction {
-    fn open(
-        way: Way,
-        interface: &str,
-        wire: &Wire,
-        seed: Seed,
-        epoch: Instant,
-    ) -> io::Result<Self> {
+    fn new(way: Way, socket: PacketSocket, wire: &Wire, seed: Seed, epoch: Instant) -> Self {
         let [down_filter, up_filter] = wire.ack_filters;
         let (plan, ack_filter) = match way {
             Way::Down => (&wire.down, down_filter),
             Way::Up => (&wire.up, up_filter),
         };
-        Ok(Self {
+        Self {
             way,
-            socket: PacketSocket::open(interface, wire.mtu as usize, packets_waiting(plan, wire))?,
+            socket,
             link: Link::new(plan, way, seed, epoch).marking(Frame::mark),
             ack_filter,
             lateness: Histogram::new(),
@@ -235,7 +242,7 @@ impl Direction {
             sampled_bytes: Bytes::ZERO,
             queue: Samples::default(),
             rate: Samples::default(),
-        })
+        }
     }
 
     /// Hands one intake of arrived packets to the link, each with the moment that the kernel got it:

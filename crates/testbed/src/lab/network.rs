@@ -10,9 +10,12 @@ use midhop_experiment::plan::{
 };
 use midhop_experiment::record::{LinkResult, Series};
 use midhop_experiment::tcp::TcpPlan;
-use midhop_units::{Bytes, Instant, Seed};
+use midhop_units::{Bytes, Duration, Instant, Seed};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+
+/// How long after the carriers a run starts.
+const START_AHEAD: Duration = Duration::from_ms(20);
 
 /// Why a network could not be built or run.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +193,8 @@ impl Network {
         seed: Seed,
         ready: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let carriers = self.carry(seed, scheduling::now())?;
+        let mut carriers = self.open(seed)?;
+        begin(&mut carriers, scheduling::now());
         let outcome = ready();
         for carrier in carriers {
             carrier.finish()?;
@@ -198,14 +202,16 @@ impl Network {
         outcome
     }
 
-    /// Starts what carries the frames: the clock of traces and outages begins now.
+    /// Starts what carries the frames. The clock of traces and outages begins [`START_AHEAD`] from now, when all
+    /// who are to begin have heard of it.
     ///
     /// # Errors
     /// When sockets or threads are refused.
     pub fn start(&mut self, seed: Seed) -> Result<(), LabError> {
         self.dropped_before = self.dropped()?;
-        self.epoch = scheduling::now();
-        self.carriers = self.carry(seed, self.epoch)?;
+        self.carriers = self.open(seed)?;
+        self.epoch = scheduling::now() + START_AHEAD;
+        begin(&mut self.carriers, self.epoch);
         Ok(())
     }
 
@@ -221,18 +227,18 @@ impl Network {
         self.wires.iter().map(of).collect()
     }
 
-    fn carry(&self, seed: Seed, epoch: Instant) -> Result<Vec<Carrier>, LabError> {
-        let start = |wire: &Wire| -> Result<Carrier, LabError> {
+    fn open(&self, seed: Seed) -> Result<Vec<Carrier>, LabError> {
+        let open = |wire: &Wire| -> Result<Carrier, LabError> {
             let (hub, wire) = (&self.hub, wire.clone());
             Ok(match self.links {
-                Links::Emulated => Carrier::Emulator(Emulator::start(hub, wire, seed, epoch)?),
-                Links::Netem => Carrier::Netem(Box::new(Netem::start(hub, wire, epoch)?)),
+                Links::Emulated => Carrier::Emulator(Emulator::open(hub, wire, seed)?),
+                Links::Netem => Carrier::Netem(Box::new(Netem::start(hub, wire)?)),
             })
         };
-        self.wires.iter().map(start).collect()
+        self.wires.iter().map(open).collect()
     }
 
-    /// When [`Self::start`] was, on the machine's monotonic clock.
+    /// When the run starts, as [`Self::start`] has it, on the machine's monotonic clock.
     pub fn epoch(&self) -> Instant {
         self.epoch
     }
@@ -274,6 +280,16 @@ impl Network {
             report.series.extend(wire.series);
         }
         Ok(report)
+    }
+}
+
+/// Lets `carriers` carry frames, with traces and series that count from `epoch`.
+fn begin(carriers: &mut [Carrier], epoch: Instant) {
+    for carrier in carriers {
+        match carrier {
+            Carrier::Emulator(emulator) => emulator.begin(epoch),
+            Carrier::Netem(netem) => netem.begin(epoch),
+        }
     }
 }
 

@@ -40,8 +40,6 @@ pub struct TrafficOptions {
     pub plan: TrafficPlan,
     /// The run's seed.
     pub seed: Seed,
-    /// The run's start, on this machine's `CLOCK_MONOTONIC`.
-    pub epoch: Instant,
     /// Where the listening end listens.
     pub address: SocketAddr,
     /// How to find congestion controls; none takes names as they are.
@@ -99,8 +97,9 @@ impl TrafficError {
     }
 }
 
-/// Does one end's part of a line of traffic until `stop` is readable or hung up. `ready` hears when the
-/// listening end listens.
+/// Does one end's part of a line of traffic until `stop` is readable or hung up. `begins` is called when this end
+/// listens, or could open; it returns when the run starts, on this machine's `CLOCK_MONOTONIC`. `stop` is not looked
+/// at before that.
 ///
 /// # Errors
 /// When there is nothing to report.
@@ -108,14 +107,15 @@ pub fn run_traffic(
     options: TrafficOptions,
     part: Part,
     stop: BorrowedFd<'_>,
-    ready: impl FnOnce(SocketAddr),
+    begins: impl FnOnce() -> io::Result<Instant>,
 ) -> Result<TrafficReport, TrafficError> {
+    let begins = || begins().map_err(local("learn when the run starts"));
     let datagrams = matches!(options.plan.load, Load::Constant { .. } | Load::OnOff { .. });
     match (datagrams, part) {
-        (true, Part::Opens) => datagrams::send(&options, stop),
-        (true, Part::Listens) => datagrams::receive(&options, stop, ready),
-        (false, Part::Opens) => flows::open(options, stop),
-        (false, Part::Listens) => flows::listen(options, stop, ready),
+        (true, Part::Opens) => datagrams::send(&options, stop, begins),
+        (true, Part::Listens) => datagrams::receive(&options, stop, begins),
+        (false, Part::Opens) => flows::open(options, stop, begins),
+        (false, Part::Listens) => flows::listen(options, stop, begins),
     }
 }
 

@@ -40,16 +40,18 @@ pub(super) fn execute(
     let servers = start_servers(plan, &network, options, &scratch.0)?;
     let programs = start_programs(plan, &network, &scratch.0)?;
     let before = tunnels::open(plan, &network, interrupted)?;
-    network.start(plan.seed)?;
-    let mut traffic = Traffic::listen(plan, &network, options, &scratch.0)?;
-    traffic.open(plan, &network, options)?;
-    // A run without the proxies' side of the story is a good run all the same.
-    let probe = Probe::start(plan, |node| network.node(node), network.epoch());
-    let clients: Vec<Client> = plan
+    // Whoever sends is ready before the run starts, so that what is due at its start is not late.
+    let mut traffic = Traffic::start(plan, &network, options, &scratch.0)?;
+    let mut clients: Vec<Client> = plan
         .transfers
         .iter()
         .map(|transfer| Client::start(plan, transfer, &network, options, &scratch.0))
         .collect::<Result<_, _>>()?;
+    network.start(plan.seed)?;
+    traffic.begin(network.epoch())?;
+    clients.iter_mut().try_for_each(|client| client.begin(network.epoch()))?;
+    // A run without the proxies' side of the story is a good run all the same.
+    let probe = Probe::start(plan, |node| network.node(node), network.epoch());
     let deadline = Instant::now() + std::time::Duration::from(plan.duration) + GRACE;
     let mut reports = Vec::new();
     for client in clients {

@@ -1,6 +1,7 @@
 //! The meter's two ends as processes on their nodes.
 
 use super::execute::io_error;
+use super::worker::Worker;
 use super::{RunError, RunOptions};
 use crate::lab::Network;
 use crate::meter::MeterReport;
@@ -9,16 +10,12 @@ use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{Plan, TransferPlan, Work};
 use midhop_experiment::spec::Connections;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
-
-/// Between two looks at whether somebody asked to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+use std::time::Instant;
 
 /// A process of the meter. Dropping it kills it.
 #[derive(Debug)]
@@ -133,14 +130,10 @@ impl Server {
 }
 
 /// The opening end of one transfer.
-pub(super) struct Client {
-    meter: Meter,
-    output: Receiver<String>,
-    transfer: String,
-}
+pub(super) struct Client(Worker);
 
 impl Client {
-    /// Starts a transfer, which begins at its own time.
+    /// Starts a transfer's process and waits until it is ready.
     pub(super) fn start(
         plan: &Plan,
         transfer: &TransferPlan,
@@ -152,10 +145,10 @@ impl Client {
         let mut command = command(network, node, &options.program)?;
         command.args(["run", "--json", "--name", &transfer.name]);
         // Who has a tuning that no kernel has was refused before.
-        let told = transfer.tuning.as_ref().and_then(Tuning::of_kernel);
-        let congestion = told.as_ref().unwrap_or(&transfer.congestion);
+        let tuned = transfer.tuning.as_ref().and_then(Tuning::of_kernel);
+        let congestion = tuned.as_ref().unwrap_or(&transfer.congestion);
         command.args(["--congestion", congestion]);
-        command.args(["--epoch", &network.epoch().as_ns().to_string()]);
+        command.args(["--epoch", "-"]);
         command.args(["--start-delay", &transfer.start.to_string()]);
         let limit = plan.duration.saturating_sub(transfer.start);
         command.args(["--time-limit", &limit.to_string()]);
@@ -170,17 +163,15 @@ impl Client {
         }
         command.args(workload(&transfer.work));
         command.arg(transfer.listener.to_string());
-        let mut meter = Meter::start(command, node, &format!("run-{}", transfer.name), directory)?;
-        let (told, output) = channel();
-        let stdout = meter.child.stdout.take();
-        std::thread::spawn(move || {
-            let mut text = String::new();
-            if let Some(mut stdout) = stdout {
-                let _ = stdout.read_to_string(&mut text);
-            }
-            let _ = told.send(text);
-        });
-        Ok(Self { meter, output, transfer: transfer.name.clone() })
+        let name = format!("run-{}", transfer.name);
+        let mut worker = Worker::start(command, node, &name, directory)?;
+        worker.wait_ready()?;
+        Ok(Self(worker))
+    }
+
+    /// Hands it the run's start: the transfer begins at its own time after that.
+    pub(super) fn begin(&mut self, epoch: midhop_units::Instant) -> Result<(), RunError> {
+        self.0.begin(epoch)
     }
 
     /// Waits for the report.
@@ -189,27 +180,7 @@ impl Client {
         deadline: Instant,
         interrupted: impl Fn() -> bool,
     ) -> Result<MeterReport, RunError> {
-        let text = loop {
-            match self.output.recv_timeout(LOOK_EVERY) {
-                Ok(text) => break text,
-                Err(RecvTimeoutError::Disconnected) => break String::new(),
-                Err(RecvTimeoutError::Timeout) if interrupted() => {
-                    return Err(RunError::Interrupted);
-                }
-                Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
-                    let what = format!("did not end transfer {}", self.transfer);
-                    return Err(self.meter.failed(&what));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        };
-        if interrupted() {
-            return Err(RunError::Interrupted);
-        }
-        // An incomplete transfer gives a report as well, and exit code 1.
-        serde_json::from_str(&text).map_err(|_| {
-            self.meter.failed(&format!("gave no report of transfer {}", self.transfer))
-        })
+        self.0.wait(deadline, interrupted)
     }
 }
 

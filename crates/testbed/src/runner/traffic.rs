@@ -10,10 +10,10 @@ use midhop_experiment::limit::Family;
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{Series, TrafficResult};
 use midhop_experiment::traffic::TrafficPlan;
-use midhop_units::Duration;
+use midhop_units::{Duration, Instant};
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The cross traffic of a run. Dropped, it ends.
 pub(super) struct Traffic(Vec<Line>);
@@ -21,11 +21,8 @@ pub(super) struct Traffic(Vec<Line>);
 /// One line of it.
 struct Line {
     plan: TrafficPlan,
-    /// What the processes read of it.
-    file: PathBuf,
-    address: SocketAddr,
     listens: Worker,
-    opens: Option<Worker>,
+    opens: Worker,
 }
 
 /// What came of it all.
@@ -37,8 +34,8 @@ pub(super) struct TrafficOutcome {
 }
 
 impl Traffic {
-    /// Starts the listening ends.
-    pub(super) fn listen(
+    /// Starts both ends of each line and waits until they are ready.
+    pub(super) fn start(
         plan: &Plan,
         network: &Network,
         options: &RunOptions,
@@ -57,32 +54,22 @@ impl Traffic {
             let text = serde_json::to_string(traffic).map_err(std::io::Error::other);
             text.and_then(|text| fs::write(&file, text))
                 .map_err(io_error(format!("write down the traffic {}", traffic.name)))?;
-            let mut line = Line {
+            let start = |node, part| worker(node, part, &file, address, plan, network, options);
+            lines.push(Line {
                 plan: traffic.clone(),
-                listens: start(node, "listens", &file, address, plan, network, options)?,
-                file,
-                address,
-                opens: None,
-            };
-            line.listens.wait_ready()?;
-            lines.push(line);
+                listens: start(node, "listens")?,
+                opens: start(traffic.opener(), "opens")?,
+            });
         }
         Ok(Self(lines))
     }
 
-    /// Starts the opening ends, which begin when the plan says.
-    pub(super) fn open(
-        &mut self,
-        plan: &Plan,
-        network: &Network,
-        options: &RunOptions,
-    ) -> Result<(), RunError> {
-        for line in &mut self.0 {
-            let node = line.plan.opener();
-            let end = start(node, "opens", &line.file, line.address, plan, network, options)?;
-            line.opens = Some(end);
-        }
-        Ok(())
+    /// Hands all ends the run's start: each begins when the plan has it.
+    pub(super) fn begin(&mut self, epoch: Instant) -> Result<(), RunError> {
+        self.0.iter_mut().try_for_each(|line| {
+            line.listens.begin(epoch)?;
+            line.opens.begin(epoch)
+        })
     }
 
     /// Ends all of it, `ended` after the run's start, and tells what it did.
@@ -95,8 +82,7 @@ impl Traffic {
         let mut outcome = TrafficOutcome::default();
         for line in self.0 {
             // What is under way when the sender stops has its time to arrive only where that is over.
-            let opened: TrafficReport =
-                line.opens.map(Worker::finish).transpose()?.unwrap_or_default();
+            let opened: TrafficReport = line.opens.finish()?;
             let listened: TrafficReport = line.listens.finish()?;
             let name = &line.plan.name;
             let reports = [&opened, &listened];
@@ -150,7 +136,8 @@ fn late(
     ))
 }
 
-fn start(
+/// One end, ready to begin.
+fn worker(
     node: &str,
     part: &str,
     file: &Path,
@@ -162,8 +149,9 @@ fn start(
     let mut command = command(network, node, &options.program)?;
     command.args(["traffic", part, "--plan"]).arg(file);
     command.args(["--address", &address.to_string()]);
-    command.args(["--epoch", &network.epoch().as_ns().to_string()]);
     command.args(["--seed", &plan.seed.to_string()]);
     let name = format!("traffic-{part}-{}", address.port());
-    Worker::start(command, node, &name, file.parent().unwrap_or(Path::new(".")))
+    let mut worker = Worker::start(command, node, &name, file.parent().unwrap_or(Path::new(".")))?;
+    worker.wait_ready()?;
+    Ok(worker)
 }

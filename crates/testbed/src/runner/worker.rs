@@ -1,16 +1,21 @@
-//! A process on a node that works until its standard input ends, and then tells what it did.
+//! A process of the meter on a node: it prints a line when it is ready, reads from its standard input when the run
+//! starts, and prints a report at its end.
 
 use super::RunError;
 use super::meters::Meter;
+use midhop_units::Instant;
 use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{self, Duration};
 
-/// How long it may take to tell. Generous: machines may be busy.
-const TELL_WITHIN: Duration = Duration::from_secs(30);
+/// How long a report may take where the work is over. Generous: machines may be busy.
+const REPORT_WITHIN: Duration = Duration::from_secs(30);
+
+/// Between two looks at whether somebody asked to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Such a process. Dropping it kills it.
 #[derive(Debug)]
@@ -47,19 +52,55 @@ impl Worker {
 
     /// Waits for its first line, which says that it is at work.
     pub(super) fn wait_ready(&mut self) -> Result<(), RunError> {
-        match self.told.recv_timeout(TELL_WITHIN) {
+        match self.told.recv_timeout(REPORT_WITHIN) {
             Ok(line) if !line.is_empty() => Ok(()),
             _ => Err(self.meter.failed("ended before it was ready")),
         }
     }
 
-    /// Ends it, and gives what it has told.
+    /// Hands it the run's start. Those that wait for it begin together.
+    pub(super) fn begin(&mut self, epoch: Instant) -> Result<(), RunError> {
+        let line = format!("{}\n", epoch.as_ns());
+        let written = self.stop.as_mut().map(|stop| stop.write_all(line.as_bytes()));
+        match written {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.meter.failed("ended before the run started")),
+        }
+    }
+
+    /// Waits for the report of one that ends by itself, until `deadline` or until `interrupted`.
+    pub(super) fn wait<T: DeserializeOwned>(
+        self,
+        deadline: time::Instant,
+        interrupted: impl Fn() -> bool,
+    ) -> Result<T, RunError> {
+        let text = loop {
+            match self.told.recv_timeout(LOOK_EVERY) {
+                Ok(text) => break text,
+                Err(RecvTimeoutError::Disconnected) => break String::new(),
+                Err(RecvTimeoutError::Timeout) if interrupted() => {
+                    return Err(RunError::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) if time::Instant::now() > deadline => {
+                    return Err(self.meter.failed("did not end"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        if interrupted() {
+            return Err(RunError::Interrupted);
+        }
+        // An incomplete transfer gives a report as well, and exit code 1.
+        serde_json::from_str(&text).map_err(|_| self.meter.failed("gave no report"))
+    }
+
+    /// Ends one that works until then, and gives its report.
     pub(super) fn finish<T: DeserializeOwned>(mut self) -> Result<T, RunError> {
         drop(self.stop.take());
         let mut told = String::new();
-        while let Ok(text) = self.told.recv_timeout(TELL_WITHIN) {
+        while let Ok(text) = self.told.recv_timeout(REPORT_WITHIN) {
             told.push_str(&text);
         }
-        serde_json::from_str(&told).map_err(|_| self.meter.failed("told nothing of what it did"))
+        serde_json::from_str(&told).map_err(|_| self.meter.failed("gave no report"))
     }
 }

@@ -1,5 +1,6 @@
 //! `midhop meter run`.
 
+use super::start::Start;
 use super::{activate, runtime, table};
 use crate::commands::output;
 use crate::failure::{self, Failure};
@@ -8,7 +9,7 @@ use midhop_experiment::plan::RestartPlan;
 use midhop_testbed::meter::{
     self, Amount, Connections, Direction, MeterReport, Progress, RunError, RunOptions, Workload,
 };
-use midhop_units::{Bytes, Duration, Instant, Seed};
+use midhop_units::{Bytes, Duration, Seed};
 use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
@@ -82,9 +83,10 @@ pub struct Run {
     #[arg(long, value_name = "NAME", default_value = "meter")]
     name: String,
     /// Moment from which the report's times count, in nanoseconds of CLOCK_MONOTONIC; the start of
-    /// the command if not given.
-    #[arg(long, value_name = "NS")]
-    epoch: Option<u64>,
+    /// the command if not given. With `-` the meter prints a line when it is ready, and reads the
+    /// moment from standard input, so that several start together.
+    #[arg(long, value_name = "NS", allow_hyphen_values = true)]
+    epoch: Option<Start>,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -101,7 +103,7 @@ enum ConnectionsArgument {
 impl Run {
     /// Measures, prints, and fails when anything asked for did not arrive as it was sent.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let json = self.json;
+        let (json, start) = (self.json, self.epoch);
         let mut options = self.options();
         // Of an upload this is the sending end; the server resolves names for a download.
         let active = match (&options.congestion, options.direction) {
@@ -111,7 +113,12 @@ impl Run {
         if let Some(active) = &active {
             options.congestion = Some(active.kernel_name().to_owned());
         }
-        let report = runtime()?.block_on(drive(options)).map_err(explain)?;
+        let runtime = runtime()?;
+        if let Some(start) = start {
+            let target = format!("{}:{}", options.host, options.port);
+            options.epoch = Some(start.moment(&target).map_err(Failure::run)?);
+        }
+        let report = runtime.block_on(drive(options)).map_err(explain)?;
         drop(active);
         for warning in &report.warnings {
             eprintln!("warning: {warning}");
@@ -164,7 +171,7 @@ impl Run {
             time_limit: self.time_limit,
             restarts: self.restarts.map(|most| RestartPlan { most, after: self.restart_after }),
             seed: Seed(self.seed),
-            epoch: self.epoch.map(Instant::from_ns),
+            epoch: None,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! `midhop meter traffic`: one end of a line of cross traffic.
 //!
-//! It works until its standard input ends, and then prints what it did. The listening end first prints a
-//! line when it listens.
+//! It prints a line when it could begin, reads the run's start from its standard input, works until that ends,
+//! and then prints what it did.
 
 use super::serve::{print_line, resolver};
+use super::start;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_testbed::meter::{Part, TrafficOptions, run_traffic};
-use midhop_units::{Instant, Seed};
+use midhop_units::Seed;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -25,9 +26,6 @@ pub struct Traffic {
     /// Where its listening end listens.
     #[arg(long, value_name = "ADDRESS:PORT")]
     address: SocketAddr,
-    /// The run's start, in nanoseconds of CLOCK_MONOTONIC.
-    #[arg(long, value_name = "NS")]
-    epoch: u64,
     /// The run's seed.
     #[arg(long, value_name = "N")]
     seed: u64,
@@ -50,7 +48,6 @@ impl Traffic {
         let options = TrafficOptions {
             plan,
             seed: Seed(self.seed),
-            epoch: Instant::from_ns(self.epoch),
             address: self.address,
             resolve: Some(resolver()),
         };
@@ -58,11 +55,9 @@ impl Traffic {
             End::Opens => Part::Opens,
             End::Listens => Part::Listens,
         };
-        let ready = |address: SocketAddr| {
-            print_line(&serde_json::json!({ "ready": address }).to_string());
-        };
+        let begins = || start::read(&self.address.to_string());
         let report =
-            run_traffic(options, part, io::stdin().as_fd(), ready).map_err(Failure::run)?;
+            run_traffic(options, part, io::stdin().as_fd(), begins).map_err(Failure::run)?;
         print_line(&serde_json::to_string(&report)?);
         Ok(ExitCode::SUCCESS)
     }

@@ -6,10 +6,10 @@ use crate::emulator::scheduling;
 use crate::meter::clock;
 use midhop_experiment::limit::Family;
 use midhop_experiment::traffic::{Departures, Load};
-use midhop_units::Bytes;
+use midhop_units::{Bytes, Instant};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::{fs, io};
 
@@ -22,6 +22,7 @@ const TURN: u64 = 256;
 pub(super) fn send(
     options: &TrafficOptions,
     stop: BorrowedFd<'_>,
+    begins: impl FnOnce() -> Result<Instant, TrafficError>,
 ) -> Result<TrafficReport, TrafficError> {
     let plan = &options.plan;
     let socket = open(plan.family).map_err(local("make a socket"))?;
@@ -31,8 +32,9 @@ pub(super) fn send(
     let payload = vec![0; usize::try_from(payload(options).get()).unwrap_or_default()];
     let mut lateness = Histogram::new();
     let (mut sent, mut unsent) = (0, 0_u64);
+    let epoch = begins()?;
     for due in Departures::of(plan, options.seed).into_iter().flatten() {
-        let due = options.epoch + due;
+        let due = epoch + due;
         let pause = due.saturating_since(clock::now());
         if (!pause.is_zero() || sent % TURN == 0)
             && stopped(stop, Some(pause)).map_err(local("wait"))?
@@ -62,15 +64,14 @@ pub(super) fn send(
 pub(super) fn receive(
     options: &TrafficOptions,
     stop: BorrowedFd<'_>,
-    ready: impl FnOnce(SocketAddr),
+    begins: impl FnOnce() -> Result<Instant, TrafficError>,
 ) -> Result<TrafficReport, TrafficError> {
     let socket = UdpSocket::bind(options.address).map_err(local("listen for datagrams"))?;
     socket.set_nonblocking(true).map_err(local("make a socket"))?;
     setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)
         .or_else(|_| setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER))
         .map_err(|errno| local("make room to receive")(errno.into()))?;
-    ready(options.address);
-    let mut arrived = Arrived::new(options.epoch);
+    let mut arrived = Arrived::new(begins()?);
     let mut packets_received = 0;
     let mut watched = [watch(stop), watch(socket.as_fd())];
     let mut buffer = [0; 2048];

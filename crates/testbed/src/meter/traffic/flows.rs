@@ -15,10 +15,10 @@ use midhop_experiment::random::Random;
 use midhop_experiment::traffic::{Beginnings, Load, TrafficPlan, page};
 use midhop_units::{Duration, Instant, Seed};
 use std::future::{pending, ready};
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -29,6 +29,7 @@ const TIME_MAX: Duration = Duration::from_s(100_000);
 pub(super) fn open(
     options: TrafficOptions,
     stop: BorrowedFd<'_>,
+    begins: impl FnOnce() -> Result<Instant, TrafficError>,
 ) -> Result<TrafficReport, TrafficError> {
     socket::raise_file_limit();
     let plan = options.plan;
@@ -40,6 +41,8 @@ pub(super) fn open(
         congestion = Some(found);
     }
     let progress = Arc::new(Progress::default());
+    let runtime = runtime()?;
+    let epoch = begins()?;
     let run = Run {
         session: client::random()?,
         addresses: vec![options.address],
@@ -50,7 +53,7 @@ pub(super) fn open(
         capacity: Capacity::among(usize::MAX),
         seed: options.seed.derive(&plan.name),
         deadline: None,
-        until: Some(options.epoch + plan.stop),
+        until: Some(epoch + plan.stop),
         // Nobody asks again.
         restarts: None,
         next_flow: AtomicU32::new(0),
@@ -60,19 +63,19 @@ pub(super) fn open(
     let crowd = Arc::new(Crowd {
         run,
         seed: options.seed,
-        epoch: options.epoch,
+        epoch,
         numbers: AtomicU32::new(0),
         sums: Mutex::default(),
         plan,
     });
-    let mut arrived = Arrived::new(options.epoch);
+    let mut arrived = Arrived::new(epoch);
     let made = Arc::clone(&crowd);
-    until_stopped(stop, async move { made.make().await }, || {
+    until_stopped(runtime, stop, async move { made.make().await }, || {
         // Of an upload this end knows only what it has written.
         if !uploads {
             arrived.count(&progress);
         }
-    })?;
+    });
     let sums = crowd.sums();
     if let Some(refusal) = &sums.refusal {
         return Err(TrafficError::refused(refusal));
@@ -89,7 +92,7 @@ pub(super) fn open(
 pub(super) fn listen(
     options: TrafficOptions,
     stop: BorrowedFd<'_>,
-    ready: impl FnOnce(SocketAddr),
+    begins: impl FnOnce() -> Result<Instant, TrafficError>,
 ) -> Result<TrafficReport, TrafficError> {
     let counter = Arc::new(Progress::default());
     let limits = Limits { time: TIME_MAX, ..Limits::default() };
@@ -100,27 +103,24 @@ pub(super) fn listen(
         arrived: Some(Arc::clone(&counter)),
         ..ServerOptions::default()
     })?;
-    ready(server.address());
-    let mut arrived = Arrived::new(options.epoch);
+    let runtime = runtime()?;
+    let mut arrived = Arrived::new(begins()?);
     let serve = async {
         if let Err(error) = server.run().await {
             tracing::error!(%error, "cannot serve cross traffic");
         }
     };
-    until_stopped(stop, serve, || arrived.count(&counter))?;
+    until_stopped(runtime, stop, serve, || arrived.count(&counter));
     Ok(arrived.report(&options.plan))
 }
 
 /// Does `work` until `stop` says that the run is over, and calls `count` now and then, and at the end.
 fn until_stopped(
+    runtime: Runtime,
     stop: BorrowedFd<'_>,
     work: impl Future<Output = ()>,
     mut count: impl FnMut(),
-) -> Result<(), TrafficError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(local("start the threads"))?;
+) {
     std::thread::scope(|scope| {
         let (tell, told) = oneshot::channel();
         scope.spawn(move || {
@@ -147,7 +147,11 @@ fn until_stopped(
     });
     // What is under way goes with its connections.
     runtime.shutdown_background();
-    Ok(())
+}
+
+fn runtime() -> Result<Runtime, TrafficError> {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    built.map_err(local("start the threads"))
 }
 
 /// All flows of a line of traffic, from the end that opens them.
