@@ -145,6 +145,19 @@ pub struct AckSpacing {
     pub waiting_max: u32,
 }
 
+impl From<&AckDecimation> for midhop_assist::AckDecimationSettings {
+    fn from(plan: &AckDecimation) -> Self {
+        Self { keep_one_in: plan.keep_one_in, hold: plan.hold }
+    }
+}
+
+impl From<&AckSpacing> for midhop_assist::AckSpacingSettings {
+    fn from(plan: &AckSpacing) -> Self {
+        let AckSpacing { links: _, rate, rebuild, delay_max, waiting_max } = *plan;
+        Self { rate, rebuild, delay_max, waiting_max }
+    }
+}
+
 /// ACK filtering (RFC 3449 §5.2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AckFilter {

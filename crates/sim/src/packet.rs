@@ -2,6 +2,7 @@
 
 mod under_way;
 
+pub use midhop_assist::Repair;
 pub use under_way::{Handle, Packets};
 
 use midhop_congestion::xcp;
@@ -116,25 +117,6 @@ pub enum Body {
     Datagram(u64),
     /// A UDP datagram that agents on the path exchange about the flow and direction.
     Repair(Repair),
-}
-
-/// What two agents say to each other of a stream that passes between them, in sequence numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repair {
-    /// What lies from one number to before another is missing.
-    Wanted {
-        /// The first that is missing.
-        from: u32,
-        /// The first that is not.
-        to: u32,
-    },
-    /// It never came by here.
-    Lacking {
-        /// The first that is missing.
-        from: u32,
-        /// The first that is not.
-        to: u32,
-    },
 }
 
 /// XCP's congestion header, and what goes back to the other end's; each may be absent.

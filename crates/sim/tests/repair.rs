@@ -54,10 +54,10 @@ impl Cast {
         let (user, net) = (side(["client", "terminal"]), side(["gateway", "server"]));
         match self {
             Self::Nobody => Vec::new(),
-            Self::Snoop(settings) => vec![(gateway, Box::new(Snoop::new(settings.clone(), user)))],
+            Self::Snoop(settings) => vec![(gateway, Box::new(Snoop::new(settings, user)))],
             Self::Pair(settings) => vec![
-                (gateway, Box::new(DProxy::new(settings.clone(), gateway, terminal, user))),
-                (terminal, Box::new(DProxy::new(settings.clone(), terminal, gateway, net))),
+                (gateway, Box::new(DProxy::new(settings, gateway, terminal, user))),
+                (terminal, Box::new(DProxy::new(settings, terminal, gateway, net))),
             ],
         }
     }

@@ -217,6 +217,9 @@ impl SackBlocks {
     /// As many as a header with no other option has room for.
     pub const MAX: usize = 4;
 
+    /// None.
+    pub const NONE: Self = Self { blocks: [SackBlock { start: 0, end: 0 }; Self::MAX], count: 0 };
+
     /// Adds a block; beyond the fourth nothing happens.
     pub fn push(&mut self, block: SackBlock) {
         if let Some(free) = self.blocks.get_mut(usize::from(self.count)) {

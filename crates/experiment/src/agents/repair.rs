@@ -74,6 +74,20 @@ impl Default for DProxy {
     }
 }
 
+impl From<&Snoop> for midhop_assist::SnoopSettings {
+    fn from(plan: &Snoop) -> Self {
+        let Snoop { links: _, cache, threshold, timer_min, resends, flows, idle } = *plan;
+        Self { cache, threshold, timer_min, resends, flows, idle }
+    }
+}
+
+impl From<&DProxy> for midhop_assist::DProxySettings {
+    fn from(plan: &DProxy) -> Self {
+        let DProxy { peer: _, cache, held, hold, requests, flows, idle } = *plan;
+        Self { cache, held, hold, requests, flows, idle }
+    }
+}
+
 /// What is wrong with a table: the key, what, and a hint.
 pub(super) type Wrong = (&'static str, String, Option<String>);
 

@@ -2,9 +2,8 @@
 
 use crate::hop::HopId;
 use crate::network::Network;
-use crate::packet::{Body, End, FlowId, NodeId, Packet};
+use crate::packet::{Body, NodeId, Packet};
 use midhop_path::ack::Ack;
-pub(super) use midhop_path::ack::is_beyond;
 use midhop_tcp::{Flags, Segment};
 
 /// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST. One that
@@ -25,9 +24,6 @@ pub(super) fn said(segment: &Segment) -> Option<Ack> {
     let ack = Ack::new(segment.acknowledgment, timestamp, congestion);
     ack.with_blocks(segment.sack.iter().map(|block| (block.start, block.end)))
 }
-
-/// A flow and the end that a packet of it goes to.
-pub(super) type FlowKey = (FlowId, End);
 
 /// Which packets of a node go over certain links.
 #[derive(Debug, Clone)]
@@ -57,50 +53,5 @@ impl Crossing {
 
     fn is_beyond(&self, node: NodeId) -> bool {
         self.beyond.get(node.index()).copied().unwrap_or(false)
-    }
-}
-
-/// Whether all that a packet does is to move the acknowledgment number beyond `last`; of congestion it says
-/// what `flags` do.
-pub(super) fn advances(packet: &Packet, last: u32, flags: Flags) -> bool {
-    pure(packet).is_some_and(|ack| {
-        ack.flags == flags && ack.sack.is_empty() && is_beyond(ack.acknowledgment, last)
-    })
-}
-
-/// The highest acknowledgment number of a flow when `segment` comes behind `last`.
-pub(super) fn highest(last: u32, segment: &Segment) -> u32 {
-    let newer = segment.flags.contains(Flags::ACK) && is_beyond(segment.acknowledgment, last);
-    if newer { segment.acknowledgment } else { last }
-}
-
-/// Whether its sender sends no more behind it than acknowledgements.
-pub(super) fn ends(segment: &Segment) -> bool {
-    [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag))
-}
-
-#[cfg(test)]
-impl Crossing {
-    /// At the second of so many nodes, whose links are all meant.
-    pub(super) fn everything(nodes: usize) -> Self {
-        Self { at: NodeId(1), beyond: vec![true; nodes] }
-    }
-}
-
-/// A pure acknowledgement on its way from the first node to the third.
-#[cfg(test)]
-pub(super) fn sample(acknowledgment: u32, window: u16) -> Packet {
-    let segment = Segment { acknowledgment, window, flags: Flags::ACK, ..Segment::default() };
-    Packet {
-        flow: FlowId(5),
-        towards: End::Listener,
-        source: NodeId(0),
-        destination: NodeId(2),
-        maker: NodeId(0),
-        ports: [10_000, 7_000],
-        family: midhop_experiment::limit::Family::Ipv4,
-        size: 20 + segment.size(),
-        xcp: crate::packet::Xcp::default(),
-        body: Body::Segment(segment),
     }
 }

@@ -1,247 +1,47 @@
-//! ACK decimation: of the acknowledgements of a flow that leave over a link, one in so many goes on.
-//!
-//! Source: RFC 3449 §5.2.2, whose routers drop at random from a short queue. Differs: which ones go is
-//! not left to chance, and unless `hold` is zero the youngest of those left out is held and sent after
-//! all when none has gone on for so long since the first of them came. A flow's last acknowledgement
-//! thereby arrives, where a router that drops it makes the sender wait for its timer.
-//!
-//! Only an ACK that does nothing but move the acknowledgment number on may be left out: no duplicate, no
-//! window update, none with SACK blocks or what XCP's routers say, and none whose ECE and CWR are not those
-//! of the ACK before it. Those go on at once, behind the one that is held, so that nothing of the flow
-//! changes its order, the first echo of a mark (RFC 3168 §6.1.3) is never late and the last never missing.
-//!
-//! Bound: one packet is held per flow, for at most `hold`, and as many flows as [`super::flows`] says.
+//! An ACK decimator at a node: it acts upon what leaves over certain links.
 
-use super::acks::{self, Crossing};
-use super::flows::Flows;
+use super::acks::Crossing;
+use super::pass_on;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
+use midhop_assist::AckDecimation as Decimator;
 use midhop_experiment::agents;
-use midhop_tcp::Flags;
 use midhop_units::Instant;
 
-/// The cause under which what is left out is counted.
-pub const DECIMATED: &str = "ack-decimated";
-
-/// An ACK decimator.
+/// One at a node.
 #[derive(Debug)]
 pub struct AckDecimation {
-    plan: agents::AckDecimation,
+    agent: Decimator<Packet>,
     crossing: Crossing,
-    flows: Flows<Flow>,
-    seen: u64,
-    left_out: u64,
-    late: u64,
-}
-
-#[derive(Debug)]
-struct Flow {
-    /// The highest acknowledgment number that came.
-    last: u32,
-    /// The flags of the last pure acknowledgement.
-    flags: Flags,
-    /// How many came since one went on.
-    since: u32,
-    /// The youngest of those that did not, and when it goes on after all: its elders' time, if it had any.
-    held: Option<(Instant, Packet)>,
+    wanted: midhop_assist::Actions<Packet>,
 }
 
 impl AckDecimation {
     /// A decimator of what leaves as `crossing` says.
     pub(crate) fn new(plan: &agents::AckDecimation, crossing: Crossing) -> Self {
-        Self { plan: plan.clone(), crossing, flows: Flows::new(), seen: 0, left_out: 0, late: 0 }
+        Self { agent: Decimator::new(plan.into()), crossing, wanted: Default::default() }
     }
 }
 
 impl Agent for AckDecimation {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
-        let Body::Segment(segment) = &packet.body else { return actions.send(packet) };
-        if !self.crossing.leaves(&packet) {
+        if !matches!(packet.body, Body::Segment(_)) || !self.crossing.leaves(&packet) {
             return actions.send(packet);
         }
-        let key = (packet.flow, packet.towards);
-        self.seen += u64::from(acks::pure(&packet).is_some());
-        let Some(flow) = self.flows.get_mut(key) else {
-            if let Some(ack) = acks::pure(&packet) {
-                let (last, flags) = (ack.acknowledgment, ack.flags);
-                self.flows.begin(key, Flow { last, flags, since: 0, held: None });
-            }
-            return actions.send(packet);
-        };
-        let before = flow.held.take();
-        if !acks::advances(&packet, flow.last, flow.flags) {
-            if let Some((_, held)) = before {
-                actions.send(held);
-            }
-            flow.since = 0;
-            flow.last = acks::highest(flow.last, segment);
-            flow.flags = acks::pure(&packet).map_or(flow.flags, |ack| ack.flags);
-            if acks::ends(segment) {
-                self.flows.end(key);
-            } else {
-                self.flows.schedule(key, None);
-            }
-            return actions.send(packet);
-        }
-        flow.last = segment.acknowledgment;
-        flow.since += 1;
-        let mut leave_out = |packet| {
-            self.left_out += 1;
-            actions.drop(packet, DECIMATED);
-        };
-        let deadline = before.as_ref().map_or(now + self.plan.hold, |(at, _)| *at);
-        if let Some((_, held)) = before {
-            leave_out(held);
-        }
-        if flow.since >= self.plan.keep_one_in {
-            flow.since = 0;
-            actions.send(packet);
-        } else if self.plan.hold.is_zero() {
-            leave_out(packet);
-        } else {
-            flow.held = Some((deadline, packet));
-        }
-        let due = flow.held.as_ref().map(|(at, _)| *at);
-        self.flows.schedule(key, due);
+        self.agent.handle_packet(now, packet, &mut self.wanted);
+        pass_on(&mut self.wanted, actions, |_, _| None);
     }
 
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
-        while let Some((_, flow)) = self.flows.pop_due(now) {
-            if let Some((_, held)) = flow.held.take() {
-                flow.since = 0;
-                self.late += 1;
-                actions.send(held);
-            }
-        }
+        self.agent.handle_timeout(now, &mut self.wanted);
+        pass_on(&mut self.wanted, actions, |_, _| None);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.flows.next_due()
+        self.agent.poll_timeout()
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        vec![("acks", self.seen), ("acks-left-out", self.left_out), ("acks-after-hold", self.late)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::acks::sample;
-    use super::*;
-    use crate::agent::Action;
-    use midhop_tcp::SackBlock;
-    use midhop_units::Duration;
-
-    const HOLD: Duration = Duration::from_ms(40);
-
-    fn decimator(keep_one_in: u32, hold: Duration) -> AckDecimation {
-        let plan = agents::AckDecimation { links: Vec::new(), keep_one_in, hold };
-        AckDecimation::new(&plan, Crossing::everything(3))
-    }
-
-    /// What goes on when a packet comes, by acknowledgment number.
-    fn give(agent: &mut AckDecimation, now: Instant, packet: Packet) -> Vec<u32> {
-        let mut actions = Actions::default();
-        agent.handle_packet(now, packet, &mut actions);
-        sent(actions)
-    }
-
-    fn sent(mut actions: Actions) -> Vec<u32> {
-        let numbers = actions.take().into_iter().filter_map(|action| match action {
-            Action::Send(Packet { body: Body::Segment(segment), .. }) => {
-                Some(segment.acknowledgment)
-            }
-            _ => None,
-        });
-        numbers.collect()
-    }
-
-    #[test]
-    fn one_in_four_goes_on_and_the_last_after_the_hold() {
-        let mut agent = decimator(4, HOLD);
-        let start = Instant::START;
-        let all: Vec<u32> =
-            (0..11).flat_map(|n| give(&mut agent, start, sample(1000 * n, 500))).collect();
-        assert_eq!(all, [0, 4000, 8000]);
-        assert_eq!(agent.poll_timeout(), Some(start + HOLD));
-        let mut actions = Actions::default();
-        agent.handle_timeout(start + HOLD, &mut actions);
-        assert_eq!(sent(actions), [10_000]);
-        assert_eq!(agent.poll_timeout(), None);
-        assert_eq!(agent.counts(), [("acks", 11), ("acks-left-out", 7), ("acks-after-hold", 1)]);
-    }
-
-    #[test]
-    fn the_youngest_waits_no_longer_than_the_first_would_have() {
-        let mut agent = decimator(4, HOLD);
-        let (start, later) = (Instant::START, Instant::START + HOLD / 2);
-        give(&mut agent, start, sample(0, 500));
-        assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
-        assert!(give(&mut agent, later, sample(2000, 500)).is_empty());
-        assert_eq!(agent.poll_timeout(), Some(start + HOLD));
-    }
-
-    #[test]
-    fn without_a_hold_nothing_waits() {
-        let mut agent = decimator(4, Duration::ZERO);
-        let all: Vec<u32> =
-            (0..11).flat_map(|n| give(&mut agent, Instant::START, sample(1000 * n, 500))).collect();
-        assert_eq!((all, agent.poll_timeout()), (vec![0, 4000, 8000], None));
-    }
-
-    #[test]
-    fn what_says_more_than_a_number_goes_on_at_once_behind_what_was_held() {
-        let mut agent = decimator(4, HOLD);
-        let start = Instant::START;
-        give(&mut agent, start, sample(0, 500));
-        assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
-        // A duplicate, a window update, SACK blocks, and the end.
-        assert_eq!(give(&mut agent, start, sample(1000, 500)), [1000, 1000]);
-        assert!(give(&mut agent, start, sample(2000, 500)).is_empty());
-        assert_eq!(give(&mut agent, start, sample(2000, 900)), [2000, 2000]);
-        for (last, ends) in [(4000, false), (6000, true)] {
-            assert!(give(&mut agent, start, sample(last - 1000, 500)).is_empty());
-            let mut packet = sample(last, 500);
-            if let Body::Segment(segment) = &mut packet.body {
-                if ends {
-                    segment.flags |= Flags::FIN;
-                } else {
-                    segment.sack.push(SackBlock { start: last + 500, end: last + 900 });
-                }
-            }
-            assert_eq!(give(&mut agent, start, packet), [last - 1000, last]);
-        }
-        assert_eq!(agent.poll_timeout(), None);
-    }
-
-    #[test]
-    fn echoes_of_a_mark_thin_each_other_and_nothing_else() {
-        let mut agent = decimator(4, HOLD);
-        let echo = |number| {
-            let mut packet = sample(number, 500);
-            if let Body::Segment(segment) = &mut packet.body {
-                segment.flags |= Flags::ECE;
-            }
-            packet
-        };
-        let start = Instant::START;
-        give(&mut agent, start, sample(0, 500));
-        assert!(give(&mut agent, start, sample(1000, 500)).is_empty());
-        // The first at once, behind what was held; then one in four.
-        let left: Vec<u32> =
-            (2..=7).flat_map(|n| give(&mut agent, start, echo(1000 * n))).collect();
-        assert_eq!(left, [1000, 2000, 6000]);
-        // The last that was left out, and the first without.
-        assert_eq!(give(&mut agent, start, sample(8000, 500)), [7000, 8000]);
-        assert!(give(&mut agent, start, sample(9000, 500)).is_empty());
-    }
-
-    #[test]
-    fn a_late_packet_does_not_turn_a_duplicate_into_news() {
-        let mut agent = decimator(4, HOLD);
-        give(&mut agent, Instant::START, sample(1000, 500));
-        assert!(give(&mut agent, Instant::START, sample(5000, 500)).is_empty());
-        assert_eq!(give(&mut agent, Instant::START, sample(3000, 500)), [5000, 3000]);
-        assert_eq!(give(&mut agent, Instant::START, sample(5000, 500)), [5000]);
+        self.agent.counts()
     }
 }

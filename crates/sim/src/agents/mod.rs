@@ -6,8 +6,8 @@
 
 mod ack_filter;
 mod acks;
+mod carried;
 mod decimation;
-mod flows;
 mod spacing;
 
 pub use ack_filter::AckFilter;
@@ -19,6 +19,8 @@ use crate::packet::NodeId;
 use crate::repair::{DProxy, Snoop};
 use crate::simulation::Simulation;
 use acks::Crossing;
+pub use carried::Direction;
+pub(crate) use carried::pass_on;
 use midhop_experiment::Plan;
 use midhop_experiment::agents::Role;
 
@@ -36,7 +38,7 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
                 Role::Snoop(snoop) => {
                     let hops = exits(plan, &node.name, &snoop.links);
                     let lossy = |way: &[HopId]| way.first().is_some_and(|hop| hops.contains(hop));
-                    let snoop = Snoop::new(snoop.clone(), ways(plan, simulation, at, lossy));
+                    let snoop = Snoop::new(snoop, ways(plan, simulation, at, lossy));
                     simulation.place(at, Some(agent.name.clone()), Box::new(snoop));
                 }
                 Role::DProxy(half) => {
@@ -45,7 +47,7 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
                     let hops = simulation.network.hops();
                     let over = |way: &[HopId]| way.iter().any(|hop| hops[hop.index()].to == peer);
                     let beyond = ways(plan, simulation, at, over);
-                    let half = DProxy::new(half.clone(), at, peer, beyond);
+                    let half = DProxy::new(half, at, peer, beyond);
                     simulation.place(at, Some(agent.name.clone()), Box::new(half));
                 }
                 Role::AckDecimation(role) => {

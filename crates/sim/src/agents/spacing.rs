@@ -1,386 +1,47 @@
-//! ACK spacing and reconstruction: acknowledgements that came in a bunch, or few for many, leave evenly.
-//!
-//! Source: RFC 3449 §5.3.1 (reconstruction) and §5.3.3 (bursts from infrequent acknowledgements). It
-//! stands behind the narrow link, between it and the sender. With `rate`, an acknowledgement of n bytes
-//! keeps the next one back for as long as n bytes take at that rate. With `rebuild`, one that moves on by
-//! more than so many bytes is preceded by made-up ones, that far apart; without a rate, they are spread
-//! over the time that so many bytes took to be acknowledged, as the RFC has it.
-//!
-//! Differs from the RFC: intervals are not smoothed. What counts is the faster of the last two: the one
-//! before which the sender had nothing to send, or waited for its window, says nothing of the path, and
-//! taken for spacing it would add itself to each round trip. And nothing waits longer than the bytes that
-//! it acknowledges took to come, nor longer than `delay_max`, so that no delay outlives its cause.
-//!
-//! A made-up acknowledgement is the original with a smaller number: its window is that of the original,
-//! so where the window has become smaller, none is made, lest the sender see its right edge move back.
-//! None is made behind a duplicate or SACK blocks either: what the next one moves on by had arrived
-//! before, nothing was left out, and a sender would take the numbers between for further holes (RFC 6582
-//! §3.2) or for a receiver that gives up what it had (RFC 2018 §8).
-//!
-//! Duplicates, window updates, SACK blocks, ECE, CWR and everything else than a pure ACK goes on at once,
-//! behind all that waited before it. Nothing of a flow changes its order.
-//!
-//! Bound: `waiting_max` packets per flow, none for longer than `delay_max`, and as many flows as
-//! [`super::flows`] says.
+//! A spacer of acknowledgements at a node: it acts upon what comes over certain links.
 
-use super::acks::{self, Crossing};
-use super::flows::Flows;
+use super::acks::Crossing;
+use super::pass_on;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
+use midhop_assist::AckSpacing as Spacer;
 use midhop_experiment::agents;
-use midhop_tcp::{Flags, Segment};
-use midhop_units::{Bytes, Duration, Instant};
-use std::collections::VecDeque;
+use midhop_units::Instant;
 
-/// A spacer of acknowledgements.
+/// One at a node.
 #[derive(Debug)]
 pub struct AckSpacing {
-    plan: agents::AckSpacing,
+    agent: Spacer<Packet>,
     crossing: Crossing,
-    /// One is due when the first that waits of it leaves.
-    flows: Flows<Flow>,
-    seen: u64,
-    made: u64,
-    spaced: u64,
-}
-
-#[derive(Debug)]
-struct Flow {
-    /// The highest acknowledgment number that came, the window that came last, and when that was.
-    last: u32,
-    window: u16,
-    came: Instant,
-    /// Whether the last was other than plain, so that data beyond a hole may have arrived.
-    repairing: bool,
-    /// How fast bytes were acknowledged by the last that moved on.
-    pace: Pace,
-    /// When the next may leave.
-    free: Instant,
-    waiting: VecDeque<(Instant, Packet)>,
-}
-
-impl Flow {
-    fn new(now: Instant, ack: &Segment) -> Self {
-        let (last, window) = (ack.acknowledgment, ack.window);
-        let pace = Pace::UNKNOWN;
-        let waiting = VecDeque::new();
-        Self { last, window, came: now, repairing: false, pace, free: now, waiting }
-    }
-
-    fn note(&mut self, now: Instant, segment: &Segment, plain: bool) {
-        self.repairing = !plain;
-        self.last = acks::highest(self.last, segment);
-        if segment.flags.contains(Flags::ACK) {
-            self.window = segment.window;
-            self.came = now;
-        }
-    }
-
-    /// Lets all that waits leave by then.
-    fn hasten(&mut self, latest: Instant) {
-        // In the order of their times: the first from behind that leaves early enough is followed by
-        // others that do.
-        let late = self.waiting.iter_mut().rev().take_while(|(at, _)| *at > latest);
-        late.for_each(|(at, _)| *at = latest);
-    }
-
-    fn first_due(&self) -> Option<Instant> {
-        self.waiting.front().map(|(at, _)| *at)
-    }
+    wanted: midhop_assist::Actions<Packet>,
 }
 
 impl AckSpacing {
     /// A spacer of what comes as `crossing` says.
     pub(crate) fn new(plan: &agents::AckSpacing, crossing: Crossing) -> Self {
-        Self { plan: plan.clone(), crossing, flows: Flows::new(), seen: 0, made: 0, spaced: 0 }
-    }
-}
-
-/// How an acknowledgement is to be played out.
-#[derive(Debug, Clone, Copy)]
-struct Score {
-    /// Acknowledgements, the original among them.
-    pieces: u32,
-    /// Bytes from one to the next; the original takes the rest.
-    step: u32,
-    /// Time from one to the next.
-    pause: Duration,
-    /// The longest that any of them may wait.
-    patience: Duration,
-}
-
-impl Score {
-    fn of(plan: &agents::AckSpacing, pace: Pace, flow: &Flow, ack: &Segment) -> Self {
-        let advance = ack.acknowledgment.wrapping_sub(flow.last);
-        let pieces = match plan.rebuild {
-            Some(step) if ack.window >= flow.window && !flow.repairing => {
-                let step = u32::try_from(step.get()).unwrap_or(u32::MAX).max(1);
-                advance.div_ceil(step).clamp(1, plan.waiting_max)
-            }
-            _ => 1,
-        };
-        let (span, patience) = match plan.rate {
-            Some(rate) => {
-                (rate.time_for(Bytes::new(advance.into())).min(plan.delay_max), plan.delay_max)
-            }
-            None => {
-                let span = pace.faster(flow.pace).time_for(advance).min(plan.delay_max);
-                (span, span)
-            }
-        };
-        Self { pieces, step: advance / pieces, pause: span / u64::from(pieces), patience }
-    }
-}
-
-/// How fast bytes are acknowledged: how many in which time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pace {
-    bytes: u32,
-    time: Duration,
-}
-
-impl Pace {
-    /// Faster than any other.
-    const UNKNOWN: Self = Self { bytes: 1, time: Duration::ZERO };
-
-    fn faster(self, other: Self) -> Self {
-        let crosswise = |time: Duration, bytes: u32| u128::from(time.as_ns()) * u128::from(bytes);
-        let is_slower = crosswise(self.time, other.bytes) > crosswise(other.time, self.bytes);
-        if is_slower { other } else { self }
-    }
-
-    fn time_for(self, bytes: u32) -> Duration {
-        let ns = u128::from(self.time.as_ns()) * u128::from(bytes) / u128::from(self.bytes.max(1));
-        Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+        Self { agent: Spacer::new(plan.into()), crossing, wanted: Default::default() }
     }
 }
 
 impl Agent for AckSpacing {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
-        let Body::Segment(segment) = &packet.body else { return actions.send(packet) };
-        if !self.crossing.came(&packet) {
+        if !matches!(packet.body, Body::Segment(_)) || !self.crossing.came(&packet) {
             return actions.send(packet);
         }
-        let key = (packet.flow, packet.towards);
-        self.seen += u64::from(acks::pure(&packet).is_some());
-        let Some(flow) = self.flows.get_mut(key) else {
-            if let Some(ack) = acks::pure(&packet) {
-                self.flows.begin(key, Flow::new(now, ack));
-            }
-            return actions.send(packet);
-        };
-        if !acks::advances(&packet, flow.last, Flags::ACK) {
-            flow.waiting.drain(..).for_each(|(_, waiting)| actions.send(waiting));
-            flow.note(now, segment, false);
-            if acks::ends(segment) {
-                self.flows.end(key);
-            } else {
-                self.flows.schedule(key, None);
-            }
-            return actions.send(packet);
-        }
-        let bytes = segment.acknowledgment.wrapping_sub(flow.last);
-        let pace = Pace { bytes, time: now.saturating_since(flow.came) };
-        let score = Score::of(&self.plan, pace, flow, segment);
-        let room = (self.plan.waiting_max - score.pieces) as usize;
-        let surplus = flow.waiting.len().saturating_sub(room);
-        flow.waiting.drain(..surplus).for_each(|(_, waiting)| actions.send(waiting));
-        let latest = now + score.patience;
-        flow.hasten(latest);
-        for piece in 1..=score.pieces {
-            let mut part = packet;
-            if piece < score.pieces
-                && let Body::Segment(made) = &mut part.body
-            {
-                made.acknowledgment = flow.last.wrapping_add(score.step * piece);
-                self.made += 1;
-            }
-            let at = flow.free.max(now).min(latest);
-            flow.free = at + score.pause;
-            if at <= now && flow.waiting.is_empty() {
-                actions.send(part);
-            } else {
-                self.spaced += 1;
-                flow.waiting.push_back((at, part));
-            }
-        }
-        if !flow.repairing {
-            flow.pace = pace;
-        }
-        flow.note(now, segment, true);
-        let due = flow.first_due();
-        self.flows.schedule(key, due);
+        self.agent.handle_packet(now, packet, &mut self.wanted);
+        pass_on(&mut self.wanted, actions, |_, _| None);
     }
 
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
-        while let Some((key, flow)) = self.flows.pop_due(now) {
-            let due = flow.waiting.partition_point(|(at, _)| *at <= now);
-            flow.waiting.drain(..due).for_each(|(_, packet)| actions.send(packet));
-            let due = flow.first_due();
-            self.flows.schedule(key, due);
-        }
+        self.agent.handle_timeout(now, &mut self.wanted);
+        pass_on(&mut self.wanted, actions, |_, _| None);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.flows.next_due()
+        self.agent.poll_timeout()
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        vec![("acks", self.seen), ("acks-made", self.made), ("acks-spaced", self.spaced)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::acks::sample;
-    use super::*;
-    use crate::agent::Action;
-    use midhop_units::Rate;
-
-    fn spacer(rate: Option<Rate>, rebuild: Option<u64>, waiting_max: u32) -> AckSpacing {
-        let plan = agents::AckSpacing {
-            links: Vec::new(),
-            rate,
-            rebuild: rebuild.map(Bytes::new),
-            delay_max: Duration::from_ms(100),
-            waiting_max,
-        };
-        AckSpacing::new(&plan, Crossing::everything(3))
-    }
-
-    fn at(ms: u64) -> Instant {
-        Instant::START + Duration::from_ms(ms)
-    }
-
-    /// When which acknowledgment number leaves, in ms, when these come.
-    fn play(agent: &mut AckSpacing, acks: &[(u64, Packet)]) -> Vec<(u64, u32)> {
-        let (mut all, mut coming) = (Vec::new(), acks.iter().peekable());
-        loop {
-            let next = coming.peek().map(|(ms, _)| at(*ms));
-            let due = agent.poll_timeout();
-            let mut actions = Actions::default();
-            let now = match (next, due) {
-                (None, None) => return all,
-                (Some(next), due) if due.is_none_or(|due| next <= due) => {
-                    let packet = coming.next().map(|(_, packet)| *packet).expect("peeked");
-                    agent.handle_packet(next, packet, &mut actions);
-                    next
-                }
-                (_, due) => {
-                    let due = due.expect("one of both");
-                    agent.handle_timeout(due, &mut actions);
-                    due
-                }
-            };
-            let ms = now.saturating_since(Instant::START).as_ns() / 1_000_000;
-            all.extend(actions.take().into_iter().filter_map(|action| match action {
-                Action::Send(Packet { body: Body::Segment(segment), .. }) => {
-                    Some((ms, segment.acknowledgment))
-                }
-                _ => None,
-            }));
-        }
-    }
-
-    #[test]
-    fn at_a_rate_each_leaves_when_the_bytes_before_it_have_had_their_time() {
-        // 10,000 bytes take 10 ms.
-        let mut agent = spacer(Some(Rate::from_mbit_per_s(8)), None, 64);
-        let acks = [(0, 0), (5, 10_000), (5, 20_000), (5, 40_000), (90, 50_000)];
-        let acks = acks.map(|(ms, ack)| (ms, sample(ack, 500)));
-        let expected = [(0, 0), (5, 10_000), (15, 20_000), (25, 40_000), (90, 50_000)];
-        assert_eq!(play(&mut agent, &acks), expected);
-    }
-
-    /// Acknowledgements of nothing else than these numbers at these moments.
-    fn plain(acks: &[(u64, u32)]) -> Vec<(u64, Packet)> {
-        acks.iter().map(|(ms, ack)| (*ms, sample(*ack, 500))).collect()
-    }
-
-    #[test]
-    fn what_was_left_out_is_made_up_over_the_time_it_took() {
-        let mut agent = spacer(None, Some(2_000), 64);
-        let left = play(&mut agent, &plain(&[(0, 0), (40, 2_000), (80, 10_000), (120, 12_000)]));
-        // Four pieces over 40 ms.
-        let made = [(80, 4_000), (90, 6_000), (100, 8_000), (110, 10_000)];
-        assert_eq!(left, [&[(0, 0), (40, 2_000)][..], &made, &[(120, 12_000)]].concat());
-        assert_eq!(agent.counts(), [("acks", 4), ("acks-made", 3), ("acks-spaced", 3)]);
-    }
-
-    #[test]
-    fn time_without_data_is_not_taken_for_the_time_that_data_took() {
-        // 4000 bytes each 8 ms, but for the 72 ms in which the sender waited for its window.
-        let mut agent = spacer(None, Some(2_000), 64);
-        let acks = [(0, 0), (8, 4_000), (16, 8_000), (88, 12_000), (96, 16_000), (104, 20_000)];
-        let left = play(&mut agent, &plain(&acks));
-        // Nothing is known at the first: its pieces leave at once.
-        let before = [(0, 0), (8, 2_000), (8, 4_000), (16, 6_000), (20, 8_000)];
-        let after = [(88, 10_000), (92, 12_000), (96, 14_000), (100, 16_000), (104, 18_000)];
-        assert_eq!(left, [&before[..], &after, &[(108, 20_000)]].concat());
-    }
-
-    #[test]
-    fn what_waits_for_those_before_it_waits_no_longer_than_one_interval() {
-        // Each is 2 ms nearer to the one before it: what is spread over a longer time than is left until
-        // the next must not keep all later ones behind.
-        let mut agent = spacer(None, Some(2_000), 64);
-        let mut acks = vec![(0, 0)];
-        let mut now = 0;
-        for (number, interval) in (1..).zip((1..=20).rev().map(|n| 2 * n)) {
-            now += interval;
-            acks.push((now, 4_000 * number));
-        }
-        let left = play(&mut agent, &plain(&acks));
-        for ((came, ack), before) in acks.iter().skip(1).zip(&acks) {
-            let (ms, _) = left.iter().find(|(_, number)| number == ack).expect("it leaves");
-            assert!(ms - came <= came - before.0, "{ack} came at {came} and left at {ms}");
-        }
-    }
-
-    #[test]
-    fn an_acknowledgement_that_ends_a_repair_stays_one() {
-        // What it moves on by had arrived before: nothing was left out, and numbers between would look
-        // like holes to a sender.
-        let mut agent = spacer(None, Some(2_000), 64);
-        let acks = [(0, 0), (10, 2_000), (20, 2_000), (30, 2_000), (40, 20_000), (50, 24_000)];
-        let left = play(&mut agent, &plain(&acks));
-        assert_eq!(left[..5], acks[..5]);
-        assert_eq!(left[5..], [(50, 22_000), (55, 24_000)]);
-    }
-
-    #[test]
-    fn an_acknowledgement_that_comes_late_makes_up_nothing_twice() {
-        let mut agent = spacer(None, Some(2_000), 64);
-        let acks = [(0, 0), (10, 2_000), (20, 4_000), (21, 2_000), (30, 6_000), (40, 8_000)];
-        assert_eq!(play(&mut agent, &plain(&acks)), acks);
-    }
-
-    #[test]
-    fn nothing_is_made_up_where_the_window_has_become_smaller() {
-        let mut agent = spacer(None, Some(2_000), 64);
-        let acks = [(0, sample(0, 500)), (40, sample(8_000, 499))];
-        assert_eq!(play(&mut agent, &acks), [(0, 0), (40, 8_000)]);
-    }
-
-    #[test]
-    fn nothing_waits_longer_or_in_greater_number_than_is_allowed() {
-        // At this rate each would take a second.
-        let mut agent = spacer(Some(Rate::from_bits_per_s(8_000)), None, 64);
-        let acks: Vec<(u64, Packet)> = (0..50).map(|n| (0, sample(n * 1_000, 500))).collect();
-        let left = play(&mut agent, &acks);
-        assert_eq!(left.len(), 50);
-        assert!(left.is_sorted() && left.last() == Some(&(100, 49_000)), "{left:?}");
-        let mut few = spacer(Some(Rate::from_bits_per_s(8_000)), None, 4);
-        let left = play(&mut few, &acks);
-        assert_eq!(left.iter().filter(|(ms, _)| *ms > 0).count(), 4);
-        assert!(left.is_sorted());
-    }
-
-    #[test]
-    fn a_duplicate_goes_on_at_once_behind_all_that_waits() {
-        let mut agent = spacer(Some(Rate::from_bits_per_s(80_000)), None, 64);
-        let acks = [(0, 0), (1, 1_000), (2, 2_000), (3, 2_000)];
-        let acks = acks.map(|(ms, ack)| (ms, sample(ack, 500)));
-        assert_eq!(play(&mut agent, &acks), [(0, 0), (1, 1_000), (3, 2_000), (3, 2_000)]);
+        self.agent.counts()
     }
 }

@@ -7,10 +7,7 @@ mod d_proxy;
 mod properties;
 #[cfg(test)]
 mod rig;
-mod round_trip;
-mod sequence;
 mod snoop;
-mod spans;
 
 pub use d_proxy::{DProxy, Settings as DProxySettings};
 pub use snoop::{Settings as SnoopSettings, Snoop};

@@ -24,14 +24,14 @@ enum Cast {
 
 fn snoop(settings: SnoopSettings, nodes: usize) -> Box<dyn Agent> {
     // Both sides count as lossy: data in both directions is cached.
-    Box::new(Snoop::new(settings, vec![true; nodes]))
+    Box::new(Snoop::new(&settings, vec![true; nodes]))
 }
 
 fn d_proxies(settings: &DProxySettings, first: u16, nodes: u16) -> [Box<dyn Agent>; 2] {
     let agent = |node: u16, peer: u16| -> Box<dyn Agent> {
         let beyond = (0..nodes).map(|at| if peer > node { at >= peer } else { at <= peer });
         let beyond = beyond.collect();
-        Box::new(DProxy::new(settings.clone(), NodeId(node), NodeId(peer), beyond))
+        Box::new(DProxy::new(settings, NodeId(node), NodeId(peer), beyond))
     };
     [agent(first, first + 1), agent(first + 1, first)]
 }

@@ -4,11 +4,12 @@ use super::*;
 use crate::repair::rig::{Rig, Stretch};
 use midhop_units::{Bytes, Duration};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 fn pair(settings: &Settings) -> Vec<Box<dyn Agent>> {
-    let near = DProxy::new(settings.clone(), NodeId(1), NodeId(2), vec![false, false, true, true]);
-    let far = DProxy::new(settings.clone(), NodeId(2), NodeId(1), vec![true, true, false, false]);
+    let near = DProxy::new(settings, NodeId(1), NodeId(2), vec![false, false, true, true]);
+    let far = DProxy::new(settings, NodeId(2), NodeId(1), vec![true, true, false, false]);
     vec![Box::new(near), Box::new(far)]
 }
 
@@ -120,104 +121,4 @@ fn a_shelf_that_is_too_short_has_not_got_what_is_asked_for() {
     assert_eq!(rig.count(0, "requests-unanswerable"), 1);
     assert!(rig.count(0, "segments-evicted") >= 100);
     assert!(rig.retransmissions(0) >= 1);
-}
-
-fn packet(flow: u32, towards: NodeId, sequence: u32) -> Packet {
-    let segment = Segment { sequence, length: 1000, flags: Flags::ACK, ..Segment::default() };
-    Packet {
-        flow: FlowId(flow),
-        towards: End::Listener,
-        source: NodeId(if towards == NodeId(3) { 0 } else { 3 }),
-        destination: towards,
-        maker: NodeId(if towards == NodeId(3) { 0 } else { 3 }),
-        ports: [1, 2],
-        family: Family::Ipv4,
-        size: 20 + segment.size(),
-        xcp: Xcp::default(),
-        body: Body::Segment(segment),
-    }
-}
-
-#[test]
-fn gaps_stay_few_when_one_falls_apart() {
-    let mut agent =
-        DProxy::new(Settings::default(), NodeId(1), NodeId(2), vec![false, false, true, true]);
-    let (mut actions, now) = (Actions::default(), Instant::START);
-    // As many gaps of three segments as are waited for.
-    for number in 0..65 {
-        agent.handle_packet(now, packet(0, NodeId(0), number * 4000), &mut actions);
-        agent.check_invariants();
-    }
-    assert_eq!(agent.counts.gaps, 64);
-    // The middle of each comes, the last first.
-    for number in (0..64).rev() {
-        agent.handle_packet(now, packet(0, NodeId(0), number * 4000 + 2000), &mut actions);
-        agent.check_invariants();
-    }
-    // What is missing behind the middles is not waited for: what is missing before them is all.
-    actions.take();
-    for number in 0..64 {
-        agent.handle_packet(now, packet(0, NodeId(0), number * 4000 + 1000), &mut actions);
-        agent.check_invariants();
-    }
-    assert_eq!((agent.held, actions.take().len()), (0, 64 * 3));
-    let Counts { gaps, filled, given_up, .. } = agent.counts;
-    assert_eq!((gaps, filled, given_up), (128, 64, 64));
-}
-
-#[test]
-fn flows_are_few_and_forgotten() {
-    let settings = Settings { flows: 2, ..Settings::default() };
-    let idle = settings.idle;
-    let mut agent = DProxy::new(settings, NodeId(1), NodeId(2), vec![false, false, true, true]);
-    let (mut actions, now) = (Actions::default(), Instant::START + Duration::from_s(1));
-    for flow in 0..3 {
-        for towards in [NodeId(3), NodeId(0)] {
-            agent.handle_packet(now, packet(flow, towards, 1000), &mut actions);
-            agent.check_invariants();
-        }
-    }
-    // A gap, so that something is held.
-    agent.handle_packet(now, packet(1, NodeId(0), 5000), &mut actions);
-    assert_eq!((agent.shelf.len(), agent.watches.len(), agent.held), (2, 2, 1040));
-    let reset = match packet(1, NodeId(0), 9000) {
-        Packet { body: Body::Segment(segment), .. } => Packet {
-            body: Body::Segment(Segment { flags: Flags::RST, ..segment }),
-            ..packet(1, NodeId(0), 9000)
-        },
-        other => other,
-    };
-    actions.take();
-    agent.handle_packet(now, reset, &mut actions);
-    agent.check_invariants();
-    let sent = actions.take();
-    assert_eq!(sent.len(), 2, "what was held, then the reset: {sent:?}");
-    assert_eq!((agent.shelf.len(), agent.watches.len(), agent.held), (1, 1, 0));
-    for _ in 0..4 {
-        let Some(at) = agent.poll_timeout() else { break };
-        assert!(at <= now + idle);
-        agent.handle_timeout(at, &mut actions);
-        agent.check_invariants();
-    }
-    assert_eq!((agent.shelf.len(), agent.watches.len()), (0, 0));
-    assert_eq!(agent.poll_timeout(), None);
-}
-
-#[test]
-fn a_shelf_tells_what_it_has_and_what_not() {
-    let mut shelf = Shelf::new(10_000);
-    let key = (FlowId(0), End::Listener);
-    let base = u32::MAX - 1500;
-    for number in [0, 1, 3, 4] {
-        let packet = packet(0, NodeId(3), base.wrapping_add(number * 1000));
-        let Body::Segment(segment) = &packet.body else { panic!("a datagram") };
-        assert!(shelf.put(Instant::START, key, packet, segment));
-    }
-    let at = |thousands: u32| base.wrapping_add(thousands * 1000);
-    let (found, missing) = shelf.find(key, at(1).wrapping_add(500), at(6));
-    assert_eq!(found.len(), 3);
-    assert_eq!(missing, [(at(2), at(3)), (at(5), at(6))]);
-    let nobody = (FlowId(9), End::Listener);
-    assert_eq!(shelf.find(nobody, 5, 9), (Vec::new(), vec![(5, 9)]));
-    shelf.check_invariants();
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::agent::Action;
-use crate::packet::Xcp;
+use crate::packet::{End, FlowId, Xcp};
 use midhop_experiment::limit::Family;
-use midhop_tcp::{SackBlock, Timestamps};
+use midhop_tcp::{Flags, SackBlock, Segment, Timestamps};
 use midhop_units::{Bytes, Duration};
 
 const SOURCE: NodeId = NodeId(0);
@@ -27,7 +27,7 @@ struct Bench {
 impl Bench {
     fn new(settings: Settings, origin: u32) -> Self {
         Self {
-            snoop: Snoop::new(settings, vec![false, true]),
+            snoop: Snoop::new(&settings, vec![false, true]),
             now: Instant::START + Duration::from_s(1),
             flow: FlowId(0),
             origin,
@@ -506,7 +506,7 @@ fn flows_are_few_and_forgotten() {
     bench.flow = FlowId(0);
     let reset = Segment { flags: Flags::RST, ..bench.acknowledgement(0, &[]) };
     assert_eq!(bench.give(End::Opener, reset), [reset]);
-    assert_eq!(bench.snoop.flows.len(), 1);
+    assert_eq!(bench.snoop.agent.flows(), 1);
     // The other ends.
     bench.flow = FlowId(1);
     let fin = Segment { flags: Flags::ACK | Flags::FIN, ..bench.segment(3) };
@@ -516,14 +516,14 @@ fn flows_are_few_and_forgotten() {
         ..bench.acknowledgement(0, &[])
     };
     assert_eq!(bench.give(End::Opener, last), [last]);
-    assert_eq!((bench.snoop.flows.len(), bench.snoop.cached), (0, 0));
+    assert_eq!((bench.snoop.agent.flows(), bench.snoop.agent.cached().get()), (0, 0));
     assert_eq!(bench.snoop.poll_timeout(), None);
     // A third falls silent.
     bench.flow = FlowId(2);
     bench.data(0);
     let (at, sent) = (bench.now, bench.fire());
     assert_eq!((sent.0 - at, sent.1.len()), (idle, 0));
-    assert_eq!((bench.snoop.flows.len(), bench.count("flows-forgotten")), (0, 1));
+    assert_eq!((bench.snoop.agent.flows(), bench.count("flows-forgotten")), (0, 1));
 }
 
 #[test]

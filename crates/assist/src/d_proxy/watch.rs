@@ -7,10 +7,9 @@
 //! each position once or held twice; what is held lies behind a gap.
 
 use super::{Counts, Settings};
-use crate::packet::Packet;
-use crate::repair::round_trip::RoundTrip;
-use crate::repair::sequence::{first, position};
-use midhop_experiment::limit::Family;
+use crate::Carried;
+use crate::round_trip::RoundTrip;
+use crate::sequence::{first, position};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -24,8 +23,8 @@ const WAIT_MIN: Duration = Duration::from_ms(10);
 
 /// What is held, or known not to come.
 #[derive(Debug)]
-struct Held {
-    packet: Option<Packet>,
+struct Held<P> {
+    packet: Option<P>,
     end: u64,
 }
 
@@ -38,33 +37,38 @@ struct Gap {
 }
 
 /// What is to be done after a call.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
+#[derive(Debug)]
+pub(super) struct Outcome<P> {
     /// What goes on, in this order.
-    pub forward: Vec<Packet>,
+    pub forward: Vec<P>,
     /// What the peer is asked for, from one sequence number to before another.
     pub ask: Vec<(u32, u32)>,
 }
 
+impl<P> Default for Outcome<P> {
+    fn default() -> Self {
+        Self { forward: Vec::new(), ask: Vec::new() }
+    }
+}
+
 /// One direction of a flow.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Watch<P> {
     /// All before it has been passed on, or is not waited for.
     next: u64,
     /// Where what has come ends.
     top: u64,
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, Held<P>>,
     gaps: BTreeMap<u64, Gap>,
     /// What is held. Unit: bytes of packets.
     bytes: u64,
-    pub family: Family,
     pub active: Instant,
     pub due: Instant,
 }
 
-impl Watch {
+impl<P: Carried> Watch<P> {
     /// A direction whose first segment seen is `segment`.
-    pub fn new(now: Instant, packet: &Packet, segment: &Segment) -> Self {
+    pub fn new(now: Instant, segment: &Segment) -> Self {
         let begin = first(segment.sequence);
         Self {
             next: begin,
@@ -72,7 +76,6 @@ impl Watch {
             held: BTreeMap::new(),
             gaps: BTreeMap::new(),
             bytes: 0,
-            family: packet.family,
             active: now,
             due: Instant::NEVER,
         }
@@ -87,11 +90,11 @@ impl Watch {
     pub fn on_segment(
         &mut self,
         now: Instant,
-        packet: Packet,
+        packet: P,
         segment: &Segment,
         room: u64,
         with: (&mut RoundTrip, &mut Counts),
-        outcome: &mut Outcome,
+        outcome: &mut Outcome<P>,
     ) {
         let (rtt, counts) = with;
         let length = u64::from(segment.sequence_length());
@@ -110,9 +113,9 @@ impl Watch {
             self.release(outcome);
             return;
         }
-        let size = u64::from(packet.size);
+        let size = u64::from(packet.size());
         let replaced = self.held.get(&start).and_then(|held| held.packet.as_ref());
-        let gives_back = replaced.map_or(0, |packet| u64::from(packet.size));
+        let gives_back = replaced.map_or(0, |packet| u64::from(packet.size()));
         if size > room + gives_back {
             counts.overflowed += 1;
             self.top = self.top.max(end);
@@ -144,7 +147,7 @@ impl Watch {
         from: u32,
         to: u32,
         with: (&mut RoundTrip, &mut Counts),
-        outcome: &mut Outcome,
+        outcome: &mut Outcome<P>,
     ) {
         let (rtt, counts) = with;
         let (from, to) = (position(from, self.next), position(to, self.next));
@@ -164,7 +167,7 @@ impl Watch {
         settings: &Settings,
         rtt: &RoundTrip,
         counts: &mut Counts,
-        outcome: &mut Outcome,
+        outcome: &mut Outcome<P>,
     ) {
         let wait = rtt.timeout(WAIT_MIN).unwrap_or(FIRST_WAIT);
         let due: Vec<u64> = self
@@ -198,7 +201,7 @@ impl Watch {
     }
 
     /// Lets everything go that is held, in its order.
-    pub fn abandon(&mut self, outcome: &mut Outcome) {
+    pub fn abandon(&mut self, outcome: &mut Outcome<P>) {
         self.next = self.top;
         self.gaps.clear();
         let held = std::mem::take(&mut self.held);
@@ -213,7 +216,7 @@ impl Watch {
         start: u64,
         end: u64,
         counts: &mut Counts,
-        outcome: &mut Outcome,
+        outcome: &mut Outcome<P>,
     ) {
         counts.gaps += 1;
         if self.gaps.len() >= GAPS_MAX {
@@ -275,7 +278,7 @@ impl Watch {
     }
 
     /// Lets go what lies behind no gap any more.
-    fn release(&mut self, outcome: &mut Outcome) {
+    fn release(&mut self, outcome: &mut Outcome<P>) {
         while let Some(entry) = self.held.first_entry() {
             if *entry.key() > self.next {
                 return;
@@ -283,7 +286,7 @@ impl Watch {
             let held = entry.remove();
             self.next = self.next.max(held.end);
             if let Some(packet) = held.packet {
-                self.bytes -= u64::from(packet.size);
+                self.bytes -= u64::from(packet.size());
                 outcome.forward.push(packet);
             }
         }
@@ -295,7 +298,7 @@ impl Watch {
     /// When something does not.
     pub fn check_invariants(&self) {
         let packets = self.held.values().filter_map(|held| held.packet.as_ref());
-        assert_eq!(self.bytes, packets.map(|packet| u64::from(packet.size)).sum::<u64>());
+        assert_eq!(self.bytes, packets.map(|packet| u64::from(packet.size())).sum::<u64>());
         assert!(self.gaps.len() <= GAPS_MAX);
         let (mut at, mut gap_before) = (self.next, false);
         let gaps = self.gaps.iter().map(|(start, gap)| (*start, gap.end, true));
@@ -325,6 +328,6 @@ impl Gap {
     }
 }
 
-fn replaced_end(held: &BTreeMap<u64, Held>, start: u64) -> u64 {
+fn replaced_end<P>(held: &BTreeMap<u64, Held<P>>, start: u64) -> u64 {
     held.get(&start).map_or(0, |held| held.end)
 }

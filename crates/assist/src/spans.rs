@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Disjoint spans that do not touch each other, by their starts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Spans(BTreeMap<u64, u64>);
+pub(crate) struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
     /// Adds what lies from `from` to before `to`; gives the parts that were not there, in their order.

@@ -8,19 +8,19 @@
 const ORIGIN: u64 = 1 << 32;
 
 /// The position of the first sequence number that is met.
-pub(super) fn first(wire: u32) -> u64 {
+pub(crate) fn first(wire: u32) -> u64 {
     ORIGIN + u64::from(wire)
 }
 
 /// The position that a sequence number means: the one closest to `near`.
-pub(super) fn position(wire: u32, near: u64) -> u64 {
+pub(crate) fn position(wire: u32, near: u64) -> u64 {
     // The low 32 bits are the number on the wire.
     let ahead = wire.wrapping_sub(near as u32) as i32;
     near.saturating_add_signed(i64::from(ahead))
 }
 
 /// Whether the number or stamp `a` comes after `b` (RFC 7323 §5.2).
-pub(super) fn is_after(a: u32, b: u32) -> bool {
+pub(crate) fn is_after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }
 

@@ -9,9 +9,9 @@
 
 use super::told::{Told, is_repeat};
 use super::{Counts, Settings};
-use crate::packet::{Body, Packet};
-use crate::repair::round_trip::RoundTrip;
-use crate::repair::sequence::{first, is_after, position};
+use crate::Carried;
+use crate::round_trip::RoundTrip;
+use crate::sequence::{first, is_after, position};
 use midhop_tcp::{Flags, SackBlocks, Segment, Timestamps};
 use midhop_units::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +41,8 @@ pub(super) enum Admission {
 
 /// A segment that may be needed again.
 #[derive(Debug, Clone)]
-struct Cached {
-    packet: Packet,
+struct Cached<P> {
+    packet: P,
     end: u64,
     sent: Instant,
     /// Which of the direction's transmissions it was.
@@ -54,12 +54,9 @@ struct Cached {
     timed: bool,
 }
 
-impl Cached {
+impl<P: Carried> Cached<P> {
     fn stamp(&self) -> Option<u32> {
-        match &self.packet.body {
-            Body::Segment(segment) => segment.timestamps.map(|stamps| stamps.value),
-            Body::Datagram(_) | Body::Repair(_) => None,
-        }
+        self.packet.segment().timestamps.map(|stamps| stamps.value)
     }
 }
 
@@ -73,7 +70,7 @@ struct Latest {
 
 /// One direction of a flow.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct Flow<P> {
     /// Where the data that was seen ends.
     highest: u64,
     /// What the receiver acknowledges.
@@ -81,7 +78,7 @@ pub(super) struct Flow {
     /// What it offers, unscaled; none before its first acknowledgement.
     window: Option<u16>,
     /// By their first position.
-    segments: BTreeMap<u64, Cached>,
+    segments: BTreeMap<u64, Cached<P>>,
     own: BTreeSet<u64>,
     /// The own segments by their last transmission.
     line: BTreeSet<(u64, u64)>,
@@ -116,7 +113,7 @@ pub(super) struct Flow {
     pub due: Instant,
 }
 
-impl Flow {
+impl<P: Carried> Flow<P> {
     /// A direction whose first segment seen is `segment`.
     pub fn new(now: Instant, segment: &Segment, settings: &Settings) -> Self {
         let begin = first(segment.sequence);
@@ -208,13 +205,14 @@ impl Flow {
     }
 
     /// Caches the segment that [`Flow::on_data`] has just admitted.
-    pub fn cache(&mut self, now: Instant, packet: Packet, segment: &Segment, own: bool) {
+    pub fn cache(&mut self, now: Instant, packet: P, segment: &Segment, own: bool) {
         let start = position(segment.sequence, self.highest);
         let end = start + u64::from(segment.sequence_length());
         let order = self.transmissions;
+        let size = u64::from(packet.size());
         let cached =
             Cached { packet, end, sent: now, order, resends: 0, repeated: !own, timed: false };
-        self.bytes += u64::from(packet.size);
+        self.bytes += size;
         self.segments.insert(start, cached);
         if own {
             self.own.insert(start);
@@ -242,7 +240,7 @@ impl Flow {
         segment: &mut Segment,
         settings: &Settings,
         counts: &mut Counts,
-        resend: &mut Vec<Packet>,
+        resend: &mut Vec<P>,
     ) -> Verdict {
         let ack = position(segment.acknowledgment, self.acknowledged);
         self.highest = self.highest.max(ack);
@@ -335,7 +333,7 @@ impl Flow {
         duplicate: bool,
         settings: &Settings,
         counts: &mut Counts,
-        resend: &mut Vec<Packet>,
+        resend: &mut Vec<P>,
     ) {
         let threshold = settings.threshold;
         if self.selective {
@@ -371,7 +369,7 @@ impl Flow {
         start: u64,
         settings: &Settings,
         counts: &mut Counts,
-        resend: &mut Vec<Packet>,
+        resend: &mut Vec<P>,
     ) -> bool {
         let Some(known) = self.segments.get_mut(&start) else { return false };
         if known.resends >= settings.resends {
@@ -398,7 +396,7 @@ impl Flow {
         now: Instant,
         settings: &Settings,
         counts: &mut Counts,
-        resend: &mut Vec<Packet>,
+        resend: &mut Vec<P>,
     ) {
         if self.timeout(settings) > now {
             return;
@@ -445,10 +443,10 @@ impl Flow {
         }
     }
 
-    fn remove(&mut self, start: u64) -> Option<Cached> {
+    fn remove(&mut self, start: u64) -> Option<Cached<P>> {
         self.disown(start);
         let cached = self.segments.remove(&start)?;
-        self.bytes -= u64::from(cached.packet.size);
+        self.bytes -= u64::from(cached.packet.size());
         Some(cached)
     }
 
@@ -457,7 +455,7 @@ impl Flow {
     /// # Panics
     /// When something does not.
     pub fn check_invariants(&self, settings: &Settings) {
-        let bytes: u64 = self.segments.values().map(|cached| u64::from(cached.packet.size)).sum();
+        let bytes: u64 = self.segments.values().map(|cached| u64::from(cached.packet.size())).sum();
         assert_eq!(self.bytes, bytes);
         assert_eq!(self.own.len(), self.line.len());
         for &(order, start) in &self.line {
@@ -477,12 +475,9 @@ impl Flow {
 /// A cached packet as it is sent again: it says of the other direction what the source says by now,
 /// and its stamp is not older than one that the receiver has taken since, which would have it refused
 /// (RFC 7323 §5).
-fn refreshed(packet: &Packet, latest: Option<Latest>, echoed: Option<u32>) -> Packet {
-    let mut packet = *packet;
-    let Body::Segment(segment) = &mut packet.body else { return packet };
-    let before = segment.options_size();
+fn refreshed<P: Carried>(packet: &P, latest: Option<Latest>, echoed: Option<u32>) -> P {
+    let mut segment = *packet.segment();
     segment.sack = SackBlocks::default();
-    packet.size -= before - segment.options_size();
     if let Some(latest) = latest {
         segment.acknowledgment = latest.acknowledgment;
         segment.window = latest.window;
@@ -495,5 +490,5 @@ fn refreshed(packet: &Packet, latest: Option<Latest>, echoed: Option<u32>) -> Pa
             stamps.value = echoed;
         }
     }
-    packet
+    packet.clone().with(segment)
 }

@@ -6,8 +6,8 @@
 //!
 //! Invariant: nothing is to be told that the receiver is not known to have.
 
-use crate::repair::sequence::position;
-use crate::repair::spans::Spans;
+use crate::sequence::position;
+use crate::spans::Spans;
 use midhop_tcp::{SackBlock, SackBlocks, Segment};
 use std::collections::VecDeque;
 

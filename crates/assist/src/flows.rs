@@ -6,18 +6,18 @@
 //! Invariants: at most [`FLOWS_MAX`] flows are known. When one more comes, those that hold nothing back
 //! are forgotten; where all do, it is let pass. A flow is due at most once.
 
-use super::acks::FlowKey;
+use super::Way;
 use midhop_units::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flows that an agent keeps in mind at once.
-pub const FLOWS_MAX: usize = 10_000;
+pub(crate) const FLOWS_MAX: usize = 10_000;
 
 /// The flows that an agent knows, and when the next of what it holds back of them is due.
 #[derive(Debug)]
-pub(super) struct Flows<F> {
-    known: BTreeMap<FlowKey, Known<F>>,
-    due: BTreeSet<(Instant, FlowKey)>,
+pub(crate) struct Flows<W, F> {
+    known: BTreeMap<W, Known<F>>,
+    due: BTreeSet<(Instant, W)>,
     limit: usize,
 }
 
@@ -28,7 +28,7 @@ struct Known<F> {
     due: Option<Instant>,
 }
 
-impl<F> Flows<F> {
+impl<W: Way, F> Flows<W, F> {
     pub fn new() -> Self {
         Self::of(FLOWS_MAX)
     }
@@ -37,12 +37,12 @@ impl<F> Flows<F> {
         Self { known: BTreeMap::new(), due: BTreeSet::new(), limit }
     }
 
-    pub fn get_mut(&mut self, key: FlowKey) -> Option<&mut F> {
+    pub fn get_mut(&mut self, key: W) -> Option<&mut F> {
         self.known.get_mut(&key).map(|known| &mut known.flow)
     }
 
     /// Gets to know a flow, of which nothing is due; does not where there is no room.
-    pub fn begin(&mut self, key: FlowKey, flow: F) {
+    pub fn begin(&mut self, key: W, flow: F) {
         // Where all of them hold something back, there is nothing to look for.
         if self.known.len() >= self.limit && self.due.len() < self.limit {
             self.known.retain(|_, known| known.due.is_some());
@@ -53,7 +53,7 @@ impl<F> Flows<F> {
     }
 
     /// From now on a flow is due at this time, and no other; or not at all.
-    pub fn schedule(&mut self, key: FlowKey, at: Option<Instant>) {
+    pub fn schedule(&mut self, key: W, at: Option<Instant>) {
         let Some(known) = self.known.get_mut(&key) else { return };
         if known.due == at {
             return;
@@ -66,13 +66,13 @@ impl<F> Flows<F> {
     }
 
     /// A flow is over; what it holds back must have gone.
-    pub fn end(&mut self, key: FlowKey) {
+    pub fn end(&mut self, key: W) {
         self.schedule(key, None);
         self.known.remove(&key);
     }
 
     /// The first flow that is due by `now`, the earliest first. It is no longer due.
-    pub fn pop_due(&mut self, now: Instant) -> Option<(FlowKey, &mut F)> {
+    pub fn pop_due(&mut self, now: Instant) -> Option<(W, &mut F)> {
         let &(at, key) = self.due.first()?;
         if at > now {
             return None;
@@ -90,18 +90,18 @@ impl<F> Flows<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::{End, FlowId};
+    use crate::testing::Line;
     use midhop_units::Duration;
 
-    fn key(number: u32) -> FlowKey {
-        (FlowId(number), End::Listener)
+    fn key(number: u32) -> Line {
+        Line(number, true)
     }
 
     fn at(ms: u64) -> Option<Instant> {
         Some(Instant::START + Duration::from_ms(ms))
     }
 
-    fn known(flows: &Flows<char>) -> String {
+    fn known(flows: &Flows<Line, char>) -> String {
         flows.known.values().map(|known| known.flow).collect()
     }
 

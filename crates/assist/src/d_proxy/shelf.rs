@@ -5,9 +5,8 @@
 //!
 //! Invariant: what lies on the shelf stays within its size.
 
-use super::Key;
-use crate::packet::Packet;
-use crate::repair::sequence::{first, position};
+use crate::Carried;
+use crate::sequence::{first, position};
 use midhop_tcp::Segment;
 use midhop_units::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,8 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 const STALE_MAX: usize = 1024;
 
 #[derive(Debug)]
-struct Shelved {
-    packet: Packet,
+struct Shelved<P> {
+    packet: P,
     end: u64,
     /// Its place in the row.
     number: u64,
@@ -25,29 +24,29 @@ struct Shelved {
 
 /// What has passed of one direction of a flow.
 #[derive(Debug)]
-struct Stream {
+struct Stream<P> {
     /// Where what has passed ends.
     highest: u64,
-    segments: BTreeMap<u64, Shelved>,
+    segments: BTreeMap<u64, Shelved<P>>,
     active: Instant,
 }
 
 /// The segments that have lately passed, of all flows.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Shelf<P: Carried> {
     /// Unit: bytes of packets.
     limit: u64,
     bytes: u64,
-    streams: BTreeMap<Key, Stream>,
+    streams: BTreeMap<P::Way, Stream<P>>,
     /// What was put here, the oldest first; what is gone since still has its place.
-    row: VecDeque<(u64, Key, u64)>,
+    row: VecDeque<(u64, P::Way, u64)>,
     number: u64,
     segments: usize,
     /// How many segments had to make room.
     pub evicted: u64,
 }
 
-impl Shelf {
+impl<P: Carried> Shelf<P> {
     /// A shelf for so many bytes of packets.
     pub fn new(limit: u64) -> Self {
         Self {
@@ -67,13 +66,13 @@ impl Shelf {
     }
 
     /// Whether it knows a flow.
-    pub fn knows(&self, key: Key) -> bool {
+    pub fn knows(&self, key: P::Way) -> bool {
         self.streams.contains_key(&key)
     }
 
     /// Keeps a segment that passes; whether there is room for it at all.
-    pub fn put(&mut self, now: Instant, key: Key, packet: Packet, segment: &Segment) -> bool {
-        let size = u64::from(packet.size);
+    pub fn put(&mut self, now: Instant, key: P::Way, packet: P, segment: &Segment) -> bool {
+        let size = u64::from(packet.size());
         if size > self.limit {
             return false;
         }
@@ -89,7 +88,7 @@ impl Shelf {
         self.number += 1;
         let shelved = Shelved { packet, end, number: self.number };
         match stream.segments.insert(start, shelved) {
-            Some(before) => self.bytes -= u64::from(before.packet.size),
+            Some(before) => self.bytes -= u64::from(before.packet.size()),
             None => self.segments += 1,
         }
         self.bytes += size;
@@ -99,23 +98,23 @@ impl Shelf {
         }
         if self.row.len() > 2 * self.segments + STALE_MAX {
             let streams = &self.streams;
-            self.row.retain(|entry| is_there(streams, entry));
+            self.row.retain(|entry| is_there::<P>(streams, entry));
         }
         true
     }
 
     /// Takes a segment away again: it has not passed after all. Whether it was there.
-    pub fn take_back(&mut self, key: Key, segment: &Segment) -> bool {
+    pub fn take_back(&mut self, key: P::Way, segment: &Segment) -> bool {
         let Some(stream) = self.streams.get_mut(&key) else { return false };
         let start = position(segment.sequence, stream.highest);
         let Some(shelved) = stream.segments.remove(&start) else { return false };
-        self.bytes -= u64::from(shelved.packet.size);
+        self.bytes -= u64::from(shelved.packet.size());
         self.segments -= 1;
         true
     }
 
     /// The segments that hold any of what lies between two sequence numbers, and what none holds.
-    pub fn find(&self, key: Key, from: u32, to: u32) -> (Vec<Packet>, Vec<(u32, u32)>) {
+    pub fn find(&self, key: P::Way, from: u32, to: u32) -> (Vec<P>, Vec<(u32, u32)>) {
         let Some(stream) = self.streams.get(&key) else { return (Vec::new(), vec![(from, to)]) };
         let from = position(from, stream.highest);
         let to = position(to, stream.highest);
@@ -129,7 +128,7 @@ impl Shelf {
             if start > at {
                 missing.push((at as u32, start as u32));
             }
-            found.push(shelved.packet);
+            found.push(shelved.packet.clone());
             at = shelved.end;
         }
         if at < to {
@@ -139,30 +138,31 @@ impl Shelf {
     }
 
     /// Clears away a flow.
-    pub fn forget(&mut self, key: Key) {
+    pub fn forget(&mut self, key: P::Way) {
         if let Some(stream) = self.streams.remove(&key) {
             self.segments -= stream.segments.len();
-            self.bytes -= stream.segments.values().map(|it| u64::from(it.packet.size)).sum::<u64>();
+            self.bytes -=
+                stream.segments.values().map(|it| u64::from(it.packet.size())).sum::<u64>();
         }
     }
 
     /// Clears away the flows of which nothing has passed since `then`.
     pub fn forget_idle(&mut self, then: Instant) -> u64 {
         let idle = self.streams.iter().filter(|(_, stream)| stream.active <= then);
-        let idle: Vec<Key> = idle.map(|(key, _)| *key).collect();
+        let idle: Vec<P::Way> = idle.map(|(key, _)| *key).collect();
         idle.iter().for_each(|key| self.forget(*key));
         idle.len() as u64
     }
 
     fn evict(&mut self) {
         let Some(entry) = self.row.pop_front() else { return };
-        if !is_there(&self.streams, &entry) {
+        if !is_there::<P>(&self.streams, &entry) {
             return;
         }
         let (_, key, start) = entry;
         let shelved = self.streams.get_mut(&key).and_then(|it| it.segments.remove(&start));
         if let Some(shelved) = shelved {
-            self.bytes -= u64::from(shelved.packet.size);
+            self.bytes -= u64::from(shelved.packet.size());
             self.segments -= 1;
             self.evicted += 1;
         }
@@ -175,16 +175,19 @@ impl Shelf {
     pub fn check_invariants(&self) {
         let all = self.streams.values().flat_map(|stream| stream.segments.values());
         let (segments, bytes) =
-            all.fold((0, 0), |(n, sum), it| (n + 1, sum + u64::from(it.packet.size)));
+            all.fold((0, 0), |(n, sum), it| (n + 1, sum + u64::from(it.packet.size())));
         assert_eq!((self.segments, self.bytes), (segments, bytes));
         assert!(self.bytes <= self.limit);
         assert!(self.row.len() <= 2 * self.segments + STALE_MAX);
-        let there = self.row.iter().filter(|entry| is_there(&self.streams, entry)).count();
+        let there = self.row.iter().filter(|entry| is_there::<P>(&self.streams, entry)).count();
         assert_eq!(there, self.segments, "each segment has its place in the row");
     }
 }
 
-fn is_there(streams: &BTreeMap<Key, Stream>, (number, key, start): &(u64, Key, u64)) -> bool {
+fn is_there<P: Carried>(
+    streams: &BTreeMap<P::Way, Stream<P>>,
+    (number, key, start): &(u64, P::Way, u64),
+) -> bool {
     let shelved = streams.get(key).and_then(|stream| stream.segments.get(start));
     shelved.is_some_and(|shelved| shelved.number == *number)
 }

@@ -7,7 +7,7 @@ use midhop_units::Duration;
 
 /// A smoothed round trip.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RoundTrip {
+pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
     variance: Duration,
     minimum: Option<Duration>,

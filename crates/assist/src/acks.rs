@@ -1,0 +1,29 @@
+//! What those who thin or space acknowledgements must know of one.
+
+use super::Carried;
+use crate::sequence::is_after;
+use midhop_tcp::{Flags, Segment};
+
+/// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST.
+pub(crate) fn pure<P: Carried>(packet: &P) -> Option<&Segment> {
+    packet.is_pure_ack().then(|| packet.segment())
+}
+
+/// Whether all that a packet does is to move the acknowledgment number beyond `last`; of congestion it says
+/// what `flags` do.
+pub(crate) fn advances<P: Carried>(packet: &P, last: u32, flags: Flags) -> bool {
+    pure(packet).is_some_and(|ack| {
+        ack.flags == flags && ack.sack.is_empty() && is_after(ack.acknowledgment, last)
+    })
+}
+
+/// The highest acknowledgment number of a flow when `segment` comes behind `last`.
+pub(crate) fn highest(last: u32, segment: &Segment) -> u32 {
+    let newer = segment.flags.contains(Flags::ACK) && is_after(segment.acknowledgment, last);
+    if newer { segment.acknowledgment } else { last }
+}
+
+/// Whether its sender sends no more behind it than acknowledgements.
+pub(crate) fn ends(segment: &Segment) -> bool {
+    [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag))
+}

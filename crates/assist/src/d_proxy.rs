@@ -1,0 +1,296 @@
+//! D-Proxy: two agents around a lossy way repair its losses between themselves, by the sequence numbers
+//! of the TCP that passes.
+//!
+//! The one before the lossy way keeps what passes for a while. The one behind it watches for gaps in the
+//! sequence numbers, asks its peer for what is missing, holds what comes meanwhile, and passes all on in
+//! order, so that the receiver never sees the loss. Acknowledgements pass untouched, and nothing is
+//! acknowledged by an agent. Each agent is both: what goes to the peer's side it keeps, what comes from
+//! there it watches.
+//!
+//! Source: D. Murray, T. Koziniec, M. Dixon, D-Proxy: Reliability in Wireless Networks, APCC 2010. What
+//! the paper leaves to the implementation is chosen here:
+//! - A request is a datagram of its own that names the flow and a span of sequence numbers. It may be
+//!   lost; it is repeated after a time made of those that answers took.
+//! - What the peer has not got was lost before it. It says so, and the gap is not waited for: the
+//!   receiver's duplicate acknowledgements tell the source of the congestion as ever.
+//! - What the queue of the node's own link refuses is congestion as well, and not kept.
+//! - A gap is waited for no longer than a configured time, and what is held stays within a configured
+//!   size; after that all goes on, and the loss is the source's.
+//! - The last segments before a pause leave no gap behind them; their losses are the source's too.
+//!
+//! Invariants: what passes is neither changed nor dropped, only held, and sent again as it was.
+
+mod shelf;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use crate::round_trip::RoundTrip;
+use crate::{Actions, Carried, Counts as Counted, Repair, Way};
+use midhop_tcp::{Flags, Segment};
+use midhop_units::{Bytes, Duration, Instant};
+use shelf::Shelf;
+use std::collections::{BTreeMap, BTreeSet};
+use watch::{Outcome, Watch};
+
+/// How one of the two agents works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// What is kept for the peer, of all flows together. Unit: bytes of packets.
+    pub cache: Bytes,
+    /// What is held behind gaps, of all flows together. Unit: bytes of packets.
+    pub held: Bytes,
+    /// How long a gap is waited for.
+    pub hold: Duration,
+    /// How often the peer is asked for the same. Range: ≥ 1.
+    pub requests: u32,
+    /// Of how many directions of flows there may be a state, on either side.
+    pub flows: usize,
+    /// A flow of which nothing has passed for so long is forgotten.
+    pub idle: Duration,
+}
+
+/// Where a packet is with respect to the way between the two agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// It goes to the peer.
+    Before,
+    /// It comes from the peer.
+    Behind,
+    /// It takes another way.
+    Beside,
+}
+
+/// What the agent did, under the names of the record.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    cached: u64,
+    resent: u64,
+    lacking: u64,
+    refused: u64,
+    gaps: u64,
+    requests: u64,
+    held: u64,
+    filled: u64,
+    given_up: u64,
+    overflowed: u64,
+    untracked: u64,
+    forgotten: u64,
+}
+
+/// One of the two agents. A flow's direction is named by where its data goes.
+#[derive(Debug)]
+pub struct DProxy<P: Carried> {
+    settings: Settings,
+    shelf: Shelf<P>,
+    watches: BTreeMap<P::Way, Watch<P>>,
+    /// When watches want to be looked at.
+    due: BTreeSet<(Instant, P::Way)>,
+    /// What all watches hold. Unit: bytes of packets.
+    held: u64,
+    /// To the peer and back.
+    rtt: RoundTrip,
+    /// When the shelf is next looked through for flows that have ended.
+    clearing: Instant,
+    counts: Counts,
+}
+
+impl<P: Carried> DProxy<P> {
+    /// An agent that knows no flow yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            shelf: Shelf::new(settings.cache.get()),
+            settings,
+            watches: BTreeMap::new(),
+            due: BTreeSet::new(),
+            held: 0,
+            rtt: RoundTrip::default(),
+            clearing: Instant::NEVER,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Lets a watch act, does what it wants done, and keeps its time.
+    fn with(
+        &mut self,
+        key: P::Way,
+        actions: &mut Actions<P>,
+        act: impl FnOnce(&mut Watch<P>, &Settings, &mut RoundTrip, &mut Counts, &mut Outcome<P>),
+    ) {
+        let Some(watch) = self.watches.get_mut(&key) else { return };
+        let before = watch.bytes();
+        let mut outcome = Outcome::default();
+        act(watch, &self.settings, &mut self.rtt, &mut self.counts, &mut outcome);
+        self.held = self.held - before + watch.bytes();
+        let due = watch.timeout(&self.settings, &self.rtt).min(watch.active + self.settings.idle);
+        // What is asked for later than before is found out when the time has come.
+        if due < watch.due {
+            self.due.remove(&(watch.due, key));
+            self.due.insert((due, key));
+            watch.due = due;
+        }
+        outcome.forward.into_iter().for_each(|packet| actions.send(packet));
+        for (from, to) in outcome.ask {
+            actions.tell(key, Repair::Wanted { from, to });
+        }
+    }
+
+    /// A segment goes to the peer's side.
+    fn keep(&mut self, now: Instant, packet: P, segment: &Segment) {
+        let key = packet.way();
+        if !self.shelf.knows(key) && self.shelf.len() >= self.settings.flows {
+            self.counts.untracked += 1;
+            return;
+        }
+        if self.shelf.put(now, key, packet, segment) {
+            self.counts.cached += 1;
+            self.clearing = self.clearing.min(now + self.settings.idle);
+        }
+    }
+
+    /// A segment comes from the peer's side.
+    fn watch(&mut self, now: Instant, packet: P, segment: &Segment, actions: &mut Actions<P>) {
+        let key = packet.way();
+        if !self.watches.contains_key(&key) {
+            if segment.sequence_length() == 0 {
+                return actions.send(packet);
+            }
+            if self.watches.len() >= self.settings.flows {
+                self.counts.untracked += 1;
+                return actions.send(packet);
+            }
+            self.watches.insert(key, Watch::new(now, segment));
+        }
+        let room = self.settings.held.get().saturating_sub(self.held);
+        self.with(key, actions, |watch, _, rtt, counts, outcome| {
+            watch.active = now;
+            watch.on_segment(now, packet, segment, room, (rtt, counts), outcome);
+        });
+    }
+
+    /// The peer says something of the direction `key` of a flow.
+    pub fn hear(&mut self, now: Instant, key: P::Way, repair: Repair, actions: &mut Actions<P>) {
+        match repair {
+            Repair::Wanted { from, to } => {
+                let (found, missing) = self.shelf.find(key, from, to);
+                self.counts.resent += found.len() as u64;
+                found.into_iter().for_each(|packet| actions.send(packet));
+                for (from, to) in missing {
+                    self.counts.lacking += 1;
+                    actions.tell(key, Repair::Lacking { from, to });
+                }
+            }
+            Repair::Lacking { from, to } => {
+                self.with(key, actions, |watch, _, rtt, counts, outcome| {
+                    watch.on_lacking(now, from, to, (rtt, counts), outcome);
+                });
+            }
+        }
+    }
+
+    /// A direction of a flow has ended, or begins anew.
+    fn forget(&mut self, key: P::Way, actions: &mut Actions<P>) {
+        self.shelf.forget(key);
+        self.with(key, actions, |watch, _, _, _, outcome| watch.abandon(outcome));
+        if let Some(watch) = self.watches.remove(&key) {
+            self.due.remove(&(watch.due, key));
+        }
+    }
+
+    /// A packet has come that stands on this `side` of the way between the two.
+    pub fn handle_packet(&mut self, now: Instant, packet: P, side: Side, actions: &mut Actions<P>) {
+        let (segment, way) = (*packet.segment(), packet.way());
+        let flags = segment.flags;
+        if flags.contains(Flags::RST) {
+            [way, way.back()].into_iter().for_each(|way| self.forget(way, actions));
+            actions.send(packet);
+        } else if flags.contains(Flags::SYN) {
+            self.forget(way, actions);
+            actions.send(packet);
+        } else if side == Side::Before {
+            if segment.sequence_length() > 0 {
+                self.keep(now, packet.clone(), &segment);
+            }
+            actions.send(packet);
+        } else if side == Side::Behind {
+            self.watch(now, packet, &segment, actions);
+        } else {
+            actions.send(packet);
+        }
+    }
+
+    /// The time that it asked for has come.
+    pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
+        while let Some(&(at, key)) = self.due.first().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, key));
+            let Some(watch) = self.watches.get_mut(&key) else { continue };
+            watch.due = Instant::NEVER;
+            if watch.active + self.settings.idle <= now {
+                self.counts.forgotten += 1;
+                self.forget(key, actions);
+                continue;
+            }
+            self.with(key, actions, |watch, settings, rtt, counts, outcome| {
+                watch.on_timeout(now, settings, rtt, counts, outcome);
+            });
+        }
+        if self.clearing <= now {
+            let idle = self.settings.idle;
+            if let Some(then) = now.as_ns().checked_sub(idle.as_ns()) {
+                self.counts.forgotten += self.shelf.forget_idle(Instant::from_ns(then));
+            }
+            self.clearing = if self.shelf.len() == 0 { Instant::NEVER } else { now + idle };
+        }
+    }
+
+    /// The queue of a link that leaves its node had no room for a packet, whoever sent it.
+    pub fn handle_drop(&mut self, packet: &P) {
+        let taken = self.shelf.take_back(packet.way(), packet.segment());
+        self.counts.refused += u64::from(taken);
+    }
+
+    /// When it must be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at).min(self.clearing);
+        (due != Instant::NEVER).then_some(due)
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> Counted {
+        let counts = &self.counts;
+        let all = [
+            ("segments-cached", counts.cached),
+            ("segments-evicted", self.shelf.evicted),
+            ("segments-resent", counts.resent),
+            ("segments-left-to-source", counts.refused),
+            ("requests-unanswerable", counts.lacking),
+            ("gaps", counts.gaps),
+            ("gaps-filled", counts.filled),
+            ("gaps-given-up", counts.given_up),
+            ("requests", counts.requests),
+            ("segments-held", counts.held),
+            ("holds-overflowed", counts.overflowed),
+            ("segments-untracked", counts.untracked),
+            ("flows-forgotten", counts.forgotten),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When something does not.
+    pub fn check_invariants(&self) {
+        self.shelf.check_invariants();
+        let held: u64 = self.watches.values().map(Watch::bytes).sum();
+        assert_eq!(self.held, held);
+        assert!(held <= self.settings.held.get());
+        assert!(
+            self.watches.len() <= self.settings.flows && self.shelf.len() <= self.settings.flows
+        );
+        for (key, watch) in &self.watches {
+            assert!(self.due.contains(&(watch.due, *key)), "a flow that nothing will look at");
+            watch.check_invariants();
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Agents that meet the packets of TCP connections between their ends and end none of them.
+//!
+//! [`Snoop`] and [`DProxy`] repair losses from a cache; [`AckDecimation`] and [`AckSpacing`] have fewer, or
+//! evener, acknowledgements go on. All are sans-IO: time is an argument, and what they want done they say in
+//! [`Actions`]. They know a packet by what [`Carried`] says of it, be it one of a simulator's, which has no bytes,
+//! or one that a kernel handed over, whose headers [`wire`] reads and writes.
+//!
+//! Invariants of all: what is kept of packets and flows has a bound; nothing is acknowledged that its receiver has
+//! not acknowledged; a segment's payload is passed on as it came.
+//!
+//! Source: RFC 3135 §3 for agents of this kind, and each module for its own.
+
+mod acks;
+mod d_proxy;
+mod decimation;
+mod flows;
+mod round_trip;
+mod sequence;
+mod snoop;
+mod spacing;
+mod spans;
+#[cfg(test)]
+mod testing;
+pub mod wire;
+
+pub use d_proxy::{DProxy, Settings as DProxySettings, Side};
+pub use decimation::{AckDecimation, DECIMATED, Settings as AckDecimationSettings};
+pub use snoop::{Settings as SnoopSettings, Snoop};
+pub use spacing::{AckSpacing, Settings as AckSpacingSettings};
+
+use midhop_tcp::Segment;
+use std::fmt::Debug;
+
+/// One of the two directions of a flow, by which an agent tells it from all others.
+pub trait Way: Copy + Ord + Debug {
+    /// The other direction of the flow.
+    #[must_use]
+    fn back(self) -> Self;
+}
+
+/// A packet of TCP as an agent meets it.
+pub trait Carried: Clone + Debug {
+    /// How it names its flow and direction.
+    type Way: Way;
+
+    /// Its flow and direction.
+    fn way(&self) -> Self::Way;
+
+    /// What its header says.
+    fn segment(&self) -> &Segment;
+
+    /// The same packet with another header: acknowledgment number, window, timestamps and SACK blocks may differ.
+    #[must_use]
+    fn with(self, segment: Segment) -> Self;
+
+    /// Header and payload of the network layer. Unit: bytes.
+    fn size(&self) -> u32;
+
+    /// Whether all that it says is an acknowledgement.
+    fn is_pure_ack(&self) -> bool {
+        self.segment().is_pure_ack()
+    }
+}
+
+/// What an agent wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action<P, W> {
+    /// The packet goes on: one that came, changed or not, or a copy.
+    Send(P),
+    /// The packet is gone, for this cause.
+    Drop(P, &'static str),
+    /// The other of two agents is to hear something about a flow's direction.
+    Tell(W, Repair),
+}
+
+/// What two agents say to each other of a stream that passes between them, in sequence numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    /// What lies from one number to before another is missing.
+    Wanted {
+        /// The first that is missing.
+        from: u32,
+        /// The first that is not.
+        to: u32,
+    },
+    /// It never came by here.
+    Lacking {
+        /// The first that is missing.
+        from: u32,
+        /// The first that is not.
+        to: u32,
+    },
+}
+
+/// Takes down what an agent wants done, in its order.
+#[derive(Debug)]
+pub struct Actions<P: Carried>(Vec<Action<P, P::Way>>);
+
+impl<P: Carried> Default for Actions<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<P: Carried> Actions<P> {
+    /// Lets a packet go on.
+    pub fn send(&mut self, packet: P) {
+        self.0.push(Action::Send(packet));
+    }
+
+    /// Gives a packet up.
+    pub fn drop(&mut self, packet: P, cause: &'static str) {
+        self.0.push(Action::Drop(packet, cause));
+    }
+
+    /// Has the other of two agents hear something.
+    pub fn tell(&mut self, way: P::Way, repair: Repair) {
+        self.0.push(Action::Tell(way, repair));
+    }
+
+    /// What was taken down. The room for it stays.
+    pub fn drain(&mut self) -> impl Iterator<Item = Action<P, P::Way>> + '_ {
+        self.0.drain(..)
+    }
+}
+
+/// What an agent counts, under the names of a record: what, and how often.
+pub type Counts = Vec<(&'static str, u64)>;

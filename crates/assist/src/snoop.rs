@@ -1,0 +1,305 @@
+//! Snoop: losses behind the agent are repaired by the agent, and the source does not hear of them.
+//!
+//! The agent caches the segments that pass towards the lossy side. Where the acknowledgements that come
+//! back tell that one is lost, or none comes in time, it sends its copy, and keeps the duplicate
+//! acknowledgements from the source, which would take the loss for congestion. It acknowledges nothing
+//! itself: an acknowledgement that the source sees is the receiver's, with at most some of its selective
+//! blocks taken out.
+//!
+//! Source: H. Balakrishnan, S. Seshan, E. Amir, R. Katz, Improving TCP/IP Performance over Wireless
+//! Networks, MobiCom 1995, for a fixed sender and a mobile receiver. Differs:
+//! - It was made before selective acknowledgements. Here they find losses as RFC 8985 does, by what was
+//!   sent later and has arrived, and their blocks reach the source only below the first segment that the
+//!   agent answers for: what they report beyond would have the source repair what is being repaired.
+//!   It is told later, since a receiver repeats a block only a few times.
+//! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
+//! - What the queue of the node's own link refuses is congestion: the source is told, by its duplicate
+//!   acknowledgements, as of any loss before the agent.
+//! - A full cache takes no more, instead of overwriting what it will be asked for; where flows compete,
+//!   the largest gives way from its end.
+//! - A copy waits in the link's queue like any packet; the original let it pass first.
+//! - Nothing is said to a source behind the lossy side (explicit loss notification): another agent at
+//!   the far end of the lossy link caches what goes the other way.
+//!
+//! Invariants: what is cached stays within the configured size, and the flows within their number; a
+//! flow of which nothing passes for a while is forgotten.
+
+mod flow;
+mod told;
+
+use crate::{Actions, Carried, Counts as Counted, Way};
+use flow::{Admission, Flow, Verdict};
+use midhop_tcp::{Flags, Segment};
+use midhop_units::{Bytes, Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a snoop agent works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// What may be cached of all flows together. Unit: bytes of packets.
+    pub cache: Bytes,
+    /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
+    /// counts as lost. Range: ≥ 1.
+    pub threshold: u64,
+    /// The local timer waits no less.
+    pub timer_min: Duration,
+    /// How often a segment is sent again before it is left to the source.
+    pub resends: u32,
+    /// Of how many directions of flows there may be a state.
+    pub flows: usize,
+    /// A flow of which nothing has passed for so long is forgotten.
+    pub idle: Duration,
+}
+
+/// What the agent did, under the names of the record.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    flows: u64,
+    forgotten: u64,
+    untracked: u64,
+    cached: u64,
+    uncached: u64,
+    evicted: u64,
+    resent: u64,
+    resent_by_timer: u64,
+    given_up: u64,
+    suppressed: u64,
+    source_resent: u64,
+    congestion: u64,
+}
+
+/// A snoop agent. A flow's direction is named by where its data goes.
+#[derive(Debug)]
+pub struct Snoop<P: Carried> {
+    settings: Settings,
+    flows: BTreeMap<P::Way, Flow<P>>,
+    /// When flows want to be looked at.
+    due: BTreeSet<(Instant, P::Way)>,
+    /// The flows by what they have cached.
+    sizes: BTreeSet<(u64, P::Way)>,
+    cached: u64,
+    counts: Counts,
+    /// What one call sends again; empty between calls.
+    resend: Vec<P>,
+}
+
+impl<P: Carried> Snoop<P> {
+    /// An agent that knows no flow yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            flows: BTreeMap::new(),
+            due: BTreeSet::new(),
+            sizes: BTreeSet::new(),
+            cached: 0,
+            counts: Counts::default(),
+            resend: Vec::new(),
+        }
+    }
+
+    /// Lets a flow's direction act, and keeps its books and its time.
+    fn with<R>(
+        &mut self,
+        key: P::Way,
+        act: impl FnOnce(&mut Flow<P>, &Settings, &mut Counts, &mut Vec<P>) -> R,
+    ) -> Option<R> {
+        let flow = self.flows.get_mut(&key)?;
+        let before = flow.bytes();
+        let result = act(flow, &self.settings, &mut self.counts, &mut self.resend);
+        let after = flow.bytes();
+        if before != after {
+            self.sizes.remove(&(before, key));
+            self.sizes.insert((after, key));
+            self.cached = self.cached - before + after;
+        }
+        if flow.is_over() {
+            self.forget(key);
+            return Some(result);
+        }
+        // What is asked for later than before is found out when the time has come.
+        let due = flow.timeout(&self.settings).min(flow.active + self.settings.idle);
+        if due < flow.due {
+            self.due.remove(&(flow.due, key));
+            self.due.insert((due, key));
+            flow.due = due;
+        }
+        Some(result)
+    }
+
+    fn forget(&mut self, key: P::Way) {
+        if let Some(flow) = self.flows.remove(&key) {
+            self.sizes.remove(&(flow.bytes(), key));
+            self.due.remove(&(flow.due, key));
+            self.cached -= flow.bytes();
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, key: P::Way, segment: &mut Segment) -> Verdict {
+        let verdict = self.with(key, |flow, settings, counts, resend| {
+            flow.active = now;
+            flow.on_ack(now, segment, settings, counts, resend)
+        });
+        verdict.unwrap_or(Verdict::Forward)
+    }
+
+    fn on_data(&mut self, now: Instant, key: P::Way, packet: P, segment: &Segment) {
+        if !self.flows.contains_key(&key) {
+            if self.flows.len() >= self.settings.flows {
+                self.counts.untracked += 1;
+                return;
+            }
+            self.flows.insert(key, Flow::new(now, segment, &self.settings));
+            self.sizes.insert((0, key));
+            self.counts.flows += 1;
+        }
+        let admission = self.with(key, |flow, _, counts, _| {
+            flow.active = now;
+            flow.note_source(segment);
+            flow.on_data(segment, counts)
+        });
+        let own = match admission {
+            None | Some(Admission::No) => return,
+            Some(Admission::Own) => true,
+            Some(Admission::Source) => false,
+        };
+        if !self.make_room(key, packet.size().into()) {
+            self.counts.uncached += 1;
+            return;
+        }
+        self.counts.cached += 1;
+        self.with(key, |flow, _, _, _| flow.cache(now, packet, segment, own));
+    }
+
+    /// Makes room for `size` more bytes of a flow, at the cost of one that has more; whether there is.
+    fn make_room(&mut self, key: P::Way, size: u64) -> bool {
+        while self.cached + size > self.settings.cache.get() {
+            let Some(&(most, largest)) = self.sizes.last() else { return false };
+            let own = self.flows.get(&key).map_or(0, Flow::bytes);
+            if largest == key || most <= own + size {
+                return false;
+            }
+            self.counts.evicted += 1;
+            self.with(largest, |flow, _, _, _| flow.evict());
+        }
+        true
+    }
+
+    fn send_again(&mut self, actions: &mut Actions<P>) {
+        self.resend.drain(..).for_each(|packet| actions.send(packet));
+    }
+
+    /// Of how many directions of flows it keeps a state.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// What it has cached. Unit: bytes of packets.
+    pub fn cached(&self) -> Bytes {
+        Bytes::new(self.cached)
+    }
+
+    /// A packet has come; whether it `leaves` over the lossy way, before which it is to be cached.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        mut packet: P,
+        leaves: bool,
+        actions: &mut Actions<P>,
+    ) {
+        let (mut segment, way) = (*packet.segment(), packet.way());
+        let flags = segment.flags;
+        if flags.contains(Flags::RST) || flags.contains(Flags::SYN) {
+            // A flow that ends, or one that begins anew under an old one's name.
+            [way, way.back()].into_iter().for_each(|way| self.forget(way));
+            return actions.send(packet);
+        }
+        if flags.contains(Flags::ACK) {
+            let before = segment;
+            let verdict = self.on_ack(now, way.back(), &mut segment);
+            self.send_again(actions);
+            if verdict == Verdict::Suppress {
+                return;
+            }
+            if segment != before {
+                packet = packet.with(segment);
+            }
+        }
+        if segment.sequence_length() > 0 && leaves {
+            self.on_data(now, way, packet.clone(), &segment);
+        } else {
+            self.with(way, |flow, _, _, _| {
+                flow.active = now;
+                flow.note_source(&segment);
+            });
+        }
+        actions.send(packet);
+    }
+
+    /// The time that it asked for has come.
+    pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
+        while let Some(&(at, key)) = self.due.first().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, key));
+            if let Some(flow) = self.flows.get_mut(&key) {
+                flow.due = Instant::NEVER;
+                if flow.active + self.settings.idle <= now {
+                    self.counts.forgotten += 1;
+                    self.forget(key);
+                    continue;
+                }
+            }
+            self.with(key, |flow, settings, counts, resend| {
+                flow.on_timeout(now, settings, counts, resend);
+            });
+            self.send_again(actions);
+        }
+    }
+
+    /// When it must be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The queue of a link that leaves its node had no room for a packet, whoever sent it.
+    pub fn handle_drop(&mut self, packet: &P) {
+        self.with(packet.way(), |flow, _, counts, _| {
+            counts.congestion += u64::from(flow.on_congestion(packet.segment()));
+        });
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> Counted {
+        let counts = &self.counts;
+        let all = [
+            ("flows", counts.flows),
+            ("flows-forgotten", counts.forgotten),
+            ("segments-untracked", counts.untracked),
+            ("segments-cached", counts.cached),
+            ("segments-uncached", counts.uncached),
+            ("segments-evicted", counts.evicted),
+            ("segments-resent", counts.resent),
+            ("segments-resent-by-timer", counts.resent_by_timer),
+            ("segments-given-up", counts.given_up),
+            ("segments-left-to-source", counts.congestion),
+            ("segments-resent-by-source", counts.source_resent),
+            ("acks-suppressed", counts.suppressed),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// For tests: checks what must hold after every call.
+    ///
+    /// # Panics
+    /// When something does not.
+    pub fn check_invariants(&self) {
+        let bytes: u64 = self.flows.values().map(Flow::bytes).sum();
+        assert_eq!(self.cached, bytes);
+        assert!(self.cached <= self.settings.cache.get() && self.resend.is_empty());
+        assert!(self.flows.len() <= self.settings.flows);
+        assert_eq!(self.sizes.len(), self.flows.len());
+        for (key, flow) in &self.flows {
+            assert!(self.sizes.contains(&(flow.bytes(), *key)));
+            assert!(self.due.contains(&(flow.due, *key)), "a flow that nothing will look at");
+            flow.check_invariants(&self.settings);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A simulated packet as the agents of [`midhop_assist`] meet it.
+
+use crate::agent::Actions;
+use crate::packet::{Body, End, FlowId, Packet};
+use midhop_assist::{Action, Carried, Repair, Way};
+use midhop_experiment::limit::Family;
+use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions};
+
+/// What a datagram has for a segment: no agent is handed one.
+static NO_SEGMENT: Segment = Segment {
+    offset: 0,
+    sequence: 0,
+    acknowledgment: 0,
+    length: 0,
+    window: 0,
+    flags: Flags::from_bits(0),
+    ecn: Ecn::NotCapable,
+    timestamps: None,
+    sack: SackBlocks::NONE,
+    syn: SynOptions { mss: None, window_scale: None, sack_permitted: false },
+};
+
+/// One direction of a flow, by the end that it goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Direction {
+    /// The flow.
+    pub flow: FlowId,
+    /// The end.
+    pub towards: End,
+    /// The version of IP that it uses.
+    pub family: Family,
+}
+
+impl Way for Direction {
+    fn back(self) -> Self {
+        Self { towards: self.towards.other(), ..self }
+    }
+}
+
+impl Carried for Packet {
+    type Way = Direction;
+
+    fn way(&self) -> Direction {
+        Direction { flow: self.flow, towards: self.towards, family: self.family }
+    }
+
+    fn segment(&self) -> &Segment {
+        match &self.body {
+            Body::Segment(segment) => segment,
+            Body::Datagram(_) | Body::Repair(_) => &NO_SEGMENT,
+        }
+    }
+
+    fn with(mut self, segment: Segment) -> Self {
+        self.size = self.size - self.segment().options_size() + segment.options_size();
+        self.body = Body::Segment(segment);
+        self
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn is_pure_ack(&self) -> bool {
+        // What XCP's routers say would be lost with it.
+        self.segment().is_pure_ack() && self.xcp.reverse_q16 == 0
+    }
+}
+
+/// Has done at a node what an agent wants; `message` makes a packet of what it tells its peer, where it has one.
+pub(crate) fn pass_on(
+    wanted: &mut midhop_assist::Actions<Packet>,
+    actions: &mut Actions,
+    message: impl Fn(Direction, Repair) -> Option<Packet>,
+) {
+    for action in wanted.drain() {
+        match action {
+            Action::Send(packet) => actions.send(packet),
+            Action::Drop(packet, cause) => actions.drop(packet, cause),
+            Action::Tell(way, repair) => {
+                if let Some(packet) = message(way, repair) {
+                    actions.send(packet);
+                }
+            }
+        }
+    }
+}
