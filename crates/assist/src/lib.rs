@@ -14,6 +14,7 @@ mod acks;
 mod d_proxy;
 mod decimation;
 mod flows;
+pub mod message;
 mod round_trip;
 mod sequence;
 mod snoop;

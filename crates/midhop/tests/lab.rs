@@ -554,6 +554,65 @@ fn cross_traffic_is_that_of_the_simulator() {
     }
 }
 
+/// What an agent has counted in a run.
+fn counted(record: &Record, node: &str, what: &str) -> u64 {
+    let at = |it: &&midhop_experiment::record::NodeResult| it.node == node;
+    let counts = record.nodes.iter().filter(at).map(|it| it.counts.get(what).copied());
+    counts.flatten().sum()
+}
+
+/// Agents of the simulator meet packets of kernels, of both families.
+#[test]
+fn agents_on_the_path_meet_packets_of_kernels() {
+    let text = "title = \"a test\"\nduration = \"60 s\"\n\
+        [nodes]\nclient = {}\nterminal = {}\ngateway = {}\nserver = {}\n\
+        [links.lan]\nbetween = [\"client\", \"terminal\"]\nrate = \"100 Mbit/s\"\ndelay = \"1 ms\"\n\
+        [links.air]\nbetween = [\"terminal\", \"gateway\"]\nrate = \"20 Mbit/s\"\ndelay = \"5 ms\"\n\
+        loss = 0.02\n\
+        [links.cable]\nbetween = [\"gateway\", \"server\"]\nrate = \"100 Mbit/s\"\ndelay = \"5 ms\"\n\
+        [agents.snoop]\nkind = \"snoop\"\nlinks = [\"air\"]\n\
+        [agents.pair]\nkind = \"d-proxy\"\npeers = [\"terminal\", \"gateway\"]\n\
+        [agents.thin]\nkind = \"ack-decimation\"\nlinks = [\"air\"]\n\
+        [agents.even]\nkind = \"ack-spacing\"\nlinks = [\"air\"]\nrebuild = \"2896 B\"\n\
+        [transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"2 MB\"\n\
+        [vary.agents]\n\
+        snoop = { nodes.gateway.agents = [\"snoop\"] }\n\
+        pair = { nodes.gateway.agents = [\"pair\"], nodes.terminal.agents = [\"pair\"] }\n\
+        acks = { links.air.loss = 0, nodes.terminal.agents = [\"thin\"], nodes.gateway.agents = [\"even\"] }\n\
+        [vary.family]\n\
+        ipv4 = { transfers.file.family = \"ipv4\" }\nipv6 = { transfers.file.family = \"ipv6\" }\n";
+    let place = Place::new(text);
+    let records = place.run(&[]);
+    assert_eq!(records.len(), 6);
+    for record in &records {
+        check(record, 2_000_000);
+        let some = |node: &str, what: &str| {
+            assert!(
+                counted(record, node, what) > 0,
+                "{what}: {:?} {:?}",
+                record.cell,
+                record.nodes
+            );
+        };
+        match record.cell.get("agents").map(String::as_str) {
+            Some("snoop") => {
+                some("gateway", "snoop.segments-cached");
+                some("gateway", "snoop.segments-resent");
+            }
+            Some("pair") => {
+                some("gateway", "pair.segments-resent");
+                some("terminal", "pair.gaps-filled");
+            }
+            _ => {
+                some("terminal", "thin.acks-left-out");
+                some("gateway", "even.acks-made");
+                let dropped = record.nodes.iter().find_map(|it| it.drops.get("ack-decimated"));
+                assert_eq!(dropped, Some(&counted(record, "terminal", "thin.acks-left-out")));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_congestion_control_that_others_cannot_have_ends_the_run() {
     let traffic = "bytes = \"10 kB\"\n[traffic.others]\nkind = \"bulk\"\nfrom = \"server\"\n\

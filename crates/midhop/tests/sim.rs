@@ -108,7 +108,6 @@ fn the_lab_refuses_what_only_a_simulation_has() {
         (&["nodes.client.tcp.packet=1024 B"], "all hosts have the same `packet`"),
         (&["links.link.aqm=xcp"], "the lab has no router for XCP (links.link)"),
         (&[xcp, "links.link.aqm=xcp"], "transfers.file asks for: xcp"),
-        (&[thin, "nodes.client.agents=[\"thin\"]"], "ack-filter alone (nodes.client: thin)"),
         (
             &[naive, "nodes.client.pep=box"],
             "no kernel repairs by a timer alone (naive.box.legs.link)",
@@ -135,6 +134,31 @@ fn the_lab_refuses_what_only_a_simulation_has() {
     let output =
         midhop(directory.path(), &["lab", "up", "file.toml", "--set", thin, "--set", noise]);
     assert!(said(&output.stderr).contains("traffic.noise"), "{}", said(&output.stderr));
+}
+
+#[test]
+fn agents_of_the_lab_stand_at_the_ends_of_one_link() {
+    let directory = directory();
+    let text = "title = \"t\"\nduration = \"1 s\"\n\
+        [nodes]\nclient = {}\nhub = {}\nserver = {}\n\
+        [links.air]\nbetween = [\"client\", \"hub\"]\nrate = \"1 Mbit/s\"\ndelay = \"1 ms\"\n\
+        [links.cable]\nbetween = [\"hub\", \"server\"]\nrate = \"1 Mbit/s\"\ndelay = \"1 ms\"\n\
+        [agents.snoop]\nkind = \"snoop\"\n\
+        [agents.pair]\nkind = \"d-proxy\"\npeers = [\"client\", \"server\"]\n\
+        [transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"10 kB\"\n";
+    fs::write(directory.path().join("agents.toml"), text).expect("written");
+    let ends = ["nodes.client.agents=[\"pair\"]", "nodes.server.agents=[\"pair\"]"];
+    for (set, expected) in [
+        (&["nodes.hub.agents=[\"snoop\"]"][..], "stands before one link (nodes.hub: snoop)"),
+        (&ends, "stand at the ends of one link (nodes.client: pair)"),
+    ] {
+        let set: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+        let lab = midhop(directory.path(), &[&["lab", "run", "agents.toml"], &set[..]].concat());
+        assert_eq!(lab.status.code(), Some(64), "{}", said(&lab.stderr));
+        assert!(said(&lab.stderr).contains(expected), "{}", said(&lab.stderr));
+        let sim = midhop(directory.path(), &[&["sim", "run", "agents.toml"], &set[..]].concat());
+        assert!(sim.status.success(), "{}", said(&sim.stderr));
+    }
 }
 
 #[test]

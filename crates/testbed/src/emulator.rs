@@ -7,8 +7,8 @@
 //! node A ══ veth ══ hub [ AF_PACKET → Link "up"   → AF_PACKET ] hub ══ veth ══ node B
 //!                       [ AF_PACKET ← Link "down" ← AF_PACKET ]
 //! ```
-//! Sizes count from the IP header. Frames are what the nodes sent, byte for byte; offloads are off,
-//! so that each is one packet.
+//! Sizes count from the IP header. Frames are what the nodes sent, byte for byte, but where agents stand at an end
+//! of the link; offloads are off, so that each is one packet.
 //!
 //! Invariant: the emulator never guesses about its own quality. Each packet's departure is compared
 //! with the moment its link promised, and packets that the kernel dropped before the emulator saw
@@ -19,15 +19,17 @@ mod filter;
 mod frame;
 pub(crate) mod lateness;
 mod packet_socket;
+mod post;
 mod ring;
 pub(crate) mod scheduling;
 
+pub use post::PostPlan;
 pub use scheduling::Policy;
 
 use crate::namespace::Namespace;
 use carrier::{Carrier, open_sockets};
 use midhop_experiment::agents::SackRule;
-use midhop_experiment::record::{LinkResult, Series};
+use midhop_experiment::record::{LinkResult, NodeResult, Series};
 use midhop_path::DirectionPlan;
 use midhop_units::{Bytes, Instant, Seed};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -77,6 +79,8 @@ pub struct Wire {
     pub up: DirectionPlan,
     /// What thins the acknowledgements that wait before it, down and up, where something does.
     pub ack_filters: [Option<SackRule>; 2],
+    /// The agents at the first node's end, and at the second's.
+    pub posts: [PostPlan; 2],
     /// How much may come at once at most, however long its queues are.
     pub burst: Bytes,
 }
@@ -90,6 +94,8 @@ pub struct WireReport {
     pub series: Vec<Series>,
     /// Frames that the kernel dropped before the emulator saw them: the run is not to be believed.
     pub missed: u64,
+    /// What agents at its ends did, by node.
+    pub nodes: Vec<NodeResult>,
     /// How the emulator's thread was scheduled; none where the kernel carries by itself.
     pub policy: Option<Policy>,
 }

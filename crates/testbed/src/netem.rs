@@ -166,7 +166,13 @@ impl Netem {
             self.ip(&["link", "del", &end.bridge])?;
             self.run("tc", "clear", &["qdisc", "del", "dev", &end.outer, "root"])?;
         }
-        Ok(WireReport { directions, series: Vec::new(), missed: 0, policy: None })
+        Ok(WireReport {
+            directions,
+            series: Vec::new(),
+            missed: 0,
+            nodes: Vec::new(),
+            policy: None,
+        })
     }
 
     /// What one direction did, by the kernel's own counts.

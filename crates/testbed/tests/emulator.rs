@@ -233,6 +233,7 @@ fn wire(first: &str, second: &str) -> Wire {
         down: plan.links[0].down.clone(),
         up: plan.links[0].up.clone(),
         ack_filters: [None, None],
+        posts: Default::default(),
         burst: midhop_units::Bytes::MAX,
     }
 }

@@ -77,6 +77,7 @@ impl Stage {
                 down: plan(down),
                 up: plan(up),
                 ack_filters: [None, None],
+                posts: Default::default(),
                 burst: midhop_units::Bytes::MAX,
             };
             let clock = nix::time::ClockId::CLOCK_MONOTONIC.now().expect("a clock");

@@ -4,11 +4,12 @@ use super::filter::thin;
 use super::frame::{Frame, Frames};
 use super::lateness::Histogram;
 use super::packet_socket::{Arrival, PacketSocket};
+use super::post::{Heading, Post};
 use super::{Policy, Wire, WireReport, scheduling};
 use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{Lateness, LinkResult, Series};
-use midhop_path::DirectionPlan;
 use midhop_path::link::{Direction as Way, Link};
+use midhop_path::{Cause, DirectionPlan};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use nix::sys::eventfd::EventFd;
 use std::io;
@@ -22,6 +23,8 @@ pub(super) struct Carrier {
     name: String,
     /// Towards the first node, then towards the second.
     directions: [Direction; 2],
+    /// At the first node, and at the second: a direction ends at the post of its own number.
+    posts: [Post; 2],
     frames: Frames,
     epoch: Instant,
     next_sample: Instant,
@@ -78,11 +81,14 @@ impl Carrier {
         epoch: Instant,
     ) -> Self {
         let seed = seed.derive(&wire.name);
-        let down = Direction::new(Way::Down, down, &wire, seed, epoch);
-        let up = Direction::new(Way::Up, up, &wire, seed, epoch);
+        let directions = [(Way::Down, down), (Way::Up, up)]
+            .map(|(way, socket)| Direction::new(way, socket, &wire, seed, epoch));
+        let [first, second] = wire.posts;
+        let posts = [Post::new(&wire.nodes[0], first), Post::new(&wire.nodes[1], second)];
         Self {
             name: wire.name,
-            directions: [down, up],
+            directions,
+            posts,
             frames: Frames::new(wire.mtu as usize),
             epoch,
             next_sample: epoch,
@@ -109,21 +115,24 @@ impl Carrier {
             watch(self.directions[1].socket.as_fd().as_raw_fd()),
         ];
         while descriptors[0].revents == 0 {
-            for (direction, descriptor) in self.directions.iter_mut().zip(&descriptors[1..]) {
+            for (index, descriptor) in descriptors[1..].iter().enumerate() {
                 if descriptor.revents & libc::POLLERR != 0 {
                     // It stays so: going on would be a loop without a pause, before all other work.
-                    direction.socket.check()?;
+                    self.directions[index].socket.check()?;
                 }
                 if descriptor.revents & libc::POLLIN != 0 {
-                    direction.take_arrivals(&self.frames)?;
+                    self.take_arrivals(index)?;
                 }
             }
             let now = scheduling::now();
+            self.wake_posts(now);
             for index in 0..2 {
                 self.send_due(index, now)?;
             }
             self.sample(now);
-            let next = self.directions.iter().filter_map(|direction| direction.link.poll_timeout());
+            let links =
+                self.directions.iter().filter_map(|direction| direction.link.poll_timeout());
+            let next = links.chain(self.posts.iter().filter_map(Post::poll_timeout));
             let wake = next.min().unwrap_or(Instant::NEVER).min(self.next_sample);
             let pause = wake.saturating_since(scheduling::now());
             scheduling::wait(&mut descriptors, Some(pause))?;
@@ -131,11 +140,73 @@ impl Carrier {
         Ok(scheduling::thread_cpu().saturating_sub(cpu_at_start))
     }
 
+    /// Hands one intake of arrived packets to a direction's link, past the agents before it.
+    fn take_arrivals(&mut self, index: usize) -> io::Result<()> {
+        let mut arrivals = self.directions[index].receive(&self.frames)?;
+        let post = 1 - index;
+        for Arrival { at, frame } in arrivals.drain(..) {
+            if self.posts[post].is_empty() {
+                self.directions[index].enter(at, frame);
+            } else {
+                self.posts[post].handle_frame(at, frame, Heading::Out, &self.frames);
+                self.go_on(post, at, at);
+            }
+        }
+        self.directions[index].arrivals = arrivals;
+        Ok(())
+    }
+
+    /// Lets go on what the agents at an end pass on or make: onto the link at `now`, or to the node, `promised` for then.
+    fn go_on(&mut self, post: usize, now: Instant, promised: Instant) {
+        for onward in self.posts[post].take() {
+            match onward.heading {
+                Heading::Out => self.directions[1 - post].enter(now, onward.frame),
+                Heading::In => self.directions[post].deliver(onward.frame, promised),
+            }
+        }
+        self.notice_dropped(post);
+    }
+
+    /// The agents at an end hear what the link's queue there has refused.
+    fn notice_dropped(&mut self, post: usize) {
+        while let Some(dropped) = self.directions[1 - post].link.poll_dropped() {
+            if matches!(dropped.cause, Cause::Queue | Cause::Aqm) {
+                self.posts[post].handle_drop(dropped.packet);
+            }
+        }
+    }
+
+    /// Agents act whose time has come.
+    fn wake_posts(&mut self, now: Instant) {
+        for post in 0..2 {
+            if let Some(due) = self.posts[post].poll_timeout().filter(|due| *due <= now) {
+                self.posts[post].handle_timeout(now, &self.frames);
+                self.go_on(post, now, due);
+            }
+        }
+    }
+
+    /// Takes what leaves a direction's link by `now`, past the agents behind it.
+    fn collect_due(&mut self, index: usize, now: Instant) {
+        self.directions[index].collect_due(now);
+        self.notice_dropped(1 - index);
+        if self.posts[index].is_empty() {
+            return;
+        }
+        let direction = &mut self.directions[index];
+        let (frames, promised) =
+            (std::mem::take(&mut direction.due), std::mem::take(&mut direction.promised));
+        for (frame, promised) in frames.into_iter().zip(promised) {
+            self.posts[index].handle_frame(now, frame, Heading::In, &self.frames);
+            self.go_on(index, now, promised);
+        }
+    }
+
     /// Sends what one direction owes at `now`.
     fn send_due(&mut self, index: usize, now: Instant) -> io::Result<()> {
+        self.collect_due(index, now);
         let [down, up] = &mut self.directions;
         let (direction, out) = if index == 0 { (down, up) } else { (up, down) };
-        direction.collect_due(now);
         let mut sent = 0;
         while sent < direction.due.len() {
             match out.socket.send(&mut direction.due[sent..]) {
@@ -204,7 +275,9 @@ impl Carrier {
         }
         let directions = <[LinkResult; 2]>::try_from(results)
             .map_err(|_| io::Error::other("a link has two directions"))?;
-        Ok(WireReport { directions, series, missed, policy: Some(policy) })
+        let met = self.posts.iter().filter(|post| !post.is_empty());
+        let nodes = met.map(Post::result).collect();
+        Ok(WireReport { directions, series, missed, nodes, policy: Some(policy) })
     }
 }
 
@@ -226,14 +299,18 @@ fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
 impl Direction {
     fn new(way: Way, socket: PacketSocket, wire: &Wire, seed: Seed, epoch: Instant) -> Self {
         let [down_filter, up_filter] = wire.ack_filters;
-        let (plan, ack_filter) = match way {
-            Way::Down => (&wire.down, down_filter),
-            Way::Up => (&wire.up, up_filter),
+        let (plan, ack_filter, sender) = match way {
+            Way::Down => (&wire.down, down_filter, &wire.posts[1]),
+            Way::Up => (&wire.up, up_filter, &wire.posts[0]),
         };
+        let mut link = Link::new(plan, way, seed, epoch).marking(Frame::mark);
+        if !sender.agents.is_empty() {
+            link = link.keeping_dropped();
+        }
         Self {
             way,
             socket,
-            link: Link::new(plan, way, seed, epoch).marking(Frame::mark),
+            link,
             ack_filter,
             lateness: Histogram::new(),
             arrivals: Vec::new(),
@@ -245,36 +322,41 @@ impl Direction {
         }
     }
 
-    /// Hands one intake of arrived packets to the link, each with the moment that the kernel got it:
-    /// the emulator's own delay in taking it is thereby counted as lateness, not as the link's.
-    fn take_arrivals(&mut self, frames: &Frames) -> io::Result<()> {
-        let real_ahead_ns = scheduling::real_ahead_ns();
-        self.socket.receive(real_ahead_ns, frames, &mut self.arrivals)?;
+    /// One intake of arrived packets, each with the moment that the kernel got it: the emulator's own delay in taking it is
+    /// thereby counted as lateness, not as the link's.
+    fn receive(&mut self, frames: &Frames) -> io::Result<Vec<Arrival>> {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.socket.receive(scheduling::real_ahead_ns(), frames, &mut arrivals)?;
         // Nothing has arrived later than now, whatever was done to the wall clock. Read behind the last
         // of them: who stood still meanwhile would let those leave early that came while it did.
         let now = scheduling::now();
-        for Arrival { at, frame } in self.arrivals.drain(..) {
-            if !frame.is_unicast_ip() {
-                continue;
-            }
-            let at = at.min(now);
-            let left = match self.ack_filter {
-                Some(rule) => thin(&mut self.link, at, frame, rule == SackRule::Keep),
-                None => Some(frame),
-            };
-            if let Some(frame) = left {
-                self.link.handle_input(at, Bytes::new(frame.packet_len() as u64), frame);
-            }
+        arrivals.retain(|arrival| arrival.frame.is_unicast_ip());
+        arrivals.iter_mut().for_each(|arrival| arrival.at = arrival.at.min(now));
+        Ok(arrivals)
+    }
+
+    /// Puts a packet on the link.
+    fn enter(&mut self, at: Instant, frame: Frame) {
+        let left = match self.ack_filter {
+            Some(rule) => thin(&mut self.link, at, frame, rule == SackRule::Keep),
+            None => Some(frame),
+        };
+        if let Some(frame) = left {
+            self.link.handle_input(at, Bytes::new(frame.packet_len() as u64), frame);
         }
-        Ok(())
+    }
+
+    /// Owes a packet to the far node.
+    fn deliver(&mut self, frame: Frame, promised: Instant) {
+        self.due.push(frame);
+        self.promised.push(promised);
     }
 
     /// Takes what leaves the link by `now`.
     fn collect_due(&mut self, now: Instant) {
         self.link.handle_timeout(now);
         while let Some(arrival) = self.link.poll_output(now) {
-            self.promised.push(arrival.due);
-            self.due.push(arrival.packet);
+            self.deliver(arrival.packet, arrival.due);
         }
     }
 

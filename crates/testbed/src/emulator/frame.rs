@@ -44,6 +44,15 @@ impl Frame {
         &self.memory[..self.length]
     }
 
+    /// Puts another packet behind the Ethernet header; does not where it is too long for the memory.
+    pub(super) fn replace_packet(&mut self, packet: &[u8]) -> bool {
+        let end = HEADER + packet.len();
+        let Some(room) = self.memory.get_mut(HEADER..end) else { return false };
+        room.copy_from_slice(packet);
+        self.length = end;
+        true
+    }
+
     /// What the link carries: the packet's length at the network layer.
     pub(super) fn packet_len(&self) -> usize {
         self.length.saturating_sub(HEADER)

@@ -1,14 +1,14 @@
 //! Namespaces, devices, addresses and routes of a plan.
 
 use super::stack;
-use crate::emulator::{Emulator, EmulatorError, Policy, Wire, WireReport, scheduling};
+use crate::emulator::{Emulator, EmulatorError, Policy, PostPlan, Wire, WireReport, scheduling};
 use crate::namespace::{Namespace, NamespaceError, VethEnd, veth};
 use crate::netem::{Netem, NetemError};
-use midhop_experiment::agents::{Role, SackRule};
+use midhop_experiment::agents::{PlannedAgent, Role, SackRule};
 use midhop_experiment::plan::{
     IPV4_PREFIX, IPV6_PREFIX, Interface, Plan, PlannedLink, TransferPlan,
 };
-use midhop_experiment::record::{LinkResult, Series};
+use midhop_experiment::record::{LinkResult, NodeResult, Series};
 use midhop_experiment::tcp::TcpPlan;
 use midhop_units::{Bytes, Duration, Instant, Seed};
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ pub struct NetworkReport {
     pub missed: Vec<(String, u64)>,
     /// Links whose devices dropped frames that nobody had seen, and how many.
     pub dropped: Vec<(String, u64)>,
+    /// What agents did, by node and in the order of the links at whose ends they stand.
+    pub nodes: Vec<NodeResult>,
     /// The weakest scheduling that an emulator got.
     pub policy: Option<Policy>,
 }
@@ -175,6 +177,10 @@ impl Network {
             down: link.down.clone(),
             up: link.up.clone(),
             ack_filters: [1, 0].map(|sender| ack_filter(plan, link, sender)),
+            posts: [
+                post(plan, link, 0, [first_addresses, second_addresses]),
+                post(plan, link, 1, [second_addresses, first_addresses]),
+            ],
             burst: burst(plan),
         })
     }
@@ -275,6 +281,7 @@ impl Network {
             if wire.missed > 0 {
                 report.missed.push((wire.directions[0].name.clone(), wire.missed));
             }
+            report.nodes.extend(wire.nodes);
             report.policy = report.policy.max(wire.policy);
             report.links.extend(wire.directions);
             report.series.extend(wire.series);
@@ -319,6 +326,28 @@ fn ack_filter(plan: &Plan, link: &PlannedLink, sender: usize) -> Option<SackRule
         Role::AckFilter(filter) if filter.links.contains(&link.name) => Some(filter.sack),
         _ => None,
     })
+}
+
+/// The agents that stand at one end of a link, whose addresses are the first of `addresses`.
+fn post(
+    plan: &Plan,
+    link: &PlannedLink,
+    end: usize,
+    addresses: [[(IpAddr, u8); 2]; 2],
+) -> PostPlan {
+    let far = &link.between[1 - end];
+    let here = |agent: &&PlannedAgent| match &agent.role {
+        Role::AckFilter(_) => false,
+        Role::Snoop(snoop) => snoop.links.contains(&link.name),
+        Role::AckDecimation(agent) => agent.links.contains(&link.name),
+        Role::AckSpacing(agent) => agent.links.contains(&link.name),
+        Role::DProxy(half) => half.peer == *far,
+    };
+    let agents = plan.node(&link.between[end]).map(|node| node.agents.iter().filter(here).cloned());
+    PostPlan {
+        agents: agents.into_iter().flatten().collect(),
+        addresses: Some(addresses.map(|end| end.map(|(address, _)| address))),
+    }
 }
 
 /// Both addresses of an interface with the lengths of their networks.

@@ -44,6 +44,7 @@ pub(super) fn assemble(
         measured;
     let mut faults = network_faults(plan, options, &network);
     let mut transfers = Vec::new();
+    let nodes = nodes.into_iter().chain(network.nodes).collect();
     let mut series = network.series;
     for report in reports {
         let mut transfer = report.transfer;

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use midhop_bpf::{Resolution, missing_to_load, resolve};
-use midhop_experiment::agents::Role;
+use midhop_experiment::agents::{PlannedAgent, Role};
 use midhop_experiment::naive::{Forwards, Holds, NaiveAccept};
 use midhop_experiment::plan::{Plan, PlannedLink, PlannedNode, TransferPlan};
 use midhop_experiment::traffic::TrafficPlan;
@@ -18,13 +18,29 @@ pub fn check_kernels_can(plans: &[Plan]) -> anyhow::Result<()> {
     }
 }
 
+/// Why the lab has no such agents at `node`: they stand at the ends of its links there.
+fn agent_refusal(plan: &Plan, node: &PlannedNode) -> Option<String> {
+    let at = |agent: &PlannedAgent| format!("nodes.{}: {}", node.name, agent.name);
+    node.agents.iter().find_map(|agent| match &agent.role {
+        Role::Snoop(snoop) if snoop.links.len() > 1 => {
+            Some(format!("a snoop agent of the lab stands before one link ({})", at(agent)))
+        }
+        Role::DProxy(half) => {
+            let ends = |link: &&PlannedLink| {
+                link.between.contains(&node.name) && link.between.contains(&half.peer)
+            };
+            let apart = !plan.links.iter().any(|link| ends(&link));
+            let why = "two d-proxies of the lab stand at the ends of one link";
+            apart.then(|| format!("{why} ({})", at(agent)))
+        }
+        _ => None,
+    })
+}
+
 /// Why the lab does not run `plan`; none where it does.
 pub fn refusal(plan: &Plan) -> Option<String> {
-    let agents = plan.nodes.iter().flat_map(|node| node.agents.iter().map(move |it| (node, it)));
-    let mut foreign = agents.filter(|(_, agent)| !matches!(agent.role, Role::AckFilter(_)));
-    if let Some((node, agent)) = foreign.next() {
-        let (node, agent) = (&node.name, &agent.name);
-        return Some(format!("of agents the lab has ack-filter alone (nodes.{node}: {agent})"));
+    if let Some(why) = plan.nodes.iter().find_map(|node| agent_refusal(plan, node)) {
+        return Some(why);
     }
     if let Some(why) = plan.nodes.iter().find_map(|node| naive_refusal(plan, node)) {
         return Some(why);
