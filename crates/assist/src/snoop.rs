@@ -15,6 +15,8 @@
 //! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
 //! - What the queue of the node's own link refuses is congestion: the source is told, by its duplicate
 //!   acknowledgements, as of any loss before the agent.
+//! - Where the agent does not hear of that, a loss while packets take longer than they could is taken for it
+//!   (`queue_max`): the queue that is full then lies behind the agent.
 //! - A full cache takes no more, instead of overwriting what it will be asked for; where flows compete,
 //!   the largest gives way from its end.
 //! - A copy waits in the link's queue like any packet; the original let it pass first.
@@ -45,6 +47,9 @@ pub struct Settings {
     pub timer_min: Duration,
     /// How often a segment is sent again before it is left to the source.
     pub resends: u32,
+    /// The longest that packets may wait in queues behind the agent, beyond which a loss is theirs and left to the source;
+    /// none where the agent hears of what queues refuse ([`Snoop::handle_drop`]).
+    pub queue_max: Option<Duration>,
     /// Of how many directions of flows there may be a state.
     pub flows: usize,
     /// A flow of which nothing has passed for so long is forgotten.

@@ -206,7 +206,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 /// The Internet checksum (RFC 1071) of pieces of even length, but for the last.
-pub(crate) fn checksum(pieces: &[&[u8]]) -> u16 {
+pub fn checksum(pieces: &[&[u8]]) -> u16 {
     let words = pieces.iter().flat_map(|piece| piece.chunks(2));
     let sum: u32 = words
         .map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| u32::from(*low)))

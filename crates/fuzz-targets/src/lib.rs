@@ -5,6 +5,7 @@
 //! all is built once more; the test `corpus` of this crate hands them all inputs that the fuzzer found
 //! worth keeping, in a moment.
 
+mod assist;
 mod conversation;
 mod explicit;
 mod files;
@@ -29,6 +30,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// A target: its name, which is that of its corpus, and what takes the bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
+pub use assist::assist;
 pub use conversation::conversation;
 pub use explicit::{explicit, target};
 pub use files::{elements, hypatia, mahimahi};
@@ -45,7 +47,8 @@ pub use tunnel::{capsules, stream};
 pub const SLOW: [&str; 3] = ["conversation", "peer", "peer_tcp"];
 
 /// Every target.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
+    ("assist", assist),
     ("capsules", capsules),
     ("configuration", configuration),
     ("conversation", conversation),

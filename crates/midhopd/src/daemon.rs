@@ -7,7 +7,7 @@ use crate::firewall::{Firewall, Passed};
 use crate::handover::Handover;
 use crate::health::Health;
 use crate::hold::Hold;
-use crate::intercept::{Injector, InterceptError, Queue, gate};
+use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate};
 use crate::keeper::{Keeper, line::STOCK_MAX};
 use crate::ledger::Ledger;
 use crate::leg;
@@ -151,13 +151,17 @@ impl DataPlane {
         };
         let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
         let hold = Arc::new(Hold::new(&plan, injector, names));
-        let all_doors = (0..workers)
+        let mut all_doors = (0..workers)
             .map(
                 |number| {
                     if intercepts { doors(&plan, &hold, number) } else { Ok(Doors::default()) }
                 },
             )
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(first) = all_doors.first_mut().filter(|_| intercepts && plan.assist.is_on()) {
+            let queue = Queue::bind(assist_queue(&plan, workers), ASSIST_QUEUED);
+            first.assist = Some(queue.map_err(|source| InterceptError::Queue { source })?);
+        }
         seal().map_err(StartError::Privileges)?;
         // Before any worker runs: once a tunnel is open, no flow may go past the rule that names it.
         if plan.stands_for_others() {
@@ -361,6 +365,8 @@ fn memory_max(plan: &Plan) -> u64 {
 
 /// SYNs that wait for a worker to look at them; more pass by.
 const QUEUED: u32 = 1024;
+/// Packets of assisted flows that wait to be looked at; more pass unseen.
+const ASSIST_QUEUED: u32 = 8192;
 /// How long workers may take until their queues are served.
 const QUEUES: Duration = Duration::from_secs(5);
 

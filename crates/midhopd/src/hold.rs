@@ -22,6 +22,7 @@ pub use known::{Far, FarSide, Known};
 pub use repeats::{Repeat, Repeats};
 
 use crate::admission::Ticket;
+use crate::assist::Translated;
 use crate::flow::Ends;
 use crate::intercept::conntrack::{Connection, Legs, Tracker};
 use crate::intercept::{
@@ -72,8 +73,10 @@ pub struct Hold {
     pub marks: Marks,
     /// Whether connections are entered into connection tracking.
     pub tracked: Arc<AtomicBool>,
+    /// Assisted flows whose addresses are translated.
+    pub translated: Translated,
     /// None where nothing is intercepted.
-    injector: Option<Injector>,
+    injector: Option<Arc<Injector>>,
     /// Names of the legs that have listeners, in the order of their tags, which begin with 1.
     listeners: Vec<String>,
 }
@@ -84,7 +87,14 @@ impl Hold {
         let (entries, watchdog, tracked) =
             (Entries::default(), Watchdog::default(), Arc::default());
         let marks = Marks::new(plan.intercept.mark);
-        Self { entries, watchdog, marks, tracked, injector, listeners }
+        let injector = injector.map(Arc::new);
+        let translated = Translated::default();
+        Self { entries, watchdog, marks, tracked, translated, injector, listeners }
+    }
+
+    /// The raw sockets; none where nothing is intercepted.
+    pub fn raw(&self) -> Option<&Arc<Injector>> {
+        self.injector.as_ref()
     }
 
     /// The raw sockets that a plan needs; none where it intercepts nothing.
@@ -187,6 +197,8 @@ pub async fn hold(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     PassBy,
+    /// It passes by, and its flow is repaired.
+    Assist,
     /// As `PassBy`, unless a rule may forbid it.
     Undecided,
     Drop,
@@ -214,7 +226,7 @@ impl Holder {
                     Some(Verdict::PassBy)
                 } else {
                     let verdict = self.opening_segment(packet, &syn);
-                    if verdict == Some(Verdict::PassBy) {
+                    if matches!(verdict, Some(Verdict::PassBy | Verdict::Assist)) {
                         // Sent again, it must not be split: its first may have been answered.
                         entries.pass(ends, syn.sequence, Instant::now());
                     }
@@ -343,6 +355,12 @@ impl Holder {
             Action::Bypass => {
                 self.worker.ledger.bypassed_by_rule.add(1);
                 Some(Verdict::PassBy)
+            }
+            Action::Assist => {
+                self.worker.ledger.assisted.add(1);
+                let (leaving, client) = (opener.departure.ends, opener.connection.ends);
+                hold.translated.note(leaving, client, Instant::now());
+                Some(Verdict::Assist)
             }
         }
     }
@@ -516,7 +534,8 @@ impl Holder {
                         }
                         bound.connect_once()?
                     }
-                    Action::Bypass => return Err(why.into()),
+                    // None has the last.
+                    Action::Bypass | Action::Assist => return Err(why.into()),
                     Action::Reject => {
                         return Err(Failure { error: why, refusal: Some(Refusal::Reset) });
                     }
@@ -589,7 +608,7 @@ impl Holder {
     }
 
     fn injector(&self) -> io::Result<&Injector> {
-        self.worker.hold.injector.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
+        self.worker.hold.injector.as_deref().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     /// For want of a port, a descriptor or memory here, or where somebody on this host has the flow's
@@ -612,6 +631,10 @@ impl Holder {
             Verdict::PassBy => {
                 let marks = self.worker.hold.marks;
                 queue.pass(packet, Some(mark & !marks.all() | marks.released()))
+            }
+            Verdict::Assist => {
+                let marks = self.worker.hold.marks;
+                queue.pass(packet, Some(mark & !marks.all() | marks.assisted()))
             }
             Verdict::Drop => queue.drop(packet),
         };

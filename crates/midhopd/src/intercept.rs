@@ -264,9 +264,15 @@ impl Interception {
                 reason: format!("its notes of translated flows: {error}"),
             })?;
         }
-        ruleset
-            .queue(plan.intercept.queue, *queues)
-            .map_err(|source| InterceptError::Queue { source })
+        let refused = |source| InterceptError::Queue { source };
+        ruleset.queue(plan.intercept.queue, *queues).map_err(refused)?;
+        if plan.assist.is_on() {
+            if setting.conntrack {
+                ruleset.answers().map_err(refused)?;
+            }
+            ruleset.assist(assist_queue(plan, *queues)).map_err(refused)?;
+        }
+        Ok(())
     }
 
     /// Takes no new flows from now on. Live ones need the table still: their packets carry addresses
@@ -317,6 +323,11 @@ impl Drop for Interception {
     }
 }
 
+/// The number of the queue for packets of assisted flows: behind those of `queues` workers.
+pub fn assist_queue(plan: &Plan, queues: u16) -> u16 {
+    plan.intercept.queue.saturating_add(queues)
+}
+
 fn setting(plan: &Plan) -> Setting {
     let Intercept { conntrack, instance, .. } = &plan.intercept;
     Setting { conntrack: detect::wants_conntrack(*conntrack, instance) }
@@ -344,6 +355,7 @@ pub fn handshakes(channel: &Channel, instance: &str) -> io::Result<Handshakes> {
     Ok(Handshakes {
         inward: passage(table::ARRIVED, table::DELIVERED),
         outward: passage(table::SENT, table::DEPARTED),
+        mended: of(table::MENDED),
     })
 }
 

@@ -46,6 +46,29 @@ impl Count {
     }
 }
 
+/// What an agent that repairs flows has and did.
+#[derive(Debug, Default)]
+pub struct AssistBook {
+    /// Directions of flows of which it keeps a state.
+    pub flows: Count,
+    /// Unit: bytes. What it has cached.
+    pub cached: Count,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl AssistBook {
+    /// Writes down what it did, by its own names.
+    pub fn count(&self, counts: impl IntoIterator<Item = (&'static str, u64)>) {
+        let mut own = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        own.extend(counts);
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// One worker's counters.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -73,6 +96,10 @@ pub struct Ledger {
     pub bypassed_by_limit: Count,
     /// Flows that passed by because flows did not come about, or this one's far side did not answer.
     pub bypassed_by_watchdog: Count,
+    /// Flows that pass by and are assisted.
+    pub assisted: Count,
+    /// How they are.
+    pub assist: AssistBook,
     /// Flows that a rule rejected.
     pub rejected: Count,
     /// Flows that peers asked for, and whose targets nobody may ask for.

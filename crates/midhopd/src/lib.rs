@@ -21,6 +21,7 @@
 pub mod accept;
 pub mod admin;
 pub mod admission;
+mod assist;
 pub mod capacity;
 pub mod cli;
 pub mod close;

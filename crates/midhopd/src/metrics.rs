@@ -59,11 +59,16 @@ impl Collector for Source {
         gauge("held_syns", "Clients waiting for the far side", None, at.held_syns as f64)?;
         let bytes = Some(Unit::Bytes);
         gauge("buffer", "Data held for all flows", bytes.clone(), at.buffered.get() as f64)?;
-        gauge("buffer_max", "Data that may be held", bytes, at.buffered_max.get() as f64)?;
+        gauge("buffer_max", "Data that may be held", bytes.clone(), at.buffered_max.get() as f64)?;
+        let states = at.assist_flows as f64;
+        gauge("assist_flows", "Directions of assisted flows that are known", None, states)?;
+        let cached = at.assist_cached.get() as f64;
+        gauge("assist_cache", "Segments cached to be sent again", bytes, cached)?;
 
         let actions = [
             ("split", at.split_total),
             ("bypass_rule", at.bypassed_by_rule_total),
+            ("assist", at.assisted_total),
             ("bypass_limit", at.bypassed_by_limit_total),
             ("bypass_watchdog", at.bypassed_by_watchdog_total),
             ("reject", at.rejected_total),
@@ -72,6 +77,11 @@ impl Collector for Source {
             &mut encoder,
             ("flows_started", "New flows by what became of them", None),
             actions.map(|(action, count)| ([("action", action)], ConstCounter::new(count))),
+        )?;
+        family(
+            &mut encoder,
+            ("assist", "What was done for assisted flows", None),
+            labelled("what", &at.assist_total),
         )?;
         family(
             &mut encoder,

@@ -48,6 +48,15 @@ impl Source {
         }
     }
 
+    /// What was done for assisted flows.
+    fn assist_total(&self) -> BTreeMap<String, u64> {
+        let mut total = BTreeMap::new();
+        for (what, count) in self.ledgers.iter().flat_map(|ledger| ledger.assist.counts()) {
+            *total.entry(what.to_owned()).or_default() += count;
+        }
+        total
+    }
+
     /// Adds up what there is now.
     pub fn take(&self) -> Snapshot {
         let plan = self.plan.borrow().clone();
@@ -74,6 +83,10 @@ impl Source {
             bypassed_by_limit_total: sum(|ledger| &ledger.bypassed_by_limit),
             bypassed_by_watchdog_total: sum(|ledger| &ledger.bypassed_by_watchdog),
             firewall_passed_total: self.passed.as_ref().map_or_else(BTreeMap::new, |it| it.total()),
+            assisted_total: sum(|ledger| &ledger.assisted),
+            assist_flows: sum(|ledger| &ledger.assist.flows),
+            assist_cached: Bytes::new(sum(|ledger| &ledger.assist.cached)),
+            assist_total: self.assist_total(),
             rejected_total: sum(|ledger| &ledger.rejected),
             peers_denied_total: named(&[
                 ("target", sum(|ledger| &ledger.forbidden)),
@@ -203,6 +216,14 @@ pub struct Snapshot {
     pub bypassed_by_watchdog_total: u64,
     /// SYNs that the firewall let pass on its own, by why (`multipath`, `signed`, `rule`, `limit`); one that its client sent again counts again.
     pub firewall_passed_total: BTreeMap<String, u64>,
+    /// Flows that were let pass by a rule that has them repaired.
+    pub assisted_total: u64,
+    /// Directions of assisted flows of which there is a state.
+    pub assist_flows: u64,
+    /// What is cached of them.
+    pub assist_cached: Bytes,
+    /// What was done for them: segments sent again, acknowledgements kept back, …
+    pub assist_total: BTreeMap<String, u64>,
     /// Flows that a rule refused.
     pub rejected_total: u64,
     /// Flows and connections that peers were denied, by why.

@@ -77,19 +77,21 @@ pub struct Handshakes {
     pub inward: Passage,
     /// SYNs that the daemon sent.
     pub outward: Passage,
+    /// Packets of assisted flows that the daemon sent, as they left this host.
+    pub mended: u64,
 }
 
 impl Handshakes {
-    /// As they are told: inward before and behind all filters, then outward.
-    pub fn numbers(self) -> [u64; 4] {
-        let Self { inward, outward } = self;
-        [inward.entered, inward.left, outward.entered, outward.left]
+    /// As they are told: inward before and behind all filters, then outward, then what assisted flows were sent.
+    pub fn numbers(self) -> [u64; 5] {
+        let Self { inward, outward, mended } = self;
+        [inward.entered, inward.left, outward.entered, outward.left, mended]
     }
 
     /// As they were told.
-    pub fn of([entered, left, sent, departed]: [u64; 4]) -> Self {
+    pub fn of([entered, left, sent, departed, mended]: [u64; 5]) -> Self {
         let inward = Passage { entered, left };
-        Self { inward, outward: Passage { entered: sent, left: departed } }
+        Self { inward, outward: Passage { entered: sent, left: departed }, mended }
     }
 }
 
@@ -258,7 +260,7 @@ mod tests {
     use super::*;
 
     fn count(entered: u64, left: u64) -> Handshakes {
-        Handshakes { inward: Passage { entered, left }, outward: Passage::default() }
+        Handshakes { inward: Passage { entered, left }, ..Handshakes::default() }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::accept::accept;
 use crate::admission::Admission;
+use crate::assist::assist;
 use crate::flow::Ends;
 use crate::handover::{self, Asked};
 use crate::health::Health;
@@ -168,6 +169,9 @@ impl Worker {
                 }
                 None => drop(doors.waiting),
             }
+            if let Some(queue) = doors.assist {
+                health.keep("assisting flows", assist(worker.clone(), queue));
+            }
             let watching = worker.clone();
             let looking = async move { watching.watch.look(&watching.ledger).await };
             health.keep("looking at live flows", looking);
@@ -194,6 +198,8 @@ pub struct Doors {
     pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
     /// Where SYNs wait for the far side.
     pub queue: Option<Queue>,
+    /// Where packets of assisted flows wait.
+    pub assist: Option<Queue>,
     /// Held until what waits there is safe.
     pub waiting: Option<Sender<Infallible>>,
     /// Where flows come from that clients asked for.

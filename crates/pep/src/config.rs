@@ -4,6 +4,7 @@
 //! reading that again gives an equal one. Whether the numbers make sense is decided in
 //! [`Config::resolve`], and nowhere else.
 
+mod assist;
 mod class;
 mod intercept;
 mod list;
@@ -13,6 +14,7 @@ mod plan;
 mod resolve;
 mod tunnel;
 
+pub use assist::Assist;
 pub use class::{Class, ClassPlan};
 pub use intercept::{Accept, Conntrack, Hooks, Intercept};
 pub use list::{Dscp, OneOrMany, Ports};
@@ -33,6 +35,8 @@ use std::{collections::BTreeMap, net::SocketAddr};
 pub struct Config {
     /// Which flows are taken from the wire.
     pub intercept: Intercept,
+    /// How flows are repaired that are not split.
+    pub assist: Assist,
     /// Listeners for clients that ask for the proxy.
     pub explicit: Explicit,
     /// What the whole daemon may hold.
@@ -351,6 +355,9 @@ pub enum Action {
     Split,
     /// It passes by untouched.
     Bypass,
+    /// It passes by, and what of it is lost beyond the interfaces of `[assist]` is sent again from here. A flow that comes
+    /// by another way than the wire is split.
+    Assist,
     /// It is refused.
     Reject,
 }

@@ -55,6 +55,16 @@ pub enum RunError {
         /// Where it stands in the scenario.
         key: KeyPath,
     },
+    /// A node's proxy repairs flows that it does not split.
+    #[error(
+        "the proxy on {node} assists flows, which the simulator has an agent for: kind = \"snoop\""
+    )]
+    Assist {
+        /// The node.
+        node: String,
+        /// Its proxy.
+        pep: String,
+    },
     /// A node runs programs of the machine's.
     #[error("node {node} runs programs, which a simulation has no place for")]
     Programs {
@@ -104,6 +114,7 @@ impl RunError {
                 Some(why.keys().into_iter().fold(table, |path, key| path.join(key)))
             }
             Self::Programs { node } => Some(KeyPath::of(["nodes", node.as_str(), "programs"])),
+            Self::Assist { pep, .. } => Some(KeyPath::of(["peps", pep.as_str(), "assist"])),
             Self::Congestion { key, .. } | Self::Tunnel { key, .. } => Some(key.clone()),
             Self::Timeless { .. } => Some(KeyPath::of(["links"])),
             Self::Plan { .. } | Self::Trace(_) | Self::Interrupted => None,
@@ -115,7 +126,9 @@ impl RunError {
         match self {
             Self::Pep { why, .. } => why.hint(),
             Self::Congestion { hint, .. } => hint.as_deref(),
-            Self::Programs { .. } | Self::Tunnel { .. } => Some("run it with `midhop lab run`"),
+            Self::Programs { .. } | Self::Tunnel { .. } | Self::Assist { .. } => {
+                Some("run it with `midhop lab run`")
+            }
             _ => None,
         }
     }
@@ -263,6 +276,9 @@ fn proxies(
         if let Some(below) = plan.peps.get(pep).and_then(key_of) {
             let keys = ["peps", pep].into_iter().chain(below.keys().iter().map(String::as_str));
             return Err(RunError::Tunnel { node: node.name.clone(), key: KeyPath::of(keys) });
+        }
+        if plan.peps.get(pep).is_some_and(|table| table.contains_key("assist")) {
+            return Err(RunError::Assist { node: node.name.clone(), pep: pep.clone() });
         }
         let at = ids.node(&node.name)?;
         let places = plan.nodes.iter().zip(0..).map(|(far, number)| {

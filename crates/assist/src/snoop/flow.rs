@@ -310,7 +310,7 @@ impl<P: Carried> Flow<P> {
         let clean = came.iter().all(|(_, cached)| cached.resends == 0 && !cached.repeated);
         let newest = came.iter().map(|(_, cached)| cached).max_by_key(|cached| cached.order);
         if let Some(newest) = newest.filter(|_| clean && self.duplicates == 0) {
-            self.rtt.sample(now - newest.sent);
+            self.rtt.sample(now, now - newest.sent);
         }
         for (start, cached) in came {
             // What is answered sooner than ever answers the first transmission. What the source has
@@ -342,7 +342,7 @@ impl<P: Carried> Flow<P> {
                 if order + threshold > self.arrived {
                     return;
                 }
-                self.resend(now, start, settings, counts, resend);
+                self.repair(now, start, settings, counts, resend);
             }
             return;
         }
@@ -358,8 +358,26 @@ impl<P: Carried> Flow<P> {
             let length = (known.end - start).max(1);
             let beyond = self.highest.saturating_sub(known.end).div_ceil(length);
             self.duplicates_telling = self.duplicates.max(beyond) + threshold;
-            self.resend(now, start, settings, counts, resend);
+            self.repair(now, start, settings, counts, resend);
         }
+    }
+
+    /// Sends a segment again that is known to be lost, unless so much waits behind the agent that a queue there is
+    /// what has lost it: that is for the source to know.
+    fn repair(
+        &mut self,
+        now: Instant,
+        start: u64,
+        settings: &Settings,
+        counts: &mut Counts,
+        resend: &mut Vec<P>,
+    ) {
+        if settings.queue_max.is_some_and(|most| self.rtt.queueing() > most) {
+            counts.congestion += 1;
+            self.remove(start);
+            return;
+        }
+        self.resend(now, start, settings, counts, resend);
     }
 
     /// Sends a segment again, or leaves it to the source where that has been done too often.

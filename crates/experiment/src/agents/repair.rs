@@ -77,7 +77,9 @@ impl Default for DProxy {
 impl From<&Snoop> for midhop_assist::SnoopSettings {
     fn from(plan: &Snoop) -> Self {
         let Snoop { links: _, cache, threshold, timer_min, resends, flows, idle } = *plan;
-        Self { cache, threshold, timer_min, resends, flows, idle }
+        // Agents of scenarios hear of what queues refuse.
+        let queue_max = None;
+        Self { cache, threshold, timer_min, resends, queue_max, flows, idle }
     }
 }
 

@@ -3,9 +3,11 @@
 
 use super::Marks;
 use nix::libc;
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd;
 
 use crate::sockopt;
 
@@ -15,6 +17,7 @@ pub struct Injector {
     openings: PerFamily,
     resets: PerFamily,
     errors: PerFamily,
+    mended: PerFamily,
 }
 
 #[derive(Debug)]
@@ -34,6 +37,7 @@ impl Injector {
             openings: PerFamily::with_headers(marks.injected)?,
             resets: PerFamily::with_headers(marks.refused())?,
             errors: PerFamily::of(marks.client, Protocol::ICMPV4, Protocol::ICMPV6)?,
+            mended: PerFamily::with_headers(marks.mended())?,
         })
     }
 
@@ -51,6 +55,14 @@ impl Injector {
     /// When the kernel does not send it.
     pub fn reset(&self, packet: &[u8], server: IpAddr) -> io::Result<()> {
         self.resets.send(packet, server)
+    }
+
+    /// Sends a packet of an assisted flow on its way, by an interface.
+    ///
+    /// # Errors
+    /// When the kernel does not send it.
+    pub fn mend(&self, packet: &[u8], to: IpAddr, interface: u32) -> io::Result<()> {
+        self.mended.send_by(packet, to, interface)
     }
 
     /// Sends an ICMP message to a client.
@@ -90,13 +102,43 @@ impl PerFamily {
     }
 
     fn send(&self, packet: &[u8], to: IpAddr) -> io::Result<()> {
-        let socket = match to {
-            IpAddr::V4(_) => &self.v4,
-            IpAddr::V6(_) => {
-                self.v6.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?
-            }
-        };
-        socket.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)))?;
+        self.socket(to)?.send_to(packet, &SockAddr::from(SocketAddr::new(to, 0)))?;
         Ok(())
+    }
+
+    /// The same by an interface: the mark of the packet that it stands for, by which the administrator's rules may have
+    /// chosen its way, is not this socket's.
+    fn send_by(&self, packet: &[u8], to: IpAddr, interface: u32) -> io::Result<()> {
+        let descriptor = self.socket(to)?.as_raw_fd();
+        let content = [io::IoSlice::new(packet)];
+        let none = MsgFlags::empty();
+        match to {
+            IpAddr::V4(address) => {
+                let any = libc::in_addr { s_addr: 0 };
+                let by = libc::in_pktinfo {
+                    ipi_ifindex: interface.cast_signed(),
+                    ipi_spec_dst: any,
+                    ipi_addr: any,
+                };
+                let by = [ControlMessage::Ipv4PacketInfo(&by)];
+                let to = SockaddrIn::from(SocketAddrV4::new(address, 0));
+                sendmsg(descriptor, &content, &by, none, Some(&to))?;
+            }
+            IpAddr::V6(address) => {
+                let any = libc::in6_addr { s6_addr: [0; 16] };
+                let by = libc::in6_pktinfo { ipi6_addr: any, ipi6_ifindex: interface };
+                let by = [ControlMessage::Ipv6PacketInfo(&by)];
+                let to = SockaddrIn6::from(SocketAddrV6::new(address, 0, 0, 0));
+                sendmsg(descriptor, &content, &by, none, Some(&to))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn socket(&self, to: IpAddr) -> io::Result<&Socket> {
+        match to {
+            IpAddr::V4(_) => Ok(&self.v4),
+            IpAddr::V6(_) => self.v6.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into()),
+        }
     }
 }

@@ -56,6 +56,16 @@ impl Marks {
         self.here
     }
 
+    /// That of a held SYN whose flow passes by and is assisted, on its way from one chain of postrouting to the next.
+    pub const fn assisted(self) -> u32 {
+        self.here | self.client
+    }
+
+    /// That of packets of assisted flows which this host sends.
+    pub const fn mended(self) -> u32 {
+        self.injected | self.noted
+    }
+
     /// That of an injected SYN which is to be answered with a reset.
     pub const fn refused(self) -> u32 {
         self.injected | self.server

@@ -110,6 +110,11 @@ impl Ruleset {
         })
     }
 
+    /// Hands packets of assisted flows to a queue; where no daemon listens, they pass.
+    pub fn assist(&self, queue: u16) -> io::Result<()> {
+        self.queue_one(table::ASSISTING, queue)
+    }
+
     fn queue_one(&self, chain: &str, queue: u16) -> io::Result<()> {
         let own = |data: Message| {
             data.with(1, &queue.to_be_bytes())
@@ -196,7 +201,27 @@ impl Ruleset {
         )
     }
 
-    /// A rule that enters `value` under `key` into a map.
+    /// Fills the chains that enter the answers of assisted flows, as they are when they have been translated back.
+    pub fn answers(&self) -> io::Result<()> {
+        let v4 = [
+            Load::Original(CT_DESTINATION_V4, 4),
+            Load::Original(CT_DESTINATION_PORT, 2),
+            Load::Original(CT_SOURCE_V4, 4),
+            Load::Original(CT_SOURCE_PORT, 2),
+        ];
+        let v6 = [
+            Load::Original(CT_DESTINATION_V6, 16),
+            Load::Original(CT_DESTINATION_PORT, 2),
+            Load::Original(CT_SOURCE_V6, 16),
+            Load::Original(CT_SOURCE_PORT, 2),
+        ];
+        for (set, key) in [(table::ASSISTED_V4, v4), (table::ASSISTED_V6, v6)] {
+            self.add_note(&table::answers(set), set, &key, &[])?;
+        }
+        Ok(())
+    }
+
+    /// A rule that enters `value` under `key` into a map, or `key` into a set.
     fn add_note(&self, chain: &str, map: &str, key: &[Load], value: &[Load]) -> io::Result<()> {
         let value_register = FIRST_REGISTER + key.iter().map(|load| load.words()).sum::<u32>();
         self.add_rule(chain, |rule| {
@@ -207,10 +232,14 @@ impl Ruleset {
                 rule
             });
             expression(rule, "dynset", |data| {
-                data.with_name(1, map)
+                let data = data
+                    .with_name(1, map)
                     .with(3, &UPDATE.to_be_bytes())
-                    .with(4, &FIRST_REGISTER.to_be_bytes())
-                    .with(5, &value_register.to_be_bytes())
+                    .with(4, &FIRST_REGISTER.to_be_bytes());
+                match value {
+                    [] => data,
+                    _ => data.with(5, &value_register.to_be_bytes()),
+                }
             })
         })
     }

@@ -5,6 +5,7 @@
 
 use super::Segment;
 use crate::flow::Ends;
+use midhop_assist::wire::checksum;
 use std::net::{IpAddr, SocketAddr};
 
 const TCP: u8 = 6;
@@ -99,17 +100,6 @@ fn header<'a>(held: &'a [u8], segment: &Segment) -> Option<&'a [u8]> {
     let tcp = held.get(segment.offset..)?;
     let length = usize::from(tcp.get(12)? >> 4) * 4;
     if length < 20 { None } else { tcp.get(..length) }
-}
-
-/// The Internet checksum (RFC 1071) of pieces of even length, but for the last.
-fn checksum(pieces: &[&[u8]]) -> u16 {
-    let words = pieces.iter().flat_map(|piece| piece.chunks(2));
-    let sum: u32 = words
-        .map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| u32::from(*low)))
-        .sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    !u16::try_from(folded).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ pub const SENT: &str = "sent";
 /// The counter of those that leave this host.
 pub const DEPARTED: &str = "departed";
 
+/// The counter of packets of assisted flows that this host sends, as they leave it.
+pub const MENDED: &str = "mended";
+/// The chain whose rule hands packets of assisted flows to the daemon: beyond `nft`, see [`super::Ruleset`].
+pub const ASSISTING: &str = "assisting";
+
 /// The name of the counter of SYNs that pass for a reason.
 pub fn counter(reason: &str) -> String {
     format!("passed_{reason}")
@@ -172,6 +177,10 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
     }
     let marks = Marks::new(plan.intercept.mark);
     let hooks = &plan.intercept.hooks;
+    let assists = intercepts && plan.assist.is_on();
+    if assists {
+        assisted(&mut text, plan, setting);
+    }
     if setting.conntrack {
         maps(&mut text);
         let zoned = format!("ct zone set {}", plan.intercept.zone);
@@ -192,7 +201,11 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
         let early: Vec<String> = early.collect();
         chain(&mut text, "unmarked", &[others(marks), zoned]);
         base_chain(&mut text, "early", "prerouting", hooks.raw, &early);
-        let out = [
+        // What was tracked when it came first.
+        let mended =
+            format!("meta mark & {:#x} == {:#x} notrack accept", marks.all(), marks.mended());
+        let mut out: Vec<String> = assists.then_some(mended).into_iter().collect();
+        out.extend([
             format!(
                 "meta mark & {:#x} != 0 ct zone set {} accept",
                 marks.client | marks.injected,
@@ -203,7 +216,7 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
                 marks.server,
                 plan.intercept.zone + 1
             ),
-        ];
+        ]);
         base_chain(&mut text, "out", "output", hooks.raw, &out);
         let again = again(plan.intercept.zone, marks);
         chain_at(&mut text, "again", "route", "output", hooks.delivery, &again);
@@ -224,7 +237,10 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
             chain(&mut text, "noted", &noted);
         }
         chain(&mut text, "offered", &offered(plan, setting));
-        let hold = [
+        // Cleared behind.
+        let mended = format!("meta mark & {:#x} == {:#x} accept", marks.all(), marks.mended());
+        let mut hold: Vec<String> = assists.then_some(mended).into_iter().collect();
+        hold.extend([
             // No mark of ours leaves the host.
             format!(
                 "meta mark & {:#x} != 0 oifname != \"lo\" meta mark set meta mark & {:#x}",
@@ -232,11 +248,16 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
                 !marks.all()
             ),
             format!("{SYN} goto offered"),
-        ];
+        ]);
         base_chain(&mut text, "hold", "postrouting", hooks.hold, &hold);
         let released = format!("meta mark & {:#x} != 0", marks.released());
         let clear = format!("meta mark set meta mark & {:#x}", !marks.all());
-        let mut decided = vec![format!("{released} {clear} accept")];
+        let mut decided = Vec::new();
+        if assists {
+            let assisted = marks.assisted();
+            decided.push(format!("meta mark & {assisted:#x} == {assisted:#x} jump assisted"));
+        }
+        decided.push(format!("{released} {clear} accept"));
         // The daemon is gone that let its client in, and has not said yet that it is to be dropped. What it has
         // sent itself, by the same addresses, came by no interface.
         let names = interfaces(plan);
@@ -287,6 +308,60 @@ pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Se
     }
     text.push_str("}\n");
     text
+}
+
+/// The sets of assisted flows, in both directions.
+pub const ASSISTED_V4: &str = "assisted4";
+/// For IPv6.
+pub const ASSISTED_V6: &str = "assisted6";
+
+/// The chain that enters the answers of a flow into such a set, by what connection tracking knows of it.
+pub fn answers(set: &str) -> String {
+    format!("answers_{set}")
+}
+
+/// Which flows are assisted, and their packets' way to the daemon: behind what the administrator's rules have decided and
+/// translated, in both directions. Where no daemon listens, they pass.
+fn assisted(text: &mut String, plan: &Plan, setting: Setting) {
+    let marks = Marks::new(plan.intercept.mark);
+    let mut note = Vec::new();
+    let mut packets = vec![
+        format!(
+            "meta mark & {:#x} == {:#x} counter name {MENDED} meta mark set meta mark & {:#x} accept",
+            marks.all(),
+            marks.mended(),
+            !marks.all()
+        ),
+        "meta l4proto != tcp accept".to_owned(),
+        "tcp flags & syn != 0 accept".to_owned(),
+    ];
+    let names = plan.assist.interfaces.iter().map(|name| format!("\"{name}\""));
+    let names = names.collect::<Vec<_>>().join(", ");
+    packets.push(format!("iifname != {{ {names} }} oifname != {{ {names} }} accept"));
+    let _ = writeln!(text, "  counter {MENDED} {{ }}\n  chain {ASSISTING} {{ }}");
+    for (begun, (family, set)) in BEGUN.iter().zip([("ip", ASSISTED_V4), ("ip6", ASSISTED_V6)]) {
+        let address = begun.address;
+        let _ = writeln!(
+            text,
+            "  set {set} {{ type {address} . inet_service . {address} . inet_service; \
+             flags dynamic, timeout; timeout 5m; size 65535; }}"
+        );
+        // As it leaves, and as its answers will when they have been translated back.
+        let version = if family == "ip" { "ipv4" } else { "ipv6" };
+        note.push(format!("meta nfproto {version} update @{set} {{ {} }}", begun.key));
+        note.push(if setting.conntrack {
+            let _ = writeln!(text, "  chain {} {{ }}", answers(set));
+            format!("meta nfproto {version} jump {}", answers(set))
+        } else {
+            let back = format!("{family} daddr . tcp dport . {family} saddr . tcp sport");
+            format!("meta nfproto {version} update @{set} {{ {back} }}")
+        });
+        let kept = format!("update @{set} {{ {} }} goto {ASSISTING}", begun.key);
+        chain(text, &format!("kept_{set}"), &[kept]);
+        packets.push(format!("{} @{set} goto kept_{set}", begun.key));
+    }
+    chain(text, "assisted", &note);
+    base_chain(text, "assist", "postrouting", plan.intercept.hooks.hold + 1, &packets);
 }
 
 /// The chain whose rule hands SYNs to one of the queues: beyond `nft`, see [`super::Ruleset`].

@@ -170,8 +170,9 @@ pub enum Done {
     Found(bool),
     /// How a flow's client sees it, and the connection's mark.
     Origin(Pair, u32),
-    /// Handshakes' packets: towards this host's sockets before and behind all filters, then from them.
-    Handshakes([u64; 4]),
+    /// Handshakes' packets: towards this host's sockets before and behind all filters, then from them; and what assisted
+    /// flows were sent.
+    Handshakes([u64; 5]),
 }
 
 /// What sockets for servers' legs are ordered with, many at a time.

@@ -1,7 +1,7 @@
 //! The configuration as resolved: what the daemon works from, with nothing left to check.
 
 use super::{
-    Admin, ClassPlan, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start,
+    Admin, Assist, ClassPlan, Daemon, Explicit, Intercept, Keepalive, Limits, Log, PeerPlan, Start,
     TunnelPlan,
 };
 use crate::policy::{Decision, Policy, Route};
@@ -18,6 +18,8 @@ use std::net::IpAddr;
 pub struct Plan {
     /// Transparent interception.
     pub intercept: Intercept,
+    /// How flows are repaired that are not split.
+    pub assist: Assist,
     /// Listeners for clients that ask.
     pub explicit: Explicit,
     /// What the whole daemon may hold.
@@ -196,6 +198,14 @@ impl Plan {
             intercept.zone,
             intercept.queue,
             intercept.port,
+            assist.interfaces,
+            assist.cache,
+            assist.threshold,
+            assist.timer_min,
+            assist.resends,
+            assist.queue_max,
+            assist.flows,
+            assist.idle,
             explicit.http_connect,
             explicit.socks5,
             admin.listen,

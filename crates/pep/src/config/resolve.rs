@@ -64,6 +64,7 @@ impl Config {
     /// The first value that makes no sense, by its key.
     pub fn resolve(self) -> Result<Plan, ResolveError> {
         self.check_intercept()?;
+        self.assist.check()?;
         self.check_listeners()?;
         self.check_limits()?;
         let mut legs = Vec::with_capacity(self.legs.len() + 1);
@@ -81,12 +82,15 @@ impl Config {
         for (number, rule) in self.rules.into_iter().enumerate() {
             let key = KeyPath::of(["rules".to_owned(), number.to_string()]);
             loops::check_rule(&key, &rule, &peers)?;
-            rules.push(resolve_rule(&key, rule, &legs, &peers, &classes)?);
+            let resolved = resolve_rule(&key, rule, &legs, &peers, &classes)?;
+            self.assist.check_rule(&key, resolved.action)?;
+            rules.push(resolved);
         }
         let endpoints = peers.iter().filter_map(PeerPlan::tcp_endpoint);
         Ok(Plan {
             policy: Policy::new(rules, self.intercept.accept, endpoints),
             intercept: self.intercept,
+            assist: self.assist,
             explicit: self.explicit,
             limits: self.limits,
             admin: self.admin,
@@ -379,7 +383,7 @@ fn resolve_rule(
         return fault(
             key,
             "the rule does not say what becomes of its flows",
-            "add action = \"split\", \"bypass\" or \"reject\", or tunnel = \"NAME\"",
+            "add action = \"split\", \"bypass\", \"assist\" or \"reject\", or tunnel = \"NAME\"",
         );
     };
     if action != Action::Split {
@@ -466,6 +470,13 @@ fn resolve_route(
     };
     check_peer(&key.join("tunnel"), peer, peers)?;
     let otherwise = rule.otherwise.unwrap_or(Action::Split);
+    if otherwise == Action::Assist {
+        return fault(
+            &key.join("otherwise"),
+            "whether a flow is assisted is decided when it begins",
+            "take \"split\", \"bypass\" or \"reject\"",
+        );
+    }
     Ok(Some(Route { peer: peer.clone(), otherwise }))
 }
 

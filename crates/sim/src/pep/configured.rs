@@ -75,7 +75,8 @@ impl Configured {
         let decision = self.plan.policy.decide(key);
         let [source, destination] = [key.source.ip(), key.destination.ip()];
         match decision.action {
-            Action::Bypass => return Fate::Bypassed,
+            // A plan whose proxy repairs flows is refused.
+            Action::Bypass | Action::Assist => return Fate::Bypassed,
             Action::Reject => return Fate::Rejected,
             Action::Split => {}
         }

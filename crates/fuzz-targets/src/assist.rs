@@ -1,0 +1,172 @@
+//! Agents that meet packets of connections which they do not end: their ends may send anything.
+
+use midhop_assist::wire::{self, Route};
+use midhop_assist::{
+    Action, Actions, Carried, DProxy, DProxySettings, Repair, Side, Snoop, SnoopSettings, Way,
+    message,
+};
+use midhop_tcp::{Flags, SackBlock, Segment, Timestamps};
+use midhop_units::{Bytes, Duration, Instant};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// Unit: bytes of packets.
+const CACHE: u64 = 20_000;
+
+/// A packet that remembers what it came as.
+#[derive(Debug, Clone)]
+struct Met {
+    way: Route,
+    segment: Segment,
+    came: Segment,
+}
+
+impl Carried for Met {
+    type Way = Route;
+
+    fn way(&self) -> Route {
+        self.way
+    }
+
+    fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    fn with(self, segment: Segment) -> Self {
+        Self { segment, ..self }
+    }
+
+    fn size(&self) -> u32 {
+        20 + self.segment.size()
+    }
+}
+
+/// What has passed, and what may therefore come out.
+#[derive(Default)]
+struct Books {
+    /// What each direction acknowledged.
+    acknowledged: BTreeSet<(Route, u32)>,
+}
+
+impl Books {
+    fn note(&mut self, met: &Met) {
+        self.acknowledged.insert((met.way, met.segment.acknowledgment));
+    }
+
+    /// Payload stays in its place, and nothing is acknowledged that its sender has not.
+    fn check(&self, actions: &mut Actions<Met>) {
+        for action in actions.drain() {
+            if let Action::Send(met) = action {
+                let (out, came) = (&met.segment, &met.came);
+                assert_eq!((out.sequence, out.length), (came.sequence, came.length));
+                assert_eq!(out.flags, came.flags);
+                assert!(self.acknowledged.contains(&(met.way, out.acknowledgment)), "{met:?}");
+            }
+        }
+    }
+}
+
+/// Packets of three flows, as they come: each is some bytes of `data`.
+///
+/// What is cached and held stays within its size, segments come out as they went in, and no acknowledgement is made up. Raw
+/// packets are read as kernels' are: what is read can be written, and is then read as the same.
+pub fn assist(data: &[u8]) {
+    if let [0xff, packet @ ..] = data {
+        return raw(packet);
+    }
+    let mut snoop = Snoop::new(SnoopSettings {
+        cache: Bytes::new(CACHE),
+        threshold: 2,
+        timer_min: Duration::from_ms(1),
+        resends: 2,
+        queue_max: (data.first().is_some_and(|byte| byte & 1 == 1))
+            .then_some(Duration::from_ms(20)),
+        flows: 3,
+        idle: Duration::from_ms(300),
+    });
+    let mut half = DProxy::new(DProxySettings {
+        cache: Bytes::new(CACHE),
+        held: Bytes::new(CACHE),
+        hold: Duration::from_ms(30),
+        requests: 2,
+        flows: 3,
+        idle: Duration::from_ms(300),
+    });
+    let mut now = Instant::START + Duration::from_s(1);
+    let (mut books, mut actions) = (Books::default(), Actions::default());
+    for op in data.chunks_exact(8) {
+        let [kind, time, sequence, acknowledgment, length, first, second, stamp] = *op else {
+            continue;
+        };
+        now = now + Duration::from_ms(u64::from(time));
+        let end = |port: u8| SocketAddr::from(([10, 0, 0, port], 80));
+        let sent = Route { source: end(kind >> 6), destination: end(9) };
+        let way = if kind & 1 == 0 { sent } else { sent.back() };
+        // Close to where sequence numbers wrap.
+        let place = |byte: u8| (u32::MAX - 60_000).wrapping_add(u32::from(byte) * 500);
+        if kind & 0x3e == 0x3e {
+            let repair = if length & 1 == 0 {
+                Repair::Wanted { from: place(first), to: place(second) }
+            } else {
+                Repair::Lacking { from: place(first), to: place(second) }
+            };
+            half.hear(now, way, repair, &mut actions);
+        } else {
+            let flags = match kind >> 1 & 7 {
+                0 => Flags::ACK | Flags::FIN,
+                1 => Flags::RST,
+                2 => Flags::SYN | Flags::ACK,
+                3 => Flags::ACK | Flags::ECE,
+                _ => Flags::ACK,
+            };
+            let mut segment = Segment {
+                sequence: place(sequence),
+                acknowledgment: place(acknowledgment),
+                length: u32::from(length) * 10,
+                window: u16::from(stamp & 3),
+                flags,
+                timestamps: (stamp & 4 != 0)
+                    .then(|| Timestamps { value: u32::from(stamp), echo: u32::from(time) }),
+                ..Segment::default()
+            };
+            if first != second {
+                segment.sack.push(SackBlock { start: place(first), end: place(second) });
+                segment.sack.push(SackBlock { start: place(second), end: place(sequence) });
+            }
+            let met = Met { way, segment, came: segment };
+            books.note(&met);
+            snoop.handle_packet(now, met.clone(), kind & 0x10 == 0, &mut actions);
+            books.check(&mut actions);
+            let side = if kind & 0x20 == 0 { Side::Before } else { Side::Behind };
+            half.handle_packet(now, met.clone(), side, &mut actions);
+            if stamp & 0xf0 == 0 {
+                snoop.handle_drop(&met);
+                half.handle_drop(&met);
+            }
+        }
+        books.check(&mut actions);
+        if snoop.poll_timeout().is_some_and(|due| due <= now) {
+            snoop.handle_timeout(now, &mut actions);
+            assert!(snoop.poll_timeout().is_none_or(|due| due > now), "a timer that does not rest");
+        }
+        if half.poll_timeout().is_some_and(|due| due <= now) {
+            half.handle_timeout(now, &mut actions);
+        }
+        books.check(&mut actions);
+        snoop.check_invariants();
+        half.check_invariants();
+        assert!(snoop.cached().get() <= CACHE && snoop.flows() <= 3);
+    }
+}
+
+/// Bytes that a kernel handed over as a packet.
+fn raw(packet: &[u8]) {
+    for own in ["10.0.0.1", "fd00::1"] {
+        let _ = message::read(packet, own.parse().expect("an address"));
+    }
+    let Some((route, segment)) = wire::read(packet) else { return };
+    let opens = segment.flags.contains(Flags::SYN) || segment.flags.contains(Flags::RST);
+    if let Some(written) = wire::write(packet, &segment).filter(|_| !opens) {
+        assert_eq!(wire::read(&written), Some((route, segment)));
+    }
+}
