@@ -412,6 +412,7 @@ mod tests {
         let snapshot = Snapshot {
             firewall_passed_total: once.clone(),
             refused_total: once.clone(),
+            assist_total: once.clone(),
             peers_denied_total: once.clone(),
             claims_ignored_total: 1,
             ended_total: once,

@@ -183,6 +183,15 @@ fn impossible_values_are_refused_by_key() {
         ("[explicit]\nrequest_timeout = \"0 s\"", "explicit.request_timeout", "zero"),
         ("[[rules]]\ntunnel = \"hub\"", "rules.0.tunnel", "there is no peer"),
         ("[[rules]]\nmatch = {}", "rules.0", "what becomes"),
+        ("[[rules]]\naction = \"assist\"", "rules.0.action", "beyond which interface"),
+        ("[assist]\ninterfaces = \"s\"\ncache = \"0 B\"", "assist.cache", "nothing"),
+        ("[assist]\nthreshold = 0", "assist.threshold", "nothing"),
+        ("[assist]\ninterfaces = \"a b/c\"", "assist.interfaces", "cannot be"),
+        (
+            "[assist]\ninterfaces = \"s\"\n[[rules]]\naction = \"assist\"\naccept = \"early\"",
+            "rules.0.accept",
+            "split",
+        ),
         ("[[rules]]\naction = \"bypass\"\naccept = \"early\"", "rules.0.accept", "split"),
         (
             "[legs.s]\n[[rules]]\naction = \"split\"\nlegs.t.congestion = \"bbr\"",
