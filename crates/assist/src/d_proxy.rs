@@ -131,7 +131,7 @@ impl<P: Carried> DProxy<P> {
         }
         outcome.forward.into_iter().for_each(|packet| actions.send(packet));
         for (from, to) in outcome.ask {
-            actions.tell(key, Repair::Wanted { from, to });
+            actions.report(key, Repair::Wanted { from, to });
         }
     }
 
@@ -168,8 +168,14 @@ impl<P: Carried> DProxy<P> {
         });
     }
 
-    /// The peer says something of the direction `key` of a flow.
-    pub fn hear(&mut self, now: Instant, key: P::Way, repair: Repair, actions: &mut Actions<P>) {
+    /// The peer reports on the direction `key` of a flow.
+    pub fn handle_report(
+        &mut self,
+        now: Instant,
+        key: P::Way,
+        repair: Repair,
+        actions: &mut Actions<P>,
+    ) {
         match repair {
             Repair::Wanted { from, to } => {
                 let (found, missing) = self.shelf.find(key, from, to);
@@ -177,7 +183,7 @@ impl<P: Carried> DProxy<P> {
                 found.into_iter().for_each(|packet| actions.send(packet));
                 for (from, to) in missing {
                     self.counts.lacking += 1;
-                    actions.tell(key, Repair::Lacking { from, to });
+                    actions.report(key, Repair::Lacking { from, to });
                 }
             }
             Repair::Lacking { from, to } => {

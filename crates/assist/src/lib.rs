@@ -1,8 +1,8 @@
 //! Agents that meet the packets of TCP connections between their ends and end none of them.
 //!
 //! [`Snoop`] and [`DProxy`] repair losses from a cache; [`AckDecimation`] and [`AckSpacing`] have fewer, or
-//! evener, acknowledgements go on. All are sans-IO: time is an argument, and what they want done they say in
-//! [`Actions`]. They know a packet by what [`Carried`] says of it, be it one of a simulator's, which has no bytes,
+//! evener, acknowledgements go on. All are sans-IO: time is an argument, and what they want done stands in
+//! [`Actions`]. They know a packet by what [`Carried`] has of it, be it one of a simulator's, which has no bytes,
 //! or one that a kernel handed over, whose headers [`wire`] reads and writes.
 //!
 //! Invariants of all: what is kept of packets and flows has a bound; nothing is acknowledged that its receiver has
@@ -47,7 +47,7 @@ pub trait Carried: Clone + Debug {
     /// Its flow and direction.
     fn way(&self) -> Self::Way;
 
-    /// What its header says.
+    /// Its header.
     fn segment(&self) -> &Segment;
 
     /// The same packet with another header: acknowledgment number, window, timestamps and SACK blocks may differ.
@@ -57,7 +57,7 @@ pub trait Carried: Clone + Debug {
     /// Header and payload of the network layer. Unit: bytes.
     fn size(&self) -> u32;
 
-    /// Whether all that it says is an acknowledgement.
+    /// Whether it does nothing but acknowledge.
     fn is_pure_ack(&self) -> bool {
         self.segment().is_pure_ack()
     }
@@ -70,11 +70,11 @@ pub enum Action<P, W> {
     Send(P),
     /// The packet is gone, for this cause.
     Drop(P, &'static str),
-    /// The other of two agents is to hear something about a flow's direction.
-    Tell(W, Repair),
+    /// A report on a flow's direction goes to the other of two agents.
+    Report(W, Repair),
 }
 
-/// What two agents say to each other of a stream that passes between them, in sequence numbers.
+/// What two agents report to each other of a stream that passes between them, in sequence numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
     /// What lies from one number to before another is missing.
@@ -114,9 +114,9 @@ impl<P: Carried> Actions<P> {
         self.0.push(Action::Drop(packet, cause));
     }
 
-    /// Has the other of two agents hear something.
-    pub fn tell(&mut self, way: P::Way, repair: Repair) {
-        self.0.push(Action::Tell(way, repair));
+    /// Sends a report to the other of two agents.
+    pub fn report(&mut self, way: P::Way, repair: Repair) {
+        self.0.push(Action::Report(way, repair));
     }
 
     /// What was taken down. The room for it stays.

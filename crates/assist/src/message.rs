@@ -1,4 +1,4 @@
-//! What two D-Proxies say to each other, as UDP datagrams of their own.
+//! Reports of two D-Proxies to each other, as UDP datagrams of their own.
 //!
 //! After the headers of IP and UDP: the kind, three bytes of zero, source and destination address of the flow's
 //! direction, its ports, and the two sequence numbers.
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
-/// Where the agents talk to each other.
+/// Port of both agents.
 const PORT: u16 = 7;
 const TTL: u8 = 64;
 const WANTED: u8 = 1;
@@ -69,7 +69,7 @@ pub fn write(source: IpAddr, destination: IpAddr, route: Route, repair: Repair) 
     Some(packet)
 }
 
-/// What a packet to `destination` says, if it is one of [`write`].
+/// The report in a packet to `destination`, if it is one of [`write`].
 pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Repair)> {
     let (header, width) = match destination {
         IpAddr::V4(address) => {
@@ -89,8 +89,8 @@ pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Repair)> {
         return None;
     }
     let addresses = if width == 4 { &packet[12..20] } else { &packet[8..40] };
-    let (udp, said) = (&udp[..length], (length as u16).to_be_bytes());
-    if checksum(&[addresses, &[0, UDP], &said, udp]) != 0 {
+    let (udp, size) = (&udp[..length], (length as u16).to_be_bytes());
+    if checksum(&[addresses, &[0, UDP], &size, udp]) != 0 {
         return None;
     }
     let body = &udp[UDP_HEADER..];
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_heard(
+        fn reports_are_read_as_they_were_written(
             v6 in any::<bool>(),
             wanted in any::<bool>(),
             (from, to) in any::<(u32, u32)>(),

@@ -110,7 +110,7 @@ pub fn assist(data: &[u8]) {
             } else {
                 Repair::Lacking { from: place(first), to: place(second) }
             };
-            half.hear(now, way, repair, &mut actions);
+            half.handle_report(now, way, repair, &mut actions);
         } else {
             let flags = match kind >> 1 & 7 {
                 0 => Flags::ACK | Flags::FIN,

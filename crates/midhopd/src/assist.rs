@@ -93,12 +93,12 @@ pub async fn assist(worker: Rc<Worker>, queue: Queue) -> io::Result<()> {
 struct Met {
     /// Which packet of the queue it was.
     queued: u32,
-    /// Whether it says something else than that.
+    /// Whether its header is another one by now.
     changed: bool,
     /// From the network header on.
     bytes: Rc<[u8]>,
     segment: Segment,
-    /// From whom to whom, as the packet says.
+    /// From whom to whom, as in the packet.
     route: Route,
     /// From whom to whom, as the client sees the flow.
     way: Route,

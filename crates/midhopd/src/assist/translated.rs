@@ -1,7 +1,7 @@
 //! How the clients of assisted flows see them whose addresses were translated on this host.
 //!
 //! A packet that leaves has the addresses by which its far end knows the flow; an answer, translated back, those by which
-//! the client does. Not every kernel says with a packet what connection tracking knows of it.
+//! the client does. Not every kernel hands over what connection tracking knows of a packet.
 //!
 //! Bound: as many flows as [`FLOWS_MAX`]; what has not been asked for in a while makes room.
 

@@ -67,7 +67,7 @@ impl Carried for Packet {
     }
 }
 
-/// Has done at a node what an agent wants; `message` makes a packet of what it tells its peer, where it has one.
+/// Does at a node what an agent wants; `message` makes a packet of a report to its peer, where it has one.
 pub(crate) fn pass_on(
     wanted: &mut midhop_assist::Actions<Packet>,
     actions: &mut Actions,
@@ -77,7 +77,7 @@ pub(crate) fn pass_on(
         match action {
             Action::Send(packet) => actions.send(packet),
             Action::Drop(packet, cause) => actions.drop(packet, cause),
-            Action::Tell(way, repair) => {
+            Action::Report(way, repair) => {
                 if let Some(packet) = message(way, repair) {
                     actions.send(packet);
                 }

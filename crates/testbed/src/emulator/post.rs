@@ -30,7 +30,7 @@ pub(super) struct Onward {
     pub(super) frame: Frame,
 }
 
-/// A TCP packet and what its header says.
+/// A TCP packet and its header.
 #[derive(Debug, Clone)]
 struct Met {
     frame: Frame,
@@ -154,7 +154,7 @@ impl Kind {
 pub struct PostPlan {
     /// In the order of the node's list.
     pub agents: Vec<PlannedAgent>,
-    /// The addresses of this end and of the far one, IPv4 and IPv6: where agents at both ends talk to each other.
+    /// The addresses of this end and of the far one, IPv4 and IPv6: where agents at both ends report to each other.
     pub addresses: Option<[[IpAddr; 2]; 2]>,
 }
 
@@ -163,7 +163,7 @@ pub(super) struct Post {
     node: String,
     agents: Vec<(String, Kind)>,
     addresses: Option<[[IpAddr; 2]; 2]>,
-    /// From this end to the far one, as frames say it.
+    /// From this end to the far one, as frames have it.
     ethernet: Option<[u8; 12]>,
     /// Agents' time does not go back, though a frame may have come before one of their timers was looked at.
     clock: Instant,
@@ -214,7 +214,7 @@ impl Post {
         {
             self.ethernet = Some(ethernet);
         }
-        if heading == Heading::In && self.hears(&frame, frames) {
+        if heading == Heading::In && self.takes_report(&frame, frames) {
             return;
         }
         match Met::read(&frame, heading) {
@@ -277,7 +277,7 @@ impl Post {
             match action {
                 Action::Send(met) => self.go_on(index + 1, met, frames),
                 Action::Drop(_, cause) => *self.drops.entry(cause).or_default() += 1,
-                Action::Tell(route, repair) => {
+                Action::Report(route, repair) => {
                     if let Some(frame) = self.message(route, repair, frames) {
                         self.onward.push(Onward { heading: Heading::Out, frame });
                     }
@@ -286,8 +286,8 @@ impl Post {
         }
     }
 
-    /// Whether a frame is a message to a D-Proxy that stands here.
-    fn hears(&mut self, frame: &Frame, frames: &Frames) -> bool {
+    /// Whether a frame is a report to a D-Proxy that stands here, which takes it.
+    fn takes_report(&mut self, frame: &Frame, frames: &Frames) -> bool {
         let Some([own, _]) = self.addresses else { return false };
         let packet = &frame.bytes()[HEADER..];
         let Some((route, repair)) = own.iter().find_map(|own| message::read(packet, *own)) else {
@@ -296,7 +296,7 @@ impl Post {
         let halves = self.agents.iter().position(|(_, it)| matches!(it, Kind::DProxy(_)));
         let Some(index) = halves else { return false };
         if let Kind::DProxy(half) = &mut self.agents[index].1 {
-            half.hear(self.clock, route, repair, &mut self.actions);
+            half.handle_report(self.clock, route, repair, &mut self.actions);
         }
         self.carry_out(index, frames);
         true

@@ -1,4 +1,4 @@
-//! One of two D-Proxies at its node: which packets pass between the two, and what they say to each other as packets.
+//! One of two D-Proxies at its node: which packets pass between the two, and their reports to each other as packets.
 
 #[cfg(test)]
 mod tests;
@@ -83,7 +83,7 @@ impl Agent for DProxy {
             Body::Repair(repair) if packet.destination == self.node => {
                 let Packet { flow, towards, family, .. } = packet;
                 let way = Direction { flow, towards, family };
-                self.agent.hear(now, way, repair, &mut self.wanted);
+                self.agent.handle_report(now, way, repair, &mut self.wanted);
             }
             Body::Repair(_) | Body::Datagram(_) => return actions.send(packet),
         }
