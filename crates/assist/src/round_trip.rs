@@ -5,8 +5,10 @@
 
 use midhop_units::{Duration, Instant};
 
-/// What was shortest longer ago than this, and up to twice as long, says nothing of the way as it is.
-const SHORTEST_FOR: Duration = Duration::from_s(30);
+/// What was shortest before this and the same time again is no matter for the way as it is.
+const LATELY: Duration = Duration::from_s(30);
+/// Less than this waits in no queue that matters: it may be jitter.
+const QUEUEING_MIN: Duration = Duration::from_ms(10);
 
 /// A smoothed round trip.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,15 +20,20 @@ pub(crate) struct RoundTrip {
     /// The shortest since `since`, and of the time before.
     lately: [Option<Duration>; 2],
     since: Instant,
+    /// The most that a sample had beyond the shortest: what the queues behind the agent can hold. It is forgotten slowly, as
+    /// who keeps out of a full queue does not see one.
+    fullest: Duration,
 }
 
 impl RoundTrip {
     pub fn sample(&mut self, now: Instant, rtt: Duration) {
         self.latest = rtt;
-        if now.saturating_since(self.since) >= SHORTEST_FOR {
+        if now.saturating_since(self.since) >= LATELY {
             (self.lately, self.since) = ([None, self.lately[0]], now);
+            self.fullest = self.fullest * 7 / 8;
         }
         self.lately[0] = Some(self.lately[0].map_or(rtt, |shortest| shortest.min(rtt)));
+        self.fullest = self.fullest.max(self.waits());
         self.minimum = Some(self.minimum.map_or(rtt, |minimum| minimum.min(rtt)));
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(rtt);
@@ -42,10 +49,20 @@ impl RoundTrip {
         self.minimum
     }
 
-    /// By how much the latest sample is above the shortest of late: what waits in queues behind the agent.
-    pub fn queueing(&self) -> Duration {
-        let shortest = self.lately.iter().flatten().min();
-        shortest.map_or(Duration::ZERO, |shortest| self.latest.saturating_sub(*shortest))
+    /// Whether a queue behind the agent is at least half as full as it has been, so that what gets lost now may have found
+    /// no room there.
+    pub fn is_queueing(&self) -> bool {
+        let waits = self.waits();
+        waits > QUEUEING_MIN.max(self.shortest() / 8) && waits * 2 >= self.fullest
+    }
+
+    /// What the latest sample has beyond the shortest of late.
+    fn waits(&self) -> Duration {
+        self.latest.saturating_sub(self.shortest())
+    }
+
+    fn shortest(&self) -> Duration {
+        self.lately.iter().flatten().min().copied().unwrap_or(self.latest)
     }
 
     /// How long an answer is waited for, but never less than `floor`; none before the first sample.
@@ -72,20 +89,24 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_what_lasts_longer_than_the_shortest_of_late() {
+    fn a_queue_is_judged_by_what_it_was_of_late() {
         let mut rtt = RoundTrip::default();
         let at = |s| Instant::START + Duration::from_s(s);
-        assert_eq!(rtt.queueing(), Duration::ZERO);
+        assert!(!rtt.is_queueing());
         for (second, sample, queueing) in [
-            (0, 600, 0),
-            (1, 750, 150),
-            (29, 640, 40),
-            (31, 900, 300),
-            (59, 900, 300),
-            (62, 910, 10),
+            (0, 600, false),
+            // Less than an eighth of the way may be jitter.
+            (1, 670, false),
+            (2, 900, true),
+            (3, 740, false),
+            (4, 760, true),
+            // Half of what it held before, of which an eighth is forgotten in half a minute.
+            (40, 720, false),
+            (75, 600, false),
+            (76, 720, true),
         ] {
             rtt.sample(at(second), Duration::from_ms(sample));
-            assert_eq!(rtt.queueing(), Duration::from_ms(queueing), "{second}");
+            assert_eq!(rtt.is_queueing(), queueing, "{second}");
         }
         assert_eq!(rtt.minimum(), Some(Duration::from_ms(600)));
     }

@@ -15,8 +15,8 @@
 //! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
 //! - What the queue of the node's own link refuses is congestion: the source is told, by its duplicate
 //!   acknowledgements, as of any loss before the agent.
-//! - Where the agent does not hear of that, a loss while packets take longer than they could is taken for it
-//!   (`queue_max`): the queue that is full then lies behind the agent.
+//! - Where the agent does not learn that, a loss while at least half as much waits behind it as has waited there of late is
+//!   taken for it (`judges_queue`). A radio's losses at such moments slow the source down too, and the queue with it.
 //! - A full cache takes no more, instead of overwriting what it will be asked for; where flows compete,
 //!   the largest gives way from its end.
 //! - A copy waits in the link's queue like any packet; the original let it pass first.
@@ -47,9 +47,9 @@ pub struct Settings {
     pub timer_min: Duration,
     /// How often a segment is sent again before it is left to the source.
     pub resends: u32,
-    /// The longest that packets may wait in queues behind the agent, beyond which a loss is theirs and left to the source;
-    /// none where the agent hears of what queues refuse ([`Snoop::handle_drop`]).
-    pub queue_max: Option<Duration>,
+    /// Whether a loss while packets wait in a queue behind the agent is taken for that queue's, and left to the source: not
+    /// where the agent learns what the queue refuses ([`Snoop::handle_drop`]).
+    pub judges_queue: bool,
     /// Of how many directions of flows there may be a state.
     pub flows: usize,
     /// A flow of which nothing has passed for so long is forgotten.

@@ -79,8 +79,7 @@ pub fn assist(data: &[u8]) {
         threshold: 2,
         timer_min: Duration::from_ms(1),
         resends: 2,
-        queue_max: (data.first().is_some_and(|byte| byte & 1 == 1))
-            .then_some(Duration::from_ms(20)),
+        judges_queue: data.first().is_some_and(|byte| byte & 1 == 1),
         flows: 3,
         idle: Duration::from_ms(300),
     });

@@ -171,14 +171,13 @@ struct Passage {
 
 impl Agent {
     fn new(plan: &Assist, injector: Arc<Injector>) -> Self {
-        let Assist { interfaces, cache, threshold, timer_min, resends, queue_max, flows, idle } =
-            plan.clone();
+        let Assist { interfaces, cache, threshold, timer_min, resends, flows, idle } = plan.clone();
         let settings = SnoopSettings {
             cache,
             threshold: u64::from(threshold),
             timer_min,
             resends,
-            queue_max: Some(queue_max),
+            judges_queue: true,
             flows: usize::try_from(flows).unwrap_or(usize::MAX),
             idle,
         };

@@ -19,8 +19,9 @@ const ASSIST: &str = "[[rules]]\naction = \"assist\"\n[assist]\ninterfaces = \"w
 
 /// A link that loses packets towards the server, and only those.
 fn lossy() -> Option<Stage> {
-    let link = "rate = \"20 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"1 MB\"";
-    Stage::set_over(link, &format!("{link}\nloss = 0.03"), "10 ms")
+    // So fast that nothing waits there for long: what is lost is the link's.
+    let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"";
+    Stage::set_over(link, &format!("{link}\nloss = 0.03"), "20 ms")
 }
 
 /// What the agent did, by its name, as at its last look.

@@ -362,8 +362,8 @@ impl<P: Carried> Flow<P> {
         }
     }
 
-    /// Sends a segment again that is known to be lost, unless so much waits behind the agent that a queue there is
-    /// what has lost it: that is for the source to know.
+    /// Sends a segment again that is known to be lost, unless a queue behind the agent may have had no room for it: that is for
+    /// the source to know.
     fn repair(
         &mut self,
         now: Instant,
@@ -372,7 +372,7 @@ impl<P: Carried> Flow<P> {
         counts: &mut Counts,
         resend: &mut Vec<P>,
     ) {
-        if settings.queue_max.is_some_and(|most| self.rtt.queueing() > most) {
+        if settings.judges_queue && self.rtt.is_queueing() {
             counts.congestion += 1;
             self.remove(start);
             return;

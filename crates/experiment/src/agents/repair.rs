@@ -77,9 +77,9 @@ impl Default for DProxy {
 impl From<&Snoop> for midhop_assist::SnoopSettings {
     fn from(plan: &Snoop) -> Self {
         let Snoop { links: _, cache, threshold, timer_min, resends, flows, idle } = *plan;
-        // Agents of scenarios hear of what queues refuse.
-        let queue_max = None;
-        Self { cache, threshold, timer_min, resends, queue_max, flows, idle }
+        // Agents of scenarios learn what queues refuse.
+        let judges_queue = false;
+        Self { cache, threshold, timer_min, resends, judges_queue, flows, idle }
     }
 }
 

@@ -22,9 +22,6 @@ pub struct Assist {
     pub timer_min: Duration,
     /// How often a segment is sent again before its source is left to it.
     pub resends: u32,
-    /// The longest that packets may wait in queues beyond this host: what is lost while they wait longer, a full queue has lost,
-    /// and its source is to know.
-    pub queue_max: Duration,
     /// Of how many directions of flows there may be a state.
     pub flows: u32,
     /// A flow of which nothing has passed for so long is forgotten.
@@ -39,7 +36,6 @@ impl Default for Assist {
             threshold: 3,
             timer_min: Duration::from_ms(100),
             resends: 10,
-            queue_max: Duration::from_ms(100),
             flows: 10_000,
             idle: Duration::from_s(120),
         }

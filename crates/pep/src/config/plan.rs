@@ -203,7 +203,6 @@ impl Plan {
             assist.threshold,
             assist.timer_min,
             assist.resends,
-            assist.queue_max,
             assist.flows,
             assist.idle,
             explicit.http_connect,
