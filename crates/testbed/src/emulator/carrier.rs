@@ -116,10 +116,6 @@ impl Carrier {
         ];
         while descriptors[0].revents == 0 {
             for (index, descriptor) in descriptors[1..].iter().enumerate() {
-                if descriptor.revents & libc::POLLERR != 0 {
-                    // It stays so: going on would be a loop without a pause, before all other work.
-                    self.directions[index].socket.check()?;
-                }
                 if descriptor.revents & libc::POLLIN != 0 {
                     self.take_arrivals(index)?;
                 }
@@ -136,6 +132,12 @@ impl Carrier {
             let wake = next.min().unwrap_or(Instant::NEVER).min(self.next_sample);
             let pause = wake.saturating_since(scheduling::now());
             scheduling::wait(&mut descriptors, Some(pause))?;
+            for (direction, descriptor) in self.directions.iter().zip(&descriptors[1..]) {
+                if descriptor.revents & libc::POLLERR != 0 {
+                    // It stays so: going on would be a loop without a pause, before all other work.
+                    direction.socket.check()?;
+                }
+            }
         }
         Ok(scheduling::thread_cpu().saturating_sub(cpu_at_start))
     }
@@ -167,7 +169,7 @@ impl Carrier {
         self.notice_dropped(post);
     }
 
-    /// The agents at an end hear what the link's queue there has refused.
+    /// The agents at an end learn what the link's queue there has refused.
     fn notice_dropped(&mut self, post: usize) {
         while let Some(dropped) = self.directions[1 - post].link.poll_dropped() {
             if matches!(dropped.cause, Cause::Queue | Cause::Aqm) {
@@ -188,14 +190,16 @@ impl Carrier {
 
     /// Takes what leaves a direction's link by `now`, past the agents behind it.
     fn collect_due(&mut self, index: usize, now: Instant) {
-        self.directions[index].collect_due(now);
-        self.notice_dropped(1 - index);
-        if self.posts[index].is_empty() {
-            return;
-        }
         let direction = &mut self.directions[index];
+        // What the agents have let go to the node is behind them.
+        let behind = direction.due.len();
+        direction.collect_due(now);
+        if self.posts[index].is_empty() {
+            return self.notice_dropped(1 - index);
+        }
         let (frames, promised) =
-            (std::mem::take(&mut direction.due), std::mem::take(&mut direction.promised));
+            (direction.due.split_off(behind), direction.promised.split_off(behind));
+        self.notice_dropped(1 - index);
         for (frame, promised) in frames.into_iter().zip(promised) {
             self.posts[index].handle_frame(now, frame, Heading::In, &self.frames);
             self.go_on(index, now, promised);
