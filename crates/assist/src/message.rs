@@ -69,7 +69,7 @@ pub fn write(source: IpAddr, destination: IpAddr, route: Route, repair: Repair) 
     Some(packet)
 }
 
-/// The report in a packet to `destination`, if it is one of [`write`].
+/// The report in a packet to `destination`, if it is one of [`write()`].
 pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Repair)> {
     let (header, width) = match destination {
         IpAddr::V4(address) => {
