@@ -4,10 +4,14 @@
 //! that has the same qemu, however busy it is.
 
 use midhop_experiment::Record;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// What is said of a host that cannot have such machines.
 const UNABLE: i32 = 77;
@@ -39,6 +43,53 @@ fn midhop(arguments: &[&str], state: &Path) -> Output {
         .env("MIDHOP_STATE_DIR", state)
         .output()
         .expect("midhop runs")
+}
+
+/// As [`midhop`], while what it starts is woken again and again: a busy host wakes a machine's threads at any moment.
+fn disturbed(arguments: &[&str], state: &Path) -> Output {
+    let midhop = Command::new(env!("CARGO_BIN_EXE_midhop"))
+        .args(arguments)
+        .env("MIDHOP_STATE_DIR", state)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("midhop runs");
+    let threads = format!("/proc/{}/task", midhop.id());
+    let waker = thread::spawn(move || {
+        let mut woken = 0;
+        while let Ok(threads) = fs::read_dir(&threads) {
+            let children = threads
+                .flatten()
+                .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+            for child in children.collect::<String>().split_whitespace() {
+                let status = fs::read_to_string(format!("/proc/{child}/status"));
+                let status = status.unwrap_or_default();
+                let child = Pid::from_raw(child.parse().expect("a number"));
+                // Once it is up, qemu reads this signal where it waits for files, and does nothing else on it.
+                // While it starts a thread it blocks all.
+                if status.starts_with("Name:\tqemu")
+                    && blocks(&status, Signal::SIGIO)
+                    && !blocks(&status, Signal::SIGUSR2)
+                    && kill(child, Signal::SIGIO).is_ok()
+                {
+                    woken += 1;
+                }
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        woken
+    });
+    let output = midhop.wait_with_output().expect("it ends");
+    let woken: u32 = waker.join().expect("no panic");
+    assert!(woken > 1000, "{woken}: too few to disturb anything");
+    output
+}
+
+/// Whether the process with this `/proc/PID/status` has `signal` wait.
+fn blocks(status: &str, signal: Signal) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
 }
 
 /// What machines with this program start from; none where this host cannot have them.
@@ -86,10 +137,10 @@ fn the_kernel_s_own_are_what_the_simulator_has_and_a_machine_repeats_itself() {
         assert_eq!(down.drops["loss"], 0, "{down:?}");
     }
 
-    // Once more, one of them: bit by bit the same, and a run that is there is not run again.
+    // Once more, one of them, disturbed: bit by bit the same, and a run that is there is not run again.
     let kept = fs::read(Path::new(&out).join("0001.json")).expect("a record");
     fs::remove_file(Path::new(&out).join("0001.json")).expect("removed");
-    let again = midhop(&[&reference[..], &["--resume"]].concat(), place.path());
+    let again = disturbed(&[&reference[..], &["--resume"]].concat(), place.path());
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(said.contains("5 of 6 runs are there already"), "{said}");
     assert!(fs::read(Path::new(&out).join("0001.json")).expect("a record") == kept);

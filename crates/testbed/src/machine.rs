@@ -4,6 +4,10 @@
 //! next. Nothing of this host reaches it but its input, and its randomness is that of a seed. So two machines with
 //! the same input do the same, instruction by instruction, however busy this host is.
 //!
+//! Two threads of qemu make one machine: one executes its instructions, the other lets its clock jump. By itself the
+//! other may look while the processor is halted and its last instructions are not counted yet, and the clock then
+//! jumps too far. Where qemu records a run, the two take turns. The recording itself is of no use here.
+//!
 //! `scripts/reference-machine` makes what such a machine starts from; its `init` runs `midhop reference inside`.
 
 use crate::bystander::Bystander;
@@ -129,7 +133,7 @@ impl Machine {
                     "-accel",
                     "tcg,thread=single",
                     "-icount",
-                    "shift=0,sleep=off",
+                    "shift=0,sleep=off,rr=record,rrfile=/dev/null",
                 ])
                 .args(["-cpu", "qemu64", "-smp", "1", "-m", MEMORY])
                 .args(["-rtc", "base=2020-01-01,clock=vm", "-seed", &seed.0.to_string()])
