@@ -49,6 +49,19 @@ impl Graph {
         Ok(Self { members, edges })
     }
 
+    /// One sentence for each crate of ours that `package` reaches and `lock`, the `Cargo.lock` of another workspace,
+    /// lacks: that workspace can no longer be built with `--locked`.
+    pub fn unlocked(&self, package: &str, lock: &str) -> anyhow::Result<Vec<String>> {
+        let lock: Lock = toml::from_str(lock).context("reading a Cargo.lock")?;
+        let locked: BTreeSet<_> = lock.package.iter().map(|package| &package.name).collect();
+        let ours = self.members.iter().filter(|it| !locked.contains(it));
+        let reached =
+            ours.filter(|it| self.chain(package, &BTreeSet::from([(*it).clone()])).is_some());
+        Ok(reached
+            .map(|it| format!("{package} reaches {it}, which its lock does not name"))
+            .collect())
+    }
+
     /// A shortest chain of dependencies from `from` to one of `targets`, both ends included.
     fn chain(&self, from: &str, targets: &BTreeSet<String>) -> Option<Vec<String>> {
         let mut queue = std::collections::VecDeque::from([vec![from.to_owned()]]);
@@ -97,6 +110,16 @@ impl Layers {
         }
         faults
     }
+}
+
+#[derive(Deserialize)]
+struct Lock {
+    package: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -184,5 +207,16 @@ mod tests {
         let mut graph = graph(&[]);
         graph.members.insert("stranger".to_owned());
         assert!(layers().faults(&graph)[0].contains("stranger has no line"));
+    }
+
+    #[test]
+    fn a_crate_that_another_lock_lacks_is_named() {
+        let graph = graph(&[("shop", &["maths"]), ("maths", &["engine"])]);
+        let lock = "version = 4\n[[package]]\nname = \"shop\"\nversion = \"1.0.0\"\n";
+        let unlocked = graph.unlocked("shop", lock).unwrap();
+        assert_eq!(unlocked, ["shop reaches engine, which its lock does not name"]);
+        assert_eq!(graph.unlocked("engine", lock).unwrap().len(), 1, "itself is reached");
+        let whole = format!("{lock}[[package]]\nname = \"engine\"\nversion = \"1.0.0\"\n");
+        assert_eq!(graph.unlocked("shop", &whole).unwrap(), Vec::<String>::new());
     }
 }

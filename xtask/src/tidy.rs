@@ -71,7 +71,14 @@ fn layer_faults(root: &Path) -> anyhow::Result<Vec<String>> {
         "--locked",
         "--filter-platform=x86_64-unknown-linux-gnu",
     ]))?;
-    Ok(layers.faults(&Graph::parse(&metadata)?))
+    let graph = Graph::parse(&metadata)?;
+    let mut faults = layers.faults(&graph);
+    // The fuzz targets' own workspace: its lock is written only where cargo-fuzz builds them.
+    let lock = fs::read_to_string(root.join("fuzz/Cargo.lock")).context("fuzz/Cargo.lock")?;
+    let unlocked = graph.unlocked("midhop-fuzz-targets", &lock)?.into_iter();
+    let hint = "cargo metadata --manifest-path fuzz/Cargo.toml writes it";
+    faults.extend(unlocked.map(|fault| format!("fuzz/Cargo.lock: {fault} ({hint})")));
+    Ok(faults)
 }
 
 fn has_extension(file: &Path, extensions: &[&str]) -> bool {
