@@ -49,17 +49,27 @@ impl Graph {
         Ok(Self { members, edges })
     }
 
-    /// One sentence for each crate of ours that `package` reaches and `lock`, the `Cargo.lock` of another workspace,
-    /// lacks: that workspace can no longer be built with `--locked`.
+    /// One sentence for each dependency among crates of ours that `package` reaches and `lock`, the `Cargo.lock` of
+    /// another workspace, lacks: that workspace can no longer be built with `--locked`.
     pub fn unlocked(&self, package: &str, lock: &str) -> anyhow::Result<Vec<String>> {
         let lock: Lock = toml::from_str(lock).context("reading a Cargo.lock")?;
-        let locked: BTreeSet<_> = lock.package.iter().map(|package| &package.name).collect();
-        let ours = self.members.iter().filter(|it| !locked.contains(it));
-        let reached =
-            ours.filter(|it| self.chain(package, &BTreeSet::from([(*it).clone()])).is_some());
-        Ok(reached
-            .map(|it| format!("{package} reaches {it}, which its lock does not name"))
-            .collect())
+        let locked: BTreeMap<_, _> =
+            lock.package.iter().map(|it| (&it.name, &it.dependencies)).collect();
+        let mut faults = Vec::new();
+        let (mut reached, mut next) = (BTreeSet::new(), vec![package.to_owned()]);
+        while let Some(name) = next.pop() {
+            if !reached.insert(name.clone()) {
+                continue;
+            }
+            let all = self.edges.get(&name).into_iter().flatten();
+            for dependency in all.filter(|it| self.members.contains(*it)) {
+                if !locked.get(&name).is_some_and(|all| all.contains(dependency)) {
+                    faults.push(format!("{name} depends on {dependency}, which its lock lacks"));
+                }
+                next.push(dependency.clone());
+            }
+        }
+        Ok(faults)
     }
 
     /// A shortest chain of dependencies from `from` to one of `targets`, both ends included.
@@ -114,12 +124,14 @@ impl Layers {
 
 #[derive(Deserialize)]
 struct Lock {
-    package: Vec<Named>,
+    package: Vec<Locked>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct Locked {
     name: String,
+    #[serde(default)]
+    dependencies: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -210,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_another_lock_lacks_is_named() {
-        let graph = graph(&[("shop", &["maths"]), ("maths", &["engine"])]);
+    fn a_dependency_that_another_lock_lacks_is_named() {
+        let graph = graph(&[("shop", &["maths", "engine"]), ("engine", &["shop"])]);
         let lock = "version = 4\n[[package]]\nname = \"shop\"\nversion = \"1.0.0\"\n";
         let unlocked = graph.unlocked("shop", lock).unwrap();
-        assert_eq!(unlocked, ["shop reaches engine, which its lock does not name"]);
-        assert_eq!(graph.unlocked("engine", lock).unwrap().len(), 1, "itself is reached");
-        let whole = format!("{lock}[[package]]\nname = \"engine\"\nversion = \"1.0.0\"\n");
-        assert_eq!(graph.unlocked("shop", &whole).unwrap(), Vec::<String>::new());
+        let shop = "shop depends on engine, which its lock lacks";
+        assert_eq!(unlocked, [shop, "engine depends on shop, which its lock lacks"]);
+        let engine = "[[package]]\nname = \"engine\"\ndependencies = [\"shop\"]\n";
+        assert_eq!(graph.unlocked("shop", &format!("{lock}{engine}")).unwrap(), [shop]);
     }
 }

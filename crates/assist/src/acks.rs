@@ -2,11 +2,23 @@
 
 use super::Carried;
 use crate::sequence::is_after;
+use midhop_path::ack::Ack;
 use midhop_tcp::{Flags, Segment};
 
 /// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST.
 pub(crate) fn pure<P: Carried>(packet: &P) -> Option<&Segment> {
     packet.is_pure_ack().then(|| packet.segment())
+}
+
+/// What a segment acknowledges that does nothing else, for the rule by which ACK filters go.
+pub fn acknowledgement(segment: &Segment) -> Option<Ack> {
+    if !segment.is_pure_ack() {
+        return None;
+    }
+    let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
+    let congestion = (segment.flags.contains(Flags::ECE), segment.flags.contains(Flags::CWR));
+    let ack = Ack::new(segment.acknowledgment, timestamp, congestion);
+    ack.with_blocks(segment.sack.iter().map(|block| (block.start, block.end)))
 }
 
 /// Whether all that a packet does is to move the acknowledgment number beyond `last`; of congestion it says

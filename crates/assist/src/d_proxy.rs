@@ -50,6 +50,19 @@ pub struct Settings {
     pub idle: Duration,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cache: Bytes::new(4_000_000),
+            held: Bytes::new(4_000_000),
+            hold: Duration::from_s(1),
+            requests: 3,
+            flows: 10_000,
+            idle: Duration::from_s(120),
+        }
+    }
+}
+
 /// Where a packet is with respect to the way between the two agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {

@@ -24,6 +24,7 @@ mod spans;
 mod testing;
 pub mod wire;
 
+pub use acks::acknowledgement;
 pub use d_proxy::{DProxy, Settings as DProxySettings, Side};
 pub use decimation::{AckDecimation, DECIMATED, Settings as AckDecimationSettings};
 pub use snoop::{Settings as SnoopSettings, Snoop};

@@ -56,6 +56,20 @@ pub struct Settings {
     pub idle: Duration,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cache: Bytes::new(4_000_000),
+            threshold: 3,
+            timer_min: Duration::from_ms(100),
+            resends: 10,
+            judges_queue: false,
+            flows: 10_000,
+            idle: Duration::from_s(120),
+        }
+    }
+}
+
 /// What the agent did, under the names of the record.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {

@@ -79,6 +79,11 @@ pub fn read(packet: &[u8]) -> Option<(Route, Segment)> {
     Some((layout.route, segment))
 }
 
+/// The direction of a packet, whatever options it has; `None` where it is no whole TCP packet.
+pub fn route(packet: &[u8]) -> Option<Route> {
+    layout(packet).map(|layout| layout.route)
+}
+
 /// `packet` with the acknowledgment number, window, timestamps and SACK blocks of `segment`, and checksums that fit.
 ///
 /// `None` where [`read`] gives none, or the blocks do not fit in its header.
@@ -277,6 +282,11 @@ mod tests {
             assert_eq!((sum(&new), &new[new.len() - 3..]), (0, &b"odd"[..]));
             assert!(v6 || checksum(&[&new[..20]]) == 0);
         }
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_rfc_1071() {
+        assert_eq!(checksum(&[&[0x00, 0x01, 0xf2, 0x03], &[0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::intercept::{self, Injector, Packet, Queue};
 use crate::leg::Names;
 use crate::netlink::Channel;
 use crate::worker::Worker;
+use bytes::Bytes;
 use midhop_assist::wire::{self, Route};
 use midhop_assist::{Action, Actions, Carried, Snoop, SnoopSettings};
 use midhop_pep::config::Assist;
@@ -66,7 +67,7 @@ pub async fn assist(worker: Rc<Worker>, queue: Queue) -> io::Result<()> {
                 match ready?.try_io(|queue| queue.get_ref().receive()) {
                     Ok(Ok(packets)) => {
                         for packet in packets {
-                            agent.consider(now(), &packet, &worker.hold.translated, queue.get_ref());
+                            agent.consider(now(), packet, &worker.hold.translated, queue.get_ref());
                         }
                         if let Err(error) = queue.get_ref().give() {
                             tracing::warn!(%error, "verdicts were not taken");
@@ -96,7 +97,7 @@ struct Met {
     /// Whether its header is another one by now.
     changed: bool,
     /// From the network header on.
-    bytes: Rc<[u8]>,
+    bytes: Bytes,
     segment: Segment,
     /// From whom to whom, as in the packet.
     route: Route,
@@ -107,7 +108,7 @@ struct Met {
 }
 
 impl Met {
-    fn read(packet: &Packet, translated: &Translated) -> Option<Self> {
+    fn read(packet: Packet, translated: &Translated) -> Option<Self> {
         let (route, segment) = wire::read(&packet.bytes)?;
         // Behind all translation an answer is the reverse of what the client sent; what goes the other way may have
         // other addresses by now.
@@ -115,7 +116,7 @@ impl Met {
         let way = translated
             .of(&ends, time::Instant::now())
             .map_or(route, |Ends { client, server }| Route { source: client, destination: server });
-        let (queued, egress, bytes) = (packet.id, packet.egress, packet.bytes.as_slice().into());
+        let (queued, egress, bytes) = (packet.id, packet.egress, packet.bytes.into());
         Some(Self { queued, changed: false, bytes, segment, route, way, egress })
     }
 }
@@ -158,8 +159,9 @@ struct Agent {
 /// Whether what is sent leaves this host.
 #[derive(Default)]
 struct Passage {
-    /// Tried, and refused at once.
+    /// Packets that were given to the raw socket.
     sent: u64,
+    /// Those of them that it refused.
     failed: u64,
     /// Those sent and gone at the last look, and what looks in a row have seen of it.
     before: (u64, u64),
@@ -172,15 +174,9 @@ struct Passage {
 impl Agent {
     fn new(plan: &Assist, injector: Arc<Injector>) -> Self {
         let Assist { interfaces, cache, threshold, timer_min, resends, flows, idle } = plan.clone();
-        let settings = SnoopSettings {
-            cache,
-            threshold: u64::from(threshold),
-            timer_min,
-            resends,
-            judges_queue: true,
-            flows: usize::try_from(flows).unwrap_or(usize::MAX),
-            idle,
-        };
+        let judges_queue = true;
+        let settings =
+            SnoopSettings { cache, threshold, timer_min, resends, judges_queue, flows, idle };
         Self {
             snoop: Snoop::new(settings.clone()),
             settings,
@@ -193,18 +189,19 @@ impl Agent {
     }
 
     /// Gives a packet of the queue its verdict, and sends what it causes.
-    fn consider(&mut self, now: Instant, packet: &Packet, translated: &Translated, queue: &Queue) {
+    fn consider(&mut self, now: Instant, packet: Packet, translated: &Translated, queue: &Queue) {
+        let (queued, egress) = (packet.id, packet.egress);
         let known = if self.passage.rest == 0 { Met::read(packet, translated) } else { None };
         let passes = match known {
             Some(met) => {
-                let egress = self.names.of(packet.egress);
+                let egress = self.names.of(egress);
                 let leaves = egress.is_some_and(|name| self.lossy.iter().any(|own| **own == *name));
                 self.snoop.handle_packet(now, met, leaves, &mut self.actions);
-                self.carry_out(Some(packet.id))
+                self.carry_out(Some(queued))
             }
             None => true,
         };
-        let verdict = if passes { queue.pass(packet.id, None) } else { queue.drop(packet.id) };
+        let verdict = if passes { queue.pass(queued, None) } else { queue.drop(queued) };
         if let Err(error) = verdict {
             tracing::warn!(%error, "a verdict was not taken");
         }

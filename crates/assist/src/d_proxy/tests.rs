@@ -4,17 +4,6 @@ use super::*;
 use crate::testing::{Line, Sample};
 use crate::{Action, Actions};
 
-fn settings() -> Settings {
-    Settings {
-        cache: Bytes::new(4_000_000),
-        held: Bytes::new(4_000_000),
-        hold: Duration::from_s(1),
-        requests: 3,
-        flows: 10_000,
-        idle: Duration::from_s(120),
-    }
-}
-
 fn packet(flow: u32, sequence: u32) -> Sample {
     let segment = Segment { sequence, length: 1000, flags: Flags::ACK, ..Segment::default() };
     Sample { line: Line(flow, true), segment }
@@ -27,7 +16,7 @@ fn sent(actions: &mut Actions<Sample>) -> usize {
 
 #[test]
 fn gaps_stay_few_when_one_falls_apart() {
-    let mut agent = DProxy::new(settings());
+    let mut agent = DProxy::new(Settings::default());
     let (mut actions, now) = (Actions::default(), Instant::START);
     let give = |agent: &mut DProxy<Sample>, sequence, actions: &mut _| {
         agent.handle_packet(now, packet(0, sequence), Side::Behind, actions);
@@ -48,7 +37,7 @@ fn gaps_stay_few_when_one_falls_apart() {
 
 #[test]
 fn flows_are_few_and_forgotten() {
-    let settings = Settings { flows: 2, ..settings() };
+    let settings = Settings { flows: 2, ..Settings::default() };
     let idle = settings.idle;
     let mut agent = DProxy::new(settings);
     let (mut actions, now) = (Actions::default(), Instant::START + Duration::from_s(1));

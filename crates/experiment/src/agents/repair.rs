@@ -2,6 +2,7 @@
 
 use super::{AgentKind, AgentSpec};
 use crate::spec::{NO_PEP, NodeSpec, Spec};
+use midhop_assist::{DProxySettings, SnoopSettings};
 use midhop_units::{Bytes, Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,15 +30,9 @@ pub struct Snoop {
 
 impl Default for Snoop {
     fn default() -> Self {
-        Self {
-            links: Vec::new(),
-            cache: Bytes::new(4_000_000),
-            threshold: 3,
-            timer_min: Duration::from_ms(100),
-            resends: 10,
-            flows: 10_000,
-            idle: Duration::from_s(120),
-        }
+        let SnoopSettings { cache, threshold, timer_min, resends, judges_queue: _, flows, idle } =
+            SnoopSettings::default();
+        Self { links: Vec::new(), cache, threshold, timer_min, resends, flows, idle }
     }
 }
 
@@ -62,19 +57,12 @@ pub struct DProxy {
 
 impl Default for DProxy {
     fn default() -> Self {
-        Self {
-            peer: String::new(),
-            cache: Bytes::new(4_000_000),
-            held: Bytes::new(4_000_000),
-            hold: Duration::from_s(1),
-            requests: 3,
-            flows: 10_000,
-            idle: Duration::from_s(120),
-        }
+        let DProxySettings { cache, held, hold, requests, flows, idle } = DProxySettings::default();
+        Self { peer: String::new(), cache, held, hold, requests, flows, idle }
     }
 }
 
-impl From<&Snoop> for midhop_assist::SnoopSettings {
+impl From<&Snoop> for SnoopSettings {
     fn from(plan: &Snoop) -> Self {
         let Snoop { links: _, cache, threshold, timer_min, resends, flows, idle } = *plan;
         // Agents of scenarios learn what queues refuse.
@@ -83,7 +71,7 @@ impl From<&Snoop> for midhop_assist::SnoopSettings {
     }
 }
 
-impl From<&DProxy> for midhop_assist::DProxySettings {
+impl From<&DProxy> for DProxySettings {
     fn from(plan: &DProxy) -> Self {
         let DProxy { peer: _, cache, held, hold, requests, flows, idle } = *plan;
         Self { cache, held, hold, requests, flows, idle }

@@ -7,7 +7,7 @@
 
 use super::Marks;
 use crate::leg::REPEATS;
-use midhop_pep::config::Plan;
+use midhop_pep::config::{OneOrMany, Plan};
 use midhop_pep::policy::{ClientTuple, Unjudged};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -335,9 +335,8 @@ fn assisted(text: &mut String, plan: &Plan, setting: Setting) {
         "meta l4proto != tcp accept".to_owned(),
         "tcp flags & syn != 0 accept".to_owned(),
     ];
-    let names = plan.assist.interfaces.iter().map(|name| format!("\"{name}\""));
-    let names = names.collect::<Vec<_>>().join(", ");
-    packets.push(format!("iifname != {{ {names} }} oifname != {{ {names} }} accept"));
+    let lossy = named(&plan.assist.interfaces);
+    packets.push(format!("iifname != {lossy} oifname != {lossy} accept"));
     let _ = writeln!(text, "  counter {MENDED} {{ }}\n  chain {ASSISTING} {{ }}");
     for (begun, (family, set)) in BEGUN.iter().zip([("ip", ASSISTED_V4), ("ip6", ASSISTED_V6)]) {
         let address = begun.address;
@@ -455,7 +454,12 @@ fn outside(plan: &Plan) -> String {
 
 /// The set of those that are intercepted.
 fn interfaces(plan: &Plan) -> String {
-    let names = plan.intercept.interfaces.iter().map(|name| format!("\"{name}\""));
+    named(&plan.intercept.interfaces)
+}
+
+/// A set of these interfaces.
+fn named(interfaces: &OneOrMany<String>) -> String {
+    let names = interfaces.iter().map(|name| format!("\"{name}\""));
     format!("{{ {} }}", names.collect::<Vec<_>>().join(", "))
 }
 

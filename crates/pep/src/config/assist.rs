@@ -2,6 +2,7 @@
 
 use super::{Action, OneOrMany, ResolveError};
 use crate::config::resolve::{check_interfaces, fault};
+use midhop_assist::SnoopSettings;
 use midhop_config::KeyPath;
 use midhop_units::{Bytes, Duration};
 use schemars::JsonSchema;
@@ -17,27 +18,28 @@ pub struct Assist {
     /// What may be cached of all flows together, in packets' bytes.
     pub cache: Bytes,
     /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment counts as lost.
-    pub threshold: u32,
+    pub threshold: u64,
     /// The least that its own timer waits.
     pub timer_min: Duration,
     /// How often a segment is sent again before its source is left to it.
     pub resends: u32,
     /// Of how many directions of flows there may be a state.
-    pub flows: u32,
+    pub flows: usize,
     /// A flow of which nothing has passed for so long is forgotten.
     pub idle: Duration,
 }
 
 impl Default for Assist {
     fn default() -> Self {
+        let agent = SnoopSettings::default();
         Self {
             interfaces: OneOrMany::default(),
             cache: Bytes::new(16_000_000),
-            threshold: 3,
-            timer_min: Duration::from_ms(100),
-            resends: 10,
-            flows: 10_000,
-            idle: Duration::from_s(120),
+            threshold: agent.threshold,
+            timer_min: agent.timer_min,
+            resends: agent.resends,
+            flows: agent.flows,
+            idle: agent.idle,
         }
     }
 }

@@ -7,9 +7,10 @@
 //! of the flow is looked at, so that nothing of the flow changes its order. An ACK that carries news of
 //! XCP's routers stays.
 
-use super::acks::{pure, said};
+use super::acks::pure;
 use crate::hop::{Hop, HopId};
 use crate::packet::{Handle, Packet, Packets};
+use midhop_assist::acknowledgement;
 use midhop_experiment::agents;
 use midhop_experiment::agents::SackRule;
 use midhop_tcp::Segment;
@@ -68,8 +69,8 @@ impl AckFilter {
 
 /// Whether `older` can go when `newer` comes behind it.
 fn makes_superfluous(newer: &Segment, older: &Segment, sack: SackRule) -> bool {
-    said(newer)
-        .zip(said(older))
+    acknowledgement(newer)
+        .zip(acknowledgement(older))
         .is_some_and(|(newer, older)| newer.makes_superfluous(&older, sack == SackRule::Keep))
 }
 

@@ -3,8 +3,7 @@
 use crate::hop::HopId;
 use crate::network::Network;
 use crate::packet::{Body, NodeId, Packet};
-use midhop_path::ack::Ack;
-use midhop_tcp::{Flags, Segment};
+use midhop_tcp::Segment;
 
 /// The segment of a packet that does nothing but acknowledge: no data, no SYN, FIN or RST. One that
 /// carries what XCP's routers say is none of them: it would be lost with it.
@@ -15,14 +14,6 @@ pub(super) fn pure(packet: &Packet) -> Option<&Segment> {
         }
         _ => None,
     }
-}
-
-/// What a pure acknowledgement says, for the rule that simulator and emulator share.
-pub(super) fn said(segment: &Segment) -> Option<Ack> {
-    let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
-    let congestion = (segment.flags.contains(Flags::ECE), segment.flags.contains(Flags::CWR));
-    let ack = Ack::new(segment.acknowledgment, timestamp, congestion);
-    ack.with_blocks(segment.sack.iter().map(|block| (block.start, block.end)))
 }
 
 /// Which packets of a node go over certain links.

@@ -160,7 +160,7 @@ impl Carrier {
 
     /// Lets go on what the agents at an end pass on or make: onto the link at `now`, or to the node, `promised` for then.
     fn go_on(&mut self, post: usize, now: Instant, promised: Instant) {
-        for onward in self.posts[post].take() {
+        while let Some(onward) = self.posts[post].poll_output() {
             match onward.heading {
                 Heading::Out => self.directions[1 - post].enter(now, onward.frame),
                 Heading::In => self.directions[post].deliver(onward.frame, promised),

@@ -3,19 +3,11 @@
 //! What may go is for [`midhop_path::ack`] to say, as in the simulator.
 
 use super::frame::{Frame, HEADER};
+use midhop_assist::acknowledgement;
+use midhop_assist::wire::{self, Route};
 use midhop_path::Link;
 use midhop_path::ack::Ack;
 use midhop_units::{Bytes, Instant};
-
-const TCP: u8 = 6;
-const FIN_SYN_RST: u8 = 0b0000_0111;
-const ACK: u8 = 0b0001_0000;
-const URG: u8 = 0b0010_0000;
-const ECE: u8 = 0b0100_0000;
-const CWR: u8 = 0b1000_0000;
-
-/// One direction of a connection: addresses, then ports, as they stand in the packet.
-type Flow = [u8; 36];
 
 /// Lets `frame`, where it only acknowledges, take the place of one of its flow that waits before `link`;
 /// gives it back when it is one to be sent after all.
@@ -29,86 +21,19 @@ pub(super) fn thin(
     let size = Bytes::new(frame.packet_len() as u64);
     // The youngest packet of the flow is looked at and no other: nothing of the flow changes its order.
     let choose = |waiting: &Frame| {
-        let (other, theirs) = endpoints(waiting.bytes())?;
-        if other != flow {
+        if wire::route(waiting.bytes().get(HEADER..)?)? != flow {
             return None;
         }
-        let older = acknowledgement(theirs);
-        Some(older.is_some_and(|older| ack.makes_superfluous(&older, keep_blocks)))
+        let older = pure(waiting.bytes());
+        Some(older.is_some_and(|(_, older)| ack.makes_superfluous(&older, keep_blocks)))
     };
     link.supersede(now, size, frame, choose).err()
 }
 
-/// The flow and the acknowledgement of a frame that does nothing else.
-fn pure(frame: &[u8]) -> Option<(Flow, Ack)> {
-    let (flow, segment) = endpoints(frame)?;
-    Some((flow, acknowledgement(segment)?))
-}
-
-/// Which flow a frame is of, and its TCP segment; none for what is no whole TCP segment.
-fn endpoints(frame: &[u8]) -> Option<(Flow, &[u8])> {
-    let packet = frame.get(HEADER..)?;
-    let mut flow = [0; 36];
-    let segment = match frame.get(12..HEADER)? {
-        [0x08, 0x00] => {
-            let header = usize::from(packet.first()? & 0x0f) * 4;
-            let length = usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?]));
-            // A fragment has no ports, or not all of the data.
-            let whole = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff == 0;
-            if *packet.get(9)? != TCP || !whole || header < 20 {
-                return None;
-            }
-            flow[..8].copy_from_slice(packet.get(12..20)?);
-            packet.get(header..length)?
-        }
-        [0x86, 0xdd] => {
-            let length = usize::from(u16::from_be_bytes([*packet.get(4)?, *packet.get(5)?]));
-            if *packet.get(6)? != TCP {
-                return None;
-            }
-            flow[..32].copy_from_slice(packet.get(8..40)?);
-            packet.get(40..40 + length)?
-        }
-        _ => return None,
-    };
-    flow[32..].copy_from_slice(segment.get(..4)?);
-    Some((flow, segment))
-}
-
-/// What a segment acknowledges that does nothing else: no data, no SYN, FIN or RST.
-fn acknowledgement(segment: &[u8]) -> Option<Ack> {
-    let header = usize::from(segment.get(12)? >> 4) * 4;
-    let flags = *segment.get(13)?;
-    if flags & ACK == 0 || flags & (FIN_SYN_RST | URG) != 0 || segment.len() != header {
-        return None;
-    }
-    let congestion = (flags & ECE != 0, flags & CWR != 0);
-    let mut ack = Ack::new(number(segment.get(8..12)?)?, None, congestion);
-    let mut options = segment.get(20..header)?;
-    let mut blocks: &[u8] = &[];
-    while let [kind, rest @ ..] = options {
-        match kind {
-            0 => break,
-            1 => options = rest,
-            _ => {
-                let length = usize::from(*rest.first()?);
-                let told = options.get(2..length)?;
-                match kind {
-                    5 => blocks = told,
-                    8 => ack.timestamp = Some(number(told.get(..4)?)?),
-                    // Who says something else may mean it.
-                    _ => return None,
-                }
-                options = &options[length..];
-            }
-        }
-    }
-    let block = |block: &[u8]| number(&block[..4]).zip(number(&block[4..]));
-    ack.with_blocks(blocks.chunks_exact(8).filter_map(block))
-}
-
-fn number(bytes: &[u8]) -> Option<u32> {
-    bytes.try_into().ok().map(u32::from_be_bytes)
+/// The direction of its flow and the acknowledgement of a frame that does nothing else.
+fn pure(frame: &[u8]) -> Option<(Route, Ack)> {
+    let (route, segment) = wire::read(frame.get(HEADER..)?)?;
+    Some((route, acknowledgement(&segment)?))
 }
 
 #[cfg(test)]
@@ -118,6 +43,10 @@ mod tests {
     use midhop_path::Direction;
     use midhop_path::spec::DirectionSpec;
     use midhop_units::Seed;
+
+    const TCP: u8 = 6;
+    const ACK: u8 = 0b0001_0000;
+    const ECE: u8 = 0b0100_0000;
 
     /// An acknowledgement over IPv4 from a port, with a timestamp and SACK blocks.
     fn frame(port: u16, acknowledged: u32, blocks: &[(u32, u32)], data: usize) -> Vec<u8> {
@@ -196,7 +125,7 @@ mod tests {
         let mut out = Vec::new();
         while let Some(arrival) = link.poll_output(end) {
             let (flow, ack) = pure(arrival.packet.bytes()).expect("an acknowledgement");
-            out.push((flow[33], ack.number));
+            out.push((flow.source.port(), ack.number));
         }
         // The first was being sent when the others came; of each flow the youngest waited.
         assert_eq!(out, [(1, 1000), (2, 20_000), (1, 20_000)]);

@@ -12,7 +12,8 @@ use midhop_experiment::agents::{PlannedAgent, Role};
 use midhop_experiment::record::NodeResult;
 use midhop_tcp::Segment;
 use midhop_units::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::net::IpAddr;
 
 /// Which way a frame goes.
@@ -39,12 +40,9 @@ struct Met {
     heading: Heading,
 }
 
-impl Met {
-    /// None for what no agent minds.
-    fn read(frame: &Frame, heading: Heading) -> Option<(Route, Segment, Heading)> {
-        let (route, segment) = wire::read(frame.bytes().get(HEADER..)?)?;
-        Some((route, segment, heading))
-    }
+/// What of a frame agents go by; none for what they do not mind.
+fn read(frame: &Frame) -> Option<(Route, Segment)> {
+    wire::read(frame.bytes().get(HEADER..)?)
 }
 
 impl Carried for Met {
@@ -73,6 +71,14 @@ impl Carried for Met {
 }
 
 /// One agent.
+#[derive(Debug)]
+struct Agent {
+    name: String,
+    kind: Kind,
+    /// What it wants done, and the room for it.
+    actions: Actions<Met>,
+}
+
 #[derive(Debug)]
 enum Kind {
     Snoop(Snoop<Met>),
@@ -161,30 +167,30 @@ pub struct PostPlan {
 /// The agents at one end of a link.
 pub(super) struct Post {
     node: String,
-    agents: Vec<(String, Kind)>,
+    agents: Vec<Agent>,
     addresses: Option<[[IpAddr; 2]; 2]>,
     /// From this end to the far one, as frames have it.
     ethernet: Option<[u8; 12]>,
     /// Agents' time does not go back, though a frame may have come before one of their timers was looked at.
     clock: Instant,
-    actions: Actions<Met>,
     drops: BTreeMap<&'static str, u64>,
-    onward: Vec<Onward>,
+    onward: VecDeque<Onward>,
 }
 
 impl Post {
     /// Those of a plan, at their node.
     pub(super) fn new(node: &str, plan: PostPlan) -> Self {
-        let agents = plan.agents.into_iter();
+        let agents = plan.agents.into_iter().filter_map(|it| {
+            Some(Agent { name: it.name, kind: Kind::of(&it.role)?, actions: Actions::default() })
+        });
         Self {
             node: node.to_owned(),
-            agents: agents.filter_map(|it| Some((it.name, Kind::of(&it.role)?))).collect(),
+            agents: agents.collect(),
             addresses: plan.addresses,
             ethernet: None,
             clock: Instant::START,
-            actions: Actions::default(),
             drops: BTreeMap::new(),
-            onward: Vec::new(),
+            onward: VecDeque::new(),
         }
     }
 
@@ -193,9 +199,9 @@ impl Post {
         self.agents.is_empty()
     }
 
-    /// What goes on, in its order.
-    pub(super) fn take(&mut self) -> Vec<Onward> {
-        std::mem::take(&mut self.onward)
+    /// The next frame that goes on.
+    pub(super) fn poll_output(&mut self) -> Option<Onward> {
+        self.onward.pop_front()
     }
 
     /// A frame has come.
@@ -207,21 +213,17 @@ impl Post {
         frames: &Frames,
     ) {
         self.clock = self.clock.max(now);
-        if heading == Heading::In
-            && let Some([to, from]) =
-                frame.bytes().get(..12).map(|it| it.split_at(6)).map(|(a, b)| [a, b])
-            && let Ok(ethernet) = [from, to].concat().try_into()
-        {
-            self.ethernet = Some(ethernet);
+        if heading == Heading::In {
+            self.learn_ethernet(&frame);
+            if self.takes_report(&frame, frames) {
+                return;
+            }
         }
-        if heading == Heading::In && self.takes_report(&frame, frames) {
-            return;
-        }
-        match Met::read(&frame, heading) {
-            Some((route, segment, heading)) => {
+        match read(&frame) {
+            Some((route, segment)) => {
                 self.go_on(0, Met { frame, route, segment, heading }, frames);
             }
-            None => self.onward.push(Onward { heading, frame }),
+            None => self.onward.push_back(Onward { heading, frame }),
         }
     }
 
@@ -229,9 +231,9 @@ impl Post {
     pub(super) fn handle_timeout(&mut self, now: Instant, frames: &Frames) {
         self.clock = self.clock.max(now);
         for index in 0..self.agents.len() {
-            if self.agents[index].1.poll_timeout().is_some_and(|at| at <= now) {
-                let clock = self.clock;
-                self.agents[index].1.handle_timeout(clock, &mut self.actions);
+            let Agent { kind, actions, .. } = &mut self.agents[index];
+            if kind.poll_timeout().is_some_and(|at| at <= now) {
+                kind.handle_timeout(self.clock, actions);
                 self.carry_out(index, frames);
             }
         }
@@ -239,50 +241,60 @@ impl Post {
 
     /// When one of them must be called next.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.agents.iter().filter_map(|(_, agent)| agent.poll_timeout()).min()
+        self.agents.iter().filter_map(|agent| agent.kind.poll_timeout()).min()
     }
 
     /// The link's queue had no room for a frame from this end.
     pub(super) fn handle_drop(&mut self, frame: Frame) {
-        if let Some((route, segment, heading)) = Met::read(&frame, Heading::Out) {
-            let met = Met { frame, route, segment, heading };
-            self.agents.iter_mut().for_each(|(_, agent)| agent.handle_drop(&met));
+        if let Some((route, segment)) = read(&frame) {
+            let met = Met { frame, route, segment, heading: Heading::Out };
+            self.agents.iter_mut().for_each(|agent| agent.kind.handle_drop(&met));
         }
     }
 
     /// What became of packets there.
     pub(super) fn result(&self) -> NodeResult {
         let drops = self.drops.iter().map(|(cause, count)| ((*cause).to_owned(), *count));
-        let counts = self.agents.iter().flat_map(|(name, agent)| {
-            agent.counts().into_iter().map(move |(what, count)| (format!("{name}.{what}"), count))
+        let counts = self.agents.iter().flat_map(|Agent { name, kind, .. }| {
+            kind.counts().into_iter().map(move |(what, count)| (format!("{name}.{what}"), count))
         });
         NodeResult { node: self.node.clone(), drops: drops.collect(), counts: counts.collect() }
     }
 
     /// Takes a packet past the agents from the one at `index` on.
     fn go_on(&mut self, index: usize, met: Met, frames: &Frames) {
-        let Some((_, agent)) = self.agents.get_mut(index) else {
+        let Some(Agent { kind, actions, .. }) = self.agents.get_mut(index) else {
             let Met { heading, frame, .. } = met;
-            self.onward.push(Onward { heading, frame });
+            self.onward.push_back(Onward { heading, frame });
             return;
         };
-        agent.handle_packet(self.clock, met, &mut self.actions);
+        kind.handle_packet(self.clock, met, actions);
         self.carry_out(index, frames);
     }
 
     /// Does what the agent at `index` wants done.
     fn carry_out(&mut self, index: usize, frames: &Frames) {
-        let wanted: Vec<_> = self.actions.drain().collect();
-        for action in wanted {
+        let mut actions = mem::take(&mut self.agents[index].actions);
+        for action in actions.drain() {
             match action {
                 Action::Send(met) => self.go_on(index + 1, met, frames),
                 Action::Drop(_, cause) => *self.drops.entry(cause).or_default() += 1,
                 Action::Report(route, repair) => {
                     if let Some(frame) = self.message(route, repair, frames) {
-                        self.onward.push(Onward { heading: Heading::Out, frame });
+                        self.onward.push_back(Onward { heading: Heading::Out, frame });
                     }
                 }
             }
+        }
+        self.agents[index].actions = actions;
+    }
+
+    /// Where a report would go to, from a frame of the far end.
+    fn learn_ethernet(&mut self, frame: &Frame) {
+        if let Some((addresses, _)) = frame.bytes().split_first_chunk() {
+            let mut back = *addresses;
+            back.rotate_left(6);
+            self.ethernet = Some(back);
         }
     }
 
@@ -293,13 +305,14 @@ impl Post {
         let Some((route, repair)) = own.iter().find_map(|own| message::read(packet, *own)) else {
             return false;
         };
-        let halves = self.agents.iter().position(|(_, it)| matches!(it, Kind::DProxy(_)));
-        let Some(index) = halves else { return false };
-        if let Kind::DProxy(half) = &mut self.agents[index].1 {
-            half.handle_report(self.clock, route, repair, &mut self.actions);
+        for index in 0..self.agents.len() {
+            if let Agent { kind: Kind::DProxy(half), actions, .. } = &mut self.agents[index] {
+                half.handle_report(self.clock, route, repair, actions);
+                self.carry_out(index, frames);
+                return true;
+            }
         }
-        self.carry_out(index, frames);
-        true
+        false
     }
 
     fn message(
