@@ -15,6 +15,7 @@ use crate::sequence::{first, is_after, position};
 use midhop_tcp::{Flags, SackBlocks, Segment, Timestamps};
 use midhop_units::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// How many segments one acknowledgement may cause to be sent again: as slow start would.
 const RESENDS_AT_ONCE: usize = 2;
@@ -280,12 +281,7 @@ impl<P: Carried> Flow<P> {
         let mut came = Vec::new();
         if advanced {
             self.acknowledged = ack;
-            while let Some((&start, known)) = self.segments.first_key_value() {
-                if known.end > ack {
-                    break;
-                }
-                came.extend(self.remove(start).map(|cached| (start, cached)));
-            }
+            self.take_within(0..ack, &mut came);
         }
         self.told.on_acknowledged(self.acknowledged);
         for (number, block) in segment.sack.iter().enumerate() {
@@ -298,12 +294,7 @@ impl<P: Carried> Flow<P> {
             if from > self.acknowledged {
                 self.told.on_report(from, to);
             }
-            while let Some((&start, known)) = self.segments.range(from..to).next() {
-                if known.end > to {
-                    break;
-                }
-                came.extend(self.remove(start).map(|cached| (start, cached)));
-            }
+            self.take_within(from..to, &mut came);
         }
         // A round trip is measured where nothing was sent twice, nor waited at the receiver for a
         // segment before it (Karn's rule).
@@ -322,6 +313,18 @@ impl<P: Carried> Flow<P> {
             }
             if cached.resends > 0 && !cached.repeated {
                 self.told.on_repaired(start, cached.end);
+            }
+        }
+    }
+
+    /// Takes out of the cache what lies within `arrived`. Segments may overlap: a source can cut its stream anew.
+    fn take_within(&mut self, arrived: Range<u64>, came: &mut Vec<(u64, Cached<P>)>) {
+        let end = arrived.end;
+        let mut next = arrived.start;
+        while let Some((&start, known)) = self.segments.range(next..end.max(next)).next() {
+            next = start + 1;
+            if known.end <= end {
+                came.extend(self.remove(start).map(|cached| (start, cached)));
             }
         }
     }
