@@ -29,6 +29,10 @@ pub struct Settings {
     /// `hybla` and `hybla-plus` start with ρ segments where that is more, `hybla-linux` with ρ, whatever is said
     /// here.
     pub initial_window: u32,
+    /// Where the first slow start ends at the latest, as a host remembers it of an earlier connection over the same
+    /// path (Linux' `tcp_metrics`). Unit: segments. Default: nothing is remembered. Laws without a slow start of this
+    /// kind do not read it.
+    pub threshold: Option<u32>,
     /// How the first slow start ends. Default: the algorithm's own: `hystart` for `cubic`, as in Linux;
     /// for `hybla-plus`, `vegas`, `dvegas`, `bbr`, `bbr3` and `xcp` what their sources say; `classic` for all others.
     pub slow_start: Option<SlowStart>,
@@ -65,6 +69,7 @@ impl Default for Settings {
         Self {
             mss: Bytes::new(1448),
             initial_window: INITIAL_WINDOW,
+            threshold: None,
             slow_start: None,
             opening: Opening::default(),
             paced: false,
@@ -184,7 +189,11 @@ pub fn build(
         Algorithm::HyblaLinux => {
             own_slow_start()?;
             own_opening()?;
-            Ok(Box::new(HyblaLinux::before_the_first_rtt(mss, settings.hybla.rtt0)))
+            let hybla = HyblaLinux::before_the_first_rtt(mss, settings.hybla.rtt0);
+            Ok(Box::new(match settings.threshold {
+                Some(threshold) => hybla.with_threshold(threshold),
+                None => hybla,
+            }))
         }
         Algorithm::Vegas => {
             own_slow_start()?;
@@ -238,6 +247,9 @@ fn opened<C: Segmented + 'static>(
     settings: &Settings,
 ) -> Box<dyn CongestionControl> {
     controller.segments().cwnd = settings.initial_window;
+    if let Some(threshold) = settings.threshold {
+        controller.segments().ssthresh = threshold;
+    }
     if let Some(committed) = settings.committed {
         return Box::new(Committed::new(controller, committed));
     }
@@ -282,6 +294,31 @@ mod tests {
                 }
             }
             assert!(controller.window() >= Bytes::new(14_000), "{algorithm}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_ends_slow_start() {
+        for algorithm in Algorithm::ALL {
+            let settings = Settings {
+                threshold: Some(20),
+                mss: Bytes::new(1000),
+                xcp: Some(xcp::Settings::default()),
+                known_rate: Some(known_rate::Settings::new(Leg::new(Rate::from_mbit_per_s(15)))),
+                ..Settings::default()
+            };
+            let mut controller = build(algorithm, &settings).expect("a controller");
+            let rtt = Some(Duration::from_ms(100));
+            controller.on_established(&Established { now: Instant::START, rtt });
+            if controller.slow_start_threshold().is_none() {
+                let others = "bbr bbr3 vivace known-rate xcp";
+                assert!(others.split(' ').any(|it| it == algorithm.name()), "{algorithm}");
+                continue;
+            }
+            assert_eq!(controller.slow_start_threshold(), Some(Bytes::new(20_000)), "{algorithm}");
+            assert!(controller.is_in_slow_start(), "{algorithm}");
+            (0..40).for_each(|round| controller.on_ack(&crate::Ack { rtt, ..ack(round, 1000) }));
+            assert!(!controller.is_in_slow_start(), "{algorithm}");
         }
     }
 

@@ -46,6 +46,10 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn is_in_slow_start(&self) -> bool {
         false
     }
+    /// The window at which slow start ends; `None` while nothing has ended the first one, and for laws that have none.
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        None
+    }
     /// Whether [`window`](Self::window) holds in recovery as it stands. If not, the transport spends the
     /// reduction over a round trip itself (RFC 9937).
     fn governs_recovery(&self) -> bool {
@@ -116,6 +120,10 @@ impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
 
     fn is_in_slow_start(&self) -> bool {
         (**self).is_in_slow_start()
+    }
+
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        (**self).slow_start_threshold()
     }
 
     fn governs_recovery(&self) -> bool {

@@ -212,6 +212,10 @@ impl CongestionControl for Cubic {
         self.window.in_slow_start()
     }
 
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        self.window.threshold()
+    }
+
     fn window(&self) -> Bytes {
         self.window.bytes()
     }

@@ -388,6 +388,10 @@ impl CongestionControl for Hybla {
         self.window.in_slow_start()
     }
 
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        self.window.threshold()
+    }
+
     fn governs_recovery(&self) -> bool {
         self.tolerating.is_some()
     }

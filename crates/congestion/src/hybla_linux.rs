@@ -122,6 +122,13 @@ impl HyblaLinux {
         Self { rtt0_us, window, rho, srtt_min_8us: 0, cents: 0, begun: false }
     }
 
+    /// One whose host remembers where slow start ended last. Unit: segments.
+    #[must_use]
+    pub fn with_threshold(mut self, threshold: u32) -> Self {
+        self.window.ssthresh = threshold;
+        self
+    }
+
     fn begin(&mut self, rtt: Duration) {
         self.begun = true;
         self.srtt_min_8us = us(rtt).saturating_mul(8);
@@ -195,6 +202,10 @@ impl CongestionControl for HyblaLinux {
 
     fn is_in_slow_start(&self) -> bool {
         self.window.in_slow_start()
+    }
+
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        self.window.threshold()
     }
 
     fn window(&self) -> Bytes {

@@ -53,6 +53,12 @@ impl SegmentWindow {
         self.cwnd < self.ssthresh
     }
 
+    /// Where slow start ends, once something has ended it.
+    pub fn threshold(&self) -> Option<Bytes> {
+        let known = (self.ssthresh < NO_THRESHOLD).then_some(self.ssthresh)?;
+        Some(Bytes::new(u64::from(known).saturating_mul(self.mss.get())))
+    }
+
     /// Whole segments in `acked`, the rest kept for the next time.
     pub fn segments(&mut self, acked: Bytes) -> u32 {
         let bytes = self.partial.saturating_add(acked.get());

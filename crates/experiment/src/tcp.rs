@@ -66,6 +66,9 @@ pub struct TcpSpec {
     pub undo: Option<bool>,
     /// Whether the window starts over after silence (RFC 5681 §4.1). Default: no.
     pub restart_after_idle: Option<bool>,
+    /// Whether the slow-start threshold of a connection that ended is where the next to the same host begins, as Linux
+    /// had it before `tcp_no_ssthresh_metrics_save`. Default: no.
+    pub threshold_cache: Option<bool>,
 }
 
 /// How acknowledgements are held back, as a person writes it.
@@ -148,6 +151,9 @@ pub struct TcpPlan {
     pub undo: bool,
     /// Whether the window starts over after silence.
     pub restart_after_idle: bool,
+    /// Whether slow-start thresholds are remembered by host.
+    #[serde(default)]
+    pub threshold_cache: bool,
 }
 
 /// How acknowledgements are held back.
@@ -185,6 +191,7 @@ impl Default for TcpPlan {
             rto: Rto::default(),
             undo: true,
             restart_after_idle: false,
+            threshold_cache: false,
         }
     }
 }
@@ -222,6 +229,7 @@ impl TcpSpec {
             rto: self.rto.or(all.rto),
             undo: self.undo.or(all.undo),
             restart_after_idle: self.restart_after_idle.or(all.restart_after_idle),
+            threshold_cache: self.threshold_cache.or(all.threshold_cache),
         }
     }
 }
@@ -265,6 +273,7 @@ pub(crate) fn resolve(
         rto: written.rto.unwrap_or(plan.rto),
         undo: written.undo.unwrap_or(plan.undo),
         restart_after_idle: written.restart_after_idle.unwrap_or(plan.restart_after_idle),
+        threshold_cache: written.threshold_cache.unwrap_or(plan.threshold_cache),
     })
 }
 

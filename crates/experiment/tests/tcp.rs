@@ -24,13 +24,14 @@ fn tcp<'p>(plan: &'p Plan, node: &str) -> &'p TcpPlan {
 
 #[test]
 fn a_node_s_own_keys_count_before_those_of_all() {
-    let all = "[tcp]\npacket = \"1024 B\"\nsack = false\nrto = \"rfc6298\"\ndelayed_ack = false\n";
+    let all = "[tcp]\npacket = \"1024 B\"\nthreshold_cache = true\nsack = false\nrto = \"rfc6298\"\ndelayed_ack = false\n";
     let plan = plan(all, "tcp = { sack = true, receive_buffer = \"64 KiB\" }").expect("can be run");
     let (a, c) = (tcp(&plan, "a"), tcp(&plan, "c"));
     assert_eq!((a.packet, a.sack, a.rto, a.receive_buffer), (1024, false, Rto::Rfc6298, None));
     assert_eq!((c.packet, c.sack, c.rto), (1024, true, Rto::Rfc6298));
     assert_eq!(c.receive_buffer, Some(Bytes::new(65_536)));
     assert_eq!((a.delayed_ack.segments, a.delayed_ack.timeout), (1, Duration::ZERO));
+    assert!(a.threshold_cache && c.threshold_cache);
     // What nobody asks for is Linux', and stays there in a record.
     assert_eq!((a.window_scaling, a.loss_detection), (true, LossDetection::Rack));
     let json = plan.to_json().expect("has a form");

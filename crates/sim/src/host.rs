@@ -11,6 +11,7 @@ use crate::app::AppId;
 use crate::control::Control;
 use crate::dialogue::Dialogue;
 use crate::engine::{Engine, Timer};
+use crate::metrics::Thresholds;
 use crate::network::Network;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::stack;
@@ -127,6 +128,8 @@ pub(crate) struct Hosts {
     stacks: Vec<TcpPlan>,
     /// What endpoints were made with, by node, version of IP and pacing: all of a kind share it.
     settings: BTreeMap<(NodeId, usize, bool), Arc<Settings>>,
+    /// Of those hosts that remember any.
+    thresholds: Thresholds,
 }
 
 impl Hosts {
@@ -142,6 +145,7 @@ impl Hosts {
             random: Random::new(seed, "initial-sequence-numbers"),
             stacks,
             settings: BTreeMap::new(),
+            thresholds: Thresholds::default(),
         }
     }
 
@@ -331,7 +335,8 @@ impl Hosts {
         let now = engine.now();
         let Some(socket) = &mut self.sockets[at as usize] else { return };
         let (flow, end) = (socket.flow, socket.end);
-        let from = self.flows[flow.index()].nodes[end.index()];
+        let nodes = self.flows[flow.index()].nodes;
+        let from = nodes[end.index()];
         loop {
             let Some(socket) = &mut self.sockets[at as usize] else { return };
             socket.feed();
@@ -353,7 +358,13 @@ impl Hosts {
                         continue;
                     }
                     Event::PeerClosed => Told::PeerClosed,
-                    Event::Closed => Told::Closed,
+                    Event::Closed => {
+                        if self.stacks[from.index()].threshold_cache {
+                            let way = [from, nodes[end.other().index()]];
+                            self.thresholds.note(way, &socket.endpoint);
+                        }
+                        Told::Closed
+                    }
                     Event::Reset(cause) => Told::Failed(reason(cause)),
                 };
                 // Reading may have opened the window; what the application writes in answer comes later.
@@ -413,6 +424,9 @@ impl Hosts {
             seed: Seed(initial.into()).derive("congestion"),
             ..control.settings(end).clone()
         };
+        if stack.threshold_cache {
+            controls.threshold = self.thresholds.of([node, flow.nodes[end.other().index()]]);
+        }
         if let Some(known) = &mut controls.known_rate {
             known.overhead = stack::overhead(&settings, flow.family);
         }

@@ -66,6 +66,33 @@ fn a_fixed_window_bounds_the_goodput() {
 }
 
 #[test]
+fn a_host_that_remembers_ends_slow_start_where_the_last_connection_did() {
+    let twice = format!(
+        "{FILE}congestion = \"reno\"\n[transfers.second]\nfrom = \"server\"\nto = \"client\"\nbytes = \"2 MB\"\n\
+         start = \"20 s\"\ncongestion = \"reno\"\n[peps.gw]\nlegs.satellite = {{ congestion = \"reno\" }}\n"
+    );
+    let resent = |record: &Record| {
+        record.transfers.iter().map(|it| it.flows[0].retransmissions).collect::<Vec<_>>()
+    };
+    let forgets = resent(&checked(&twice, &[]));
+    assert!(forgets[0] > 50 && forgets[0] == forgets[1], "{forgets:?}");
+    let remembers = resent(&checked(&twice, &["tcp.threshold_cache=true"]));
+    assert_eq!(remembers[0], forgets[0]);
+    assert!(remembers[1] < forgets[1] / 10, "{remembers:?}");
+    // Another's memory is none: the client sends no data.
+    let client = resent(&checked(&twice, &["nodes.client.tcp.threshold_cache=true"]));
+    assert_eq!(client, forgets);
+
+    // A proxy's host remembers for its own legs.
+    let legs = |set: &[&str]| {
+        let record = checked(&twice, &[&["nodes.gateway.pep=gw"], set].concat());
+        record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg").retransmissions
+    };
+    let remembers = legs(&["nodes.gateway.tcp.threshold_cache=true"]);
+    assert!(remembers < legs(&[]) * 6 / 10, "{remembers}");
+}
+
+#[test]
 fn acknowledgements_are_as_rare_as_the_receiver_has_them() {
     let back = |delayed: &str| {
         let delayed = format!("tcp.delayed_ack={delayed}");

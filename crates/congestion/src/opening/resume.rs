@@ -410,6 +410,10 @@ impl<C: Segmented> CongestionControl for Resume<C> {
         self.controller.is_in_slow_start()
     }
 
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        self.controller.slow_start_threshold()
+    }
+
     fn window(&self) -> Bytes {
         self.controller.window()
     }

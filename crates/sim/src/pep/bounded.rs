@@ -71,6 +71,10 @@ impl CongestionControl for Bounded {
         self.inner.is_in_slow_start()
     }
 
+    fn slow_start_threshold(&self) -> Option<Bytes> {
+        self.inner.slow_start_threshold()
+    }
+
     fn governs_recovery(&self) -> bool {
         self.inner.governs_recovery()
     }

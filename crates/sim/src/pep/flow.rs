@@ -8,6 +8,7 @@ use super::relay::{Direction, Leg};
 use super::{Shared, Target};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
+use crate::metrics::Way;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::stack;
 use midhop_experiment::limit::Family;
@@ -54,6 +55,11 @@ pub(super) struct Flow {
 
 const CLIENT: usize = End::Opener.index();
 const SERVER: usize = End::Listener.index();
+
+/// From whose address to whose the connections of the legs go, between `nodes`: the proxy has each end's own.
+pub(super) const fn ways([client, server]: [NodeId; 2]) -> [Way; 2] {
+    [[server, client], [client, server]]
+}
 
 impl Flow {
     /// The flow that a SYN opens, between two legs.
@@ -237,6 +243,9 @@ impl Flow {
             Event::Readable | Event::Writable => {}
             Event::PeerClosed => self.legs[side].peer_closed = true,
             Event::Closed => {
+                if let Some(thresholds) = &mut shared.thresholds {
+                    thresholds.note(ways(self.nodes)[side], &self.legs[side].endpoint);
+                }
                 let other = &self.legs[1 - side].endpoint;
                 if !self.broken && matches!(other.state(), State::Closed | State::TimeWait) {
                     shared.counts.ended += 1;

@@ -172,6 +172,12 @@ impl Model {
         Self { at, link, ..self }
     }
 
+    /// The same for a connection whose host remembers this threshold.
+    pub fn with_threshold(mut self, threshold: Option<u32>) -> Self {
+        self.control.threshold = threshold;
+        self
+    }
+
     /// Whether the flows that send into the leg divide its rate.
     pub fn divides(&self) -> bool {
         self.divided

@@ -29,6 +29,7 @@ mod relay;
 mod share;
 
 use crate::agent::{Actions, Agent};
+use crate::metrics::Thresholds;
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use configured::{Configured, Fate};
 use curves::LegCurves;
@@ -130,6 +131,8 @@ struct Shared {
     legs: BTreeMap<String, LegResult>,
     /// When each target last accepted a flow, unless it has failed to since.
     accepted: BTreeMap<Target, Instant>,
+    /// None where the proxy's host remembers none.
+    thresholds: Option<Thresholds>,
 }
 
 /// Where a server listens.
@@ -179,6 +182,7 @@ impl Proxy {
             counts: Counts::default(),
             legs: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            thresholds: None,
         };
         let make = Make::Configured(Box::new(configured));
         Ok(Self::made(node, name, make, shared, places, seed))
@@ -202,6 +206,7 @@ impl Proxy {
             counts: Counts::default(),
             legs: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            thresholds: None,
         };
         Ok(Self::made(node, name, Make::Naive(Box::new(naive)), shared, places, seed))
     }
@@ -230,7 +235,8 @@ impl Proxy {
 
     /// The same on a host with this TCP.
     pub fn with_tcp(self, tcp: TcpPlan) -> Self {
-        Self { tcp, ..self }
+        let thresholds = tcp.threshold_cache.then(Thresholds::default);
+        Self { tcp, shared: Shared { thresholds, ..self.shared }, ..self }
     }
 
     /// Takes a SYN that belongs to no flow here: what becomes of it.
@@ -268,6 +274,15 @@ impl Proxy {
             }
         };
         let initial = [self.random.word(), self.random.word()];
+        let legs = match &self.shared.thresholds {
+            Some(known) => {
+                let nodes = [packet.source, packet.destination];
+                let [client, server] = legs;
+                let [to_client, to_server] = flow::ways(nodes).map(|way| known.of(way));
+                [client.with_threshold(to_client), server.with_threshold(to_server)]
+            }
+            None => legs,
+        };
         let flow = Flow::new(self.node, &packet, waits, legs, &self.tcp, initial);
         let at = packet.flow.index();
         if self.flows.len() <= at {

@@ -42,6 +42,17 @@ impl Endpoint {
         Bytes::new(self.sender.window())
     }
 
+    /// Payload of a full segment that it sends.
+    pub fn segment_payload(&self) -> Bytes {
+        Bytes::new(u64::from(self.sender.mss))
+    }
+
+    /// The window at which slow start ends, and whether it is there yet; none while nothing has ended the first one.
+    pub fn slow_start_threshold(&self) -> Option<(Bytes, bool)> {
+        let control = &self.sender.control;
+        Some((control.slow_start_threshold()?, !control.is_in_slow_start()))
+    }
+
     /// What is in flight, as far as is known.
     pub fn in_flight(&self) -> Bytes {
         Bytes::new(self.sender.pipe())

@@ -43,6 +43,10 @@ pub(super) fn parameters(plan: &TcpPlan) -> Vec<(&'static str, String)> {
         "net.ipv4.tcp_slow_start_after_idle",
         switch(plan.restart_after_idle),
     );
+    // A host that remembers thresholds remembers what else kernels do: round trips, reordering.
+    for key in ["net.ipv4.tcp_no_metrics_save", "net.ipv4.tcp_no_ssthresh_metrics_save"] {
+        set(plan.threshold_cache, key, switch(false));
+    }
     let (recovery, probes) = match plan.loss_detection {
         LossDetection::Rack => ("1", "3"),
         LossDetection::RackWithoutProbe => ("1", "0"),
@@ -78,11 +82,16 @@ mod tests {
             sack: false,
             timestamps: false,
             receive_buffer: Some(Bytes::new(65_536)),
+            threshold_cache: true,
             ..TcpPlan::default()
         };
         let all = parameters(&old);
         assert!(all.contains(&("net.ipv4.tcp_sack", "0".to_owned())), "{all:?}");
         assert!(all.contains(&("net.ipv4.tcp_rmem", "4096 131072 131072".to_owned())), "{all:?}");
+        let forgets = ["tcp_no_metrics_save", "tcp_no_ssthresh_metrics_save"];
+        for key in forgets.map(|key| format!("net.ipv4.{key}")) {
+            assert!(all.iter().any(|(it, value)| *it == key && value == "0"), "{all:?}");
+        }
         assert_eq!(lacking(&TcpPlan { packet: 1024, ..old.clone() }), None);
         assert_eq!(lacking(&TcpPlan { prr: false, packet: 1024, ..old }), Some("prr"));
     }

@@ -42,7 +42,7 @@ const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("geo-leo-variants", "geo", "leo", "pair", "choices", "five"),
     shipped!("geo-onoff", "download", "leg", "objects"),
     shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
-    shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs"),
+    shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs", "hosts"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
 
