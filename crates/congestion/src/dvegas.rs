@@ -8,7 +8,7 @@
 //!
 //! - A loss leaves the window as it is: without feedback it is the channel's. A congestion mark is
 //!   feedback, and halves it.
-//! - Once per round the segments of ours in the terminal's queue decide as Vegas' estimate would: fewer
+//! - Once per round the segments in the terminal's queue, whoever sent them, decide as Vegas' estimate would: fewer
 //!   than α let the window grow by one, more than β shrink it by one, slow start ends above γ.
 //! - A queue elsewhere has nobody to report it: what Vegas sees in the RTT beyond what the terminal
 //!   reports counts by the same α and β, and is all that counts while no reports come.

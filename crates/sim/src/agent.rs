@@ -11,6 +11,7 @@
 //! destination, or reaches the node's own endpoints.
 
 use crate::packet::Packet;
+use midhop_congestion::QueueReport;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_units::Instant;
 
@@ -66,6 +67,14 @@ pub trait Agent: std::fmt::Debug {
     /// The queue of a link that leaves its node had no room for a packet, whoever sent it. The agent may
     /// change what it knows, but cannot ask to be called earlier for it.
     fn handle_drop(&mut self, _now: Instant, _packet: &Packet) {}
+
+    /// Whether it is told what waits at the link back to a packet's sender, before it gets the packet.
+    fn minds_queue(&self, _packet: &Packet) -> bool {
+        false
+    }
+
+    /// What waits there; `packet` comes next. As with [`Agent::handle_drop`], it cannot ask to be called earlier for it.
+    fn handle_queue(&mut self, _packet: &Packet, _report: &QueueReport) {}
 
     /// The causes under which it has dropped packets and what it did else, for the record: what and
     /// how often.

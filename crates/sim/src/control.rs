@@ -113,7 +113,7 @@ impl<'p> Legs<'p> {
         };
         let settings = ends.map(settings);
         build(algorithm, &settings[0]).map_err(|error| refuse(error.to_string(), None))?;
-        let queue_feedback = matches!(tuning.own, Own::DVegas { queue_feedback: true, .. });
+        let queue_feedback = tuning.own.is_told_of_queue();
         Ok(Control { algorithm, queue_feedback, settings })
     }
 }

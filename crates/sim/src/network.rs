@@ -281,7 +281,12 @@ impl Network {
             while posts.get(next).is_some_and(|post| post.is_proxy && packet.maker == node) {
                 next += 1;
             }
-            if next < posts.len() {
+            if let Some(post) = posts.get(next) {
+                if post.agent.minds_queue(&packet)
+                    && let Some(report) = self.first_queue(now, node, packet.source)
+                {
+                    self.nodes[node.index()].posts[next].agent.handle_queue(&packet, &report);
+                }
                 self.meet(engine, node, next, |agent, actions| {
                     agent.handle_packet(now, packet, actions);
                 });

@@ -273,3 +273,22 @@ fn dvegas_told_of_its_terminals_queue_never_fills_it() {
     // 8.5 of ten seconds: slow start takes seven round trips from ten segments on.
     assert!(bytes > Bytes::new(17_000_000), "{bytes}");
 }
+
+#[test]
+fn a_proxy_with_dvegas_is_told_what_waits_at_its_own_link() {
+    let run = |congestion: &str| {
+        let text = format!(
+            "[transfers.pull]\nfrom = \"server\"\nto = \"client\"\nseconds = 10\n\
+             [peps.gw]\nlegs.satellite = {{ congestion = {congestion} }}\n"
+        );
+        let record = quick(&text, &["nodes.gateway.pep=gw", "links.satellite.delay=250 ms"]);
+        let down = record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
+        let dropped = down.expect("the link").drops.values().sum::<u64>();
+        (dropped, record.transfers[0].bytes)
+    };
+    let (deaf, _) = run("\"dvegas\"");
+    assert!(deaf > 0, "slow start overruns a queue that nobody tells of");
+    let (dropped, bytes) = run("{ algorithm = \"dvegas\", queue_feedback = true }");
+    assert_eq!(dropped, 0);
+    assert!(bytes > Bytes::new(16_000_000), "{bytes}");
+}

@@ -253,10 +253,6 @@ fn a_table_that_means_nothing_is_refused_on_its_line() {
             "takes the rate of the leg",
         ),
         ("{ congestion = { algorithm = \"xcp\" } }", "no router on the way"),
-        (
-            "{ congestion = { algorithm = \"dvegas\", queue_feedback = true } }",
-            "not told its link's queue",
-        ),
         ("{ congestion = { algorithm = \"cubic\", slow = \"search\" } }", "unknown key"),
         ("{ congestion = { algorithm = \"cubik\" } }", "no algorithm of ours"),
     ] {

@@ -183,10 +183,6 @@ impl Reader<'_> {
             let hint = Some("write it into the leg, beside `congestion`".to_owned());
             return Err(self.fault("rate", "known-rate takes the rate of the leg", hint));
         }
-        if written.queue_feedback == Some(true) {
-            let hint = Some("leave it out, or let the sending host be the terminal".to_owned());
-            return Err(self.fault("queue_feedback", "a proxy is not told its link's queue", hint));
-        }
         Ok(())
     }
 

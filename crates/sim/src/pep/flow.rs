@@ -11,6 +11,7 @@ use crate::dialogue::Dialogue;
 use crate::metrics::Way;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::stack;
+use midhop_congestion::QueueReport;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
@@ -150,6 +151,17 @@ impl Flow {
         leg.xcp.tell(&mut leg.endpoint, &packet.xcp);
         leg.endpoint.handle_segment(now, segment);
         self.settle(now, shared, actions)
+    }
+
+    /// Whether the leg that `packet` comes from is told what waits at its link.
+    pub fn minds_queue(&self, packet: &Packet) -> bool {
+        self.legs[packet.towards.other().index()].model.queue_feedback
+    }
+
+    /// What waits there.
+    pub fn handle_queue(&mut self, packet: &Packet, report: &QueueReport) {
+        let leg = &mut self.legs[packet.towards.other().index()];
+        leg.endpoint.congestion_control().on_queue(report);
     }
 
     /// A moment that [`Flow::timeout`] named has come.

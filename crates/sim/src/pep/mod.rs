@@ -36,7 +36,7 @@ use curves::LegCurves;
 use due::Due;
 use flow::{Ended, Flow};
 use midhop_config::suggest;
-use midhop_congestion::Algorithm;
+use midhop_congestion::{Algorithm, QueueReport};
 use midhop_experiment::limit::Family;
 use midhop_experiment::naive::NaivePlan;
 use midhop_experiment::random::Random;
@@ -383,6 +383,17 @@ impl Agent for Proxy {
             self.on_new(now, packet, segment, actions);
         } else {
             actions.send(packet);
+        }
+    }
+
+    fn minds_queue(&self, packet: &Packet) -> bool {
+        let flow = self.flows.get(packet.flow.index()).and_then(Option::as_deref);
+        flow.is_some_and(|flow| flow.minds_queue(packet))
+    }
+
+    fn handle_queue(&mut self, packet: &Packet, report: &QueueReport) {
+        if let Some(flow) = self.flows.get_mut(packet.flow.index()).and_then(Option::as_deref_mut) {
+            flow.handle_queue(packet, report);
         }
     }
 
