@@ -82,7 +82,7 @@ pub struct CongestionSpec {
     /// `dvegas`: more segments in the terminal's queue are drained at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// `dvegas`: whether the sender, a host or a proxy, is told what waits at its own first link.
+    /// `dvegas`: whether the sender, a host or a proxy, gets reports of the queue at its own first link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_feedback: Option<bool>,
     /// `xcp`: whether a loss leaves the window as it is (P-XCP).
@@ -260,8 +260,8 @@ pub enum Own {
 }
 
 impl Own {
-    /// Whether a sender is told what waits at its own first link.
-    pub fn is_told_of_queue(&self) -> bool {
+    /// Whether a sender gets reports of the queue at its own first link.
+    pub fn has_queue_feedback(&self) -> bool {
         matches!(self, Self::DVegas { queue_feedback: true, .. })
     }
 }

@@ -68,12 +68,12 @@ pub trait Agent: std::fmt::Debug {
     /// change what it knows, but cannot ask to be called earlier for it.
     fn handle_drop(&mut self, _now: Instant, _packet: &Packet) {}
 
-    /// Whether it is told what waits at the link back to a packet's sender, before it gets the packet.
+    /// Whether it gets a report of the queue on the way back to a packet's sender, before it gets the packet.
     fn minds_queue(&self, _packet: &Packet) -> bool {
         false
     }
 
-    /// What waits there; `packet` comes next. As with [`Agent::handle_drop`], it cannot ask to be called earlier for it.
+    /// That report; `packet` comes next. As with [`Agent::handle_drop`], it cannot ask to be called earlier for it.
     fn handle_queue(&mut self, _packet: &Packet, _report: &QueueReport) {}
 
     /// The causes under which it has dropped packets and what it did else, for the record: what and

@@ -113,7 +113,7 @@ impl<'p> Legs<'p> {
         };
         let settings = ends.map(settings);
         build(algorithm, &settings[0]).map_err(|error| refuse(error.to_string(), None))?;
-        let queue_feedback = tuning.own.is_told_of_queue();
+        let queue_feedback = tuning.own.has_queue_feedback();
         Ok(Control { algorithm, queue_feedback, settings })
     }
 }

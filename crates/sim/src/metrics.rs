@@ -25,19 +25,44 @@ impl Thresholds {
         let mss = endpoint.segment_payload().get().max(1);
         let segments = |bytes: u64| u32::try_from(bytes / mss).unwrap_or(u32::MAX);
         let half = segments(endpoint.window().get()) / 2;
-        let known = self.0.get_mut(&way);
-        match (endpoint.slow_start_threshold(), known) {
-            // The first slow start did not end.
-            (None, Some(known)) => *known = half.max(*known),
-            (None, None) => {}
-            (Some((threshold, true)), _) => {
-                self.0.insert(way, half.max(segments(threshold.get())));
-            }
-            // It ended, and another is under way: the window says nothing.
-            (Some((threshold, false)), Some(known)) => {
-                *known = segments(threshold.get()).max(*known);
-            }
-            (Some((_, false)), None) => {}
+        let threshold = endpoint.slow_start_threshold();
+        let threshold = threshold.map(|(at, reached)| (segments(at.get()), reached));
+        if let Some(threshold) = updated(self.of(way), half, threshold) {
+            self.0.insert(way, threshold);
+        }
+    }
+}
+
+/// What is remembered after a connection that has `half` of its window left, where `known` was before. `threshold`: where its
+/// slow start ended, if it did, and whether the window has reached that again.
+fn updated(known: Option<u32>, half: u32, threshold: Option<(u32, bool)>) -> Option<u32> {
+    match threshold {
+        Some((threshold, true)) => Some(threshold.max(half)),
+        // Another slow start is under way: its window says nothing.
+        Some((threshold, false)) => known.map(|known| known.max(threshold)),
+        // The first did not end.
+        None => known.map(|known| known.max(half)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_remembered_as_in_linux() {
+        for (known, half, threshold, then) in [
+            (None, 40, None, None),
+            (Some(30), 40, None, Some(40)),
+            (Some(50), 40, None, Some(50)),
+            // A kernel that ended with a window of 77 and a threshold of 55 had 55, as `ip tcp_metrics` prints it.
+            (None, 38, Some((55, true)), Some(55)),
+            (Some(90), 60, Some((55, true)), Some(60)),
+            (None, 5, Some((55, false)), None),
+            (Some(40), 5, Some((55, false)), Some(55)),
+            (Some(60), 5, Some((55, false)), Some(60)),
+        ] {
+            assert_eq!(updated(known, half, threshold), then, "{known:?} {half} {threshold:?}");
         }
     }
 }

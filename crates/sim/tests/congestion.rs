@@ -275,7 +275,7 @@ fn dvegas_told_of_its_terminals_queue_never_fills_it() {
 }
 
 #[test]
-fn a_proxy_with_dvegas_is_told_what_waits_at_its_own_link() {
+fn a_proxy_with_dvegas_gets_reports_of_the_queue_at_its_own_link() {
     let run = |congestion: &str| {
         let text = format!(
             "[transfers.pull]\nfrom = \"server\"\nto = \"client\"\nseconds = 10\n\

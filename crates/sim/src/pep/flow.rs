@@ -153,12 +153,12 @@ impl Flow {
         self.settle(now, shared, actions)
     }
 
-    /// Whether the leg that `packet` comes from is told what waits at its link.
+    /// Whether the leg that `packet` comes from gets reports of the queue at its link.
     pub fn minds_queue(&self, packet: &Packet) -> bool {
         self.legs[packet.towards.other().index()].model.queue_feedback
     }
 
-    /// What waits there.
+    /// Such a report.
     pub fn handle_queue(&mut self, packet: &Packet, report: &QueueReport) {
         let leg = &mut self.legs[packet.towards.other().index()];
         leg.endpoint.congestion_control().on_queue(report);

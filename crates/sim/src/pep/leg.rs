@@ -90,7 +90,7 @@ pub(super) struct Model {
     pub hoards: bool,
     /// What is kept back of what could be sent, as long as more may come.
     pub keeps: Keeps,
-    /// Whether its congestion control is told what waits at the link.
+    /// Whether its congestion control gets reports of the queue at the link.
     pub queue_feedback: bool,
     /// What alone finds losses, if something does; only where it is naive.
     timer: Option<Duration>,
@@ -131,7 +131,7 @@ impl Model {
             naive: false,
             hoards: false,
             keeps: Keeps::Nothing,
-            queue_feedback: tuning.own.is_told_of_queue(),
+            queue_feedback: tuning.own.has_queue_feedback(),
             timer: None,
         })
     }
@@ -165,7 +165,7 @@ impl Model {
                 Forwards::Stream if plan.cork && opens => Keeps::Partial,
                 Forwards::Stream => Keeps::Nothing,
             },
-            queue_feedback: tuning.own.is_told_of_queue(),
+            queue_feedback: tuning.own.has_queue_feedback(),
             timer: leg.timer,
         })
     }

@@ -41,7 +41,16 @@ const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "choices", "five"),
     shipped!("geo-onoff", "download", "leg", "objects"),
-    shipped!("far-proxy", "sweep", "distance", "conditions", "crowd", "amounts", "flight"),
+    shipped!(
+        "far-proxy",
+        "sweep",
+        "distance",
+        "conditions",
+        "crowd",
+        "amounts",
+        "flight",
+        "parallel"
+    ),
     shipped!("pepsal-multiflow", "single", "many", "jitter", "behaviours", "legs", "hosts"),
     shipped!("tunnel", "source", "shared", "lossy", "fast", "page", "harm"),
 ];
