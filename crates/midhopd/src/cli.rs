@@ -140,8 +140,8 @@ fn doctor(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let usual = Path::new(CONFIG_DEFAULT);
     let file = arguments.config.as_deref().or_else(|| usual.exists().then_some(usual));
     let plan = file.map(read_plan).transpose()?;
-    let intercept = plan.map(|plan| plan.intercept.clone()).unwrap_or_default();
-    doctor::examine(&intercept, arguments.json)
+    let (intercept, assist) = plan.map(|plan| (plan.intercept, plan.assist)).unwrap_or_default();
+    doctor::examine(&intercept, &assist, arguments.json)
 }
 
 fn check(arguments: &CheckArguments) -> Result<(), Failure> {

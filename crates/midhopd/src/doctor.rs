@@ -11,7 +11,7 @@ mod proof;
 mod room;
 
 use crate::failure::Failure;
-use midhop_pep::config::Intercept;
+use midhop_pep::config::{Assist, Intercept};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -97,13 +97,13 @@ impl fmt::Display for Report {
 }
 
 /// Examines the host and prints what was found. The exit code says whether interception works. The host's firewall
-/// rules are held against `intercept`.
+/// rules are held against `intercept` and `assist`.
 ///
 /// # Errors
 /// When the findings cannot be printed.
-pub fn examine(intercept: &Intercept, json: bool) -> Result<ExitCode, Failure> {
+pub fn examine(intercept: &Intercept, assist: &Assist, json: bool) -> Result<ExitCode, Failure> {
     let mut findings = host::examine();
-    findings.extend(firewall::examine(intercept));
+    findings.extend(firewall::examine(intercept, assist));
     match ask_child() {
         Ok(proven) => findings.extend(proven),
         Err(reason) => findings.push(Finding::of(

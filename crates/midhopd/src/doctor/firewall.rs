@@ -6,7 +6,7 @@
 //! otherwise than a forwarded one.
 
 use super::{Finding, Verdict};
-use midhop_pep::config::Intercept;
+use midhop_pep::config::{Assist, Intercept};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ const NAME: &str = "firewall";
 const CONNTRACK: i64 = -200;
 
 /// Looks at the rules of this host, as they stand to this interception.
-pub(super) fn examine(intercept: &Intercept) -> Vec<Finding> {
+pub(super) fn examine(intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     let hint = "run it as root to have the host's rules looked at";
     let listed = Command::new("nft").args(["-j", "list", "ruleset"]).stdin(Stdio::null()).output();
     let ruleset: Option<Value> = match listed {
@@ -27,7 +27,7 @@ pub(super) fn examine(intercept: &Intercept) -> Vec<Finding> {
         _ => None,
     };
     let mut findings = match ruleset {
-        Some(ruleset) => judge(&ruleset, intercept),
+        Some(ruleset) => judge(&ruleset, intercept, assist),
         None => vec![Finding::of(NAME, Verdict::Unknown, "its rules are not to be read", hint)],
     };
     findings.extend(older());
@@ -76,7 +76,7 @@ impl Chain<'_> {
 }
 
 /// What is to be said of a list of all rules.
-fn judge(ruleset: &Value, intercept: &Intercept) -> Vec<Finding> {
+fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     let entries = ruleset["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
     let chains = chains(entries);
     let mut findings = Vec::new();
@@ -100,6 +100,15 @@ fn judge(ruleset: &Value, intercept: &Intercept) -> Vec<Finding> {
                 "split flows are none of them: only their SYNs are seen by the forward chain, and by \
                  counters and quotas there; flows that pass by take the short cut as before",
             ));
+            if assist.is_on() {
+                findings.push(Finding::of(
+                    NAME,
+                    Verdict::Could,
+                    format!("flowtable {family} {table} {name}: what it takes of assisted flows is not repaired"),
+                    "packets on the short cut meet no chain; have flows of `action = \"assist\"` pass ahead of the \
+                     rule that adds flows (nft: ip daddr 203.0.113.0/24 accept)",
+                ));
+            }
         }
     }
     if findings.is_empty() {
@@ -373,6 +382,7 @@ fn mentions(rule: &[Value], word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midhop_pep::config::OneOrMany;
     use serde_json::json;
 
     fn chain(name: &str, hook: &str, priority: i64, policy: &str) -> Value {
@@ -387,7 +397,7 @@ mod tests {
     }
 
     fn judged(entries: &[Value]) -> Vec<Finding> {
-        judge(&json!({ "nftables": entries }), &Intercept::default())
+        judge(&json!({ "nftables": entries }), &Intercept::default(), &Assist::default())
     }
 
     fn hints(entries: &[Value]) -> Vec<String> {
@@ -483,6 +493,14 @@ mod tests {
         let small = json!([{ "mangle": { "key": { "meta": { "key": "mark" } }, "value": 7 } }]);
         assert_eq!(told(small)[0].verdict, Verdict::Yes);
         let flowtable = json!({ "flowtable": { "family": "inet", "table": "t", "name": "f" } });
-        assert!(judged(&[flowtable])[0].detail.starts_with("flowtable inet t f"));
+        let alone = judged(std::slice::from_ref(&flowtable));
+        assert_eq!(alone.len(), 1);
+        assert!(alone[0].detail.starts_with("flowtable inet t f"));
+        // Where flows are assisted it matters once more.
+        let assist = Assist { interfaces: OneOrMany(vec!["sat0".to_owned()]), ..Assist::default() };
+        let ruleset = json!({ "nftables": [flowtable] });
+        let both = judge(&ruleset, &Intercept::default(), &assist);
+        assert_eq!(both.len(), 2);
+        assert!(both[1].detail.ends_with("is not repaired"), "{}", both[1].detail);
     }
 }
