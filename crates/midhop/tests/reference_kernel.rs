@@ -45,6 +45,9 @@ fn midhop(arguments: &[&str], state: &Path) -> Output {
         .expect("midhop runs")
 }
 
+/// How long a machine is let alone between two disturbances. Nothing is waited for: they go on until it has ended.
+const UNDISTURBED: Duration = Duration::from_micros(100);
+
 /// As [`midhop`], while what it starts is woken again and again: a busy host wakes a machine's threads at any moment.
 fn disturbed(arguments: &[&str], state: &Path) -> Output {
     let midhop = Command::new(env!("CARGO_BIN_EXE_midhop"))
@@ -75,7 +78,7 @@ fn disturbed(arguments: &[&str], state: &Path) -> Output {
                     woken += 1;
                 }
             }
-            thread::sleep(Duration::from_micros(100));
+            thread::sleep(UNDISTURBED);
         }
         woken
     });

@@ -105,8 +105,9 @@ fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding
                     NAME,
                     Verdict::Could,
                     format!("flowtable {family} {table} {name}: what it takes of assisted flows is not repaired"),
-                    "packets on the short cut meet no chain; have flows of `action = \"assist\"` pass ahead of the \
-                     rule that adds flows (nft: ip daddr 203.0.113.0/24 accept)",
+                    "packets on the short cut meet no chain; have the rule that adds flows leave those of \
+                     `action = \"assist\"` alone, in both directions (nft: ip saddr != 203.0.113.0/24 ip daddr != \
+                     203.0.113.0/24 flow add @NAME)",
                 ));
             }
         }
