@@ -557,11 +557,16 @@ impl Plan {
 
     /// The proxy to which a crossing leads.
     fn proxy_after(&self, crossing: &Crossing) -> Option<&str> {
-        let link = self.link(&crossing.link)?;
-        let end = match crossing.direction {
-            Direction::Down => &link.between[0],
-            Direction::Up => &link.between[1],
-        };
+        let [_, end] = self.ends(crossing)?;
         self.node(end)?.pep.as_deref()
+    }
+
+    /// The nodes between which a crossing leads: from, to.
+    pub(crate) fn ends(&self, crossing: &Crossing) -> Option<[&str; 2]> {
+        let [first, second] = self.link(&crossing.link)?.between.each_ref().map(String::as_str);
+        Some(match crossing.direction {
+            Direction::Down => [second, first],
+            Direction::Up => [first, second],
+        })
     }
 }

@@ -19,6 +19,7 @@ mod figure;
 mod many;
 mod measured;
 mod part;
+mod sender;
 mod shared;
 
 pub use axis::AxisWords;

@@ -25,7 +25,7 @@ use midhop_experiment::tunnel::key_of;
 use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
 use midhop_units::{Instant, Seed};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::{fmt, io};
@@ -271,6 +271,7 @@ fn proxies(
     network: &Network,
 ) -> Result<Vec<(NodeId, Proxy)>, RunError> {
     let mut proxies = Vec::new();
+    let listening: BTreeSet<u16> = plan.transfers.iter().map(|it| it.listener.port()).collect();
     for node in &plan.nodes {
         let Some(pep) = &node.pep else { continue };
         if let Some(below) = plan.peps.get(pep).and_then(key_of) {
@@ -299,7 +300,8 @@ fn proxies(
             (None, Some(naive)) => Proxy::naive(at, &node.name, naive, places, plan.seed),
             (None, None) => return Err(RunError::Plan { what: format!("the proxy {pep}") }),
         };
-        let proxy = proxy.map(|proxy| proxy.with_tcp(node.tcp.clone()));
+        let proxy =
+            proxy.map(|proxy| proxy.with_tcp(node.tcp.clone()).measuring(listening.clone()));
         proxies.push((
             at,
             proxy.map_err(|why| RunError::Pep {

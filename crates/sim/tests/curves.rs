@@ -117,3 +117,55 @@ flows = 2
     let server = server.expect("the server's own leg").value.iter().copied().fold(0.0, f64::max);
     assert!(server < 500.0, "{server} ms between server and gateway");
 }
+
+/// Beside cross traffic through the same proxy: what the record has of a leg is of transfers alone.
+#[test]
+fn the_window_over_a_link_is_that_of_whoever_sends_over_it() {
+    let text = r#"
+title = "a proxy"
+duration = "60 s"
+[nodes]
+client = {}
+gateway = { pep = "gw" }
+server = {}
+[links.satellite]
+between = ["client", "gateway"]
+rate = "10 Mbit/s"
+delay = "250 ms"
+[links.internet]
+between = ["gateway", "server"]
+rate = "100 Mbit/s"
+delay = "5 ms"
+[peps.gw]
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "4 MB"
+[traffic.others]
+kind = "bulk"
+from = "server"
+to = "client"
+flows = 3
+"#;
+    let plan = Scenario::parse("s.toml", text).and_then(|it| it.plans());
+    let plan = plan.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
+    let record = run(&plan, &Options::default()).unwrap_or_else(|error| panic!("{error}")).0;
+    let leg = record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg");
+    // The run ends before the last acknowledgements have come back.
+    assert!(leg.connections == 1 && leg.bytes <= record.transfers[0].bytes, "{leg:?}");
+    let mean = |quantity: &str, place: &str| {
+        let of = |it: &&Series| it.quantity == quantity && it.place == place;
+        let values = &record.series.iter().find(of).expect("a curve").value;
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    let near = |figure: &str, wanted: f64| {
+        let got = read(&record, figure);
+        assert!((got - wanted).abs() < 1e-6, "{figure}: {got}, not {wanted}");
+    };
+    let place = leg.place();
+    near("metric = \"window\"\nlink = \"satellite\"", mean("cwnd", &place) / 1e3);
+    near("metric = \"round-trip\"\nlink = \"satellite\"", mean("rtt", &place));
+    near("metric = \"window\"\nlink = \"internet\"", mean("cwnd", "file") / 1e3);
+    near("metric = \"round-trip\"", mean("rtt", "file"));
+    assert!(mean("rtt", &place) > 500.0 && mean("rtt", "file") < 500.0);
+}

@@ -1,6 +1,7 @@
 //! What is read from a record: one number for each run.
 
 use super::claim::Bounds;
+use super::sender::{self, Span};
 use super::{Cell, Measured, Verdict, shared};
 use crate::limit::Handshake;
 use crate::metrics;
@@ -133,6 +134,11 @@ pub enum Metric {
     OutstandingMean,
     /// The same at its greatest.
     OutstandingMax,
+    /// The congestion window of the sender over `link`, from `from` to `until`, in the mean: of the last proxy
+    /// before the link all connections together, else of the transfer's own sender.
+    Window,
+    /// The smoothed round trip that this sender has, in the mean.
+    RoundTrip,
     /// Flows that ended before their time, over all.
     Broken,
     /// How often a file or object began again because its connection was cut short.
@@ -155,7 +161,8 @@ impl Metric {
             Self::Time | Self::Start => "s",
             Self::Goodput | Self::Span | Self::SpanOfAll => "Mbit/s",
             Self::GoodputKb | Self::FlowsKb => "kB/s",
-            Self::OutstandingMean | Self::OutstandingMax | Self::Queue => "kB",
+            Self::OutstandingMean | Self::OutstandingMax | Self::Queue | Self::Window => "kB",
+            Self::RoundTrip => "ms",
             Self::Jain | Self::Restarts => "",
             Self::Efficiency | Self::Epb | Self::Resent | Self::Dropped | Self::Broken => "%",
             Self::Excess | Self::Share | Self::ShareOfOthers => "%",
@@ -215,6 +222,13 @@ impl Figure {
             Metric::OutstandingMax => {
                 let values = &series(record, "outstanding", &transfer.name, Some(0))?.value;
                 values.iter().copied().reduce(f64::max).map(|most| most / 1e3)
+            }
+            Metric::Window => {
+                let window = sender::window(record, transfer, self.link.as_deref(), self.spanned());
+                window.map(|bytes| bytes / 1e3)
+            }
+            Metric::RoundTrip => {
+                sender::round_trip(record, transfer, self.link.as_deref(), self.spanned())
             }
             Metric::Broken => {
                 let broken = transfer.flows.iter().filter(|flow| flow.error.is_some()).count();
@@ -367,11 +381,11 @@ impl Figure {
         let crossing = route.iter().find(|crossing| Some(&crossing.link) == self.link.as_ref())?;
         let place = format!("{}.{}", crossing.link, crossing.direction.name());
         let series = series(record, "queue", &place, None)?;
-        let until = self.until.unwrap_or(Duration::from_ns(u64::MAX)).as_s_f64();
-        let within = |time: &f64| (self.from.as_s_f64()..until).contains(time);
-        let samples = series.time_s.iter().zip(&series.value).filter(|(time, _)| within(time));
-        let values: Vec<f64> = samples.map(|(_, value)| *value).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64 / 1e3)
+        self.spanned().mean(series).map(|bytes| bytes / 1e3)
+    }
+
+    fn spanned(&self) -> Span {
+        Span { from: self.from, until: self.until }
     }
 
     fn dropped(&self, record: &Record, transfer: &TransferResult) -> Option<f64> {

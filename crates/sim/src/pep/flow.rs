@@ -353,7 +353,14 @@ impl Flow {
         for direction in &mut self.directions {
             direction.leave(shared);
         }
-        self.book(now, &mut shared.legs);
+        if shared.measures(self.listener()) {
+            self.book(now, &mut shared.legs);
+        }
+    }
+
+    /// The port that it was opened to.
+    pub fn listener(&self) -> u16 {
+        self.ports[1]
     }
 
     /// What it holds in both directions, as last counted. Unit: bytes.

@@ -50,7 +50,7 @@ use naive::Naive;
 use relay::Budget;
 use share::Pools;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// How a proxy's node reaches another.
@@ -133,6 +133,16 @@ struct Shared {
     accepted: BTreeMap<Target, Instant>,
     /// None where the proxy's host remembers none.
     thresholds: Option<Thresholds>,
+    /// Where transfers listen.
+    transfers: BTreeSet<u16>,
+}
+
+impl Shared {
+    /// Whether the record has what a flow to this port did: as in the laboratory, those of transfers alone where
+    /// there are any, so that cross traffic does not stand among them.
+    fn measures(&self, port: u16) -> bool {
+        self.transfers.is_empty() || self.transfers.contains(&port)
+    }
 }
 
 /// Where a server listens.
@@ -183,6 +193,7 @@ impl Proxy {
             legs: BTreeMap::new(),
             accepted: BTreeMap::new(),
             thresholds: None,
+            transfers: BTreeSet::new(),
         };
         let make = Make::Configured(Box::new(configured));
         Ok(Self::made(node, name, make, shared, places, seed))
@@ -207,6 +218,7 @@ impl Proxy {
             legs: BTreeMap::new(),
             accepted: BTreeMap::new(),
             thresholds: None,
+            transfers: BTreeSet::new(),
         };
         Ok(Self::made(node, name, Make::Naive(Box::new(naive)), shared, places, seed))
     }
@@ -237,6 +249,11 @@ impl Proxy {
     pub fn with_tcp(self, tcp: TcpPlan) -> Self {
         let thresholds = tcp.threshold_cache.then(Thresholds::default);
         Self { tcp, shared: Shared { thresholds, ..self.shared }, ..self }
+    }
+
+    /// The same where transfers listen at `ports`.
+    pub fn measuring(self, ports: BTreeSet<u16>) -> Self {
+        Self { shared: Shared { transfers: ports, ..self.shared }, ..self }
     }
 
     /// Takes a SYN that belongs to no flow here: what becomes of it.
@@ -337,7 +354,7 @@ impl Proxy {
     /// What the connections of each leg did by `now`, those that are over and those that live.
     fn books(&self, now: Instant) -> BTreeMap<String, LegResult> {
         let mut books = self.shared.legs.clone();
-        for flow in self.flows.iter().flatten() {
+        for flow in measured(&self.flows, &self.shared) {
             flow.book(now, &mut books);
         }
         books
@@ -445,13 +462,22 @@ impl Agent for Proxy {
     }
 
     fn sample(&mut self, now: Instant) {
-        let flows = self.flows.iter().flatten().map(Box::as_ref);
+        let flows = measured(&self.flows, &self.shared);
         self.curves.sample(now, flows, &self.shared.legs);
     }
 
     fn series(&self) -> Vec<Series> {
         self.curves.series(&self.name)
     }
+}
+
+/// Those of `flows` whose doings the record has.
+fn measured<'f>(
+    flows: &'f [Option<Box<Flow>>],
+    shared: &'f Shared,
+) -> impl Iterator<Item = &'f Flow> {
+    let live = flows.iter().flatten().map(Box::as_ref);
+    live.filter(|flow| shared.measures(flow.listener()))
 }
 
 /// A packet that a proxy at `maker` answers another with, in its far end's name.

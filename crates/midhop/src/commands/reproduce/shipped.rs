@@ -40,7 +40,7 @@ macro_rules! shipped {
 const SHIPPED: [(&str, &str, &[Text]); 6] = [
     shipped!("ntn-placement", "download", "sensitivity", "beyond", "moving", "thin", "unequal"),
     shipped!("geo-leo-variants", "geo", "leo", "pair", "choices", "five"),
-    shipped!("geo-onoff", "download", "leg", "objects"),
+    shipped!("geo-onoff", "download", "leg", "objects", "related"),
     shipped!(
         "far-proxy",
         "sweep",

@@ -39,6 +39,8 @@ fn words(metric: Metric) -> &'static str {
         Metric::Dropped => "packets dropped",
         Metric::Queue => "waiting before the link",
         Metric::OutstandingMean | Metric::OutstandingMax => "data outstanding",
+        Metric::Window => "congestion window",
+        Metric::RoundTrip => "smoothed round trip",
         Metric::Broken => "connections reset",
         Metric::Restarts => "files begun again",
         Metric::SlowStart | Metric::Avoidance | Metric::Recovery | Metric::Timeout => {

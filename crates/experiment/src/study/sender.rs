@@ -1,0 +1,83 @@
+//! How the sender over a link stood: its window and its round trips.
+//!
+//! Who sends over a link is a matter of the way of the data: the last proxy before it that ends connections, else
+//! the transfer's own sender.
+
+use crate::plan::{Crossing, Plan};
+use crate::record::{Record, Series, TransferResult};
+use midhop_units::Duration;
+
+/// Of what time samples count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    /// From here on.
+    pub from: Duration,
+    /// Until here.
+    pub until: Option<Duration>,
+}
+
+impl Span {
+    /// The mean of the samples of `series` within it; none without one.
+    pub(super) fn mean(self, series: &Series) -> Option<f64> {
+        let until = self.until.map_or(f64::INFINITY, Duration::as_s_f64);
+        let span = self.from.as_s_f64()..until;
+        let samples = series.time_s.iter().zip(&series.value);
+        let within = samples.filter(|(time, _)| span.contains(time));
+        let (count, sum) =
+            within.fold((0, 0.0), |(count, sum), (_, value)| (count + 1, sum + value));
+        (count > 0).then(|| sum / f64::from(count))
+    }
+}
+
+/// The congestion windows of the sender over `link`, of all its connections together, in the mean. Unit: bytes.
+pub(super) fn window(
+    record: &Record,
+    transfer: &TransferResult,
+    link: Option<&str>,
+    span: Span,
+) -> Option<f64> {
+    let means = means(record, transfer, link, "cwnd", span);
+    (!means.is_empty()).then(|| means.iter().sum())
+}
+
+/// The smoothed round trip that the sender over `link` has, in the mean of its connections. Unit: ms.
+pub(super) fn round_trip(
+    record: &Record,
+    transfer: &TransferResult,
+    link: Option<&str>,
+    span: Span,
+) -> Option<f64> {
+    let means = means(record, transfer, link, "rtt", span);
+    (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
+}
+
+/// The means of each curve of `quantity` that the sender over `link` has: one for a proxy, one for each connection of
+/// the transfer's own sender.
+fn means(
+    record: &Record,
+    transfer: &TransferResult,
+    link: Option<&str>,
+    quantity: &str,
+    span: Span,
+) -> Vec<f64> {
+    let leg = link.and_then(|link| leg_before(record, transfer, link));
+    let of_sender = |series: &&Series| match &leg {
+        Some(leg) => series.place == *leg && series.flow.is_none(),
+        None => series.place == transfer.name && series.flow.is_some(),
+    };
+    let curves = record.series.iter().filter(|series| series.quantity == quantity);
+    curves.filter(of_sender).filter_map(|series| span.mean(series)).collect()
+}
+
+/// The leg of the last proxy that sends the data of `transfer` towards `link`, as curves name it.
+fn leg_before(record: &Record, transfer: &TransferResult, link: &str) -> Option<String> {
+    let plan = Plan::from_json(&record.plan).ok()?;
+    let route = &plan.transfer(&transfer.name)?.route;
+    let last = route.iter().position(|crossing| crossing.link == link)?;
+    let leg = |crossing: &Crossing| {
+        let [node, _] = plan.ends(crossing)?;
+        let on_it = record.legs.iter().find(|leg| leg.node == node && leg.link == crossing.link);
+        on_it.map(|leg| leg.place())
+    };
+    route[..=last].iter().rev().find_map(leg)
+}
