@@ -4,19 +4,22 @@
 //! back tell that one is lost, or none comes in time, it sends its copy, and keeps the duplicate
 //! acknowledgements from the source, which would take the loss for congestion. It acknowledges nothing
 //! itself: an acknowledgement that the source sees is the receiver's, with at most some of its selective
-//! blocks taken out.
+//! blocks taken out, or a copy that has some of those which were taken out before.
 //!
 //! Source: H. Balakrishnan, S. Seshan, E. Amir, R. Katz, Improving TCP/IP Performance over Wireless
 //! Networks, MobiCom 1995, for a fixed sender and a mobile receiver. Differs:
 //! - It was made before selective acknowledgements. Here they find losses as RFC 8985 does, by what was
 //!   sent later and has arrived, and their blocks reach the source only below the first segment that the
 //!   agent answers for: what they report beyond would have the source repair what is being repaired.
-//!   It is told later, since a receiver repeats a block only a few times.
+//!   It is told later, since a receiver repeats a block only a few times: as soon as it may be, by acknowledgements
+//!   of the agent's own, of which there are no more than were kept back. A source whose window is full sends
+//!   nothing before it knows, and then nothing comes that could tell it.
 //! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
 //! - What the queue of the node's own link refuses is congestion: the source is told, by its duplicate
 //!   acknowledgements, as of any loss before the agent.
-//! - Where the agent does not learn that, a loss while at least half as much waits behind it as has waited there of late is
-//!   taken for it (`judges_queue`). A radio's losses at such moments slow the source down too, and the queue with it.
+//! - Where the agent does not learn that (`judges_queue`), it repairs nothing before the way behind it has been seen to lose
+//!   segments while no queue stood there. Then a loss while nearly as much waits as has waited of late is taken for the
+//!   queue's. A radio's losses at such moments slow the source down too, and the queue with it.
 //! - A full cache takes no more, instead of overwriting what it will be asked for; where flows compete,
 //!   the largest gives way from its end.
 //! - A copy waits in the link's queue like any packet; the original let it pass first.
@@ -27,12 +30,15 @@
 //! flow of which nothing passes for a while is forgotten.
 
 mod flow;
+mod queue;
+mod radio;
 mod told;
 
 use crate::{Actions, Carried, Counts as Counted, Way};
 use flow::{Admission, Flow, Verdict};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
+use radio::Radio;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a snoop agent works.
@@ -83,36 +89,50 @@ struct Counts {
     resent_by_timer: u64,
     given_up: u64,
     suppressed: u64,
+    told: u64,
     source_resent: u64,
     congestion: u64,
+}
+
+/// What all flows of an agent share.
+#[derive(Debug)]
+struct Shared<P> {
+    settings: Settings,
+    counts: Counts,
+    radio: Radio,
+    /// What one call sends again; empty between calls.
+    resend: Vec<P>,
+}
+
+impl<P> Shared<P> {
+    /// Whether there is anything to repair: an agent that judges the queue only looks on before it knows.
+    fn repairs(&self) -> bool {
+        !self.settings.judges_queue || self.radio.loses()
+    }
 }
 
 /// A snoop agent. A flow's direction is named by where its data goes.
 #[derive(Debug)]
 pub struct Snoop<P: Carried> {
-    settings: Settings,
+    shared: Shared<P>,
     flows: BTreeMap<P::Way, Flow<P>>,
     /// When flows want to be looked at.
     due: BTreeSet<(Instant, P::Way)>,
     /// The flows by what they have cached.
     sizes: BTreeSet<(u64, P::Way)>,
     cached: u64,
-    counts: Counts,
-    /// What one call sends again; empty between calls.
-    resend: Vec<P>,
 }
 
 impl<P: Carried> Snoop<P> {
     /// An agent that knows no flow yet.
     pub fn new(settings: Settings) -> Self {
+        let (counts, radio, resend) = (Counts::default(), Radio::default(), Vec::new());
         Self {
-            settings,
+            shared: Shared { settings, counts, radio, resend },
             flows: BTreeMap::new(),
             due: BTreeSet::new(),
             sizes: BTreeSet::new(),
             cached: 0,
-            counts: Counts::default(),
-            resend: Vec::new(),
         }
     }
 
@@ -120,11 +140,11 @@ impl<P: Carried> Snoop<P> {
     fn with<R>(
         &mut self,
         key: P::Way,
-        act: impl FnOnce(&mut Flow<P>, &Settings, &mut Counts, &mut Vec<P>) -> R,
+        act: impl FnOnce(&mut Flow<P>, &mut Shared<P>) -> R,
     ) -> Option<R> {
         let flow = self.flows.get_mut(&key)?;
         let before = flow.bytes();
-        let result = act(flow, &self.settings, &mut self.counts, &mut self.resend);
+        let result = act(flow, &mut self.shared);
         let after = flow.bytes();
         if before != after {
             self.sizes.remove(&(before, key));
@@ -136,7 +156,7 @@ impl<P: Carried> Snoop<P> {
             return Some(result);
         }
         // What is asked for later than before is found out when the time has come.
-        let due = flow.timeout(&self.settings).min(flow.active + self.settings.idle);
+        let due = flow.timeout(&self.shared.settings).min(flow.active + self.shared.settings.idle);
         if due < flow.due {
             self.due.remove(&(flow.due, key));
             self.due.insert((due, key));
@@ -154,27 +174,27 @@ impl<P: Carried> Snoop<P> {
     }
 
     fn on_ack(&mut self, now: Instant, key: P::Way, segment: &mut Segment) -> Verdict {
-        let verdict = self.with(key, |flow, settings, counts, resend| {
+        let verdict = self.with(key, |flow, shared| {
             flow.active = now;
-            flow.on_ack(now, segment, settings, counts, resend)
+            flow.on_ack(now, segment, shared)
         });
         verdict.unwrap_or(Verdict::Forward)
     }
 
     fn on_data(&mut self, now: Instant, key: P::Way, packet: P, segment: &Segment) {
         if !self.flows.contains_key(&key) {
-            if self.flows.len() >= self.settings.flows {
-                self.counts.untracked += 1;
+            if self.flows.len() >= self.shared.settings.flows {
+                self.shared.counts.untracked += 1;
                 return;
             }
-            self.flows.insert(key, Flow::new(now, segment, &self.settings));
+            self.flows.insert(key, Flow::new(now, segment, &self.shared.settings));
             self.sizes.insert((0, key));
-            self.counts.flows += 1;
+            self.shared.counts.flows += 1;
         }
-        let admission = self.with(key, |flow, _, counts, _| {
+        let admission = self.with(key, |flow, shared| {
             flow.active = now;
             flow.note_source(segment);
-            flow.on_data(segment, counts)
+            flow.on_data(segment, &mut shared.counts)
         });
         let own = match admission {
             None | Some(Admission::No) => return,
@@ -182,29 +202,29 @@ impl<P: Carried> Snoop<P> {
             Some(Admission::Source) => false,
         };
         if !self.make_room(key, packet.size().into()) {
-            self.counts.uncached += 1;
+            self.shared.counts.uncached += 1;
             return;
         }
-        self.counts.cached += 1;
-        self.with(key, |flow, _, _, _| flow.cache(now, packet, segment, own));
+        self.shared.counts.cached += 1;
+        self.with(key, |flow, _| flow.cache(now, packet, segment, own));
     }
 
     /// Makes room for `size` more bytes of a flow, at the cost of one that has more; whether there is.
     fn make_room(&mut self, key: P::Way, size: u64) -> bool {
-        while self.cached + size > self.settings.cache.get() {
+        while self.cached + size > self.shared.settings.cache.get() {
             let Some(&(most, largest)) = self.sizes.last() else { return false };
             let own = self.flows.get(&key).map_or(0, Flow::bytes);
             if largest == key || most <= own + size {
                 return false;
             }
-            self.counts.evicted += 1;
-            self.with(largest, |flow, _, _, _| flow.evict());
+            self.shared.counts.evicted += 1;
+            self.with(largest, |flow, _| flow.evict());
         }
         true
     }
 
     fn send_again(&mut self, actions: &mut Actions<P>) {
-        self.resend.drain(..).for_each(|packet| actions.send(packet));
+        self.shared.resend.drain(..).for_each(|packet| actions.send(packet));
     }
 
     /// Of how many directions of flows it keeps a state.
@@ -246,12 +266,20 @@ impl<P: Carried> Snoop<P> {
         if segment.sequence_length() > 0 && leaves {
             self.on_data(now, way, packet.clone(), &segment);
         } else {
-            self.with(way, |flow, _, _, _| {
+            self.with(way, |flow, _| {
                 flow.active = now;
                 flow.note_source(&segment);
             });
         }
-        actions.send(packet);
+        if !segment.is_pure_ack() {
+            return actions.send(packet);
+        }
+        let kept_back = self.flows.get_mut(&way.back());
+        let more: Vec<Segment> =
+            kept_back.map(|flow| flow.tell(&segment, &self.shared).collect()).unwrap_or_default();
+        actions.send(packet.clone());
+        self.shared.counts.told += more.len() as u64;
+        more.into_iter().for_each(|told| actions.send(packet.clone().with(told)));
     }
 
     /// The time that it asked for has come.
@@ -260,14 +288,14 @@ impl<P: Carried> Snoop<P> {
             self.due.remove(&(at, key));
             if let Some(flow) = self.flows.get_mut(&key) {
                 flow.due = Instant::NEVER;
-                if flow.active + self.settings.idle <= now {
-                    self.counts.forgotten += 1;
+                if flow.active + self.shared.settings.idle <= now {
+                    self.shared.counts.forgotten += 1;
                     self.forget(key);
                     continue;
                 }
             }
-            self.with(key, |flow, settings, counts, resend| {
-                flow.on_timeout(now, settings, counts, resend);
+            self.with(key, |flow, shared| {
+                flow.on_timeout(now, shared);
             });
             self.send_again(actions);
         }
@@ -278,16 +306,20 @@ impl<P: Carried> Snoop<P> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The queue of a link that leaves its node had no room for a packet, whoever sent it.
+    /// The queue of a link that leaves its node had no room for a packet, whoever sent it. One that judges queues takes no
+    /// notice.
     pub fn handle_drop(&mut self, packet: &P) {
-        self.with(packet.way(), |flow, _, counts, _| {
-            counts.congestion += u64::from(flow.on_congestion(packet.segment()));
+        if self.shared.settings.judges_queue {
+            return;
+        }
+        self.with(packet.way(), |flow, shared| {
+            shared.counts.congestion += u64::from(flow.on_congestion(packet.segment()));
         });
     }
 
     /// What it did.
     pub fn counts(&self) -> Counted {
-        let counts = &self.counts;
+        let counts = &self.shared.counts;
         let all = [
             ("flows", counts.flows),
             ("flows-forgotten", counts.forgotten),
@@ -301,6 +333,7 @@ impl<P: Carried> Snoop<P> {
             ("segments-left-to-source", counts.congestion),
             ("segments-resent-by-source", counts.source_resent),
             ("acks-suppressed", counts.suppressed),
+            ("acks-told", counts.told),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
@@ -312,13 +345,13 @@ impl<P: Carried> Snoop<P> {
     pub fn check_invariants(&self) {
         let bytes: u64 = self.flows.values().map(Flow::bytes).sum();
         assert_eq!(self.cached, bytes);
-        assert!(self.cached <= self.settings.cache.get() && self.resend.is_empty());
-        assert!(self.flows.len() <= self.settings.flows);
+        assert!(self.cached <= self.shared.settings.cache.get() && self.shared.resend.is_empty());
+        assert!(self.flows.len() <= self.shared.settings.flows);
         assert_eq!(self.sizes.len(), self.flows.len());
         for (key, flow) in &self.flows {
             assert!(self.sizes.contains(&(flow.bytes(), *key)));
             assert!(self.due.contains(&(flow.due, *key)), "a flow that nothing will look at");
-            flow.check_invariants(&self.settings);
+            flow.check_invariants(&self.shared.settings);
         }
     }
 }

@@ -47,6 +47,11 @@ impl Spans {
         self.containing(from).is_some_and(|(_, end)| end >= to)
     }
 
+    /// Whether a span begins before `limit`.
+    pub fn any_below(&self, limit: u64) -> bool {
+        self.0.first_key_value().is_some_and(|(start, _)| *start < limit)
+    }
+
     /// Takes out the span that comes first, if it begins before `limit`.
     pub fn pop_below(&mut self, limit: u64) -> Option<(u64, u64)> {
         let entry = self.0.first_entry().filter(|entry| *entry.key() < limit)?;

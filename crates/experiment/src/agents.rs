@@ -54,6 +54,9 @@ pub struct AgentSpec {
     pub timer_min: Option<Duration>,
     /// `snoop`: how often a segment is sent again. Default: 10.
     pub resends: Option<u32>,
+    /// `snoop`: whether it judges by round trips what a queue behind it refuses, as midhopd has to, instead of learning it.
+    /// Default: false.
+    pub judges_queue: Option<bool>,
     /// `d-proxy`: what may be held behind gaps. Default: 4 MB.
     pub held: Option<Bytes>,
     /// `d-proxy`: how long a gap is waited for. Default: 1 s. `ack-decimation`: how long after the first
@@ -340,7 +343,7 @@ impl Reader<'_> {
     fn only_its_own_keys(&self) -> Result<(), ConfigError> {
         use AgentKind::{AckDecimation, AckFilter, AckSpacing, DProxy, Snoop};
         let written = self.written;
-        let keys: [Key<'_, AgentKind>; 17] = [
+        let keys: [Key<'_, AgentKind>; 18] = [
             ("links", written.links.is_some(), &[AckFilter, Snoop, AckDecimation, AckSpacing]),
             ("sack", written.sack.is_some(), &[AckFilter]),
             ("peers", written.peers.is_some(), &[DProxy]),
@@ -348,6 +351,7 @@ impl Reader<'_> {
             ("threshold", written.threshold.is_some(), &[Snoop]),
             ("timer_min", written.timer_min.is_some(), &[Snoop]),
             ("resends", written.resends.is_some(), &[Snoop]),
+            ("judges_queue", written.judges_queue.is_some(), &[Snoop]),
             ("held", written.held.is_some(), &[DProxy]),
             ("hold", written.hold.is_some(), &[DProxy, AckDecimation]),
             ("requests", written.requests.is_some(), &[DProxy]),

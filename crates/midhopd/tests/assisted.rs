@@ -71,6 +71,17 @@ fn upload(stage: &Stage, family: Family, length: usize) -> u32 {
     retransmissions(&client)
 }
 
+/// Uploads until the agent has `done` something, which it does once it knows that the link loses; how many it took.
+fn upload_until(stage: &Stage, family: Family, done: impl Fn() -> bool) -> u64 {
+    let mut flows = 0;
+    until("it is repaired", || {
+        upload(stage, family, 1 << 20);
+        flows += 1;
+        done()
+    });
+    flows
+}
+
 #[test]
 fn losses_beyond_the_gateway_are_repaired_there() {
     for family in [Family::V4, Family::V6] {
@@ -79,12 +90,10 @@ fn losses_beyond_the_gateway_are_repaired_there() {
         for conntrack in ["off", "on"] {
             let proxy = stage.proxy(&format!("conntrack = \"{conntrack}\"\n{ASSIST}"));
             // How many are left to the client depends on how long packets take on a machine that others use too.
-            upload(&stage, family, 1 << 20);
-            assert_eq!((assisted(&proxy), split(&proxy)), (1, 0));
-            until("repairs are counted", || counted(&proxy, "segments-resent") > 0);
-            until("what told of the losses is kept back", || {
-                counted(&proxy, "acks-suppressed") > 0
+            let flows = upload_until(&stage, family, || {
+                counted(&proxy, "segments-resent") > 0 && counted(&proxy, "acks-suppressed") > 0
             });
+            assert_eq!((assisted(&proxy), split(&proxy)), (flows, 0));
             assert_eq!(counted(&proxy, "packets-unsent"), 0);
         }
     }
@@ -99,10 +108,27 @@ fn a_flow_behind_source_nat_is_repaired_too() {
          add rule ip nat post oifname wan0 masquerade",
     );
     let proxy = stage.proxy(ASSIST);
-    upload(&stage, Family::V4, 1 << 20);
-    assert_eq!((assisted(&proxy), split(&proxy)), (1, 0));
-    until("repairs are counted", || counted(&proxy, "segments-resent") > 0);
-    until("its acknowledgements are seen", || counted(&proxy, "acks-suppressed") > 0);
+    let flows = upload_until(&stage, Family::V4, || {
+        counted(&proxy, "segments-resent") > 0 && counted(&proxy, "acks-suppressed") > 0
+    });
+    assert_eq!((assisted(&proxy), split(&proxy)), (flows, 0));
+}
+
+/// A link as fast and as far that loses nothing but what its queue has no room for.
+#[test]
+fn what_a_queue_drops_is_left_to_the_client() {
+    let link = "rate = \"100 Mbit/s\"\ndelay = \"10 ms\"";
+    let Some(stage) = Stage::set_over(link, &format!("{link}\nqueue = \"60 kB\""), "20 ms") else {
+        return;
+    };
+    let proxy = stage.proxy(ASSIST);
+    let again: u32 = (0..3).map(|_| upload(&stage, Family::V4, 4 << 20)).sum();
+    assert!(again > 0, "the queue drops nothing");
+    until("its losses are counted", || counted(&proxy, "segments-left-to-source") > 0);
+    assert_eq!((assisted(&proxy), split(&proxy)), (3, 0));
+    let [resent, kept_back] =
+        ["segments-resent", "acks-suppressed"].map(|what| counted(&proxy, what));
+    assert_eq!((resent, kept_back), (0, 0));
 }
 
 #[test]
@@ -160,8 +186,7 @@ fn a_daemon_with_a_keeper_repairs_and_may_be_killed() {
         let before = traces(&stage.gateway);
         let desk = Desk::new(&format!("[intercept]\ninterfaces = \"lan0\"\n{ASSIST}"));
         let running = Running::start(&stage, &desk);
-        upload(&stage, family, 1 << 20);
-        assert!(counter(&stage.gateway, "midhop_main", "mended") > 0);
+        upload_until(&stage, family, || counter(&stage.gateway, "midhop_main", "mended") > 0);
         let listener = stage.listen(family);
         let (client, server) = stage.flow(&listener);
         let sent = noise(6, 2 << 20);

@@ -111,21 +111,27 @@ fn snoop_hides_the_losses_of_a_short_user_link() {
         for loss in [0.01, 0.05] {
             let bound = clean * left_after_repairs(loss, 10.0, 0.0204);
             let loss = format!("links.satellite.down.loss={loss}");
+            let (mut plain, mut snooped) = (0.0, 0.0);
+            for seed in 1..=5 {
+                let seed = format!("seed={seed}");
+                let set = [&loss[..], &congestion, &seed];
+                plain += efficiency(&record(&[&USER, &set])) / 5.0;
+                let record = Cast::snoop().run(&[&USER, &set], false);
+                snooped += efficiency(&record) / 5.0;
+                let resent = count(&record, "gateway", "segments-resent");
+                let link =
+                    record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
+                let lost = link.expect("there").drops["loss"];
+                // Each loss is repaired once, but for those of what the source itself sends again after the
+                // queue has overflowed; and a timer may be early. What comes of both is not derived: a fifth is
+                // what is taken for much.
+                assert!(resent >= lost * 8 / 10 && resent <= lost * 12 / 10, "{resent} of {lost}");
+                assert!(count(&record, "gateway", "acks-suppressed") > resent);
+            }
             let set = [&loss[..], &congestion];
-            let plain = efficiency(&record(&[&USER, &set]));
-            let record = Cast::snoop().run(&[&USER, &set], false);
-            let snooped = efficiency(&record);
-            assert!(snooped >= bound, "{set:?}: {snooped} with snoop, {clean} without loss");
+            // Means of five runs deviate by 2 % of it, and that is allowed twice.
+            assert!(snooped >= 0.96 * bound, "{set:?}: {snooped} with snoop, {bound} wanted");
             assert!(snooped >= 3.0 * plain, "{set:?}: {snooped} with snoop, {plain} without");
-            let resent = count(&record, "gateway", "segments-resent");
-            let link =
-                record.links.iter().find(|it| it.name == "satellite" && it.direction == "down");
-            let lost = link.expect("there").drops["loss"];
-            // Each loss is repaired once, but for those of what the source itself sends again after the
-            // queue has overflowed; and a timer may be early. What comes of both is not derived: a fifth is
-            // what is taken for much.
-            assert!(resent >= lost * 8 / 10 && resent <= lost * 12 / 10, "{resent} of {lost}");
-            assert!(count(&record, "gateway", "acks-suppressed") > resent);
         }
     }
 }
@@ -194,6 +200,75 @@ fn without_losses_agents_change_nothing() {
             Cast::pair().run(&[&USER, &small, &congestion], false).transfers.swap_remove(0);
         let share = paired.goodput.mbit_per_s() / plain.goodput.mbit_per_s();
         assert!(share >= 0.9, "{congestion:?}: {share}");
+    }
+}
+
+/// BBR lets four segments out while it measures the shortest round trip. A source that has not been told what has arrived
+/// takes it for under way, and waits for it: in one run of five until its timer ran, again and again.
+#[test]
+fn a_source_whose_window_is_full_is_told_what_it_waits_for() {
+    let lossy = ["links.satellite.down.loss=1 %", "transfers.file.congestion=bbr"];
+    for seed in 1..=10 {
+        let seed = [&format!("seed={seed}")[..]];
+        let snooped = Cast::snoop().run(&[&USER, &lossy, &seed], false);
+        assert!(snooped.transfers[0].complete, "{seed:?}");
+        let share = efficiency(&snooped);
+        assert!(share > 0.7, "{seed:?}: {share}");
+    }
+}
+
+fn judging() -> Cast {
+    Cast::Snoop(SnoopSettings { judges_queue: true, ..SnoopSettings::default() })
+}
+
+/// Where the agent does not see the queue behind it, it looks on until it knows that losses are not that queue's.
+#[test]
+fn who_judges_the_queue_does_nothing_where_nothing_else_loses() {
+    for queue in ["20 kB", "40 kB", "80 kB", "280 kB"] {
+        for aqm in ["none", "codel", "pie"] {
+            for congestion in ["reno", "cubic", "hybla-plus", "bbr"] {
+                let [queue, aqm, algorithm] = [
+                    format!("links.satellite.queue={queue}"),
+                    format!("links.satellite.aqm={aqm}"),
+                    format!("transfers.file.congestion={congestion}"),
+                ];
+                let set: [&[&str]; 2] = [&USER, &[&queue, &aqm, &algorithm]];
+                let (plain, judged) = (record(&set), judging().run(&set, false));
+                let goodput = |record: &Record| record.transfers[0].goodput;
+                assert_eq!(goodput(&judged), goodput(&plain), "{queue} {aqm} {congestion}");
+                for what in ["segments-resent", "acks-suppressed"] {
+                    assert_eq!(count(&judged, "gateway", what), 0, "{queue} {aqm} {congestion}");
+                }
+            }
+        }
+    }
+}
+
+/// The first file comes before the agent knows that the link loses, the second after.
+#[test]
+fn who_judges_the_queue_repairs_what_a_radio_loses() {
+    let second = "[transfers.second]\nfrom = \"server\"\nto = \"client\"\nbytes = \"20 MB\"\nstart = \"100 s\"\n";
+    let files = FILES.to_owned() + second;
+    let run = |cast: &Cast, set: &[&str]| {
+        let set: Vec<&str> =
+            [&USER[1..], &["run=[\"file\", \"second\"]", "duration=400 s"], set].concat();
+        let agents = |plan: &Plan| Ok(cast.agents(plan));
+        let options = Options { agents: &agents, ..Options::default() };
+        let record = run(&plan(&files, &set), &options).expect("it runs").0;
+        [0, 1].map(|at| record.transfers[at].goodput.mbit_per_s())
+    };
+    for (queue, loss, cold, warm) in
+        [("40 kB", "1 %", 3.0, 4.0), ("280 kB", "1 %", 3.0, 7.0), ("280 kB", "0.1 %", 1.3, 1.5)]
+    {
+        let [room, lost] =
+            [format!("links.satellite.queue={queue}"), format!("links.satellite.down.loss={loss}")];
+        let mean = |cast: &Cast| {
+            let runs = (1..=5).map(|seed| run(cast, &[&room, &lost, &format!("seed={seed}")]));
+            runs.fold([0.0, 0.0], |sum, one| [sum[0] + one[0] / 5.0, sum[1] + one[1] / 5.0])
+        };
+        let (plain, judged) = (mean(&Cast::Nobody), mean(&judging()));
+        let times = [judged[0] / plain[0], judged[1] / plain[1]];
+        assert!(times[0] >= cold && times[1] >= warm, "{queue} {loss}: {times:?} times {plain:?}");
     }
 }
 

@@ -153,7 +153,7 @@ impl<P: Carried> Watch<P> {
         let (from, to) = (position(from, self.next), position(to, self.next));
         for (start, gap) in self.cut(from, to, counts) {
             if gap.requests == 1 {
-                rtt.sample(now, now - gap.asked);
+                rtt.sample(now - gap.asked);
             }
             self.held.entry(start).or_insert(Held { packet: None, end: gap.end });
         }
@@ -241,7 +241,7 @@ impl<P: Carried> Watch<P> {
         let before = self.gaps.len();
         for (_, gap) in self.cut(start, end, counts) {
             if gap.requests == 1 {
-                rtt.sample(now, now - gap.asked);
+                rtt.sample(now - gap.asked);
             }
         }
         // What has filled a part is counted with the last part.

@@ -7,8 +7,10 @@
 //! Invariants: nothing is cached that the receiver is known to have; the own segments are those that
 //! are in line by their last transmission.
 
+use super::queue::{Queue, Waits};
+use super::radio::Radio;
 use super::told::{Told, is_repeat};
-use super::{Counts, Settings};
+use super::{Counts, Settings, Shared};
 use crate::Carried;
 use crate::round_trip::RoundTrip;
 use crate::sequence::{first, is_after, position};
@@ -21,6 +23,8 @@ use std::ops::Range;
 const RESENDS_AT_ONCE: usize = 2;
 /// The timer doubles no further.
 const BACKOFF_MAX: u32 = 6;
+/// How many acknowledgements may follow one, to tell what was kept back.
+const TOLD_AT_ONCE: u32 = 32;
 
 /// What becomes of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +92,8 @@ pub(super) struct Flow<P> {
     transmissions: u64,
     /// The latest transmission that is known to have arrived.
     arrived: u64,
+    /// The latest transmission of which it is settled whether a queue may have refused it.
+    judged: u64,
     /// Whether the receiver acknowledges selectively.
     selective: bool,
     /// Without that: duplicate acknowledgements since the last that was none, and how many of them
@@ -95,6 +101,7 @@ pub(super) struct Flow<P> {
     duplicates: u64,
     duplicates_telling: u64,
     rtt: RoundTrip,
+    queue: Queue,
     backoff: u32,
     /// When the receiver last acknowledged something new.
     progress: Instant,
@@ -106,6 +113,9 @@ pub(super) struct Flow<P> {
     /// The latest of the source's stamps.
     stamp: Option<u32>,
     told: Told,
+    /// Acknowledgements from which something was taken that the source has not heard of by as many others: so many the agent
+    /// may make, so that no more reach the source than its receiver has sent.
+    kept_back: u32,
     /// Where the FIN ends.
     fin: Option<u64>,
     /// When something of it last passed.
@@ -128,10 +138,12 @@ impl<P: Carried> Flow<P> {
             bytes: 0,
             transmissions: 0,
             arrived: 0,
+            judged: 0,
             selective: false,
             duplicates: 0,
             duplicates_telling: settings.threshold,
             rtt: RoundTrip::default(),
+            queue: Queue::default(),
             backoff: 0,
             progress: now,
             echo_told: false,
@@ -139,6 +151,7 @@ impl<P: Carried> Flow<P> {
             echoed: None,
             stamp: None,
             told: Told::default(),
+            kept_back: 0,
             fin: None,
             active: now,
             due: Instant::NEVER,
@@ -239,9 +252,7 @@ impl<P: Carried> Flow<P> {
         &mut self,
         now: Instant,
         segment: &mut Segment,
-        settings: &Settings,
-        counts: &mut Counts,
-        resend: &mut Vec<P>,
+        shared: &mut Shared<P>,
     ) -> Verdict {
         let ack = position(segment.acknowledgment, self.acknowledged);
         self.highest = self.highest.max(ack);
@@ -255,29 +266,67 @@ impl<P: Carried> Flow<P> {
         if !stale {
             self.window = Some(segment.window);
         }
-        self.deliver(now, ack, segment, advanced);
+        self.deliver(now, ack, segment, advanced, &mut shared.radio);
         if advanced {
             self.progress = now;
             self.backoff = 0;
             self.duplicates = 0;
-            self.duplicates_telling = settings.threshold;
+            self.duplicates_telling = shared.settings.threshold;
         }
-        self.detect(now, duplicate, settings, counts, resend);
-        let covered = self.covering(self.acknowledged).is_some();
-        let limit = self.own.first().copied().unwrap_or(u64::MAX);
+        self.detect(now, duplicate, shared);
+        let covered = shared.repairs() && self.covering(self.acknowledged).is_some();
+        let limit = self.limit(shared);
+        let reported = segment.sack.len();
         let silenced = self.told.silence(segment, ack, limit);
         let echo = segment.flags.contains(Flags::ECE);
         let told = self.echo_told;
         if duplicate && (covered || silenced) && segment.sack.is_empty() && (!echo || told) {
-            counts.suppressed += 1;
+            shared.counts.suppressed += 1;
+            self.kept_back = self.kept_back.saturating_add(1);
             return Verdict::Suppress;
+        }
+        if segment.sack.len() < reported {
+            self.kept_back = self.kept_back.saturating_add(1);
         }
         self.echo_told = echo;
         Verdict::Forward
     }
 
+    /// Where the first segment begins of whose loss the source need not know.
+    fn limit(&self, shared: &Shared<P>) -> u64 {
+        self.own.first().copied().filter(|_| shared.repairs()).unwrap_or(u64::MAX)
+    }
+
+    /// What is to follow the acknowledgement `passed`, to tell of blocks that were kept back and need not be any more. The
+    /// receiver may send nothing for long, since the source may send nothing that does not know them.
+    pub fn tell(
+        &mut self,
+        passed: &Segment,
+        shared: &Shared<P>,
+    ) -> impl Iterator<Item = Segment> + '_ {
+        let ack = position(passed.acknowledgment, self.acknowledged);
+        let limit = self.limit(shared);
+        let bare = Segment { sack: SackBlocks::default(), ..*passed };
+        (0..TOLD_AT_ONCE).map_while(move |_| {
+            let tells = self.kept_back > 0 && self.told.has_untold_below(limit);
+            tells.then(|| {
+                self.kept_back -= 1;
+                let mut more = bare;
+                self.told.silence(&mut more, ack, limit);
+                more
+            })
+        })
+    }
+
     /// Takes out of the cache what an acknowledgement says has arrived.
-    fn deliver(&mut self, now: Instant, ack: u64, segment: &Segment, advanced: bool) {
+    fn deliver(
+        &mut self,
+        now: Instant,
+        ack: u64,
+        segment: &Segment,
+        advanced: bool,
+        radio: &mut Radio,
+    ) {
         let mut came = Vec::new();
         if advanced {
             self.acknowledged = ack;
@@ -301,7 +350,10 @@ impl<P: Carried> Flow<P> {
         let clean = came.iter().all(|(_, cached)| cached.resends == 0 && !cached.repeated);
         let newest = came.iter().map(|(_, cached)| cached).max_by_key(|cached| cached.order);
         if let Some(newest) = newest.filter(|_| clean && self.duplicates == 0) {
-            self.rtt.sample(now, now - newest.sent);
+            // Receivers acknowledge every second segment at once, and what has come behind a gap.
+            let promptly = came.len() > 1 || !segment.sack.is_empty();
+            radio.on_arrival(now, self.queue.sample(now, newest.sent, promptly));
+            self.rtt.sample(now - newest.sent);
         }
         for (start, cached) in came {
             // What is answered sooner than ever answers the first transmission. What the source has
@@ -330,22 +382,18 @@ impl<P: Carried> Flow<P> {
     }
 
     /// Finds out which own segments are lost, and sends them again.
-    fn detect(
-        &mut self,
-        now: Instant,
-        duplicate: bool,
-        settings: &Settings,
-        counts: &mut Counts,
-        resend: &mut Vec<P>,
-    ) {
-        let threshold = settings.threshold;
+    fn detect(&mut self, now: Instant, duplicate: bool, shared: &mut Shared<P>) {
+        let threshold = shared.settings.threshold;
         if self.selective {
+            if shared.settings.judges_queue {
+                self.leave_what_a_queue_refused(now, threshold, shared);
+            }
             for _ in 0..RESENDS_AT_ONCE {
                 let Some(&(order, start)) = self.line.first() else { return };
                 if order + threshold > self.arrived {
                     return;
                 }
-                self.repair(now, start, settings, counts, resend);
+                self.resend(now, start, shared);
             }
             return;
         }
@@ -361,40 +409,49 @@ impl<P: Carried> Flow<P> {
             let length = (known.end - start).max(1);
             let beyond = self.highest.saturating_sub(known.end).div_ceil(length);
             self.duplicates_telling = self.duplicates.max(beyond) + threshold;
-            self.repair(now, start, settings, counts, resend);
+            if shared.settings.judges_queue && self.was_refused(now, known, &mut shared.radio) {
+                shared.counts.congestion += 1;
+                self.remove(start);
+            } else {
+                self.resend(now, start, shared);
+            }
         }
     }
 
-    /// Sends a segment again that is known to be lost, unless a queue behind the agent may have had no room for it: that is for
-    /// the source to know.
-    fn repair(
-        &mut self,
-        now: Instant,
-        start: u64,
-        settings: &Settings,
-        counts: &mut Counts,
-        resend: &mut Vec<P>,
-    ) {
-        if settings.judges_queue && self.rtt.is_queueing() {
-            counts.congestion += 1;
-            self.remove(start);
+    /// Whether what is lost may have found no room in a queue behind the agent: where that loses nothing while it is empty, all
+    /// that is lost. A copy that is lost as well is taken to have found none: whoever sends again and again into a full queue
+    /// keeps it full.
+    fn was_refused(&self, now: Instant, lost: &Cached<P>, radio: &mut Radio) -> bool {
+        let waits = self.queue.at(lost.sent);
+        radio.on_loss(now, waits);
+        lost.resends > 0 || waits.is_none_or(|waits| waits == Waits::Full) || !radio.loses()
+    }
+
+    /// Leaves to the source what is known to be lost and a queue behind the agent may have had no room for: that is for the
+    /// source to know. All that one acknowledgement shows to be lost is settled at once, however slowly it is then repaired.
+    fn leave_what_a_queue_refused(&mut self, now: Instant, threshold: u64, shared: &mut Shared<P>) {
+        let lost = self.arrived.saturating_sub(threshold);
+        if lost <= self.judged {
             return;
         }
-        self.resend(now, start, settings, counts, resend);
+        let unsettled = self.line.range((self.judged + 1, 0)..=(lost, u64::MAX));
+        let refused = unsettled.map(|(_, start)| *start).filter(|start| {
+            let lost = self.segments.get(start);
+            lost.is_some_and(|lost| self.was_refused(now, lost, &mut shared.radio))
+        });
+        let refused: Vec<u64> = refused.collect();
+        self.judged = lost;
+        for start in refused {
+            shared.counts.congestion += 1;
+            self.remove(start);
+        }
     }
 
     /// Sends a segment again, or leaves it to the source where that has been done too often.
-    fn resend(
-        &mut self,
-        now: Instant,
-        start: u64,
-        settings: &Settings,
-        counts: &mut Counts,
-        resend: &mut Vec<P>,
-    ) -> bool {
+    fn resend(&mut self, now: Instant, start: u64, shared: &mut Shared<P>) -> bool {
         let Some(known) = self.segments.get_mut(&start) else { return false };
-        if known.resends >= settings.resends {
-            counts.given_up += 1;
+        if known.resends >= shared.settings.resends {
+            shared.counts.given_up += 1;
             self.disown(start);
             return false;
         }
@@ -406,26 +463,20 @@ impl<P: Carried> Flow<P> {
         if self.line.remove(&(before, start)) {
             self.line.insert((self.transmissions, start));
         }
-        counts.resent += 1;
-        resend.push(refreshed(&known.packet, self.latest, self.echoed));
+        shared.counts.resent += 1;
+        shared.resend.push(refreshed(&known.packet, self.latest, self.echoed));
         true
     }
 
     /// The timer's time has come, perhaps.
-    pub fn on_timeout(
-        &mut self,
-        now: Instant,
-        settings: &Settings,
-        counts: &mut Counts,
-        resend: &mut Vec<P>,
-    ) {
-        if self.timeout(settings) > now {
+    pub fn on_timeout(&mut self, now: Instant, shared: &mut Shared<P>) {
+        if self.timeout(&shared.settings) > now {
             return;
         }
         let Some(&start) = self.segments.keys().next() else { return };
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
-        if self.resend(now, start, settings, counts, resend) {
-            counts.resent_by_timer += 1;
+        if shared.repairs() && self.resend(now, start, shared) {
+            shared.counts.resent_by_timer += 1;
             if let Some(known) = self.segments.get_mut(&start) {
                 known.timed = true;
             }

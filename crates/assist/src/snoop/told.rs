@@ -108,6 +108,11 @@ impl Told {
         silenced && only
     }
 
+    /// Whether something is to be told below `limit`.
+    pub fn has_untold_below(&self, limit: u64) -> bool {
+        self.untold.any_below(limit)
+    }
+
     /// For tests: checks what must hold after every call.
     ///
     /// # Panics

@@ -22,6 +22,9 @@ pub struct Snoop {
     pub timer_min: Duration,
     /// How often a segment is sent again before it is left to the source.
     pub resends: u32,
+    /// Whether it judges by round trips what a queue behind it refuses, as midhopd has to, and learns of none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub judges_queue: bool,
     /// Of how many directions of flows there may be a state.
     pub flows: usize,
     /// A flow of which nothing has passed for so long is forgotten.
@@ -30,9 +33,9 @@ pub struct Snoop {
 
 impl Default for Snoop {
     fn default() -> Self {
-        let SnoopSettings { cache, threshold, timer_min, resends, judges_queue: _, flows, idle } =
+        let SnoopSettings { cache, threshold, timer_min, resends, judges_queue, flows, idle } =
             SnoopSettings::default();
-        Self { links: Vec::new(), cache, threshold, timer_min, resends, flows, idle }
+        Self { links: Vec::new(), cache, threshold, timer_min, resends, judges_queue, flows, idle }
     }
 }
 
@@ -64,9 +67,8 @@ impl Default for DProxy {
 
 impl From<&Snoop> for SnoopSettings {
     fn from(plan: &Snoop) -> Self {
-        let Snoop { links: _, cache, threshold, timer_min, resends, flows, idle } = *plan;
-        // Agents of scenarios learn what queues refuse.
-        let judges_queue = false;
+        let Snoop { links: _, cache, threshold, timer_min, resends, judges_queue, flows, idle } =
+            *plan;
         Self { cache, threshold, timer_min, resends, judges_queue, flows, idle }
     }
 }
@@ -90,6 +92,7 @@ pub(super) fn snoop(written: &AgentSpec, links: Vec<String>) -> Result<Snoop, Wr
         threshold: within("threshold", written.threshold, default.threshold, 1..=1000)?,
         timer_min: time("timer_min", written.timer_min, default.timer_min)?,
         resends: within("resends", written.resends, default.resends, 1..=100)?,
+        judges_queue: written.judges_queue.unwrap_or(default.judges_queue),
         flows: within("flows", written.flows, default.flows, 1..=1_000_000)?,
         idle: time("idle", written.idle, default.idle)?,
     })

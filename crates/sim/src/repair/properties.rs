@@ -15,6 +15,7 @@ enum Cast {
     Snoop,
     /// With room for a few packets, and little patience.
     TightSnoop,
+    JudgingSnoop,
     TwoSnoops,
     DProxies,
     /// With room for a few packets, and little patience.
@@ -56,6 +57,10 @@ impl Cast {
         match self {
             Self::Snoop => vec![snoop(SnoopSettings::default(), 3)],
             Self::TightSnoop => vec![snoop(tight, 3)],
+            Self::JudgingSnoop => {
+                let judging = SnoopSettings { judges_queue: true, ..SnoopSettings::default() };
+                vec![snoop(judging, 3)]
+            }
             Self::TwoSnoops => {
                 vec![snoop(SnoopSettings::default(), 4), snoop(tight, 4)]
             }
@@ -101,6 +106,7 @@ fn cast() -> impl Strategy<Value = Cast> {
     prop_oneof![
         Just(Cast::Snoop),
         Just(Cast::TightSnoop),
+        Just(Cast::JudgingSnoop),
         Just(Cast::TwoSnoops),
         Just(Cast::DProxies),
         Just(Cast::TightDProxies),

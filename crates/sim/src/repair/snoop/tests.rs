@@ -556,9 +556,13 @@ fn what_was_kept_back_is_told_later_from_below() {
     // The repair of 4 arrives, and the receiver has room for a few blocks only.
     let sent = bench.ack(2, &[(3, 5), (12, 13), (10, 11)]);
     let lowest = [(10, 11), (8, 9), (6, 7), (3, 5)];
-    assert_eq!(sent, [bench.acknowledgement(2, &lowest)]);
+    // What one acknowledgement has no room for follows it: it may be the last that comes, since a source whose window is
+    // full sends nothing before it knows.
+    let rest = [(12, 13)];
+    assert_eq!(sent, [bench.acknowledgement(2, &lowest), bench.acknowledgement(2, &rest)]);
+    assert_eq!(bench.count("acks-told"), 1);
     let sent = bench.ack(2, &[(3, 5), (12, 13), (10, 11)]);
-    assert_eq!(sent, [bench.acknowledgement(2, &[(12, 13), (3, 5), (10, 11)])]);
+    assert_eq!(sent, [bench.acknowledgement(2, &[(3, 5), (12, 13), (10, 11)])]);
 }
 
 #[test]
