@@ -266,6 +266,7 @@ impl<P: Carried> Flow<P> {
         if !stale {
             self.window = Some(segment.window);
         }
+        let owed = self.told.owes();
         self.deliver(now, ack, segment, advanced, &mut shared.radio);
         if advanced {
             self.progress = now;
@@ -274,6 +275,11 @@ impl<P: Carried> Flow<P> {
             self.duplicates_telling = shared.settings.threshold;
         }
         self.detect(now, duplicate, shared);
+        if !shared.repairs() && !owed {
+            self.told.on_passed();
+            self.echo_told = segment.flags.contains(Flags::ECE);
+            return Verdict::Forward;
+        }
         let covered = shared.repairs() && self.covering(self.acknowledged).is_some();
         let limit = self.limit(shared);
         let reported = segment.sack.len();

@@ -108,6 +108,16 @@ impl Told {
         silenced && only
     }
 
+    /// Whether there is anything that the source has not been told.
+    pub fn owes(&self) -> bool {
+        self.untold.len() > 0
+    }
+
+    /// The source is told all by an acknowledgement that passes as it came.
+    pub fn on_passed(&mut self) {
+        self.untold.clear();
+    }
+
     /// Whether something is to be told below `limit`.
     pub fn has_untold_below(&self, limit: u64) -> bool {
         self.untold.any_below(limit)

@@ -566,6 +566,18 @@ fn what_was_kept_back_is_told_later_from_below() {
 }
 
 #[test]
+fn who_looks_on_passes_on_what_it_gets() {
+    let judging = Settings { judges_queue: true, ..Settings::default() };
+    let mut bench = Bench::begun(judging, 5000);
+    (2..12).filter(|number| number % 2 == 1).for_each(|number| bench.data(number));
+    bench.wait(ROUND_TRIP);
+    for blocks in [&[(3, 4)][..], &[(5, 6), (3, 4)], &[(9, 10), (3, 4), (5, 6)], &[(3, 4)], &[]] {
+        assert_eq!(bench.ack(2, blocks), [bench.acknowledgement(2, blocks)]);
+    }
+    assert_eq!(bench.ack(2, &[]).len(), 1, "not even duplicates are kept back");
+}
+
+#[test]
 fn a_needless_copy_of_the_sources_proves_nothing() {
     let mut bench = Bench::begun(Settings::default(), 5000);
     (2..5).for_each(|number| bench.data(number));
