@@ -437,6 +437,29 @@ fn a_proxys_mistakes_are_told_before_anything_starts() {
 }
 
 #[test]
+fn what_a_daemon_needs_is_missed_before_anything_starts() {
+    let daemon = Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd");
+    if !daemon.is_file() {
+        midhop_skips::skipped("there is no midhopd; cargo build -p midhopd");
+        return;
+    }
+    let proxied =
+        scenario("", "bytes = \"1 kB\"").replacen("server = {}", "server = { pep = \"gw\" }", 1)
+            + "[peps.gw]\n";
+    let place = Place::new(&proxied);
+    let file = place.scenario();
+    let file = file.to_str().expect("a path");
+    for arguments in [["run", file], ["up", file]] {
+        let output = place.midhop(&arguments).env("PATH", place.state()).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("cannot find nft") && text.contains("install nftables"), "{text}");
+        assert_eq!(text.matches("error:").count(), 1, "{text}");
+        assert!(output.stdout.is_empty(), "nothing was to run");
+    }
+}
+
+#[test]
 fn a_place_that_takes_no_records_is_refused_before_anything_runs() {
     let place = Place::new(&scenario("", "bytes = \"1 kB\""));
     let file = place.scenario();

@@ -13,6 +13,6 @@ mod stack;
 mod visit;
 
 pub use network::{LabError, Links, Network, NetworkReport};
-pub use proxy::{Proxy, ProxyError, find_daemon};
+pub use proxy::{Proxy, ProxyError, check_daemon, find_daemon};
 pub use stack::lacking;
 pub use visit::{VisitError, publish, visit};

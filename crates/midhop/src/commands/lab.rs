@@ -57,10 +57,10 @@ fn name_of(file: &Path) -> String {
     file.file_stem().map_or_else(|| "lab".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Refuses at once, before anything is built, when a plan needs a daemon that is not there.
+/// Refuses at once, before anything is built, when a plan needs a daemon that is not there or could not take flows.
 pub fn check_daemon(plans: &[Plan]) -> anyhow::Result<()> {
     if plans.iter().any(Plan::has_daemons) {
-        midhop_testbed::lab::find_daemon()?;
+        midhop_testbed::lab::check_daemon()?;
     }
     Ok(())
 }

@@ -28,6 +28,9 @@ pub enum ProxyError {
         "cannot find midhopd beside this program or in PATH; build it (cargo build -p midhopd)"
     )]
     Missing,
+    /// There is nothing by which a daemon could take flows.
+    #[error("cannot find nft in PATH, by which midhopd takes flows; install nftables")]
+    NoNft,
     /// A file or the process could not be made.
     #[error("cannot {action} for the proxy on {node}: {source}")]
     Start {
@@ -64,12 +67,23 @@ pub struct Proxy {
 /// When there is none.
 pub fn find_daemon() -> Result<PathBuf, ProxyError> {
     let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("midhopd")));
+    let beside = beside.filter(|candidate| candidate.is_file());
+    beside.or_else(|| in_path("midhopd")).ok_or(ProxyError::Missing)
+}
+
+/// Whether a daemon can be started and can take flows.
+///
+/// # Errors
+/// When it cannot: what is missing.
+pub fn check_daemon() -> Result<(), ProxyError> {
+    find_daemon()?;
+    in_path("nft").map(drop).ok_or(ProxyError::NoNft)
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    beside
-        .into_iter()
-        .chain(env::split_paths(&path).map(|directory| directory.join("midhopd")))
-        .find(|candidate| candidate.is_file())
-        .ok_or(ProxyError::Missing)
+    let mut candidates = env::split_paths(&path).map(|directory| directory.join(program));
+    candidates.find(|candidate| candidate.is_file())
 }
 
 impl Proxy {
