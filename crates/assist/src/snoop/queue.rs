@@ -9,9 +9,10 @@ use midhop_units::{Duration, Instant};
 const LATELY: Duration = Duration::from_s(30);
 /// Less than this waits in no queue that matters: it may be jitter.
 const QUEUEING_MIN: Duration = Duration::from_ms(10);
-/// No queue is so short that it drops for less, be it one that drops before it is full, which lets 5 (CoDel) to 15 ms (PIE)
-/// stand.
-const EMPTY_MAX: Duration = Duration::from_ms(1);
+/// Disciplines that drop before a queue is full let 5 (CoDel) to 15 ms (PIE) stand.
+const EMPTY_MAX: Duration = Duration::from_ms(3);
+/// The least by which the estimate of what usually waits moves.
+const STEP_MIN: Duration = Duration::from_us(20);
 /// A loss is found by a few segments sent after it, of which one may be a round trip of the source later, when the queue is
 /// empty again: those before it are remembered too.
 const SAMPLES: usize = 16;
@@ -19,7 +20,7 @@ const SAMPLES: usize = 16;
 /// What waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Nothing, or so little that no queue would drop: short ones hold no more than a few times that when they are full.
+    /// Nothing, or so little that no queue would drop, and no more than usual: a short queue is full when more waits than that.
     Nothing,
     /// Something.
     Some,
@@ -38,6 +39,8 @@ pub(super) struct Queue {
     /// The most that segments have waited: what the queue can hold. It is forgotten slowly, as who keeps out of a full queue
     /// does not see one.
     fullest: Duration,
+    /// What waits usually: half of the segments wait longer.
+    usual: Duration,
     /// When the latest segments were sent that have arrived, and what waited then. A ring.
     seen: [Option<(Instant, Waits)>; SAMPLES],
     next: usize,
@@ -58,10 +61,13 @@ impl Queue {
         if promptly {
             self.fullest = self.fullest.max(waits);
         }
+        let step = STEP_MIN.max(self.fullest / 128);
+        self.usual =
+            if waits > self.usual { self.usual + step } else { self.usual.saturating_sub(step) };
         let shortest = self.shortest();
         let waits = if waits > QUEUEING_MIN.max(shortest / 8) && waits * 4 >= self.fullest * 3 {
             Waits::Full
-        } else if waits <= EMPTY_MAX.max(shortest / 64) && waits * 4 <= self.fullest {
+        } else if waits <= EMPTY_MAX.max(shortest / 64) && waits <= self.usual {
             Waits::Nothing
         } else {
             Waits::Some
@@ -155,10 +161,10 @@ mod tests {
 
     #[test]
     fn a_short_queue_that_is_full_is_not_taken_for_an_empty_one() {
-        // 4 ms of 20, and then of nothing.
-        let filled = (0..5).map(|n| (n, 20 + n, true));
-        let queue = queue(filled.chain((200..203).map(|sent| (sent, 20, true))));
-        assert_eq!(queue.at(at(4)), Some(Waits::Some));
-        assert_eq!(queue.at(at(202)), Some(Waits::Nothing));
+        // Half of the time nothing waits, then more and more up to 4 ms, over and over.
+        let saw = (0..400u64).map(|n| (n, 20 + (n % 10).saturating_sub(5), true));
+        let queue = queue(saw);
+        assert_eq!(queue.at(at(399)), Some(Waits::Some));
+        assert_eq!(queue.at(at(394)), Some(Waits::Nothing));
     }
 }
