@@ -11,9 +11,9 @@
 //! - It was made before selective acknowledgements. Here they find losses as RFC 8985 does, by what was
 //!   sent later and has arrived, and their blocks reach the source only below the first segment that the
 //!   agent answers for: what they report beyond would have the source repair what is being repaired.
-//!   It is told later, since a receiver repeats a block only a few times: as soon as it may be, by acknowledgements
+//!   They are reported later, since a receiver repeats a block only a few times: as soon as they may be, by acknowledgements
 //!   of the agent's own, of which there are no more than were kept back. A source whose window is full sends
-//!   nothing before it knows, and then nothing comes that could tell it.
+//!   nothing before it knows, and then no acknowledgement comes that could report them.
 //! - Reports of duplicates (RFC 2883) that a copy of the agent's caused go no further.
 //! - What the queue of the node's own link refuses is congestion: the source is told, by its duplicate
 //!   acknowledgements, as of any loss before the agent.
@@ -89,7 +89,7 @@ struct Counts {
     resent_by_timer: u64,
     given_up: u64,
     suppressed: u64,
-    told: u64,
+    sent: u64,
     source_resent: u64,
     congestion: u64,
 }
@@ -275,11 +275,12 @@ impl<P: Carried> Snoop<P> {
             return actions.send(packet);
         }
         let kept_back = self.flows.get_mut(&way.back());
-        let more: Vec<Segment> =
-            kept_back.map(|flow| flow.tell(&segment, &self.shared).collect()).unwrap_or_default();
+        let more: Vec<Segment> = kept_back
+            .map(|flow| flow.report_more(&segment, &self.shared).collect())
+            .unwrap_or_default();
         actions.send(packet.clone());
-        self.shared.counts.told += more.len() as u64;
-        more.into_iter().for_each(|told| actions.send(packet.clone().with(told)));
+        self.shared.counts.sent += more.len() as u64;
+        more.into_iter().for_each(|report| actions.send(packet.clone().with(report)));
     }
 
     /// The time that it asked for has come.
@@ -333,7 +334,7 @@ impl<P: Carried> Snoop<P> {
             ("segments-left-to-source", counts.congestion),
             ("segments-resent-by-source", counts.source_resent),
             ("acks-suppressed", counts.suppressed),
-            ("acks-told", counts.told),
+            ("acks-sent", counts.sent),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }

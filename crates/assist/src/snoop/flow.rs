@@ -23,8 +23,8 @@ use std::ops::Range;
 const RESENDS_AT_ONCE: usize = 2;
 /// The timer doubles no further.
 const BACKOFF_MAX: u32 = 6;
-/// How many acknowledgements may follow one, to tell what was kept back.
-const TOLD_AT_ONCE: u32 = 32;
+/// How many acknowledgements may follow one, to report what was kept back.
+const REPORTS_AT_ONCE: u32 = 32;
 
 /// What becomes of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +113,8 @@ pub(super) struct Flow<P> {
     /// The latest of the source's stamps.
     stamp: Option<u32>,
     told: Told,
-    /// Acknowledgements from which something was taken that the source has not heard of by as many others: so many the agent
-    /// may make, so that no more reach the source than its receiver has sent.
+    /// Acknowledgements from which something was taken, without those that the agent has sent for them: it sends no more, so
+    /// that no more reach the source than its receiver has sent.
     kept_back: u32,
     /// Where the FIN ends.
     fin: Option<u64>,
@@ -266,7 +266,7 @@ impl<P: Carried> Flow<P> {
         if !stale {
             self.window = Some(segment.window);
         }
-        let owed = self.told.owes();
+        let behind = self.told.is_behind();
         self.deliver(now, ack, segment, advanced, &mut shared.radio);
         if advanced {
             self.progress = now;
@@ -275,7 +275,7 @@ impl<P: Carried> Flow<P> {
             self.duplicates_telling = shared.settings.threshold;
         }
         self.detect(now, duplicate, shared);
-        if !shared.repairs() && !owed {
+        if !shared.repairs() && !behind {
             self.told.on_passed();
             self.echo_told = segment.flags.contains(Flags::ECE);
             return Verdict::Forward;
@@ -303,9 +303,9 @@ impl<P: Carried> Flow<P> {
         self.own.first().copied().filter(|_| shared.repairs()).unwrap_or(u64::MAX)
     }
 
-    /// What is to follow the acknowledgement `passed`, to tell of blocks that were kept back and need not be any more. The
+    /// What is to follow the acknowledgement `passed`, to report blocks that were kept back and need not be any more. The
     /// receiver may send nothing for long, since the source may send nothing that does not know them.
-    pub fn tell(
+    pub fn report_more(
         &mut self,
         passed: &Segment,
         shared: &Shared<P>,
@@ -313,9 +313,9 @@ impl<P: Carried> Flow<P> {
         let ack = position(passed.acknowledgment, self.acknowledged);
         let limit = self.limit(shared);
         let bare = Segment { sack: SackBlocks::default(), ..*passed };
-        (0..TOLD_AT_ONCE).map_while(move |_| {
-            let tells = self.kept_back > 0 && self.told.has_untold_below(limit);
-            tells.then(|| {
+        (0..REPORTS_AT_ONCE).map_while(move |_| {
+            let reports = self.kept_back > 0 && self.told.is_behind_below(limit);
+            reports.then(|| {
                 self.kept_back -= 1;
                 let mut more = bare;
                 self.told.silence(&mut more, ack, limit);

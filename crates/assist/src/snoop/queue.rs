@@ -1,6 +1,6 @@
 //! Whether a queue stands behind the agent, which it does not see: by how long segments take to be acknowledged.
 //!
-//! What overflows a queue is congestion, of which the source has to hear; what a radio loses is not. What waited, behind the
+//! What overflows a queue is congestion, which is the source's to know; what a radio loses is not. What waited, behind the
 //! agent, when the segment was sent that is nearest to a lost one and has arrived, tells them apart as far as anything does.
 
 use midhop_units::{Duration, Instant};

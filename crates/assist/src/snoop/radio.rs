@@ -9,12 +9,12 @@
 use super::queue::Waits;
 use midhop_units::{Duration, Instant};
 
-/// What was met before this and the same time again says nothing of the way as it is.
+/// What was met before this and the same time again is no matter for the way as it is.
 const LATELY: Duration = Duration::from_s(60);
 /// So many losses are no accident.
 const LOSSES_MIN: u64 = 3;
-/// Fewer say nothing of how often.
-const LOSSES_TOLD: u64 = 8;
+/// Fewer are not compared: how often they come is chance.
+const LOSSES_COMPARED: u64 = 8;
 
 /// What has passed and what was lost, while the queue was empty and while something waited. What is lost while it is full is
 /// the queue's in any case.
@@ -60,7 +60,7 @@ impl Radio {
         let (lost_behind, passed_behind) = (sum(|met| met.some.lost), sum(|met| met.some.passed));
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         let as_often = 2 * product(lost, passed_behind) >= product(lost_behind, passed);
-        lost >= LOSSES_MIN && (as_often || lost_behind < LOSSES_TOLD)
+        lost >= LOSSES_MIN && (as_often || lost_behind < LOSSES_COMPARED)
     }
 
     fn tally(&mut self, now: Instant, waits: Waits) -> Option<&mut Tally> {

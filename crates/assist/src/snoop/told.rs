@@ -108,18 +108,18 @@ impl Told {
         silenced && only
     }
 
-    /// Whether there is anything that the source has not been told.
-    pub fn owes(&self) -> bool {
+    /// Whether anything has not been reported to the source.
+    pub fn is_behind(&self) -> bool {
         self.untold.len() > 0
     }
 
-    /// The source is told all by an acknowledgement that passes as it came.
+    /// An acknowledgement that passes as it came reports all to the source.
     pub fn on_passed(&mut self) {
         self.untold.clear();
     }
 
-    /// Whether something is to be told below `limit`.
-    pub fn has_untold_below(&self, limit: u64) -> bool {
+    /// Whether something below `limit` is to be reported.
+    pub fn is_behind_below(&self, limit: u64) -> bool {
         self.untold.any_below(limit)
     }
 

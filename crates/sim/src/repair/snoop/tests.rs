@@ -560,7 +560,7 @@ fn what_was_kept_back_is_told_later_from_below() {
     // full sends nothing before it knows.
     let rest = [(12, 13)];
     assert_eq!(sent, [bench.acknowledgement(2, &lowest), bench.acknowledgement(2, &rest)]);
-    assert_eq!(bench.count("acks-told"), 1);
+    assert_eq!(bench.count("acks-sent"), 1);
     let sent = bench.ack(2, &[(3, 5), (12, 13), (10, 11)]);
     assert_eq!(sent, [bench.acknowledgement(2, &[(3, 5), (12, 13), (10, 11)])]);
 }
