@@ -17,8 +17,35 @@ rate = "10 Mbit/s"
 delay = "5 ms"
 "#;
 
+/// A file through a proxy between a satellite link and cables.
+const PROXY: &str = r#"
+title = "a proxy"
+duration = "60 s"
+[nodes]
+client = {}
+gateway = { pep = "gw" }
+server = {}
+[links.satellite]
+between = ["client", "gateway"]
+rate = "10 Mbit/s"
+delay = "250 ms"
+[links.internet]
+between = ["gateway", "server"]
+rate = "100 Mbit/s"
+delay = "5 ms"
+[peps.gw]
+[transfers.file]
+from = "server"
+to = "client"
+bytes = "4 MB"
+"#;
+
 fn record(more: &str) -> Record {
-    let plans = Scenario::parse("s.toml", &(CABLE.to_owned() + more)).and_then(|it| it.plans());
+    record_of(CABLE, more)
+}
+
+fn record_of(scenario: &str, more: &str) -> Record {
+    let plans = Scenario::parse("s.toml", &(scenario.to_owned() + more)).and_then(|it| it.plans());
     let plan = plans.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
     run(&plan, &Options::default()).unwrap_or_else(|error| panic!("{error}")).0
 }
@@ -71,32 +98,7 @@ fn what_is_outstanding_is_more_than_what_is_in_flight_where_packets_are_lost() {
 /// The leg that a proxy sends on over time, beside that of the transfer's own sender.
 #[test]
 fn each_leg_of_a_proxy_has_curves_of_its_own() {
-    let text = r#"
-title = "a proxy"
-duration = "60 s"
-[nodes]
-client = {}
-gateway = { pep = "gw" }
-server = {}
-[links.satellite]
-between = ["client", "gateway"]
-rate = "10 Mbit/s"
-delay = "250 ms"
-down.loss = 0.01
-[links.internet]
-between = ["gateway", "server"]
-rate = "100 Mbit/s"
-delay = "5 ms"
-[peps.gw]
-[transfers.file]
-from = "server"
-to = "client"
-bytes = "4 MB"
-flows = 2
-"#;
-    let plan = Scenario::parse("s.toml", text).and_then(|it| it.plans());
-    let plan = plan.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
-    let record = run(&plan, &Options::default()).unwrap_or_else(|error| panic!("{error}")).0;
+    let record = record_of(PROXY, "flows = 2\n[links.satellite.down]\nloss = 0.01\n");
     let leg = record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg");
     let curve = |quantity: &str| -> &Series {
         let of_leg = |it: &&Series| it.quantity == quantity && it.place == leg.place();
@@ -121,35 +123,9 @@ flows = 2
 /// Beside cross traffic through the same proxy: what the record has of a leg is of transfers alone.
 #[test]
 fn the_window_over_a_link_is_that_of_whoever_sends_over_it() {
-    let text = r#"
-title = "a proxy"
-duration = "60 s"
-[nodes]
-client = {}
-gateway = { pep = "gw" }
-server = {}
-[links.satellite]
-between = ["client", "gateway"]
-rate = "10 Mbit/s"
-delay = "250 ms"
-[links.internet]
-between = ["gateway", "server"]
-rate = "100 Mbit/s"
-delay = "5 ms"
-[peps.gw]
-[transfers.file]
-from = "server"
-to = "client"
-bytes = "4 MB"
-[traffic.others]
-kind = "bulk"
-from = "server"
-to = "client"
-flows = 3
-"#;
-    let plan = Scenario::parse("s.toml", text).and_then(|it| it.plans());
-    let plan = plan.unwrap_or_else(|error| panic!("{error}")).swap_remove(0);
-    let record = run(&plan, &Options::default()).unwrap_or_else(|error| panic!("{error}")).0;
+    let others =
+        "[traffic.others]\nkind = \"bulk\"\nfrom = \"server\"\nto = \"client\"\nflows = 3\n";
+    let record = record_of(PROXY, others);
     let leg = record.legs.iter().find(|leg| leg.link == "satellite").expect("a leg");
     // The run ends before the last acknowledgements have come back.
     assert!(leg.connections == 1 && leg.bytes <= record.transfers[0].bytes, "{leg:?}");

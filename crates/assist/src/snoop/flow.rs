@@ -267,7 +267,7 @@ impl<P: Carried> Flow<P> {
             self.window = Some(segment.window);
         }
         let behind = self.told.is_behind();
-        self.deliver(now, ack, segment, advanced, &mut shared.radio);
+        self.deliver(now, ack, segment, advanced, shared);
         if advanced {
             self.progress = now;
             self.backoff = 0;
@@ -331,7 +331,7 @@ impl<P: Carried> Flow<P> {
         ack: u64,
         segment: &Segment,
         advanced: bool,
-        radio: &mut Radio,
+        shared: &mut Shared<P>,
     ) {
         let mut came = Vec::new();
         if advanced {
@@ -356,9 +356,11 @@ impl<P: Carried> Flow<P> {
         let clean = came.iter().all(|(_, cached)| cached.resends == 0 && !cached.repeated);
         let newest = came.iter().map(|(_, cached)| cached).max_by_key(|cached| cached.order);
         if let Some(newest) = newest.filter(|_| clean && self.duplicates == 0) {
-            // Receivers acknowledge every second segment at once, and what has come behind a gap.
-            let promptly = came.len() > 1 || !segment.sack.is_empty();
-            radio.on_arrival(now, self.queue.sample(now, newest.sent, promptly));
+            if shared.settings.judges_queue {
+                // Receivers acknowledge every second segment at once, and what has come behind a gap.
+                let promptly = came.len() > 1 || !segment.sack.is_empty();
+                shared.radio.on_arrival(now, self.queue.sample(now, newest.sent, promptly));
+            }
             self.rtt.sample(now - newest.sent);
         }
         for (start, cached) in came {
