@@ -14,6 +14,11 @@
 //! - What the peer has not got was lost before it. It says so, and the gap is not waited for: the
 //!   receiver's duplicate acknowledgements tell the source of the congestion as ever.
 //! - What the queue of the node's own link refuses is congestion as well, and not kept.
+//! - Where the agents judge the queue between them (`judges_queue`), the one behind the lossy way reports one in some segments
+//!   as it comes, and the one before it learns from the times what waited when a lost one passed. It leaves to the source what the
+//!   queue may have refused, sends nothing again before it has seen losses that no queue can have caused, and then the same only
+//!   once: whoever sends again and again into a full queue keeps it full. As long as it only looks on, and when it
+//!   answers no more, the one behind holds nothing.
 //! - A gap is waited for no longer than a configured time, and what is held stays within a configured
 //!   size; after that all goes on, and the loss is the source's.
 //! - The last segments before a pause leave no gap behind them; their losses are the source's too.
@@ -25,13 +30,17 @@ mod shelf;
 mod tests;
 mod watch;
 
+use crate::judge::Radio;
 use crate::round_trip::RoundTrip;
-use crate::{Actions, Carried, Counts as Counted, Repair, Way};
+use crate::{Actions, Carried, Counts as Counted, Report, Topic, Way};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
-use shelf::Shelf;
+use shelf::{Shelf, Span};
 use std::collections::{BTreeMap, BTreeSet};
 use watch::{Outcome, Watch};
+
+/// How long a peer that has sent something again is taken to do so.
+const REPAIRS: Duration = Duration::from_s(60);
 
 /// How one of the two agents works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +51,11 @@ pub struct Settings {
     pub held: Bytes,
     /// How long a gap is waited for.
     pub hold: Duration,
-    /// How often the peer is asked for the same. Range: ≥ 1.
+    /// How often the peer is asked for the same, and the same is sent again. Range: ≥ 1.
     pub requests: u32,
+    /// Whether a loss while packets wait in a queue between the two is taken for that queue's, and left to the source: not
+    /// where the agent learns what the queue refuses ([`DProxy::handle_drop`]).
+    pub judges_queue: bool,
     /// Of how many directions of flows there may be a state, on either side.
     pub flows: usize,
     /// A flow of which nothing has passed for so long is forgotten.
@@ -57,6 +69,7 @@ impl Default for Settings {
             held: Bytes::new(4_000_000),
             hold: Duration::from_s(1),
             requests: 3,
+            judges_queue: false,
             flows: 10_000,
             idle: Duration::from_s(120),
         }
@@ -105,6 +118,11 @@ pub struct DProxy<P: Carried> {
     rtt: RoundTrip,
     /// When the shelf is next looked through for flows that have ended.
     clearing: Instant,
+    /// What the way to the peer loses.
+    radio: Radio,
+    /// Until when the peer is taken to send again what is lost, and when this agent did last.
+    repairs: Instant,
+    resent: Option<Instant>,
     counts: Counts,
 }
 
@@ -119,6 +137,9 @@ impl<P: Carried> DProxy<P> {
             held: 0,
             rtt: RoundTrip::default(),
             clearing: Instant::NEVER,
+            radio: Radio::default(),
+            repairs: Instant::START,
+            resent: None,
             counts: Counts::default(),
         }
     }
@@ -143,9 +164,7 @@ impl<P: Carried> DProxy<P> {
             watch.due = due;
         }
         outcome.forward.into_iter().for_each(|packet| actions.send(packet));
-        for (from, to) in outcome.ask {
-            actions.report(key, Repair::Wanted { from, to });
-        }
+        outcome.reports.into_iter().for_each(|report| actions.report(key, report));
     }
 
     /// A segment goes to the peer's side.
@@ -174,9 +193,13 @@ impl<P: Carried> DProxy<P> {
             }
             self.watches.insert(key, Watch::new(now, segment));
         }
-        let room = self.settings.held.get().saturating_sub(self.held);
-        self.with(key, actions, |watch, _, rtt, counts, outcome| {
+        let holds = !self.settings.judges_queue || now < self.repairs;
+        let room = holds.then(|| self.settings.held.get().saturating_sub(self.held));
+        self.with(key, actions, |watch, settings, rtt, counts, outcome| {
             watch.active = now;
+            if settings.judges_queue {
+                watch.report_arrival(segment, outcome);
+            }
             watch.on_segment(now, packet, segment, room, (rtt, counts), outcome);
         });
     }
@@ -186,24 +209,54 @@ impl<P: Carried> DProxy<P> {
         &mut self,
         now: Instant,
         key: P::Way,
-        repair: Repair,
+        report: Report,
         actions: &mut Actions<P>,
     ) {
-        match repair {
-            Repair::Wanted { from, to } => {
-                let (found, missing) = self.shelf.find(key, from, to);
-                self.counts.resent += found.len() as u64;
-                found.into_iter().for_each(|packet| actions.send(packet));
-                for (from, to) in missing {
-                    self.counts.lacking += 1;
-                    actions.report(key, Repair::Lacking { from, to });
-                }
+        let Report { topic, from, to } = report;
+        match topic {
+            Topic::Wanted => self.answer(now, key, (from, to), actions),
+            Topic::Arrived if self.settings.judges_queue => {
+                self.shelf.on_arrival(now, key, from, &mut self.radio);
             }
-            Repair::Lacking { from, to } => {
+            Topic::Arrived => {}
+            Topic::Resent => self.repairs = now + REPAIRS,
+            Topic::Lacking => {
                 self.with(key, actions, |watch, _, rtt, counts, outcome| {
                     watch.on_lacking(now, from, to, (rtt, counts), outcome);
                 });
             }
+        }
+    }
+
+    /// Sends again what the peer lacks, as far as that is this agent's to do, and reports what it does not get.
+    fn answer(&mut self, now: Instant, key: P::Way, span: Span, actions: &mut Actions<P>) {
+        let Self { settings, shelf, radio, counts, .. } = self;
+        let answer = if settings.judges_queue {
+            // What has come and shows the gap.
+            shelf.on_arrival(now, key, span.1, radio);
+            shelf.find(now, key, span, 1, Some(radio))
+        } else {
+            shelf.find(now, key, span, settings.requests, None)
+        };
+        counts.resent += answer.resend.len() as u64;
+        counts.lacking += answer.missing.len() as u64;
+        counts.refused += answer.left.len() as u64;
+        if settings.judges_queue {
+            if !answer.resend.is_empty() {
+                self.resent = Some(now);
+            }
+            for &(from, to) in &answer.resent {
+                actions.report(key, Report { topic: Topic::Resent, from, to });
+            }
+        }
+        answer.resend.into_iter().for_each(|packet| actions.send(packet));
+        // Who holds nothing waits for nothing.
+        let holds = self.resent.is_some_and(|last| now <= last + REPAIRS + settings.hold);
+        if settings.judges_queue && !holds {
+            return;
+        }
+        for (from, to) in answer.missing.into_iter().chain(answer.left) {
+            actions.report(key, Report { topic: Topic::Lacking, from, to });
         }
     }
 
@@ -249,9 +302,14 @@ impl<P: Carried> DProxy<P> {
                 self.forget(key, actions);
                 continue;
             }
+            let given_up = self.counts.given_up;
             self.with(key, actions, |watch, settings, rtt, counts, outcome| {
                 watch.on_timeout(now, settings, rtt, counts, outcome);
             });
+            if self.counts.given_up > given_up {
+                // Who does not answer may be gone.
+                self.repairs = now;
+            }
         }
         if self.clearing <= now {
             let idle = self.settings.idle;
@@ -272,6 +330,16 @@ impl<P: Carried> DProxy<P> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.due.first().map_or(Instant::NEVER, |(at, _)| *at).min(self.clearing);
         (due != Instant::NEVER).then_some(due)
+    }
+
+    /// Of how many directions of flows it keeps a state.
+    pub fn flows(&self) -> usize {
+        self.shelf.len() + self.watches.len()
+    }
+
+    /// What it has cached and holds. Unit: bytes of packets.
+    pub fn cached(&self) -> Bytes {
+        Bytes::new(self.shelf.bytes() + self.held)
     }
 
     /// What it did.

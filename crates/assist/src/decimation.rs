@@ -13,7 +13,7 @@
 //! Bound: one packet is held per flow, for at most `hold`, and as many flows as `flows` says.
 
 use crate::flows::Flows;
-use crate::{Actions, Carried, Counts, acks};
+use crate::{Actions, Carried, Counts, Fault, acks};
 use midhop_tcp::Flags;
 use midhop_units::{Duration, Instant};
 
@@ -27,6 +27,23 @@ pub struct Settings {
     pub keep_one_in: u32,
     /// How long after the first that was left out the youngest goes on after all; zero where it does not.
     pub hold: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { keep_one_in: 4, hold: Duration::from_ms(50) }
+    }
+}
+
+impl Settings {
+    /// Checks both.
+    ///
+    /// # Errors
+    /// The first that makes no sense.
+    pub fn check(&self) -> Result<(), Fault> {
+        Fault::unless_within("keep_one_in", self.keep_one_in, 2..=64)?;
+        Fault::unless_short("hold", self.hold)
+    }
 }
 
 /// An ACK decimator.

@@ -11,9 +11,11 @@
 //! Source: RFC 3135 §3 for agents of this kind, and each module for its own.
 
 mod acks;
+mod agent;
 mod d_proxy;
 mod decimation;
 mod flows;
+mod judge;
 pub mod message;
 mod round_trip;
 mod sequence;
@@ -25,13 +27,16 @@ mod testing;
 pub mod wire;
 
 pub use acks::acknowledgement;
+pub use agent::{Agent, Headed, Heading, Row};
 pub use d_proxy::{DProxy, Settings as DProxySettings, Side};
 pub use decimation::{AckDecimation, DECIMATED, Settings as AckDecimationSettings};
 pub use snoop::{Settings as SnoopSettings, Snoop};
 pub use spacing::{AckSpacing, Settings as AckSpacingSettings};
 
 use midhop_tcp::Segment;
+use midhop_units::Duration;
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 
 /// One of the two directions of a flow, by which an agent tells it from all others.
 pub trait Way: Copy + Ord + Debug {
@@ -72,26 +77,32 @@ pub enum Action<P, W> {
     /// The packet is gone, for this cause.
     Drop(P, &'static str),
     /// A report on a flow's direction goes to the other of two agents.
-    Report(W, Repair),
+    Report(W, Report),
 }
 
-/// What two agents report to each other of a stream that passes between them, in sequence numbers.
+/// What one of two agents reports to the other of what lies from one sequence number to before another, in a stream that passes
+/// between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repair {
-    /// What lies from one number to before another is missing.
-    Wanted {
-        /// The first that is missing.
-        from: u32,
-        /// The first that is not.
-        to: u32,
-    },
-    /// It never came by here.
-    Lacking {
-        /// The first that is missing.
-        from: u32,
-        /// The first that is not.
-        to: u32,
-    },
+pub struct Report {
+    /// What became of it.
+    pub topic: Topic,
+    /// The first of it.
+    pub from: u32,
+    /// The first that is not.
+    pub to: u32,
+}
+
+/// What became of a part of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// It is missing behind the lossy way.
+    Wanted,
+    /// It never came by before that way, or is left to the source.
+    Lacking,
+    /// It is a segment that has just arrived behind the lossy way.
+    Arrived,
+    /// It has been sent again.
+    Resent,
 }
 
 /// Takes down what an agent wants done, in its order.
@@ -116,13 +127,51 @@ impl<P: Carried> Actions<P> {
     }
 
     /// Sends a report to the other of two agents.
-    pub fn report(&mut self, way: P::Way, repair: Repair) {
-        self.0.push(Action::Report(way, repair));
+    pub fn report(&mut self, way: P::Way, report: Report) {
+        self.0.push(Action::Report(way, report));
     }
 
     /// What was taken down. The room for it stays.
     pub fn drain(&mut self) -> impl Iterator<Item = Action<P, P::Way>> + '_ {
         self.0.drain(..)
+    }
+}
+
+/// What is wrong with an agent's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which of them.
+    pub key: &'static str,
+    /// What.
+    pub what: String,
+    /// What it may be.
+    pub hint: Option<String>,
+}
+
+/// An acknowledgement that is held for longer its sender takes for lost.
+const HOLD_MAX: Duration = Duration::from_s(1);
+
+impl Fault {
+    /// Checks that a number is one of a range.
+    fn unless_within(
+        key: &'static str,
+        number: u32,
+        range: RangeInclusive<u32>,
+    ) -> Result<(), Self> {
+        if range.contains(&number) {
+            return Ok(());
+        }
+        let hint = Some(format!("{} to {}", range.start(), range.end()));
+        Err(Self { key, what: format!("{number} is out of range"), hint })
+    }
+
+    /// Checks that an acknowledgement may be held for so long.
+    fn unless_short(key: &'static str, time: Duration) -> Result<(), Self> {
+        if time <= HOLD_MAX {
+            return Ok(());
+        }
+        let hint = Some(format!("at most {HOLD_MAX}"));
+        Err(Self { key, what: format!("{time} is too long"), hint })
     }
 }
 

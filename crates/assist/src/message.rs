@@ -3,8 +3,8 @@
 //! After the headers of IP and UDP: the kind, three bytes of zero, source and destination address of the flow's
 //! direction, its ports, and the two sequence numbers.
 
-use crate::Repair;
 use crate::wire::{Route, checksum};
+use crate::{Report, Topic};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const UDP: u8 = 17;
@@ -12,28 +12,62 @@ const UDP_HEADER: usize = 8;
 /// Port of both agents.
 const PORT: u16 = 7;
 const TTL: u8 = 64;
-const WANTED: u8 = 1;
-const LACKING: u8 = 2;
+/// The topics, by their numbers from 1 on.
+const TOPICS: [Topic; 4] = [Topic::Wanted, Topic::Lacking, Topic::Arrived, Topic::Resent];
+/// A report without its addresses. Unit: bytes.
+const BARE: usize = 16;
 
-/// A packet from one agent to the other, from its network header on. All addresses are of one family, else it is `None`.
-pub fn write(source: IpAddr, destination: IpAddr, route: Route, repair: Repair) -> Option<Vec<u8>> {
-    let (kind, from, to) = match repair {
-        Repair::Wanted { from, to } => (WANTED, from, to),
-        Repair::Lacking { from, to } => (LACKING, from, to),
-    };
-    let mut body = vec![kind, 0, 0, 0];
-    for end in [route.source, route.destination] {
-        match (source, end.ip()) {
-            (IpAddr::V4(_), IpAddr::V4(address)) => body.extend(address.octets()),
-            (IpAddr::V6(_), IpAddr::V6(address)) => body.extend(address.octets()),
-            _ => return None,
+/// A report on a flow's direction, as bytes. Both addresses are of one family, else it is `None`.
+pub fn encode(route: Route, report: Report) -> Option<Vec<u8>> {
+    let number = TOPICS.iter().position(|topic| *topic == report.topic)?;
+    let mut body = vec![u8::try_from(number + 1).ok()?, 0, 0, 0];
+    match (route.source.ip(), route.destination.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            body.extend([source.octets(), destination.octets()].concat());
         }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            body.extend([source.octets(), destination.octets()].concat());
+        }
+        _ => return None,
     }
     body.extend(route.source.port().to_be_bytes());
     body.extend(route.destination.port().to_be_bytes());
-    body.extend(from.to_be_bytes());
-    body.extend(to.to_be_bytes());
+    body.extend(report.from.to_be_bytes());
+    body.extend(report.to.to_be_bytes());
+    Some(body)
+}
 
+/// The report in bytes that [`encode`] may have written.
+pub fn decode(body: &[u8]) -> Option<(Route, Report)> {
+    let width = match body.len().checked_sub(BARE)? {
+        8 => 4,
+        32 => 16,
+        _ => return None,
+    };
+    let address = |at: usize| -> Option<IpAddr> {
+        let bytes = body.get(at..at + width)?;
+        <[u8; 4]>::try_from(bytes)
+            .map(|it| Ipv4Addr::from(it).into())
+            .or_else(|_| <[u8; 16]>::try_from(bytes).map(|it| Ipv6Addr::from(it).into()))
+            .ok()
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
+    let number = |at: usize| Some(u32::from_be_bytes(body.get(at..at + 4)?.try_into().ok()?));
+    let ports = 4 + 2 * width;
+    let [source, destination] = [(4, ports), (4 + width, ports + 2)]
+        .map(|(at, its)| Some(SocketAddr::new(address(at)?, port(its)?)));
+    let route = Route { source: source?, destination: destination? };
+    let [kind, 0, 0, 0] = *body.first_chunk()? else { return None };
+    let topic = *TOPICS.get(usize::from(kind).checked_sub(1)?)?;
+    Some((route, Report { topic, from: number(ports + 4)?, to: number(ports + 8)? }))
+}
+
+/// A packet from one agent to the other, from its network header on. All addresses are of one family, else it is `None`.
+pub fn write(source: IpAddr, destination: IpAddr, route: Route, report: Report) -> Option<Vec<u8>> {
+    if source.is_ipv4() != route.source.is_ipv4() {
+        return None;
+    }
+    let body = encode(route, report)?;
     let length = u16::try_from(UDP_HEADER + body.len()).ok()?;
     let mut udp = Vec::new();
     for field in [PORT, PORT, length, 0] {
@@ -70,7 +104,7 @@ pub fn write(source: IpAddr, destination: IpAddr, route: Route, repair: Repair) 
 }
 
 /// The report in a packet to `destination`, if it is one of [`write()`].
-pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Repair)> {
+pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Report)> {
     let (header, width) = match destination {
         IpAddr::V4(address) => {
             let is_own = packet.get(16..20)? == address.octets();
@@ -83,7 +117,7 @@ pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Repair)> {
     };
     let udp = packet.get(header..)?;
     let word = |at: usize| Some(u16::from_be_bytes(udp.get(at..at + 2)?.try_into().ok()?));
-    let length = UDP_HEADER + 4 + 2 * width + 12;
+    let length = UDP_HEADER + BARE + 2 * width;
     if word(0)? != PORT || word(2)? != PORT || usize::from(word(4)?) != length || udp.len() < length
     {
         return None;
@@ -93,26 +127,7 @@ pub fn read(packet: &[u8], destination: IpAddr) -> Option<(Route, Repair)> {
     if checksum(&[addresses, &[0, UDP], &size, udp]) != 0 {
         return None;
     }
-    let body = &udp[UDP_HEADER..];
-    let address = |at: usize| -> Option<IpAddr> {
-        let bytes = body.get(at..at + width)?;
-        <[u8; 4]>::try_from(bytes)
-            .map(|it| Ipv4Addr::from(it).into())
-            .or_else(|_| <[u8; 16]>::try_from(bytes).map(|it| Ipv6Addr::from(it).into()))
-            .ok()
-    };
-    let ports = UDP_HEADER + 4 + 2 * width;
-    let ends = [(4, ports), (4 + width, ports + 2)];
-    let [source, destination] =
-        ends.map(|(at, port)| Some(SocketAddr::new(address(at)?, word(port)?)));
-    let number = |at: usize| Some(u32::from_be_bytes(body.get(at..at + 4)?.try_into().ok()?));
-    let (from, to) = (number(8 + 2 * width)?, number(12 + 2 * width)?);
-    let repair = match body[0] {
-        WANTED => Repair::Wanted { from, to },
-        LACKING => Repair::Lacking { from, to },
-        _ => return None,
-    };
-    Some((Route { source: source?, destination: destination? }, repair))
+    decode(&udp[UDP_HEADER..])
 }
 
 #[cfg(test)]
@@ -129,18 +144,17 @@ mod tests {
         #[test]
         fn reports_are_read_as_they_were_written(
             v6 in any::<bool>(),
-            wanted in any::<bool>(),
+            topic in prop::sample::select(TOPICS.to_vec()),
             (from, to) in any::<(u32, u32)>(),
             ports in any::<[u16; 2]>(),
             damaged in prop::option::of((any::<prop::sample::Index>(), 1_u8..)),
         ) {
             let [one, other] = agents(v6);
             let route = Route { source: (other, ports[0]).into(), destination: (one, ports[1]).into() };
-            let repair =
-                if wanted { Repair::Wanted { from, to } } else { Repair::Lacking { from, to } };
-            let mut packet = write(one, other, route, repair).expect("of one family");
+            let report = Report { topic, from, to };
+            let mut packet = write(one, other, route, report).expect("of one family");
             prop_assert_eq!(packet.len(), if v6 { 96 } else { 52 });
-            prop_assert_eq!(read(&packet, other), Some((route, repair)));
+            prop_assert_eq!(read(&packet, other), Some((route, report)));
             prop_assert_eq!(read(&packet, one), None);
             prop_assert_eq!(read(&packet, agents(!v6)[1]), None);
             for length in 0..packet.len() {

@@ -30,15 +30,13 @@
 //! flow of which nothing passes for a while is forgotten.
 
 mod flow;
-mod queue;
-mod radio;
 mod told;
 
+use crate::judge::Radio;
 use crate::{Actions, Carried, Counts as Counted, Way};
 use flow::{Admission, Flow, Verdict};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
-use radio::Radio;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a snoop agent works.

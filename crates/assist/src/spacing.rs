@@ -24,7 +24,7 @@
 //! `flows` says.
 
 use crate::flows::Flows;
-use crate::{Actions, Carried, Counts, acks};
+use crate::{Actions, Carried, Counts, Fault, acks};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::VecDeque;
@@ -40,6 +40,37 @@ pub struct Settings {
     pub delay_max: Duration,
     /// The most ACKs of a flow that are held back.
     pub waiting_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { rate: None, rebuild: None, delay_max: Duration::from_ms(100), waiting_max: 256 }
+    }
+}
+
+impl Settings {
+    /// Checks all of them.
+    ///
+    /// # Errors
+    /// The first that makes no sense.
+    pub fn check(&self) -> Result<(), Fault> {
+        let fault = |key, what: &str, hint: Option<&str>| {
+            Err(Fault { key, what: what.to_owned(), hint: hint.map(str::to_owned) })
+        };
+        if self.rate.is_none() && self.rebuild.is_none() {
+            let hint = "rate = \"10 Mbit/s\" spaces, rebuild = \"2896 B\" makes up what is missing";
+            return fault("rate", "without `rate` and `rebuild` it would do nothing", Some(hint));
+        }
+        if self.rate == Some(Rate::ZERO) {
+            return fault("rate", "nothing would be acknowledged", None);
+        }
+        if let Some(step) = self.rebuild.filter(|step| !(536..=1 << 20).contains(&step.get())) {
+            let what = format!("acknowledgements {step} apart are impossible");
+            return fault("rebuild", &what, Some("536 B, a small segment, to 1 MiB"));
+        }
+        Fault::unless_short("delay_max", self.delay_max)?;
+        Fault::unless_within("waiting_max", self.waiting_max, 2..=4096)
+    }
 }
 
 /// A spacer of acknowledgements.
@@ -233,7 +264,7 @@ impl<P: Carried> AckSpacing<P> {
 
     /// What it did.
     pub fn counts(&self) -> Counts {
-        vec![("acks", self.seen), ("acks-made", self.made), ("acks-spaced", self.spaced)]
+        vec![("acks-come", self.seen), ("acks-made", self.made), ("acks-spaced", self.spaced)]
     }
 }
 
@@ -306,7 +337,7 @@ mod tests {
         // Four pieces over 40 ms.
         let made = [(80, 4_000), (90, 6_000), (100, 8_000), (110, 10_000)];
         assert_eq!(left, [&[(0, 0), (40, 2_000)][..], &made, &[(120, 12_000)]].concat());
-        assert_eq!(agent.counts(), [("acks", 4), ("acks-made", 3), ("acks-spaced", 3)]);
+        assert_eq!(agent.counts(), [("acks-come", 4), ("acks-made", 3), ("acks-spaced", 3)]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub use repair::{DProxy, Snoop};
 
 use crate::own_keys::{self, Key};
 use crate::spec::{NodeSpec, Spec};
+use midhop_assist::{AckDecimationSettings, AckSpacingSettings};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
@@ -26,12 +27,6 @@ use serde::{Deserialize, Serialize};
 
 /// The most agents at a node.
 const AGENTS_MAX: usize = 16;
-const KEEP_ONE_IN: u32 = 4;
-const HOLD: Duration = Duration::from_ms(50);
-const DELAY_MAX: Duration = Duration::from_ms(100);
-const WAITING_MAX: u32 = 256;
-/// No agent holds an acknowledgement longer: a sender would take it for lost.
-const TIME_MAX: Duration = Duration::from_s(1);
 
 /// An agent as a person writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +49,8 @@ pub struct AgentSpec {
     pub timer_min: Option<Duration>,
     /// `snoop`: how often a segment is sent again. Default: 10.
     pub resends: Option<u32>,
-    /// `snoop`: whether it judges by round trips what a queue behind it refuses, as midhopd has to, instead of learning it.
+    /// `snoop`, `d-proxy`: whether it judges by round trips what a queue on the lossy way refuses, as midhopd has to, instead of
+    /// learning it.
     /// Default: false.
     pub judges_queue: Option<bool>,
     /// `d-proxy`: what may be held behind gaps. Default: 4 MB.
@@ -148,13 +144,13 @@ pub struct AckSpacing {
     pub waiting_max: u32,
 }
 
-impl From<&AckDecimation> for midhop_assist::AckDecimationSettings {
+impl From<&AckDecimation> for AckDecimationSettings {
     fn from(plan: &AckDecimation) -> Self {
         Self { keep_one_in: plan.keep_one_in, hold: plan.hold }
     }
 }
 
-impl From<&AckSpacing> for midhop_assist::AckSpacingSettings {
+impl From<&AckSpacing> for AckSpacingSettings {
     fn from(plan: &AckSpacing) -> Self {
         let AckSpacing { links: _, rate, rebuild, delay_max, waiting_max } = *plan;
         Self { rate, rebuild, delay_max, waiting_max }
@@ -291,49 +287,38 @@ impl Reader<'_> {
                 Role::DProxy(half.map_err(|(key, what, hint)| self.fault(key, what, hint))?)
             }
             AgentKind::AckDecimation => {
-                let keep_one_in =
-                    self.count("keep_one_in", written.keep_one_in.unwrap_or(KEEP_ONE_IN), 64)?;
-                let hold = self.time("hold", written.hold.unwrap_or(HOLD))?;
-                Role::AckDecimation(AckDecimation { links, keep_one_in, hold })
+                let default = AckDecimationSettings::default();
+                let decimation = AckDecimation {
+                    links,
+                    keep_one_in: written.keep_one_in.unwrap_or(default.keep_one_in),
+                    hold: written.hold.unwrap_or(default.hold),
+                };
+                self.checked(AckDecimationSettings::from(&decimation).check())?;
+                Role::AckDecimation(decimation)
             }
-            AgentKind::AckSpacing => Role::AckSpacing(self.spacing(links)?),
+            AgentKind::AckSpacing => {
+                let default = AckSpacingSettings::default();
+                let spacing = AckSpacing {
+                    links,
+                    rate: written.rate,
+                    rebuild: written.rebuild,
+                    delay_max: written.delay_max.unwrap_or(default.delay_max),
+                    waiting_max: written.waiting_max.unwrap_or(default.waiting_max),
+                };
+                self.checked(AckSpacingSettings::from(&spacing).check())?;
+                Role::AckSpacing(spacing)
+            }
         })
     }
 
-    fn spacing(&self, links: Vec<String>) -> Result<AckSpacing, ConfigError> {
-        let written = self.written;
-        if written.rate.is_none() && written.rebuild.is_none() {
-            let hint = "rate = \"10 Mbit/s\" spaces, rebuild = \"2896 B\" makes up what is missing";
-            let message = "without `rate` and `rebuild` it would do nothing";
-            return Err(self.document.fault(self.path, message, Some(hint.to_owned())));
-        }
-        if written.rate == Some(Rate::ZERO) {
-            return Err(self.fault("rate", "nothing would be acknowledged", None));
-        }
-        if let Some(step) = written.rebuild.filter(|step| !(536..=1 << 20).contains(&step.get())) {
-            let hint = Some("536 B, a small segment, to 1 MiB".to_owned());
-            let message = format!("acknowledgements {step} apart are impossible");
-            return Err(self.fault("rebuild", message, hint));
-        }
-        let delay_max = self.time("delay_max", written.delay_max.unwrap_or(DELAY_MAX))?;
-        let waiting_max =
-            self.count("waiting_max", written.waiting_max.unwrap_or(WAITING_MAX), 4096)?;
-        let (rate, rebuild) = (written.rate, written.rebuild);
-        Ok(AckSpacing { links, rate, rebuild, delay_max, waiting_max })
-    }
-
-    fn count(&self, key: &str, count: u32, most: u32) -> Result<u32, ConfigError> {
-        if (2..=most).contains(&count) {
-            return Ok(count);
-        }
-        Err(self.fault(key, format!("{count} is out of range"), Some(format!("2 to {most}"))))
-    }
-
-    fn time(&self, key: &str, time: Duration) -> Result<Duration, ConfigError> {
-        if time <= TIME_MAX {
-            return Ok(time);
-        }
-        Err(self.fault(key, format!("{time} is too long"), Some(format!("at most {TIME_MAX}"))))
+    fn checked(&self, outcome: Result<(), midhop_assist::Fault>) -> Result<(), ConfigError> {
+        outcome.map_err(|fault| {
+            // What is not written has no place in the file.
+            let key = self.path.join(fault.key);
+            let is_there = self.document.get(&key).is_some();
+            let place = if is_there { &key } else { self.path };
+            self.document.fault(place, fault.what, fault.hint)
+        })
     }
 
     fn fault(&self, key: &str, message: impl Into<String>, hint: Option<String>) -> ConfigError {

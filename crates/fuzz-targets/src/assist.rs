@@ -2,8 +2,8 @@
 
 use midhop_assist::wire::{self, Route};
 use midhop_assist::{
-    Action, Actions, Carried, DProxy, DProxySettings, Repair, Side, Snoop, SnoopSettings, Way,
-    message,
+    Action, Actions, Carried, DProxy, DProxySettings, Report, Side, Snoop, SnoopSettings, Topic,
+    Way, message,
 };
 use midhop_tcp::{Flags, SackBlock, Segment, Timestamps};
 use midhop_units::{Bytes, Duration, Instant};
@@ -88,6 +88,7 @@ pub fn assist(data: &[u8]) {
         held: Bytes::new(CACHE),
         hold: Duration::from_ms(30),
         requests: 2,
+        judges_queue: data.first().is_some_and(|byte| byte & 2 == 2),
         flows: 3,
         idle: Duration::from_ms(300),
     });
@@ -104,12 +105,10 @@ pub fn assist(data: &[u8]) {
         // Close to where sequence numbers wrap.
         let place = |byte: u8| (u32::MAX - 60_000).wrapping_add(u32::from(byte) * 500);
         if kind & 0x3e == 0x3e {
-            let repair = if length & 1 == 0 {
-                Repair::Wanted { from: place(first), to: place(second) }
-            } else {
-                Repair::Lacking { from: place(first), to: place(second) }
-            };
-            half.handle_report(now, way, repair, &mut actions);
+            let topics = [Topic::Wanted, Topic::Lacking, Topic::Arrived, Topic::Resent];
+            let topic = topics[usize::from(length) % topics.len()];
+            let report = Report { topic, from: place(first), to: place(second) };
+            half.handle_report(now, way, report, &mut actions);
         } else {
             let flags = match kind >> 1 & 7 {
                 0 => Flags::ACK | Flags::FIN,
@@ -162,6 +161,9 @@ pub fn assist(data: &[u8]) {
 fn raw(packet: &[u8]) {
     for own in ["10.0.0.1", "fd00::1"] {
         let _ = message::read(packet, own.parse().expect("an address"));
+    }
+    if let Some((route, report)) = message::decode(packet) {
+        assert_eq!(message::encode(route, report).as_deref(), Some(packet));
     }
     let Some((route, segment)) = wire::read(packet) else { return };
     let opens = segment.flags.contains(Flags::SYN) || segment.flags.contains(Flags::RST);

@@ -632,7 +632,7 @@ fn agents_on_the_path_meet_packets_of_kernels() {
                 // Each that has gone on meets the other agent once, and none that this one has let go meets it again.
                 let gone_on = counted(record, "terminal", "thin.acks")
                     - counted(record, "terminal", "thin.acks-left-out");
-                let met = counted(record, "gateway", "even.acks");
+                let met = counted(record, "gateway", "even.acks-come");
                 assert!(met <= gone_on, "{met} of {gone_on}: {:?}", record.nodes);
                 let dropped = record.nodes.iter().find_map(|it| it.drops.get("ack-decimated"));
                 assert_eq!(dropped, Some(&counted(record, "terminal", "thin.acks-left-out")));

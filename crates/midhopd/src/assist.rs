@@ -1,30 +1,34 @@
-//! Flows that pass by whole and are repaired: what of them is lost beyond some interfaces is sent again from here.
+//! Flows that pass by whole and are helped: what of them is lost beyond some interfaces is sent again from here, and their
+//! acknowledgements are thinned or spaced.
 //!
 //! The kernel hands over every packet of such a flow, in both directions, behind all that the administrator's rules
-//! have decided and translated. A [`Snoop`] caches the segments that leave towards the lossy side, and reads from the
-//! acknowledgements that come back what is lost. A packet goes on as it is, or it is dropped; what replaces
-//! it, and what is sent again, leaves by a raw socket.
+//! have decided and translated, and agents meet it: those of the crate `assist`, as simulator and laboratory have them. A packet
+//! goes on as it is, or it is dropped; what replaces it, what goes on later, and what is sent again, leaves by a raw socket.
 //!
 //! Invariants: every packet taken from the queue gets exactly one verdict; payload is passed on as it came; no end
-//! reads as acknowledged what has not arrived. What the agent keeps is bounded by `[assist]`, whoever sends.
-//! Whatever goes wrong here lets packets pass: the flow is then not repaired, but it lives.
+//! reads as acknowledged what has not arrived. What the agents keep is bounded by `[assist]`, whoever sends.
+//! Whatever goes wrong here lets packets pass: the flow is then not helped, but it lives.
 
+mod met;
+mod peer;
 mod translated;
 
+pub use peer::{AssistPeerError, Peer, secret};
 pub use translated::Translated;
 
-use crate::flow::Ends;
 use crate::intercept::{self, Injector, Packet, Queue};
 use crate::leg::Names;
 use crate::netlink::Channel;
 use crate::worker::Worker;
-use bytes::Bytes;
-use midhop_assist::wire::{self, Route};
-use midhop_assist::{Action, Actions, Carried, Snoop, SnoopSettings};
-use midhop_pep::config::Assist;
-use midhop_tcp::Segment;
+use met::Met;
+use midhop_assist::{
+    AckDecimation, AckSpacing, Action, Actions, Agent, DProxy, DProxySettings, Heading, Row, Snoop,
+    SnoopSettings,
+};
+use midhop_pep::config::{Assist, Repairer};
 use midhop_units::Instant;
 use nix::sys::socket::SockProtocol;
+use peer::WatchedPeer;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,27 +42,43 @@ const SILENT_LOOKS: u32 = 2;
 /// How many looks later it is tried again.
 const REST_LOOKS: u32 = 60;
 
+/// Where packets of assisted flows come in.
+#[derive(Debug)]
+pub struct AssistDoor {
+    /// Where they wait.
+    pub queue: Queue,
+    /// For reports to and from the daemon at the far end of the link.
+    pub peer: Option<Peer>,
+}
+
 /// Serves the queue of assisted flows until the worker stops.
 ///
 /// # Errors
 /// When the runtime cannot watch the queue, the keeper does not take it, or the kernel gives no channel.
-pub async fn assist(worker: Rc<Worker>, queue: Queue) -> io::Result<()> {
+pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
     let plan = worker.plan();
     let Some(injector) = worker.hold.raw().cloned() else { return Ok(()) };
-    queue.hand_over()?;
-    let queue = queue.watch()?;
+    door.queue.hand_over()?;
+    let queue = door.queue.watch()?;
+    let peer = door.peer.map(Peer::watch).transpose()?;
     let counters = Channel::open(SockProtocol::NetlinkNetFilter)?;
-    let mut agent = Agent::new(&plan.assist, injector);
+    let mut helper = Helper::new(plan.assist.clone(), injector, peer);
     let begin = time::Instant::now();
     let now = || Instant::START + begin.elapsed().into();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let due = agent.snoop.poll_timeout();
+        let due = helper.row.poll_timeout();
         let due = due.map(|due| begin + Duration::from(due.saturating_since(Instant::START)));
         let timer = async {
             match due {
                 Some(due) => sleep_until(Moment::from_std(due)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let reported = async {
+            match &helper.peer {
+                Some(peer) => peer.readable().await,
                 None => std::future::pending().await,
             }
         };
@@ -67,91 +87,76 @@ pub async fn assist(worker: Rc<Worker>, queue: Queue) -> io::Result<()> {
                 match ready?.try_io(|queue| queue.get_ref().receive()) {
                     Ok(Ok(packets)) => {
                         for packet in packets {
-                            agent.consider(now(), packet, &worker.hold.translated, queue.get_ref());
+                            helper.consider(now(), packet, &worker.hold.translated, queue.get_ref());
                         }
-                        if let Err(error) = queue.get_ref().give() {
-                            tracing::warn!(%error, "verdicts were not taken");
-                        }
+                        give(queue.get_ref());
                     }
                     Ok(Err(error)) => tracing::warn!(%error, "packets of assisted flows were not seen"),
                     Err(_would_block) => {}
                 }
             }
-            () = timer => agent.wake(now()),
+            ready = reported => {
+                ready?;
+                helper.take_reports(now());
+            }
+            () = timer => helper.wake(now()),
             _ = looks.tick() => {
-                agent.look(|| {
+                helper.look(|| {
                     let instance = &plan.intercept.instance;
                     intercept::handshakes(&counters, instance).map(|counted| counted.mended)
                 });
-                agent.book(&worker);
+                helper.book(&worker);
             }
         }
     }
 }
 
-/// A packet of an assisted flow.
-#[derive(Debug, Clone)]
-struct Met {
-    /// Which packet of the queue it was.
-    queued: u32,
-    /// Whether its header is another one by now.
-    changed: bool,
-    /// From the network header on.
-    bytes: Bytes,
-    segment: Segment,
-    /// From whom to whom, as in the packet.
-    route: Route,
-    /// From whom to whom, as the client sees the flow.
-    way: Route,
-    /// Index of the interface by which it leaves.
-    egress: u32,
-}
-
-impl Met {
-    fn read(packet: Packet, translated: &Translated) -> Option<Self> {
-        let (route, segment) = wire::read(&packet.bytes)?;
-        // Behind all translation an answer is the reverse of what the client sent; what goes the other way may have
-        // other addresses by now.
-        let ends = Ends { client: route.source, server: route.destination };
-        let way = translated
-            .of(&ends, time::Instant::now())
-            .map_or(route, |Ends { client, server }| Route { source: client, destination: server });
-        let (queued, egress, bytes) = (packet.id, packet.egress, packet.bytes.into());
-        Some(Self { queued, changed: false, bytes, segment, route, way, egress })
+/// Gives the verdicts that wait.
+fn give(queue: &Queue) {
+    if let Err(error) = queue.give() {
+        tracing::warn!(%error, "verdicts were not taken");
     }
 }
 
-impl Carried for Met {
-    type Way = Route;
-
-    fn way(&self) -> Route {
-        self.way
-    }
-
-    fn segment(&self) -> &Segment {
-        &self.segment
-    }
-
-    fn with(self, segment: Segment) -> Self {
-        match wire::write(&self.bytes, &segment) {
-            Some(bytes) => Self { changed: true, bytes: bytes.into(), segment, ..self },
-            None => self,
-        }
-    }
-
-    fn size(&self) -> u32 {
-        u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
-    }
+/// The agents that a plan asks for: who repairs, then who thins, and who spaces, acknowledgements.
+fn row(plan: &Assist) -> Row<Met> {
+    let Assist { cache, threshold, timer_min, resends, flows, idle, .. } = *plan;
+    // What a queue beyond this host refuses it does not learn.
+    let judges_queue = true;
+    let repairer = match (plan.repair, &plan.peer) {
+        (Repairer::Snoop, _) => Some(Agent::Snoop(Snoop::new(SnoopSettings {
+            cache,
+            threshold,
+            timer_min,
+            resends,
+            judges_queue,
+            flows,
+            idle,
+        }))),
+        (Repairer::DProxy, Some(peer)) => Some(Agent::DProxy(DProxy::new(DProxySettings {
+            cache,
+            held: peer.held,
+            hold: peer.hold,
+            requests: peer.requests,
+            judges_queue,
+            flows,
+            idle,
+        }))),
+        (Repairer::DProxy, None) | (Repairer::None, _) => None,
+    };
+    let thinner = plan.ack_decimation.as_ref().map(|it| AckDecimation::new(it.into()));
+    let spacer = plan.ack_spacing.as_ref().map(|it| AckSpacing::new(it.into()));
+    let acks = thinner.map(Agent::Decimation).into_iter().chain(spacer.map(Agent::Spacing));
+    repairer.into_iter().chain(acks).collect()
 }
 
-/// The agent and what it acts by.
-struct Agent {
-    settings: SnoopSettings,
-    snoop: Snoop<Met>,
+/// The agents and what they act by.
+struct Helper {
+    plan: Assist,
+    row: Row<Met>,
     actions: Actions<Met>,
     injector: Arc<Injector>,
-    /// Beyond which segments get lost.
-    lossy: Vec<String>,
+    peer: Option<WatchedPeer>,
     names: Names,
     passage: Passage,
 }
@@ -171,18 +176,14 @@ struct Passage {
     rests: u64,
 }
 
-impl Agent {
-    fn new(plan: &Assist, injector: Arc<Injector>) -> Self {
-        let Assist { interfaces, cache, threshold, timer_min, resends, flows, idle } = plan.clone();
-        let judges_queue = true;
-        let settings =
-            SnoopSettings { cache, threshold, timer_min, resends, judges_queue, flows, idle };
+impl Helper {
+    fn new(plan: Assist, injector: Arc<Injector>, peer: Option<WatchedPeer>) -> Self {
         Self {
-            snoop: Snoop::new(settings.clone()),
-            settings,
+            row: row(&plan),
+            plan,
             actions: Actions::default(),
             injector,
-            lossy: interfaces.iter().cloned().collect(),
+            peer,
             names: Names::default(),
             passage: Passage::default(),
         }
@@ -190,14 +191,17 @@ impl Agent {
 
     /// Gives a packet of the queue its verdict, and sends what it causes.
     fn consider(&mut self, now: Instant, packet: Packet, translated: &Translated, queue: &Queue) {
-        let (queued, egress) = (packet.id, packet.egress);
-        let known = if self.passage.rest == 0 { Met::read(packet, translated) } else { None };
+        let queued = packet.id;
+        let known = if self.passage.rest == 0 {
+            let heading = self.heading(packet.egress);
+            Met::read(packet, heading, translated)
+        } else {
+            None
+        };
         let passes = match known {
             Some(met) => {
-                let egress = self.names.of(egress);
-                let leaves = egress.is_some_and(|name| self.lossy.iter().any(|own| **own == *name));
-                self.snoop.handle_packet(now, met, leaves, &mut self.actions);
-                self.carry_out(Some(queued))
+                self.row.handle_packet(now, met, &mut self.actions);
+                self.carry_out(Some((queued, queue)))
             }
             None => true,
         };
@@ -207,30 +211,59 @@ impl Agent {
         }
     }
 
-    /// The time that the agent asked for has come.
+    fn heading(&mut self, egress: u32) -> Heading {
+        let name = self.names.of(egress);
+        let leaves = name.is_some_and(|name| self.plan.interfaces.iter().any(|own| **own == *name));
+        if leaves { Heading::Out } else { Heading::In }
+    }
+
+    /// The time that an agent asked for has come.
     fn wake(&mut self, now: Instant) {
-        self.snoop.handle_timeout(now, &mut self.actions);
+        self.row.handle_timeout(now, &mut self.actions);
         self.carry_out(None);
     }
 
-    /// Does what the agent wants; whether the packet that waits goes on as it is.
-    fn carry_out(&mut self, waiting: Option<u32>) -> bool {
-        let Self { actions, injector, passage, .. } = self;
-        let mut passes = false;
-        for action in actions.drain() {
-            let Action::Send(met) = action else { continue };
-            let waits = Some(met.queued) == waiting;
-            if waits && !met.changed {
-                passes = true;
-                continue;
+    /// What the peer has reported.
+    fn take_reports(&mut self, now: Instant) {
+        let reports = self.peer.as_mut().map(WatchedPeer::receive).unwrap_or_default();
+        for (way, report) in reports {
+            if self.passage.rest == 0 {
+                self.row.handle_report(now, way, report, &mut self.actions);
+                self.carry_out(None);
             }
+        }
+    }
+
+    /// Does what the agents want; whether the packet that waits goes on as it is. It does if it is the last that is sent: what is
+    /// sent behind it must not overtake it.
+    fn carry_out(&mut self, waiting: Option<(u32, &Queue)>) -> bool {
+        let Self { actions, injector, passage, peer, .. } = self;
+        let mut sent = Vec::new();
+        for action in actions.drain() {
+            match action {
+                Action::Send(met) => sent.push(met),
+                Action::Drop(..) => {}
+                Action::Report(way, report) => {
+                    if let Some(peer) = peer {
+                        peer.send(way, report);
+                    }
+                }
+            }
+        }
+        let waits = |met: &Met| waiting.is_some_and(|(queued, _)| met.queued == queued);
+        let mut passes = sent.pop_if(|met| waits(met) && !met.changed).is_some();
+        if let Some((_, queue)) = waiting.filter(|_| !sent.is_empty()) {
+            // What was let pass before goes first.
+            give(queue);
+        }
+        for met in sent {
             passage.sent += 1;
             let to = met.route.destination.ip();
             if let Err(error) = injector.mend(&met.bytes, to, met.egress) {
                 tracing::debug!(%error, "a packet of an assisted flow is not sent");
                 passage.failed += 1;
                 // What was to go in its place does not.
-                passes |= waits;
+                passes |= waits(&met);
             }
         }
         passes
@@ -264,16 +297,17 @@ impl Agent {
             );
             (passage.silent, passage.rest) = (0, REST_LOOKS);
             passage.rests += 1;
-            self.snoop = Snoop::new(self.settings.clone());
+            self.row = row(&self.plan);
         }
     }
 
     /// Writes down what it does and has.
     fn book(&self, worker: &Worker) {
         let book = &worker.ledger.assist;
-        book.flows.set(self.snoop.flows() as u64);
-        book.cached.set(self.snoop.cached().get());
-        book.count(self.snoop.counts());
+        book.flows.set(self.row.flows() as u64);
+        book.cached.set(self.row.cached().get());
+        self.row.agents().iter().for_each(|agent| book.count(agent.counts()));
+        book.count(self.peer.iter().flat_map(WatchedPeer::counts));
         book.count([("packets-unsent", self.passage.failed), ("rests", self.passage.rests)]);
     }
 }

@@ -4,7 +4,7 @@
 //! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
 
 use crate::{
-    doctor,
+    assist, doctor,
     failure::{self, Failure, USAGE},
     keeper, logging, pki, run,
     tunnel::{Doubt, Identity},
@@ -152,7 +152,14 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
         toml::to_string(&plan).map_err(|e| e.to_string())
     };
     print(printed, "the plan")?;
-    check_identity(&plan)
+    check_identity(&plan)?;
+    match &plan.assist.peer {
+        Some(peer) => assist::secret(peer).map(drop).map_err(|error| {
+            let hint = error.hint();
+            Failure::run("[assist]: the peer would not be believed").because(error).hint(hint)
+        }),
+        None => Ok(()),
+    }
 }
 
 fn schema() -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! Starts and stops the data plane: workers with their listeners, then interception.
 
 use crate::admission::Admission;
+use crate::assist::{AssistDoor, AssistPeerError, Peer};
 use crate::capacity::Capacity;
 use crate::failure::Failure;
 use crate::firewall::{Firewall, Passed};
@@ -56,6 +57,9 @@ pub enum StartError {
     // The reason is told once: as the message, not as what is behind it.
     #[error("[tunnel]: {0}")]
     Identity(IdentityError),
+    /// Nothing can be reported to the daemon at the far end of an assisted link.
+    #[error(transparent)]
+    Assist(#[from] AssistPeerError),
     /// Privileges cannot be given up.
     #[error(transparent)]
     Privileges(Failure),
@@ -75,6 +79,7 @@ impl StartError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Identity(error) => Some(error.hint()),
+            Self::Assist(error) => Some(error.hint()),
             _ => None,
         }
     }
@@ -160,7 +165,9 @@ impl DataPlane {
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(first) = all_doors.first_mut().filter(|_| intercepts && plan.assist.is_on()) {
             let queue = Queue::bind(assist_queue(&plan, workers), ASSIST_QUEUED);
-            first.assist = Some(queue.map_err(|source| InterceptError::Queue { source })?);
+            let queue = queue.map_err(|source| InterceptError::Queue { source })?;
+            let peer = plan.assist.peer.as_ref().map(Peer::open).transpose()?;
+            first.assist = Some(AssistDoor { queue, peer });
         }
         seal().map_err(StartError::Privileges)?;
         // Before any worker runs: once a tunnel is open, no flow may go past the rule that names it.

@@ -358,8 +358,10 @@ impl Holder {
             }
             Action::Assist => {
                 self.worker.ledger.assisted.add(1);
-                let (leaving, client) = (opener.departure.ends, opener.connection.ends);
-                hold.translated.note(leaving, client, Instant::now());
+                let lossy = |name: &str| plan.assist.interfaces.iter().any(|own| own == name);
+                let comes_by_link = opener.interface.as_deref().is_some_and(lossy);
+                let (sent, leaving) = (opener.connection.ends, opener.departure.ends);
+                hold.translated.note(sent, leaving, comes_by_link, Instant::now());
                 Some(Verdict::Assist)
             }
         }

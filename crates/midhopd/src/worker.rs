@@ -2,7 +2,7 @@
 
 use crate::accept::accept;
 use crate::admission::Admission;
-use crate::assist::assist;
+use crate::assist::{AssistDoor, assist};
 use crate::flow::Ends;
 use crate::handover::{self, Asked};
 use crate::health::Health;
@@ -169,8 +169,8 @@ impl Worker {
                 }
                 None => drop(doors.waiting),
             }
-            if let Some(queue) = doors.assist {
-                health.keep("assisting flows", assist(worker.clone(), queue));
+            if let Some(door) = doors.assist {
+                health.keep("assisting flows", assist(worker.clone(), door));
             }
             let watching = worker.clone();
             let looking = async move { watching.watch.look(&watching.ledger).await };
@@ -198,8 +198,8 @@ pub struct Doors {
     pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
     /// Where SYNs wait for the far side.
     pub queue: Option<Queue>,
-    /// Where packets of assisted flows wait.
-    pub assist: Option<Queue>,
+    /// Where packets of assisted flows come in.
+    pub assist: Option<AssistDoor>,
     /// Held until what waits there is safe.
     pub waiting: Option<Sender<Infallible>>,
     /// Where flows come from that clients asked for.

@@ -131,6 +131,39 @@ fn what_a_queue_drops_is_left_to_the_client() {
     assert_eq!((resent, kept_back), (0, 0));
 }
 
+/// Of what a flow that passes by acknowledges, what leaves over a thin link is thinned, and what comes from one is spaced.
+#[test]
+fn acknowledgements_are_thinned_and_spaced() {
+    // Acknowledgements of losses are not thinned: there are none.
+    let link = "rate = \"200 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"8 MB\"";
+    let none = "repair = \"none\"\n";
+    let spacing =
+        format!("{ASSIST}{none}[assist.ack_spacing]\nrate = \"50 Mbit/s\"\nrebuild = \"2896 B\"\n");
+    let thinning = format!("{ASSIST}{none}[assist.ack_decimation]\nkeep_one_in = 8\n");
+    for family in [Family::V4, Family::V6] {
+        let Some(stage) = Stage::set_over(link, link, "20 ms") else { return };
+        let proxy = stage.proxy(&spacing);
+        upload(&stage, family, 4 << 20);
+        until("they are spaced", || counted(&proxy, "acks-spaced") > 0);
+        assert_eq!((assisted(&proxy), split(&proxy)), (1, 0));
+        drop(proxy);
+        let proxy = stage.proxy(&thinning);
+        let listener = stage.listen(family);
+        let (client, server) = stage.flow(&listener);
+        let sent = noise(8, 4 << 20);
+        let received = std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| hear(&client));
+            say(&server, &sent);
+            receiver.join().expect("all arrives")
+        });
+        assert!(received == sent, "other bytes arrived than were sent");
+        until("they are thinned", || counted(&proxy, "acks-left-out") > 0);
+        let [seen, left_out] = ["acks", "acks-left-out"].map(|what| counted(&proxy, what));
+        assert!(left_out * 2 > seen, "{left_out} of {seen}");
+        assert_eq!(counted(&proxy, "packets-unsent"), 0);
+    }
+}
+
 #[test]
 fn a_flow_goes_on_when_the_daemon_goes() {
     let Some(stage) = lossy() else { return };

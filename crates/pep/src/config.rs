@@ -14,7 +14,7 @@ mod plan;
 mod resolve;
 mod tunnel;
 
-pub use assist::Assist;
+pub use assist::{AckDecimation, AckSpacing, Assist, AssistPeer, Repairer};
 pub use class::{Class, ClassPlan};
 pub use intercept::{Accept, Conntrack, Hooks, Intercept};
 pub use list::{Dscp, OneOrMany, Ports};
@@ -35,7 +35,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 pub struct Config {
     /// Which flows are taken from the wire.
     pub intercept: Intercept,
-    /// How flows are repaired that are not split.
+    /// How flows are helped that are not split.
     pub assist: Assist,
     /// Listeners for clients that ask for the proxy.
     pub explicit: Explicit,

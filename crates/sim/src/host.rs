@@ -274,7 +274,7 @@ impl Hosts {
             Body::Datagram(number) => return Some((packet.flow, *number)),
             Body::Segment(segment) => segment,
             // For an agent that is not here.
-            Body::Repair(_) => return None,
+            Body::Report(_) => return None,
         };
         let flow = &self.flows[packet.flow.index()];
         let opens = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);

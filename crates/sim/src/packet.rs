@@ -2,7 +2,7 @@
 
 mod under_way;
 
-pub use midhop_assist::Repair;
+pub use midhop_assist::Report;
 pub use under_way::{Handle, Packets};
 
 use midhop_congestion::xcp;
@@ -103,7 +103,7 @@ impl Packet {
     pub const fn ecn(&self) -> Ecn {
         match &self.body {
             Body::Segment(segment) => segment.ecn,
-            Body::Datagram(_) | Body::Repair(_) => Ecn::NotCapable,
+            Body::Datagram(_) | Body::Report(_) => Ecn::NotCapable,
         }
     }
 }
@@ -116,7 +116,7 @@ pub enum Body {
     /// A UDP datagram, by its number in its flow from 0.
     Datagram(u64),
     /// A UDP datagram that agents on the path exchange about the flow and direction.
-    Repair(Repair),
+    Report(Report),
 }
 
 /// XCP's congestion header, and what goes back to the other end's; each may be absent.

@@ -188,7 +188,7 @@ fn rebuilt_acknowledgements_cost_no_more_than_the_time_between_those_that_came()
     assert!(goodput(&record) > law, "{} Mbit/s, {law} by the law", goodput(&record));
     let node = record.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
     // With all that were made up there is one for each two segments, but for those that end repairs.
-    let (acks, made) = (node.counts["even.acks"], node.counts["even.acks-made"]);
+    let (acks, made) = (node.counts["even.acks-come"], node.counts["even.acks-made"]);
     let all = 4_000_000 / 2896;
     assert!(made > acks && (acks + made).abs_diff(all) < all / 10, "{acks} and {made} of {all}");
 }
@@ -212,7 +212,7 @@ fn the_same_seed_gives_the_same_record_through_agents_and_a_proxy() {
     let node = first.nodes.iter().find(|node| node.node == "gateway").expect("it counted");
     // The proxy took both, and its legs' acknowledgements met the agents before it.
     assert_eq!(node.counts["flows"], 2, "{node:?}");
-    assert!(node.counts["even.acks"] > 0, "{node:?}");
+    assert!(node.counts["even.acks-come"] > 0, "{node:?}");
     let text = |record: &Record| record.to_json().expect("JSON");
     assert_eq!(text(&first), text(&record(ALL, &set, false)));
 }

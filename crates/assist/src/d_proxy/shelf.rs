@@ -6,6 +6,7 @@
 //! Invariant: what lies on the shelf stays within its size.
 
 use crate::Carried;
+use crate::judge::{Queue, Radio, may_be_a_queues};
 use crate::sequence::{first, position};
 use midhop_tcp::Segment;
 use midhop_units::Instant;
@@ -18,6 +19,12 @@ const STALE_MAX: usize = 1024;
 struct Shelved<P> {
     packet: P,
     end: u64,
+    /// When it passed.
+    passed: Instant,
+    /// Whether how long it took can be known, and is not: what has passed twice may have arrived either time.
+    timed: bool,
+    /// How often it has been asked for.
+    wanted: u32,
     /// Its place in the row.
     number: u64,
 }
@@ -29,6 +36,30 @@ struct Stream<P> {
     highest: u64,
     segments: BTreeMap<u64, Shelved<P>>,
     active: Instant,
+    /// The queue on the lossy way, where that is judged.
+    queue: Queue,
+}
+
+/// What becomes of what the peer wants.
+#[derive(Debug)]
+pub(super) struct Answer<P> {
+    /// The segments that hold any of it.
+    pub resend: Vec<P>,
+    /// Where they lie.
+    pub resent: Vec<Span>,
+    /// What never came by.
+    pub missing: Vec<Span>,
+    /// What is the source's to send again: a queue may have refused it, or it has been sent again before.
+    pub left: Vec<Span>,
+}
+
+/// From one sequence number to before another.
+pub(super) type Span = (u32, u32);
+
+impl<P> Default for Answer<P> {
+    fn default() -> Self {
+        Self { resend: Vec::new(), resent: Vec::new(), missing: Vec::new(), left: Vec::new() }
+    }
 }
 
 /// The segments that have lately passed, of all flows.
@@ -65,6 +96,11 @@ impl<P: Carried> Shelf<P> {
         self.streams.len()
     }
 
+    /// What lies there. Unit: bytes of packets.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether it knows a flow.
     pub fn knows(&self, key: P::Way) -> bool {
         self.streams.contains_key(&key)
@@ -80,13 +116,15 @@ impl<P: Carried> Shelf<P> {
             highest: first(segment.sequence),
             segments: BTreeMap::new(),
             active: now,
+            queue: Queue::default(),
         });
         let start = position(segment.sequence, stream.highest);
         let end = start + u64::from(segment.sequence_length());
         stream.highest = stream.highest.max(end);
         stream.active = now;
         self.number += 1;
-        let shelved = Shelved { packet, end, number: self.number };
+        let timed = !stream.segments.contains_key(&start);
+        let shelved = Shelved { packet, end, passed: now, timed, wanted: 0, number: self.number };
         match stream.segments.insert(start, shelved) {
             Some(before) => self.bytes -= u64::from(before.packet.size()),
             None => self.segments += 1,
@@ -113,28 +151,64 @@ impl<P: Carried> Shelf<P> {
         true
     }
 
-    /// The segments that hold any of what lies between two sequence numbers, and what none holds.
-    pub fn find(&self, key: P::Way, from: u32, to: u32) -> (Vec<P>, Vec<(u32, u32)>) {
-        let Some(stream) = self.streams.get(&key) else { return (Vec::new(), vec![(from, to)]) };
+    /// A segment that begins there has arrived: how long it took shows what waits on the way.
+    pub fn on_arrival(&mut self, now: Instant, key: P::Way, from: u32, radio: &mut Radio) {
+        let Some(stream) = self.streams.get_mut(&key) else { return };
+        let at = position(from, stream.highest);
+        let known = stream.segments.get_mut(&at).filter(|it| it.timed && it.wanted == 0);
+        if let Some(arrived) = known {
+            arrived.timed = false;
+            radio.on_arrival(now, stream.queue.sample(now, arrived.passed, true));
+        }
+    }
+
+    /// Answers for what lies between two sequence numbers and is lost. Each segment is given `limit` times; where the queue on
+    /// the way is judged, by a `radio`, only what that has not refused.
+    pub fn find(
+        &mut self,
+        now: Instant,
+        key: P::Way,
+        (from, to): Span,
+        limit: u32,
+        mut radio: Option<&mut Radio>,
+    ) -> Answer<P> {
+        let mut answer = Answer::default();
+        let Some(stream) = self.streams.get_mut(&key) else {
+            answer.missing.push((from, to));
+            return answer;
+        };
         let from = position(from, stream.highest);
         let to = position(to, stream.highest);
-        let (mut found, mut missing, mut at) = (Vec::new(), Vec::new(), from);
-        let before = stream.segments.range(..from).next_back();
-        let inside = stream.segments.range(from..to.max(from));
-        for (&start, shelved) in before.into_iter().chain(inside) {
+        let first = stream.segments.range(..from).next_back().map_or(from, |(start, _)| *start);
+        let mut at = from;
+        for (&start, shelved) in stream.segments.range_mut(first..to.max(from)) {
             if shelved.end <= at {
                 continue;
             }
             if start > at {
-                missing.push((at as u32, start as u32));
+                answer.missing.push((at as u32, start as u32));
             }
-            found.push(shelved.packet.clone());
+            let span = (start.max(at) as u32, shelved.end as u32);
             at = shelved.end;
+            shelved.wanted += 1;
+            let refused = radio.as_deref_mut().is_some_and(|radio| {
+                let waits = stream.queue.at(shelved.passed);
+                if shelved.wanted == 1 {
+                    radio.on_loss(now, waits);
+                }
+                may_be_a_queues(waits, radio)
+            });
+            if refused || shelved.wanted > limit {
+                answer.left.push(span);
+            } else {
+                answer.resend.push(shelved.packet.clone());
+                answer.resent.push(span);
+            }
         }
         if at < to {
-            missing.push((at as u32, to as u32));
+            answer.missing.push((at as u32, to as u32));
         }
-        (found, missing)
+        answer
     }
 
     /// Clears away a flow.

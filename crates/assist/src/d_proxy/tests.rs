@@ -77,9 +77,91 @@ fn a_shelf_tells_what_it_has_and_what_not() {
         assert!(shelf.put(Instant::START, key, packet, &packet.segment));
     }
     let at = |thousands: u32| base.wrapping_add(thousands * 1000);
-    let (found, missing) = shelf.find(key, at(1).wrapping_add(500), at(6));
-    assert_eq!(found.len(), 3);
-    assert_eq!(missing, [(at(2), at(3)), (at(5), at(6))]);
-    assert_eq!(shelf.find(Line(9, true), 5, 9), (Vec::new(), vec![(5, 9)]));
+    let now = Instant::START;
+    let found = shelf.find(now, key, (at(1).wrapping_add(500), at(6)), 2, None);
+    assert_eq!((found.resend.len(), found.left.len()), (3, 0));
+    assert_eq!(found.resent, [(at(1).wrapping_add(500), at(2)), (at(3), at(4)), (at(4), at(5))]);
+    assert_eq!(found.missing, [(at(2), at(3)), (at(5), at(6))]);
+    let unknown = shelf.find(now, Line(9, true), (5, 9), 2, None);
+    assert_eq!((unknown.resend.len(), unknown.missing), (0, vec![(5, 9)]));
+    // The same is given twice, and not a third time.
+    let again = |shelf: &mut Shelf<Sample>| shelf.find(now, key, (at(3), at(4)), 2, None);
+    assert_eq!(again(&mut shelf).resend.len(), 1);
+    let third = again(&mut shelf);
+    assert_eq!((third.resend.len(), third.left), (0, vec![(at(3), at(4))]));
+    // Until its source has sent it again.
+    let packet = packet(0, at(3));
+    assert!(shelf.put(now, key, packet, &packet.segment));
+    assert_eq!(again(&mut shelf).resend.len(), 1);
     shelf.check_invariants();
+}
+
+/// What the agent behind the lossy way wants done, by the flow's direction.
+fn reports(actions: &mut Actions<Sample>) -> Vec<Report> {
+    let report = |action| if let Action::Report(_, report) = action { Some(report) } else { None };
+    actions.drain().filter_map(report).collect()
+}
+
+#[test]
+fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
+    let judging = || Settings { judges_queue: true, ..Settings::default() };
+    let (mut before, mut behind) = (DProxy::new(judging()), DProxy::new(judging()));
+    let (mut actions, way) = (Actions::default(), Line(0, true));
+    let at = |number: u32| Instant::START + Duration::from_ms(u64::from(number) * 5);
+    let mut held_at = Vec::new();
+    // One in ten is lost, and 20 ms is the way there and back, whatever is sent: no queue.
+    for number in 0..100 {
+        let one = packet(0, number * 1000);
+        before.handle_packet(at(number), one, Side::Before, &mut actions);
+        sent(&mut actions);
+        if number % 10 == 9 {
+            continue;
+        }
+        behind.handle_packet(at(number + 2), one, Side::Behind, &mut actions);
+        behind.check_invariants();
+        let passed = actions.0.iter().filter(|it| matches!(it, Action::Send(_))).count();
+        if passed == 0 {
+            held_at.push(number);
+        }
+        for report in reports(&mut actions) {
+            before.handle_report(at(number + 4), way, report, &mut actions);
+            let answer: Vec<_> = actions.drain().collect();
+            for action in answer {
+                match action {
+                    Action::Send(copy) => {
+                        behind.handle_packet(at(number + 6), copy, Side::Behind, &mut actions);
+                    }
+                    Action::Report(_, report) => {
+                        behind.handle_report(at(number + 6), way, report, &mut actions);
+                    }
+                    Action::Drop(..) => unreachable!("nothing is dropped"),
+                }
+            }
+            sent(&mut actions);
+        }
+    }
+    // Three were lost before it is known that the link loses; with the third the agent before it repairs.
+    assert_eq!(held_at, [40, 50, 60, 70, 80, 90]);
+    assert_eq!((before.counts.resent, before.counts.refused), (7, 2));
+    // The peer is gone: one gap is waited for, and no other.
+    let late = at(1000);
+    let mut come = |sequence: u32, now: Instant| {
+        behind.handle_packet(now, packet(0, sequence), Side::Behind, &mut actions);
+        sent(&mut actions)
+    };
+    assert_eq!(come(102_000, late), 0);
+    let due = behind.poll_timeout().expect("a gap");
+    behind.handle_timeout(due, &mut actions);
+    let given_up = late + Settings::default().hold;
+    while behind.held > 0 {
+        let due = behind.poll_timeout().expect("a gap");
+        assert!(due <= given_up);
+        behind.handle_timeout(due, &mut actions);
+    }
+    sent(&mut actions);
+    let mut come = |sequence: u32, now: Instant| {
+        behind.handle_packet(now, packet(0, sequence), Side::Behind, &mut actions);
+        sent(&mut actions)
+    };
+    assert_eq!(come(105_000, given_up), 1);
 }

@@ -1,15 +1,15 @@
 //! Behind the lossy way: one direction of a flow whose sequence numbers are watched for gaps.
 //!
 //! Segments behind a gap are held until it is filled, is known to stay open, or has been open for too
-//! long; then they go on, in their order.
+//! long; then they go on, in their order. While the peer only looks on, they go on at once.
 //!
 //! Invariants: gaps and what is held cover all between what has been passed on and the last that came,
 //! each position once or held twice; what is held lies behind a gap.
 
 use super::{Counts, Settings};
-use crate::Carried;
 use crate::round_trip::RoundTrip;
 use crate::sequence::{first, position};
+use crate::{Carried, Report, Topic};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -20,6 +20,9 @@ const GAPS_MAX: usize = 64;
 const FIRST_WAIT: Duration = Duration::from_s(1);
 /// No answer is expected faster.
 const WAIT_MIN: Duration = Duration::from_ms(10);
+/// To a peer that judges the queue one in so many segments is reported when it comes: as often as the queue of a slow link
+/// changes, at a hundredth of what is carried.
+const REPORT_ONE_IN: u32 = 8;
 
 /// What is held, or known not to come.
 #[derive(Debug)]
@@ -41,13 +44,19 @@ struct Gap {
 pub(super) struct Outcome<P> {
     /// What goes on, in this order.
     pub forward: Vec<P>,
-    /// What the peer is asked for, from one sequence number to before another.
-    pub ask: Vec<(u32, u32)>,
+    /// What is reported to the peer.
+    pub reports: Vec<Report>,
 }
 
 impl<P> Default for Outcome<P> {
     fn default() -> Self {
-        Self { forward: Vec::new(), ask: Vec::new() }
+        Self { forward: Vec::new(), reports: Vec::new() }
+    }
+}
+
+impl<P> Outcome<P> {
+    fn report(&mut self, topic: Topic, start: u64, end: u64) {
+        self.reports.push(Report { topic, from: start as u32, to: end as u32 });
     }
 }
 
@@ -62,6 +71,8 @@ pub(super) struct Watch<P> {
     gaps: BTreeMap<u64, Gap>,
     /// What is held. Unit: bytes of packets.
     bytes: u64,
+    /// How many segments have come first since one was reported.
+    unreported: u32,
     pub active: Instant,
     pub due: Instant,
 }
@@ -76,6 +87,7 @@ impl<P: Carried> Watch<P> {
             held: BTreeMap::new(),
             gaps: BTreeMap::new(),
             bytes: 0,
+            unreported: REPORT_ONE_IN,
             active: now,
             due: Instant::NEVER,
         }
@@ -86,13 +98,14 @@ impl<P: Carried> Watch<P> {
         self.bytes
     }
 
-    /// Takes a segment that has come over the lossy way. `room` is what may be held of it.
+    /// Takes a segment that has come over the lossy way. `room` is what may be held of it; none where nothing is held, since the
+    /// peer repairs nothing.
     pub fn on_segment(
         &mut self,
         now: Instant,
         packet: P,
         segment: &Segment,
-        room: u64,
+        room: Option<u64>,
         with: (&mut RoundTrip, &mut Counts),
         outcome: &mut Outcome<P>,
     ) {
@@ -113,6 +126,17 @@ impl<P: Carried> Watch<P> {
             self.release(outcome);
             return;
         }
+        let Some(room) = room else {
+            if start > self.top {
+                counts.gaps += 1;
+                counts.requests += 1;
+                outcome.report(Topic::Wanted, self.top, start);
+            }
+            self.top = self.top.max(end);
+            self.abandon(outcome);
+            outcome.forward.push(packet);
+            return;
+        };
         let size = u64::from(packet.size());
         let replaced = self.held.get(&start).and_then(|held| held.packet.as_ref());
         let gives_back = replaced.map_or(0, |packet| u64::from(packet.size()));
@@ -138,6 +162,20 @@ impl<P: Carried> Watch<P> {
             outcome.forward.push(packet);
         }
         self.release(outcome);
+    }
+
+    /// Reports one in so many segments that come for the first time.
+    pub fn report_arrival(&mut self, segment: &Segment, outcome: &mut Outcome<P>) {
+        let start = position(segment.sequence, self.next);
+        if start < self.top {
+            return;
+        }
+        self.unreported += 1;
+        if self.unreported >= REPORT_ONE_IN {
+            self.unreported = 0;
+            let end = start + u64::from(segment.sequence_length());
+            outcome.report(Topic::Arrived, start, end);
+        }
     }
 
     /// The peer has not got what lies between two sequence numbers: it was lost before it.
@@ -187,7 +225,7 @@ impl<P: Carried> Watch<P> {
                 gap.asked = now;
                 gap.requests += 1;
                 counts.requests += 1;
-                outcome.ask.push((start as u32, gap.end as u32));
+                outcome.report(Topic::Wanted, start, gap.end);
             }
         }
         self.release(outcome);
@@ -226,7 +264,7 @@ impl<P: Carried> Watch<P> {
         }
         counts.requests += 1;
         self.gaps.insert(start, Gap { end, found: now, asked: now, requests: 1 });
-        outcome.ask.push((start as u32, end as u32));
+        outcome.report(Topic::Wanted, start, end);
     }
 
     /// Something has come that fills gaps, or parts of them.

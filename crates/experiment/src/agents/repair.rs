@@ -52,6 +52,9 @@ pub struct DProxy {
     pub hold: Duration,
     /// How often the peer is asked for the same. Range: ≥ 1.
     pub requests: u32,
+    /// Whether it judges by how long segments take what a queue between the two refuses, as midhopd has to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub judges_queue: bool,
     /// Of how many directions of flows there may be a state, on either side.
     pub flows: usize,
     /// A flow of which nothing has passed for so long is forgotten.
@@ -60,8 +63,9 @@ pub struct DProxy {
 
 impl Default for DProxy {
     fn default() -> Self {
-        let DProxySettings { cache, held, hold, requests, flows, idle } = DProxySettings::default();
-        Self { peer: String::new(), cache, held, hold, requests, flows, idle }
+        let DProxySettings { cache, held, hold, requests, judges_queue, flows, idle } =
+            DProxySettings::default();
+        Self { peer: String::new(), cache, held, hold, requests, judges_queue, flows, idle }
     }
 }
 
@@ -75,8 +79,8 @@ impl From<&Snoop> for SnoopSettings {
 
 impl From<&DProxy> for DProxySettings {
     fn from(plan: &DProxy) -> Self {
-        let DProxy { peer: _, cache, held, hold, requests, flows, idle } = *plan;
-        Self { cache, held, hold, requests, flows, idle }
+        let DProxy { peer: _, cache, held, hold, requests, judges_queue, flows, idle } = *plan;
+        Self { cache, held, hold, requests, judges_queue, flows, idle }
     }
 }
 
@@ -115,6 +119,7 @@ pub(super) fn d_proxy(written: &AgentSpec) -> Result<DProxy, Wrong> {
         held: size("held", written.held, default.held)?,
         hold: time("hold", written.hold, default.hold)?,
         requests: within("requests", written.requests, default.requests, 1..=100)?,
+        judges_queue: written.judges_queue.unwrap_or(default.judges_queue),
         flows: within("flows", written.flows, default.flows, 1..=1_000_000)?,
         idle: time("idle", written.idle, default.idle)?,
     })

@@ -1,11 +1,13 @@
-//! How the clients of assisted flows see them whose addresses were translated on this host.
+//! How both ends of a lossy link see the assisted flows whose addresses are translated on this host.
 //!
-//! A packet that leaves has the addresses by which its far end knows the flow; an answer, translated back, those by which
-//! the client does. Not every kernel hands over what connection tracking knows of a packet.
+//! Agents meet packets behind all translation. Those of one direction have then the addresses that they have on the link, the
+//! others those of the flow's other side. Not every kernel hands over what connection tracking knows of a packet.
 //!
 //! Bound: as many flows as [`FLOWS_MAX`]; what has not been asked for in a while makes room.
 
 use crate::flow::Ends;
+use midhop_assist::Way;
+use midhop_assist::wire::Route;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,38 +22,46 @@ const IDLE: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub struct Translated {
     any: AtomicBool,
-    flows: Mutex<HashMap<Ends, (Ends, Instant)>>,
+    /// By the packets of the direction whose addresses are not those on the link: what those are.
+    flows: Mutex<HashMap<Route, (Route, Instant)>>,
 }
 
 impl Translated {
-    /// A flow leaves as `leaving`, and its client sees it as `client`.
-    pub fn note(&self, leaving: Ends, client: Ends, now: Instant) {
+    /// What a client sends as `sent` leaves as `leaving`; `comes_by_link`: the client is beyond the link.
+    pub fn note(&self, sent: Ends, leaving: Ends, comes_by_link: bool, now: Instant) {
+        let [sent, leaving] =
+            [sent, leaving].map(|it| Route { source: it.client, destination: it.server });
+        let (met, on_link) =
+            if comes_by_link { (leaving, sent) } else { (sent.back(), leaving.back()) };
         let mut flows = self.flows();
-        if leaving == client {
-            flows.remove(&leaving);
+        if met == on_link {
+            flows.remove(&met);
             return;
         }
         if flows.len() >= FLOWS_MAX {
             flows.retain(|_, (_, used)| now.duration_since(*used) < IDLE);
         }
         if flows.len() < FLOWS_MAX {
-            flows.insert(leaving, (client, now));
+            flows.insert(met, (on_link, now));
             self.any.store(true, Relaxed);
         }
     }
 
-    /// How the client sees a flow of which a packet leaves as `leaving`; none where it was not translated.
-    pub fn of(&self, leaving: &Ends, now: Instant) -> Option<Ends> {
+    /// From whom to whom a packet goes on the link that is met as `met`.
+    pub fn on_link(&self, met: Route, now: Instant) -> Route {
         if !self.any.load(Relaxed) {
-            return None;
+            return met;
         }
-        let mut flows = self.flows();
-        let (client, used) = flows.get_mut(leaving)?;
-        *used = now;
-        Some(*client)
+        match self.flows().get_mut(&met) {
+            Some((on_link, used)) => {
+                *used = now;
+                *on_link
+            }
+            None => met,
+        }
     }
 
-    fn flows(&self) -> MutexGuard<'_, HashMap<Ends, (Ends, Instant)>> {
+    fn flows(&self) -> MutexGuard<'_, HashMap<Route, (Route, Instant)>> {
         // Plain entries: as good as ever after a panic elsewhere.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,27 +71,44 @@ impl Translated {
 mod tests {
     use super::*;
 
-    fn ends(port: u16) -> Ends {
-        let client = ([10, 0, port.to_be_bytes()[0], port.to_be_bytes()[1]], port).into();
-        Ends { client, server: ([10, 1, 0, 1], 80).into() }
+    fn route(port: u16) -> Route {
+        let source = ([10, 0, port.to_be_bytes()[0], port.to_be_bytes()[1]], port).into();
+        Route { source, destination: ([10, 1, 0, 1], 80).into() }
+    }
+
+    fn ends(route: Route) -> Ends {
+        Ends { client: route.source, server: route.destination }
+    }
+
+    #[test]
+    fn both_directions_have_the_addresses_of_the_link() {
+        let (sent, leaving) = (route(1), route(2));
+        for (comes_by_link, on_link) in [(true, sent), (false, leaving)] {
+            let (translated, now) = (Translated::default(), Instant::now());
+            translated.note(ends(sent), ends(leaving), comes_by_link, now);
+            // As they are behind all translation.
+            assert_eq!(translated.on_link(leaving, now), on_link);
+            assert_eq!(translated.on_link(sent.back(), now), on_link.back());
+        }
     }
 
     #[test]
     fn what_is_not_translated_is_not_kept_and_room_is_bounded() {
         let (translated, now) = (Translated::default(), Instant::now());
-        translated.note(ends(1), ends(1), now);
-        assert_eq!(translated.of(&ends(1), now), None);
+        let note = |leaving, sent, now| translated.note(ends(sent), ends(leaving), true, now);
+        note(route(1), route(1), now);
+        assert!(translated.flows().is_empty());
         for port in 0..=u16::MAX {
-            translated.note(ends(port), ends(port ^ 1), now);
+            note(route(port), route(port ^ 1), now);
         }
         assert_eq!(translated.flows().len(), FLOWS_MAX);
-        let more = Ends { client: ends(1).server, ..ends(1) };
-        translated.note(more, ends(7), now);
-        assert_eq!(translated.of(&more, now), None, "there is no room");
+        let more = route(1).back();
+        note(more, route(7), now);
+        assert_eq!(translated.on_link(more, now), more, "there is no room");
         // One is used again, the others give way.
         let later = now + IDLE;
-        assert_eq!(translated.of(&ends(4), later - Duration::from_secs(1)), Some(ends(5)));
-        translated.note(more, ends(7), later);
-        assert_eq!((translated.of(&more, later), translated.flows().len()), (Some(ends(7)), 2));
+        assert_eq!(translated.on_link(route(4), later - Duration::from_secs(1)), route(5));
+        note(more, route(7), later);
+        assert_eq!((translated.on_link(more, later), translated.flows().len()), (route(7), 2));
     }
 }

@@ -24,7 +24,11 @@ pub fn at(family: Family, net: u8, host: u8) -> IpAddr {
 impl Ground {
     /// Sets it; `None` where the host lets this user make no namespaces.
     pub fn set() -> Option<Self> {
-        let stage = Stage::set()?;
+        Some(Self::behind(Stage::set()?))
+    }
+
+    /// The same behind a stage whose link is another.
+    pub fn behind(stage: Stage) -> Self {
         let origin = Namespace::create("origin").expect("a namespace for the origin");
         let macs = veth(&stage.server, "out0", &origin, "out0", 1500).expect("the origin's link");
         for family in [Family::V4, Family::V6] {
@@ -41,7 +45,7 @@ impl Ground {
             let out = at(family, 3, 0);
             stage.gateway.add_route(out, prefix, family.server()).expect("the route out");
         }
-        Some(Self { origin, stage })
+        Self { origin, stage }
     }
 
     /// Listens on the origin.

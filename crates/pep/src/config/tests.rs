@@ -186,6 +186,38 @@ fn impossible_values_are_refused_by_key() {
         ("[[rules]]\naction = \"assist\"", "rules.0.action", "beyond which interface"),
         ("[assist]\ninterfaces = \"s\"\ncache = \"0 B\"", "assist.cache", "nothing"),
         ("[assist]\nthreshold = 0", "assist.threshold", "nothing"),
+        ("[assist]\nrepair = \"none\"", "assist.repair", "by nobody"),
+        ("[assist]\nrepair = \"d-proxy\"", "assist.repair", "with another"),
+        (
+            "[assist.peer]\nlisten = \"10.0.0.1:7\"\naddress = \"10.0.0.2:7\"\nkey = \"k\"",
+            "assist.peer",
+            "nothing is repaired with a peer",
+        ),
+        (
+            "[assist]\nrepair = \"d-proxy\"\n[assist.peer]\nlisten = \"0.0.0.0:7\"\n\
+             address = \"10.0.0.2:7\"\nkey = \"k\"",
+            "assist.peer.listen",
+            "no host's",
+        ),
+        (
+            "[assist]\nrepair = \"d-proxy\"\n[assist.peer]\nlisten = \"10.0.0.1:7\"\n\
+             address = \"[fd00::2]:7\"\nkey = \"k\"",
+            "assist.peer.address",
+            "cannot be the far end",
+        ),
+        (
+            "[assist]\nrepair = \"d-proxy\"\n[assist.peer]\nlisten = \"10.0.0.1:7\"\n\
+             address = \"10.0.0.2:7\"\nkey = \"k\"\nhold = \"0 s\"",
+            "assist.peer.hold",
+            "nothing",
+        ),
+        (
+            "[assist.ack_decimation]\nkeep_one_in = 1",
+            "assist.ack_decimation.keep_one_in",
+            "out of range",
+        ),
+        ("[assist.ack_spacing]", "assist.ack_spacing.rate", "do nothing"),
+        ("[assist.ack_spacing]\nrebuild = \"1 B\"", "assist.ack_spacing.rebuild", "impossible"),
         ("[assist]\ninterfaces = \"a b/c\"", "assist.interfaces", "cannot be"),
         (
             "[assist]\ninterfaces = \"s\"\n[[rules]]\naction = \"assist\"\naccept = \"early\"",

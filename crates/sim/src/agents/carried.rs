@@ -2,7 +2,7 @@
 
 use crate::agent::Actions;
 use crate::packet::{Body, End, FlowId, Packet};
-use midhop_assist::{Action, Carried, Repair, Way};
+use midhop_assist::{Action, Carried, Report, Way};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions};
 
@@ -47,7 +47,7 @@ impl Carried for Packet {
     fn segment(&self) -> &Segment {
         match &self.body {
             Body::Segment(segment) => segment,
-            Body::Datagram(_) | Body::Repair(_) => &NO_SEGMENT,
+            Body::Datagram(_) | Body::Report(_) => &NO_SEGMENT,
         }
     }
 
@@ -71,14 +71,14 @@ impl Carried for Packet {
 pub(crate) fn pass_on(
     wanted: &mut midhop_assist::Actions<Packet>,
     actions: &mut Actions,
-    message: impl Fn(Direction, Repair) -> Option<Packet>,
+    message: impl Fn(Direction, Report) -> Option<Packet>,
 ) {
     for action in wanted.drain() {
         match action {
             Action::Send(packet) => actions.send(packet),
             Action::Drop(packet, cause) => actions.drop(packet, cause),
-            Action::Report(way, repair) => {
-                if let Some(packet) = message(way, repair) {
+            Action::Report(way, report) => {
+                if let Some(packet) = message(way, report) {
                     actions.send(packet);
                 }
             }

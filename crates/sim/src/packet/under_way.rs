@@ -8,7 +8,8 @@
 //! its receiver a wait for memory. What every packet has is therefore one cache line; what few have, the
 //! options of a SYN, SACK blocks and XCP's header, lies apart.
 
-use super::{Body, End, FlowId, NodeId, Packet, Repair, Xcp};
+use super::{Body, End, FlowId, NodeId, Packet, Report, Xcp};
+use midhop_assist::Topic;
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions, Timestamps};
 
@@ -104,8 +105,7 @@ enum Content {
     Nothing,
     Segment,
     Datagram,
-    Wanted,
-    Lacking,
+    Report(Topic),
 }
 
 /// What few packets have.
@@ -198,11 +198,8 @@ impl Packets {
                 syn: rare.syn,
             }),
             Content::Datagram => Body::Datagram(slot.offset),
-            Content::Wanted => {
-                Body::Repair(Repair::Wanted { from: slot.sequence, to: slot.acknowledgment })
-            }
-            Content::Lacking => {
-                Body::Repair(Repair::Lacking { from: slot.sequence, to: slot.acknowledgment })
+            Content::Report(topic) => {
+                Body::Report(Report { topic, from: slot.sequence, to: slot.acknowledgment })
             }
             Content::Nothing => panic!("the packet is not under way"),
         };
@@ -254,7 +251,7 @@ impl Packets {
     fn rest_of(&mut self, packet: &Packet) -> u32 {
         let segment = match &packet.body {
             Body::Segment(segment) => Some(segment),
-            Body::Datagram(_) | Body::Repair(_) => None,
+            Body::Datagram(_) | Body::Report(_) => None,
         };
         let has_options =
             |segment: &&Segment| !segment.sack.is_empty() || segment.syn != SynOptions::default();
@@ -303,12 +300,8 @@ fn fill(slot: &mut Slot, packet: &Packet, rare: u32) {
             slot.content = Content::Datagram;
             slot.offset = *number;
         }
-        Body::Repair(Repair::Wanted { from, to }) => {
-            slot.content = Content::Wanted;
-            (slot.sequence, slot.acknowledgment) = (*from, *to);
-        }
-        Body::Repair(Repair::Lacking { from, to }) => {
-            slot.content = Content::Lacking;
+        Body::Report(Report { topic, from, to }) => {
+            slot.content = Content::Report(*topic);
             (slot.sequence, slot.acknowledgment) = (*from, *to);
         }
     }
@@ -360,8 +353,9 @@ mod tests {
             let all = all.map(|(sack, xcp)| segment(sack, xcp));
             let handles: Vec<Handle> = all.iter().map(|packet| packets.insert(packet)).collect();
             let (from, to) = (round as u32, 77);
-            for repair in [Repair::Wanted { from, to }, Repair::Lacking { from, to }] {
-                let message = Packet { body: Body::Repair(repair), ..packet(0) };
+            for topic in [Topic::Wanted, Topic::Lacking, Topic::Arrived, Topic::Resent] {
+                let report = Report { topic, from, to };
+                let message = Packet { body: Body::Report(report), ..packet(0) };
                 let handle = packets.insert(&message);
                 assert_eq!(packets.take(handle), message);
             }

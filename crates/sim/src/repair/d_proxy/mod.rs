@@ -5,15 +5,15 @@ mod tests;
 
 use crate::agent::{Actions, Agent};
 use crate::agents::{Direction, pass_on};
-use crate::packet::{Body, IP_HEADER, NodeId, Packet, Repair, UDP_HEADER, Xcp};
+use crate::packet::{Body, IP_HEADER, NodeId, Packet, Report, UDP_HEADER, Xcp};
 use midhop_assist::{DProxy as Machine, Side};
 pub use midhop_experiment::agents::DProxy as Settings;
 use midhop_experiment::limit::Family;
 use midhop_units::Instant;
 
-/// What a request says: what it is, the flow by its addresses and ports, and from where to where.
+/// What a report says: what it is, the flow by its addresses and ports, and from where to where.
 /// Unit: bytes, padded to words, by [`Family`].
-const REQUEST: [u32; 2] = [24, 48];
+const REPORT: [u32; 2] = [24, 48];
 /// Where the agents talk to each other.
 const PORT: u16 = 7;
 
@@ -52,12 +52,12 @@ impl DProxy {
 
     fn pass_on(&mut self, actions: &mut Actions) {
         let (node, peer) = (self.node, self.peer);
-        pass_on(&mut self.wanted, actions, |way, repair| Some(message(node, peer, way, repair)));
+        pass_on(&mut self.wanted, actions, |way, report| Some(message(node, peer, way, report)));
     }
 }
 
 /// A message to the peer about a flow's direction.
-fn message(node: NodeId, peer: NodeId, way: Direction, repair: Repair) -> Packet {
+fn message(node: NodeId, peer: NodeId, way: Direction, report: Report) -> Packet {
     let version = usize::from(way.family == Family::Ipv6);
     Packet {
         flow: way.flow,
@@ -67,9 +67,9 @@ fn message(node: NodeId, peer: NodeId, way: Direction, repair: Repair) -> Packet
         maker: node,
         ports: [PORT, PORT],
         family: way.family,
-        size: IP_HEADER[version] + UDP_HEADER + REQUEST[version],
+        size: IP_HEADER[version] + UDP_HEADER + REPORT[version],
         xcp: Xcp::default(),
-        body: Body::Repair(repair),
+        body: Body::Report(report),
     }
 }
 
@@ -80,12 +80,12 @@ impl Agent for DProxy {
                 let side = self.side(&packet);
                 self.agent.handle_packet(now, packet, side, &mut self.wanted);
             }
-            Body::Repair(repair) if packet.destination == self.node => {
+            Body::Report(report) if packet.destination == self.node => {
                 let Packet { flow, towards, family, .. } = packet;
                 let way = Direction { flow, towards, family };
-                self.agent.handle_report(now, way, repair, &mut self.wanted);
+                self.agent.handle_report(now, way, report, &mut self.wanted);
             }
-            Body::Repair(_) | Body::Datagram(_) => return actions.send(packet),
+            Body::Report(_) | Body::Datagram(_) => return actions.send(packet),
         }
         self.pass_on(actions);
     }

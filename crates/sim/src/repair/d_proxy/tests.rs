@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::repair::rig::{Rig, Stretch};
+use midhop_assist::Topic;
 use midhop_units::{Bytes, Duration};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ fn rig(settings: &Settings, fate: impl Fn(usize, What, u32) -> bool + 'static) -
     rig.fate = Box::new(move |stretch, packet| {
         let what = match &packet.body {
             Body::Segment(segment) if segment.length > 0 => What::Data,
-            Body::Repair(Repair::Wanted { .. }) => What::Request,
+            Body::Report(Report { topic: Topic::Wanted, .. }) => What::Request,
             _ => return false,
         };
         let mut counts = counts.borrow_mut();

@@ -19,7 +19,7 @@ const LOSSES_COMPARED: u64 = 8;
 /// What has passed and what was lost, while the queue was empty and while something waited. What is lost while it is full is
 /// the queue's in any case.
 #[derive(Debug, Default)]
-pub(super) struct Radio {
+pub(crate) struct Radio {
     /// Since `since`, and of the time before.
     lately: [Met; 2],
     since: Instant,

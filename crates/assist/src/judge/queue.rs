@@ -19,7 +19,7 @@ const SAMPLES: usize = 16;
 
 /// What waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(crate) enum Waits {
     /// Nothing, or so little that no queue would drop, and no more than usual: a short queue is full when more waits than that.
     Nothing,
     /// Something.
@@ -30,7 +30,7 @@ pub(super) enum Waits {
 
 /// The queue behind the agent, as one direction of a flow meets it.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// The latest two round trips behind the agent.
     latest: [Duration; 2],
     /// The shortest since `since`, and of the time before.

@@ -1,0 +1,207 @@
+//! One of the agents, and several in a row that meet each packet one after the other, at one end of a way.
+//!
+//! What an agent has go on, and what it makes itself, meets the next one in the same heading.
+
+use crate::{
+    AckDecimation, AckSpacing, Action, Actions, Carried, Counts, DProxy, Report, Side, Snoop,
+};
+use midhop_units::{Bytes, Instant};
+
+/// Which way a packet goes, from where the agents stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heading {
+    /// Onto the way that is theirs.
+    Out,
+    /// From that way.
+    In,
+}
+
+/// A packet that knows its heading.
+pub trait Headed: Carried {
+    /// Which way it goes.
+    fn heading(&self) -> Heading;
+}
+
+/// One agent.
+#[derive(Debug)]
+pub enum Agent<P: Carried> {
+    /// Repairs what is lost of what goes out.
+    Snoop(Snoop<P>),
+    /// Repairs what is lost either way, with another at the far end.
+    DProxy(DProxy<P>),
+    /// Thins the acknowledgements that go out.
+    Decimation(AckDecimation<P>),
+    /// Spaces the acknowledgements that come in.
+    Spacing(AckSpacing<P>),
+}
+
+impl<P: Headed> Agent<P> {
+    fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
+        match (self, packet.heading()) {
+            (Self::Snoop(agent), heading) => {
+                agent.handle_packet(now, packet, heading == Heading::Out, actions);
+            }
+            (Self::DProxy(half), Heading::Out) => {
+                half.handle_packet(now, packet, Side::Before, actions);
+            }
+            (Self::DProxy(half), Heading::In) => {
+                half.handle_packet(now, packet, Side::Behind, actions);
+            }
+            (Self::Decimation(agent), Heading::Out) => agent.handle_packet(now, packet, actions),
+            (Self::Spacing(agent), Heading::In) => agent.handle_packet(now, packet, actions),
+            (Self::Decimation(_), Heading::In) | (Self::Spacing(_), Heading::Out) => {
+                actions.send(packet);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
+        match self {
+            Self::Snoop(agent) => agent.handle_timeout(now, actions),
+            Self::DProxy(agent) => agent.handle_timeout(now, actions),
+            Self::Decimation(agent) => agent.handle_timeout(now, actions),
+            Self::Spacing(agent) => agent.handle_timeout(now, actions),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Snoop(agent) => agent.poll_timeout(),
+            Self::DProxy(agent) => agent.poll_timeout(),
+            Self::Decimation(agent) => agent.poll_timeout(),
+            Self::Spacing(agent) => agent.poll_timeout(),
+        }
+    }
+
+    fn handle_drop(&mut self, packet: &P) {
+        match self {
+            Self::Snoop(agent) => agent.handle_drop(packet),
+            Self::DProxy(agent) => agent.handle_drop(packet),
+            Self::Decimation(_) | Self::Spacing(_) => {}
+        }
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> Counts {
+        match self {
+            Self::Snoop(agent) => agent.counts(),
+            Self::DProxy(agent) => agent.counts(),
+            Self::Decimation(agent) => agent.counts(),
+            Self::Spacing(agent) => agent.counts(),
+        }
+    }
+}
+
+/// Agents in a row.
+#[derive(Debug)]
+pub struct Row<P: Carried>(Vec<Agent<P>>);
+
+impl<P: Carried> FromIterator<Agent<P>> for Row<P> {
+    fn from_iter<I: IntoIterator<Item = Agent<P>>>(agents: I) -> Self {
+        Self(agents.into_iter().collect())
+    }
+}
+
+impl<P: Headed> Row<P> {
+    /// Whether nobody stands there.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Of how many directions of flows those keep a state that repair.
+    pub fn flows(&self) -> usize {
+        let flows = |agent: &Agent<P>| match agent {
+            Agent::Snoop(snoop) => snoop.flows(),
+            Agent::DProxy(half) => half.flows(),
+            Agent::Decimation(_) | Agent::Spacing(_) => 0,
+        };
+        self.0.iter().map(flows).sum()
+    }
+
+    /// What those have cached and hold that repair. Unit: bytes of packets.
+    pub fn cached(&self) -> Bytes {
+        let cached = |agent: &Agent<P>| match agent {
+            Agent::Snoop(snoop) => snoop.cached().get(),
+            Agent::DProxy(half) => half.cached().get(),
+            Agent::Decimation(_) | Agent::Spacing(_) => 0,
+        };
+        Bytes::new(self.0.iter().map(cached).sum())
+    }
+
+    /// The agents, in their order.
+    pub fn agents(&self) -> &[Agent<P>] {
+        &self.0
+    }
+
+    /// A packet has come.
+    pub fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
+        self.go_on(0, now, packet, actions);
+    }
+
+    /// A report has come from the far end; whether there is an agent that takes it.
+    pub fn handle_report(
+        &mut self,
+        now: Instant,
+        way: P::Way,
+        report: Report,
+        actions: &mut Actions<P>,
+    ) -> bool {
+        let half = self.0.iter().position(|agent| matches!(agent, Agent::DProxy(_)));
+        let Some(at) = half else { return false };
+        self.act(at, now, actions, |agent, actions| {
+            if let Agent::DProxy(half) = agent {
+                half.handle_report(now, way, report, actions);
+            }
+        });
+        true
+    }
+
+    /// The time that one of them asked for has come.
+    pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
+        for at in 0..self.0.len() {
+            if self.0[at].poll_timeout().is_some_and(|due| due <= now) {
+                self.act(at, now, actions, |agent, actions| agent.handle_timeout(now, actions));
+            }
+        }
+    }
+
+    /// When one of them must be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.0.iter().filter_map(Agent::poll_timeout).min()
+    }
+
+    /// A queue behind the agents had no room for a packet that went out.
+    pub fn handle_drop(&mut self, packet: &P) {
+        self.0.iter_mut().for_each(|agent| agent.handle_drop(packet));
+    }
+
+    /// A packet meets the agents from the one at `at` on.
+    fn go_on(&mut self, at: usize, now: Instant, packet: P, actions: &mut Actions<P>) {
+        if at == self.0.len() {
+            return actions.send(packet);
+        }
+        self.act(at, now, actions, |agent, actions| agent.handle_packet(now, packet, actions));
+    }
+
+    /// Lets an agent act, and the others behind it meet what it has go on.
+    fn act(
+        &mut self,
+        at: usize,
+        now: Instant,
+        actions: &mut Actions<P>,
+        act: impl FnOnce(&mut Agent<P>, &mut Actions<P>),
+    ) {
+        if at + 1 == self.0.len() {
+            return act(&mut self.0[at], actions);
+        }
+        let mut own = Actions::default();
+        act(&mut self.0[at], &mut own);
+        for action in own.drain() {
+            match action {
+                Action::Send(packet) => self.go_on(at + 1, now, packet, actions),
+                Action::Drop(packet, cause) => actions.drop(packet, cause),
+                Action::Report(way, report) => actions.report(way, report),
+            }
+        }
+    }
+}

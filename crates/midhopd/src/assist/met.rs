@@ -1,0 +1,67 @@
+//! A packet of an assisted flow, as agents meet it.
+
+use super::Translated;
+use crate::intercept::Packet;
+use bytes::Bytes;
+use midhop_assist::wire::{self, Route};
+use midhop_assist::{Carried, Headed, Heading};
+use midhop_tcp::Segment;
+use std::time;
+
+/// One that the kernel has handed over.
+#[derive(Debug, Clone)]
+pub struct Met {
+    /// Which packet of the queue it was.
+    pub queued: u32,
+    /// Whether its header is another one by now.
+    pub changed: bool,
+    /// From the network header on.
+    pub bytes: Bytes,
+    segment: Segment,
+    /// From whom to whom, as in the packet.
+    pub route: Route,
+    /// From whom to whom, as both ends of the lossy link see the flow.
+    way: Route,
+    /// Index of the interface by which it leaves.
+    pub egress: u32,
+    heading: Heading,
+}
+
+impl Met {
+    /// A packet that goes onto the lossy link or comes from there; none for one that no agent minds.
+    pub fn read(packet: Packet, heading: Heading, translated: &Translated) -> Option<Self> {
+        let (route, segment) = wire::read(&packet.bytes)?;
+        let way = translated.on_link(route, time::Instant::now());
+        let (queued, egress, bytes) = (packet.id, packet.egress, packet.bytes.into());
+        Some(Self { queued, changed: false, bytes, segment, route, way, egress, heading })
+    }
+}
+
+impl Carried for Met {
+    type Way = Route;
+
+    fn way(&self) -> Route {
+        self.way
+    }
+
+    fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    fn with(self, segment: Segment) -> Self {
+        match wire::write(&self.bytes, &segment) {
+            Some(bytes) => Self { changed: true, bytes: bytes.into(), segment, ..self },
+            None => self,
+        }
+    }
+
+    fn size(&self) -> u32 {
+        u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Headed for Met {
+    fn heading(&self) -> Heading {
+        self.heading
+    }
+}

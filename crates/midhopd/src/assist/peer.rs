@@ -1,0 +1,268 @@
+//! Reports to the daemon at the far end of a lossy link, and from it, as UDP datagrams.
+//!
+//! A datagram is a report as [`message`] has it, and behind it its HMAC-SHA256 (RFC 2104) under the
+//! secret of both, which covers the address and port of its sender and its receiver as well: what one of the two has sent
+//! it does not take for the other's. One that is sent again by a stranger has the peer send segments again that it has cached,
+//! each as often as it answers anybody, and no more.
+
+use crate::key_file::{self, KeyFileError};
+use midhop_assist::wire::Route;
+use midhop_assist::{Report, message};
+use midhop_pep::config::AssistPeer;
+use ring::hmac;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+/// Unit: bytes. Of the code that shows who a datagram is from.
+const CODE: usize = 32;
+/// Unit: bytes. Fewer are guessed.
+const SECRET_MIN: usize = 16;
+/// Unit: bytes. The longest report, over IPv6, and its code.
+const DATAGRAM_MAX: usize = 48 + CODE;
+/// So many datagrams are read in one turn: packets wait as well.
+const TURN: usize = 64;
+
+/// Why there can be no reports.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssistPeerError {
+    /// The secret cannot be had.
+    #[error("assist.peer.key: {file}: {source}", file = .file.display())]
+    Key {
+        /// Where it should be.
+        file: PathBuf,
+        /// Why.
+        source: KeyFileError,
+    },
+    /// The secret is none.
+    #[error("assist.peer.key: {file} has less than {SECRET_MIN} bytes", file = .file.display())]
+    Short {
+        /// Where it is.
+        file: PathBuf,
+    },
+    /// A socket was refused.
+    #[error("assist.peer.listen: cannot listen on {address} (UDP): {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl AssistPeerError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Key { source: KeyFileError::Exposed { .. }, .. } => key_file::HINT_EXPOSED,
+            Self::Key { .. } | Self::Short { .. } => {
+                "`openssl rand 32 > FILE`, mode 600, and the same file at both ends"
+            }
+            Self::Listen { .. } => "`ip address` shows the addresses that this host has",
+        }
+    }
+}
+
+/// The secret of both ends.
+///
+/// # Errors
+/// When the file is not to be had, others can read it, or it is too short.
+pub fn secret(peer: &AssistPeer) -> Result<Secret, AssistPeerError> {
+    let file = || peer.key.clone();
+    let bytes = key_file::read(&peer.key)
+        .map_err(|source| AssistPeerError::Key { file: file(), source })?;
+    if bytes.len() < SECRET_MIN {
+        return Err(AssistPeerError::Short { file: file() });
+    }
+    let between = |from: SocketAddr, to: SocketAddr| format!("{from} {to} ").into_bytes();
+    Ok(Secret {
+        key: hmac::Key::new(hmac::HMAC_SHA256, &bytes),
+        ours: between(peer.listen, peer.address),
+        theirs: between(peer.address, peer.listen),
+    })
+}
+
+/// What shows that a datagram is one of the two daemons'.
+#[derive(Debug)]
+pub struct Secret {
+    key: hmac::Key,
+    /// What stands before a datagram from here, and before one from the peer, for its code.
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+}
+
+impl Secret {
+    fn sealed(&self, mut report: Vec<u8>) -> Vec<u8> {
+        let code = hmac::sign(&self.key, &[&self.ours[..], &report].concat());
+        report.extend(code.as_ref());
+        report
+    }
+
+    /// The report in a datagram that the peer has sent.
+    fn opened(&self, datagram: &[u8]) -> Option<(Route, Report)> {
+        let (report, code) = datagram.split_last_chunk::<CODE>()?;
+        let sealed = [&self.theirs[..], report].concat();
+        hmac::verify(&self.key, &sealed, code).ok()?;
+        message::decode(report)
+    }
+}
+
+/// A socket for reports to and from the peer.
+#[derive(Debug)]
+pub struct Peer {
+    socket: UdpSocket,
+    secret: Secret,
+}
+
+impl Peer {
+    /// Reads the secret and opens the socket.
+    ///
+    /// # Errors
+    /// When either is refused.
+    pub fn open(plan: &AssistPeer) -> Result<Self, AssistPeerError> {
+        let secret = secret(plan)?;
+        let open = || {
+            let socket = UdpSocket::bind(plan.listen)?;
+            socket.connect(plan.address)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let refused = |source| AssistPeerError::Listen { address: plan.listen, source };
+        Ok(Self { socket: open().map_err(refused)?, secret })
+    }
+
+    /// Lets the runtime of the calling thread watch it.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn watch(self) -> io::Result<WatchedPeer> {
+        let socket = tokio::net::UdpSocket::from_std(self.socket)?;
+        Ok(WatchedPeer { socket, secret: self.secret, counts: PeerCounts::default() })
+    }
+}
+
+/// How many reports there were.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PeerCounts {
+    sent: u64,
+    unsent: u64,
+    received: u64,
+    refused: u64,
+}
+
+/// The same, in a runtime.
+#[derive(Debug)]
+pub struct WatchedPeer {
+    socket: tokio::net::UdpSocket,
+    secret: Secret,
+    counts: PeerCounts,
+}
+
+impl WatchedPeer {
+    /// Sends a report, if there is room for it: one that is lost is sent again, or not missed.
+    pub fn send(&mut self, way: Route, report: Report) {
+        let Some(report) = message::encode(way, report) else { return };
+        match self.socket.try_send(&self.secret.sealed(report)) {
+            Ok(_) => self.counts.sent += 1,
+            Err(_) => self.counts.unsent += 1,
+        }
+    }
+
+    /// Waits until there may be a report.
+    ///
+    /// # Errors
+    /// When the runtime ends.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.socket.readable().await
+    }
+
+    /// The reports of the peer's that are there, or some of them.
+    pub fn receive(&mut self) -> Vec<(Route, Report)> {
+        let mut reports = Vec::new();
+        for _ in 0..TURN {
+            // One byte more, so that what is too long does not seem to fit.
+            let mut datagram = [0; DATAGRAM_MAX + 1];
+            // An error other than that there is nothing says that nobody listens there, or that the way is closed.
+            let Ok(length) = self.socket.try_recv(&mut datagram) else { break };
+            match self.secret.opened(&datagram[..length]) {
+                Some(report) => reports.push(report),
+                None => self.counts.refused += 1,
+            }
+        }
+        self.counts.received += reports.len() as u64;
+        reports
+    }
+
+    /// How many reports there were.
+    pub fn counts(&self) -> [(&'static str, u64); 4] {
+        let PeerCounts { sent, unsent, received, refused } = self.counts;
+        [
+            ("reports-sent", sent),
+            ("reports-unsent", unsent),
+            ("reports-received", received),
+            ("reports-refused", refused),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_assist::Topic;
+    use midhop_units::{Bytes, Duration};
+    use std::io::Write;
+
+    fn written(secret: &[u8], ports: [u16; 2]) -> (AssistPeer, tempfile::NamedTempFile) {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(secret).expect("its content");
+        let [listen, address] = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (held, hold) = (Bytes::new(1), Duration::from_s(1));
+        let key = file.path().to_owned();
+        (AssistPeer { listen, address, key, held, hold, requests: 1 }, file)
+    }
+
+    fn of(keys: [&[u8]; 2], ports: [[u16; 2]; 2]) -> [Secret; 2] {
+        [0, 1].map(|at| {
+            let (peer, _file) = written(keys[at], ports[at]);
+            secret(&peer).expect("a secret")
+        })
+    }
+
+    #[test]
+    fn a_report_is_taken_from_the_peer_and_from_nobody_else() {
+        let key: &[u8] = &[7; SECRET_MIN];
+        let end = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        for ends in [["10.0.0.1:1", "10.0.0.2:2"], ["[fd00::1]:1", "[fd00::2]:2"]] {
+            let [source, destination] = ends.map(end);
+            let route = Route { source, destination };
+            let report = Report { topic: Topic::Wanted, from: 5, to: 9 };
+            let bare = || message::encode(route, report).expect("of one family");
+            let [near, far] = of([key, key], [[1, 2], [2, 1]]);
+            let sealed = near.sealed(bare());
+            assert!(sealed.len() <= DATAGRAM_MAX);
+            assert_eq!(far.opened(&sealed), Some((route, report)));
+            assert_eq!(near.opened(&sealed), None, "its own, sent back");
+            for at in 0..sealed.len() {
+                assert_eq!(far.opened(&sealed[..at]), None);
+                let mut other = sealed.clone();
+                other[at] ^= 1;
+                assert_eq!(far.opened(&other), None, "byte {at}");
+            }
+            let [_, stranger] = of([key, &[8; SECRET_MIN]], [[1, 2], [2, 1]]);
+            assert_eq!(stranger.opened(&sealed), None, "another secret");
+            let [_, elsewhere] = of([key, key], [[1, 2], [2, 3]]);
+            assert_eq!(elsewhere.opened(&sealed), None, "another pair with the same secret");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_none_is_refused() {
+        let refused = |of: &AssistPeer| secret(of).expect_err("no secret").to_string();
+        let (short, _file) = written(&[7; SECRET_MIN - 1], [1, 2]);
+        assert!(refused(&short).contains("less than 16 bytes"));
+        let (gone, file) = written(&[7; SECRET_MIN], [1, 2]);
+        file.close().expect("closed");
+        assert!(refused(&gone).contains("assist.peer.key: "));
+    }
+}

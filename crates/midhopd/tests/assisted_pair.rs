@@ -1,0 +1,166 @@
+//! Flows that pass by two daemons whole, and that these repair between themselves: `repair = "d-proxy"`.
+//!
+//! `client – gateway with one daemon – ground with the other – origin`; the link between the two loses what goes up.
+
+mod ground;
+mod program;
+mod stage;
+mod strangers;
+
+use ground::Ground;
+use midhopd::daemon::DataPlane;
+use nix::sys::signal::Signal;
+use program::{Desk, Running, traces};
+use stage::{Family, Stage, hear, nft, noise, say, start, until};
+use std::fmt::Write as _;
+use std::net::TcpStream;
+
+const PORT: u16 = 7007;
+
+/// The gateway, the ground behind a link that loses packets towards it, and the secret of both.
+struct Scene {
+    ground: Ground,
+    desk: Desk,
+}
+
+impl Scene {
+    fn set() -> Option<Self> {
+        // So fast that nothing waits there for long: what is lost is the link's.
+        let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"";
+        let stage = Stage::set_over(link, &format!("{link}\nloss = 0.03"), "20 ms")?;
+        let desk = Desk::new("");
+        let key = desk.path().join("key");
+        std::fs::write(&key, noise(1, 32)).expect("a secret");
+        let only_its_owners = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&key, only_its_owners).expect("its mode");
+        Some(Self { ground: Ground::behind(stage), desk })
+    }
+
+    /// The configuration of one that takes flows from `interfaces`, and whose peer is the other.
+    fn config(&self, interface: &str, hosts: [u8; 2]) -> String {
+        let mut config = format!("[intercept]\ninterfaces = \"{interface}\"\n");
+        config += "[[rules]]\naction = \"assist\"\n";
+        config += "[assist]\ninterfaces = \"wan0\"\nrepair = \"d-proxy\"\n[assist.peer]\n";
+        for (name, host) in ["listen", "address"].iter().zip(hosts) {
+            let _ = writeln!(config, "{name} = \"10.0.2.{host}:{PORT}\"");
+        }
+        let _ = writeln!(config, "key = {:?}", self.desk.path().join("key"));
+        config
+    }
+
+    fn near(&self) -> String {
+        self.config("lan0", [1, 2])
+    }
+
+    fn far(&self) -> String {
+        self.config("wan0", [2, 1])
+    }
+
+    /// Sends `length` bytes up to the origin, and a few back.
+    fn upload(&self, family: Family, length: usize) {
+        let listener = self.ground.listen(family);
+        let (client, server, _) = self.ground.flow(&listener);
+        upload(&client, &server, length);
+    }
+}
+
+fn upload(client: &TcpStream, server: &TcpStream, length: usize) {
+    let (sent, answer) = (noise(3, length), noise(4, 5000));
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let received = hear(server);
+            say(server, &answer);
+            received
+        });
+        say(client, &sent);
+        receiver.join().expect("all arrives")
+    });
+    assert!(received == sent, "other bytes arrived than were sent");
+    assert!(hear(client) == answer, "other bytes came back than were sent");
+}
+
+/// What a daemon did, by its name, as at its last look.
+fn counted(proxy: &DataPlane, what: &str) -> u64 {
+    let counts = proxy.ledgers().iter().map(|ledger| ledger.assist.counts());
+    counts.filter_map(|counts| counts.get(what).copied()).sum()
+}
+
+fn losses_are_repaired_between_the_two(scene: &Scene, family: Family) {
+    let Ground { stage, .. } = &scene.ground;
+    let (near, far) = (start(&stage.gateway, &scene.near()), start(&stage.server, &scene.far()));
+    until("it is repaired", || {
+        scene.upload(family, 1 << 20);
+        counted(&near, "segments-resent") > 0
+            && ["segments-held", "gaps-filled"].iter().all(|what| counted(&far, what) > 0)
+    });
+    for proxy in [&near, &far] {
+        let split: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
+        assert_eq!((split, counted(proxy, "packets-unsent")), (0, 0));
+        assert_eq!(counted(proxy, "reports-refused"), 0);
+        assert!(counted(proxy, "reports-received") > 0);
+    }
+}
+
+#[test]
+fn losses_are_repaired_between_the_two_ipv4() {
+    if let Some(scene) = Scene::set() {
+        losses_are_repaired_between_the_two(&scene, Family::V4);
+    }
+}
+
+#[test]
+fn losses_are_repaired_between_the_two_ipv6() {
+    if let Some(scene) = Scene::set() {
+        losses_are_repaired_between_the_two(&scene, Family::V6);
+    }
+}
+
+/// What the ground calls a flow is what leaves the gateway.
+#[test]
+fn losses_are_repaired_behind_source_nat_too() {
+    let Some(scene) = Scene::set() else { return };
+    nft(
+        &scene.ground.stage.gateway,
+        "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+         add rule ip nat post oifname wan0 masquerade",
+    );
+    losses_are_repaired_between_the_two(&scene, Family::V4);
+}
+
+/// And where the ground has other addresses towards the origin.
+#[test]
+fn losses_are_repaired_before_source_nat_too() {
+    let Some(scene) = Scene::set() else { return };
+    nft(
+        &scene.ground.stage.server,
+        "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+         add rule ip nat post oifname out0 masquerade",
+    );
+    losses_are_repaired_between_the_two(&scene, Family::V4);
+}
+
+/// Without any privilege in the processes that read the packets; when the far one is killed the near one's flows go on, and
+/// nothing is waited for that nobody repairs.
+#[test]
+fn daemons_with_keepers_repair_and_one_may_be_killed() {
+    let Some(scene) = Scene::set() else { return };
+    let Ground { stage, .. } = &scene.ground;
+    let before = [&stage.gateway, &stage.server].map(traces);
+    let [near, far] = [Desk::new(&scene.near()), Desk::new(&scene.far())];
+    let running =
+        [Running::start_in(&stage.gateway, &near), Running::start_in(&stage.server, &far)];
+    let mended = |host| strangers::counter(host, "midhop_main", "mended");
+    until("it is repaired", || {
+        scene.upload(Family::V4, 1 << 20);
+        mended(&stage.gateway) > 0 && mended(&stage.server) > 0
+    });
+    let listener = scene.ground.listen(Family::V4);
+    let (client, server, _) = scene.ground.flow(&listener);
+    let [near, far] = running;
+    far.signal(Signal::SIGKILL);
+    upload(&client, &server, 2 << 20);
+    far.end();
+    near.signal(Signal::SIGTERM);
+    near.end();
+    until("nothing is left", || [&stage.gateway, &stage.server].map(traces) == before);
+}
