@@ -2,11 +2,12 @@
 
 use midhop_assist::wire::{self, Route};
 use midhop_assist::{
-    Action, Actions, Carried, DProxy, DProxySettings, Report, Side, Snoop, SnoopSettings, Topic,
-    Way, message,
+    AckDecimation, AckDecimationSettings, AckSpacing, AckSpacingSettings, Action, Actions, Agent,
+    Carried, DProxy, DProxySettings, Headed, Heading, Report, Row, Side, Snoop, SnoopSettings,
+    Topic, Way, message,
 };
 use midhop_tcp::{Flags, SackBlock, Segment, Timestamps};
-use midhop_units::{Bytes, Duration, Instant};
+use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -19,6 +20,13 @@ struct Met {
     way: Route,
     segment: Segment,
     came: Segment,
+    heading: Heading,
+}
+
+impl Headed for Met {
+    fn heading(&self) -> Heading {
+        self.heading
+    }
 }
 
 impl Carried for Met {
@@ -51,6 +59,22 @@ struct Books {
 impl Books {
     fn note(&mut self, met: &Met) {
         self.acknowledged.insert((met.way, met.segment.acknowledgment));
+    }
+
+    /// Payload stays in its place, and nothing is acknowledged beyond what its sender has: who rebuilds acknowledgements makes
+    /// smaller ones.
+    fn check_row(&self, actions: &mut Actions<Met>) {
+        for action in actions.drain() {
+            if let Action::Send(met) = action {
+                let (out, came) = (&met.segment, &met.came);
+                assert_eq!(
+                    (out.sequence, out.length, out.flags),
+                    (came.sequence, came.length, came.flags)
+                );
+                let beyond = out.acknowledgment.wrapping_sub(came.acknowledgment);
+                assert!(beyond == 0 || beyond > u32::MAX / 2, "{met:?}");
+            }
+        }
     }
 
     /// Payload stays in its place, and nothing is acknowledged that its sender has not.
@@ -92,6 +116,16 @@ pub fn assist(data: &[u8]) {
         flows: 3,
         idle: Duration::from_ms(300),
     });
+    let thinner =
+        AckDecimation::new(AckDecimationSettings { keep_one_in: 3, hold: Duration::from_ms(20) });
+    let spacer = AckSpacing::new(AckSpacingSettings {
+        rate: Some(Rate::from_bits_per_s(500_000)),
+        rebuild: Some(Bytes::new(536)),
+        delay_max: Duration::from_ms(40),
+        waiting_max: 4,
+    });
+    let mut row: Row<Met> =
+        [Agent::Decimation(thinner), Agent::Spacing(spacer)].into_iter().collect();
     let mut now = Instant::START + Duration::from_s(1);
     let (mut books, mut actions) = (Books::default(), Actions::default());
     for op in data.chunks_exact(8) {
@@ -131,7 +165,10 @@ pub fn assist(data: &[u8]) {
                 segment.sack.push(SackBlock { start: place(first), end: place(second) });
                 segment.sack.push(SackBlock { start: place(second), end: place(sequence) });
             }
-            let met = Met { way, segment, came: segment };
+            let heading = if kind & 1 == 0 { Heading::Out } else { Heading::In };
+            let met = Met { way, segment, came: segment, heading };
+            row.handle_packet(now, met.clone(), &mut actions);
+            books.check_row(&mut actions);
             books.note(&met);
             snoop.handle_packet(now, met.clone(), kind & 0x10 == 0, &mut actions);
             books.check(&mut actions);
@@ -146,6 +183,10 @@ pub fn assist(data: &[u8]) {
         if snoop.poll_timeout().is_some_and(|due| due <= now) {
             snoop.handle_timeout(now, &mut actions);
             assert!(snoop.poll_timeout().is_none_or(|due| due > now), "a timer that does not rest");
+        }
+        if row.poll_timeout().is_some_and(|due| due <= now) {
+            row.handle_timeout(now, &mut actions);
+            books.check_row(&mut actions);
         }
         if half.poll_timeout().is_some_and(|due| due <= now) {
             half.handle_timeout(now, &mut actions);
