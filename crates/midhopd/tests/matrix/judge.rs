@@ -1,4 +1,4 @@
-//! Runs set-ups and judges them: a connection fares with the daemon as it did without, is split, and
+//! Runs set-ups and judges them: a connection fares with the daemon as it did without, is split or assisted, and
 //! fares so again when the daemon was killed and when it was stopped.
 
 use super::cases::{ALWAYS, Case, Probe};
@@ -16,15 +16,57 @@ use std::time::Duration;
 /// Connections of which the middle one counts.
 const TIMES: usize = 5;
 
+/// What becomes of flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Treatment {
+    AfterConnect,
+    Early,
+    /// They pass by whole, and most of their acknowledgements are held for a while and leave by the daemon's own socket.
+    Assist,
+}
+
+const TREATMENTS: [Treatment; 3] = [Treatment::AfterConnect, Treatment::Early, Treatment::Assist];
+
+impl Treatment {
+    fn name(self) -> &'static str {
+        match self {
+            Self::AfterConnect => "after-connect",
+            Self::Early => "early",
+            Self::Assist => "assist",
+        }
+    }
+
+    /// The rest of the configuration, which begins in `[intercept]`.
+    fn config(self) -> String {
+        match self {
+            Self::AfterConnect | Self::Early => format!("accept = \"{}\"\n", self.name()),
+            Self::Assist => "[[rules]]\naction = \"assist\"\n\
+                 [assist]\ninterfaces = [\"wan0\", \"wan1\"]\n\
+                 [assist.ack_decimation]\nkeep_one_in = 3\nhold = \"5 ms\"\n\
+                 [assist.ack_spacing]\nrate = \"100 Mbit/s\"\nrebuild = \"2896 B\"\n"
+                .to_owned(),
+        }
+    }
+
+    /// What the daemon counts of such flows.
+    fn action(self) -> &'static str {
+        match self {
+            Self::AfterConnect | Self::Early => "split",
+            Self::Assist => "assist",
+        }
+    }
+}
+
 /// A line of the table.
 struct Row {
     case: &'static str,
-    accept: &'static str,
+    treatment: Treatment,
     family: Family,
     probe: Probe,
     without: Fate,
     with: Fate,
-    split: bool,
+    /// Whether the daemon did with it what it was to do.
+    treated: bool,
     /// Of a handshake, without and with.
     took: Option<[Duration; 2]>,
     killed: Fate,
@@ -35,22 +77,22 @@ struct Row {
 /// Tries set-ups, so many `at_a_time`, prints a table, and panics where one is not as without the daemon.
 pub fn run(cases: &[Case], at_a_time: usize) {
     let rows = Mutex::new(Vec::new());
-    let both = |case| ["after-connect", "early"].map(|accept| (case, accept));
-    let tries = Mutex::new(cases.iter().enumerate().flat_map(both));
+    let each = |case| TREATMENTS.map(|treatment| (case, treatment));
+    let tries = Mutex::new(cases.iter().enumerate().flat_map(each));
     thread::scope(|scope| {
         for _ in 0..at_a_time {
             scope.spawn(|| {
                 loop {
                     let next = tries.lock().expect("a lock").next();
-                    let Some(((number, case), accept)) = next else { return };
-                    let tried = tried(case, accept);
-                    rows.lock().expect("a lock").push((number, accept, tried));
+                    let Some(((number, case), treatment)) = next else { return };
+                    let tried = tried(case, treatment);
+                    rows.lock().expect("a lock").push((number, treatment, tried));
                 }
             });
         }
     });
     let mut rows = rows.into_inner().expect("a lock");
-    rows.sort_by_key(|(number, accept, _)| (*number, *accept));
+    rows.sort_by_key(|(number, treatment, _)| (*number, *treatment));
     let rows: Vec<Row> = rows.into_iter().flat_map(|(.., rows)| rows).collect();
     println!("{}", Table(&rows));
     let faults: Vec<String> = rows
@@ -60,11 +102,12 @@ pub fn run(cases: &[Case], at_a_time: usize) {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-fn tried(case: &Case, accept: &'static str) -> Vec<Row> {
+fn tried(case: &Case, treatment: Treatment) -> Vec<Row> {
     let Some(router) = Router::set(case) else { return Vec::new() };
     let desk = Desk::new(&format!(
-        "[intercept]\ninterfaces = [{}]\naccept = \"{accept}\"\n[daemon]\nworkers = 1\ndrain = \"1 s\"\n",
-        case.interfaces
+        "[daemon]\nworkers = 1\ndrain = \"1 s\"\n[intercept]\ninterfaces = [{}]\n{}",
+        case.interfaces,
+        treatment.config()
     ));
     let before = router.traces();
     let families = [Family::V4, Family::V6];
@@ -84,11 +127,11 @@ fn tried(case: &Case, accept: &'static str) -> Vec<Row> {
     let plain = latencies(&router, &tries, &without);
     let running = Running::start(&router.stage, &desk);
     let mut with = Vec::new();
-    let mut splits = Vec::new();
+    let mut treated = Vec::new();
     for (at, (family, probe)) in tries.iter().enumerate() {
-        let before = split_total(&router);
+        let before = total(&router, treatment);
         with.push(router.try_out(*family, *probe, patient(at)).0);
-        splits.push(split_total(&router) > before);
+        treated.push(total(&router, treatment) > before);
     }
     let through = latencies(&router, &tries, &without);
     running.signal(Signal::SIGKILL);
@@ -102,12 +145,12 @@ fn tried(case: &Case, accept: &'static str) -> Vec<Row> {
     let mut rows: Vec<Row> = (0..tries.len())
         .map(|at| Row {
             case: case.name,
-            accept,
+            treatment,
             family: tries[at].0,
             probe: tries[at].1,
             without: without[at].clone(),
             with: with[at].clone(),
-            split: splits[at],
+            treated: treated[at],
             took: plain[at].zip(through[at]).map(|(plain, through)| [plain, through]),
             killed: killed[at].clone(),
             stopped: stopped[at].clone(),
@@ -115,7 +158,7 @@ fn tried(case: &Case, accept: &'static str) -> Vec<Row> {
         })
         .collect();
     for row in &mut rows {
-        row.judge(accept, case);
+        row.judge(case);
     }
     let left = difference(&before, &after);
     if !left.is_empty() {
@@ -136,8 +179,8 @@ fn latencies(router: &Router, tries: &[(Family, Probe)], fates: &[Fate]) -> Vec<
     tries.iter().zip(fates).map(|(own, fate)| connected(fate).then(|| middle(own))).collect()
 }
 
-/// Flows that the daemon has split so far.
-fn split_total(router: &Router) -> u64 {
+/// Flows with which the daemon has done what it was to do.
+fn total(router: &Router, treatment: Treatment) -> u64 {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect("127.0.0.1:9310")?;
         stream.set_read_timeout(Some(crate::stage::PATIENCE))?;
@@ -147,9 +190,8 @@ fn split_total(router: &Router) -> u64 {
         Ok(answer)
     };
     let text = router.stage.gateway.run(ask).expect("entering").expect("the admin server");
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix("midhop_flows_started_total{action=\"split\"} "));
+    let line = format!("midhop_flows_started_total{{action=\"{}\"}} ", treatment.action());
+    let value = text.lines().find_map(|own| own.strip_prefix(&line));
     value
         .and_then(|value| value.trim().parse::<f64>().ok())
         .map(|value| value as u64)
@@ -157,19 +199,19 @@ fn split_total(router: &Router) -> u64 {
 }
 
 impl Row {
-    fn judge(&mut self, accept: &str, case: &Case) {
+    fn judge(&mut self, case: &Case) {
         let mut faults = Vec::new();
         // Who accepts early can only reset afterwards, and the client may be at any point by then.
         let reset = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::NotConnected];
-        let as_refused = accept == "early"
+        let as_refused = self.treatment == Treatment::Early
             && self.without == Fate::Failed(ErrorKind::ConnectionRefused)
             && reset.iter().any(|kind| self.with == Fate::Failed(*kind));
         if self.with != self.without && !as_refused {
             faults.push(format!("{} without, {} with it", self.without, self.with));
         }
         let connected = matches!(self.without, Fate::Connected { .. });
-        if connected && !self.split && case.passes.is_none() {
-            faults.push("not split".to_owned());
+        if connected && !self.treated && case.passes.is_none() {
+            faults.push(format!("not counted as {}", self.treatment.action()));
         }
         for (when, fate) in [("killed", &self.killed), ("stopped", &self.stopped)] {
             if *fate != self.without {
@@ -180,7 +222,7 @@ impl Row {
     }
 
     fn name(&self) -> String {
-        format!("{} {} {:?} {:?}", self.case, self.accept, self.family, self.probe)
+        format!("{} {} {:?} {:?}", self.case, self.treatment.name(), self.family, self.probe)
     }
 }
 
@@ -205,12 +247,12 @@ impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = [
             "set-up",
-            "accept",
+            "flows",
             "family",
             "probe",
             "without",
             "with",
-            "split",
+            "",
             "ms without",
             "ms with",
             "killed, stopped",
@@ -227,12 +269,12 @@ impl fmt::Display for Table<'_> {
             };
             lines.push([
                 row.case.to_owned(),
-                row.accept.to_owned(),
+                row.treatment.name().to_owned(),
                 format!("{:?}", row.family),
                 format!("{:?}", row.probe),
                 row.without.to_string(),
                 row.with.to_string(),
-                if row.split { "split" } else { "" }.to_owned(),
+                if row.treated { row.treatment.action() } else { "" }.to_owned(),
                 ms(0),
                 ms(1),
                 format!("{}, {}", same(&row.killed), same(&row.stopped)),
