@@ -197,6 +197,7 @@ impl<P: Carried> DProxy<P> {
         let room = holds.then(|| self.settings.held.get().saturating_sub(self.held));
         self.with(key, actions, |watch, settings, rtt, counts, outcome| {
             watch.active = now;
+            watch.begin_anew_unless_near(segment, settings.cache.get(), outcome);
             if settings.judges_queue {
                 watch.report_arrival(segment, outcome);
             }

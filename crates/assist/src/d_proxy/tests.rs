@@ -165,3 +165,20 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
     };
     assert_eq!(come(105_000, given_up), 1);
 }
+
+/// An agent that is shown no SYN takes the first flow's end and the second's beginning for one stream.
+#[test]
+fn another_flow_under_the_same_name_waits_for_nothing() {
+    let mut agent = DProxy::new(Settings::default());
+    let (mut actions, now) = (Actions::default(), Instant::START);
+    // Far ahead, far behind, and each goes on in its place.
+    for sequence in
+        [1000, 1 << 29, (1 << 29) + 1000, (1 << 29) + (3 << 30), (1 << 29) + (3 << 30) + 1000]
+    {
+        agent.handle_packet(now, packet(0, sequence), Side::Behind, &mut actions);
+        agent.check_invariants();
+        assert_eq!(sent(&mut actions), 1, "{sequence}");
+    }
+    agent.handle_packet(now, packet(0, (1 << 29) + (3 << 30) + 3000), Side::Behind, &mut actions);
+    assert_eq!((agent.counts.gaps, sent(&mut actions)), (1, 0), "a gap is one as ever");
+}

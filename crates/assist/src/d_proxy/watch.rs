@@ -20,6 +20,8 @@ const GAPS_MAX: usize = 64;
 const FIRST_WAIT: Duration = Duration::from_s(1);
 /// No answer is expected faster.
 const WAIT_MIN: Duration = Duration::from_ms(10);
+/// No more is ever under way (RFC 7323 §2.2). Unit: bytes.
+const WINDOW_MAX: u64 = 1 << 30;
 /// To a peer that judges the queue one in so many segments is reported when it comes: as often as the queue of a slow link
 /// changes, at a hundredth of what is carried.
 const REPORT_ONE_IN: u32 = 8;
@@ -96,6 +98,21 @@ impl<P: Carried> Watch<P> {
     /// What is held. Unit: bytes of packets.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Begins at a segment that lies farther from all that has come than one stream can leave out, at most `cache`, or send
+    /// again: it is of another flow under the same name, whose SYN was not seen.
+    pub fn begin_anew_unless_near(
+        &mut self,
+        segment: &Segment,
+        cache: u64,
+        outcome: &mut Outcome<P>,
+    ) {
+        let start = position(segment.sequence, self.next);
+        if start > self.top + cache || start + WINDOW_MAX < self.next {
+            self.abandon(outcome);
+            (self.next, self.top) = (start, start);
+        }
     }
 
     /// Takes a segment that has come over the lossy way. `room` is what may be held of it; none where nothing is held, since the
