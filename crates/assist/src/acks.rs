@@ -35,6 +35,15 @@ pub(crate) fn highest(last: u32, segment: &Segment) -> u32 {
     if newer { segment.acknowledgment } else { last }
 }
 
+/// More is not acknowledged at once, nor reported again. Unit: bytes.
+const FAR: u32 = 1 << 24;
+
+/// Whether an acknowledgement is of another flow under the same name, whose SYN was not seen: so far from `last`, either way.
+pub(crate) fn is_far(last: u32, ack: &Segment) -> bool {
+    let ahead = ack.acknowledgment.wrapping_sub(last);
+    ahead.min(ahead.wrapping_neg()) > FAR
+}
+
 /// Whether its sender sends no more behind it than acknowledgements.
 pub(crate) fn ends(segment: &Segment) -> bool {
     [Flags::FIN, Flags::RST].into_iter().any(|flag| segment.flags.contains(flag))

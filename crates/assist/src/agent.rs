@@ -165,6 +165,18 @@ impl<P: Headed> Row<P> {
         }
     }
 
+    /// Lets all go that they hold: there will be no more calls.
+    pub fn let_go(&mut self, actions: &mut Actions<P>) {
+        for agent in &mut self.0 {
+            match agent {
+                Agent::Snoop(_) => {}
+                Agent::DProxy(half) => half.let_go(actions),
+                Agent::Decimation(agent) => agent.let_go(actions),
+                Agent::Spacing(agent) => agent.let_go(actions),
+            }
+        }
+    }
+
     /// When one of them must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().filter_map(Agent::poll_timeout).min()

@@ -15,10 +15,10 @@
 //!   receiver's duplicate acknowledgements tell the source of the congestion as ever.
 //! - What the queue of the node's own link refuses is congestion as well, and not kept.
 //! - Where the agents judge the queue between them (`judges_queue`), the one behind the lossy way reports one in some segments
-//!   as it comes, and the one before it learns from the times what waited when a lost one passed. It leaves to the source what the
-//!   queue may have refused, sends nothing again before it has seen losses that no queue can have caused, and then the same only
-//!   once: whoever sends again and again into a full queue keeps it full. As long as it only looks on, and when it
-//!   answers no more, the one behind holds nothing.
+//!   as it comes, and each that shows a gap. The one before it learns from the times what waited when a lost one passed. It leaves
+//!   to the source what the queue may have refused. It sends nothing again before it has seen losses that no queue can have
+//!   caused, and then each segment once: whoever sends again and again into a full queue keeps it full. The one behind
+//!   holds nothing while the other only looks on, nor when it answers no more.
 //! - A gap is waited for no longer than a configured time, and what is held stays within a configured
 //!   size; after that all goes on, and the loss is the source's.
 //! - The last segments before a pause leave no gap behind them; their losses are the source's too.
@@ -233,8 +233,6 @@ impl<P: Carried> DProxy<P> {
     fn answer(&mut self, now: Instant, key: P::Way, span: Span, actions: &mut Actions<P>) {
         let Self { settings, shelf, radio, counts, .. } = self;
         let answer = if settings.judges_queue {
-            // What has come and shows the gap.
-            shelf.on_arrival(now, key, span.1, radio);
             shelf.find(now, key, span, 1, Some(radio))
         } else {
             shelf.find(now, key, span, settings.requests, None)
@@ -246,8 +244,10 @@ impl<P: Carried> DProxy<P> {
             if !answer.resend.is_empty() {
                 self.resent = Some(now);
             }
-            for &(from, to) in &answer.resent {
-                actions.report(key, Report { topic: Topic::Resent, from, to });
+            // That it repairs at all is what the peer has to know.
+            if let (Some((from, _)), Some((_, to))) = (answer.resent.first(), answer.resent.last())
+            {
+                actions.report(key, Report { topic: Topic::Resent, from: *from, to: *to });
             }
         }
         answer.resend.into_iter().for_each(|packet| actions.send(packet));
@@ -325,6 +325,17 @@ impl<P: Carried> DProxy<P> {
     pub fn handle_drop(&mut self, packet: &P) {
         let taken = self.shelf.take_back(packet.way(), packet.segment());
         self.counts.refused += u64::from(taken);
+    }
+
+    /// Lets all go that it holds, and forgets the flows that it watches.
+    pub fn let_go(&mut self, actions: &mut Actions<P>) {
+        for (_, mut watch) in std::mem::take(&mut self.watches) {
+            let mut outcome = Outcome::default();
+            watch.abandon(&mut outcome);
+            outcome.forward.into_iter().for_each(|packet| actions.send(packet));
+        }
+        self.due.clear();
+        self.held = 0;
     }
 
     /// When it must be called next.

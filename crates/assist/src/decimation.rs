@@ -78,6 +78,13 @@ impl<P: Carried> AckDecimation<P> {
     pub fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
         let (segment, key) = (packet.segment(), packet.way());
         self.seen += u64::from(acks::pure(&packet).is_some());
+        if let Some(ack) = acks::pure(&packet)
+            && let Some(flow) = self.flows.get_mut(key)
+            && acks::is_far(flow.last, ack)
+        {
+            flow.held.take().into_iter().for_each(|(_, held)| actions.send(held));
+            self.flows.end(key);
+        }
         let Some(flow) = self.flows.get_mut(key) else {
             if let Some(ack) = acks::pure(&packet) {
                 let (last, flags) = (ack.acknowledgment, ack.flags);
@@ -130,6 +137,13 @@ impl<P: Carried> AckDecimation<P> {
                 self.late += 1;
                 actions.send(held);
             }
+        }
+    }
+
+    /// Lets all go that it holds.
+    pub fn let_go(&mut self, actions: &mut Actions<P>) {
+        while let Some((_, flow)) = self.flows.pop_due(Instant::NEVER) {
+            flow.held.take().into_iter().for_each(|(_, held)| actions.send(held));
         }
     }
 
@@ -255,5 +269,23 @@ mod tests {
         assert!(give(&mut agent, Instant::START, sample(5000, 500)).is_empty());
         assert_eq!(give(&mut agent, Instant::START, sample(3000, 500)), [5000, 3000]);
         assert_eq!(give(&mut agent, Instant::START, sample(5000, 500)), [5000]);
+    }
+
+    #[test]
+    fn another_flow_under_the_same_name_is_thinned_too() {
+        let mut agent = AckDecimation::new(Settings::default());
+        let mut actions = Actions::default();
+        let mut gone_on = |agent: &mut AckDecimation<_>, number: u32| {
+            agent.handle_packet(Instant::START, sample(number, 1), &mut actions);
+            actions.drain().filter(|action| matches!(action, Action::Send(_))).count()
+        };
+        for begin in [1 << 30, 1000, 3 << 30] {
+            // The first goes on, behind what the flow before it had held; of the others one in four does.
+            assert!(gone_on(&mut agent, begin) >= 1);
+            let thinned: usize = (1..=40).map(|n| gone_on(&mut agent, begin + n * 1000)).sum();
+            assert_eq!(thinned, 10, "{begin}");
+        }
+        agent.let_go(&mut actions);
+        assert_eq!(agent.poll_timeout(), None);
     }
 }

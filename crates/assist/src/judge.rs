@@ -9,6 +9,6 @@ pub(crate) use radio::Radio;
 
 /// Whether what was lost, when so much waited, may have found no room in a queue: where that loses nothing while it is empty, all
 /// that is lost.
-pub(crate) fn may_be_a_queues(waits: Option<Waits>, radio: &Radio) -> bool {
+pub(crate) fn may_be_congestion(waits: Option<Waits>, radio: &Radio) -> bool {
     waits.is_none_or(|waits| waits == Waits::Full) || !radio.loses()
 }

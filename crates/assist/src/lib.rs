@@ -97,7 +97,7 @@ pub struct Report {
 pub enum Topic {
     /// It is missing behind the lossy way.
     Wanted,
-    /// It never came by before that way, or is left to the source.
+    /// It has not passed the agent before the lossy way, or is left to the source.
     Lacking,
     /// It is a segment that has just arrived behind the lossy way.
     Arrived,

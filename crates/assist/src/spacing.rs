@@ -68,6 +68,9 @@ impl Settings {
             let what = format!("acknowledgements {step} apart are impossible");
             return fault("rebuild", &what, Some("536 B, a small segment, to 1 MiB"));
         }
+        if self.delay_max.is_zero() && self.rebuild.is_none() {
+            return fault("delay_max", "nothing would be held back", Some("more than zero"));
+        }
         Fault::unless_short("delay_max", self.delay_max)?;
         Fault::unless_within("waiting_max", self.waiting_max, 2..=4096)
     }
@@ -199,6 +202,13 @@ impl<P: Carried> AckSpacing<P> {
     pub fn handle_packet(&mut self, now: Instant, packet: P, actions: &mut Actions<P>) {
         let (segment, key) = (*packet.segment(), packet.way());
         self.seen += u64::from(acks::pure(&packet).is_some());
+        if let Some(ack) = acks::pure(&packet)
+            && let Some(flow) = self.flows.get_mut(key)
+            && acks::is_far(flow.last, ack)
+        {
+            flow.waiting.drain(..).for_each(|(_, waiting)| actions.send(waiting));
+            self.flows.end(key);
+        }
         let Some(flow) = self.flows.get_mut(key) else {
             if let Some(ack) = acks::pure(&packet) {
                 self.flows.begin(key, Flow::new(now, ack));
@@ -254,6 +264,13 @@ impl<P: Carried> AckSpacing<P> {
             flow.waiting.drain(..due).for_each(|(_, packet)| actions.send(packet));
             let due = flow.first_due();
             self.flows.schedule(key, due);
+        }
+    }
+
+    /// Lets all go that it holds.
+    pub fn let_go(&mut self, actions: &mut Actions<P>) {
+        while let Some((_, flow)) = self.flows.pop_due(Instant::NEVER) {
+            flow.waiting.drain(..).for_each(|(_, waiting)| actions.send(waiting));
         }
     }
 
@@ -415,5 +432,18 @@ mod tests {
         let acks = [(0, 0), (1, 1_000), (2, 2_000), (3, 2_000)];
         let acks = acks.map(|(ms, ack)| (ms, sample(ack, 500)));
         assert_eq!(play(&mut agent, &acks), [(0, 0), (1, 1_000), (3, 2_000), (3, 2_000)]);
+    }
+
+    #[test]
+    fn nothing_is_made_up_between_two_flows_under_the_same_name() {
+        let mut agent = spacer(None, Some(2000), 64);
+        let mut actions = Actions::default();
+        for number in [1000, 1 << 30, 5000] {
+            agent.handle_packet(at(0), sample(number, 1), &mut actions);
+            assert_eq!(actions.drain().count(), 1, "{number}");
+        }
+        agent.handle_packet(at(50), sample(25_000, 1), &mut actions);
+        agent.let_go(&mut actions);
+        assert_eq!((actions.drain().count(), agent.poll_timeout()), (10, None));
     }
 }

@@ -27,11 +27,14 @@ use midhop_assist::{
 };
 use midhop_pep::config::{Assist, Repairer};
 use midhop_units::Instant;
+use nix::libc;
 use nix::sys::socket::SockProtocol;
 use peer::WatchedPeer;
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread;
 use std::time::{self, Duration};
 use tokio::time::{Instant as Moment, MissedTickBehavior, interval, sleep_until};
 
@@ -51,6 +54,13 @@ pub struct AssistDoor {
     pub peer: Option<Peer>,
 }
 
+/// What may wait to be sent. Unit: bytes of packets.
+const UNSENT_MAX: usize = 32 << 20;
+/// How long later it is tried again.
+const AGAIN: midhop_units::Duration = midhop_units::Duration::from_ms(1);
+/// How often it is tried at the end.
+const LAST_TRIES: u32 = 50;
+
 /// Serves the queue of assisted flows until the worker stops.
 ///
 /// # Errors
@@ -68,7 +78,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let due = helper.row.poll_timeout();
+        let due = helper.poll_timeout(now());
         let due = due.map(|due| begin + Duration::from(due.saturating_since(Instant::START)));
         let timer = async {
             match due {
@@ -150,6 +160,32 @@ fn row(plan: &Assist) -> Row<Met> {
     repairer.into_iter().chain(acks).collect()
 }
 
+/// What is left to be sent later, where the kernel has no room for it now.
+#[derive(Default)]
+struct Unsent {
+    packets: VecDeque<Met>,
+    /// Unit: bytes.
+    size: usize,
+}
+
+impl Unsent {
+    /// Takes a packet, if that is not too much; whether it did.
+    fn push(&mut self, met: Met) -> bool {
+        if self.size + met.bytes.len() > UNSENT_MAX {
+            return false;
+        }
+        self.size += met.bytes.len();
+        self.packets.push_back(met);
+        true
+    }
+
+    fn pop(&mut self) {
+        if let Some(met) = self.packets.pop_front() {
+            self.size -= met.bytes.len();
+        }
+    }
+}
+
 /// The agents and what they act by.
 struct Helper {
     plan: Assist,
@@ -159,6 +195,32 @@ struct Helper {
     peer: Option<WatchedPeer>,
     names: Names,
     passage: Passage,
+    unsent: Unsent,
+}
+
+/// What became of a packet that was to be sent.
+enum Mended {
+    Yes,
+    /// The kernel refuses it.
+    No,
+    /// The kernel has no room for it now.
+    NoRoom,
+}
+
+/// Sends a packet by the raw socket.
+fn mend(injector: &Injector, met: &Met, passage: &mut Passage) -> Mended {
+    let outcome = injector.mend(&met.bytes, met.route.destination.ip(), met.egress);
+    let Err(error) = outcome else {
+        passage.sent += 1;
+        return Mended::Yes;
+    };
+    if error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS) {
+        return Mended::NoRoom;
+    }
+    tracing::debug!(%error, "a packet of an assisted flow is not sent");
+    passage.sent += 1;
+    passage.failed += 1;
+    Mended::No
 }
 
 /// Whether what is sent leaves this host.
@@ -186,11 +248,13 @@ impl Helper {
             peer,
             names: Names::default(),
             passage: Passage::default(),
+            unsent: Unsent::default(),
         }
     }
 
     /// Gives a packet of the queue its verdict, and sends what it causes.
     fn consider(&mut self, now: Instant, packet: Packet, translated: &Translated, queue: &Queue) {
+        self.send_rest();
         let queued = packet.id;
         let known = if self.passage.rest == 0 {
             let heading = self.heading(packet.egress);
@@ -217,8 +281,15 @@ impl Helper {
         if leaves { Heading::Out } else { Heading::In }
     }
 
-    /// The time that an agent asked for has come.
+    /// When [`Helper::wake`] is to be called.
+    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let again = (!self.unsent.packets.is_empty()).then(|| now + AGAIN);
+        self.row.poll_timeout().into_iter().chain(again).min()
+    }
+
+    /// The time has come that an agent asked for, or to send what there was no room for.
     fn wake(&mut self, now: Instant) {
+        self.send_rest();
         self.row.handle_timeout(now, &mut self.actions);
         self.carry_out(None);
     }
@@ -234,10 +305,20 @@ impl Helper {
         }
     }
 
-    /// Does what the agents want; whether the packet that waits goes on as it is. It does if it is the last that is sent: what is
-    /// sent behind it must not overtake it.
+    /// Sends what there was no room for, as far as there is now.
+    fn send_rest(&mut self) {
+        while let Some(met) = self.unsent.packets.front() {
+            match mend(&self.injector, met, &mut self.passage) {
+                Mended::NoRoom => return,
+                Mended::Yes | Mended::No => self.unsent.pop(),
+            }
+        }
+    }
+
+    /// Does what the agents want; whether the packet that waits goes on as it is. It does if it is the last that is sent, and
+    /// nothing before it waits: nothing of a flow overtakes another.
     fn carry_out(&mut self, waiting: Option<(u32, &Queue)>) -> bool {
-        let Self { actions, injector, passage, peer, .. } = self;
+        let Self { actions, injector, passage, peer, unsent, .. } = self;
         let mut sent = Vec::new();
         for action in actions.drain() {
             match action {
@@ -251,20 +332,27 @@ impl Helper {
             }
         }
         let waits = |met: &Met| waiting.is_some_and(|(queued, _)| met.queued == queued);
-        let mut passes = sent.pop_if(|met| waits(met) && !met.changed).is_some();
-        if let Some((_, queue)) = waiting.filter(|_| !sent.is_empty()) {
-            // What was let pass before goes first.
-            give(queue);
+        let mut passes =
+            unsent.packets.is_empty() && sent.pop_if(|met| waits(met) && !met.changed).is_some();
+        if let Some((_, queue)) = waiting.filter(|_| !sent.is_empty())
+            && let Err(error) = queue.settle()
+        {
+            tracing::warn!(%error, "verdicts were not taken");
         }
         for met in sent {
-            passage.sent += 1;
-            let to = met.route.destination.ip();
-            if let Err(error) = injector.mend(&met.bytes, to, met.egress) {
-                tracing::debug!(%error, "a packet of an assisted flow is not sent");
-                passage.failed += 1;
-                // What was to go in its place does not.
-                passes |= waits(&met);
-            }
+            let is_waiting = waits(&met);
+            let outcome = if unsent.packets.is_empty() {
+                mend(injector, &met, passage)
+            } else {
+                Mended::NoRoom
+            };
+            let is_gone = match outcome {
+                Mended::Yes => true,
+                Mended::No => false,
+                Mended::NoRoom => unsent.push(met),
+            };
+            // What was to go in its place does not.
+            passes |= is_waiting && !is_gone;
         }
         passes
     }
@@ -309,5 +397,20 @@ impl Helper {
         self.row.agents().iter().for_each(|agent| book.count(agent.counts()));
         book.count(self.peer.iter().flat_map(WatchedPeer::counts));
         book.count([("packets-unsent", self.passage.failed), ("rests", self.passage.rests)]);
+    }
+}
+
+/// What is held goes on when the daemon stops.
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.row.let_go(&mut self.actions);
+        self.carry_out(None);
+        for _ in 0..LAST_TRIES {
+            self.send_rest();
+            if self.unsent.packets.is_empty() {
+                return;
+            }
+            thread::sleep(AGAIN.into());
+        }
     }
 }

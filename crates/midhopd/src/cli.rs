@@ -156,7 +156,7 @@ fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     match &plan.assist.peer {
         Some(peer) => assist::secret(peer).map(drop).map_err(|error| {
             let hint = error.hint();
-            Failure::run("[assist]: the peer would not be believed").because(error).hint(hint)
+            Failure::run("[assist]: reports of the peer would be refused").because(error).hint(hint)
         }),
         None => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! Flows that pass by two daemons whole, and that these repair between themselves: `repair = "d-proxy"`.
 //!
-//! `client – gateway with one daemon – ground with the other – origin`; the link between the two loses what goes up.
+//! `client – gateway with one daemon – ground with the other – origin`; the link between the two loses some of both directions.
 
 mod ground;
 mod program;
@@ -17,7 +17,7 @@ use std::net::TcpStream;
 
 const PORT: u16 = 7007;
 
-/// The gateway, the ground behind a link that loses packets towards it, and the secret of both.
+/// The gateway, the ground behind a link that loses packets, and the secret of both.
 struct Scene {
     ground: Ground,
     desk: Desk,
@@ -26,8 +26,8 @@ struct Scene {
 impl Scene {
     fn set() -> Option<Self> {
         // So fast that nothing waits there for long: what is lost is the link's.
-        let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"";
-        let stage = Stage::set_over(link, &format!("{link}\nloss = 0.03"), "20 ms")?;
+        let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"\nloss = 0.03";
+        let stage = Stage::set_over(link, link, "20 ms")?;
         let desk = Desk::new("");
         let key = desk.path().join("key");
         std::fs::write(&key, noise(1, 32)).expect("a secret");
@@ -56,27 +56,28 @@ impl Scene {
         self.config("wan0", [2, 1])
     }
 
-    /// Sends `length` bytes up to the origin, and a few back.
-    fn upload(&self, family: Family, length: usize) {
+    /// Sends `length` bytes up to the origin, and as many back.
+    fn exchange(&self, family: Family, length: usize) {
         let listener = self.ground.listen(family);
         let (client, server, _) = self.ground.flow(&listener);
-        upload(&client, &server, length);
+        exchange(&client, &server, length);
     }
 }
 
-fn upload(client: &TcpStream, server: &TcpStream, length: usize) {
-    let (sent, answer) = (noise(3, length), noise(4, 5000));
-    let received = std::thread::scope(|scope| {
+fn exchange(client: &TcpStream, server: &TcpStream, length: usize) {
+    let (sent, answer) = (noise(3, length), noise(4, length));
+    let (received, answered) = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             let received = hear(server);
             say(server, &answer);
             received
         });
         say(client, &sent);
-        receiver.join().expect("all arrives")
+        let answered = hear(client);
+        (receiver.join().expect("all arrives"), answered)
     });
     assert!(received == sent, "other bytes arrived than were sent");
-    assert!(hear(client) == answer, "other bytes came back than were sent");
+    assert!(answered == answer, "other bytes came back than were sent");
 }
 
 /// What a daemon did, by its name, as at its last look.
@@ -89,9 +90,10 @@ fn losses_are_repaired_between_the_two(scene: &Scene, family: Family) {
     let Ground { stage, .. } = &scene.ground;
     let (near, far) = (start(&stage.gateway, &scene.near()), start(&stage.server, &scene.far()));
     until("it is repaired", || {
-        scene.upload(family, 1 << 20);
-        counted(&near, "segments-resent") > 0
-            && ["segments-held", "gaps-filled"].iter().all(|what| counted(&far, what) > 0)
+        scene.exchange(family, 1 << 20);
+        ["segments-resent", "segments-held", "gaps-filled"]
+            .iter()
+            .all(|what| counted(&near, what) > 0 && counted(&far, what) > 0)
     });
     for proxy in [&near, &far] {
         let split: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
@@ -139,28 +141,72 @@ fn losses_are_repaired_before_source_nat_too() {
     losses_are_repaired_between_the_two(&scene, Family::V4);
 }
 
-/// Without any privilege in the processes that read the packets; when the far one is killed the near one's flows go on, and
-/// nothing is waited for that nobody repairs.
+/// NAT at both ends at once: each has a name of its own for the flow, and a third is on the link.
 #[test]
-fn daemons_with_keepers_repair_and_one_may_be_killed() {
+fn losses_are_repaired_between_two_that_translate() {
+    let Some(scene) = Scene::set() else { return };
+    let Ground { stage, .. } = &scene.ground;
+    for (host, interface) in [(&stage.gateway, "wan0"), (&stage.server, "out0")] {
+        nft(
+            host,
+            &format!(
+                "add table inet nat; add chain inet nat post {{ type nat hook postrouting priority 100; }}; \
+                 add rule inet nat post oifname {interface} masquerade"
+            ),
+        );
+    }
+    for family in [Family::V4, Family::V6] {
+        losses_are_repaired_between_the_two(&scene, family);
+    }
+}
+
+/// The daemon that sends again is gone: what it would have sent is waited for at first, and then no more.
+#[test]
+fn nothing_is_waited_for_that_nobody_repairs() {
+    let Some(scene) = Scene::set() else { return };
+    let Ground { stage, .. } = &scene.ground;
+    let far = start(&stage.server, &scene.far());
+    let desk = Desk::new(&scene.near());
+    let near = Running::start_in(&stage.gateway, &desk);
+    let held = || counted(&far, "segments-held");
+    until("it is repaired", || {
+        scene.exchange(Family::V4, 1 << 20);
+        held() > 0
+    });
+    near.signal(Signal::SIGKILL);
+    near.end();
+    until("nothing is held any more", || {
+        let before = held();
+        scene.exchange(Family::V4, 1 << 20);
+        // What was held is booked once a second.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        counted(&far, "gaps-given-up") > 0 && held() == before
+    });
+}
+
+/// Without any privilege in the processes that read the packets; what one of them holds goes on when it is stopped, and
+/// when it is killed flows go on.
+#[test]
+fn daemons_with_keepers_repair_and_may_be_stopped_and_killed() {
     let Some(scene) = Scene::set() else { return };
     let Ground { stage, .. } = &scene.ground;
     let before = [&stage.gateway, &stage.server].map(traces);
     let [near, far] = [Desk::new(&scene.near()), Desk::new(&scene.far())];
-    let running =
+    let [near, far] =
         [Running::start_in(&stage.gateway, &near), Running::start_in(&stage.server, &far)];
     let mended = |host| strangers::counter(host, "midhop_main", "mended");
     until("it is repaired", || {
-        scene.upload(Family::V4, 1 << 20);
+        scene.exchange(Family::V4, 1 << 20);
         mended(&stage.gateway) > 0 && mended(&stage.server) > 0
     });
     let listener = scene.ground.listen(Family::V4);
     let (client, server, _) = scene.ground.flow(&listener);
-    let [near, far] = running;
-    far.signal(Signal::SIGKILL);
-    upload(&client, &server, 2 << 20);
-    far.end();
-    near.signal(Signal::SIGTERM);
-    near.end();
+    std::thread::scope(|scope| {
+        scope.spawn(|| exchange(&client, &server, 2 << 20));
+        near.signal(Signal::SIGTERM);
+        near.end();
+        far.signal(Signal::SIGKILL);
+        far.end();
+    });
     until("nothing is left", || [&stage.gateway, &stage.server].map(traces) == before);
 }

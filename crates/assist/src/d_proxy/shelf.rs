@@ -6,7 +6,7 @@
 //! Invariant: what lies on the shelf stays within its size.
 
 use crate::Carried;
-use crate::judge::{Queue, Radio, may_be_a_queues};
+use crate::judge::{Queue, Radio, may_be_congestion};
 use crate::sequence::{first, position};
 use midhop_tcp::Segment;
 use midhop_units::Instant;
@@ -186,7 +186,7 @@ impl<P: Carried> Shelf<P> {
                 continue;
             }
             if start > at {
-                answer.missing.push((at as u32, start as u32));
+                join(&mut answer.missing, (at as u32, start as u32));
             }
             let span = (start.max(at) as u32, shelved.end as u32);
             at = shelved.end;
@@ -196,17 +196,17 @@ impl<P: Carried> Shelf<P> {
                 if shelved.wanted == 1 {
                     radio.on_loss(now, waits);
                 }
-                may_be_a_queues(waits, radio)
+                may_be_congestion(waits, radio)
             });
             if refused || shelved.wanted > limit {
-                answer.left.push(span);
+                join(&mut answer.left, span);
             } else {
                 answer.resend.push(shelved.packet.clone());
-                answer.resent.push(span);
+                join(&mut answer.resent, span);
             }
         }
         if at < to {
-            answer.missing.push((at as u32, to as u32));
+            join(&mut answer.missing, (at as u32, to as u32));
         }
         answer
     }
@@ -255,6 +255,14 @@ impl<P: Carried> Shelf<P> {
         assert!(self.row.len() <= 2 * self.segments + STALE_MAX);
         let there = self.row.iter().filter(|entry| is_there::<P>(&self.streams, entry)).count();
         assert_eq!(there, self.segments, "each segment has its place in the row");
+    }
+}
+
+/// Adds a span to others that lie before it.
+fn join(spans: &mut Vec<Span>, (from, to): Span) {
+    match spans.last_mut() {
+        Some(last) if last.1 == from => last.1 = to,
+        _ => spans.push((from, to)),
     }
 }
 

@@ -73,6 +73,8 @@ pub(super) struct Watch<P> {
     gaps: BTreeMap<u64, Gap>,
     /// What is held. Unit: bytes of packets.
     bytes: u64,
+    /// Where the stream ends, if that has come.
+    end: Option<u64>,
     /// How many segments have come first since one was reported.
     unreported: u32,
     pub active: Instant,
@@ -89,6 +91,7 @@ impl<P: Carried> Watch<P> {
             held: BTreeMap::new(),
             gaps: BTreeMap::new(),
             bytes: 0,
+            end: None,
             unreported: REPORT_ONE_IN,
             active: now,
             due: Instant::NEVER,
@@ -101,7 +104,7 @@ impl<P: Carried> Watch<P> {
     }
 
     /// Begins at a segment that lies farther from all that has come than one stream can leave out, at most `cache`, or send
-    /// again: it is of another flow under the same name, whose SYN was not seen.
+    /// again, or behind its end: it is of another flow under the same name, whose SYN was not seen.
     pub fn begin_anew_unless_near(
         &mut self,
         segment: &Segment,
@@ -109,9 +112,16 @@ impl<P: Carried> Watch<P> {
         outcome: &mut Outcome<P>,
     ) {
         let start = position(segment.sequence, self.next);
-        if start > self.top + cache || start + WINDOW_MAX < self.next {
+        let length = u64::from(segment.sequence_length());
+        let behind = if self.end.is_some() { cache } else { WINDOW_MAX };
+        let is_beyond = self.end.is_some_and(|end| start >= end && length > 0);
+        if is_beyond || start > self.top + cache || start + behind < self.next {
             self.abandon(outcome);
-            (self.next, self.top) = (start, start);
+            let start = first(segment.sequence);
+            (self.next, self.top, self.end) = (start, start, None);
+        }
+        if segment.flags.contains(Flags::FIN) {
+            self.end = Some(position(segment.sequence, self.next) + length);
         }
     }
 
@@ -181,17 +191,18 @@ impl<P: Carried> Watch<P> {
         self.release(outcome);
     }
 
-    /// Reports one in so many segments that come for the first time.
+    /// Reports one in so many segments that come for the first time, and each that shows a gap: how long it took is what the
+    /// missing one would have taken.
     pub fn report_arrival(&mut self, segment: &Segment, outcome: &mut Outcome<P>) {
         let start = position(segment.sequence, self.next);
-        if start < self.top {
+        let length = u64::from(segment.sequence_length());
+        if length == 0 || start < self.top {
             return;
         }
         self.unreported += 1;
-        if self.unreported >= REPORT_ONE_IN {
+        if start > self.top || self.unreported >= REPORT_ONE_IN {
             self.unreported = 0;
-            let end = start + u64::from(segment.sequence_length());
-            outcome.report(Topic::Arrived, start, end);
+            outcome.report(Topic::Arrived, start, start + length);
         }
     }
 

@@ -10,7 +10,7 @@
 use super::told::{Told, is_repeat};
 use super::{Counts, Settings, Shared};
 use crate::Carried;
-use crate::judge::{Queue, Radio, may_be_a_queues};
+use crate::judge::{Queue, Radio, may_be_congestion};
 use crate::round_trip::RoundTrip;
 use crate::sequence::{first, is_after, position};
 use midhop_tcp::{Flags, SackBlocks, Segment, Timestamps};
@@ -431,7 +431,7 @@ impl<P: Carried> Flow<P> {
     fn was_refused(&self, now: Instant, lost: &Cached<P>, radio: &mut Radio) -> bool {
         let waits = self.queue.at(lost.sent);
         radio.on_loss(now, waits);
-        lost.resends > 0 || may_be_a_queues(waits, radio)
+        lost.resends > 0 || may_be_congestion(waits, radio)
     }
 
     /// Leaves to the source what is known to be lost and a queue behind the agent may have had no room for: that is for the

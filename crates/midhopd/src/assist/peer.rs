@@ -1,25 +1,32 @@
 //! Reports to the daemon at the far end of a lossy link, and from it, as UDP datagrams.
 //!
-//! A datagram is a report as [`message`] has it, and behind it its HMAC-SHA256 (RFC 2104) under the
-//! secret of both, which covers the address and port of its sender and its receiver as well: what one of the two has sent
-//! it does not take for the other's. One that is sent again by a stranger has the peer send segments again that it has cached,
-//! each as often as it answers anybody, and no more.
+//! A datagram is a report as [`message`] has it, a number, and an HMAC-SHA256 (RFC 2104) of both under the secret of the two
+//! ends. The HMAC covers the addresses and ports of sender and receiver as well: what one of the two has sent it does not take for
+//! the other's. Numbers rise, by the clock and at least by one, and one that does not is refused: nobody can send a report
+//! again, but for those that a daemon has not received when it is started again. Where a clock was set back, reports are refused until it
+//! has caught up.
 
 use crate::key_file::{self, KeyFileError};
+use crate::sockopt;
 use midhop_assist::wire::Route;
 use midhop_assist::{Report, message};
 use midhop_pep::config::AssistPeer;
+use nix::libc;
 use ring::hmac;
+use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// Unit: bytes. Of the code that shows who a datagram is from.
 const CODE: usize = 32;
 /// Unit: bytes. Fewer are guessed.
 const SECRET_MIN: usize = 16;
-/// Unit: bytes. The longest report, over IPv6, and its code.
-const DATAGRAM_MAX: usize = 48 + CODE;
+/// Unit: bytes. Of a report's number.
+const NUMBER: usize = 8;
+/// Unit: bytes. The longest report, over IPv6, its number and its code.
+const DATAGRAM_MAX: usize = 48 + NUMBER + CODE;
 /// So many datagrams are read in one turn: packets wait as well.
 const TURN: usize = 64;
 
@@ -28,12 +35,12 @@ const TURN: usize = 64;
 #[non_exhaustive]
 pub enum AssistPeerError {
     /// The secret cannot be had.
-    #[error("assist.peer.key: {file}: {source}", file = .file.display())]
+    #[error("assist.peer.key: {file}: {reason}", file = .file.display())]
     Key {
         /// Where it should be.
         file: PathBuf,
         /// Why.
-        source: KeyFileError,
+        reason: KeyFileError,
     },
     /// The secret is none.
     #[error("assist.peer.key: {file} has less than {SECRET_MIN} bytes", file = .file.display())]
@@ -42,12 +49,12 @@ pub enum AssistPeerError {
         file: PathBuf,
     },
     /// A socket was refused.
-    #[error("assist.peer.listen: cannot listen on {address} (UDP): {source}")]
+    #[error("assist.peer.listen: cannot listen on {address} (UDP): {reason}")]
     Listen {
         /// Where.
         address: SocketAddr,
         /// What the kernel said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -55,7 +62,7 @@ impl AssistPeerError {
     /// What the user can do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Key { source: KeyFileError::Exposed { .. }, .. } => key_file::HINT_EXPOSED,
+            Self::Key { reason: KeyFileError::Exposed { .. }, .. } => key_file::HINT_EXPOSED,
             Self::Key { .. } | Self::Short { .. } => {
                 "`openssl rand 32 > FILE`, mode 600, and the same file at both ends"
             }
@@ -71,11 +78,13 @@ impl AssistPeerError {
 pub fn secret(peer: &AssistPeer) -> Result<Secret, AssistPeerError> {
     let file = || peer.key.clone();
     let bytes = key_file::read(&peer.key)
-        .map_err(|source| AssistPeerError::Key { file: file(), source })?;
+        .map_err(|reason| AssistPeerError::Key { file: file(), reason })?;
     if bytes.len() < SECRET_MIN {
         return Err(AssistPeerError::Short { file: file() });
     }
-    let between = |from: SocketAddr, to: SocketAddr| format!("{from} {to} ").into_bytes();
+    // Scopes of link-local addresses are each host's own.
+    let name = |of: SocketAddr| format!("{} {} ", of.ip(), of.port());
+    let between = |from: SocketAddr, to: SocketAddr| (name(from) + &name(to)).into_bytes();
     Ok(Secret {
         key: hmac::Key::new(hmac::HMAC_SHA256, &bytes),
         ours: between(peer.listen, peer.address),
@@ -93,18 +102,20 @@ pub struct Secret {
 }
 
 impl Secret {
-    fn sealed(&self, mut report: Vec<u8>) -> Vec<u8> {
+    fn sealed(&self, mut report: Vec<u8>, number: u64) -> Vec<u8> {
+        report.extend(number.to_be_bytes());
         let code = hmac::sign(&self.key, &[&self.ours[..], &report].concat());
         report.extend(code.as_ref());
         report
     }
 
-    /// The report in a datagram that the peer has sent.
-    fn opened(&self, datagram: &[u8]) -> Option<(Route, Report)> {
-        let (report, code) = datagram.split_last_chunk::<CODE>()?;
-        let sealed = [&self.theirs[..], report].concat();
+    /// The number and the report of a datagram that the peer has made.
+    fn opened(&self, datagram: &[u8]) -> Option<(u64, (Route, Report))> {
+        let (content, code) = datagram.split_last_chunk::<CODE>()?;
+        let sealed = [&self.theirs[..], content].concat();
         hmac::verify(&self.key, &sealed, code).ok()?;
-        message::decode(report)
+        let (report, number) = content.split_last_chunk::<NUMBER>()?;
+        Some((u64::from_be_bytes(*number), message::decode(report)?))
     }
 }
 
@@ -112,24 +123,31 @@ impl Secret {
 #[derive(Debug)]
 pub struct Peer {
     socket: UdpSocket,
+    address: SocketAddr,
     secret: Secret,
 }
 
 impl Peer {
-    /// Reads the secret and opens the socket.
+    /// Reads the secret and opens the socket. Neither the own address nor a way to the peer's has to be there yet: a modem may come
+    /// later.
     ///
     /// # Errors
     /// When either is refused.
     pub fn open(plan: &AssistPeer) -> Result<Self, AssistPeerError> {
         let secret = secret(plan)?;
-        let open = || {
-            let socket = UdpSocket::bind(plan.listen)?;
-            socket.connect(plan.address)?;
+        let open = || -> io::Result<UdpSocket> {
+            let socket = Socket::new(Domain::for_address(plan.listen), Type::DGRAM, None)?;
+            let (level, name) = match plan.listen {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_FREEBIND),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND),
+            };
+            sockopt::set_int(&socket, level, name, 1)?;
             socket.set_nonblocking(true)?;
-            Ok(socket)
+            socket.bind(&plan.listen.into())?;
+            Ok(socket.into())
         };
-        let refused = |source| AssistPeerError::Listen { address: plan.listen, source };
-        Ok(Self { socket: open().map_err(refused)?, secret })
+        let refused = |reason| AssistPeerError::Listen { address: plan.listen, reason };
+        Ok(Self { socket: open().map_err(refused)?, address: plan.address, secret })
     }
 
     /// Lets the runtime of the calling thread watch it.
@@ -137,8 +155,10 @@ impl Peer {
     /// # Errors
     /// When it cannot.
     pub fn watch(self) -> io::Result<WatchedPeer> {
-        let socket = tokio::net::UdpSocket::from_std(self.socket)?;
-        Ok(WatchedPeer { socket, secret: self.secret, counts: PeerCounts::default() })
+        let Self { socket, address, secret } = self;
+        let socket = tokio::net::UdpSocket::from_std(socket)?;
+        let counts = PeerCounts::default();
+        Ok(WatchedPeer { socket, address, secret, sent: 0, received: 0, counts })
     }
 }
 
@@ -155,7 +175,11 @@ pub struct PeerCounts {
 #[derive(Debug)]
 pub struct WatchedPeer {
     socket: tokio::net::UdpSocket,
+    address: SocketAddr,
     secret: Secret,
+    /// The numbers of the latest reports to and from the peer.
+    sent: u64,
+    received: u64,
     counts: PeerCounts,
 }
 
@@ -163,7 +187,10 @@ impl WatchedPeer {
     /// Sends a report, if there is room for it: one that is lost is sent again, or not missed.
     pub fn send(&mut self, way: Route, report: Report) {
         let Some(report) = message::encode(way, report) else { return };
-        match self.socket.try_send(&self.secret.sealed(report)) {
+        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let clock = u64::try_from(clock.as_micros()).unwrap_or(0);
+        self.sent = clock.max(self.sent + 1);
+        match self.socket.try_send_to(&self.secret.sealed(report, self.sent), self.address) {
             Ok(_) => self.counts.sent += 1,
             Err(_) => self.counts.unsent += 1,
         }
@@ -183,11 +210,14 @@ impl WatchedPeer {
         for _ in 0..TURN {
             // One byte more, so that what is too long does not seem to fit.
             let mut datagram = [0; DATAGRAM_MAX + 1];
-            // An error other than that there is nothing says that nobody listens there, or that the way is closed.
-            let Ok(length) = self.socket.try_recv(&mut datagram) else { break };
+            // Nothing is there, or the kernel reports that the peer was not reached.
+            let Ok((length, _)) = self.socket.try_recv_from(&mut datagram) else { break };
             match self.secret.opened(&datagram[..length]) {
-                Some(report) => reports.push(report),
-                None => self.counts.refused += 1,
+                Some((number, report)) if number > self.received => {
+                    self.received = number;
+                    reports.push(report);
+                }
+                _ => self.counts.refused += 1,
             }
         }
         self.counts.received += reports.len() as u64;
@@ -239,9 +269,9 @@ mod tests {
             let report = Report { topic: Topic::Wanted, from: 5, to: 9 };
             let bare = || message::encode(route, report).expect("of one family");
             let [near, far] = of([key, key], [[1, 2], [2, 1]]);
-            let sealed = near.sealed(bare());
+            let sealed = near.sealed(bare(), 7);
             assert!(sealed.len() <= DATAGRAM_MAX);
-            assert_eq!(far.opened(&sealed), Some((route, report)));
+            assert_eq!(far.opened(&sealed), Some((7, (route, report))));
             assert_eq!(near.opened(&sealed), None, "its own, sent back");
             for at in 0..sealed.len() {
                 assert_eq!(far.opened(&sealed[..at]), None);
@@ -254,6 +284,30 @@ mod tests {
             let [_, elsewhere] = of([key, key], [[1, 2], [2, 3]]);
             assert_eq!(elsewhere.opened(&sealed), None, "another pair with the same secret");
         }
+    }
+
+    #[tokio::test]
+    async fn a_report_that_is_sent_again_is_refused() {
+        let bound = || UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let [one, other] = [bound(), bound()].map(|it| it.local_addr().expect("an address").port());
+        let (near, _file) = written(&[7; SECRET_MIN], [one, other]);
+        let (far, _file) = written(&[7; SECRET_MIN], [other, one]);
+        let [mut near, mut far] =
+            [&near, &far].map(|it| Peer::open(it).expect("a socket").watch().expect("watched"));
+        let [source, destination] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        let route = Route { source, destination };
+        let report = Report { topic: Topic::Resent, from: 5, to: 9 };
+        near.send(route, report);
+        far.readable().await.expect("readable");
+        assert_eq!(far.receive(), [(route, report)]);
+        let again =
+            near.secret.sealed(message::encode(route, report).expect("a report"), near.sent);
+        near.socket.try_send_to(&again, near.address).expect("sent");
+        far.readable().await.expect("readable");
+        assert_eq!((far.receive(), far.counts.refused), (Vec::new(), 1));
+        near.send(route, report);
+        far.readable().await.expect("readable");
+        assert_eq!(far.receive(), [(route, report)]);
     }
 
     #[test]

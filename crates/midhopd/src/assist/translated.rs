@@ -15,15 +15,24 @@ use std::time::{Duration, Instant};
 
 /// Flows that are known at once.
 const FLOWS_MAX: usize = 65_536;
+/// Between two times that room is made.
+const PRUNING: Duration = Duration::from_secs(1);
 /// As long as the firewall keeps a flow of which nothing passes.
 const IDLE: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Default)]
+struct Flows {
+    /// By the packets of the direction whose addresses are not those on the link: what those are.
+    on_link: HashMap<Route, (Route, Instant)>,
+    /// When room was last made: it takes a look at each.
+    pruned: Option<Instant>,
+}
 
 /// Of all workers.
 #[derive(Debug, Default)]
 pub struct Translated {
     any: AtomicBool,
-    /// By the packets of the direction whose addresses are not those on the link: what those are.
-    flows: Mutex<HashMap<Route, (Route, Instant)>>,
+    flows: Mutex<Flows>,
 }
 
 impl Translated {
@@ -35,14 +44,16 @@ impl Translated {
             if comes_by_link { (leaving, sent) } else { (sent.back(), leaving.back()) };
         let mut flows = self.flows();
         if met == on_link {
-            flows.remove(&met);
+            flows.on_link.remove(&met);
             return;
         }
-        if flows.len() >= FLOWS_MAX {
-            flows.retain(|_, (_, used)| now.duration_since(*used) < IDLE);
+        let may_prune = flows.pruned.is_none_or(|last| now.duration_since(last) >= PRUNING);
+        if flows.on_link.len() >= FLOWS_MAX && may_prune {
+            flows.pruned = Some(now);
+            flows.on_link.retain(|_, (_, used)| now.duration_since(*used) < IDLE);
         }
-        if flows.len() < FLOWS_MAX {
-            flows.insert(met, (on_link, now));
+        if flows.on_link.len() < FLOWS_MAX {
+            flows.on_link.insert(met, (on_link, now));
             self.any.store(true, Relaxed);
         }
     }
@@ -52,7 +63,7 @@ impl Translated {
         if !self.any.load(Relaxed) {
             return met;
         }
-        match self.flows().get_mut(&met) {
+        match self.flows().on_link.get_mut(&met) {
             Some((on_link, used)) => {
                 *used = now;
                 *on_link
@@ -61,7 +72,7 @@ impl Translated {
         }
     }
 
-    fn flows(&self) -> MutexGuard<'_, HashMap<Route, (Route, Instant)>> {
+    fn flows(&self) -> MutexGuard<'_, Flows> {
         // Plain entries: as good as ever after a panic elsewhere.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,11 +108,11 @@ mod tests {
         let (translated, now) = (Translated::default(), Instant::now());
         let note = |leaving, sent, now| translated.note(ends(sent), ends(leaving), true, now);
         note(route(1), route(1), now);
-        assert!(translated.flows().is_empty());
+        assert!(translated.flows().on_link.is_empty());
         for port in 0..=u16::MAX {
             note(route(port), route(port ^ 1), now);
         }
-        assert_eq!(translated.flows().len(), FLOWS_MAX);
+        assert_eq!(translated.flows().on_link.len(), FLOWS_MAX);
         let more = route(1).back();
         note(more, route(7), now);
         assert_eq!(translated.on_link(more, now), more, "there is no room");
@@ -109,6 +120,9 @@ mod tests {
         let later = now + IDLE;
         assert_eq!(translated.on_link(route(4), later - Duration::from_secs(1)), route(5));
         note(more, route(7), later);
-        assert_eq!((translated.on_link(more, later), translated.flows().len()), (route(7), 2));
+        assert_eq!(
+            (translated.on_link(more, later), translated.flows().on_link.len()),
+            (route(7), 2)
+        );
     }
 }

@@ -11,6 +11,9 @@ use std::os::fd::AsRawFd;
 
 use crate::sockopt;
 
+/// What of assisted flows may wait in the kernel: all that is held behind a gap goes at once. Unit: bytes.
+const MENDED_BYTES: i32 = 4 << 20;
+
 /// Sockets of both address families, in the network namespace in which they were opened.
 #[derive(Debug)]
 pub struct Injector {
@@ -37,7 +40,7 @@ impl Injector {
             openings: PerFamily::with_headers(marks.injected)?,
             resets: PerFamily::with_headers(marks.refused())?,
             errors: PerFamily::of(marks.client, Protocol::ICMPV4, Protocol::ICMPV6)?,
-            mended: PerFamily::with_headers(marks.mended())?,
+            mended: PerFamily::with_headers(marks.mended())?.with_room(MENDED_BYTES)?,
         })
     }
 
@@ -75,6 +78,16 @@ impl Injector {
 }
 
 impl PerFamily {
+    /// Lets so many bytes wait in the kernel, or as many as it allows.
+    fn with_room(self, bytes: i32) -> io::Result<Self> {
+        for socket in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
+            let room = |name| sockopt::set_int(socket, libc::SOL_SOCKET, name, bytes);
+            // Beyond net.core.wmem_max takes a privilege that root of a user namespace lacks.
+            room(libc::SO_SNDBUFFORCE).or_else(|_| room(libc::SO_SNDBUF))?;
+        }
+        Ok(self)
+    }
+
     /// Sockets to which whole packets are written.
     fn with_headers(mark: u32) -> io::Result<Self> {
         let raw = Protocol::from(libc::IPPROTO_RAW);

@@ -141,6 +141,19 @@ impl Queue {
         given.len() >= DROPPED_TOGETHER || given.iter().any(|verdict| verdict.passes)
     }
 
+    /// Gives the verdicts that wait; when it returns, what they let pass has passed.
+    ///
+    /// # Errors
+    /// When there is no keeper any more.
+    pub fn settle(&self) -> io::Result<()> {
+        let passes = self.given.borrow().iter().any(|verdict| verdict.passes);
+        self.give()?;
+        match line() {
+            Some(line) if passes => line.order(&Order::Settle, None).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives the verdicts that wait.
     ///
     /// # Errors

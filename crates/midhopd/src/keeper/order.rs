@@ -114,6 +114,8 @@ pub enum Order {
     Origin(Pair),
     /// Sends away what waits there for late segments.
     Dismiss(Pair),
+    /// Asks for nothing: what was ordered before it, verdicts as well, is done when it is answered.
+    Settle,
     /// Asks what the table has counted of handshakes.
     Handshakes,
 }

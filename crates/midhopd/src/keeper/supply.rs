@@ -206,6 +206,7 @@ impl Clerk {
                 return Ok(Done::Origin((ends.client, ends.server), mark));
             }
             Order::Dismiss(pair) => return leg::dismiss(ends(*pair)).map(Done::Found),
+            Order::Settle => {}
             Order::Handshakes => {
                 let counters = match self.counters.take() {
                     Some(counters) => counters,

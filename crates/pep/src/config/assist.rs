@@ -140,6 +140,9 @@ impl From<&AckSpacing> for AckSpacingSettings {
     }
 }
 
+/// A source's timer waits no longer at first, whatever its round trip.
+const HOLD_MAX: Duration = Duration::from_s(10);
+const REQUESTS_MAX: u32 = 100;
 /// What is cached, and held, where nothing is said.
 const CACHE: Bytes = Bytes::new(16_000_000);
 
@@ -249,6 +252,14 @@ impl Assist {
                 &key.join("address"),
                 format!("{} cannot be the far end for {}", peer.address, peer.listen),
                 "write the address at which the other daemon listens, of the same family",
+            );
+        }
+        if peer.hold > HOLD_MAX || peer.requests > REQUESTS_MAX {
+            let name = if peer.hold > HOLD_MAX { "hold" } else { "requests" };
+            return fault(
+                &key.join(name),
+                "the source sends again long before",
+                format!("hold is at most {HOLD_MAX}, and requests are at most {REQUESTS_MAX}"),
             );
         }
         let zeros = [
