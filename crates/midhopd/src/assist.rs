@@ -332,8 +332,8 @@ impl Helper {
             }
         }
         let waits = |met: &Met| waiting.is_some_and(|(queued, _)| met.queued == queued);
-        let mut passes =
-            unsent.packets.is_empty() && sent.pop_if(|met| waits(met) && !met.changed).is_some();
+        let last = sent.pop_if(|met| waits(met) && !met.changed);
+        let mut passes = false;
         if let Some((_, queue)) = waiting.filter(|_| !sent.is_empty())
             && let Err(error) = queue.settle()
         {
@@ -353,6 +353,9 @@ impl Helper {
             };
             // What was to go in its place does not.
             passes |= is_waiting && !is_gone;
+        }
+        if let Some(met) = last {
+            passes |= unsent.packets.is_empty() || !unsent.push(met);
         }
         passes
     }

@@ -285,6 +285,7 @@ fn who_judges_the_queue_repairs_what_a_radio_loses() {
         };
         let (plain, judged) = (mean(&Cast::Nobody), mean(&judging()));
         for goodput in [judged, mean(&judging_pair())] {
+            println!("{queue} {loss}: {goodput:.2?} for {plain:.2?} Mbit/s");
             let times = [goodput[0] / plain[0], goodput[1] / plain[1]];
             assert!(times[0] >= cold && times[1] >= warm, "{queue} {loss}: {times:?} × {plain:?}");
         }

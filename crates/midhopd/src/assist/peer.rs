@@ -297,6 +297,7 @@ mod tests {
         let [source, destination] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
         let route = Route { source, destination };
         let report = Report { topic: Topic::Resent, from: 5, to: 9 };
+        near.socket.writable().await.expect("writable");
         near.send(route, report);
         far.readable().await.expect("readable");
         assert_eq!(far.receive(), [(route, report)]);
