@@ -6,6 +6,7 @@ use crate::{
     AckDecimation, AckSpacing, Action, Actions, Carried, Counts, DProxy, Report, Side, Snoop,
 };
 use midhop_units::{Bytes, Instant};
+use std::mem;
 
 /// Which way a packet goes, from where the agents stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,18 +95,24 @@ impl<P: Headed> Agent<P> {
 
 /// Agents in a row.
 #[derive(Debug)]
-pub struct Row<P: Carried>(Vec<Agent<P>>);
+pub struct Row<P: Carried> {
+    agents: Vec<Agent<P>>,
+    /// What each of them wants done: empty between calls, with room for the next.
+    wanted: Vec<Actions<P>>,
+}
 
 impl<P: Carried> FromIterator<Agent<P>> for Row<P> {
     fn from_iter<I: IntoIterator<Item = Agent<P>>>(agents: I) -> Self {
-        Self(agents.into_iter().collect())
+        let agents: Vec<_> = agents.into_iter().collect();
+        let wanted = agents.iter().map(|_| Actions::default()).collect();
+        Self { agents, wanted }
     }
 }
 
 impl<P: Headed> Row<P> {
     /// Whether nobody stands there.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.agents.is_empty()
     }
 
     /// Of how many directions of flows those keep a state that repair.
@@ -115,7 +122,7 @@ impl<P: Headed> Row<P> {
             Agent::DProxy(half) => half.flows(),
             Agent::Decimation(_) | Agent::Spacing(_) => 0,
         };
-        self.0.iter().map(flows).sum()
+        self.agents.iter().map(flows).sum()
     }
 
     /// What those have cached and hold that repair. Unit: bytes of packets.
@@ -125,12 +132,12 @@ impl<P: Headed> Row<P> {
             Agent::DProxy(half) => half.cached().get(),
             Agent::Decimation(_) | Agent::Spacing(_) => 0,
         };
-        Bytes::new(self.0.iter().map(cached).sum())
+        Bytes::new(self.agents.iter().map(cached).sum())
     }
 
     /// The agents, in their order.
     pub fn agents(&self) -> &[Agent<P>] {
-        &self.0
+        &self.agents
     }
 
     /// A packet has come.
@@ -146,7 +153,7 @@ impl<P: Headed> Row<P> {
         report: Report,
         actions: &mut Actions<P>,
     ) -> bool {
-        let half = self.0.iter().position(|agent| matches!(agent, Agent::DProxy(_)));
+        let half = self.agents.iter().position(|agent| matches!(agent, Agent::DProxy(_)));
         let Some(at) = half else { return false };
         self.act(at, now, actions, |agent, actions| {
             if let Agent::DProxy(half) = agent {
@@ -158,8 +165,8 @@ impl<P: Headed> Row<P> {
 
     /// The time that one of them asked for has come.
     pub fn handle_timeout(&mut self, now: Instant, actions: &mut Actions<P>) {
-        for at in 0..self.0.len() {
-            if self.0[at].poll_timeout().is_some_and(|due| due <= now) {
+        for at in 0..self.agents.len() {
+            if self.agents[at].poll_timeout().is_some_and(|due| due <= now) {
                 self.act(at, now, actions, |agent, actions| agent.handle_timeout(now, actions));
             }
         }
@@ -167,7 +174,7 @@ impl<P: Headed> Row<P> {
 
     /// Lets all go that they hold: there will be no more calls.
     pub fn let_go(&mut self, actions: &mut Actions<P>) {
-        for agent in &mut self.0 {
+        for agent in &mut self.agents {
             match agent {
                 Agent::Snoop(_) => {}
                 Agent::DProxy(half) => half.let_go(actions),
@@ -179,17 +186,17 @@ impl<P: Headed> Row<P> {
 
     /// When one of them must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.0.iter().filter_map(Agent::poll_timeout).min()
+        self.agents.iter().filter_map(Agent::poll_timeout).min()
     }
 
     /// A queue behind the agents had no room for a packet that went out.
     pub fn handle_drop(&mut self, packet: &P) {
-        self.0.iter_mut().for_each(|agent| agent.handle_drop(packet));
+        self.agents.iter_mut().for_each(|agent| agent.handle_drop(packet));
     }
 
     /// A packet meets the agents from the one at `at` on.
     fn go_on(&mut self, at: usize, now: Instant, packet: P, actions: &mut Actions<P>) {
-        if at == self.0.len() {
+        if at == self.agents.len() {
             return actions.send(packet);
         }
         self.act(at, now, actions, |agent, actions| agent.handle_packet(now, packet, actions));
@@ -203,17 +210,18 @@ impl<P: Headed> Row<P> {
         actions: &mut Actions<P>,
         act: impl FnOnce(&mut Agent<P>, &mut Actions<P>),
     ) {
-        if at + 1 == self.0.len() {
-            return act(&mut self.0[at], actions);
+        if at + 1 == self.agents.len() {
+            return act(&mut self.agents[at], actions);
         }
-        let mut own = Actions::default();
-        act(&mut self.0[at], &mut own);
-        for action in own.drain() {
+        let mut wanted = mem::take(&mut self.wanted[at]);
+        act(&mut self.agents[at], &mut wanted);
+        for action in wanted.drain() {
             match action {
                 Action::Send(packet) => self.go_on(at + 1, now, packet, actions),
                 Action::Drop(packet, cause) => actions.drop(packet, cause),
                 Action::Report(way, report) => actions.report(way, report),
             }
         }
+        self.wanted[at] = wanted;
     }
 }

@@ -145,7 +145,7 @@ pub struct Fault {
     /// What.
     pub what: String,
     /// What it may be.
-    pub hint: Option<String>,
+    pub hint: String,
 }
 
 /// An acknowledgement that is held for longer its sender takes for lost.
@@ -161,7 +161,7 @@ impl Fault {
         if range.contains(&number) {
             return Ok(());
         }
-        let hint = Some(format!("{} to {}", range.start(), range.end()));
+        let hint = format!("{} to {}", range.start(), range.end());
         Err(Self { key, what: format!("{number} is out of range"), hint })
     }
 
@@ -170,7 +170,7 @@ impl Fault {
         if time <= HOLD_MAX {
             return Ok(());
         }
-        let hint = Some(format!("at most {HOLD_MAX}"));
+        let hint = format!("at most {HOLD_MAX}");
         Err(Self { key, what: format!("{time} is too long"), hint })
     }
 }

@@ -54,22 +54,22 @@ impl Settings {
     /// # Errors
     /// The first that makes no sense.
     pub fn check(&self) -> Result<(), Fault> {
-        let fault = |key, what: &str, hint: Option<&str>| {
-            Err(Fault { key, what: what.to_owned(), hint: hint.map(str::to_owned) })
+        let fault = |key, what: &str, hint: &str| {
+            Err(Fault { key, what: what.to_owned(), hint: hint.to_owned() })
         };
         if self.rate.is_none() && self.rebuild.is_none() {
             let hint = "rate = \"10 Mbit/s\" spaces, rebuild = \"2896 B\" makes up what is missing";
-            return fault("rate", "without `rate` and `rebuild` it would do nothing", Some(hint));
+            return fault("rate", "without `rate` and `rebuild` it would do nothing", hint);
         }
         if self.rate == Some(Rate::ZERO) {
-            return fault("rate", "nothing would be acknowledged", None);
+            return fault("rate", "nothing would be acknowledged", "more than zero");
         }
         if let Some(step) = self.rebuild.filter(|step| !(536..=1 << 20).contains(&step.get())) {
             let what = format!("acknowledgements {step} apart are impossible");
-            return fault("rebuild", &what, Some("536 B, a small segment, to 1 MiB"));
+            return fault("rebuild", &what, "536 B, a small segment, to 1 MiB");
         }
         if self.delay_max.is_zero() && self.rebuild.is_none() {
-            return fault("delay_max", "nothing would be held back", Some("more than zero"));
+            return fault("delay_max", "nothing would be held back", "more than zero");
         }
         Fault::unless_short("delay_max", self.delay_max)?;
         Fault::unless_within("waiting_max", self.waiting_max, 2..=4096)

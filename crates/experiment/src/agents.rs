@@ -317,7 +317,7 @@ impl Reader<'_> {
             let key = self.path.join(fault.key);
             let is_there = self.document.get(&key).is_some();
             let place = if is_there { &key } else { self.path };
-            self.document.fault(place, fault.what, fault.hint)
+            self.document.fault(place, fault.what, Some(fault.hint))
         })
     }
 

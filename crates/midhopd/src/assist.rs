@@ -34,7 +34,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread;
 use std::time::{self, Duration};
 use tokio::time::{Instant as Moment, MissedTickBehavior, interval, sleep_until};
 
@@ -58,8 +57,9 @@ pub struct AssistDoor {
 const UNSENT_MAX: usize = 32 << 20;
 /// How long later it is tried again.
 const AGAIN: midhop_units::Duration = midhop_units::Duration::from_ms(1);
-/// How often it is tried at the end.
+/// How often it is tried at the end, and how long room is waited for each time. Unit: ms.
 const LAST_TRIES: u32 = 50;
+const LAST_WAIT: u8 = 20;
 
 /// Serves the queue of assisted flows until the worker stops.
 ///
@@ -196,6 +196,8 @@ struct Helper {
     names: Names,
     passage: Passage,
     unsent: Unsent,
+    /// What one turn sends: empty between turns, with room for the next.
+    sent: Vec<Met>,
 }
 
 /// What became of a packet that was to be sent.
@@ -249,6 +251,7 @@ impl Helper {
             names: Names::default(),
             passage: Passage::default(),
             unsent: Unsent::default(),
+            sent: Vec::new(),
         }
     }
 
@@ -318,8 +321,7 @@ impl Helper {
     /// Does what the agents want; whether the packet that waits goes on as it is. It does if it is the last that is sent, and
     /// nothing before it waits: nothing of a flow overtakes another.
     fn carry_out(&mut self, waiting: Option<(u32, &Queue)>) -> bool {
-        let Self { actions, injector, passage, peer, unsent, .. } = self;
-        let mut sent = Vec::new();
+        let Self { actions, injector, passage, peer, unsent, sent, .. } = self;
         for action in actions.drain() {
             match action {
                 Action::Send(met) => sent.push(met),
@@ -339,7 +341,7 @@ impl Helper {
         {
             tracing::warn!(%error, "verdicts were not taken");
         }
-        for met in sent {
+        for met in sent.drain(..) {
             let is_waiting = waits(&met);
             let outcome = if unsent.packets.is_empty() {
                 mend(injector, &met, passage)
@@ -410,10 +412,10 @@ impl Drop for Helper {
         self.carry_out(None);
         for _ in 0..LAST_TRIES {
             self.send_rest();
-            if self.unsent.packets.is_empty() {
+            let Some(next) = self.unsent.packets.front() else { return };
+            if !self.injector.wait_for_room(next.route.destination.ip(), LAST_WAIT.into()) {
                 return;
             }
-            thread::sleep(AGAIN.into());
         }
     }
 }

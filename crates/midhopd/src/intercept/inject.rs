@@ -3,11 +3,12 @@
 
 use super::Marks;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::sockopt;
 
@@ -66,6 +67,12 @@ impl Injector {
     /// When the kernel does not send it.
     pub fn mend(&self, packet: &[u8], to: IpAddr, interface: u32) -> io::Result<()> {
         self.mended.send_by(packet, to, interface)
+    }
+
+    /// Waits until a packet of an assisted flow may be sent to an address; whether it may.
+    pub fn wait_for_room(&self, to: IpAddr, patience: PollTimeout) -> bool {
+        let Ok(socket) = self.mended.socket(to) else { return true };
+        poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], patience) == Ok(1)
     }
 
     /// Sends an ICMP message to a client.

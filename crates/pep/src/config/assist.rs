@@ -201,7 +201,7 @@ impl Assist {
         ];
         for (table, outcome) in acks {
             if let Some(Err(Fault { key: of, what, hint })) = outcome {
-                return fault(&key.join(table).join(of), what, hint.unwrap_or_default());
+                return fault(&key.join(table).join(of), what, hint);
             }
         }
         if self.repair == Repairer::None
