@@ -25,22 +25,20 @@
 //!
 //! Invariants: what passes is neither changed nor dropped, only held, and sent again as it was.
 
+mod peer;
 mod shelf;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use crate::judge::Radio;
-use crate::round_trip::RoundTrip;
 use crate::{Actions, Carried, Counts as Counted, Report, Topic, Way};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
+use peer::{Peer, REPAIRS};
 use shelf::{Shelf, Span};
 use std::collections::{BTreeMap, BTreeSet};
 use watch::{Outcome, Watch};
-
-/// How long a peer that has sent something again is taken to do so.
-const REPAIRS: Duration = Duration::from_s(60);
 
 /// How one of the two agents works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,14 +112,12 @@ pub struct DProxy<P: Carried> {
     due: BTreeSet<(Instant, P::Way)>,
     /// What all watches hold. Unit: bytes of packets.
     held: u64,
-    /// To the peer and back.
-    rtt: RoundTrip,
+    peer: Peer,
     /// When the shelf is next looked through for flows that have ended.
     clearing: Instant,
     /// What the way to the peer loses.
     radio: Radio,
-    /// Until when the peer is taken to send again what is lost, and when this agent did last.
-    repairs: Instant,
+    /// When this agent last sent something again.
     resent: Option<Instant>,
     counts: Counts,
 }
@@ -131,14 +127,13 @@ impl<P: Carried> DProxy<P> {
     pub fn new(settings: Settings) -> Self {
         Self {
             shelf: Shelf::new(settings.cache.get()),
+            peer: Peer::new(settings.judges_queue),
             settings,
             watches: BTreeMap::new(),
             due: BTreeSet::new(),
             held: 0,
-            rtt: RoundTrip::default(),
             clearing: Instant::NEVER,
             radio: Radio::default(),
-            repairs: Instant::START,
             resent: None,
             counts: Counts::default(),
         }
@@ -149,14 +144,14 @@ impl<P: Carried> DProxy<P> {
         &mut self,
         key: P::Way,
         actions: &mut Actions<P>,
-        act: impl FnOnce(&mut Watch<P>, &Settings, &mut RoundTrip, &mut Counts, &mut Outcome<P>),
+        act: impl FnOnce(&mut Watch<P>, &Settings, &mut Peer, &mut Counts, &mut Outcome<P>),
     ) {
         let Some(watch) = self.watches.get_mut(&key) else { return };
         let before = watch.bytes();
         let mut outcome = Outcome::default();
-        act(watch, &self.settings, &mut self.rtt, &mut self.counts, &mut outcome);
+        act(watch, &self.settings, &mut self.peer, &mut self.counts, &mut outcome);
         self.held = self.held - before + watch.bytes();
-        let due = watch.timeout(&self.settings, &self.rtt).min(watch.active + self.settings.idle);
+        let due = watch.timeout(&self.settings, &self.peer).min(watch.active + self.settings.idle);
         // What is asked for later than before is found out when the time has come.
         if due < watch.due {
             self.due.remove(&(watch.due, key));
@@ -193,15 +188,15 @@ impl<P: Carried> DProxy<P> {
             }
             self.watches.insert(key, Watch::new(now, segment));
         }
-        let holds = !self.settings.judges_queue || now < self.repairs;
-        let room = holds.then(|| self.settings.held.get().saturating_sub(self.held));
-        self.with(key, actions, |watch, settings, rtt, counts, outcome| {
+        let room =
+            self.peer.repairs(now).then(|| self.settings.held.get().saturating_sub(self.held));
+        self.with(key, actions, |watch, settings, peer, counts, outcome| {
             watch.active = now;
             watch.begin_anew_unless_near(segment, settings.cache.get(), outcome);
             if settings.judges_queue {
                 watch.report_arrival(segment, outcome);
             }
-            watch.on_segment(now, packet, segment, room, (rtt, counts), outcome);
+            watch.on_segment(now, packet, segment, room, (peer, counts), outcome);
         });
     }
 
@@ -214,16 +209,16 @@ impl<P: Carried> DProxy<P> {
         actions: &mut Actions<P>,
     ) {
         let Report { topic, from, to } = report;
+        self.peer.on_report(now, topic == Topic::Resent);
         match topic {
             Topic::Wanted => self.answer(now, key, (from, to), actions),
             Topic::Arrived if self.settings.judges_queue => {
                 self.shelf.on_arrival(now, key, from, &mut self.radio);
             }
-            Topic::Arrived => {}
-            Topic::Resent => self.repairs = now + REPAIRS,
+            Topic::Arrived | Topic::Resent => {}
             Topic::Lacking => {
-                self.with(key, actions, |watch, _, rtt, counts, outcome| {
-                    watch.on_lacking(now, from, to, (rtt, counts), outcome);
+                self.with(key, actions, |watch, _, peer, counts, outcome| {
+                    watch.on_lacking(now, from, to, (peer, counts), outcome);
                 });
             }
         }
@@ -303,14 +298,9 @@ impl<P: Carried> DProxy<P> {
                 self.forget(key, actions);
                 continue;
             }
-            let given_up = self.counts.given_up;
-            self.with(key, actions, |watch, settings, rtt, counts, outcome| {
-                watch.on_timeout(now, settings, rtt, counts, outcome);
+            self.with(key, actions, |watch, settings, peer, counts, outcome| {
+                watch.on_timeout(now, settings, peer, counts, outcome);
             });
-            if self.counts.given_up > given_up {
-                // Who does not answer may be gone.
-                self.repairs = now;
-            }
         }
         if self.clearing <= now {
             let idle = self.settings.idle;

@@ -143,27 +143,48 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
     // Three were lost before it is known that the link loses; with the third the agent before it repairs.
     assert_eq!(held_at, [40, 50, 60, 70, 80, 90]);
     assert_eq!((before.counts.resent, before.counts.refused), (7, 2));
-    // The peer is gone: one gap is waited for, and no other.
+    // The peer is gone: one gap is waited for, three times as long as an answer takes, and no other.
     let late = at(1000);
-    let mut come = |sequence: u32, now: Instant| {
-        behind.handle_packet(now, packet(0, sequence), Side::Behind, &mut actions);
-        sent(&mut actions)
+    let come = |agent: &mut DProxy<Sample>, sequence: u32, now: Instant| {
+        agent.handle_packet(now, packet(0, sequence), Side::Behind, &mut Actions::default());
+        agent.check_invariants();
+        agent.held
     };
-    assert_eq!(come(102_000, late), 0);
-    let due = behind.poll_timeout().expect("a gap");
-    behind.handle_timeout(due, &mut actions);
-    let given_up = late + Settings::default().hold;
+    assert_eq!(come(&mut behind, 102_000, late), 1040);
+    let given_up = late + behind.peer.wait() * 3;
+    assert!(given_up < late + Settings::default().hold);
+    let mut now = late;
     while behind.held > 0 {
-        let due = behind.poll_timeout().expect("a gap");
-        assert!(due <= given_up);
-        behind.handle_timeout(due, &mut actions);
+        now = behind.poll_timeout().expect("a gap");
+        behind.handle_timeout(now, &mut Actions::default());
+        behind.check_invariants();
     }
-    sent(&mut actions);
-    let mut come = |sequence: u32, now: Instant| {
-        behind.handle_packet(now, packet(0, sequence), Side::Behind, &mut actions);
-        sent(&mut actions)
-    };
-    assert_eq!(come(105_000, given_up), 1);
+    assert_eq!(now, given_up);
+    assert_eq!(come(&mut behind, 105_000, now), 0);
+}
+
+/// The source fills its gaps before the agent gives them up, each at the cost of a retransmission timeout.
+#[test]
+fn a_peer_in_whose_place_the_source_sends_again_is_not_waited_for() {
+    let mut agent = DProxy::new(Settings { judges_queue: true, ..Settings::default() });
+    let (mut actions, way) = (Actions::default(), Line(0, true));
+    let resent = Report { topic: Topic::Resent, from: 0, to: 0 };
+    let mut now = Instant::START + Duration::from_s(1);
+    agent.handle_packet(now, packet(0, 0), Side::Behind, &mut actions);
+    agent.handle_report(now, way, resent, &mut actions);
+    let mut held = Vec::new();
+    for number in (1..).step_by(2).take(5) {
+        agent.handle_packet(now, packet(0, (number + 1) * 1000), Side::Behind, &mut actions);
+        held.push(agent.held > 0);
+        now = now + Duration::from_ms(250);
+        agent.handle_packet(now, packet(0, number * 1000), Side::Behind, &mut actions);
+        agent.check_invariants();
+    }
+    assert_eq!(held, [true, true, true, false, false]);
+    // And is again once it shows that it repairs.
+    agent.handle_report(now, way, resent, &mut actions);
+    agent.handle_packet(now, packet(0, 12_000), Side::Behind, &mut actions);
+    assert_eq!(agent.held, 1040);
 }
 
 /// An agent that is shown no SYN takes the first flow's end and the second's beginning for one stream.

@@ -6,20 +6,16 @@
 //! Invariants: gaps and what is held cover all between what has been passed on and the last that came,
 //! each position once or held twice; what is held lies behind a gap.
 
+use super::peer::Peer;
 use super::{Counts, Settings};
-use crate::round_trip::RoundTrip;
 use crate::sequence::{first, position};
 use crate::{Carried, Report, Topic};
 use midhop_tcp::{Flags, Segment};
-use midhop_units::{Duration, Instant};
+use midhop_units::Instant;
 use std::collections::BTreeMap;
 
 /// So many gaps are repaired at once; what is missing beside them is not waited for.
 const GAPS_MAX: usize = 64;
-/// How long an answer is waited for as long as none has come (RFC 6298 §2.1).
-const FIRST_WAIT: Duration = Duration::from_s(1);
-/// No answer is expected faster.
-const WAIT_MIN: Duration = Duration::from_ms(10);
 /// No more is ever under way (RFC 7323 §2.2). Unit: bytes.
 const WINDOW_MAX: u64 = 1 << 30;
 /// To a peer that judges the queue one in so many segments is reported when it comes: as often as the queue of a slow link
@@ -133,10 +129,10 @@ impl<P: Carried> Watch<P> {
         packet: P,
         segment: &Segment,
         room: Option<u64>,
-        with: (&mut RoundTrip, &mut Counts),
+        with: (&mut Peer, &mut Counts),
         outcome: &mut Outcome<P>,
     ) {
-        let (rtt, counts) = with;
+        let (peer, counts) = with;
         let length = u64::from(segment.sequence_length());
         let start = position(segment.sequence, self.next);
         let end = start + length;
@@ -146,7 +142,7 @@ impl<P: Carried> Watch<P> {
             return;
         }
         if start <= self.next {
-            self.fill(now, start, end, rtt, counts);
+            self.fill(now, start, end, peer, counts);
             outcome.forward.push(packet);
             self.next = end;
             self.top = self.top.max(end);
@@ -177,7 +173,7 @@ impl<P: Carried> Watch<P> {
         if start > self.top {
             self.open(now, self.top, start, counts, outcome);
         } else {
-            self.fill(now, start, end, rtt, counts);
+            self.fill(now, start, end, peer, counts);
         }
         self.top = self.top.max(end);
         if replaced_end(&self.held, start) <= end {
@@ -212,14 +208,14 @@ impl<P: Carried> Watch<P> {
         now: Instant,
         from: u32,
         to: u32,
-        with: (&mut RoundTrip, &mut Counts),
+        with: (&mut Peer, &mut Counts),
         outcome: &mut Outcome<P>,
     ) {
-        let (rtt, counts) = with;
+        let (peer, counts) = with;
         let (from, to) = (position(from, self.next), position(to, self.next));
         for (start, gap) in self.cut(from, to, counts) {
             if gap.requests == 1 {
-                rtt.sample(now - gap.asked);
+                peer.on_answer(now, gap.asked);
             }
             self.held.entry(start).or_insert(Held { packet: None, end: gap.end });
         }
@@ -231,20 +227,21 @@ impl<P: Carried> Watch<P> {
         &mut self,
         now: Instant,
         settings: &Settings,
-        rtt: &RoundTrip,
+        peer: &mut Peer,
         counts: &mut Counts,
         outcome: &mut Outcome<P>,
     ) {
-        let wait = rtt.timeout(WAIT_MIN).unwrap_or(FIRST_WAIT);
         let due: Vec<u64> = self
             .gaps
             .iter()
-            .filter(|(_, gap)| gap.due(settings, wait) <= now)
+            .filter(|(_, gap)| gap.due(settings, peer) <= now)
             .map(|(start, _)| *start)
             .collect();
         for start in due {
             let Some(gap) = self.gaps.get_mut(&start) else { continue };
-            if gap.found + settings.hold <= now {
+            if gap.given_up_at(settings, peer) <= now {
+                // Who does not answer may be gone.
+                peer.on_no_answer(now);
                 counts.given_up += 1;
                 let end = gap.end;
                 self.gaps.remove(&start);
@@ -260,9 +257,8 @@ impl<P: Carried> Watch<P> {
     }
 
     /// When [`Watch::on_timeout`] has something to do.
-    pub fn timeout(&self, settings: &Settings, rtt: &RoundTrip) -> Instant {
-        let wait = rtt.timeout(WAIT_MIN).unwrap_or(FIRST_WAIT);
-        let due = self.gaps.values().map(|gap| gap.due(settings, wait));
+    pub fn timeout(&self, settings: &Settings, peer: &Peer) -> Instant {
+        let due = self.gaps.values().map(|gap| gap.due(settings, peer));
         due.min().unwrap_or(Instant::NEVER)
     }
 
@@ -296,18 +292,11 @@ impl<P: Carried> Watch<P> {
     }
 
     /// Something has come that fills gaps, or parts of them.
-    fn fill(
-        &mut self,
-        now: Instant,
-        start: u64,
-        end: u64,
-        rtt: &mut RoundTrip,
-        counts: &mut Counts,
-    ) {
+    fn fill(&mut self, now: Instant, start: u64, end: u64, peer: &mut Peer, counts: &mut Counts) {
         let before = self.gaps.len();
         for (_, gap) in self.cut(start, end, counts) {
             if gap.requests == 1 {
-                rtt.sample(now - gap.asked);
+                peer.on_answer(now, gap.asked);
             }
         }
         // What has filled a part is counted with the last part.
@@ -385,12 +374,21 @@ impl<P: Carried> Watch<P> {
 
 impl Gap {
     /// When it is asked for again, or not waited for any more.
-    fn due(&self, settings: &Settings, wait: Duration) -> Instant {
-        let given_up = self.found + settings.hold;
+    fn due(&self, settings: &Settings, peer: &Peer) -> Instant {
+        let given_up = self.given_up_at(settings, peer);
         if self.requests >= settings.requests {
             return given_up;
         }
-        given_up.min(self.asked + wait)
+        given_up.min(self.asked + peer.wait())
+    }
+
+    /// When it is not waited for any more: earlier where all requests are met by silence.
+    fn given_up_at(&self, settings: &Settings, peer: &Peer) -> Instant {
+        let at = self.found + settings.hold;
+        if self.requests >= settings.requests && peer.is_silent_since(self.found) {
+            return at.min(self.asked + peer.wait());
+        }
+        at
     }
 }
 
