@@ -5,7 +5,6 @@ use comfy_table::{CellAlignment, Table};
 use midhop_experiment::study::{
     Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Missed, Study, Verdict, Whose,
 };
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Every figure of `study` as a table, published beside ours, then every claim; a table of goals only where
@@ -22,10 +21,8 @@ pub fn study(study: &Study, measured: &Measured, judgements: &[Judgement], colum
         let level = study.confidence * 100.0;
         text.push('\n');
         text.push_str(&wrapped("", &format!("{}{unit} (± {level} %)", figure.shows)));
-        let table = match &figure.columns {
-            Some(axis) if is_grid(cells, axis) => grid(cells, axis, study.confidence),
-            _ => list(figure, measured, study),
-        };
+        let grid = figure.columns.as_ref().and_then(|axis| grid(cells, axis, study.confidence));
+        let table = grid.unwrap_or_else(|| list(figure, measured, study));
         text.push_str(&drawn(&table));
         remarks(&mut text, figure, measured, study.level_of_points(measured));
     }
@@ -191,17 +188,9 @@ fn unlike(place: &[String], above: &[String]) -> Vec<String> {
     place.iter().enumerate().map(shown).collect()
 }
 
-/// Whether a line has room for a column of each case of `axis`, beside the labels of the row.
-fn is_grid(cells: &[CellValue], axis: &str) -> bool {
-    let cases =
-        |name: &str| cells.iter().filter_map(|it| it.cell.get(name)).collect::<BTreeSet<_>>().len();
-    let axes = cells.iter().flat_map(|it| it.cell.keys());
-    let rows = axes.collect::<BTreeSet<_>>().into_iter().filter(|it| *it != axis && cases(it) > 1);
-    usize::from(COLUMNS) >= rows.count() * COLUMNS_OF_LABEL + cases(axis) * COLUMNS_OF_CASE
-}
-
-/// One column for each case of `axis`, with the share of the limit in brackets.
-fn grid(cells: &[CellValue], axis: &str, level: f64) -> Table {
+/// One column for each case of `axis`, with the share of the limit in brackets; none where a line has no room for them,
+/// margins and shares below their values.
+fn grid(cells: &[CellValue], axis: &str, level: f64) -> Option<Table> {
     let rows: Vec<&String> = cells[0]
         .cell
         .keys()
@@ -220,10 +209,9 @@ fn grid(cells: &[CellValue], axis: &str, level: f64) -> Table {
             places.push(place);
         }
     }
-    let mut table = framed();
     let mut header: Vec<String> = rows.iter().map(|name| plain(name)).collect();
-    header.extend(columns.iter().map(|label| plain(&format!("{axis}\n{label}"))));
-    table.set_header(header);
+    header.extend(columns.iter().map(|label| format!("{}\n{}", plain(axis), plain(label))));
+    let mut lines = vec![header];
     let digits = Digits::of(cells);
     let mut above: Vec<String> = Vec::new();
     for place in &places {
@@ -241,13 +229,43 @@ fn grid(cells: &[CellValue], axis: &str, level: f64) -> Table {
             row.push(value.map_or_else(dash, |value| {
                 let share = mean(&value.efficiencies)
                     .map_or_else(String::new, |share| format!(" ({:.0}\u{a0}%)", share * 100.0));
-                format!("{}{share}", digits.show(value, level).replace(' ', "\u{a0}"))
+                format!("{}{share}", digits.show(value, level))
             }));
         }
-        table.add_row(row);
+        lines.push(unbroken(row));
     }
+    let mut lines = fitted(lines, rows.len())?;
+    let mut table = framed();
+    table.set_header(lines.remove(0));
+    table.add_rows(lines);
     align(&mut table, rows.len(), columns.len());
-    table
+    Some(table)
+}
+
+/// The cells of a table, its header first, as they fit a line: margins, and then shares, below their values where they
+/// have to be. None where they do not fit even so.
+fn fitted(mut lines: Vec<Vec<String>>, labels: usize) -> Option<Vec<Vec<String>>> {
+    let columns = usize::from(COLUMNS);
+    for mark in ["\u{a0}±", "\u{a0}("] {
+        if width(&lines, labels) <= columns {
+            break;
+        }
+        let below = mark.replace('\u{a0}', "\n");
+        for cell in lines.iter_mut().skip(1).flat_map(|line| &mut line[labels..]) {
+            *cell = cell.replace(mark, &below);
+        }
+    }
+    (width(&lines, labels) <= columns).then_some(lines)
+}
+
+/// What a table takes of a line whose first columns are labels, with the space between columns that [`align`] gives.
+fn width(lines: &[Vec<String>], labels: usize) -> usize {
+    let longest = |cell: &String| cell.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let of_column = |column: usize| {
+        let widest = lines.iter().map(|line| longest(&line[column])).max().unwrap_or(0);
+        widest + 1 + usize::from(column >= labels)
+    };
+    (0..lines[0].len()).map(of_column).sum()
 }
 
 /// Two or three lines for each claim: its verdict, what it says, what was wanted and what was found.
@@ -429,9 +447,6 @@ impl Digits {
 
 /// What a terminal shows at least.
 const COLUMNS: u16 = 80;
-/// What a label of a row takes, and a value with its margin below its case.
-const COLUMNS_OF_LABEL: usize = 9;
-const COLUMNS_OF_CASE: usize = 8;
 /// What the table of goals takes.
 const COLUMNS_OF_GOALS: u16 = 120;
 
@@ -467,6 +482,26 @@ fn dash() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_number_of_a_grid_is_cut() {
+        let cell = |text: &str| text.replace(' ', "\u{a0}");
+        let table = |columns: usize, value: &str| {
+            let line = |label: &str, value: String| {
+                let mut line = vec![label.to_owned()];
+                line.resize(1 + columns, value);
+                line
+            };
+            let lines =
+                vec![line("queue", "variant\nhybla-plus".to_owned()), line("50", cell(value))];
+            fitted(lines, 1).map(|mut lines| lines.remove(1).remove(1))
+        };
+        assert_eq!(table(5, "4.37 ± 0.09"), Some(cell("4.37 ± 0.09")));
+        assert_eq!(table(6, "4.37 ± 0.09"), Some("4.37\n±\u{a0}0.09".to_owned()));
+        let three = Some("4.37\n±\u{a0}0.09\n(35\u{a0}%)".to_owned());
+        assert_eq!(table(6, "4.37 ± 0.09 (35 %)"), three);
+        assert_eq!(table(7, "4.37"), None);
+    }
 
     #[test]
     fn goals_fit_a_narrow_terminal() {
