@@ -97,7 +97,7 @@ bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd,
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) ENVOY=$(CURDIR)/target/peers/bin/envoy \
 	  $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-testbed) --bench relay -- $(SHORT_FLAG) --out $(abspath $(RESULTS))/bench-relay
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-testbed) --bench relay -- $(SHORT_FLAG) \
-	  --guard --loads handshakes,connections --relays direct,haproxy,midhopd,after-connect --out $(abspath $(RESULTS))/bench-relay-guard
+	  --guard --loads handshakes,connections --relays direct,floor,held-floor,haproxy,midhopd,after-connect --out $(abspath $(RESULTS))/bench-relay-guard
 	@$(if $(SHORT),MIDHOPD=$(abspath $(PROGRAMS)/midhopd) scripts/killed midhopd $(CARGO) $(BENCH) --bench relay -- --seconds 60 --relays midhopd-pair)
 
 bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)

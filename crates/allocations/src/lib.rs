@@ -1,6 +1,6 @@
-//! How often a test's thread has asked the system for memory.
+//! How often a test's thread has asked the system for memory, and how much it has.
 //!
-//! A test that counts makes [`Counting`] its allocator and asks [`so_far`] before and after:
+//! A test that counts makes [`Counting`] its allocator and asks [`so_far`], or [`held`], before and after:
 //!
 //! ```
 //! use midhop_allocations::{Counting, so_far};
@@ -22,6 +22,7 @@ use std::cell::Cell;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The system's allocator, which counts what it is asked for. Growth in place counts as asking anew.
@@ -33,16 +34,27 @@ pub fn so_far() -> u64 {
     ALLOCATIONS.with(Cell::get)
 }
 
+/// What this thread has been given and has not given back, less than nothing where it frees what others were given. Unit: bytes.
+pub fn held() -> i64 {
+    HELD.with(Cell::get)
+}
+
+fn hold(bytes: usize, sign: i64) {
+    HELD.with(|held| held.set(held.get() + sign * bytes as i64));
+}
+
 // SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract; the
-// counter is a plain thread-local number that allocates nothing and has no destructor.
+// counters are plain thread-local numbers that allocate nothing and have no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        hold(layout.size(), 1);
         // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        hold(layout.size(), -1);
         // SAFETY: `place` came from `alloc` above, that is from the system's allocator.
         unsafe { System.dealloc(place, layout) }
     }

@@ -43,9 +43,9 @@ use watch::{Outcome, Watch};
 /// How one of the two agents works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What is kept for the peer, of all flows together. Unit: bytes of packets.
+    /// What is kept for the peer, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub cache: Bytes,
-    /// What is held behind gaps, of all flows together. Unit: bytes of packets.
+    /// What is held behind gaps, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub held: Bytes,
     /// How long a gap is waited for.
     pub hold: Duration,
@@ -110,7 +110,7 @@ pub struct DProxy<P: Carried> {
     watches: BTreeMap<P::Way, Watch<P>>,
     /// When watches want to be looked at.
     due: BTreeSet<(Instant, P::Way)>,
-    /// What all watches hold. Unit: bytes of packets.
+    /// What all watches hold. Unit: bytes, as [`Carried::room`] counts them.
     held: u64,
     peer: Peer,
     /// When the shelf is next looked through for flows that have ended.
@@ -339,7 +339,7 @@ impl<P: Carried> DProxy<P> {
         self.shelf.len() + self.watches.len()
     }
 
-    /// What it has cached and holds. Unit: bytes of packets.
+    /// What it has cached and holds. Unit: bytes, as [`Carried::room`] counts them.
     pub fn cached(&self) -> Bytes {
         Bytes::new(self.shelf.bytes() + self.held)
     }

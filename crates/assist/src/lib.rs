@@ -63,10 +63,24 @@ pub trait Carried: Clone + Debug {
     /// Header and payload of the network layer. Unit: bytes.
     fn size(&self) -> u32;
 
+    /// What keeping it takes of a cache. Unit: bytes.
+    ///
+    /// Where caches stand for links, that is the packet alone; where they take memory, [`place`] as well.
+    fn room(&self) -> u64 {
+        self.size().into()
+    }
+
     /// Whether it does nothing but acknowledge.
     fn is_pure_ack(&self) -> bool {
         self.segment().is_pure_ack()
     }
+}
+
+/// What an agent's cache takes of memory for a packet, beside the packet's own bytes. Unit: bytes.
+///
+/// A map that grows at its end keeps its nodes half full.
+pub const fn place<P>() -> u64 {
+    2 * size_of::<P>() as u64 + 256
 }
 
 /// What an agent wants done.

@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How a snoop agent works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What may be cached of all flows together. Unit: bytes of packets.
+    /// What may be cached of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub cache: Bytes,
     /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
     /// counts as lost. Range: ≥ 1.
@@ -199,7 +199,7 @@ impl<P: Carried> Snoop<P> {
             Some(Admission::Own) => true,
             Some(Admission::Source) => false,
         };
-        if !self.make_room(key, packet.size().into()) {
+        if !self.make_room(key, packet.room()) {
             self.shared.counts.uncached += 1;
             return;
         }
@@ -230,7 +230,7 @@ impl<P: Carried> Snoop<P> {
         self.flows.len()
     }
 
-    /// What it has cached. Unit: bytes of packets.
+    /// What it has cached. Unit: bytes, as [`Carried::room`] counts them.
     pub fn cached(&self) -> Bytes {
         Bytes::new(self.cached)
     }

@@ -65,7 +65,7 @@ impl<P> Default for Answer<P> {
 /// The segments that have lately passed, of all flows.
 #[derive(Debug)]
 pub(super) struct Shelf<P: Carried> {
-    /// Unit: bytes of packets.
+    /// Unit: bytes, as [`Carried::room`] counts them.
     limit: u64,
     bytes: u64,
     streams: BTreeMap<P::Way, Stream<P>>,
@@ -96,7 +96,7 @@ impl<P: Carried> Shelf<P> {
         self.streams.len()
     }
 
-    /// What lies there. Unit: bytes of packets.
+    /// What lies there. Unit: bytes, as [`Carried::room`] counts them.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -108,7 +108,7 @@ impl<P: Carried> Shelf<P> {
 
     /// Keeps a segment that passes; whether there is room for it at all.
     pub fn put(&mut self, now: Instant, key: P::Way, packet: P, segment: &Segment) -> bool {
-        let size = u64::from(packet.size());
+        let size = packet.room();
         if size > self.limit {
             return false;
         }
@@ -126,7 +126,7 @@ impl<P: Carried> Shelf<P> {
         let timed = !stream.segments.contains_key(&start);
         let shelved = Shelved { packet, end, passed: now, timed, wanted: 0, number: self.number };
         match stream.segments.insert(start, shelved) {
-            Some(before) => self.bytes -= u64::from(before.packet.size()),
+            Some(before) => self.bytes -= before.packet.room(),
             None => self.segments += 1,
         }
         self.bytes += size;
@@ -146,7 +146,7 @@ impl<P: Carried> Shelf<P> {
         let Some(stream) = self.streams.get_mut(&key) else { return false };
         let start = position(segment.sequence, stream.highest);
         let Some(shelved) = stream.segments.remove(&start) else { return false };
-        self.bytes -= u64::from(shelved.packet.size());
+        self.bytes -= shelved.packet.room();
         self.segments -= 1;
         true
     }
@@ -215,8 +215,7 @@ impl<P: Carried> Shelf<P> {
     pub fn forget(&mut self, key: P::Way) {
         if let Some(stream) = self.streams.remove(&key) {
             self.segments -= stream.segments.len();
-            self.bytes -=
-                stream.segments.values().map(|it| u64::from(it.packet.size())).sum::<u64>();
+            self.bytes -= stream.segments.values().map(|it| it.packet.room()).sum::<u64>();
         }
     }
 
@@ -236,7 +235,7 @@ impl<P: Carried> Shelf<P> {
         let (_, key, start) = entry;
         let shelved = self.streams.get_mut(&key).and_then(|it| it.segments.remove(&start));
         if let Some(shelved) = shelved {
-            self.bytes -= u64::from(shelved.packet.size());
+            self.bytes -= shelved.packet.room();
             self.segments -= 1;
             self.evicted += 1;
         }
@@ -248,8 +247,7 @@ impl<P: Carried> Shelf<P> {
     /// When something does not.
     pub fn check_invariants(&self) {
         let all = self.streams.values().flat_map(|stream| stream.segments.values());
-        let (segments, bytes) =
-            all.fold((0, 0), |(n, sum), it| (n + 1, sum + u64::from(it.packet.size())));
+        let (segments, bytes) = all.fold((0, 0), |(n, sum), it| (n + 1, sum + it.packet.room()));
         assert_eq!((self.segments, self.bytes), (segments, bytes));
         assert!(self.bytes <= self.limit);
         assert!(self.row.len() <= 2 * self.segments + STALE_MAX);

@@ -67,7 +67,7 @@ pub(super) struct Watch<P> {
     top: u64,
     held: BTreeMap<u64, Held<P>>,
     gaps: BTreeMap<u64, Gap>,
-    /// What is held. Unit: bytes of packets.
+    /// What is held. Unit: bytes, as [`Carried::room`] counts them.
     bytes: u64,
     /// Where the stream ends, if that has come.
     end: Option<u64>,
@@ -94,7 +94,7 @@ impl<P: Carried> Watch<P> {
         }
     }
 
-    /// What is held. Unit: bytes of packets.
+    /// What is held. Unit: bytes, as [`Carried::room`] counts them.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -160,9 +160,9 @@ impl<P: Carried> Watch<P> {
             outcome.forward.push(packet);
             return;
         };
-        let size = u64::from(packet.size());
+        let size = packet.room();
         let replaced = self.held.get(&start).and_then(|held| held.packet.as_ref());
-        let gives_back = replaced.map_or(0, |packet| u64::from(packet.size()));
+        let gives_back = replaced.map_or(0, |packet| packet.room());
         if size > room + gives_back {
             counts.overflowed += 1;
             self.top = self.top.max(end);
@@ -341,7 +341,7 @@ impl<P: Carried> Watch<P> {
             let held = entry.remove();
             self.next = self.next.max(held.end);
             if let Some(packet) = held.packet {
-                self.bytes -= u64::from(packet.size());
+                self.bytes -= packet.room();
                 outcome.forward.push(packet);
             }
         }
@@ -353,7 +353,7 @@ impl<P: Carried> Watch<P> {
     /// When something does not.
     pub fn check_invariants(&self) {
         let packets = self.held.values().filter_map(|held| held.packet.as_ref());
-        assert_eq!(self.bytes, packets.map(|packet| u64::from(packet.size())).sum::<u64>());
+        assert_eq!(self.bytes, packets.map(|packet| packet.room()).sum::<u64>());
         assert!(self.gaps.len() <= GAPS_MAX);
         let (mut at, mut gap_before) = (self.next, false);
         let gaps = self.gaps.iter().map(|(start, gap)| (*start, gap.end, true));

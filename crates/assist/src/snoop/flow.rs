@@ -222,7 +222,7 @@ impl<P: Carried> Flow<P> {
         let start = position(segment.sequence, self.highest);
         let end = start + u64::from(segment.sequence_length());
         let order = self.transmissions;
-        let size = u64::from(packet.size());
+        let size = packet.room();
         let cached =
             Cached { packet, end, sent: now, order, resends: 0, repeated: !own, timed: false };
         self.bytes += size;
@@ -525,7 +525,7 @@ impl<P: Carried> Flow<P> {
     fn remove(&mut self, start: u64) -> Option<Cached<P>> {
         self.disown(start);
         let cached = self.segments.remove(&start)?;
-        self.bytes -= u64::from(cached.packet.size());
+        self.bytes -= cached.packet.room();
         Some(cached)
     }
 
@@ -534,7 +534,7 @@ impl<P: Carried> Flow<P> {
     /// # Panics
     /// When something does not.
     pub fn check_invariants(&self, settings: &Settings) {
-        let bytes: u64 = self.segments.values().map(|cached| u64::from(cached.packet.size())).sum();
+        let bytes: u64 = self.segments.values().map(|cached| cached.packet.room()).sum();
         assert_eq!(self.bytes, bytes);
         assert_eq!(self.own.len(), self.line.len());
         for &(order, start) in &self.line {

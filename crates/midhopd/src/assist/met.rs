@@ -4,7 +4,7 @@ use super::Translated;
 use crate::intercept::Packet;
 use bytes::Bytes;
 use midhop_assist::wire::{self, Route};
-use midhop_assist::{Carried, Headed, Heading};
+use midhop_assist::{Carried, Headed, Heading, place};
 use midhop_tcp::Segment;
 use std::time;
 
@@ -57,6 +57,10 @@ impl Carried for Met {
 
     fn size(&self) -> u32 {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
+    }
+
+    fn room(&self) -> u64 {
+        u64::from(self.size()) + place::<Self>()
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Assist {
     pub interfaces: OneOrMany<String>,
     /// Who repairs what is lost.
     pub repair: Repairer,
-    /// What may be cached of all flows together, in packets' bytes.
+    /// What may be cached of all flows together, in bytes of memory.
     pub cache: Bytes,
     /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment counts as lost.
     pub threshold: u64,

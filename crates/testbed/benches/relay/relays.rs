@@ -287,8 +287,8 @@ impl Drop for Processes {
 /// The administrator's rules on the gateway, whatever stands on it: connections are tracked, and packets of
 /// none are dropped.
 ///
-/// A floor has both legs of a flow from the same port to the same port, and no zone to tell them apart by as midhopd
-/// has: its packets pass the same rules, and are not tracked. It then does less than any relay must.
+/// A floor has both legs of a flow from the same port to the same port, so they are tracked in two zones, which midhopd does
+/// itself. A SYN that is held is tracked in the host's first, as long as nobody has decided.
 pub fn guard(place: &Namespace, relay: Relay) -> Result<()> {
     let hooks = ["input", "forward", "output"].map(|hook| {
         format!(
@@ -296,12 +296,26 @@ pub fn guard(place: &Namespace, relay: Relay) -> Result<()> {
              ct state established,related accept; ct state new accept; }}; "
         )
     });
-    let floor = ["prerouting", "output"].map(|hook| {
-        format!("chain floor_{hook} {{ type filter hook {hook} priority raw; meta l4proto tcp notrack; }}; ")
+    let zone = format!("ct zone set {}", floor::held::ZONE);
+    let of_client = match relay {
+        Relay::Floor => format!("iifname {GATEWAY_INSIDE} {zone}"),
+        Relay::HeldFloor => {
+            format!("iifname {GATEWAY_INSIDE} meta l4proto tcp socket transparent 1 {zone}")
+        }
+        _ => String::new(),
+    };
+    let to_client = match relay {
+        Relay::Floor => format!("oifname {GATEWAY_INSIDE} {zone}"),
+        Relay::HeldFloor => {
+            let mark = floor::held::mark();
+            format!("oifname {GATEWAY_INSIDE} {zone}; meta mark {mark} {zone}")
+        }
+        _ => String::new(),
+    };
+    let zones = [("prerouting", of_client), ("output", to_client)].map(|(hook, rules)| {
+        format!("chain zones_{hook} {{ type filter hook {hook} priority raw; {rules}; }}; ")
     });
-    let is_floor = matches!(relay, Relay::Floor | Relay::HeldFloor);
-    let untracked = if is_floor { floor.concat() } else { String::new() };
-    let table = format!("table inet guard {{ {untracked}{} }}", hooks.concat());
+    let table = format!("table inet guard {{ {}{} }}", zones.concat(), hooks.concat());
     let status = place.command("nft").arg(table).status()?;
     if status.success() { Ok(()) } else { Err(format!("nft failed: {status}").into()) }
 }

@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bits of the firewall mark, of which one is needed.
 const MASK: u32 = 0xff;
+/// In which the legs of clients are tracked, where connections are.
+pub const ZONE: u16 = 2;
 /// What its table is called by.
 const NAME: &str = "floor";
 /// More than can ever wait here.
@@ -56,9 +58,14 @@ impl AsFd for Held {
     }
 }
 
+/// That of SYNs which come again.
+pub fn mark() -> u32 {
+    Marks::new(MASK).injected
+}
+
 /// The rules that hold SYNs, and lead them and the packets of the floor's sockets to it.
 pub fn intercept(place: &Namespace) -> Result<()> {
-    let mark = Marks::new(MASK).injected;
+    let mark = mark();
     // By addresses, all of one client's flows would come to one thread.
     let threads = 0..THREADS;
     let chains = threads.clone().map(|thread| format!("chain waiting{thread} {{ }}; "));
