@@ -12,6 +12,6 @@ pub mod config;
 pub mod credit;
 pub mod line;
 pub mod policy;
-pub mod share;
+pub mod rate_share;
 pub mod source;
 pub mod special;

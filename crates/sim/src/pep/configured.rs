@@ -113,6 +113,6 @@ impl Configured {
             true => self.models[at].clone(),
             false => Model::of(leg, &self.told)?,
         };
-        Ok(model.at(at, link))
+        Ok(model.over(link))
     }
 }

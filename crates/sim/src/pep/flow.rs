@@ -171,7 +171,7 @@ impl Flow {
             if dialled && leg.endpoint.poll_timeout().is_some_and(|at| at <= now) {
                 leg.endpoint.handle_timeout(now);
             }
-            self.directions[side].follow(now, leg, shared);
+            self.directions[side].follow(now, leg);
         }
         self.settle(now, shared, actions)
     }

@@ -11,9 +11,11 @@ use midhop_experiment::naive::{Forwards, Holds, NaiveLeg, NaivePlan};
 use midhop_experiment::tcp::TcpPlan;
 use midhop_pep::config::{LegPlan, Start};
 use midhop_pep::credit::Shares;
+use midhop_pep::rate_share::Pool;
 use midhop_tcp::{Endpoint, RtoRule, Settings};
 use midhop_units::{Bytes, Duration, Rate, Seed};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The congestion control of a leg that names none: the kernel's default.
 const DEFAULT: &str = Algorithm::Cubic.name();
@@ -24,6 +26,8 @@ pub(super) struct Told {
     tables: LegTables,
     /// The legs of known rate, by name: all flows of one share it, whatever rule they are under.
     known: BTreeMap<String, known_rate::Leg>,
+    /// The legs whose flows divide their rate, likewise.
+    pools: BTreeMap<String, Arc<Pool>>,
     /// The links whose queues answer XCP.
     answering: BTreeSet<String>,
 }
@@ -32,10 +36,16 @@ impl Told {
     /// For `legs` at a node that reaches others as `places` say.
     pub fn new(tables: LegTables, legs: &[LegPlan], places: &[Place]) -> Self {
         let known = |leg: &LegPlan| Some((leg.name.clone(), known_rate::Leg::new(leg.rate?)));
+        let pool = |leg: &LegPlan| {
+            let pool = Pool::default();
+            pool.set_rate(leg.rate?, leg.rtt);
+            Some((leg.name.clone(), Arc::new(pool)))
+        };
         let answering = places.iter().filter(|place| place.answers_xcp);
         Self {
             tables,
             known: legs.iter().filter_map(known).collect(),
+            pools: legs.iter().filter_map(pool).collect(),
             answering: answering.filter_map(|place| place.link.clone()).collect(),
         }
     }
@@ -72,8 +82,6 @@ pub(super) enum Keeps {
 /// A leg's configuration, as far as it concerns its connections.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
-    /// Its place among the legs.
-    pub at: usize,
     /// The link that its connections use.
     pub link: String,
     pub rtt: Option<Duration>,
@@ -83,7 +91,8 @@ pub(super) struct Model {
     algorithm: Algorithm,
     control: midhop_congestion::Settings,
     paced: bool,
-    divided: bool,
+    /// By which the flows that send into the leg divide its rate; none: they do not.
+    pub pool: Option<Arc<Pool>>,
     /// Whether it belongs to a naive proxy, whose windows are what they are said to be.
     naive: bool,
     /// Whether its window says nothing of what is held behind it, and all that comes is taken at once.
@@ -118,7 +127,6 @@ impl Model {
             known.rtt = leg.rtt;
         }
         Ok(Self {
-            at: 0,
             link: leg.name.clone(),
             rtt: leg.rtt,
             pacing: leg.pacing,
@@ -127,7 +135,9 @@ impl Model {
             control,
             paced,
             // What knows its rate divides it itself.
-            divided: leg.share && algorithm != Algorithm::KnownRate,
+            pool: (leg.share && algorithm != Algorithm::KnownRate)
+                .then(|| told.pools.get(&leg.name).cloned())
+                .flatten(),
             naive: false,
             hoards: false,
             keeps: Keeps::Nothing,
@@ -149,7 +159,6 @@ impl Model {
             .algorithm()
             .ok_or_else(|| format!("legs.{name}: nobody knows its congestion control"))?;
         Ok(Self {
-            at: 0,
             link: name.to_owned(),
             rtt: None,
             pacing: None,
@@ -157,7 +166,7 @@ impl Model {
             algorithm,
             control: tuning.settings(),
             paced: tuning.pacing,
-            divided: false,
+            pool: None,
             naive: true,
             hoards: plan.holds == Holds::All,
             keeps: match plan.forwards {
@@ -170,21 +179,16 @@ impl Model {
         })
     }
 
-    /// The same as the leg `at` that place, for connections over `link`.
-    pub fn at(self, at: usize, link: Option<&str>) -> Self {
+    /// The same for connections over `link`.
+    pub fn over(self, link: Option<&str>) -> Self {
         let link = link.map_or_else(|| self.link.clone(), str::to_owned);
-        Self { at, link, ..self }
+        Self { link, ..self }
     }
 
     /// The same for a connection whose host remembers this threshold.
     pub fn with_threshold(mut self, threshold: Option<u32>) -> Self {
         self.control.threshold = threshold;
         self
-    }
-
-    /// Whether the flows that send into the leg divide its rate.
-    pub fn divides(&self) -> bool {
-        self.divided
     }
 
     /// What a full segment of a connection carries on a host with such a TCP. Unit: bytes.
@@ -269,7 +273,7 @@ mod tests {
         assert_ne!(known(0).leg, known(1).leg);
         assert_eq!(known(0).rtt, Some(Duration::from_ms(600)));
         assert_eq!(known(0).leg.rate(), Rate::from_mbit_per_s(20));
-        assert!(models.iter().all(|model| !model.divides()), "it divides its rate itself");
+        assert!(models.iter().all(|model| model.pool.is_none()), "it divides its rate itself");
     }
 
     #[test]

@@ -48,7 +48,6 @@ use midhop_tcp::{Flags, Segment, refusal};
 use midhop_units::{Instant, Seed};
 use naive::Naive;
 use relay::Budget;
-use share::Pools;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -124,7 +123,6 @@ enum Make {
 /// What all flows of a proxy share.
 #[derive(Debug)]
 struct Shared {
-    pools: Pools,
     budget: Budget,
     counts: Counts,
     /// By link.
@@ -187,7 +185,6 @@ impl Proxy {
     ) -> Result<Self, ProxyError> {
         let configured = Configured::new(table, &places)?;
         let shared = Shared {
-            pools: Pools::of(&configured.plan.legs),
             budget: Budget::new(configured.plan.limits.memory.get()),
             counts: Counts::default(),
             legs: BTreeMap::new(),
@@ -212,7 +209,6 @@ impl Proxy {
     ) -> Result<Self, ProxyError> {
         let naive = Naive::new(plan).map_err(ProxyError::new)?;
         let shared = Shared {
-            pools: Pools::of(&[]),
             budget: Budget::new(naive.store.unwrap_or(u64::MAX)),
             counts: Counts::default(),
             legs: BTreeMap::new(),

@@ -57,7 +57,7 @@ impl Naive {
     pub fn legs(&self, links: &[Option<String>; 2]) -> [Model; 2] {
         let leg = |side: &Side, link: Option<&str>| {
             let known = link.and_then(|link| side.legs.get(link));
-            known.unwrap_or(&side.other).clone().at(0, link)
+            known.unwrap_or(&side.other).clone().over(link)
         };
         let [accepted, opened] = &self.sides;
         [leg(accepted, links[0].as_deref()), leg(opened, links[1].as_deref())]

@@ -149,7 +149,7 @@ impl Direction {
                 self.kept_since = Instant::NEVER;
             }
             if let Some(share) = &mut self.share {
-                share.before_write(now, read, &mut to.endpoint, &mut shared.pools);
+                share.before_write(now, read, &mut to.endpoint);
             }
         }
         self.count(from, to, shared);
@@ -184,13 +184,13 @@ impl Direction {
     }
 
     /// Looks at its share, if it is time to.
-    pub fn follow(&mut self, now: Instant, to: &mut Leg, shared: &mut Shared) {
+    pub fn follow(&mut self, now: Instant, to: &mut Leg) {
         if self.waits <= now {
             self.waits = Instant::NEVER;
         }
         if let Some(share) = &mut self.share {
             let sent = to.written - to.endpoint.unsent().min(to.written);
-            share.follow(now, self.staged, sent, &mut to.endpoint, &mut shared.pools);
+            share.follow(now, self.staged, sent, &mut to.endpoint);
         }
     }
 
@@ -206,7 +206,7 @@ impl Direction {
     /// Gives back what was counted: the flow is over.
     pub fn leave(&mut self, shared: &mut Shared) {
         if let Some(share) = &mut self.share {
-            share.withdraw(&mut shared.pools);
+            share.withdraw();
         }
         shared.budget.recount(self.held, 0);
         self.held = 0;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use midhop_bpf::{Active, HyblaBounds, Parameters, resolve};
 use midhop_experiment::naive::{NaiveLeg, NaivePlan};
 use midhop_experiment::plan::PlannedNode;
-use midhop_pep::share::payload;
+use midhop_pep::rate_share::payload;
 use midhop_testbed::naive::{self, NaiveLegOptions, NaiveOptions};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -95,7 +95,7 @@ fn a_far_end_that_reads_slowly_leaves_what_it_does_not_take() {
             share.judge(backlog(sent), 0, now, &slow.to);
         };
         // 200 kB/s over sixteen looks of 75 ms each.
-        for n in 0..=LOOKS_MEASURED {
+        for n in 0..=16_u32 {
             look(u64::from(n) * 15_000, &mut first);
         }
         second.judge(backlog(0), 0, started, &other.to);

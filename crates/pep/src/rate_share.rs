@@ -6,8 +6,16 @@
 //! Source: max-min fairness (D. Bertsekas, R. Gallager, Data Networks, 2nd ed. 1992, §6.5.2); differs: one
 //! leg, and demands that are measured instead of told.
 //!
+//! A [`Pool`] counts what the flows of a leg want; a [`Member`] is a flow's part in it, and measures what it takes.
+//!
 //! Invariant: the shares of greedy flows with the demands of limited ones never exceed what the leg
 //! carries, but for the [`floor`]; nor do the shares of flows that are all limited.
+
+mod member;
+mod pool;
+
+pub use member::Member;
+pub use pool::Pool;
 
 use midhop_units::{Bytes, Duration, Rate};
 

@@ -1,0 +1,82 @@
+//! What the flows of one leg want together, counted in a few atomic numbers: they may be on several threads.
+
+use super::{Demand, Demands, floor, payload};
+use midhop_units::{Duration, Rate};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What the flows of one leg want and may have. Unit of all rates: bits per second.
+#[derive(Debug, Default)]
+pub struct Pool {
+    payload: AtomicU64,
+    floor: AtomicU64,
+    greedy: AtomicU64,
+    limited: AtomicU64,
+    limited_rate: AtomicU64,
+}
+
+impl Pool {
+    /// The leg carries `rate` from now on, headers included, and a round trip over it takes so long.
+    pub fn set_rate(&self, rate: Rate, rtt: Option<Duration>) {
+        self.payload.store(payload(rate).bits_per_s(), Relaxed);
+        self.floor.store(floor(rate, rtt).bits_per_s(), Relaxed);
+    }
+
+    /// Flows that have more to send than they may.
+    pub fn senders(&self) -> u64 {
+        let demands = self.demands();
+        demands.greedy + demands.limited
+    }
+
+    /// What each of them may send at most, if it wants all it can get.
+    pub fn share(&self) -> Rate {
+        self.share_for(Demand::Greedy)
+    }
+
+    fn demands(&self) -> Demands {
+        Demands {
+            greedy: self.greedy.load(Relaxed),
+            limited: self.limited.load(Relaxed),
+            limited_rate: Rate::from_bits_per_s(self.limited_rate.load(Relaxed)),
+        }
+    }
+
+    fn share_among(&self, demands: Demands, demand: Demand) -> Rate {
+        let of = |number: &AtomicU64| Rate::from_bits_per_s(number.load(Relaxed));
+        demands.share(demand, of(&self.payload), of(&self.floor))
+    }
+
+    /// What a flow may send that is counted.
+    pub(super) fn share_for(&self, demand: Demand) -> Rate {
+        self.share_among(self.demands(), demand)
+    }
+
+    /// What one more flow might send.
+    pub(super) fn prospect(&self) -> Rate {
+        let demands = self.demands();
+        self.share_among(Demands { greedy: demands.greedy + 1, ..demands }, Demand::Greedy)
+    }
+
+    pub(super) fn enter(&self, demand: Demand) {
+        match demand {
+            Demand::Greedy => {
+                self.greedy.fetch_add(1, Relaxed);
+            }
+            Demand::Limited(rate) => {
+                self.limited.fetch_add(1, Relaxed);
+                self.limited_rate.fetch_add(rate.bits_per_s(), Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn leave(&self, demand: Demand) {
+        match demand {
+            Demand::Greedy => {
+                self.greedy.fetch_sub(1, Relaxed);
+            }
+            Demand::Limited(rate) => {
+                self.limited.fetch_sub(1, Relaxed);
+                self.limited_rate.fetch_sub(rate.bits_per_s(), Relaxed);
+            }
+        }
+    }
+}
