@@ -139,3 +139,78 @@ impl Drop for Member {
         self.withdraw();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 95 % of 20 Mbit/s.
+    const ALL: Rate = Rate::from_mbit_per_s(19);
+    const HALF: Rate = Rate::from_bits_per_s(9_500_000);
+    const BULK: Bytes = Bytes::new(64 << 10);
+
+    struct Leg(Arc<Pool>);
+
+    impl Leg {
+        fn new() -> Self {
+            let pool = Arc::new(Pool::default());
+            pool.set_rate(Rate::from_mbit_per_s(20), Some(Duration::from_ms(600)));
+            Self(pool)
+        }
+
+        fn member(&self) -> Member {
+            Member::new(self.0.clone(), Some(Duration::from_ms(600)), None)
+        }
+    }
+
+    fn at(looks: u32) -> Instant {
+        Instant::START + Duration::from_ms(75) * u64::from(looks)
+    }
+
+    #[test]
+    fn those_with_a_backlog_divide_the_leg() {
+        let leg = Leg::new();
+        let (mut first, mut second) = (leg.member(), leg.member());
+        assert!(first.is_idle());
+        assert_eq!((first.before_write(BULK), leg.0.senders()), (Some(ALL), 1));
+        assert_eq!(first.before_write(BULK), None, "its pace is known");
+        let prospect = second.before_write(Bytes::new(100));
+        assert_eq!((prospect, leg.0.senders()), (Some(HALF), 1), "a message has a prospect");
+        assert_eq!((second.before_write(BULK), leg.0.senders()), (None, 2));
+        assert_eq!(first.look(at(1), Bytes::ZERO), Some(HALF));
+        drop(second);
+        assert_eq!((first.look(at(2), Bytes::ZERO), leg.0.senders()), (Some(ALL), 1));
+        first.withdraw();
+        assert_eq!((first.is_idle(), leg.0.senders()), (true, 0));
+        assert_eq!(first.look(at(3), Bytes::ZERO), None, "who has nothing to send is not counted");
+    }
+
+    #[test]
+    fn what_a_far_end_does_not_take_is_left_to_others() {
+        let leg = Leg::new();
+        let (mut slow, mut other) = (leg.member(), leg.member());
+        slow.before_write(BULK);
+        assert_eq!(other.before_write(BULK), Some(HALF));
+        // 200 kB/s over sixteen looks of 75 ms each.
+        for look in 0..=LOOKS_MEASURED {
+            slow.look(at(look), Bytes::new(15_000 * u64::from(look)));
+        }
+        let twice = Rate::from_bits_per_s(2 * 8 * 200_000);
+        let left = Rate::from_bits_per_s(ALL.bits_per_s() - twice.bits_per_s());
+        assert_eq!(other.look(at(0), Bytes::ZERO), Some(left), "twice what it took is kept for it");
+        // Up to that much over two round trips says nothing new; a byte more does.
+        let sent = |more: u64| Bytes::new(240_000 + 480_000 + more);
+        slow.look(at(LOOKS_MEASURED + 1), sent(0));
+        assert_eq!(other.look(at(1), Bytes::ZERO), None);
+        slow.look(at(LOOKS_MEASURED + 2), sent(1));
+        assert_eq!(other.look(at(2), Bytes::ZERO), Some(HALF), "it takes all that it may again");
+    }
+
+    #[test]
+    fn no_flow_is_paced_above_the_leg_s_own_bound() {
+        let most = Rate::from_mbit_per_s(8);
+        let mut member = Member::new(Leg::new().0, None, Some(most));
+        assert_eq!(member.before_write(BULK), Some(most));
+        assert_eq!(member.period(), LOOK_LEAST);
+    }
+}

@@ -77,40 +77,6 @@ fn those_with_a_backlog_divide_the_leg() {
 }
 
 #[test]
-fn a_far_end_that_reads_slowly_leaves_what_it_does_not_take() {
-    in_runtime(|| {
-        let pools = Pools::default();
-        let leg = leg("");
-        let (slow, other) = (ends(), ends());
-        let mut first = Share::of(&leg, &pools).expect("a share");
-        let mut second = Share::of(&leg, &pools).expect("a share");
-        first.before_write(64 << 10, &slow.to);
-        second.before_write(64 << 10, &other.to);
-        assert_eq!(paced_at(&other), ALL / 2);
-        let started = Instant::now();
-        let mut looks = 0;
-        let mut look = |sent, share: &mut Share| {
-            let now = started + std::time::Duration::from_millis(75) * looks;
-            looks += 1;
-            share.judge(backlog(sent), 0, now, &slow.to);
-        };
-        // 200 kB/s over sixteen looks of 75 ms each.
-        for n in 0..=16_u32 {
-            look(u64::from(n) * 15_000, &mut first);
-        }
-        second.judge(backlog(0), 0, started, &other.to);
-        assert_eq!(paced_at(&other), ALL - 2 * 200_000, "twice what it took is kept for it");
-        assert_eq!(pools.of(&leg).expect("a pool").senders(), 2);
-        assert_eq!(paced_at(&slow), ALL / 2, "it may come up to an equal part");
-        look(240_000 + 480_000, &mut first);
-        assert_eq!(paced_at(&slow), ALL / 2);
-        look(240_000 + 480_001, &mut first);
-        second.judge(backlog(0), 0, started, &other.to);
-        assert_eq!(paced_at(&other), ALL / 2, "it takes all that it may again");
-    });
-}
-
-#[test]
 fn a_legs_own_bound_holds_and_no_share_is_no_pacing() {
     in_runtime(|| {
         let pools = Pools::default();
