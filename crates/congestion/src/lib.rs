@@ -28,6 +28,7 @@ pub mod hybla_linux;
 pub mod known_rate;
 pub mod opening;
 pub mod prr;
+pub mod rate_share;
 pub mod reno;
 pub mod slow_start;
 pub mod vectors;

@@ -3,8 +3,7 @@
 //! A flow that has more to send than it may is greedy and gets an equal part of what the others leave.
 //! One that for a while took less than half of its part, because its far end or the path lets it have
 //! no more, is limited, and only twice what it took is kept for it, so that it can still come up.
-//! Source: max-min fairness (D. Bertsekas, R. Gallager, Data Networks, 2nd ed. 1992, §6.5.2); differs: one
-//! leg, and demands that are measured instead of told.
+//! What is left for whom is the law of [`midhop_congestion::rate_share`].
 //!
 //! A [`Pool`] counts what the flows of a leg want; a [`Member`] is a flow's part in it, and measures what it takes.
 //!
@@ -17,6 +16,7 @@ mod pool;
 pub use member::Member;
 pub use pool::Pool;
 
+use midhop_congestion::rate_share::Demands;
 use midhop_units::{Bytes, Duration, Rate};
 
 /// What a flow may send at once without knowing anything: RFC 6928's ten segments.
@@ -40,30 +40,14 @@ impl Demand {
         let twice = Rate::from_bits_per_s(measured.bits_per_s().saturating_mul(2));
         if twice < share { Self::Limited(twice) } else { Self::Greedy }
     }
-}
 
-/// What all flows want of a leg together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Demands {
-    /// Flows that want all they can get.
-    pub greedy: u64,
-    /// Flows that want a certain rate.
-    pub limited: u64,
-    /// What those want together.
-    pub limited_rate: Rate,
-}
-
-impl Demands {
-    /// What a flow may send of `payload`, never less than `least`: a greedy one its part of what
+    /// What a flow may send of `payload` beside those that are counted, never less than `least`: a greedy one its part of what
     /// limited ones leave, a limited one what it wants, and room to want more up to an equal part.
-    pub fn share(&self, demand: Demand, payload: Rate, least: Rate) -> Rate {
-        let all = payload.bits_per_s();
-        let equal = Rate::from_bits_per_s(all / (self.greedy + self.limited).max(1));
-        let left = all.saturating_sub(self.limited_rate.bits_per_s()) / self.greedy.max(1);
-        let greedy = Rate::from_bits_per_s(left).max(equal);
-        match demand {
-            Demand::Greedy => greedy.max(least),
-            Demand::Limited(rate) => rate.max(equal).min(greedy).max(least),
+    pub fn share(self, counted: &Demands, payload: Rate, least: Rate) -> Rate {
+        let greedy = counted.greedy_part(payload);
+        match self {
+            Self::Greedy => greedy.max(least),
+            Self::Limited(rate) => rate.max(counted.equal_part(payload)).min(greedy).max(least),
         }
     }
 }
@@ -92,21 +76,21 @@ mod tests {
     #[test]
     fn greedy_flows_share_what_limited_ones_leave() {
         let demands = |greedy, limited, rate| Demands { greedy, limited, limited_rate: mbit(rate) };
-        let share = |demands: Demands| demands.share(Demand::Greedy, mbit(20), Rate::ZERO);
+        let share = |demands: Demands| Demand::Greedy.share(&demands, mbit(20), Rate::ZERO);
         assert_eq!(share(demands(0, 0, 0)), mbit(20), "the first flow's prospect");
         assert_eq!(share(demands(1, 0, 0)), mbit(20));
         assert_eq!(share(demands(4, 0, 0)), mbit(5));
         assert_eq!(share(demands(4, 1, 4)), mbit(4));
         // Demands of another time are worth no more than an equal part each.
         assert_eq!(share(demands(1, 1, 30)), mbit(10));
-        assert_eq!(demands(40, 0, 0).share(Demand::Greedy, mbit(20), mbit(1)), mbit(1));
+        assert_eq!(Demand::Greedy.share(&demands(40, 0, 0), mbit(20), mbit(1)), mbit(1));
     }
 
     #[test]
     fn limited_flows_may_come_up_to_an_equal_part() {
         let share = |greedy, limited, together, wanted| {
             let demands = Demands { greedy, limited, limited_rate: mbit(together) };
-            demands.share(Demand::Limited(mbit(wanted)), mbit(20), Rate::ZERO)
+            Demand::Limited(mbit(wanted)).share(&demands, mbit(20), Rate::ZERO)
         };
         assert_eq!(share(0, 4, 8, 2), mbit(5), "four that start slowly do not get the leg each");
         assert_eq!(share(1, 1, 2, 2), mbit(10));
@@ -143,7 +127,7 @@ mod tests {
             let limited_rate = limited.iter().map(|rate| rate % (equal + 1)).sum();
             let limited_rate = Rate::from_bits_per_s(limited_rate);
             let demands = Demands { greedy, limited: number, limited_rate };
-            let share = |demand| demands.share(demand, Rate::from_bits_per_s(rate), Rate::ZERO);
+            let share = |demand: Demand| demand.share(&demands, Rate::from_bits_per_s(rate), Rate::ZERO);
             let each = share(Demand::Greedy).bits_per_s();
             prop_assert!(each * greedy + limited_rate.bits_per_s() <= rate);
             prop_assert!(each >= equal);

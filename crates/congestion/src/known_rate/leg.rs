@@ -1,5 +1,6 @@
 //! A leg of known capacity, divided among the flows that send over it.
 
+use crate::rate_share::Demands;
 use midhop_units::Rate;
 use std::sync::{
     Arc,
@@ -52,20 +53,20 @@ impl Leg {
 
     /// How many flows are sending.
     pub fn active(&self) -> u64 {
-        self.0.busy.load(Relaxed) + self.0.modest.load(Relaxed)
+        self.demands().count()
     }
 
-    /// An equal part of the rate, among `flows`.
-    fn equal(&self, flows: u64) -> u64 {
-        self.0.rate.load(Relaxed) / flows.max(1)
+    fn demands(&self) -> Demands {
+        Demands {
+            greedy: self.0.busy.load(Relaxed),
+            limited: self.0.modest.load(Relaxed),
+            limited_rate: Rate::from_bits_per_s(self.0.claimed.load(Relaxed)),
+        }
     }
 
-    /// What each busy flow may send, were there `more` of them.
-    fn share(&self, more: u64) -> u64 {
-        let busy = self.0.busy.load(Relaxed) + more;
-        let equal = self.equal(busy + self.0.modest.load(Relaxed));
-        let left = self.0.rate.load(Relaxed).saturating_sub(self.0.claimed.load(Relaxed));
-        (left / busy.max(1)).max(equal)
+    /// An equal part of the rate.
+    fn equal(&self) -> Rate {
+        self.demands().equal_part(self.rate())
     }
 }
 
@@ -126,7 +127,7 @@ impl Place {
             Claim::Modest(_) if fills(9) => return self.be_busy(),
             Claim::Busy | Claim::Modest(_) => {}
         }
-        let equal = self.leg.equal(self.leg.active());
+        let equal = self.leg.equal().bits_per_s();
         let wanted = used.saturating_add(used / 4);
         self.take(if wanted >= equal { Claim::Busy } else { Claim::Modest(wanted.max(equal / 4)) });
     }
@@ -138,13 +139,13 @@ impl Place {
 
     /// What the flow may send.
     pub fn share(&self) -> Rate {
-        Rate::from_bits_per_s(match self.claim {
-            Claim::Nothing => self.leg.share(1),
+        match self.claim {
+            Claim::Nothing => self.leg.demands().with_greedy(1).greedy_part(self.leg.rate()),
             // What it leaves while it is alone would be nobody's.
-            Claim::Modest(_) if self.leg.active() == 1 => self.leg.equal(1),
-            Claim::Modest(claimed) => claimed.min(self.leg.equal(self.leg.active())),
-            Claim::Busy => self.leg.share(0),
-        })
+            Claim::Modest(_) if self.leg.active() == 1 => self.leg.rate(),
+            Claim::Modest(claimed) => Rate::from_bits_per_s(claimed).min(self.leg.equal()),
+            Claim::Busy => self.leg.demands().greedy_part(self.leg.rate()),
+        }
     }
 
     fn take(&mut self, claim: Claim) {

@@ -7,6 +7,7 @@
 //! Invariant: the parts of a tunnel's carriers together are never more than its rate: nobody's grows before
 //! another's has shrunk. Only the least that anybody may say comes on top of it, until the next look.
 
+use midhop_congestion::rate_share::Demands;
 use midhop_units::{Bytes, Duration, Rate};
 use std::{
     collections::BTreeMap,
@@ -116,10 +117,14 @@ impl Carriers {
             own.wants = (!is_greedy).then_some(measured.saturating_mul(2));
         }
         let wanted = |carrier: &Carrier| carrier.wants.map(|wants| wants.max(least));
-        let limited: u64 = self.by_number.values().filter_map(wanted).sum();
         let greedy = self.by_number.values().filter(|it| it.wants.is_none()).count() as u64;
-        let equal = rate / (self.by_number.len() as u64).max(1);
-        let left = (rate.saturating_sub(limited) / greedy.max(1)).max(equal);
+        let limited_rate = self.by_number.values().filter_map(wanted).sum();
+        let demands = Demands {
+            greedy,
+            limited: self.by_number.len() as u64 - greedy,
+            limited_rate: Rate::from_bits_per_s(limited_rate),
+        };
+        let left = demands.greedy_part(Rate::from_bits_per_s(rate)).bits_per_s();
         let others: u64 = self
             .by_number
             .iter()

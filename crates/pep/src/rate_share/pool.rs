@@ -1,6 +1,7 @@
 //! What the flows of one leg want together, counted in a few atomic numbers: they may be on several threads.
 
-use super::{Demand, Demands, floor, payload};
+use super::{Demand, floor, payload};
+use midhop_congestion::rate_share::Demands;
 use midhop_units::{Duration, Rate};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,8 +24,7 @@ impl Pool {
 
     /// Flows that have more to send than they may.
     pub fn senders(&self) -> u64 {
-        let demands = self.demands();
-        demands.greedy + demands.limited
+        self.demands().count()
     }
 
     /// What each of them may send at most, if it wants all it can get.
@@ -42,7 +42,7 @@ impl Pool {
 
     fn share_among(&self, demands: Demands, demand: Demand) -> Rate {
         let of = |number: &AtomicU64| Rate::from_bits_per_s(number.load(Relaxed));
-        demands.share(demand, of(&self.payload), of(&self.floor))
+        demand.share(&demands, of(&self.payload), of(&self.floor))
     }
 
     /// What a flow may send that is counted.
@@ -52,8 +52,7 @@ impl Pool {
 
     /// What one more flow might send.
     pub(super) fn prospect(&self) -> Rate {
-        let demands = self.demands();
-        self.share_among(Demands { greedy: demands.greedy + 1, ..demands }, Demand::Greedy)
+        self.share_among(self.demands().with_greedy(1), Demand::Greedy)
     }
 
     pub(super) fn enter(&self, demand: Demand) {
