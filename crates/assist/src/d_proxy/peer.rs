@@ -12,7 +12,7 @@ pub(super) const REPAIRS: Duration = Duration::from_s(60);
 const FIRST_WAIT: Duration = Duration::from_s(1);
 /// No answer is expected faster.
 const WAIT_MIN: Duration = Duration::from_ms(10);
-/// So many gaps in a row that were filled without a word from the peer show that it is gone: one report may be lost.
+/// So many gaps in a row that were filled late, without a word from the peer, show that it is gone: reports may be lost.
 const UNANSWERED_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Peer {
     heard: Instant,
     /// Until when it is taken to send again what is lost.
     repairs: Instant,
-    /// How many gaps have been filled since it last reported anything, by its silence alone.
+    /// How many gaps have been filled since it last reported anything, later than it takes.
     unanswered: u32,
 }
 
@@ -50,11 +50,13 @@ impl Peer {
 
     /// What was asked for at `asked`, and once only, has come or is known to be lacking.
     pub fn on_answer(&mut self, now: Instant, asked: Instant) {
-        if !self.is_silent_since(asked) {
-            self.rtt.sample(now - asked);
+        let took = now - asked;
+        // What comes again may come before the report of it.
+        if took <= self.wait() || !self.is_silent_since(asked) {
+            self.rtt.sample(took);
             return;
         }
-        // The source may have sent it again.
+        // Its source has sent it again.
         self.unanswered += 1;
         if self.unanswered >= UNANSWERED_MAX {
             self.on_no_answer(now);
