@@ -125,7 +125,7 @@ impl<P: Headed> Row<P> {
         self.agents.iter().map(flows).sum()
     }
 
-    /// What those have cached and hold that repair. Unit: bytes of packets.
+    /// What those have cached and hold that repair. Unit: bytes, as [`Carried::room`] counts them.
     pub fn cached(&self) -> Bytes {
         let cached = |agent: &Agent<P>| match agent {
             Agent::Snoop(snoop) => snoop.cached().get(),
