@@ -184,6 +184,8 @@ pub fn assist(data: &[u8]) {
             snoop.handle_timeout(now, &mut actions);
             assert!(snoop.poll_timeout().is_none_or(|due| due > now), "a timer that does not rest");
         }
+        // What snoop resends carries the latest acknowledgement of its sender: a later one than it came with.
+        books.check(&mut actions);
         if row.poll_timeout().is_some_and(|due| due <= now) {
             row.handle_timeout(now, &mut actions);
             books.check_row(&mut actions);

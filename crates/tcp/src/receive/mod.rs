@@ -82,10 +82,10 @@ impl Receiver {
         let before = self.nxt();
         let payload = self.within(span);
         let whole = payload.end == span.end;
-        if fin && whole && self.fin.is_none() {
+        // Nothing follows a FIN: one before the end of what has come contradicts it, and is not believed.
+        if fin && whole && self.fin.is_none() && span.end >= self.reassembly.end() {
             self.fin = Some(span.end);
         }
-        // Nothing follows a FIN.
         let limit = self.fin.unwrap_or(u64::MAX);
         let end = payload.end.min(limit) + u64::from(fin && whole && payload.end == limit);
         let taken = Span { start: payload.start.min(end), end };
