@@ -213,6 +213,10 @@ impl<P: Carried> Watch<P> {
     ) {
         let (peer, counts) = with;
         let (from, to) = (position(from, self.next), position(to, self.next));
+        // A peer may say anything, also a span without a byte.
+        if from >= to {
+            return;
+        }
         for (start, gap) in self.cut(from, to, counts) {
             if gap.requests == 1 {
                 peer.on_answer(now, gap.asked);
