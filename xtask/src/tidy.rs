@@ -1,9 +1,11 @@
-//! What the compiler cannot check: layers, file sizes, headers, links in the documents, recipes, and the
+//! What the compiler cannot check: layers, names, file sizes, headers, links in the documents, recipes, and the
 //! record of dependencies.
 
 use crate::layers::{Graph, Layers};
+use crate::names::{self, Source, Words};
 use crate::{hardening, recipes, vetted};
 use anyhow::{Context, ensure};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
@@ -27,6 +29,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
         places.iter().find_map(|place| read(&format!("crates/midhopd/{place}")).ok())
     };
     faults.extend(hardening::faults(&read("docs/hardening.md")?, tests));
+    faults.extend(name_faults(&root, &files)?);
     for file in &files {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         faults.extend(code_faults(file, &text));
@@ -78,6 +81,35 @@ fn layer_faults(root: &Path) -> anyhow::Result<Vec<String>> {
     let unlocked = graph.unlocked("midhop-fuzz-targets", &lock)?.into_iter();
     let hint = "cargo metadata --manifest-path fuzz/Cargo.toml writes it";
     faults.extend(unlocked.map(|fault| format!("fuzz/Cargo.lock: {fault} ({hint})")));
+    Ok(faults)
+}
+
+/// What is wrong with the names of types, in the map of the code, and with words in identifiers.
+fn name_faults(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut crates: BTreeSet<String> = ["xtask".to_owned()].into();
+    let mut texts = Vec::new();
+    for file in files.iter().filter(|file| has_extension(file, &["rs"])) {
+        let path = file.to_string_lossy().into_owned();
+        let parts: Vec<&str> = path.split('/').collect();
+        let ["crates", krate, "src", ..] = parts[..] else { continue };
+        crates.insert(krate.to_owned());
+        let is_test = path.ends_with("/tests.rs") || parts.contains(&"tests");
+        // A file that is not there any more is on its way out.
+        if let Ok(text) = fs::read_to_string(root.join(file)) {
+            texts.push((krate.to_owned(), path, text, is_test));
+        }
+    }
+    let sources = |tests_too: bool| -> Vec<Source<'_>> {
+        let chosen = texts.iter().filter(|(.., is_test)| tests_too || !is_test);
+        chosen.map(|(krate, path, text, _)| Source { krate, path, text }).collect()
+    };
+    let (all, shipped) = (sources(true), sources(false));
+    let rule = fs::read_to_string(root.join("xtask/words.toml")).context("xtask/words.toml")?;
+    let rule: Words = toml::from_str(&rule).context("xtask/words.toml")?;
+    let mut faults = names::twice(&shipped);
+    faults.extend(shipped.iter().flat_map(names::aliases));
+    faults.extend(names::map_faults(&fs::read_to_string(root.join("ARCHITECTURE.md"))?, &crates));
+    faults.extend(names::word_faults(&all, &rule));
     Ok(faults)
 }
 

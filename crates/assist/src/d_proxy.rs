@@ -32,7 +32,7 @@ mod tests;
 mod watch;
 
 use crate::judge::Radio;
-use crate::{Actions, Carried, Counts as Counted, Report, Topic, Way};
+use crate::{Actions, Carried, Counts, Report, Topic, Way};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
 use peer::{Peer, REPAIRS};
@@ -42,7 +42,7 @@ use watch::{Outcome, Watch};
 
 /// How one of the two agents works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct DProxySettings {
     /// What is kept for the peer, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub cache: Bytes,
     /// What is held behind gaps, of all flows together. Unit: bytes, as [`Carried::room`] counts them.
@@ -60,7 +60,7 @@ pub struct Settings {
     pub idle: Duration,
 }
 
-impl Default for Settings {
+impl Default for DProxySettings {
     fn default() -> Self {
         Self {
             cache: Bytes::new(4_000_000),
@@ -87,7 +87,7 @@ pub enum Side {
 
 /// What the agent did, under the names of the record.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct DProxyCounts {
     cached: u64,
     resent: u64,
     lacking: u64,
@@ -105,7 +105,7 @@ struct Counts {
 /// One of the two agents. A flow's direction is named by where its data goes.
 #[derive(Debug)]
 pub struct DProxy<P: Carried> {
-    settings: Settings,
+    settings: DProxySettings,
     shelf: Shelf<P>,
     watches: BTreeMap<P::Way, Watch<P>>,
     /// When watches want to be looked at.
@@ -119,12 +119,12 @@ pub struct DProxy<P: Carried> {
     radio: Radio,
     /// When this agent last sent something again.
     resent: Option<Instant>,
-    counts: Counts,
+    counts: DProxyCounts,
 }
 
 impl<P: Carried> DProxy<P> {
     /// An agent that knows no flow yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: DProxySettings) -> Self {
         Self {
             shelf: Shelf::new(settings.cache.get()),
             peer: Peer::new(settings.judges_queue),
@@ -135,7 +135,7 @@ impl<P: Carried> DProxy<P> {
             clearing: Instant::NEVER,
             radio: Radio::default(),
             resent: None,
-            counts: Counts::default(),
+            counts: DProxyCounts::default(),
         }
     }
 
@@ -144,7 +144,7 @@ impl<P: Carried> DProxy<P> {
         &mut self,
         key: P::Way,
         actions: &mut Actions<P>,
-        act: impl FnOnce(&mut Watch<P>, &Settings, &mut Peer, &mut Counts, &mut Outcome<P>),
+        act: impl FnOnce(&mut Watch<P>, &DProxySettings, &mut Peer, &mut DProxyCounts, &mut Outcome<P>),
     ) {
         let Some(watch) = self.watches.get_mut(&key) else { return };
         let before = watch.bytes();
@@ -345,7 +345,7 @@ impl<P: Carried> DProxy<P> {
     }
 
     /// What it did.
-    pub fn counts(&self) -> Counted {
+    pub fn counts(&self) -> Counts {
         let counts = &self.counts;
         let all = [
             ("segments-cached", counts.cached),

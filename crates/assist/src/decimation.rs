@@ -22,20 +22,20 @@ pub const DECIMATED: &str = "ack-decimated";
 
 /// How an ACK decimator works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct AckDecimationSettings {
     /// Of how many one goes on.
     pub keep_one_in: u32,
     /// How long after the first that was left out the youngest goes on after all; zero where it does not.
     pub hold: Duration,
 }
 
-impl Default for Settings {
+impl Default for AckDecimationSettings {
     fn default() -> Self {
         Self { keep_one_in: 4, hold: Duration::from_ms(50) }
     }
 }
 
-impl Settings {
+impl AckDecimationSettings {
     /// Checks both.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Settings {
 /// An ACK decimator.
 #[derive(Debug)]
 pub struct AckDecimation<P: Carried> {
-    settings: Settings,
+    settings: AckDecimationSettings,
     flows: Flows<P::Way, Flow<P>>,
     seen: u64,
     left_out: u64,
@@ -70,7 +70,7 @@ struct Flow<P> {
 
 impl<P: Carried> AckDecimation<P> {
     /// One that knows no flow yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: AckDecimationSettings) -> Self {
         Self { settings, flows: Flows::new(), seen: 0, left_out: 0, late: 0 }
     }
 
@@ -168,7 +168,7 @@ mod tests {
     const HOLD: Duration = Duration::from_ms(40);
 
     fn decimator(keep_one_in: u32, hold: Duration) -> AckDecimation<Sample> {
-        AckDecimation::new(Settings { keep_one_in, hold })
+        AckDecimation::new(AckDecimationSettings { keep_one_in, hold })
     }
 
     /// What goes on when a packet comes, by acknowledgment number.
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn another_flow_under_the_same_name_is_thinned_too() {
-        let mut agent = AckDecimation::new(Settings::default());
+        let mut agent = AckDecimation::new(AckDecimationSettings::default());
         let mut actions = Actions::default();
         let mut gone_on = |agent: &mut AckDecimation<_>, number: u32| {
             agent.handle_packet(Instant::START, sample(number, 1), &mut actions);

@@ -28,10 +28,10 @@ pub mod wire;
 
 pub use acks::acknowledgement;
 pub use agent::{Agent, Headed, Heading, Row};
-pub use d_proxy::{DProxy, Settings as DProxySettings, Side};
-pub use decimation::{AckDecimation, DECIMATED, Settings as AckDecimationSettings};
-pub use snoop::{Settings as SnoopSettings, Snoop};
-pub use spacing::{AckSpacing, Settings as AckSpacingSettings};
+pub use d_proxy::{DProxy, DProxySettings, Side};
+pub use decimation::{AckDecimation, AckDecimationSettings, DECIMATED};
+pub use snoop::{Snoop, SnoopSettings};
+pub use spacing::{AckSpacing, AckSpacingSettings};
 
 use midhop_tcp::Segment;
 use midhop_units::Duration;

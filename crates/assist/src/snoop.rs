@@ -33,7 +33,7 @@ mod flow;
 mod told;
 
 use crate::judge::Radio;
-use crate::{Actions, Carried, Counts as Counted, Way};
+use crate::{Actions, Carried, Counts, Way};
 use flow::{Admission, Flow, Verdict};
 use midhop_tcp::{Flags, Segment};
 use midhop_units::{Bytes, Duration, Instant};
@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How a snoop agent works.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct SnoopSettings {
     /// What may be cached of all flows together. Unit: bytes, as [`Carried::room`] counts them.
     pub cache: Bytes,
     /// How many later segments must have arrived, or duplicate acknowledgements come, until a segment
@@ -60,7 +60,7 @@ pub struct Settings {
     pub idle: Duration,
 }
 
-impl Default for Settings {
+impl Default for SnoopSettings {
     fn default() -> Self {
         Self {
             cache: Bytes::new(4_000_000),
@@ -76,7 +76,7 @@ impl Default for Settings {
 
 /// What the agent did, under the names of the record.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct SnoopCounts {
     flows: u64,
     forgotten: u64,
     untracked: u64,
@@ -95,8 +95,8 @@ struct Counts {
 /// What all flows of an agent share.
 #[derive(Debug)]
 struct Shared<P> {
-    settings: Settings,
-    counts: Counts,
+    settings: SnoopSettings,
+    counts: SnoopCounts,
     radio: Radio,
     /// What one call sends again; empty between calls.
     resend: Vec<P>,
@@ -123,8 +123,8 @@ pub struct Snoop<P: Carried> {
 
 impl<P: Carried> Snoop<P> {
     /// An agent that knows no flow yet.
-    pub fn new(settings: Settings) -> Self {
-        let (counts, radio, resend) = (Counts::default(), Radio::default(), Vec::new());
+    pub fn new(settings: SnoopSettings) -> Self {
+        let (counts, radio, resend) = (SnoopCounts::default(), Radio::default(), Vec::new());
         Self {
             shared: Shared { settings, counts, radio, resend },
             flows: BTreeMap::new(),
@@ -317,7 +317,7 @@ impl<P: Carried> Snoop<P> {
     }
 
     /// What it did.
-    pub fn counts(&self) -> Counted {
+    pub fn counts(&self) -> Counts {
         let counts = &self.shared.counts;
         let all = [
             ("flows", counts.flows),

@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 
 /// How a spacer works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct AckSpacingSettings {
     /// How fast the data leave that ACKs ask for; none holds no ACK back for what those before it ask for.
     pub rate: Option<Rate>,
     /// Bytes from one made-up ACK to the next; none makes none.
@@ -42,13 +42,13 @@ pub struct Settings {
     pub waiting_max: u32,
 }
 
-impl Default for Settings {
+impl Default for AckSpacingSettings {
     fn default() -> Self {
         Self { rate: None, rebuild: None, delay_max: Duration::from_ms(100), waiting_max: 256 }
     }
 }
 
-impl Settings {
+impl AckSpacingSettings {
     /// Checks all of them.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Settings {
 /// A spacer of acknowledgements.
 #[derive(Debug)]
 pub struct AckSpacing<P: Carried> {
-    settings: Settings,
+    settings: AckSpacingSettings,
     /// One is due when the first that waits of it leaves.
     flows: Flows<P::Way, Flow<P>>,
     seen: u64,
@@ -146,7 +146,7 @@ struct Score {
 }
 
 impl Score {
-    fn of<P>(settings: &Settings, pace: Pace, flow: &Flow<P>, ack: &Segment) -> Self {
+    fn of<P>(settings: &AckSpacingSettings, pace: Pace, flow: &Flow<P>, ack: &Segment) -> Self {
         let advance = ack.acknowledgment.wrapping_sub(flow.last);
         let pieces = match settings.rebuild {
             Some(step) if ack.window >= flow.window && !flow.repairing => {
@@ -194,7 +194,7 @@ impl Pace {
 
 impl<P: Carried> AckSpacing<P> {
     /// One that knows no flow yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: AckSpacingSettings) -> Self {
         Self { settings, flows: Flows::new(), seen: 0, made: 0, spaced: 0 }
     }
 
@@ -292,7 +292,7 @@ mod tests {
     use crate::testing::{Sample, sample};
 
     fn spacer(rate: Option<Rate>, rebuild: Option<u64>, waiting_max: u32) -> AckSpacing<Sample> {
-        AckSpacing::new(Settings {
+        AckSpacing::new(AckSpacingSettings {
             rate,
             rebuild: rebuild.map(Bytes::new),
             delay_max: Duration::from_ms(100),

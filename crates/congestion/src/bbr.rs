@@ -18,7 +18,7 @@ use midhop_units::{Instant, Rate, Seed};
 
 /// What both versions are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct BbrSettings {
     /// The window before anything is acknowledged. Unit: segments. Range: ≥ 1.
     pub initial_window: u32,
     /// Decides where in its cycle a flow begins, and how long it waits between probes.
@@ -27,7 +27,7 @@ pub struct Settings {
     pub selective_acks: bool,
 }
 
-impl Default for Settings {
+impl Default for BbrSettings {
     fn default() -> Self {
         Self {
             initial_window: crate::segments::INITIAL_WINDOW,

@@ -42,23 +42,23 @@ pub struct Settings {
     /// Whether the transport paces by [`CongestionControl::pacing_rate`]. Default: no, as Linux without
     /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
     pub paced: bool,
-    /// That of `hybla-plus`; `hybla` and `hybla-linux` read [`rtt0`](hybla::Settings::rtt0) only. Default:
-    /// [`hybla::Settings::default`]: RTT0 25 ms, fourfold growth per round, no known rate, two losses
+    /// That of `hybla-plus`; `hybla` and `hybla-linux` read [`rtt0`](hybla::HyblaSettings::rtt0) only. Default:
+    /// [`hybla::HyblaSettings::default`]: RTT0 25 ms, fourfold growth per round, no known rate, two losses
     /// in a hundred tolerated.
-    pub hybla: hybla::Settings,
+    pub hybla: hybla::HyblaSettings,
     /// Vegas' own. Default: α 2, β 4, γ 1.
-    pub vegas: vegas::Thresholds,
+    pub vegas: vegas::VegasThresholds,
     /// DVegas' own, Vegas' included. Default: Vegas' α, β and γ, and 16 segments in the terminal's queue.
-    pub dvegas: dvegas::Thresholds,
+    pub dvegas: dvegas::DVegasThresholds,
     /// XCP's own, where the routers on the path answer it ([`xcp::Router`]). Default: none does, and
     /// `xcp` cannot be had: its window would stay as it began.
-    pub xcp: Option<xcp::Settings>,
+    pub xcp: Option<xcp::XcpSettings>,
     /// The leg of `known-rate`: controllers built with the same settings share it. Default: none, and
     /// `known-rate` is refused.
-    pub known_rate: Option<known_rate::Settings>,
+    pub known_rate: Option<known_rate::KnownRateSettings>,
     /// A rate that the sender may always have of a path it shares. It stands beneath laws of a window,
     /// and is an opening of its own. Default: none.
-    pub committed: Option<committed::Settings>,
+    pub committed: Option<committed::CommittedSettings>,
     /// Decides what an algorithm leaves to chance: when BBR probes, and in which order Vivace does.
     /// Default: 0.
     pub seed: Seed,
@@ -73,9 +73,9 @@ impl Default for Settings {
             slow_start: None,
             opening: Opening::default(),
             paced: false,
-            hybla: hybla::Settings::default(),
-            vegas: vegas::Thresholds::default(),
-            dvegas: dvegas::Thresholds::default(),
+            hybla: hybla::HyblaSettings::default(),
+            vegas: vegas::VegasThresholds::default(),
+            dvegas: dvegas::DVegasThresholds::default(),
             xcp: None,
             known_rate: None,
             committed: None,
@@ -176,7 +176,7 @@ pub fn build(
             Ok(opened(Westwood::new(mss, slow_start(SlowStart::Classic), paced), settings))
         }
         Algorithm::Hybla => {
-            let hybla = Hybla::new(mss, hybla::Settings::published(settings.hybla.rtt0));
+            let hybla = Hybla::new(mss, hybla::HyblaSettings::published(settings.hybla.rtt0));
             Ok(opened(hybla.with_slow_start(slow_start(SlowStart::Classic), paced), settings))
         }
         Algorithm::HyblaPlus => {
@@ -233,11 +233,11 @@ pub fn build(
     }
 }
 
-fn bbr_settings(settings: &Settings) -> bbr::Settings {
-    bbr::Settings {
+fn bbr_settings(settings: &Settings) -> bbr::BbrSettings {
+    bbr::BbrSettings {
         initial_window: settings.initial_window,
         seed: settings.seed,
-        ..bbr::Settings::default()
+        ..bbr::BbrSettings::default()
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
             let settings = Settings {
                 initial_window: 4,
                 mss: Bytes::new(1000),
-                xcp: Some(xcp::Settings::default()),
+                xcp: Some(xcp::XcpSettings::default()),
                 ..Settings::default()
             };
             let mut controller = build(algorithm, &settings).expect("a controller");
@@ -303,8 +303,10 @@ mod tests {
             let settings = Settings {
                 threshold: Some(20),
                 mss: Bytes::new(1000),
-                xcp: Some(xcp::Settings::default()),
-                known_rate: Some(known_rate::Settings::new(Leg::new(Rate::from_mbit_per_s(15)))),
+                xcp: Some(xcp::XcpSettings::default()),
+                known_rate: Some(known_rate::KnownRateSettings::new(Leg::new(
+                    Rate::from_mbit_per_s(15),
+                ))),
                 ..Settings::default()
             };
             let mut controller = build(algorithm, &settings).expect("a controller");
@@ -325,7 +327,10 @@ mod tests {
     #[test]
     fn flows_of_the_same_settings_share_a_leg() {
         let leg = Leg::new(Rate::from_mbit_per_s(15));
-        let own = known_rate::Settings { overhead: Bytes::ZERO, ..known_rate::Settings::new(leg) };
+        let own = known_rate::KnownRateSettings {
+            overhead: Bytes::ZERO,
+            ..known_rate::KnownRateSettings::new(leg)
+        };
         let settings = Settings { known_rate: Some(own), ..Settings::default() };
         let now = Instant::START;
         let mut flows: Vec<_> =
@@ -351,7 +356,7 @@ mod tests {
         let other =
             Settings { slow_start: Some(SlowStart::HyStartPlusPlus), ..Settings::default() };
         assert!(refused(Algorithm::Vegas, other).contains("takes no hystart++"));
-        let committed = committed::Settings::new(Rate::from_mbit_per_s(2));
+        let committed = committed::CommittedSettings::new(Rate::from_mbit_per_s(2));
         let mut promised = Settings { committed: Some(committed), ..Settings::default() };
         assert!(refused(Algorithm::BbrV3, promised.clone()).contains("takes no committed one"));
         promised.opening = Opening::Spread;

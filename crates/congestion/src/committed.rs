@@ -33,7 +33,7 @@ const PART_MIN: u64 = 64;
 
 /// What is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct CommittedSettings {
     /// The rate, headers included.
     pub rate: Rate,
     /// What the path carries of each segment beyond its payload. Default: 52 bytes: IPv4, TCP,
@@ -45,7 +45,7 @@ pub struct Settings {
     pub loss_percent_max: u32,
 }
 
-impl Settings {
+impl CommittedSettings {
     /// The defaults for `rate`.
     pub fn new(rate: Rate) -> Self {
         Self { rate, overhead: Bytes::new(52), rtt: None, loss_percent_max: 20 }
@@ -66,7 +66,7 @@ struct Evidence {
 #[derive(Debug)]
 pub(crate) struct Committed<C> {
     controller: C,
-    settings: Settings,
+    settings: CommittedSettings,
     /// What the evidence allows of the rate.
     held: Rate,
     rtt_min: Option<Duration>,
@@ -76,7 +76,7 @@ pub(crate) struct Committed<C> {
 }
 
 impl<C: Segmented> Committed<C> {
-    pub fn new(controller: C, settings: Settings) -> Self {
+    pub fn new(controller: C, settings: CommittedSettings) -> Self {
         Self {
             controller,
             settings,
@@ -231,7 +231,7 @@ mod tests {
 
     fn sender(rtt: Option<Duration>) -> Committed<Cubic> {
         let law = Cubic::new(Bytes::new(MSS), SlowStart::Classic, true);
-        let own = Settings { overhead: Bytes::ZERO, rtt, ..Settings::new(RATE) };
+        let own = CommittedSettings { overhead: Bytes::ZERO, rtt, ..CommittedSettings::new(RATE) };
         Committed::new(law, own)
     }
 

@@ -31,16 +31,16 @@ const SAMPLES_MIN: u32 = 3;
 ///
 /// Unit: segments. Range: alpha ≤ beta ≤ limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Thresholds {
+pub struct DVegasThresholds {
     /// Vegas' α, β and γ.
-    pub vegas: vegas::Thresholds,
+    pub vegas: vegas::VegasThresholds,
     /// Above this the terminal's queue is drained at once.
     pub limit: u32,
 }
 
-impl Default for Thresholds {
+impl Default for DVegasThresholds {
     fn default() -> Self {
-        Self { vegas: vegas::Thresholds::default(), limit: 16 }
+        Self { vegas: vegas::VegasThresholds::default(), limit: 16 }
     }
 }
 
@@ -64,11 +64,11 @@ pub enum Decision {
 pub fn decide(
     cwnd: u32,
     slow_start: bool,
-    thresholds: Thresholds,
+    thresholds: DVegasThresholds,
     local: u32,
     elsewhere: u32,
 ) -> Decision {
-    let vegas::Thresholds { alpha, beta, gamma } = thresholds.vegas;
+    let vegas::VegasThresholds { alpha, beta, gamma } = thresholds.vegas;
     let waiting = local.max(elsewhere);
     if local > thresholds.limit {
         Decision::Cut(cwnd.saturating_sub(local - beta.min(local)).max(reno::WINDOW_MIN))
@@ -88,7 +88,7 @@ pub fn decide(
 /// Our reading of DVegas as a controller.
 #[derive(Debug, Clone)]
 pub struct DVegas {
-    thresholds: Thresholds,
+    thresholds: DVegasThresholds,
     window: SegmentWindow,
     base_us: u32,
     rtt_min_us: u32,
@@ -101,7 +101,7 @@ pub struct DVegas {
 
 impl DVegas {
     /// A new connection with segments of `mss`.
-    pub fn new(mss: Bytes, thresholds: Thresholds) -> Self {
+    pub fn new(mss: Bytes, thresholds: DVegasThresholds) -> Self {
         Self {
             thresholds,
             window: SegmentWindow::new(mss, INITIAL_WINDOW),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn in_avoidance(window: u32) -> DVegas {
-        let mut dvegas = DVegas::new(Bytes::new(MSS), Thresholds::default());
+        let mut dvegas = DVegas::new(Bytes::new(MSS), DVegasThresholds::default());
         dvegas.window.cwnd = window;
         dvegas.window.ssthresh = window;
         dvegas.begin_round(Some(0));
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn the_law_by_its_parts() {
         let decided = |slow_start, local, elsewhere| {
-            decide(100, slow_start, Thresholds::default(), local, elsewhere)
+            decide(100, slow_start, DVegasThresholds::default(), local, elsewhere)
         };
         assert_eq!(decided(true, 1, 0), Decision::SlowStart);
         assert_eq!(decided(true, 2, 0), Decision::Cut(98));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn slow_start_ends_when_the_terminal_says_so() {
-        let mut dvegas = DVegas::new(Bytes::new(MSS), Thresholds::default());
+        let mut dvegas = DVegas::new(Bytes::new(MSS), DVegasThresholds::default());
         assert_eq!(round(&mut dvegas, 0, 600), 19);
         assert_eq!(round(&mut dvegas, 1, 600), 38);
         dvegas.on_queue(&report(12, None));

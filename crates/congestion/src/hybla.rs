@@ -35,7 +35,7 @@ const MIN_RTT_WINDOW: Duration = Duration::from_s(60);
 
 /// How a [`Hybla`] behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct HyblaSettings {
     /// The round-trip time of the flow it imitates.
     pub rtt0: Duration,
     /// How many times the window may grow per round in slow start, with ten binary places.
@@ -56,7 +56,7 @@ pub struct Settings {
     pub loss_tolerance_q16: u32,
 }
 
-impl Settings {
+impl HyblaSettings {
     /// The paper's: every loss halves, and nothing bounds slow start but its threshold.
     pub const fn published(rtt0: Duration) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for HyblaSettings {
     fn default() -> Self {
         Self {
             rtt0: Duration::from_ms(25),
@@ -99,7 +99,7 @@ struct Tolerating {
 /// Hybla as a controller: its slow start × its avoidance × what the path carries, or half.
 #[derive(Debug, Clone)]
 pub struct Hybla {
-    settings: Settings,
+    settings: HyblaSettings,
     window: SegmentWindow,
     cwnd_max: u32,
     fraction_q20: u32,
@@ -122,7 +122,7 @@ pub struct Hybla {
 
 impl Hybla {
     /// A new connection with segments of `mss`.
-    pub fn new(mss: Bytes, settings: Settings) -> Self {
+    pub fn new(mss: Bytes, settings: HyblaSettings) -> Self {
         Self {
             settings,
             window: SegmentWindow::new(mss, INITIAL_WINDOW),

@@ -52,7 +52,7 @@ impl Rho {
 
 /// What the law grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct LinuxWindow {
     /// Unit: segments.
     pub cwnd: u32,
     /// Acknowledgements since the window last grew by less than a segment each.
@@ -63,7 +63,7 @@ pub struct Window {
     pub cents: u32,
 }
 
-impl Window {
+impl LinuxWindow {
     /// One acknowledgement while nothing is missing.
     pub fn grow(&mut self, rho: Rho) {
         let slow_start = self.cwnd < self.ssthresh;
@@ -165,7 +165,7 @@ impl CongestionControl for HyblaLinux {
         }
         match ack.phase {
             Phase::Open => {
-                let mut window = Window {
+                let mut window = LinuxWindow {
                     cwnd: self.window.cwnd,
                     cwnd_cnt: self.window.count,
                     ssthresh: self.window.ssthresh,

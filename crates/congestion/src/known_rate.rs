@@ -35,7 +35,7 @@ const OWN_QUEUE: u64 = 4;
 
 /// What a [`KnownRate`] is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct KnownRateSettings {
     /// The leg, and with it its rate.
     pub leg: Leg,
     /// The round-trip time, where it is known before it is measured.
@@ -58,7 +58,7 @@ pub struct Settings {
     pub open_loop: bool,
 }
 
-impl Settings {
+impl KnownRateSettings {
     /// The defaults for `leg`.
     pub fn new(leg: Leg) -> Self {
         Self {
@@ -118,7 +118,7 @@ struct Round {
 /// A flow of known rate as a controller.
 #[derive(Debug)]
 pub struct KnownRate {
-    settings: Settings,
+    settings: KnownRateSettings,
     mss: u64,
     initial_window: u64,
     place: Place,
@@ -135,7 +135,7 @@ pub struct KnownRate {
 impl KnownRate {
     /// A new connection with segments of `mss`, and a window of `initial_window` segments until a
     /// round-trip time is known.
-    pub fn new(mss: Bytes, initial_window: u32, settings: Settings) -> Self {
+    pub fn new(mss: Bytes, initial_window: u32, settings: KnownRateSettings) -> Self {
         let mss = mss.get().max(1);
         Self {
             mss,
@@ -355,7 +355,8 @@ mod tests {
     #[test]
     fn only_a_lack_of_data_gives_up_a_part_of_the_leg() {
         let leg = Leg::new(RATE);
-        let settings = Settings { overhead: Bytes::ZERO, ..Settings::new(leg.clone()) };
+        let settings =
+            KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(leg.clone()) };
         let mut flow = KnownRate::new(Bytes::new(1000), 10, settings.clone());
         flow.on_restart(&Restart { now: Instant::START, app_limited: false });
         assert_eq!(after_three_rounds(&mut flow, 1, true), Some(RATE), "nobody else wants it");
@@ -370,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_handover_is_believed_and_its_old_delay_is_not() {
-        let mut flow = KnownRate::new(Bytes::new(1000), 10, Settings::new(Leg::new(RATE)));
+        let mut flow = KnownRate::new(Bytes::new(1000), 10, KnownRateSettings::new(Leg::new(RATE)));
         let (now, rtt) = (Instant::START, Some(Duration::from_ms(100)));
         flow.on_established(&Established { now, rtt });
         flow.on_handover(&Handover { now, rtt: None, rate: Some(Rate::from_mbit_per_s(5)) });

@@ -170,13 +170,13 @@ fn hybla_linux_rho(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
 
 fn hybla_linux_grow(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
     let mut window =
-        hybla_linux::Window { cwnd: i[2], cwnd_cnt: i[3], ssthresh: i[4], cents: i[5] };
+        hybla_linux::LinuxWindow { cwnd: i[2], cwnd_cnt: i[3], ssthresh: i[4], cents: i[5] };
     window.grow(hybla_linux::Rho::new(i[0], i[1]));
     vec![window.cwnd, window.cwnd_cnt, window.cents]
 }
 
 fn vegas_decide(i: &[u32; NUMBERS_MAX]) -> Vec<u32> {
-    let thresholds = vegas::Thresholds { alpha: i[2], beta: i[3], gamma: i[4] };
+    let thresholds = vegas::VegasThresholds { alpha: i[2], beta: i[3], gamma: i[4] };
     let decision = vegas::decide(i[0], i[1], thresholds, i[5], i[6]);
     vec![decision.cwnd, decision.ssthresh, decision.slow_start.into()]
 }

@@ -18,7 +18,7 @@ const SAMPLES_MIN: u32 = 3;
 ///
 /// Unit: segments. Range: alpha ≤ beta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Thresholds {
+pub struct VegasThresholds {
     /// Below this the window grows.
     pub alpha: u32,
     /// Above this it shrinks.
@@ -27,7 +27,7 @@ pub struct Thresholds {
     pub gamma: u32,
 }
 
-impl Default for Thresholds {
+impl Default for VegasThresholds {
     fn default() -> Self {
         Self { alpha: 2, beta: 4, gamma: 1 }
     }
@@ -35,7 +35,7 @@ impl Default for Thresholds {
 
 /// What a round decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
+pub struct VegasWindow {
     /// Unit: segments.
     pub cwnd: u32,
     /// Unit: segments.
@@ -54,12 +54,12 @@ pub fn queued(cwnd: u32, base_us: u32, rtt_us: u32) -> u32 {
 pub fn decide(
     cwnd: u32,
     ssthresh: u32,
-    thresholds: Thresholds,
+    thresholds: VegasThresholds,
     base_us: u32,
     rtt_us: u32,
-) -> Decision {
+) -> VegasWindow {
     let queued = queued(cwnd, base_us, rtt_us);
-    let mut decision = Decision { cwnd, ssthresh, slow_start: false };
+    let mut decision = VegasWindow { cwnd, ssthresh, slow_start: false };
     if cwnd < ssthresh && queued > thresholds.gamma {
         let target = saturated(u64::from(cwnd) * u64::from(base_us) / u64::from(rtt_us.max(1)));
         decision.cwnd = cwnd.min(target.wrapping_add(1));
@@ -84,7 +84,7 @@ pub fn threshold(cwnd: u32, ssthresh: u32) -> u32 {
 /// Vegas as a controller: Reno's slow start with an exit of its own × its avoidance × Reno's halving.
 #[derive(Debug, Clone)]
 pub struct Vegas {
-    thresholds: Thresholds,
+    thresholds: VegasThresholds,
     window: SegmentWindow,
     base_us: u32,
     rtt_min_us: u32,
@@ -95,7 +95,7 @@ pub struct Vegas {
 
 impl Vegas {
     /// A new connection with segments of `mss`.
-    pub fn new(mss: Bytes, thresholds: Thresholds) -> Self {
+    pub fn new(mss: Bytes, thresholds: VegasThresholds) -> Self {
         Self {
             thresholds,
             window: SegmentWindow::new(mss, INITIAL_WINDOW),
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn slow_start_ends_where_a_queue_begins_and_the_window_is_held_there() {
-        let mut vegas = Vegas::new(Bytes::new(1000), Thresholds::default());
+        let mut vegas = Vegas::new(Bytes::new(1000), VegasThresholds::default());
         let first = round(&mut vegas, 0, 600);
         assert_eq!(first, 19, "the first acknowledgement only opens the round");
         let second = round(&mut vegas, 1, 600);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_handover_forgets_the_shorter_path() {
-        let mut vegas = Vegas::new(Bytes::new(1000), Thresholds::default());
+        let mut vegas = Vegas::new(Bytes::new(1000), VegasThresholds::default());
         vegas.on_loss(&Loss { now: Instant::START, lost: Bytes::ZERO, in_flight: Bytes::ZERO });
         let before = round(&mut vegas, 0, 25);
         vegas.on_handover(&Handover { now: Instant::START, rtt: None, rate: None });

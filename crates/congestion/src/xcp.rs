@@ -13,7 +13,7 @@ mod router;
 mod sender;
 
 pub use router::Router;
-pub use sender::{Settings, Xcp};
+pub use sender::{Xcp, XcpSettings};
 
 use midhop_units::{Bytes, Duration};
 

@@ -179,10 +179,10 @@ fn settings() -> impl Strategy<Value = Settings> {
 
 /// A controller, with as much of the settings as it takes.
 fn controller(algorithm: Algorithm, settings: &Settings) -> Box<dyn CongestionControl> {
-    let leg = known_rate::Settings::new(Leg::new(Rate::from_mbit_per_s(20)));
+    let leg = known_rate::KnownRateSettings::new(Leg::new(Rate::from_mbit_per_s(20)));
     let settings = &Settings {
         known_rate: Some(leg),
-        xcp: Some(xcp::Settings::default()),
+        xcp: Some(xcp::XcpSettings::default()),
         ..settings.clone()
     };
     let plain = Settings { slow_start: None, ..settings.clone() };

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
-use midhop_tunnel::fec::{Settings, Shim};
+use midhop_tunnel::fec::{FecSettings, Shim};
 use midhop_units::{Duration, Instant, Rate};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -37,10 +37,10 @@ impl Side {
 /// Nothing is invented, timers go off, and repairs stay within their bounds.
 pub fn fec(data: &[u8]) {
     let [choice, window, ops @ ..] = data else { return };
-    let settings = Settings {
+    let settings = FecSettings {
         rtt: Duration::from_ms(u64::from(*choice) * 4),
         despite_congestion: choice % 2 == 0,
-        ..Settings::default()
+        ..FecSettings::default()
     };
     let rate = (choice % 3 > 0).then(|| Rate::from_mbit_per_s(u64::from(choice % 3) * 10));
     let mut now = Instant::START;

@@ -3,7 +3,7 @@
 use midhop_tunnel::connect::{Form, Request, Response};
 use midhop_tunnel::credit;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field};
-use midhop_tunnel::payload::{Payload, Reader, Wrong};
+use midhop_tunnel::payload::{Payload, PayloadError, PayloadReader};
 use midhop_tunnel::varint;
 
 /// A stream of HTTP/3: its kind, frames, and what is in them. However the bytes arrive they mean the same,
@@ -45,7 +45,7 @@ pub fn stream(data: &[u8]) {
 
 /// The streams and their limits in what comes in pieces of `size`.
 fn limits(data: &[u8], size: usize) -> Vec<(u64, u64)> {
-    let mut reader = credit::Reader::default();
+    let mut reader = credit::CreditReader::default();
     let pieces = data.chunks(size).map(bytes::Bytes::copy_from_slice);
     pieces
         .flat_map(|mut piece| std::iter::from_fn(|| reader.read(&mut piece)).collect::<Vec<_>>())
@@ -93,8 +93,8 @@ pub fn capsules(data: &[u8]) {
 }
 
 /// The flow in capsules that come in pieces of `size`, and how it ends.
-fn flow(data: &[u8], size: usize) -> (Vec<u8>, Result<bool, Wrong>) {
-    let (mut reader, mut flow) = (Reader::new(Payload::Capsules), Vec::new());
+fn flow(data: &[u8], size: usize) -> (Vec<u8>, Result<bool, PayloadError>) {
+    let (mut reader, mut flow) = (PayloadReader::new(Payload::Capsules), Vec::new());
     for piece in data.chunks(size) {
         let mut piece = bytes::Bytes::copy_from_slice(piece);
         loop {

@@ -3,7 +3,7 @@
 //! Nothing leaves this host: the only target that its rules allow is an echo of ours.
 
 use midhop_pep::config::Plan;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use midhopd::explicit::{Explicit, Listeners};
 use midhopd::{pki, privileges};
 use quinn::crypto::rustls::QuicClientConfig;

@@ -63,7 +63,7 @@ pub type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// Where answers come from.
 #[derive(Clone)]
-pub struct Sources {
+pub struct AnswerSources {
     /// The status, which costs a walk over all live flows.
     pub status: StatusSource,
     /// Whether all is well, which costs nothing.
@@ -73,7 +73,7 @@ pub struct Sources {
 }
 
 /// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, source: Sources) -> Infallible {
+pub async fn serve(listener: TcpListener, source: AnswerSources) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed; were it, refusing to serve would be the safe side.
@@ -103,7 +103,7 @@ async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     }
 }
 
-async fn serve_connection(stream: TcpStream, source: Sources) {
+async fn serve_connection(stream: TcpStream, source: AnswerSources) {
     let service = service_fn(|request| {
         let response = respond(&request, &source);
         async move { Ok::<_, Infallible>(response) }
@@ -119,7 +119,7 @@ async fn serve_connection(stream: TcpStream, source: Sources) {
     }
 }
 
-fn respond(request: &Request<Incoming>, source: &Sources) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -150,7 +150,7 @@ fn respond(request: &Request<Incoming>, source: &Sources) -> Response<Full<Bytes
 }
 
 /// Builds no status: a probe must not cost more the more flows there are, nor wait for anybody.
-fn healthz(source: &Sources) -> Response<Full<Bytes>> {
+fn healthz(source: &AnswerSources) -> Response<Full<Bytes>> {
     if let Some(illness) = source.health.illness() {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{illness}\n"));
     }

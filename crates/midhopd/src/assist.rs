@@ -17,10 +17,10 @@ pub use peer::{AssistPeerError, Peer, secret};
 pub use translated::Translated;
 
 use crate::intercept::{self, Injector, Packet, Queue};
-use crate::leg::Names;
+use crate::leg::InterfaceNames;
 use crate::netlink::Channel;
 use crate::worker::Worker;
-use met::Met;
+use met::MetPacket;
 use midhop_assist::{
     AckDecimation, AckSpacing, Action, Actions, Agent, DProxy, DProxySettings, Heading, Row, Snoop,
     SnoopSettings,
@@ -129,7 +129,7 @@ fn give(queue: &Queue) {
 }
 
 /// The agents that a plan asks for: who repairs, then who thins, and who spaces, acknowledgements.
-fn row(plan: &Assist) -> Row<Met> {
+fn row(plan: &Assist) -> Row<MetPacket> {
     let Assist { cache, threshold, timer_min, resends, flows, idle, .. } = *plan;
     // What a queue beyond this host refuses it does not learn.
     let judges_queue = true;
@@ -163,14 +163,14 @@ fn row(plan: &Assist) -> Row<Met> {
 /// What is left to be sent later, where the kernel has no room for it now.
 #[derive(Default)]
 struct Unsent {
-    packets: VecDeque<Met>,
+    packets: VecDeque<MetPacket>,
     /// Unit: bytes.
     size: usize,
 }
 
 impl Unsent {
     /// Takes a packet, if that is not too much; whether it did.
-    fn push(&mut self, met: Met) -> bool {
+    fn push(&mut self, met: MetPacket) -> bool {
         if self.size + met.bytes.len() > UNSENT_MAX {
             return false;
         }
@@ -189,15 +189,15 @@ impl Unsent {
 /// The agents and what they act by.
 struct Helper {
     plan: Assist,
-    row: Row<Met>,
-    actions: Actions<Met>,
+    row: Row<MetPacket>,
+    actions: Actions<MetPacket>,
     injector: Arc<Injector>,
     peer: Option<WatchedPeer>,
-    names: Names,
+    names: InterfaceNames,
     passage: Passage,
     unsent: Unsent,
     /// What one turn sends: empty between turns, with room for the next.
-    sent: Vec<Met>,
+    sent: Vec<MetPacket>,
 }
 
 /// What became of a packet that was to be sent.
@@ -210,7 +210,7 @@ enum Mended {
 }
 
 /// Sends a packet by the raw socket.
-fn mend(injector: &Injector, met: &Met, passage: &mut Passage) -> Mended {
+fn mend(injector: &Injector, met: &MetPacket, passage: &mut Passage) -> Mended {
     let outcome = injector.mend(&met.bytes, met.route.destination.ip(), met.egress);
     let Err(error) = outcome else {
         passage.sent += 1;
@@ -248,7 +248,7 @@ impl Helper {
             actions: Actions::default(),
             injector,
             peer,
-            names: Names::default(),
+            names: InterfaceNames::default(),
             passage: Passage::default(),
             unsent: Unsent::default(),
             sent: Vec::new(),
@@ -261,7 +261,7 @@ impl Helper {
         let queued = packet.id;
         let known = if self.passage.rest == 0 {
             let heading = self.heading(packet.egress);
-            Met::read(packet, heading, translated)
+            MetPacket::read(packet, heading, translated)
         } else {
             None
         };
@@ -333,7 +333,7 @@ impl Helper {
                 }
             }
         }
-        let waits = |met: &Met| waiting.is_some_and(|(queued, _)| met.queued == queued);
+        let waits = |met: &MetPacket| waiting.is_some_and(|(queued, _)| met.queued == queued);
         let last = sent.pop_if(|met| waits(met) && !met.changed);
         let mut passes = false;
         if let Some((_, queue)) = waiting.filter(|_| !sent.is_empty())

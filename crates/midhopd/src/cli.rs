@@ -4,9 +4,9 @@
 //! error. Exit codes: 0 done, 1 failed, 64 the command line or the configuration is wrong.
 
 use crate::{
-    assist, doctor,
+    assist, daemon, doctor,
     failure::{self, Failure, USAGE},
-    keeper, logging, pki, run,
+    keeper, logging, pki,
     tunnel::{Doubt, Identity},
 };
 use clap::{Args, Parser, Subcommand};
@@ -124,7 +124,7 @@ pub fn main() -> ExitCode {
         }
     };
     let done = match arguments.command.unwrap_or(Command::Run(arguments.run)) {
-        Command::Run(arguments) => run::run(&arguments.config).map(|()| ExitCode::SUCCESS),
+        Command::Run(arguments) => daemon::run(&arguments.config).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Keeper(arguments) => return keeper::main(&arguments.config),
         Command::Schema => schema().map(|()| ExitCode::SUCCESS),

@@ -12,7 +12,7 @@
 use crate::flow::Side;
 use crate::leg::Sample;
 use crate::looks::Looks;
-use crate::relay::Carried;
+use crate::relay::RelayOutcome;
 use nix::sys::socket::{Shutdown, shutdown};
 use socket2::SockRef;
 use std::os::fd::AsRawFd;
@@ -29,7 +29,7 @@ pub async fn close(
     client: TcpStream,
     server: TcpStream,
     last: [Option<Sample>; 2],
-    carried: &Carried,
+    carried: &RelayOutcome,
     linger: Duration,
     looks: &Looks,
 ) {
@@ -51,7 +51,7 @@ pub async fn close(
 pub async fn close_one(
     stream: TcpStream,
     last: Option<Sample>,
-    carried: &Carried,
+    carried: &RelayOutcome,
     linger: Duration,
     looks: &Looks,
 ) {

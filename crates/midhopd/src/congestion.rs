@@ -19,16 +19,16 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Congestion {
     active: BTreeMap<String, Active>,
-    names: Names,
+    names: CongestionNames,
     /// What was made selectable, by what was asked for: later this process has no privilege to try it.
     known: Vec<(String, Parameters, String)>,
 }
 
 /// What the kernel's names were called in the configuration: for people to read.
 #[derive(Debug, Clone, Default)]
-pub struct Names(Arc<Mutex<BTreeMap<String, String>>>);
+pub struct CongestionNames(Arc<Mutex<BTreeMap<String, String>>>);
 
-impl Names {
+impl CongestionNames {
     /// The configured name of what the kernel calls `kernel_name`.
     pub fn configured(&self, kernel_name: String) -> String {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl Congestion {
     }
 
     /// The names, as they are and as they come to be.
-    pub fn names(&self) -> Names {
+    pub fn names(&self) -> CongestionNames {
         self.names.clone()
     }
 
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn people_read_the_names_that_they_wrote() {
-        let names = Names::default();
+        let names = CongestionNames::default();
         names.note("mhypls_e06ef832", "hybla-plus");
         assert_eq!(names.configured("mhypls_e06ef832".to_owned()), "hybla-plus");
         assert_eq!(names.configured("bbr".to_owned()), "bbr");

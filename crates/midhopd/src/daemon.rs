@@ -1,398 +1,391 @@
-//! Starts and stops the data plane: workers with their listeners, then interception.
+//! The daemon's life: start, serve, reload, drain, end.
+//!
+//! Invariant: whatever fails at the start, nothing of it is left: sockets are opened before anything
+//! is put into the system, and what was put there goes with the value that stands for it.
 
-use crate::admission::Admission;
-use crate::assist::{AssistDoor, AssistPeerError, Peer};
-use crate::capacity::Capacity;
-use crate::failure::Failure;
-use crate::firewall::{Firewall, Passed};
-use crate::handover::Handover;
-use crate::health::Health;
-use crate::hold::Hold;
-use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate};
-use crate::keeper::{Keeper, line::STOCK_MAX};
-use crate::ledger::Ledger;
-use crate::leg;
-use crate::relay::{Budget, Pools};
-use crate::tunnel::{self, Doubt, Identity, IdentityError, Tunnels};
-use crate::worker::{Doors, PIPES, Worker};
-use crate::{confine, firewall};
+use crate::{
+    admin::{self, Status, StatusSource},
+    cli, confine,
+    congestion::Congestion,
+    data_plane::{DataPlane, StartError},
+    explicit::{self, Explicit},
+    failure::Failure,
+    hold::Hold,
+    keeper::Keeper,
+    logging::Logging,
+    notify::{self, Notice},
+    privileges, snapshot,
+};
 use midhop_pep::config::Plan;
-use nix::sys::resource::{Resource, getrlimit};
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
-
-/// Why the data plane did not start, or does not follow another plan. Nothing is left behind then.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A listener on the loopback was refused.
-    #[error(
-        "cannot listen on {address} for leg {leg}: {source}; \
-         choose another intercept.port if it is in use, or give CAP_NET_ADMIN if that is missing"
-    )]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// For which leg.
-        leg: String,
-        /// What the kernel said.
-        source: io::Error,
+use std::{
+    error::Error,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
-    /// Interception was refused.
-    #[error(transparent)]
-    Intercept(#[from] InterceptError),
-    /// A tunnel's socket was refused.
-    #[error("tunnel.listen: cannot listen on {address} (UDP): {source}")]
-    Tunnel {
-        /// Where.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Certificate, key or authority are not to be had.
-    // The reason is told once: as the message, not as what is behind it.
-    #[error("[tunnel]: {0}")]
-    Identity(IdentityError),
-    /// Nothing can be reported to the daemon at the far end of an assisted link.
-    #[error(transparent)]
-    Assist(#[from] AssistPeerError),
-    /// Privileges cannot be given up.
-    #[error(transparent)]
-    Privileges(Failure),
-    /// No thread could be started.
-    #[error("cannot start a worker thread: {0}")]
-    Thread(#[source] io::Error),
+    time::{Duration, Instant},
+};
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    time,
+};
+
+/// How often a draining daemon looks whether its last flow has ended.
+const DRAIN_TICK: Duration = Duration::from_millis(50);
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// When the configuration is wrong or the host refuses something; nothing is left behind then.
+pub fn run(config: &Path) -> Result<(), Failure> {
+    let (plan, text) = cli::read(config)?;
+    let logging = Logging::start(&plan.log)?;
+    check_host(&plan)?;
+    // Before there is any thread. Where nothing takes privileges, there are none to be kept apart.
+    let keeper = match privileges::has_any() {
+        true => Some(Keeper::start(config, &text)?),
+        false => None,
+    };
+    let served = serve(config, plan, logging, keeper.clone());
+    if let Some(keeper) = keeper {
+        keeper.end();
+    }
+    served
 }
 
-impl From<IdentityError> for StartError {
-    fn from(error: IdentityError) -> Self {
-        Self::Identity(error)
-    }
-}
-
-impl StartError {
-    /// What the user can do about it, where the message does not say so.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Identity(error) => Some(error.hint()),
-            Self::Assist(error) => Some(error.hint()),
-            _ => None,
-        }
-    }
-}
-
-/// A running data plane. Dropping it ends interception at once and resets what is left.
-#[derive(Debug)]
-pub struct DataPlane {
-    // Order matters: interception goes before the workers.
-    firewall: Option<Firewall>,
-    plan: watch::Sender<Arc<Plan>>,
-    stop: watch::Sender<bool>,
-    admission: Arc<Admission>,
-    budget: Arc<Budget>,
-    pools: Arc<Pools>,
-    ledgers: Vec<Arc<Ledger>>,
-    handover: Handover,
-    tunnels: Arc<Tunnels>,
-    health: Arc<Health>,
-    /// Who this daemon is; none where it has no tunnels.
-    identity: Option<watch::Sender<Arc<Identity>>>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
-}
-
-impl DataPlane {
-    /// Starts workers and interception in the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// One clear error for the first thing that the host refuses; nothing is left behind.
-    pub fn start(plan: Plan) -> Result<Self, StartError> {
-        let injector = Hold::injector(&plan)?;
-        Self::start_with(plan, injector, None, || Ok(()))
-    }
-
-    /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a
-    /// capability that serving does not. Where there is a keeper, it is asked for interception. When all sockets are
-    /// open and no thread has started, `seal` gives up what none of that takes any more.
-    ///
-    /// # Errors
-    /// As [`DataPlane::start`].
-    pub fn start_with(
-        plan: Plan,
-        injector: Option<Injector>,
-        keeper: Option<Arc<Keeper>>,
-        seal: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<Self, StartError> {
-        let plan = Arc::new(plan);
-        let workers = match plan.daemon.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            workers => usize::from(workers),
-        };
-        let workers = u16::try_from(workers).unwrap_or(u16::MAX);
-        let (plan_sender, plan_receiver) = watch::channel(plan.clone());
-        let (stop, stopped) = watch::channel(false);
-        let admission = Admission::new(flows_max(&plan, workers));
-        let intercepts = !plan.intercept.interfaces.is_empty();
-        let identity = identity_of(&plan)?.map(|identity| watch::Sender::new(Arc::new(identity)));
-        let seen = identity.as_ref().map(watch::Sender::subscribe);
-        let (tunnels, tunnel_doors) = tunnel::doors(&plan, seen.as_ref(), usize::from(workers))
-            .map_err(|(address, source)| StartError::Tunnel { address, source })?;
-        let mut this = Self {
-            firewall: None,
-            handover: Handover::new(Vec::new(), admission.clone()),
-            plan: plan_sender,
-            stop,
-            admission,
-            budget: Arc::new(Budget::new(memory_max(&plan))),
-            pools: Arc::default(),
-            ledgers: Vec::new(),
-            tunnels: Arc::new(tunnels),
-            health: Health::new(usize::from(workers)),
-            identity,
-            threads: Vec::new(),
-        };
-        let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
-        let hold = Arc::new(Hold::new(&plan, injector, names));
-        let mut all_doors = (0..workers)
-            .map(
-                |number| {
-                    if intercepts { doors(&plan, &hold, number) } else { Ok(Doors::default()) }
-                },
-            )
-            .collect::<Result<Vec<_>, _>>()?;
-        if let Some(first) = all_doors.first_mut().filter(|_| intercepts && plan.assist.is_on()) {
-            let queue = Queue::bind(assist_queue(&plan, workers), ASSIST_QUEUED);
-            let queue = queue.map_err(|source| InterceptError::Queue { source })?;
-            let peer = plan.assist.peer.as_ref().map(Peer::open).transpose()?;
-            first.assist = Some(AssistDoor { queue, peer });
-        }
-        seal().map_err(StartError::Privileges)?;
-        // Before any worker runs: once a tunnel is open, no flow may go past the rule that names it.
-        if plan.stands_for_others() {
-            let tracked = hold.tracked.clone();
-            this.firewall = Some(Firewall::install(&plan, workers, tracked, keeper.as_ref())?);
-        }
-        if let Some(keeper) = &keeper {
-            let (tracked, health) = (hold.tracked.clone(), this.health.clone());
-            keeper.follow(tracked, health).map_err(StartError::Thread)?;
-        }
-        let mut handed = Vec::new();
-        let (waiting, all_wait) = std::sync::mpsc::channel();
-        for ((number, mut doors), tunnels) in (0..workers).zip(all_doors).zip(tunnel_doors) {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            doors.handed = Some(receiver);
-            doors.waiting = Some(waiting.clone());
-            doors.tunnels = tunnels;
-            handed.push(sender);
-            let ledger = Arc::new(Ledger::default());
-            this.ledgers.push(ledger.clone());
-            let worker_plan = plan_receiver.clone();
-            let admission = this.admission.clone();
-            let hold = hold.clone();
-            let budget = this.budget.clone();
-            let pools = this.pools.clone();
-            let tunnels = this.tunnels.clone();
-            let stopped = stopped.clone();
-            let health = this.health.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("worker-{number}"))
-                .spawn(move || {
-                    confine::thread();
-                    health.run(&format!("worker {number}"), || {
-                        let worker = Worker::new(
-                            worker_plan,
-                            admission,
-                            hold,
-                            budget,
-                            pools,
-                            ledger,
-                            tunnels,
-                        )?;
-                        worker.follow(health.clone(), usize::from(number)).run(doors, stopped)
-                    })
-                })
-                .map_err(StartError::Thread)?;
-            this.threads.push(thread);
-        }
-        drop(waiting);
-        // From now on what waits in a queue goes on whatever becomes of this process. A worker that does not get so
-        // far ends it.
-        let _ = all_wait.recv_timeout(QUEUES);
-        this.handover = Handover::new(handed, this.admission.clone());
-        if plan.stands_for_others() {
-            let instance = &plan.intercept.instance;
-            let (admission, health) = (this.admission.clone(), this.health.clone());
-            let gate = gate::follow(instance, keeper, admission, health, stopped)
-                .map_err(StartError::Thread)?;
-            this.threads.push(gate);
-        }
-        Ok(this)
-    }
-
-    /// The counters of each worker.
-    pub fn ledgers(&self) -> &[Arc<Ledger>] {
-        &self.ledgers
-    }
-
-    /// For flows that clients asked for.
-    pub fn handover(&self) -> Handover {
-        self.handover.clone()
-    }
-
-    /// The tunnels to other proxies.
-    pub fn tunnels(&self) -> &Arc<Tunnels> {
-        &self.tunnels
-    }
-
-    /// Whether all of it does what it is there for.
-    pub fn health(&self) -> &Arc<Health> {
-        &self.health
-    }
-
-    /// The plan that new flows follow.
-    pub fn plan(&self) -> watch::Receiver<Arc<Plan>> {
-        self.plan.subscribe()
-    }
-
-    /// The places for flows, and how many are taken.
-    pub fn admission(&self) -> &Arc<Admission> {
-        &self.admission
-    }
-
-    /// What all flows may hold, and what they do.
-    pub fn budget(&self) -> &Arc<Budget> {
-        &self.budget
-    }
-
-    /// What the firewall lets pass on its own; none where nothing is intercepted.
-    pub fn passed(&self) -> Option<Passed> {
-        self.firewall.as_ref().map(Firewall::passed)
-    }
-
-    /// How flows divide the legs of known rate.
-    pub fn pools(&self) -> &Arc<Pools> {
-        &self.pools
-    }
-
-    /// Lets new flows follow another plan; live ones keep theirs. A leg that is new has no listener
-    /// of its own: its clients come in by the door of all others and are then set as it asks.
-    ///
-    /// # Errors
-    /// When the plan's certificate cannot be had, or the firewall refuses its rules; all stays as it was then.
-    pub fn reload(&self, plan: Plan) -> Result<(), StartError> {
-        let plan = Arc::new(plan);
-        let next = match &self.identity {
-            Some(current) => identity_of(&plan)?.map(|next| (current, Arc::new(next))),
-            None => None,
-        };
-        if let Some(firewall) = &self.firewall {
-            firewall.follow(&plan)?;
-        }
-        // Nothing of what follows is refused.
-        self.budget.set_limit(memory_max(&plan));
-        if let Some((current, next)) = next {
-            // Tunnels that are open go on with what they began with, unless their peers may not stay.
-            current.send_replace(next);
-        }
-        self.plan.send_replace(plan.clone());
-        self.tunnels.follow(&plan.peers);
-        // Last, as it makes the gate of the new table follow.
-        self.admission.set_limit(flows_max(&plan, self.workers()));
-        Ok(())
-    }
-
-    fn workers(&self) -> u16 {
-        u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX)
-    }
-
-    /// Takes no new flows from now on; live ones go on.
-    pub fn end_interception(&mut self) {
-        self.tunnels.leave();
-        if let Some(firewall) = &self.firewall
-            && let Err(error) = firewall.close()
-        {
-            tracing::warn!(%error, "new flows cannot be told from live ones: all are let go");
-            self.firewall = None;
-        }
-    }
-}
-
-impl Drop for DataPlane {
-    fn drop(&mut self) {
-        self.firewall = None;
-        self.stop.send_replace(true);
-        for thread in self.threads.drain(..) {
-            match thread.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "a worker ended early"),
-                Err(_) => tracing::error!("a worker panicked"),
+/// The life of the data plane.
+fn serve(
+    config: &Path,
+    plan: Plan,
+    logging: Logging,
+    keeper: Option<Arc<Keeper>>,
+) -> Result<(), Failure> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::run("no event loop can be had").because(error))?;
+    // Starting and ending block, as does a reload: the loop only waits and serves the admin page.
+    let entered = runtime.enter();
+    let mut signals = Signals::new()?;
+    let mut daemon = Daemon::start(config, plan, logging, keeper)?;
+    drop(entered);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        interfaces = ?daemon.plan.intercept.interfaces.0,
+        admin = ?daemon.plan.admin.listen.0,
+        "serving"
+    );
+    notify::send(Notice::Ready);
+    let health = daemon.data_plane.health().clone();
+    loop {
+        let order = runtime.block_on(async {
+            tokio::select! {
+                order = signals.next() => Ok(order),
+                what = health.lost() => Err(what),
+            }
+        });
+        match order {
+            Ok(Order::Reload) => daemon.reload(config),
+            Ok(Order::End) => break,
+            Err(what) => {
+                // Interception goes at once, with the daemon: new flows pass directly.
+                notify::send(Notice::Stopping);
+                return Err(
+                    Failure::run(what).hint("the log says more; this is a fault of midhopd's")
+                );
             }
         }
     }
+    notify::send(Notice::Stopping);
+    daemon.take_no_more();
+    runtime.block_on(daemon.drain(&mut signals));
+    Ok(())
 }
 
-/// Who the plan says that this daemon is.
-fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
-    let Some(credentials) = &plan.tunnel.credentials else { return Ok(None) };
-    let identity = Identity::load(credentials, &plan.peers)?;
-    match &identity.doubt {
-        None => {}
-        Some(doubt @ Doubt::Ending { .. }) => tracing::warn!("{doubt}"),
-        // Flows go on without their tunnels, as their rules say.
-        Some(doubt) => tracing::error!("{doubt}"),
+/// Checks what the plan takes for granted of this host.
+fn check_host(plan: &Plan) -> Result<(), Failure> {
+    let intercepts = !plan.intercept.interfaces.is_empty();
+    let asked = !plan.explicit.http_connect.is_empty() || !plan.explicit.socks5.is_empty();
+    if !intercepts && !asked && plan.tunnel.listen.is_empty() {
+        return Err(Failure::usage("the configuration proxies nothing").hint(
+            "list interfaces in [intercept], or addresses in explicit.http_connect, explicit.socks5 or \
+             tunnel.listen",
+        ));
     }
-    Ok(Some(identity))
+    note_interfaces(plan);
+    if plan.stands_for_others() {
+        privileges::check_interception()?;
+    }
+    if intercepts { check_ports(plan) } else { Ok(()) }
 }
 
-/// As many flows as are wanted and as there are descriptors for: a flow that was accepted and then
-/// found none would be reset.
-fn flows_max(plan: &Plan, workers: u16) -> u64 {
-    /// Two sockets.
-    const PER_FLOW: u64 = 2;
-    /// The event loop, queue, routes and pipes of a worker, and its stock of sockets.
-    const PER_WORKER: u64 = 64 + 2 * PIPES as u64 + STOCK_MAX as u64;
-    /// Logs, admin page, reloads and the like.
-    const OTHERS: u64 = 128;
-    let wanted = u64::from(plan.limits.flows);
-    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
-    let doors = 2 * plan.legs.len() as u64;
-    let taken = u64::from(workers) * (PER_WORKER + doors) + OTHERS;
-    wanted.min(soft.saturating_sub(taken) / PER_FLOW)
+/// Whether the ports of interception are free. Workers share them, and so would another daemon of
+/// this user: asking for them alone, for a moment, tells.
+fn check_ports(plan: &Plan) -> Result<(), Failure> {
+    for offset in (0..).take(plan.legs.len()) {
+        let port = plan.intercept.port.saturating_add(offset);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        TcpListener::bind(address).map_err(|error| {
+            Failure::run(format!("intercept.port: cannot listen on {address}")).because(error).hint(
+                "a second daemon on one host needs an instance, mark, table, queue and port of its own",
+            )
+        })?;
+    }
+    Ok(())
 }
 
-/// Unit: bytes. What all flows may hold together, as far as this host has it; two directions of one flow
-/// always.
-fn memory_max(plan: &Plan) -> u64 {
-    let least = plan.limits.flow_buffer + plan.limits.flow_buffer;
-    Capacity::bound(plan.limits.memory).max(least).get()
-}
-
-/// SYNs that wait for a worker to look at them; more pass by.
-const QUEUED: u32 = 1024;
-/// Packets of assisted flows that wait to be looked at; more pass unseen.
-const ASSIST_QUEUED: u32 = 8192;
-/// How long workers may take until their queues are served.
-const QUEUES: Duration = Duration::from_secs(5);
-
-/// One worker's listeners, two per leg, and its queue.
-fn doors(plan: &Plan, hold: &Hold, worker: u16) -> Result<Doors, StartError> {
-    let mut doors = Doors::default();
-    for (leg, (_, addresses)) in plan.legs.iter().zip(firewall::doors(plan)) {
-        let door = Arc::new(leg.clone());
-        for address in addresses {
-            let listener = leg::listen(address, leg, hold.marks.client)
-                .map_err(|source| StartError::Listen { address, leg: leg.name.clone(), source })?;
-            doors.listeners.push((door.clone(), listener));
+/// Says which interfaces are not there: their flows are taken from when they appear.
+fn note_interfaces(plan: &Plan) {
+    for interface in plan.intercept.interfaces.iter().filter(|name| !exists(name)) {
+        tracing::warn!(
+            interface,
+            "there is no such interface yet; `ip link` lists those of this host"
+        );
+    }
+    for leg in &plan.legs {
+        if let Some(interface) = leg.interface.as_deref().filter(|name| !exists(name)) {
+            tracing::warn!(leg = leg.name, interface, "there is no such interface yet");
         }
     }
-    // More than may wait, of clients' SYNs and of our own: the daemon decides who passes by, not the
-    // queue's length.
-    let number = plan.intercept.queue.saturating_add(worker);
-    let length = plan.limits.pending.saturating_mul(2).saturating_add(QUEUED);
-    let queue = Queue::bind(number, length);
-    doors.queue = Some(queue.map_err(|source| InterceptError::Queue { source })?);
-    Ok(doors)
+}
+
+fn exists(interface: &str) -> bool {
+    nix::net::if_::if_nametoindex(interface).is_ok()
+}
+
+struct Signals {
+    reload: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::run("signals cannot be heard").because(error))
+        };
+        Ok(Self {
+            reload: listen(SignalKind::hangup())?,
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Order {
+        tokio::select! {
+            _ = self.reload.recv() => Order::Reload,
+            _ = self.terminate.recv() => Order::End,
+            _ = self.interrupt.recv() => Order::End,
+        }
+    }
+}
+
+/// What a signal asks for.
+enum Order {
+    Reload,
+    End,
+}
+
+/// A running daemon.
+struct Daemon {
+    // Declared in the order in which things go: first whoever hands flows to the data plane, then
+    // the data plane with its interception.
+    explicit: Explicit,
+    data_plane: DataPlane,
+    congestion: Congestion,
+    plan: Plan,
+    logging: Logging,
+    draining: Arc<AtomicBool>,
+    keeper: Option<Arc<Keeper>>,
+}
+
+impl Daemon {
+    fn start(
+        config: &Path,
+        mut plan: Plan,
+        logging: Logging,
+        keeper: Option<Arc<Keeper>>,
+    ) -> Result<Self, Failure> {
+        let admin = plan
+            .admin
+            .listen
+            .iter()
+            .map(|address| listen(*address, "admin.listen"))
+            .collect::<Result<Vec<_>, _>>()?;
+        let explicit = explicit::Listeners::open(&plan)?;
+        let mut congestion = Congestion::default();
+        congestion.activate(&mut plan)?;
+        // Two sockets a flow, pipes, and some for ourselves.
+        privileges::raise_file_limit(u64::from(plan.limits.flows) * 2 + 1024);
+        let injector = Hold::injector(&plan)
+            .map_err(|error| Failure::run("the data plane did not start").because(error))?;
+        let seal = || {
+            privileges::drop_all()?;
+            confine::process(&directories(config, &plan));
+            Ok(())
+        };
+        let data_plane = DataPlane::start_with(plan.clone(), injector, keeper.clone(), seal)
+            .map_err(|error| refused("the data plane did not start", error))?;
+        let explicit = explicit.serve(
+            data_plane.plan(),
+            data_plane.handover(),
+            data_plane.tunnels().clone(),
+            data_plane.health().clone(),
+        )?;
+        let draining = Arc::new(AtomicBool::new(false));
+        let daemon = Self { explicit, data_plane, congestion, plan, logging, draining, keeper };
+        let source = admin::AnswerSources {
+            status: daemon.status_source(),
+            health: daemon.data_plane.health().clone(),
+            draining: daemon.draining.clone(),
+        };
+        for listener in admin {
+            let served = tokio::net::TcpListener::from_std(listener).map_err(|error| {
+                Failure::run("the admin server cannot be served").because(error)
+            })?;
+            let (health, serving) =
+                (source.health.clone(), tokio::spawn(admin::serve(served, source.clone())));
+            tokio::spawn(async move {
+                let Err(error) = serving.await;
+                health.lose(format!("the admin server has ended: {error}"));
+            });
+        }
+        Ok(daemon)
+    }
+
+    fn status_source(&self) -> StatusSource {
+        let started = Instant::now();
+        let source = snapshot::Source::of(&self.data_plane);
+        let draining = self.draining.clone();
+        let instance = self.plan.intercept.instance.clone();
+        let names = self.congestion.names();
+        Arc::new(move || {
+            let mut data_plane = source.take();
+            for leg in data_plane.legs.values_mut() {
+                leg.congestion = names.configured(std::mem::take(&mut leg.congestion));
+            }
+            Status {
+                version: env!("CARGO_PKG_VERSION"),
+                instance: instance.clone(),
+                uptime_s: started.elapsed().as_secs_f64(),
+                draining: draining.load(Relaxed),
+                data_plane,
+            }
+        })
+    }
+
+    /// Reads the configuration again; what is wrong is told, and changes nothing.
+    fn reload(&mut self, config: &Path) {
+        match self.follow(config) {
+            Ok(()) => {
+                tracing::info!("configuration reloaded; live flows keep what they began with")
+            }
+            Err(failure) => {
+                // One line: the excerpt from the file is for who runs `midhopd check`.
+                let error = failure.to_string();
+                tracing::error!(
+                    error = %error.lines().next().unwrap_or_default(),
+                    cause = failure.source().map(tracing::field::display),
+                    hint = failure.hint_text(),
+                    "configuration not reloaded, the old one stays"
+                );
+            }
+        }
+    }
+
+    /// Follows what `config` says now.
+    ///
+    /// # Errors
+    /// When it is wrong, or the host refuses it; all stays as it was then.
+    fn follow(&mut self, config: &Path) -> Result<(), Failure> {
+        let mut next = cli::read_plan(config)?;
+        if let Some(keeper) = &self.keeper {
+            keeper.note(&next);
+        }
+        note_interfaces(&next);
+        self.congestion.activate(&mut next)?;
+        let (next, kept) = self.plan.reloaded(next);
+        self.data_plane
+            .reload(next.clone())
+            .map_err(|error| refused("the data plane does not follow it", error))?;
+        // The level was found good as it was read.
+        self.logging.set(&next.log)?;
+        self.plan = next;
+        for key in kept {
+            tracing::warn!(key, "changed, but stays as it was until a restart");
+        }
+        Ok(())
+    }
+
+    /// From here on new flows pass directly.
+    fn take_no_more(&mut self) {
+        self.draining.store(true, Relaxed);
+        self.data_plane.end_interception();
+        self.explicit.close();
+    }
+
+    /// Waits for the live flows: to their end, or to the end of patience.
+    async fn drain(&self, signals: &mut Signals) {
+        let patience = self.plan.daemon.drain;
+        tracing::info!(flows = self.flows(), %patience, "draining: new flows pass directly");
+        let ended = async {
+            let mut tick = time::interval(DRAIN_TICK);
+            while self.flows() > 0 {
+                tick.tick().await;
+            }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = time::sleep(patience.into()) => {}
+            () = ended_by(signals) => {}
+        }
+        match self.flows() {
+            0 => tracing::info!("drained"),
+            flows => tracing::warn!(flows, "flows that had not ended are reset"),
+        }
+    }
+
+    fn flows(&self) -> u64 {
+        self.data_plane.admission().flows()
+    }
+}
+
+/// Where the configuration and the keys are that a reload reads.
+fn directories(config: &Path, plan: &Plan) -> Vec<PathBuf> {
+    let keys = plan.tunnel.credentials.iter().flat_map(|files| {
+        [&files.certificate, &files.key, &files.authority].into_iter().chain(&files.revoked)
+    });
+    let files = keys.map(PathBuf::as_path).chain([config]);
+    let directory = |file: &Path| match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    files.map(directory).collect()
+}
+
+/// What the data plane refuses, with what the user can do about it.
+fn refused(what: &str, error: StartError) -> Failure {
+    let hint = error.hint();
+    hint.into_iter().fold(Failure::run(what).because(error), Failure::hint)
+}
+
+/// Waits for the second order to end; there is nothing to reload any more.
+async fn ended_by(signals: &mut Signals) {
+    while let Order::Reload = signals.next().await {}
+}
+
+/// Listens on `address`, for which `key` asks.
+pub(crate) fn listen(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
+    let listening = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listening.map_err(|error| {
+        Failure::run(format!("{key}: cannot listen on {address}"))
+            .because(error)
+            .hint("choose another port, or end what listens there (`ss -ltnp` names it)")
+    })
 }

@@ -25,7 +25,7 @@ pub struct Finding {
     /// The thing.
     pub name: String,
     /// How it stands.
-    pub verdict: Verdict,
+    pub verdict: CheckState,
     /// What was seen.
     pub detail: String,
     /// What would do, where something is missing.
@@ -36,7 +36,7 @@ pub struct Finding {
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CheckState {
     /// It is there.
     Yes,
     /// It is missing, and interception needs it.
@@ -47,7 +47,7 @@ pub enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl CheckState {
     const fn sign(self) -> &'static str {
         match self {
             Self::Yes => "✓",
@@ -60,11 +60,11 @@ impl Verdict {
 
 impl Finding {
     fn yes(name: &str, detail: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), verdict: Verdict::Yes, detail: detail.into(), hint: None }
+        Self { name: name.to_owned(), verdict: CheckState::Yes, detail: detail.into(), hint: None }
     }
 
-    fn of(name: &str, verdict: Verdict, detail: impl Into<String>, hint: &str) -> Self {
-        let hint = (verdict != Verdict::Yes).then(|| hint.to_owned());
+    fn of(name: &str, verdict: CheckState, detail: impl Into<String>, hint: &str) -> Self {
+        let hint = (verdict != CheckState::Yes).then(|| hint.to_owned());
         Self { name: name.to_owned(), verdict, detail: detail.into(), hint }
     }
 }
@@ -108,12 +108,12 @@ pub fn examine(intercept: &Intercept, assist: &Assist, json: bool) -> Result<Exi
         Ok(proven) => findings.extend(proven),
         Err(reason) => findings.push(Finding::of(
             "interception proven",
-            Verdict::No,
+            CheckState::No,
             reason,
             "run as root, or allow unprivileged user namespaces (user.max_user_namespaces)",
         )),
     }
-    let ok = findings.iter().all(|found| found.verdict != Verdict::No);
+    let ok = findings.iter().all(|found| found.verdict != CheckState::No);
     let report = Report { ok, findings };
     let printed = if json {
         let json = serde_json::to_string_pretty(&report);
@@ -168,7 +168,7 @@ mod tests {
     fn the_table_is_aligned_and_says_what_to_do() {
         let findings = vec![
             Finding::yes("nft", "nftables v1.0.6"),
-            Finding::of("forwarding", Verdict::Could, "off", "turn it on"),
+            Finding::of("forwarding", CheckState::Could, "off", "turn it on"),
         ];
         let report = Report { ok: true, findings };
         assert_eq!(
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn findings_survive_the_way_from_child_to_parent() {
-        let found = Finding::of("a", Verdict::No, "b", "c");
+        let found = Finding::of("a", CheckState::No, "b", "c");
         let json = serde_json::to_string(&found).expect("json");
         assert_eq!(serde_json::from_str::<Finding>(&json).expect("finding"), found);
     }

@@ -19,7 +19,7 @@ mod socks;
 use crate::{
     failure::Failure,
     flow::Ends,
-    handover::{Asked, Handover},
+    handover::{HandedFlow, Handover},
     health::Health,
     ledger::Party,
     leg::Egress,
@@ -27,7 +27,7 @@ use crate::{
     tunnel::{self, Tunnels},
 };
 use bytes::Bytes;
-use dial::{Dialled, Far};
+use dial::{DialedSide, Dialled};
 use entry::Entry;
 use handshake::{Handshake, Protocol, State, Target};
 use midhop_pep::config::Plan;
@@ -72,7 +72,7 @@ impl Listeners {
             (Protocol::Socks5, "explicit.socks5", &plan.explicit.socks5),
         ] {
             for &address in addresses.iter() {
-                let listener = crate::run::listen(address, key)?;
+                let listener = crate::daemon::listen(address, key)?;
                 opened.push((protocol, listener));
             }
         }
@@ -247,17 +247,24 @@ async fn serve(
     }
     let first = handshake.into_rest();
     match far {
-        Far::Server(mut server, server_leg) => {
+        DialedSide::Server(mut server, server_leg) => {
             server.write_all(&first).await?;
             let (client, server) = (client.into_std()?, server.into_std()?);
             let server_leg = *server_leg;
-            desk.handover.carry(Asked { client, server, client_leg, server_leg, ticket })
+            desk.handover.carry(HandedFlow { client, server, client_leg, server_leg, ticket })
         }
-        Far::Tunnel { stream, peer, server } => {
+        DialedSide::Tunnel { stream, peer, server } => {
             let (client, first) = (client.into_std()?, Bytes::from(first));
             let (client_leg, ends) = (Party::from(&client_leg), Ends { client: from, server });
-            let asked =
-                tunnel::Asked { client, client_leg, peer, first, stream: *stream, ends, ticket };
+            let asked = tunnel::RequestedFlow {
+                client,
+                client_leg,
+                peer,
+                first,
+                stream: *stream,
+                ends,
+                ticket,
+            };
             desk.tunnels.carry(asked)
         }
     }

@@ -1,7 +1,7 @@
 //! Interception as the data plane has it: in its own hands, or in its keeper's.
 
 use crate::intercept::{
-    Entrance, Follower, InterceptError, Interception, Tell, passed::Passed as Counted,
+    Entrance, Follower, InterceptError, Interception, Tell, passed::PassedCounters,
 };
 use crate::keeper::{Keeper, Request};
 use midhop_pep::config::{LegPlan, Plan};
@@ -115,7 +115,7 @@ impl Firewall {
 #[derive(Debug, Clone)]
 pub enum Passed {
     /// Here.
-    Own(Arc<Counted>),
+    Own(Arc<PassedCounters>),
     /// By the keeper.
     Kept(Arc<Keeper>),
 }
@@ -130,7 +130,7 @@ impl Passed {
     }
 }
 
-fn refused(failed: crate::keeper::Failed) -> InterceptError {
+fn refused(failed: crate::keeper::RequestFailed) -> InterceptError {
     InterceptError::Keeper(failed.message)
 }
 

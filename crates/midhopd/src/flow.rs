@@ -5,7 +5,7 @@ use crate::hold::{Far, FarSide, Known};
 use crate::ledger::{FlowBook, Party};
 use crate::leg::{Bound, Failure};
 use crate::relay::Stages;
-use crate::watch::Both;
+use crate::watch::BothLegs;
 use crate::worker::Worker;
 use crate::{close, leg, relay, tunnel};
 use midhop_pep::config::{Action, LegPlan, Plan};
@@ -272,14 +272,14 @@ pub async fn carry(
     stages: Stages,
 ) {
     let book = worker.ledger.open(book);
-    let watched = worker.watch.add(&book, Both { client, server });
-    let Both { client, server } = watched.sides();
+    let watched = worker.watch.add(&book, BothLegs { client, server });
+    let BothLegs { client, server } = watched.sides();
     let linger = worker.plan().limits.linger.into();
     let carried = relay::relay(client, server, stages, &book, &worker.desk, linger).await;
     let last = [(Side::Client, client), (Side::Server, server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
     // None only where the watch holds them still, which it does for no longer than a look.
-    if let Some(Both { client, server }) = watched.release() {
+    if let Some(BothLegs { client, server }) = watched.release() {
         close::close(client, server, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);

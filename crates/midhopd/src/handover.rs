@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// A flow whose two sides are open. Bounded by its ticket, as every flow is.
 #[derive(Debug)]
-pub struct Asked {
+pub struct HandedFlow {
     /// The side that asked; nothing of what belongs to the server may have been read from it.
     pub client: TcpStream,
     /// The side that it asked for, opened with [`leg::dial_as_self`].
@@ -33,13 +33,16 @@ pub struct Asked {
 /// Hands flows to the workers, each in turn.
 #[derive(Debug, Clone)]
 pub struct Handover {
-    workers: Vec<UnboundedSender<Asked>>,
+    workers: Vec<UnboundedSender<HandedFlow>>,
     next: Arc<AtomicUsize>,
     admission: Arc<Admission>,
 }
 
 impl Handover {
-    pub(crate) fn new(workers: Vec<UnboundedSender<Asked>>, admission: Arc<Admission>) -> Self {
+    pub(crate) fn new(
+        workers: Vec<UnboundedSender<HandedFlow>>,
+        admission: Arc<Admission>,
+    ) -> Self {
         Self { workers, next: Arc::default(), admission }
     }
 
@@ -53,7 +56,7 @@ impl Handover {
     ///
     /// # Errors
     /// When the data plane has ended.
-    pub fn carry(&self, asked: Asked) -> io::Result<()> {
+    pub fn carry(&self, asked: HandedFlow) -> io::Result<()> {
         let turn = self.next.fetch_add(1, Relaxed) % self.workers.len().max(1);
         let ended = || io::Error::new(io::ErrorKind::BrokenPipe, "the data plane has ended");
         self.workers.get(turn).ok_or_else(ended)?.send(asked).map_err(|_| ended())
@@ -61,8 +64,10 @@ impl Handover {
 }
 
 /// Serves what is handed over until nobody can hand over any more.
-pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Asked>) {
-    while let Some(Asked { client, server, client_leg, server_leg, ticket }) = flows.recv().await {
+pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<HandedFlow>) {
+    while let Some(HandedFlow { client, server, client_leg, server_leg, ticket }) =
+        flows.recv().await
+    {
         let worker = worker.clone();
         tokio::task::spawn_local(async move {
             let ends = (client.peer_addr(), server.peer_addr());

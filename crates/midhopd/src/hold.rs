@@ -24,12 +24,13 @@ pub use repeats::{Repeat, Repeats};
 use crate::admission::Ticket;
 use crate::assist::Translated;
 use crate::flow::Ends;
-use crate::intercept::conntrack::{Connection, Legs, Tracker};
+use crate::intercept::conntrack::{Legs, TrackedConnection, Tracker};
 use crate::intercept::{
     self, Injector, InterceptError, Marks, Origins, Packet, Queue, REFUSED, Segment, syn,
 };
+use crate::keeper::line::line;
 use crate::ledger::Ledger;
-use crate::leg::{self, Bound, Departure, Failure, Names, Opening, Refusal};
+use crate::leg::{self, Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
 use crate::netlink::Channel;
 use crate::tunnel::told::NoFlow;
 use crate::watchdog::Watchdog;
@@ -41,6 +42,7 @@ use midhop_tunnel::{connect::Request, target::Target};
 use nix::sys::socket::SockProtocol;
 use split::Prepared;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -77,7 +79,7 @@ pub struct Hold {
     pub translated: Translated,
     /// None where nothing is intercepted.
     injector: Option<Arc<Injector>>,
-    /// Names of the legs that have listeners, in the order of their tags, which begin with 1.
+    /// InterfaceNames of the legs that have listeners, in the order of their tags, which begin with 1.
     listeners: Vec<String>,
 }
 
@@ -128,7 +130,9 @@ struct Holder {
     repeats: Repeats,
     /// What is opened once all packets were seen that are there.
     prepared: RefCell<Vec<Prepared>>,
-    names: Names,
+    /// What is opened once the keeper has entered it: by the number of the message that asked for it.
+    entering: RefCell<VecDeque<(u64, Vec<Prepared>)>>,
+    names: InterfaceNames,
     counters: Channel,
     instance: String,
     /// There are verdicts to be given.
@@ -139,7 +143,7 @@ struct Holder {
 #[derive(Debug)]
 struct Opener {
     /// How its client sees the flow.
-    connection: Connection,
+    connection: TrackedConnection,
     /// How the flow leaves this host.
     departure: Departure,
     interface: Option<String>,
@@ -162,13 +166,15 @@ pub async fn hold(
         origins: Origins::open(&intercept.instance)?,
         repeats: Repeats::default(),
         prepared: RefCell::default(),
-        names: Names::default(),
+        entering: RefCell::default(),
+        names: InterfaceNames::default(),
         counters: Channel::open(SockProtocol::NetlinkNetFilter)?,
         instance: intercept.instance,
         decided: Notify::new(),
         worker,
     });
     let mut look = interval(LOOK);
+    let answers = line().map(|line| line.answers()).transpose()?;
     holder.worker.hold.watchdog.cookies(cookies::are_for_everybody());
     holder.queue.get_ref().hand_over()?;
     drop(waiting);
@@ -184,6 +190,7 @@ pub async fn hold(
                     Err(_would_block) => {}
                 }
             },
+            () = split::entered(answers.as_ref()) => holder.open_entered(),
             () = holder.decided.notified() => holder.give_verdicts(),
             _ = look.tick() => {
                 holder.give_verdicts();
@@ -292,7 +299,7 @@ impl Holder {
         let met = hold.entries.meet(ends, &waiting);
         if met != Met::Nothing {
             // It may be about one of those.
-            self.open_prepared();
+            self.settle();
         }
         match met {
             Met::Nothing => {}
@@ -460,7 +467,7 @@ impl Holder {
     /// Waits for the far side's answer and gives it to the client.
     async fn ask(
         self: Rc<Self>,
-        connection: Connection,
+        connection: TrackedConnection,
         asked: Asked,
         known: Known,
         ticket: Ticket,
@@ -505,7 +512,7 @@ impl Holder {
     /// Waits until the far side has answered.
     async fn answer(
         &self,
-        connection: &Connection,
+        connection: &TrackedConnection,
         asked: Asked,
         known: &Known,
     ) -> Result<FarSide, Failure> {
@@ -529,8 +536,8 @@ impl Holder {
                     Action::Split => {
                         let bound = self.bind(&plan, known)?;
                         if worker.hold.tracked.load(Relaxed) {
-                            let Connection { ends: client, mark } = *connection;
-                            let server = Connection { ends: known.departure.ends, mark };
+                            let TrackedConnection { ends: client, mark } = *connection;
+                            let server = TrackedConnection { ends: known.departure.ends, mark };
                             let entered = self.tracker.enter_both(&[Legs { client, server }])?;
                             entered.into_iter().collect::<io::Result<()>>()?;
                         }
@@ -548,7 +555,7 @@ impl Holder {
     }
 
     /// Delivers a SYN to its listener.
-    fn let_in(&self, connection: &Connection, syn: &[u8]) -> Verdict {
+    fn let_in(&self, connection: &TrackedConnection, syn: &[u8]) -> Verdict {
         self.enter_client(connection);
         self.deliver(connection.ends, syn)
     }
@@ -576,7 +583,7 @@ impl Holder {
     }
 
     /// Sends a client the refusal that the far side sent.
-    fn refuse(&self, connection: &Connection, syn: &[u8], refusal: Refusal) -> Verdict {
+    fn refuse(&self, connection: &TrackedConnection, syn: &[u8], refusal: Refusal) -> Verdict {
         let Ends { client, server } = connection.ends;
         let sent = match refusal {
             Refusal::Silence => return Verdict::Drop,
@@ -599,11 +606,11 @@ impl Holder {
 
     /// Has connection tracking know the client's leg. It has no mark: what the administrator's rules do with
     /// that of a connection is meant for the way that the flow leaves by.
-    fn enter_client(&self, connection: &Connection) {
+    fn enter_client(&self, connection: &TrackedConnection) {
         let hold = &self.worker.hold;
         let ends = connection.ends;
         if hold.tracked.load(Relaxed)
-            && let Err(error) = self.tracker.enter_client(&Connection { ends, mark: 0 })
+            && let Err(error) = self.tracker.enter_client(&TrackedConnection { ends, mark: 0 })
         {
             tracing::debug!(?ends, %error, "a client's leg is not tracked");
         }

@@ -30,7 +30,7 @@ pub use marks::Marks;
 use midhop_pep::config::{Intercept, Plan};
 use mirror::Mirror;
 pub use origin::Origins;
-use passed::Passed;
+use passed::PassedCounters;
 pub use queue::{Packet, Queue};
 use route::Delivery;
 pub use ruleset::Ruleset;
@@ -41,7 +41,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub use table::{Entrance, REFUSED, Setting};
+pub use table::{Entrance, REFUSED, TableSetting};
 
 /// Why flows cannot be taken.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,7 @@ impl fmt::Debug for Tell {
 pub struct Interception {
     instance: String,
     delivery: Delivery,
-    passed: Arc<Passed>,
+    passed: Arc<PassedCounters>,
     tracked: Tell,
     installed: Mutex<Installed>,
     /// Whether the table outlives this.
@@ -128,7 +128,7 @@ struct Installed {
     plan: Arc<Plan>,
     entrances: Vec<Entrance>,
     queues: u16,
-    setting: Setting,
+    setting: TableSetting,
     mirror: Mirror,
     /// What was said of the routing rules of others.
     warnings: Vec<String>,
@@ -152,7 +152,7 @@ impl Interception {
         let refused = |source| InterceptError::Route { table: delivery.table(), source };
         delivery.install().map_err(refused)?;
         let instance = plan.intercept.instance.clone();
-        let passed = Passed::open(&instance).map(Arc::new).map_err(|error| {
+        let passed = PassedCounters::open(&instance).map(Arc::new).map_err(|error| {
             let _ = delivery.remove();
             InterceptError::Table { table: table::name(&instance), reason: error.to_string() }
         })?;
@@ -178,7 +178,7 @@ impl Interception {
     }
 
     /// What the firewall lets pass on its own.
-    pub fn passed(&self) -> &Arc<Passed> {
+    pub fn passed(&self) -> &Arc<PassedCounters> {
         &self.passed
     }
 
@@ -328,9 +328,9 @@ pub fn assist_queue(plan: &Plan, queues: u16) -> u16 {
     plan.intercept.queue.saturating_add(queues)
 }
 
-fn setting(plan: &Plan) -> Setting {
+fn setting(plan: &Plan) -> TableSetting {
     let Intercept { conntrack, instance, .. } = &plan.intercept;
-    Setting { conntrack: detect::wants_conntrack(*conntrack, instance) }
+    TableSetting { conntrack: detect::wants_conntrack(*conntrack, instance) }
 }
 
 fn mirror(plan: &Plan, delivery: Delivery) -> Mirror {

@@ -13,12 +13,14 @@
 //! ends.
 //!
 //! What takes privileges while flows come and go is ordered by each thread of the data plane on a [line](mod@line) of its own.
-//! On the usual way of a flow it waits for no answer: verdicts have none, and sockets are made in advance.
+//! On the usual way of a flow it waits for no answer: verdicts have none, sockets are made in advance, and while legs are entered
+//! into connection tracking it goes on with other flows.
 //!
 //! Invariants: nothing that a stranger sent is in a request but numbers of fixed size; a request is answered or
 //! refused, and nothing in it can make the keeper fail.
 
 mod descriptors;
+pub mod entering;
 mod frame;
 pub mod line;
 pub mod order;
@@ -26,7 +28,8 @@ mod request;
 mod serve;
 mod start;
 mod supply;
+mod watched;
 
-pub use request::{Answer, Failed, Reply, Request};
+pub use request::{Answer, Reply, Request, RequestFailed};
 pub use serve::main;
 pub use start::Keeper;

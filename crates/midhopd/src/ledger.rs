@@ -4,7 +4,7 @@
 
 use crate::flow::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
-use crate::relay::Carried;
+use crate::relay::RelayOutcome;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};
@@ -22,9 +22,9 @@ const SLICE: usize = 256;
 
 /// A number that only its own worker changes and anybody may read.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     /// Adds to it.
     pub fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Relaxed);
@@ -50,9 +50,9 @@ impl Count {
 #[derive(Debug, Default)]
 pub struct AssistBook {
     /// Directions of flows of which it keeps a state.
-    pub flows: Count,
+    pub flows: Counter,
     /// Unit: bytes. What it has cached.
-    pub cached: Count,
+    pub cached: Counter,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -73,55 +73,55 @@ impl AssistBook {
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Flows taken from the wire or asked for.
-    pub flows: Count,
+    pub flows: Counter,
     /// Flows both of whose ends ended their streams.
-    pub ended: Count,
+    pub ended: Counter,
     /// Flows that the client reset.
-    pub reset_by_client: Count,
+    pub reset_by_client: Counter,
     /// Flows that the server reset.
-    pub reset_by_server: Count,
+    pub reset_by_server: Counter,
     /// Flows of which one end answered no more.
-    pub dead: Count,
+    pub dead: Counter,
     /// Flows that the far side refused.
-    pub refused: Count,
+    pub refused: Counter,
     /// Flows whose far side could not be reached.
-    pub unreachable: Count,
+    pub unreachable: Counter,
     /// Flows whose far side never answered.
-    pub timed_out: Count,
+    pub timed_out: Counter,
     /// Flows whose far side could not be opened for a fault of this host, or whose client left.
-    pub local_failures: Count,
+    pub local_failures: Counter,
     /// Flows that a rule let pass by.
-    pub bypassed_by_rule: Count,
+    pub bypassed_by_rule: Counter,
     /// Flows that passed by because a limit was met, or for want of descriptors or ports.
-    pub bypassed_by_limit: Count,
+    pub bypassed_by_limit: Counter,
     /// Flows that passed by because flows did not come about, or this one's far side did not answer.
-    pub bypassed_by_watchdog: Count,
+    pub bypassed_by_watchdog: Counter,
     /// Flows that pass by and are assisted.
-    pub assisted: Count,
+    pub assisted: Counter,
     /// How they are.
     pub assist: AssistBook,
     /// Flows that a rule rejected.
-    pub rejected: Count,
+    pub rejected: Counter,
     /// Flows that peers asked for, and whose targets nobody may ask for.
-    pub forbidden: Count,
+    pub forbidden: Counter,
     /// Flows that peers asked for in the name of clients that are not theirs.
-    pub disbelieved: Count,
+    pub disbelieved: Counter,
     /// Flows and connections that peers wanted beyond what each may have.
-    pub excessive: Count,
+    pub excessive: Counter,
     /// Unit: bytes. From clients to servers.
-    pub bytes_up: Count,
+    pub bytes_up: Counter,
     /// Unit: bytes. From servers to clients.
-    pub bytes_down: Count,
+    pub bytes_down: Counter,
     /// Clients whose SYN waits for the far side now.
-    pub held: Count,
+    pub held: Counter,
     /// SYNs that came again while the first one waited.
-    pub repeated_syns: Count,
+    pub repeated_syns: Counter,
     /// How often a direction had to wait because all flows together held the limit.
-    pub memory_waits: Count,
+    pub memory_waits: Counter,
     /// Datagrams that came to this worker's sockets of tunnels.
-    pub datagrams: Count,
+    pub datagrams: Counter,
     /// Those of them that were of other workers' connections.
-    pub handed_datagrams: Count,
+    pub handed_datagrams: Counter,
     legs: Mutex<BTreeMap<String, LegBook>>,
     peers: Mutex<BTreeMap<String, PeerBook>>,
     live: Mutex<BTreeMap<usize, Arc<FlowBook>>>,
@@ -209,7 +209,7 @@ impl Ledger {
     }
 
     /// Books a flow that has ended.
-    pub fn close(&self, book: &Arc<FlowBook>, carried: &Carried) {
+    pub fn close(&self, book: &Arc<FlowBook>, carried: &RelayOutcome) {
         lock(&self.live).remove(&Arc::as_ptr(book).addr());
         let mut legs = lock(&self.legs);
         book.settle(&mut legs);
@@ -300,19 +300,19 @@ pub struct FlowBook {
     /// Since when both sides are open.
     pub since: Instant,
     /// Unit: bytes. From client to server.
-    pub up: Count,
+    pub up: Counter,
     /// Unit: bytes. From server to client.
-    pub down: Count,
+    pub down: Counter,
     /// What was measured of the end before a tunnel, where the flow goes through one.
     pub source: SourceBook,
     /// Unit: bytes. What of `up` its legs' books have; changed under their lock only.
-    settled_up: Count,
+    settled_up: Counter,
     /// The same of `down`.
-    settled_down: Count,
+    settled_down: Counter,
     /// Unit: segments. Sent again to the client, as last sampled.
-    client_resent: Count,
+    client_resent: Counter,
     /// Unit: segments. Sent again to the server, as last sampled.
-    server_resent: Count,
+    server_resent: Counter,
 }
 
 impl FlowBook {
@@ -323,13 +323,13 @@ impl FlowBook {
             client_leg,
             server_leg,
             since: Instant::now(),
-            up: Count::default(),
-            down: Count::default(),
+            up: Counter::default(),
+            down: Counter::default(),
             source: SourceBook::default(),
-            settled_up: Count::default(),
-            settled_down: Count::default(),
-            client_resent: Count::default(),
-            server_resent: Count::default(),
+            settled_up: Counter::default(),
+            settled_down: Counter::default(),
+            client_resent: Counter::default(),
+            server_resent: Counter::default(),
         }
     }
 
@@ -349,7 +349,7 @@ impl FlowBook {
 
     /// Enters into its legs' books what it has carried since it last was: each byte once, whoever asks.
     fn settle(&self, legs: &mut BTreeMap<String, LegBook>) {
-        let fresh = |count: &Count, settled: &Count| {
+        let fresh = |count: &Counter, settled: &Counter| {
             let now = count.value();
             let fresh = now.saturating_sub(settled.value());
             settled.set(now);
@@ -371,17 +371,17 @@ impl FlowBook {
 #[derive(Debug, Default)]
 pub struct SourceBook {
     /// Unit: microseconds. Smoothed round-trip time; 0: not measured yet.
-    pub rtt_us: Count,
+    pub rtt_us: Counter,
     /// Unit: bit/s. What it said between the last two samples.
-    pub rate: Count,
+    pub rate: Counter,
     /// Segments that came from it.
-    pub segments: Count,
+    pub segments: Counter,
     /// Of these, those that came out of order.
-    pub out_of_order: Count,
+    pub out_of_order: Counter,
     /// Unit: bytes. What had come at the last sample.
-    received: Count,
+    received: Counter,
     /// Unit: microseconds. The flow's age then.
-    age_us: Count,
+    age_us: Counter,
 }
 
 impl SourceBook {

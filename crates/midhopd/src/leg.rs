@@ -9,9 +9,9 @@ mod time_wait;
 
 pub use buffers::{bound, offer};
 pub use diag::is_connected;
-pub use egress::{Egress, Names};
+pub use egress::{Egress, InterfaceNames};
 pub use refusal::{Failure, Refusal};
-pub use sample::{Backlog, Sample};
+pub use sample::{Sample, SendBacklog};
 pub use time_wait::dismiss;
 
 use crate::flow::Ends;

@@ -12,8 +12,8 @@
 //!
 //! A flow is intercepted ([`intercept`]), accepted ([`accept`]), admitted ([`admission`]), given a
 //! far side ([`leg`]), relayed ([`relay`]), closed as its ends closed it ([`close`]) and booked
-//! ([`ledger`]); [`flow`] tells that story in one function, [`daemon`] starts and stops it all. Where a
-//! rule names a peer, the far side is a stream of a [`tunnel`] instead of a leg.
+//! ([`ledger`]); [`flow`] tells that story in one function, [`data_plane`] starts and stops it all, and
+//! [`daemon`] is the process around it. Where a rule names a peer, the far side is a stream of a [`tunnel`] instead of a leg.
 //!
 //! This is a library only so that tests, fuzzers and benches can reach its parts; the program is
 //! `midhopd`.
@@ -28,6 +28,7 @@ pub mod close;
 pub mod confine;
 pub mod congestion;
 pub mod daemon;
+pub mod data_plane;
 pub mod doctor;
 pub mod explicit;
 pub mod firewall;
@@ -51,7 +52,6 @@ pub mod notify;
 pub mod pki;
 pub mod privileges;
 pub mod relay;
-pub mod run;
 pub mod snapshot;
 mod sockopt;
 pub mod targets;

@@ -42,16 +42,16 @@ const SERVERS: &str = "/etc/resolv.conf";
 
 /// The lookups of all threads that wait for an answer.
 #[derive(Debug, Default)]
-pub struct Waiting(Mutex<BTreeMap<String, usize>>);
+pub struct PendingLookups(Mutex<BTreeMap<String, usize>>);
 
 /// A place among them; dropping it gives the place back.
 #[derive(Debug)]
 struct Place {
-    waiting: Arc<Waiting>,
+    waiting: Arc<PendingLookups>,
     asker: String,
 }
 
-impl Waiting {
+impl PendingLookups {
     fn enter(self: &Arc<Self>, asker: &str) -> Option<Place> {
         let mut askers = self.lock();
         let own = askers.get(asker).copied().unwrap_or(0);
@@ -105,13 +105,13 @@ impl fmt::Debug for Found {
 /// One thread's resolver.
 #[derive(Debug)]
 pub struct Resolver {
-    waiting: Arc<Waiting>,
+    waiting: Arc<PendingLookups>,
     names: RefCell<Option<Rc<Names>>>,
 }
 
 impl Resolver {
     /// A resolver whose lookups count among those of all threads.
-    pub fn new(waiting: Arc<Waiting>) -> Self {
+    pub fn new(waiting: Arc<PendingLookups>) -> Self {
         Self { waiting, names: RefCell::default() }
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_the_places_of_all() {
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(PendingLookups::default());
         let greedy: Vec<_> = (0..700).filter_map(|_| waiting.enter("greedy")).collect();
         assert_eq!(greedy.len(), EACH);
         let other = waiting.enter("other");

@@ -10,13 +10,13 @@ mod share;
 use crate::flow::{Broken, Side};
 use crate::ledger::{FlowBook, Ledger};
 use crate::sockopt;
-pub use budget::{Budget, Part};
+pub use budget::{Budget, BudgetPart};
 use direction::Direction;
 use midhop_pep::config::LegPlan;
 use midhop_pep::credit::Shares;
 pub use pipe::PipePool;
 pub use share::Pools;
-use share::Share;
+use share::RateShare;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -57,7 +57,7 @@ pub struct Stage {
     /// Unit: bytes. The most that waits between the sockets.
     pub bytes: usize,
     /// Its part in the leg's rate, where that is divided.
-    share: Option<Box<Share>>,
+    share: Option<Box<RateShare>>,
 }
 
 impl Desk {
@@ -78,7 +78,7 @@ impl Stages {
     pub fn of(client: &LegPlan, server: &LegPlan, desk: &Desk) -> Self {
         let stage = |leg: &LegPlan| Stage {
             bytes: usize::try_from(Shares::of(leg.buffer).stage.get()).unwrap_or(usize::MAX),
-            share: Share::of(leg, &desk.pools),
+            share: RateShare::of(leg, &desk.pools),
         };
         Self { client: stage(client), server: stage(server) }
     }
@@ -86,7 +86,7 @@ impl Stages {
 
 /// How a flow came to its end.
 #[derive(Debug)]
-pub struct Carried {
+pub struct RelayOutcome {
     /// `Ok` when both ends have ended their streams, with the side that has not been told so yet;
     /// else who broke, and how.
     pub outcome: Result<Side, Broken>,
@@ -101,7 +101,7 @@ pub async fn relay(
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
-) -> Carried {
+) -> RelayOutcome {
     let mut up = Direction::new(Side::Client, stages.server);
     let mut down = Direction::new(Side::Server, stages.client);
     let mut client_broken = pin!(broken(client));
@@ -142,7 +142,7 @@ pub async fn relay(
     }
     up.leave(desk);
     down.leave(desk);
-    Carried { outcome }
+    RelayOutcome { outcome }
 }
 
 /// Waits until a connection breaks, even while nobody reads it because the other side is full.

@@ -8,9 +8,9 @@ pub use sources::{ConditionSnapshot, SourceSnapshot};
 
 use crate::{
     admission::Admission,
-    daemon::DataPlane,
+    data_plane::DataPlane,
     firewall::Passed,
-    ledger::{Carrier, Count, FlowBook, Ledger, LegBook, PeerBook, Repaired},
+    ledger::{Carrier, Counter, FlowBook, Ledger, LegBook, PeerBook, Repaired},
     relay::{Budget, Pools},
 };
 use midhop_pep::config::Plan;
@@ -69,7 +69,7 @@ impl Source {
         let measured: Vec<_> = measured.collect();
         sources::count(measured.into_iter(), &mut peers);
         let busiest = busiest(&live, &sources, &peers);
-        let sum = |count: fn(&Ledger) -> &Count| -> u64 {
+        let sum = |count: fn(&Ledger) -> &Counter| -> u64 {
             self.ledgers.iter().map(|ledger| count(ledger).value()).sum()
         };
         Snapshot {

@@ -83,11 +83,11 @@ use told::NoFlow;
 pub struct Tunnels {
     entrances: RwLock<Vec<Entrance>>,
     /// Where each worker is given the tunnels that a reload adds; none where there is no identity for them.
-    openings: Vec<UnboundedSender<Opening>>,
+    openings: Vec<UnboundedSender<OpeningTunnel>>,
     /// What peers have open here.
     pub guests: Arc<guests::Guests>,
     /// The names that are being looked up.
-    pub lookups: Arc<lookup::Waiting>,
+    pub lookups: Arc<lookup::PendingLookups>,
     /// Whether peers are to ask for nothing more.
     left: watch::Sender<bool>,
     /// By what peers have come.
@@ -111,7 +111,7 @@ struct Entrance {
 
 /// A tunnel that a worker is to open from now on.
 #[derive(Debug)]
-pub struct Opening {
+pub struct OpeningTunnel {
     peer: PeerPlan,
     address: SocketAddr,
     orders: UnboundedReceiver<Order>,
@@ -125,7 +125,7 @@ enum Order {
     /// A client has been accepted.
     Live(Box<Packed>),
     /// A client asked for the proxy, and both of its sides are open.
-    Carry(Box<Asked>),
+    Carry(Box<RequestedFlow>),
 }
 
 /// Up to when a flow is opened for somebody else.
@@ -139,7 +139,7 @@ enum Until {
 
 /// A flow that a client asked for, whose far side is a stream.
 #[derive(Debug)]
-pub struct Asked {
+pub struct RequestedFlow {
     /// The client.
     pub client: std::net::TcpStream,
     /// The leg that it is on.
@@ -158,11 +158,11 @@ pub struct Asked {
 
 /// One worker's part of all tunnels.
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct TunnelDoors {
     /// Those that it opens.
-    links: Vec<(link::Keeper, UnboundedReceiver<Order>)>,
+    links: Vec<(link::LinkKeeper, UnboundedReceiver<Order>)>,
     /// Those that it is to open later, and as whom.
-    later: Option<(UnboundedReceiver<Opening>, watch::Receiver<Arc<Identity>>)>,
+    later: Option<(UnboundedReceiver<OpeningTunnel>, watch::Receiver<Arc<Identity>>)>,
     /// Where peers come.
     sockets: Vec<Door<(UdpSocket, Shard)>>,
     /// Where those come to whom UDP does not pass.
@@ -186,8 +186,8 @@ pub fn doors(
     plan: &Plan,
     identity: Option<&watch::Receiver<Arc<Identity>>>,
     workers: usize,
-) -> Result<(Tunnels, Vec<Doors>), (SocketAddr, io::Error)> {
-    let mut doors: Vec<Doors> = (0..workers.max(1)).map(|_| Doors::default()).collect();
+) -> Result<(Tunnels, Vec<TunnelDoors>), (SocketAddr, io::Error)> {
+    let mut doors: Vec<TunnelDoors> = (0..workers.max(1)).map(|_| TunnelDoors::default()).collect();
     let mut tunnels = Tunnels::default();
     let Some(identity) = identity else { return Ok((tunnels, doors)) };
     let keys = transport::keys(&identity.borrow());
@@ -223,14 +223,14 @@ pub fn doors(
         let (sender, receiver) = mpsc::unbounded_channel();
         entrances.push(Entrance { peer: peer.clone(), orders: sender });
         let peer = peer.clone();
-        let keeper = link::Keeper { peer, address, socket, identity: identity.clone() };
+        let keeper = link::LinkKeeper { peer, address, socket, identity: identity.clone() };
         doors[at].links.push((keeper, receiver));
     }
     tunnels.entrances = RwLock::new(entrances);
     Ok((tunnels, doors))
 }
 
-impl Doors {
+impl TunnelDoors {
     /// Serves them on the worker's thread until it stops.
     pub fn serve(self, worker: &Rc<Worker>) {
         for (keeper, orders) in self.links {
@@ -239,9 +239,13 @@ impl Doors {
         if let Some((mut later, identity)) = self.later {
             let opener = worker.clone();
             worker.health.keep("opening tunnels", async move {
-                while let Some(Opening { peer, address, orders }) = later.recv().await {
+                while let Some(OpeningTunnel { peer, address, orders }) = later.recv().await {
                     let identity = identity.clone();
-                    keep(&opener, link::Keeper { peer, address, socket: None, identity }, orders);
+                    keep(
+                        &opener,
+                        link::LinkKeeper { peer, address, socket: None, identity },
+                        orders,
+                    );
                 }
             });
         }
@@ -257,7 +261,7 @@ impl Doors {
 }
 
 /// Keeps a tunnel open for as long as somebody may order something of it.
-fn keep(worker: &Rc<Worker>, keeper: link::Keeper, orders: UnboundedReceiver<Order>) {
+fn keep(worker: &Rc<Worker>, keeper: link::LinkKeeper, orders: UnboundedReceiver<Order>) {
     let name = keeper.peer.name.clone();
     let (ending, end) = oneshot::channel::<Infallible>();
     let (link, keep) = keeper.begin(worker.clone(), async { drop(end.await) });
@@ -292,7 +296,7 @@ impl Tunnels {
             };
             let (sender, orders) = mpsc::unbounded_channel();
             // Where the worker has ended, so has the daemon.
-            if opening.send(Opening { peer: peer.clone(), address, orders }).is_ok() {
+            if opening.send(OpeningTunnel { peer: peer.clone(), address, orders }).is_ok() {
                 entrances.push(Entrance { peer: peer.clone(), orders: sender });
             }
         }
@@ -354,7 +358,7 @@ impl Tunnels {
     ///
     /// # Errors
     /// When the data plane has ended.
-    pub fn carry(&self, asked: Asked) -> io::Result<()> {
+    pub fn carry(&self, asked: RequestedFlow) -> io::Result<()> {
         let ended = || io::Error::new(io::ErrorKind::BrokenPipe, "the data plane has ended");
         let orders = self.orders(&asked.peer);
         let order = Order::Carry(Box::new(asked));
@@ -369,7 +373,7 @@ impl Tunnels {
 }
 
 /// Tells all peers that this end goes. They need not answer.
-pub async fn close(endpoints: &[quinn::Endpoint], fallbacks: &[Rc<fallback::Session>]) {
+pub async fn close(endpoints: &[quinn::Endpoint], fallbacks: &[Rc<fallback::TcpSession>]) {
     /// Enough for the words to leave this host.
     const MOMENT: Duration = Duration::from_millis(20);
     fallback::session::close(fallbacks).await;
@@ -429,8 +433,8 @@ pub async fn begin(plan: &Plan, link: &link::Link, request: &Request) -> Result<
     way.ask(request, class).await.map_err(|fault| NoFlow::of(fault, &request.target))
 }
 
-async fn carry_asked(worker: &Worker, asked: Asked) -> io::Result<()> {
-    let Asked { client, client_leg, peer, first, mut stream, ends, ticket } = asked;
+async fn carry_asked(worker: &Worker, asked: RequestedFlow) -> io::Result<()> {
+    let RequestedFlow { client, client_leg, peer, first, mut stream, ends, ticket } = asked;
     leg::guard(&client)?;
     let client = TcpStream::from_std(client)?;
     worker.ledger.flows.add(1);

@@ -48,14 +48,14 @@ pub trait Sockets: fmt::Debug {
 
 /// Those of a flow that is split here.
 #[derive(Debug)]
-pub struct Both {
+pub struct BothLegs {
     /// The client's.
     pub client: TcpStream,
     /// The server's.
     pub server: TcpStream,
 }
 
-impl Sockets for Both {
+impl Sockets for BothLegs {
     fn each(&self) -> [Option<(Side, &TcpStream)>; 2] {
         [Some((Side::Client, &self.client)), Some((Side::Server, &self.server))]
     }
@@ -195,8 +195,8 @@ mod tests {
         let book =
             Arc::new(FlowBook::new(Ends { client, server: address }, leg.into(), leg.into()));
         let watch = Watch::default();
-        let watched = watch.add(&book, Both { client: near, server: far });
-        let Both { client: near, server: far } = watched.sides();
+        let watched = watch.add(&book, BothLegs { client: near, server: far });
+        let BothLegs { client: near, server: far } = watched.sides();
         let kept = |stream: &TcpStream| SockRef::from(stream).keepalive();
         watch.keep_alive(book.since + PERIOD / 2);
         assert!(!kept(near)? && !kept(far)?, "still young");

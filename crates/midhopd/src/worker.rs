@@ -4,7 +4,7 @@ use crate::accept::accept;
 use crate::admission::Admission;
 use crate::assist::{AssistDoor, assist};
 use crate::flow::Ends;
-use crate::handover::{self, Asked};
+use crate::handover::{self, HandedFlow};
 use crate::health::Health;
 use crate::hold::{Hold, hold};
 use crate::intercept::Queue;
@@ -55,7 +55,7 @@ pub struct Worker {
     /// The ends of QUIC on this thread.
     pub endpoints: RefCell<Vec<quinn::Endpoint>>,
     /// The tunnels over TCP on this thread.
-    pub fallbacks: RefCell<Vec<Rc<fallback::Session>>>,
+    pub fallbacks: RefCell<Vec<Rc<fallback::TcpSession>>>,
     /// Looks up the targets that peers name.
     pub resolver: Resolver,
     /// What tells whether all is well.
@@ -203,7 +203,7 @@ pub struct Doors {
     /// Held until what waits there is safe.
     pub waiting: Option<Sender<Infallible>>,
     /// Where flows come from that clients asked for.
-    pub handed: Option<UnboundedReceiver<Asked>>,
+    pub handed: Option<UnboundedReceiver<HandedFlow>>,
     /// The tunnels that are this worker's own.
-    pub tunnels: tunnel::Doors,
+    pub tunnels: tunnel::TunnelDoors,
 }

@@ -3,7 +3,7 @@
 mod stage;
 
 use midhop_pep::config::Plan;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::ledger::{Counter, Ledger};
 use stage::{Family, Stage, hear, nft, noise, say, until};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -92,7 +92,7 @@ fn repeated(family: Family) {
     nft(&stage.server, "add table inet t");
     nft(&stage.server, "add chain inet t c { type filter hook input priority 0; }");
     nft(&stage.server, &format!("add rule inet t c tcp dport {} drop", address.port()));
-    let sum = |count: fn(&Ledger) -> &Count| -> u64 {
+    let sum = |count: fn(&Ledger) -> &Counter| -> u64 {
         proxy.ledgers().iter().map(|ledger| count(ledger).value()).sum()
     };
     std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ mod program;
 mod stage;
 mod strangers;
 
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use nix::libc;
 use nix::sys::signal::Signal;
 use program::{Desk, Running, traces};

@@ -9,7 +9,7 @@ mod strangers;
 
 use ground::Ground;
 use midhop_testbed::namespace::Namespace;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use nix::sys::signal::Signal;
 use program::{Desk, Running, traces};
 use stage::{Family, Stage, hear, nft, noise, say, start, until};

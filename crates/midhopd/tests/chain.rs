@@ -13,8 +13,8 @@ use flows::{duties, exchange, hear_break};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Request, Response};
 use midhop_tunnel::target::Target;
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use program::{Desk, Running};
 use stage::{Family, Stage, until};
 use std::io::ErrorKind;
@@ -78,7 +78,7 @@ impl Chain {
     }
 
     /// A count of all three ledgers.
-    fn sums(&self, count: fn(&Ledger) -> &Count) -> [u64; 3] {
+    fn sums(&self, count: fn(&Ledger) -> &Counter) -> [u64; 3] {
         [&self.near, &self.middle, &self.last]
             .map(|end| end.ledgers().iter().map(|it| count(it).value()).sum())
     }

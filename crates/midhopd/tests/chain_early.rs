@@ -12,8 +12,8 @@ use host::Host;
 use midhop_tunnel::connect::{Form, Request};
 use midhop_tunnel::http3::{Field, Frame, Settings};
 use midhop_tunnel::target::Target;
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use stage::{Family, Stage, hear, noise, say, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -52,7 +52,7 @@ impl Chain {
     }
 
     /// A count of both ledgers.
-    fn sums(&self, count: fn(&Ledger) -> &Count) -> [u64; 2] {
+    fn sums(&self, count: fn(&Ledger) -> &Counter) -> [u64; 2] {
         [&self.near, &self.middle].map(|end| end.ledgers().iter().map(|it| count(it).value()).sum())
     }
 }

@@ -7,7 +7,7 @@
 mod stage;
 
 use midhop_testbed::namespace::Namespace;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, Stage, hear, nft, noise, say, until};
 use std::net::{Shutdown, TcpStream};
 use std::thread::scope;

@@ -11,8 +11,8 @@ mod stage;
 use ends::{Authority, PORT, TARGETS, far_config, near_tables};
 use ground::{Ground, at};
 use midhop_testbed::namespace::{Namespace, veth};
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use midhopd::snapshot::Source;
 use stage::{Family, hear, noise, say, start, until};
 use std::io::ErrorKind;
@@ -111,7 +111,7 @@ impl Course {
         Self::new(vec![near, far, last], seen, authority)
     }
 
-    fn sums(&self, count: fn(&Ledger) -> &Count) -> Vec<u64> {
+    fn sums(&self, count: fn(&Ledger) -> &Counter) -> Vec<u64> {
         let sum = |proxy: &DataPlane| proxy.ledgers().iter().map(|it| count(it).value()).sum();
         self.proxies.iter().map(sum).collect()
     }

@@ -8,7 +8,7 @@ mod hand;
 mod stage;
 
 use hand::{ACK, FIN, Hand, Odd, PSH, Place, SYN, prepare};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, PATIENCE, Stage, noise, until};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

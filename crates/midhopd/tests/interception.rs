@@ -4,15 +4,15 @@ mod program;
 mod stage;
 
 use midhop_testbed::namespace::{Namespace, veth};
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use socket2::{Domain, Protocol, Socket, Type};
 use stage::{Family, PATIENCE, Stage, hear, nft, say, until};
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Stdio;
 
-fn sum(proxy: &DataPlane, count: fn(&Ledger) -> &Count) -> u64 {
+fn sum(proxy: &DataPlane, count: fn(&Ledger) -> &Counter) -> u64 {
     proxy.ledgers().iter().map(|ledger| count(ledger).value()).sum()
 }
 

@@ -2,7 +2,7 @@
 
 mod stage;
 
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, Stage, hear, noise, queued, say, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -9,7 +9,7 @@ mod stage;
 
 use ends::Ends;
 use hand::{ACK, CWR, ECE, Hand, Odd, PSH, Place, RST, SYN, prepare};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, PATIENCE, Stage, hear, noise, say, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -10,7 +10,7 @@ mod visitor;
 use ends::Authority;
 use midhop_testbed::namespace::Namespace;
 use midhop_tunnel::http3::ALPN;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use nix::libc;
 use quinn::crypto::rustls::QuicClientConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};

@@ -6,7 +6,7 @@ mod stage;
 use ends::{Authority, PORT, TARGETS, near_config};
 use midhop_pep::config::Plan;
 use midhop_testbed::namespace::Namespace;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use midhopd::snapshot::Source;
 use stage::{Family, Stage, until};
 use std::io::{ErrorKind, Read, Write};

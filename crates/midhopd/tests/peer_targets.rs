@@ -8,8 +8,8 @@ use ends::{Authority, PORT};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Request, Response};
 use midhop_tunnel::target::Target;
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use stage::{Family, Stage, until};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use visitor::{Flow, Shown, Visitor};
@@ -64,7 +64,7 @@ fn at(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-fn sum(proxy: &DataPlane, count: fn(&Ledger) -> &Count) -> u64 {
+fn sum(proxy: &DataPlane, count: fn(&Ledger) -> &Counter) -> u64 {
     proxy.ledgers().iter().map(|ledger| count(ledger).value()).sum()
 }
 

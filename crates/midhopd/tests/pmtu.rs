@@ -7,7 +7,7 @@
 mod stage;
 
 use midhop_testbed::namespace::{Namespace, veth};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, PATIENCE, Stage, hear, nft, noise, say};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread::scope;

@@ -6,7 +6,7 @@
 mod stage;
 
 use midhop_testbed::namespace::Namespace;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use socket2::{Domain, Protocol, Socket, Type};
 use stage::{Family, PATIENCE, Stage, hear, say, until};
 use std::io;

@@ -7,7 +7,7 @@ mod ends;
 
 use ends::Ends;
 use flows::{duties, hear_break, reset};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, Stage, noise, queued, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -6,7 +6,7 @@ mod ends;
 mod flows;
 mod stage;
 
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use nix::libc;
 use stage::{Family, Stage, hear, noise, say, until};
 use std::io::{ErrorKind, Read, Write};

@@ -5,7 +5,7 @@ mod hand;
 mod stage;
 
 use hand::{ACK, Hand, Heard, Odd, Place, RST, SYN, prepare};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, PATIENCE, Stage, nft, until};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -7,7 +7,7 @@ mod program;
 mod stage;
 
 use ends::{Authority, Ends, far_config, near_tables};
-use midhopd::ledger::{Count, Ledger};
+use midhopd::ledger::{Counter, Ledger};
 use midhopd::snapshot::Source;
 use program::{Desk, Running};
 use stage::{Family, Stage, hear, noise, say, until};
@@ -34,7 +34,7 @@ fn whole(family: Family, accept: &str) {
     let own = family.server();
     assert_eq!(server.peer_addr().expect("a peer").ip(), own, "the far proxy connects as itself");
     exchange(&client, &server, 20_000_000);
-    let sum = |count: fn(&Ledger) -> &Count| ends.sums(count);
+    let sum = |count: fn(&Ledger) -> &Counter| ends.sums(count);
     assert_eq!(sum(|ledger| &ledger.flows), [1, 1]);
     assert_eq!(sum(|ledger| &ledger.bytes_up), [20_000_000; 2]);
     assert_eq!(sum(|ledger| &ledger.bytes_down), [20_000_000; 2]);

@@ -10,7 +10,7 @@ use ends::{Authority, Ends, far_config, near_config};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Form, Request, Response};
 use midhop_tunnel::http3::{Code, Field, Frame, frame};
-use midhop_tunnel::payload::{DATA, FINAL_DATA, Payload, Reader};
+use midhop_tunnel::payload::{DATA, FINAL_DATA, Payload, PayloadReader};
 use midhop_tunnel::target::Target;
 use midhop_tunnel::varint;
 use program::{Desk, Running, log_of};
@@ -80,7 +80,7 @@ impl Place {
 
     /// What the far end says up to the end of its stream.
     fn hear(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
-        let (mut reader, mut bytes) = (Reader::new(Payload::Capsules), Vec::new());
+        let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         while let Some(frame) = self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
             let Frame::Data(mut data) = frame else { panic!("{frame:?}") };
             while let Some(more) = reader.read(&mut data).expect("capsules") {

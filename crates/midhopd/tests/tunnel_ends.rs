@@ -10,8 +10,8 @@ mod stage;
 use ends::{Authority, Ends, far_config, near_config, near_tables, start_far};
 use flows::duties::{self, Flow};
 use flows::hear_break;
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use program::{Desk, Running};
 use stage::{Family, Stage, hear, nft, until};
 use std::io::{ErrorKind, Write};
@@ -34,7 +34,7 @@ fn ways() -> impl Iterator<Item = (&'static str, &'static str)> {
     BOTH.into_iter().flat_map(|mode| FORMS.map(|form| (mode, form)))
 }
 
-fn sum(end: &DataPlane, count: fn(&Ledger) -> &Count) -> u64 {
+fn sum(end: &DataPlane, count: fn(&Ledger) -> &Counter) -> u64 {
     end.ledgers().iter().map(|ledger| count(ledger).value()).sum()
 }
 

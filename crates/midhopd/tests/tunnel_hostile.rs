@@ -10,7 +10,7 @@ use hostile::{Flow, Hostile};
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::target::Target;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, Stage, noise, until};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -12,7 +12,7 @@ mod program;
 mod stage;
 
 use ends::{Ends, PORT};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use partners::{Program, identity, sources};
 use stage::{Family, PATIENCE, Stage, until};
 use std::io::{ErrorKind, Read, Write};

@@ -18,7 +18,7 @@ use midhop_tunnel::http3::{Settings, StreamKind, field, frame};
 use midhop_tunnel::payload::Payload;
 use midhop_tunnel::target::Target;
 use midhop_tunnel::varint;
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use quinn::VarInt;
 use stage::{Family, Stage, pass, until};
 use std::io::{ErrorKind, Read, Write};

@@ -4,7 +4,7 @@ mod ends;
 mod stage;
 
 use ends::{Authority, Ends, far_config, near_config, start_far};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, Stage, hear, noise, say, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -18,7 +18,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 /// What an end tells of its tunnels.
-fn told(end: &midhopd::daemon::DataPlane, peer: &str) -> PeerSnapshot {
+fn told(end: &midhopd::data_plane::DataPlane, peer: &str) -> PeerSnapshot {
     Source::of(end).take().peers[peer].clone()
 }
 

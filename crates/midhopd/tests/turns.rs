@@ -6,7 +6,7 @@ mod ends;
 mod stage;
 
 use ends::{Authority, Ends, near_config, start_far};
-use midhopd::daemon::DataPlane;
+use midhopd::data_plane::DataPlane;
 use stage::{Family, Stage, noise};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

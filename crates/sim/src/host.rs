@@ -50,7 +50,7 @@ pub(crate) struct Connect {
 
 /// What an application is told of one end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum SocketEvent {
     /// The handshake is over.
     Connected,
     /// So many bytes have been read since the beginning.
@@ -121,7 +121,7 @@ pub(crate) struct Hosts {
     flows: Vec<Flow>,
     /// Sockets at which an application has done something.
     listed: VecDeque<u32>,
-    told: VecDeque<(FlowId, End, Told)>,
+    told: VecDeque<(FlowId, End, SocketEvent)>,
     timers: Vec<Option<u32>>,
     random: Random,
     /// The TCP of each node, by its number; Linux' where there is none.
@@ -327,7 +327,7 @@ impl Hosts {
     }
 
     /// What an application is to be told next.
-    pub fn poll_told(&mut self) -> Option<(FlowId, End, Told)> {
+    pub fn poll_event(&mut self) -> Option<(FlowId, End, SocketEvent)> {
         self.told.pop_front()
     }
 
@@ -348,27 +348,27 @@ impl Hosts {
             let mut again = false;
             while let Some(event) = socket.endpoint.poll_event() {
                 let told = match event {
-                    Event::Connected => Told::Connected,
+                    Event::Connected => SocketEvent::Connected,
                     Event::Readable => {
                         socket.read += socket.endpoint.read(now, u64::MAX);
-                        Told::Read(socket.read)
+                        SocketEvent::Read(socket.read)
                     }
                     Event::Writable => {
                         again = true;
                         continue;
                     }
-                    Event::PeerClosed => Told::PeerClosed,
+                    Event::PeerClosed => SocketEvent::PeerClosed,
                     Event::Closed => {
                         if self.stacks[from.index()].threshold_cache {
                             let way = [from, nodes[end.other().index()]];
                             self.thresholds.note(way, &socket.endpoint);
                         }
-                        Told::Closed
+                        SocketEvent::Closed
                     }
-                    Event::Reset(cause) => Told::Failed(reason(cause)),
+                    Event::Reset(cause) => SocketEvent::Failed(reason(cause)),
                 };
                 // Reading may have opened the window; what the application writes in answer comes later.
-                again |= matches!(told, Told::Read(_)) && !socket.has_nothing_to_send(now);
+                again |= matches!(told, SocketEvent::Read(_)) && !socket.has_nothing_to_send(now);
                 self.told.push_back((flow, end, told));
             }
             if !again {

@@ -83,14 +83,14 @@ impl<const N: usize> Samples<N> {
 
 /// Payload that arrives, as a rate at the end of each interval.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct ArrivalCurve {
     /// Payload at the end of each interval since the beginning.
     totals: Samples<1>,
     before: f64,
     noted: u64,
 }
 
-impl Arrivals {
+impl ArrivalCurve {
     /// Notes the payload that has arrived since the beginning. Unit: bytes.
     pub fn push(&mut self, now: Instant, total: u64) {
         if self.totals.rows.is_empty() && self.totals.stride == 1 {
@@ -162,13 +162,16 @@ impl SenderCurves {
 #[derive(Debug, Clone)]
 pub(crate) struct LinkCurves {
     queues: Vec<Samples<1>>,
-    arrivals: Vec<Arrivals>,
+    arrivals: Vec<ArrivalCurve>,
 }
 
 impl LinkCurves {
     /// Curves of so many hops.
     pub fn new(hops: usize) -> Self {
-        Self { queues: vec![Samples::default(); hops], arrivals: vec![Arrivals::default(); hops] }
+        Self {
+            queues: vec![Samples::default(); hops],
+            arrivals: vec![ArrivalCurve::default(); hops],
+        }
     }
 
     /// Notes how the hops stand.
@@ -202,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_long_run_is_thinned_evenly_and_loses_no_byte() {
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = ArrivalCurve::default();
         for tick in 1..=20_000 {
             arrivals.push(at(tick), tick * 1_250);
         }
@@ -213,7 +216,7 @@ mod tests {
 
     #[test]
     fn of_two_samples_of_one_time_the_later_counts() {
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = ArrivalCurve::default();
         for (tick, total) in [(1, 12_500), (2, 12_500), (2, 25_000)] {
             arrivals.push(at(tick), total);
         }
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_begins_late_starts_its_curve_there() {
-        let mut arrivals = Arrivals::default();
+        let mut arrivals = ArrivalCurve::default();
         arrivals.push(at(31), 12_500);
         arrivals.push(at(32), 12_500);
         let series = arrivals.series("file", Some(2)).expect("sampled");

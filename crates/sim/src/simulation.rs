@@ -159,7 +159,7 @@ impl Simulation {
                     let app = hosts.app(flow);
                     self.desk(app, |app, desk| app.handle_datagram(desk, flow, number));
                 }
-            } else if let Some((flow, end, told)) = hosts.poll_told() {
+            } else if let Some((flow, end, told)) = hosts.poll_event() {
                 any = true;
                 let app = hosts.app(flow);
                 self.desk(app, |app, desk| app.handle(desk, flow, end, told));

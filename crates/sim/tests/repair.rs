@@ -3,10 +3,11 @@
 mod scenes;
 
 use midhop_experiment::Plan;
+use midhop_experiment::agents;
 use midhop_experiment::record::{NodeResult, Record};
 use midhop_sim::agent::Agent;
 use midhop_sim::packet::NodeId;
-use midhop_sim::repair::{DProxy, DProxySettings, Snoop, SnoopSettings};
+use midhop_sim::repair::{DProxyNode, SnoopNode};
 use midhop_sim::{Options, run};
 use midhop_units::Bytes;
 use scenes::plan;
@@ -29,17 +30,17 @@ const FILES: &str = "[transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes
 #[derive(Debug, Clone)]
 enum Cast {
     Nobody,
-    Snoop(SnoopSettings),
-    Pair(DProxySettings),
+    Snoop(agents::Snoop),
+    Pair(agents::DProxy),
 }
 
 impl Cast {
     fn snoop() -> Self {
-        Self::Snoop(SnoopSettings::default())
+        Self::Snoop(agents::Snoop::default())
     }
 
     fn pair() -> Self {
-        Self::Pair(DProxySettings::default())
+        Self::Pair(agents::DProxy::default())
     }
 
     fn agents(&self, plan: &Plan) -> Vec<(NodeId, Box<dyn Agent>)> {
@@ -54,10 +55,10 @@ impl Cast {
         let (user, net) = (side(["client", "terminal"]), side(["gateway", "server"]));
         match self {
             Self::Nobody => Vec::new(),
-            Self::Snoop(settings) => vec![(gateway, Box::new(Snoop::new(settings, user)))],
+            Self::Snoop(settings) => vec![(gateway, Box::new(SnoopNode::new(settings, user)))],
             Self::Pair(settings) => vec![
-                (gateway, Box::new(DProxy::new(settings, gateway, terminal, user))),
-                (terminal, Box::new(DProxy::new(settings, terminal, gateway, net))),
+                (gateway, Box::new(DProxyNode::new(settings, gateway, terminal, user))),
+                (terminal, Box::new(DProxyNode::new(settings, terminal, gateway, net))),
             ],
         }
     }
@@ -218,11 +219,11 @@ fn a_source_whose_window_is_full_is_told_what_it_waits_for() {
 }
 
 fn judging() -> Cast {
-    Cast::Snoop(SnoopSettings { judges_queue: true, ..SnoopSettings::default() })
+    Cast::Snoop(agents::Snoop { judges_queue: true, ..agents::Snoop::default() })
 }
 
 fn judging_pair() -> Cast {
-    Cast::Pair(DProxySettings { judges_queue: true, ..DProxySettings::default() })
+    Cast::Pair(agents::DProxy { judges_queue: true, ..agents::DProxy::default() })
 }
 
 /// Where the agent does not see the queue behind it, it looks on until it knows that losses are not that queue's.
@@ -309,9 +310,9 @@ fn books_stay_in_order_while_everything_goes_wrong() {
         "transfers.file.bytes=300 kB",
     ];
     let cache = Bytes::new(20_000);
-    let snoop = Cast::Snoop(SnoopSettings { cache, ..SnoopSettings::default() });
+    let snoop = Cast::Snoop(agents::Snoop { cache, ..agents::Snoop::default() });
     let held = Bytes::new(10_000);
-    let pair = Cast::Pair(DProxySettings { cache, held, ..DProxySettings::default() });
+    let pair = Cast::Pair(agents::DProxy { cache, held, ..agents::DProxy::default() });
     for cast in [snoop, pair] {
         let record = cast.run(&[&USER, &rough], true);
         for transfer in &record.transfers {

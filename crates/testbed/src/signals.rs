@@ -40,9 +40,9 @@ impl Interrupts {
 
 /// Keeps the same signals for whoever waits for them. Call it while the program has one thread.
 #[derive(Debug)]
-pub struct Request(SigSet);
+pub struct StopRequest(SigSet);
 
-impl Request {
+impl StopRequest {
     /// From now on these signals do not end the program.
     ///
     /// # Errors

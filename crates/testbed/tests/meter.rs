@@ -6,8 +6,8 @@ mod middle;
 use middle::Middle;
 use midhop_experiment::record::FlowResult;
 use midhop_testbed::meter::{
-    Amount, Connections, Direction, Limits, MeterReport, Progress, RunError, RunOptions, Server,
-    ServerOptions, Workload,
+    Amount, Connections, Direction, Limits, MeterError, MeterOptions, MeterReport, Progress,
+    Server, ServerOptions, Workload,
 };
 use midhop_units::{Bytes, Duration, Seed};
 use std::net::SocketAddr;
@@ -41,12 +41,12 @@ fn serve() -> Serving {
     })
 }
 
-fn options(to: SocketAddr, direction: Direction, workload: Workload) -> RunOptions {
-    RunOptions {
+fn options(to: SocketAddr, direction: Direction, workload: Workload) -> MeterOptions {
+    MeterOptions {
         direction,
         workload,
         seed: Seed(11),
-        ..RunOptions::new(to.ip().to_string(), to.port(), Amount::Bytes(0))
+        ..MeterOptions::new(to.ip().to_string(), to.port(), Amount::Bytes(0))
     }
 }
 
@@ -54,11 +54,11 @@ fn flows(count: u32, bytes: u64) -> Workload {
     Workload::Flows { count, each: Amount::Bytes(bytes) }
 }
 
-async fn run(options: &RunOptions) -> Result<MeterReport, RunError> {
+async fn run(options: &MeterOptions) -> Result<MeterReport, MeterError> {
     midhop_testbed::meter::run(options, Arc::new(Progress::default())).await
 }
 
-async fn measure(options: &RunOptions) -> MeterReport {
+async fn measure(options: &MeterOptions) -> MeterReport {
     run(options).await.expect("a report")
 }
 
@@ -315,8 +315,8 @@ async fn an_unknown_congestion_control_is_one_clear_error() {
             options.congestion = Some(name.to_owned());
             let error = run(&options).await.expect_err("refused");
             match direction {
-                Direction::Down => assert!(matches!(error, RunError::Refused(_)), "{error}"),
-                Direction::Up => assert!(matches!(error, RunError::Congestion { .. }), "{error}"),
+                Direction::Down => assert!(matches!(error, MeterError::Refused(_)), "{error}"),
+                Direction::Up => assert!(matches!(error, MeterError::Congestion { .. }), "{error}"),
             }
             let text = error.to_string();
             assert!(text.contains(name) && text.contains("cubic"), "{text}");
@@ -354,7 +354,7 @@ async fn the_limits_of_a_server_hold_in_both_directions() {
             let workload = Workload::Flows { count: 1, each };
             let error = run(&options(server.address, direction, workload)).await;
             let error = error.expect_err("refused");
-            assert!(matches!(error, RunError::Refused(_)), "{direction:?}: {error}");
+            assert!(matches!(error, MeterError::Refused(_)), "{direction:?}: {error}");
         }
         // More flows than connections: they take turns.
         check(&measure(&options(server.address, direction, flows(20, 100_000))).await);

@@ -1,7 +1,7 @@
 //! The meter between two namespaces, as the testbed uses it.
 
 use midhop_testbed::meter::{
-    Amount, Direction, MeterReport, Progress, RunOptions, Server, ServerOptions, Workload,
+    Amount, Direction, MeterOptions, MeterReport, Progress, Server, ServerOptions, Workload,
 };
 use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Bytes;
@@ -12,7 +12,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads")
 }
 
-fn measure(from: &Namespace, options: &RunOptions) -> MeterReport {
+fn measure(from: &Namespace, options: &MeterOptions) -> MeterReport {
     from.run(|| {
         let progress = Arc::new(Progress::default());
         runtime().block_on(midhop_testbed::meter::run(options, progress)).expect("a report")
@@ -50,11 +50,11 @@ fn flows_cross_from_one_namespace_to_another_over_both_families() {
                     .spawn(|| server.run(|| runtime().block_on(listening.run())).expect("entered"));
                 let report = measure(
                     &client,
-                    &RunOptions {
+                    &MeterOptions {
                         direction,
                         bind: Some(client_address),
                         workload: Workload::Flows { count: 3, each: Amount::Bytes(400_000) },
-                        ..RunOptions::new(
+                        ..MeterOptions::new(
                             address.ip().to_string(),
                             address.port(),
                             Amount::Bytes(0),

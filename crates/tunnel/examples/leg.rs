@@ -164,7 +164,7 @@ fn residue() {
     for loss in [0.0005, 0.001, 0.01, 0.02, 0.05] {
         let rate = Some(Rate::from_mbit_per_s(20));
         let faults = Faults { loss, ..Faults::default() };
-        let mut way = Way::new(&fec::Settings::default(), rate, faults, 1);
+        let mut way = Way::new(&fec::FecSettings::default(), rate, faults, 1);
         let mut send = |count: u64| {
             way.delivered.clear();
             (0..count).for_each(|_| way.send(&[0x40; 100]));

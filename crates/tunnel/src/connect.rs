@@ -126,8 +126,8 @@ impl Request {
                     && value(":authority").is_some_and(|authority| !authority.is_empty());
                 let path = value(":path").filter(|_| known).ok_or(denied(400))?;
                 let target = template::target_of(path).map_err(|wrong| match wrong {
-                    template::Wrong::Elsewhere => denied(404),
-                    template::Wrong::Malformed => denied(400),
+                    template::TemplateError::Elsewhere => denied(404),
+                    template::TemplateError::Malformed => denied(400),
                 })?;
                 (target, Payload::Capsules)
             }

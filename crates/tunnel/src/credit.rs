@@ -54,11 +54,11 @@ pub fn write(stream: u64, limit: u64, out: &mut Vec<u8>) {
 
 /// Reads what was said so, as it comes.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct CreditReader {
     kept: Vec<u8>,
 }
 
-impl Reader {
+impl CreditReader {
     /// The next stream and its limit; none: more has to come.
     pub fn read(&mut self, input: &mut Bytes) -> Option<(u64, u64)> {
         varint::read_pair(&mut self.kept, input)
@@ -97,7 +97,7 @@ mod tests {
         ) {
             let mut bytes = Vec::new();
             said.iter().for_each(|(stream, limit)| write(*stream, *limit, &mut bytes));
-            let (mut reader, mut read) = (Reader::default(), Vec::new());
+            let (mut reader, mut read) = (CreditReader::default(), Vec::new());
             for part in bytes.chunks(piece) {
                 let mut part = Bytes::copy_from_slice(part);
                 read.extend(std::iter::from_fn(|| reader.read(&mut part)));

@@ -50,7 +50,7 @@ fn head(kind: u64, bytes: usize) -> Vec<u8> {
 
 /// What may not stand where it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum PayloadError {
     /// Bytes of the flow after its end.
     #[error("bytes of the flow came after its end")]
     AfterTheEnd,
@@ -61,7 +61,7 @@ pub enum Wrong {
 
 /// Takes what a stream carries apart.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct PayloadReader {
     payload: Payload,
     head: Vec<u8>,
     state: State,
@@ -81,7 +81,7 @@ enum State {
     },
 }
 
-impl Reader {
+impl PayloadReader {
     /// A reader of a stream's first byte and what follows.
     pub fn new(payload: Payload) -> Self {
         Self { payload, ..Self::default() }
@@ -92,7 +92,7 @@ impl Reader {
     ///
     /// # Errors
     /// When there is more of the flow after its end.
-    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, Wrong> {
+    pub fn read(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, PayloadError> {
         if self.payload == Payload::Raw {
             return Ok((!input.is_empty()).then(|| std::mem::take(input)));
         }
@@ -103,7 +103,7 @@ impl Reader {
                         return Ok(None);
                     };
                     self.state = match kind {
-                        DATA | FINAL_DATA if self.ended => return Err(Wrong::AfterTheEnd),
+                        DATA | FINAL_DATA if self.ended => return Err(PayloadError::AfterTheEnd),
                         DATA | FINAL_DATA => State::Bytes { left, last: kind == FINAL_DATA },
                         _ => State::Skipped { left },
                     };
@@ -138,12 +138,12 @@ impl Reader {
     ///
     /// # Errors
     /// When the stream may not end here at all.
-    pub fn close(&mut self) -> Result<bool, Wrong> {
+    pub fn close(&mut self) -> Result<bool, PayloadError> {
         if self.payload == Payload::Raw {
             self.ended = true;
         }
         let between = self.head.is_empty() && matches!(self.state, State::Head);
-        if between { Ok(self.ended) } else { Err(Wrong::WithinACapsule) }
+        if between { Ok(self.ended) } else { Err(PayloadError::WithinACapsule) }
     }
 }
 
@@ -165,8 +165,8 @@ mod tests {
     }
 
     /// What a stream of capsules that comes in these pieces says: the bytes, and how it ends.
-    fn all(pieces: &[&[u8]]) -> (Vec<u8>, Result<bool, Wrong>) {
-        let (mut reader, mut bytes) = (Reader::new(Payload::Capsules), Vec::new());
+    fn all(pieces: &[&[u8]]) -> (Vec<u8>, Result<bool, PayloadError>) {
+        let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
         for piece in pieces {
             let mut input = Bytes::copy_from_slice(piece);
             loop {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_stream_of_raw_bytes_ends_where_it_ends() {
-        let mut reader = Reader::new(Payload::Raw);
+        let mut reader = PayloadReader::new(Payload::Raw);
         let mut input = Bytes::from_static(b"\xa0\x28\xd7\xf3\x00");
         assert_eq!(reader.read(&mut input), Ok(Some(Bytes::from_static(b"\xa0\x28\xd7\xf3\x00"))));
         assert_eq!(reader.read(&mut input), Ok(None));
@@ -233,7 +233,7 @@ mod tests {
             let expected = match cut {
                 _ if cut == sums[3] || cut == sums[4] => Ok(true),
                 _ if cut == 0 || sums.contains(&cut) => Ok(false),
-                _ => Err(Wrong::WithinACapsule),
+                _ => Err(PayloadError::WithinACapsule),
             };
             assert_eq!(end, expected, "cut at {cut}");
         }
@@ -244,7 +244,7 @@ mod tests {
         for kind in [DATA, FINAL_DATA] {
             for last in [&b""[..], b"x"] {
                 let stream = [capsule(FINAL_DATA, last), capsule(kind, b"")].concat();
-                assert_eq!(all(&[&stream]), (last.to_vec(), Err(Wrong::AfterTheEnd)));
+                assert_eq!(all(&[&stream]), (last.to_vec(), Err(PayloadError::AfterTheEnd)));
             }
         }
     }
@@ -256,7 +256,7 @@ mod tests {
             let mut head = Vec::new();
             varint::write(kind, &mut head);
             varint::write(varint::MAX, &mut head);
-            let mut reader = Reader::new(Payload::Capsules);
+            let mut reader = PayloadReader::new(Payload::Capsules);
             assert_eq!(reader.read(&mut Bytes::from(head)), Ok(None));
             for _ in 0..1000 {
                 let mut input = Bytes::from_static(&[7; 4096]);
@@ -264,7 +264,7 @@ mod tests {
                 assert_eq!(read.map(|it| it.len()), (kind != 0x21).then_some(4096));
             }
             assert!(reader.head.capacity() <= 64 && !reader.has_ended());
-            assert_eq!(reader.close(), Err(Wrong::WithinACapsule));
+            assert_eq!(reader.close(), Err(PayloadError::WithinACapsule));
         }
     }
 

@@ -11,7 +11,7 @@ const PREFIX: &str = "/.well-known/masque/tcp/";
 
 /// Why a path names no target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
+pub enum TemplateError {
     /// It is not of this template.
     Elsewhere,
     /// What stands in it is no host, or no port.
@@ -41,18 +41,19 @@ pub fn path_of(target: &Target) -> String {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn target_of(path: &str) -> Result<Target, Wrong> {
+pub fn target_of(path: &str) -> Result<Target, TemplateError> {
     let variables = path.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix('/'));
-    let (host, port) = variables.and_then(|it| it.split_once('/')).ok_or(Wrong::Elsewhere)?;
+    let (host, port) =
+        variables.and_then(|it| it.split_once('/')).ok_or(TemplateError::Elsewhere)?;
     if port.contains('/') {
-        return Err(Wrong::Elsewhere);
+        return Err(TemplateError::Elsewhere);
     }
-    let host = decode(host).ok_or(Wrong::Malformed)?;
-    let port = decode(port).ok_or(Wrong::Malformed)?;
+    let host = decode(host).ok_or(TemplateError::Malformed)?;
+    let port = decode(port).ok_or(TemplateError::Malformed)?;
     // No sign, and no more digits than a port can have.
     let is_number = (1..=5).contains(&port.len()) && port.bytes().all(|b| b.is_ascii_digit());
-    let port = port.parse().ok().filter(|_| is_number).ok_or(Wrong::Malformed)?;
-    Target::of(&host, port).ok_or(Wrong::Malformed)
+    let port = port.parse().ok().filter(|_| is_number).ok_or(TemplateError::Malformed)?;
+    Target::of(&host, port).ok_or(TemplateError::Malformed)
 }
 
 const fn is_unreserved(byte: u8) -> bool {
@@ -110,28 +111,28 @@ mod tests {
     #[test]
     fn what_names_no_target_is_told_apart_from_what_is_elsewhere() {
         for (path, wrong) in [
-            ("/", Wrong::Elsewhere),
-            ("", Wrong::Elsewhere),
-            ("*", Wrong::Elsewhere),
-            ("/.well-known/masque/udp/192.0.2.1/80/", Wrong::Elsewhere),
-            ("/.well-known/masque/tcp/192.0.2.1/80", Wrong::Elsewhere),
-            ("/.well-known/masque/tcp/192.0.2.1/80/?x=1", Wrong::Elsewhere),
-            ("/.well-known/masque/tcp/192.0.2.1/", Wrong::Elsewhere),
-            ("/.well-known/masque/tcp/192.0.2.1/80/x/", Wrong::Elsewhere),
-            ("/.well-known/masque/tcp//80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/192.0.2.1//", Wrong::Malformed),
-            ("/.well-known/masque/tcp/192.0.2.1/0/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/192.0.2.1/65536/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/192.0.2.1/+80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/192.0.2.1/000080/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/a%2/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/a%zz/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/a%2Fb/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/a%00b/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/%ff/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/%5B::1%5D/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/fe80::1%25eth0/80/", Wrong::Malformed),
-            ("/.well-known/masque/tcp/192.0.2.1,192.0.2.2/80/", Wrong::Malformed),
+            ("/", TemplateError::Elsewhere),
+            ("", TemplateError::Elsewhere),
+            ("*", TemplateError::Elsewhere),
+            ("/.well-known/masque/udp/192.0.2.1/80/", TemplateError::Elsewhere),
+            ("/.well-known/masque/tcp/192.0.2.1/80", TemplateError::Elsewhere),
+            ("/.well-known/masque/tcp/192.0.2.1/80/?x=1", TemplateError::Elsewhere),
+            ("/.well-known/masque/tcp/192.0.2.1/", TemplateError::Elsewhere),
+            ("/.well-known/masque/tcp/192.0.2.1/80/x/", TemplateError::Elsewhere),
+            ("/.well-known/masque/tcp//80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/192.0.2.1//", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/192.0.2.1/0/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/192.0.2.1/65536/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/192.0.2.1/+80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/192.0.2.1/000080/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/a%2/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/a%zz/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/a%2Fb/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/a%00b/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/%ff/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/%5B::1%5D/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/fe80::1%25eth0/80/", TemplateError::Malformed),
+            ("/.well-known/masque/tcp/192.0.2.1,192.0.2.2/80/", TemplateError::Malformed),
         ] {
             assert_eq!(target_of(path), Err(wrong), "{path}");
         }

@@ -102,8 +102,8 @@ impl LegSettings {
     }
 
     /// What the shim is told of this leg.
-    pub fn fec(&self) -> fec::Settings {
-        fec::Settings { rtt: self.rtt(), ..fec::Settings::default() }
+    pub fn fec(&self) -> fec::FecSettings {
+        fec::FecSettings { rtt: self.rtt(), ..fec::FecSettings::default() }
     }
 
     /// The congestion control of a connection over this leg, with `settings` for what the leg does not
@@ -136,7 +136,8 @@ impl LegSettings {
     /// What the leg decides of the settings.
     fn complete(&self, mut settings: Settings) -> Settings {
         if let (None, Some(rate)) = (&settings.known_rate, self.rate) {
-            settings.known_rate = Some(known_rate::Settings::new(known_rate::Leg::new(rate)));
+            settings.known_rate =
+                Some(known_rate::KnownRateSettings::new(known_rate::Leg::new(rate)));
         }
         if let Some(own) = &mut settings.known_rate {
             own.rtt = own.rtt.or(self.rtt);
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_committed_rate_is_told_of_the_leg() {
-        let promised = committed::Settings::new(Rate::from_mbit_per_s(2));
+        let promised = committed::CommittedSettings::new(Rate::from_mbit_per_s(2));
         let settings = Settings { committed: Some(promised), ..Settings::default() };
         let told = geo().complete(settings).committed.expect("what was promised");
         assert_eq!((told.rtt, told.overhead), (geo().rtt, Bytes::new(28)));

@@ -2,7 +2,7 @@
 
 mod way;
 
-use midhop_tunnel::fec::Settings;
+use midhop_tunnel::fec::FecSettings;
 use midhop_units::{Duration, Rate};
 use std::collections::BTreeSet;
 use way::{Faults, Way, left_by_a_block};
@@ -33,7 +33,7 @@ fn sent_through(way: &mut Way, count: u64, len: usize) -> (BTreeSet<u64>, u64) {
 }
 
 fn way(faults: Faults, seed: u64) -> Way {
-    Way::new(&Settings::default(), Some(Rate::from_mbit_per_s(20)), faults, seed)
+    Way::new(&FecSettings::default(), Some(Rate::from_mbit_per_s(20)), faults, seed)
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn bursts_are_repaired_as_far_as_the_overhead_goes() {
 fn congestion_is_not_hidden_unless_it_is_configured() {
     let faults = Faults { loss: 0.01, mark: 0.01, ..Faults::default() };
     for despite_congestion in [false, true] {
-        let settings = Settings { despite_congestion, ..Settings::default() };
+        let settings = FecSettings { despite_congestion, ..FecSettings::default() };
         let mut way = Way::new(&settings, Some(Rate::from_mbit_per_s(20)), faults, 1);
         sent_through(&mut way, 10_000, 1000);
         let repairs = way.near.stats().repairs_sent;

@@ -16,7 +16,7 @@ fn sent(actions: &mut Actions<Sample>) -> usize {
 
 #[test]
 fn gaps_stay_few_when_one_falls_apart() {
-    let mut agent = DProxy::new(Settings::default());
+    let mut agent = DProxy::new(DProxySettings::default());
     let (mut actions, now) = (Actions::default(), Instant::START);
     let give = |agent: &mut DProxy<Sample>, sequence, actions: &mut _| {
         agent.handle_packet(now, packet(0, sequence), Side::Behind, actions);
@@ -31,13 +31,13 @@ fn gaps_stay_few_when_one_falls_apart() {
     sent(&mut actions);
     (0..64).for_each(|number| give(&mut agent, number * 4000 + 1000, &mut actions));
     assert_eq!((agent.held, sent(&mut actions)), (0, 64 * 3));
-    let Counts { gaps, filled, given_up, .. } = agent.counts;
+    let DProxyCounts { gaps, filled, given_up, .. } = agent.counts;
     assert_eq!((gaps, filled, given_up), (128, 64, 64));
 }
 
 #[test]
 fn flows_are_few_and_forgotten() {
-    let settings = Settings { flows: 2, ..Settings::default() };
+    let settings = DProxySettings { flows: 2, ..DProxySettings::default() };
     let idle = settings.idle;
     let mut agent = DProxy::new(settings);
     let (mut actions, now) = (Actions::default(), Instant::START + Duration::from_s(1));
@@ -104,7 +104,7 @@ fn reports(actions: &mut Actions<Sample>) -> Vec<Report> {
 
 #[test]
 fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
-    let judging = || Settings { judges_queue: true, ..Settings::default() };
+    let judging = || DProxySettings { judges_queue: true, ..DProxySettings::default() };
     let (mut before, mut behind) = (DProxy::new(judging()), DProxy::new(judging()));
     let (mut actions, way) = (Actions::default(), Line(0, true));
     let at = |number: u32| Instant::START + Duration::from_ms(u64::from(number) * 5);
@@ -152,7 +152,7 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
     };
     assert_eq!(come(&mut behind, 102_000, late), 1040);
     let given_up = late + behind.peer.wait() * 3;
-    assert!(given_up < late + Settings::default().hold);
+    assert!(given_up < late + DProxySettings::default().hold);
     let mut now = late;
     while behind.held > 0 {
         now = behind.poll_timeout().expect("a gap");
@@ -166,7 +166,7 @@ fn who_judges_the_queue_holds_nothing_before_the_peer_repairs() {
 /// The source fills its gaps before the agent gives them up, each at the cost of a retransmission timeout.
 #[test]
 fn a_peer_in_whose_place_the_source_sends_again_is_not_waited_for() {
-    let mut agent = DProxy::new(Settings { judges_queue: true, ..Settings::default() });
+    let mut agent = DProxy::new(DProxySettings { judges_queue: true, ..DProxySettings::default() });
     let (mut actions, way) = (Actions::default(), Line(0, true));
     let resent = Report { topic: Topic::Resent, from: 0, to: 0 };
     let mut now = Instant::START + Duration::from_s(1);
@@ -191,7 +191,7 @@ fn a_peer_in_whose_place_the_source_sends_again_is_not_waited_for() {
 /// An agent that is shown no SYN takes the first flow's end and the second's beginning for one stream.
 #[test]
 fn another_flow_under_the_same_name_waits_for_nothing() {
-    let mut agent = DProxy::new(Settings::default());
+    let mut agent = DProxy::new(DProxySettings::default());
     let (mut actions, now) = (Actions::default(), Instant::START);
     // Far ahead, far behind, and each goes on in its place.
     for sequence in
@@ -204,7 +204,7 @@ fn another_flow_under_the_same_name_waits_for_nothing() {
     agent.handle_packet(now, packet(0, (1 << 29) + (3 << 30) + 3000), Side::Behind, &mut actions);
     assert_eq!((agent.counts.gaps, sent(&mut actions)), (1, 0), "a gap is one as ever");
     // Once a stream has ended, what comes behind its end is another's: Linux takes a port again so.
-    let mut agent = DProxy::new(Settings::default());
+    let mut agent = DProxy::new(DProxySettings::default());
     let mut last = packet(1, 1000);
     last.segment.flags = Flags::ACK | Flags::FIN;
     for packet in [last, packet(1, 2001 + 65_537), last, packet(1, 2001 + 66_537)] {
@@ -216,7 +216,7 @@ fn another_flow_under_the_same_name_waits_for_nothing() {
 
 #[test]
 fn what_only_acknowledges_is_not_reported() {
-    let mut agent = DProxy::new(Settings { judges_queue: true, ..Settings::default() });
+    let mut agent = DProxy::new(DProxySettings { judges_queue: true, ..DProxySettings::default() });
     let (mut actions, now) = (Actions::default(), Instant::START);
     let mut come = |length| {
         let mut one = packet(0, if length == 0 { 2000 } else { 1000 });
@@ -230,7 +230,7 @@ fn what_only_acknowledges_is_not_reported() {
 
 #[test]
 fn what_is_held_goes_when_there_are_no_more_calls() {
-    let mut agent = DProxy::new(Settings::default());
+    let mut agent = DProxy::new(DProxySettings::default());
     let (mut actions, now) = (Actions::default(), Instant::START);
     for sequence in [1000, 3000, 4000] {
         agent.handle_packet(now, packet(0, sequence), Side::Behind, &mut actions);

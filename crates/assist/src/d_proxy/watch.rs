@@ -7,7 +7,7 @@
 //! each position once or held twice; what is held lies behind a gap.
 
 use super::peer::Peer;
-use super::{Counts, Settings};
+use super::{DProxyCounts, DProxySettings};
 use crate::sequence::{first, position};
 use crate::{Carried, Report, Topic};
 use midhop_tcp::{Flags, Segment};
@@ -129,7 +129,7 @@ impl<P: Carried> Watch<P> {
         packet: P,
         segment: &Segment,
         room: Option<u64>,
-        with: (&mut Peer, &mut Counts),
+        with: (&mut Peer, &mut DProxyCounts),
         outcome: &mut Outcome<P>,
     ) {
         let (peer, counts) = with;
@@ -208,7 +208,7 @@ impl<P: Carried> Watch<P> {
         now: Instant,
         from: u32,
         to: u32,
-        with: (&mut Peer, &mut Counts),
+        with: (&mut Peer, &mut DProxyCounts),
         outcome: &mut Outcome<P>,
     ) {
         let (peer, counts) = with;
@@ -230,9 +230,9 @@ impl<P: Carried> Watch<P> {
     pub fn on_timeout(
         &mut self,
         now: Instant,
-        settings: &Settings,
+        settings: &DProxySettings,
         peer: &mut Peer,
-        counts: &mut Counts,
+        counts: &mut DProxyCounts,
         outcome: &mut Outcome<P>,
     ) {
         let due: Vec<u64> = self
@@ -261,7 +261,7 @@ impl<P: Carried> Watch<P> {
     }
 
     /// When [`Watch::on_timeout`] has something to do.
-    pub fn timeout(&self, settings: &Settings, peer: &Peer) -> Instant {
+    pub fn timeout(&self, settings: &DProxySettings, peer: &Peer) -> Instant {
         let due = self.gaps.values().map(|gap| gap.due(settings, peer));
         due.min().unwrap_or(Instant::NEVER)
     }
@@ -281,7 +281,7 @@ impl<P: Carried> Watch<P> {
         now: Instant,
         start: u64,
         end: u64,
-        counts: &mut Counts,
+        counts: &mut DProxyCounts,
         outcome: &mut Outcome<P>,
     ) {
         counts.gaps += 1;
@@ -296,7 +296,14 @@ impl<P: Carried> Watch<P> {
     }
 
     /// Something has come that fills gaps, or parts of them.
-    fn fill(&mut self, now: Instant, start: u64, end: u64, peer: &mut Peer, counts: &mut Counts) {
+    fn fill(
+        &mut self,
+        now: Instant,
+        start: u64,
+        end: u64,
+        peer: &mut Peer,
+        counts: &mut DProxyCounts,
+    ) {
         let before = self.gaps.len();
         for (_, gap) in self.cut(start, end, counts) {
             if gap.requests == 1 {
@@ -309,7 +316,7 @@ impl<P: Carried> Watch<P> {
 
     /// Takes what lies from `from` to `to` out of the gaps, and gives those parts. A gap that falls apart
     /// counts as another one.
-    fn cut(&mut self, from: u64, to: u64, counts: &mut Counts) -> Vec<(u64, Gap)> {
+    fn cut(&mut self, from: u64, to: u64, counts: &mut DProxyCounts) -> Vec<(u64, Gap)> {
         let mut parts = Vec::new();
         while let Some((&start, &gap)) =
             self.gaps.range(..to).next_back().filter(|(_, gap)| gap.end > from)
@@ -378,7 +385,7 @@ impl<P: Carried> Watch<P> {
 
 impl Gap {
     /// When it is asked for again, or not waited for any more.
-    fn due(&self, settings: &Settings, peer: &Peer) -> Instant {
+    fn due(&self, settings: &DProxySettings, peer: &Peer) -> Instant {
         let given_up = self.given_up_at(settings, peer);
         if self.requests >= settings.requests {
             return given_up;
@@ -387,7 +394,7 @@ impl Gap {
     }
 
     /// When it is not waited for any more: earlier where all requests are met by silence.
-    fn given_up_at(&self, settings: &Settings, peer: &Peer) -> Instant {
+    fn given_up_at(&self, settings: &DProxySettings, peer: &Peer) -> Instant {
         let at = self.found + settings.hold;
         if self.requests >= settings.requests && peer.is_silent_since(self.found) {
             return at.min(self.asked + peer.wait());

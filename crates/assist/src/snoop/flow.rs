@@ -8,7 +8,7 @@
 //! are in line by their last transmission.
 
 use super::told::{Told, is_repeat};
-use super::{Counts, Settings, Shared};
+use super::{Shared, SnoopCounts, SnoopSettings};
 use crate::Carried;
 use crate::judge::{Queue, Radio, may_be_congestion};
 use crate::round_trip::RoundTrip;
@@ -125,7 +125,7 @@ pub(super) struct Flow<P> {
 
 impl<P: Carried> Flow<P> {
     /// A direction whose first segment seen is `segment`.
-    pub fn new(now: Instant, segment: &Segment, settings: &Settings) -> Self {
+    pub fn new(now: Instant, segment: &Segment, settings: &SnoopSettings) -> Self {
         let begin = first(segment.sequence);
         Self {
             highest: begin,
@@ -182,7 +182,7 @@ impl<P: Carried> Flow<P> {
     }
 
     /// Takes a segment that is about to pass: whether to cache it.
-    pub fn on_data(&mut self, segment: &Segment, counts: &mut Counts) -> Admission {
+    pub fn on_data(&mut self, segment: &Segment, counts: &mut SnoopCounts) -> Admission {
         let start = position(segment.sequence, self.highest);
         let end = start + u64::from(segment.sequence_length());
         let stamp = segment.timestamps.map(|stamps| stamps.value);
@@ -494,7 +494,7 @@ impl<P: Carried> Flow<P> {
     }
 
     /// When the first segment has waited too long for its acknowledgement.
-    pub fn timeout(&self, settings: &Settings) -> Instant {
+    pub fn timeout(&self, settings: &SnoopSettings) -> Instant {
         // Without acknowledgements on this way nothing is known, and a closed window is no loss.
         let (Some(wait), Some((_, first))) =
             (self.rtt.timeout(settings.timer_min), self.segments.first_key_value())
@@ -533,7 +533,7 @@ impl<P: Carried> Flow<P> {
     ///
     /// # Panics
     /// When something does not.
-    pub fn check_invariants(&self, settings: &Settings) {
+    pub fn check_invariants(&self, settings: &SnoopSettings) {
         let bytes: u64 = self.segments.values().map(|cached| cached.packet.room()).sum();
         assert_eq!(self.bytes, bytes);
         assert_eq!(self.own.len(), self.line.len());

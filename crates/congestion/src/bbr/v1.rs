@@ -11,7 +11,7 @@
 mod aggregation;
 
 use super::policer::{Look, Policer};
-use super::{HeldBack, Sample, Settings, WindowedMax, scaled};
+use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto,
     Spurious, random::Draws,
@@ -91,7 +91,7 @@ pub struct BbrV1 {
 
 impl BbrV1 {
     /// A new connection with segments of `mss`.
-    pub fn new(mss: Bytes, settings: Settings) -> Self {
+    pub fn new(mss: Bytes, settings: BbrSettings) -> Self {
         let mss = mss.get().max(1);
         let initial_window = u64::from(settings.initial_window).saturating_mul(mss);
         Self {

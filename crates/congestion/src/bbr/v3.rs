@@ -21,7 +21,7 @@ mod state;
 
 pub use state::State;
 
-use super::{HeldBack, Sample, Settings, WindowedMax, scaled};
+use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto,
     Spurious, random::Draws,
@@ -106,7 +106,7 @@ pub struct BbrV3 {
 
 impl BbrV3 {
     /// A new connection with segments of `mss`.
-    pub fn new(mss: Bytes, settings: Settings) -> Self {
+    pub fn new(mss: Bytes, settings: BbrSettings) -> Self {
         let mss = mss.get().max(1);
         let initial_window = u64::from(settings.initial_window).saturating_mul(mss);
         Self {

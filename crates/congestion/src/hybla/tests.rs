@@ -88,7 +88,7 @@ fn stretched_acknowledgements_count_what_they_cover() {
 
 #[test]
 fn pacing_leaves_room_for_the_growth() {
-    let mut hybla = Hybla::new(MSS, Settings { rate: None, ..Settings::default() });
+    let mut hybla = Hybla::new(MSS, HyblaSettings { rate: None, ..HyblaSettings::default() });
     assert_eq!(hybla.pacing_rate(), None);
     hybla.on_ack(&ack(0, 0, 600, 0));
     assert_eq!(hybla.window(), Bytes::new(24 * MSS.get()));
@@ -99,7 +99,7 @@ fn pacing_leaves_room_for_the_growth() {
 #[test]
 fn slow_start_grows_fourfold_per_round_at_most_and_ends_at_the_known_product() {
     let rate = Rate::from_mbit_per_s(20);
-    let mut hybla = Hybla::new(MSS, Settings { rate: Some(rate), ..Settings::default() });
+    let mut hybla = Hybla::new(MSS, HyblaSettings { rate: Some(rate), ..HyblaSettings::default() });
     let mut windows = Vec::new();
     let mut now_ms = 0;
     for round in 0..8 {
@@ -122,7 +122,7 @@ fn slow_start_grows_fourfold_per_round_at_most_and_ends_at_the_known_product() {
 
 #[test]
 fn a_queue_ends_slow_start_at_what_the_path_carries_and_does_not_raise_rho() {
-    let mut hybla = Hybla::new(MSS, Settings::default());
+    let mut hybla = Hybla::new(MSS, HyblaSettings::default());
     let rate = Rate::of(Bytes::new(30 * MSS.get()), Duration::from_ms(100));
     hybla.on_ack(&Ack { delivery_rate: Some(rate), ..ack(0, 9, 100, 0) });
     assert_eq!(hybla.rho_q10, 4 << 10);
@@ -141,7 +141,8 @@ fn a_queue_ends_slow_start_at_what_the_path_carries_and_does_not_raise_rho() {
 
 #[test]
 fn rare_losses_keep_the_window_and_let_it_grow_others_halve_it() {
-    let mut hybla = Hybla::new(MSS, Settings { growth_max_q10: 64 << 10, ..Settings::default() });
+    let mut hybla =
+        Hybla::new(MSS, HyblaSettings { growth_max_q10: 64 << 10, ..HyblaSettings::default() });
     let rate = Rate::of(Bytes::new(200 * MSS.get()), Duration::from_ms(100));
     hybla.on_ack(&Ack { delivery_rate: Some(rate), ..ack(0, 26, 100, 0) });
     let before = hybla.window();
@@ -170,7 +171,7 @@ fn rare_losses_keep_the_window_and_let_it_grow_others_halve_it() {
 #[test]
 fn rho_follows_the_path_after_a_handover_a_timeout_or_long_enough() {
     let handed_over = |change: &dyn Fn(&mut Hybla)| {
-        let mut hybla = Hybla::new(MSS, Settings::default());
+        let mut hybla = Hybla::new(MSS, HyblaSettings::default());
         hybla.on_ack(&ack(0, 1, 50, 0));
         change(&mut hybla);
         hybla.on_ack(&ack(10, 1, 100, 1));
@@ -181,10 +182,10 @@ fn rho_follows_the_path_after_a_handover_a_timeout_or_long_enough() {
     assert_eq!(handed_over(&|hybla| hybla.on_rto(&Rto { now, in_flight: Bytes::ZERO })), 4);
     let handover = |rtt| Handover { now: Instant::from_ns(5_000_000), rtt, rate: None };
     assert_eq!(handed_over(&|hybla| hybla.on_handover(&handover(None))), 4);
-    let mut hybla = Hybla::new(MSS, Settings::default());
+    let mut hybla = Hybla::new(MSS, HyblaSettings::default());
     hybla.on_handover(&handover(Some(Duration::from_ms(200))));
     assert_eq!(hybla.rho_q10 >> 10, 8);
-    let mut hybla = Hybla::new(MSS, Settings::default());
+    let mut hybla = Hybla::new(MSS, HyblaSettings::default());
     for s in 0..=60 {
         hybla.on_ack(&ack(s * 1000, 1, if s == 0 { 50 } else { 100 }, s));
     }
@@ -193,7 +194,8 @@ fn rho_follows_the_path_after_a_handover_a_timeout_or_long_enough() {
 
 #[test]
 fn without_tolerance_a_loss_halves_a_timeout_restarts_and_either_is_undone() {
-    let mut hybla = Hybla::new(MSS, Settings { loss_tolerance_q16: 0, ..Settings::default() });
+    let mut hybla =
+        Hybla::new(MSS, HyblaSettings { loss_tolerance_q16: 0, ..HyblaSettings::default() });
     hybla.on_ack(&ack(0, 30, 25, 0));
     let before = hybla.window();
     assert_eq!(before, Bytes::new(40 * 1448));
@@ -212,7 +214,7 @@ fn without_tolerance_a_loss_halves_a_timeout_restarts_and_either_is_undone() {
 
 #[test]
 fn a_mark_halves_whatever_is_tolerated() {
-    let mut hybla = Hybla::new(MSS, Settings::default());
+    let mut hybla = Hybla::new(MSS, HyblaSettings::default());
     let rate = Rate::of(Bytes::new(200 * MSS.get()), Duration::from_ms(100));
     hybla.on_ack(&Ack { delivery_rate: Some(rate), ..ack(0, 26, 100, 0) });
     let before = hybla.window();

@@ -1,7 +1,7 @@
 //! XCP's sender: the window is what the routers say.
 //!
 //! Source: Katabi et al. 2002, §3.2. A loss halves the window as TCP's does; with
-//! [`Settings::keep_on_loss`] it does not, as P-XCP proposes for paths that lose segments without
+//! [`XcpSettings::keep_on_loss`] it does not, as P-XCP proposes for paths that lose segments without
 //! congestion (K. Zhou, K. Yeung, V. Li, "P-XCP: a transport layer protocol for satellite IP networks",
 //! IEEE GLOBECOM 2004, of which we know the abstract; its scaling of the routers' aggregate is not
 //! here).
@@ -19,7 +19,7 @@ const WINDOW_MAX_Q16: i128 = 1 << 56;
 
 /// What an [`Xcp`] sender can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Settings {
+pub struct XcpSettings {
     /// The rate it asks for. Default: none, as much as there is.
     pub demand: Option<Rate>,
     /// Whether a loss leaves the window as it is (P-XCP). Default: no.
@@ -29,7 +29,7 @@ pub struct Settings {
 /// XCP's sender as a controller.
 #[derive(Debug, Clone)]
 pub struct Xcp {
-    settings: Settings,
+    settings: XcpSettings,
     /// Its RTT, and the past that a spurious timeout restores; its window is `bytes_q16` in segments.
     window: SegmentWindow,
     bytes_q16: i128,
@@ -38,7 +38,7 @@ pub struct Xcp {
 
 impl Xcp {
     /// A new connection with segments of `mss` that begins with `initial_window` segments.
-    pub fn new(mss: Bytes, initial_window: u32, settings: Settings) -> Self {
+    pub fn new(mss: Bytes, initial_window: u32, settings: XcpSettings) -> Self {
         let mut xcp = Self {
             settings,
             window: SegmentWindow::new(mss, INITIAL_WINDOW),
@@ -144,7 +144,7 @@ mod tests {
 
     const MSS: u64 = 1500;
 
-    fn xcp(settings: Settings) -> Xcp {
+    fn xcp(settings: XcpSettings) -> Xcp {
         let mut xcp = Xcp::new(Bytes::new(MSS), 75, settings);
         let rtt = Some(Duration::from_ms(600));
         xcp.on_established(&Established { now: Instant::START, rtt });
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_window_is_what_the_routers_say_but_never_less_than_a_segment() {
-        let mut xcp = xcp(Settings::default());
+        let mut xcp = xcp(XcpSettings::default());
         assert_eq!(xcp.window(), Bytes::new(112_500));
         assert_eq!(told(&mut xcp, 200, false), 112_700);
         assert_eq!(told(&mut xcp, 200, true), 112_700, "unused, it does not grow");
@@ -175,26 +175,26 @@ mod tests {
 
     #[test]
     fn a_header_says_window_and_round_trip_and_asks_for_its_share() {
-        let unknown = Xcp::new(Bytes::new(MSS), 10, Settings::default()).xcp_header();
+        let unknown = Xcp::new(Bytes::new(MSS), 10, XcpSettings::default()).xcp_header();
         let nothing = Header { window: Bytes::new(15_000), rtt: Duration::ZERO, feedback_q16: 0 };
         assert_eq!(unknown, Some(nothing));
-        let header = xcp(Settings::default()).xcp_header().expect("a header");
+        let header = xcp(XcpSettings::default()).xcp_header().expect("a header");
         assert_eq!(header.feedback_q16, DEMAND_MAX_Q16);
         // 3 Mbit/s over 600 ms are 225 kB, twice the window: each of the 75 segments asks for one.
         let demand = Some(Rate::from_mbit_per_s(3));
-        let header = xcp(Settings { demand, ..Settings::default() }).xcp_header();
+        let header = xcp(XcpSettings { demand, ..XcpSettings::default() }).xcp_header();
         assert_eq!(header.map(|header| header.feedback_q16), Some(1500 << 16));
     }
 
     #[test]
     fn a_loss_halves_or_is_the_channels() {
         let loss = Loss { now: Instant::START, lost: Bytes::new(MSS), in_flight: Bytes::ZERO };
-        let mut plain = xcp(Settings::default());
+        let mut plain = xcp(XcpSettings::default());
         plain.on_loss(&loss);
         assert_eq!(plain.window(), Bytes::new(37 * MSS));
         plain.on_spurious(&Spurious { now: Instant::START });
         assert_eq!(plain.window(), Bytes::new(75 * MSS));
-        let mut keeping = xcp(Settings { keep_on_loss: true, ..Settings::default() });
+        let mut keeping = xcp(XcpSettings { keep_on_loss: true, ..XcpSettings::default() });
         keeping.on_loss(&loss);
         assert_eq!(keeping.window(), Bytes::new(75 * MSS));
         keeping.on_loss(&Loss { lost: Bytes::ZERO, ..loss });

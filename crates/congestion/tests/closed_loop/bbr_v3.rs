@@ -4,7 +4,7 @@ use crate::path::{Link, Path};
 use midhop_congestion::{
     Handover,
     bbr::{
-        Settings,
+        BbrSettings,
         v3::{BbrV3, State},
     },
 };
@@ -13,7 +13,7 @@ use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 const RATE: Rate = Rate::from_mbit_per_s(20);
 
 fn bbr(seed: u64) -> BbrV3 {
-    BbrV3::new(Bytes::new(1448), Settings { seed: Seed(seed), ..Settings::default() })
+    BbrV3::new(Bytes::new(1448), BbrSettings { seed: Seed(seed), ..BbrSettings::default() })
 }
 
 fn path(rtt_ms: u64) -> Path<BbrV3> {

@@ -13,9 +13,9 @@ const PART: Rate = Rate::from_bits_per_s(2_500_000);
 const SPAN: Duration = Duration::from_s(66);
 
 fn cubic(committed: Option<Rate>) -> Box<dyn CongestionControl> {
-    let committed = committed.map(|rate| committed::Settings {
+    let committed = committed.map(|rate| committed::CommittedSettings {
         overhead: Bytes::ZERO,
-        ..committed::Settings::new(rate)
+        ..committed::CommittedSettings::new(rate)
     });
     let settings = Settings { committed, paced: true, ..Settings::default() };
     build(Algorithm::Cubic, &settings).expect("CUBIC")

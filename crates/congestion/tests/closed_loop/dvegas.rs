@@ -3,7 +3,7 @@
 use crate::path::{Link, MSS, Path};
 use midhop_congestion::{
     CongestionControl, QueueReport,
-    dvegas::{DVegas, Thresholds},
+    dvegas::{DVegas, DVegasThresholds},
 };
 use midhop_units::{Bytes, Duration, Rate};
 
@@ -27,11 +27,11 @@ fn run_told(path: &mut Path<DVegas>, span: Duration) -> (u64, u64) {
 
 #[test]
 fn the_terminals_queue_stays_between_its_thresholds() {
-    let Thresholds { vegas, limit } = Thresholds::default();
+    let DVegasThresholds { vegas, limit } = DVegasThresholds::default();
     for (rtt_ms, loss) in [(50, 0), (250, 0), (600, 0), (600, 50)] {
         let mut path = Path::one(
             Link::new(RATE, Duration::from_ms(rtt_ms)),
-            DVegas::new(Bytes::new(MSS), Thresholds::default()),
+            DVegas::new(Bytes::new(MSS), DVegasThresholds::default()),
         );
         path.link.loss = loss;
         // Slow start, and what it left.

@@ -3,7 +3,7 @@
 use crate::path::{Link, Path};
 use midhop_congestion::{
     CongestionControl, Handover, Rto,
-    known_rate::{KnownRate, Leg, Settings},
+    known_rate::{KnownRate, KnownRateSettings, Leg},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -11,7 +11,8 @@ const RATE: Rate = Rate::from_mbit_per_s(20);
 
 fn flow(leg: &Leg) -> KnownRate {
     // The path of these tests carries no headers.
-    let settings = Settings { overhead: Bytes::ZERO, ..Settings::new(leg.clone()) };
+    let settings =
+        KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(leg.clone()) };
     KnownRate::new(Bytes::new(1448), 10, settings)
 }
 
@@ -155,7 +156,11 @@ fn a_leg_that_dies_for_a_while_is_tried_with_little_and_filled_again() {
 fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
     for (configured, loss, queue) in [(20, 3000, 1.0), (30, 0, 0.2)] {
         let leg = Leg::new(Rate::from_mbit_per_s(configured));
-        let settings = Settings { overhead: Bytes::ZERO, open_loop: true, ..Settings::new(leg) };
+        let settings = KnownRateSettings {
+            overhead: Bytes::ZERO,
+            open_loop: true,
+            ..KnownRateSettings::new(leg)
+        };
         let mut flow = KnownRate::new(Bytes::new(1448), 10, settings);
         flow.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
         assert_eq!(flow.window(), Bytes::new(1 << 30), "before anything is measured");

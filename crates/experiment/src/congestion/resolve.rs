@@ -272,7 +272,7 @@ impl Reader<'_> {
         }
     }
 
-    fn rtt0(&self, default: hybla::Settings) -> Result<midhop_units::Duration, ConfigError> {
+    fn rtt0(&self, default: hybla::HyblaSettings) -> Result<midhop_units::Duration, ConfigError> {
         let configured = self.proxy().and_then(|leg| leg.rtt0);
         let rtt0 = self.written.rtt0.or(configured).unwrap_or(default.rtt0);
         if rtt0.is_zero() {
@@ -282,7 +282,7 @@ impl Reader<'_> {
         Ok(rtt0)
     }
 
-    fn growth_max(&self, default: hybla::Settings) -> Result<u32, ConfigError> {
+    fn growth_max(&self, default: hybla::HyblaSettings) -> Result<u32, ConfigError> {
         match self.written.growth_max {
             None => Ok(default.growth_max_q10),
             Some(growth) if growth > 1.0 && growth <= 1000.0 => {
@@ -305,7 +305,7 @@ impl Reader<'_> {
         Ok(starts)
     }
 
-    fn thresholds(&self, default: vegas::Thresholds) -> Result<Thresholds, ConfigError> {
+    fn thresholds(&self, default: vegas::VegasThresholds) -> Result<Thresholds, ConfigError> {
         let Thresholds { alpha, beta, gamma } = Thresholds::of(default);
         let alpha = self.written.alpha.unwrap_or(alpha);
         let beta = self.written.beta.unwrap_or(beta.max(alpha));
@@ -374,7 +374,7 @@ impl Reader<'_> {
             let message = format!("in an open loop nothing answers to `{key}`");
             return Err(self.fault(key, message, Some("leave one of them out".to_owned())));
         }
-        let default = known_rate::Settings::new(known_rate::Leg::new(rate));
+        let default = known_rate::KnownRateSettings::new(known_rate::Leg::new(rate));
         let window_percent = match written.window {
             None => default.window_percent,
             Some(window) if (0.5..=100.0).contains(&window) => (window * 100.0).round() as u32,

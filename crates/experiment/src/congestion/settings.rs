@@ -100,7 +100,7 @@ impl Tuning {
         match &self.own {
             Own::Nothing => {}
             Own::HyblaPlus { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
-                settings.hybla = hybla::Settings {
+                settings.hybla = hybla::HyblaSettings {
                     rtt0: *rtt0,
                     growth_max_q10: *growth_max_q10,
                     loss_tolerance_q16: *loss_tolerance_q16,
@@ -112,21 +112,23 @@ impl Tuning {
             Own::Hybla { rtt0 } | Own::HyblaLinux { rtt0 } => settings.hybla.rtt0 = *rtt0,
             Own::Vegas(thresholds) => settings.vegas = thresholds.vegas(),
             Own::DVegas { thresholds, limit, .. } => {
-                settings.dvegas = dvegas::Thresholds { vegas: thresholds.vegas(), limit: *limit };
+                settings.dvegas =
+                    dvegas::DVegasThresholds { vegas: thresholds.vegas(), limit: *limit };
             }
             Own::Xcp { rate, keep_on_loss } => {
-                settings.xcp = Some(xcp::Settings { demand: *rate, keep_on_loss: *keep_on_loss });
+                settings.xcp =
+                    Some(xcp::XcpSettings { demand: *rate, keep_on_loss: *keep_on_loss });
             }
             Own::KnownRate {
                 rate, window_percent, queue_max, loss_percent_max, open_loop, ..
             } => {
                 let leg = known_rate::Leg::new(*rate);
-                settings.known_rate = Some(known_rate::Settings {
+                settings.known_rate = Some(known_rate::KnownRateSettings {
                     window_percent: *window_percent,
                     queue_max: *queue_max,
                     loss_percent_max: *loss_percent_max,
                     open_loop: *open_loop,
-                    ..known_rate::Settings::new(leg)
+                    ..known_rate::KnownRateSettings::new(leg)
                 });
             }
         }
@@ -190,12 +192,12 @@ fn own_slow_start(algorithm: Algorithm) -> Option<String> {
 }
 
 impl Thresholds {
-    pub(super) fn of(thresholds: vegas::Thresholds) -> Self {
-        let vegas::Thresholds { alpha, beta, gamma } = thresholds;
+    pub(super) fn of(thresholds: vegas::VegasThresholds) -> Self {
+        let vegas::VegasThresholds { alpha, beta, gamma } = thresholds;
         Self { alpha, beta, gamma }
     }
 
-    fn vegas(&self) -> vegas::Thresholds {
-        vegas::Thresholds { alpha: self.alpha, beta: self.beta, gamma: self.gamma }
+    fn vegas(&self) -> vegas::VegasThresholds {
+        vegas::VegasThresholds { alpha: self.alpha, beta: self.beta, gamma: self.gamma }
     }
 }

@@ -9,7 +9,7 @@ use crate::failure::{self, Failure};
 use anyhow::Context;
 use midhop_experiment::record::Record;
 use midhop_experiment::{Plan, Scenario};
-use midhop_report::Formulas as Cells;
+use midhop_report::Formulas;
 use midhop_testbed::signals::Interrupts;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ const SHIPPED: &str = include_str!("../../../../scenarios/formulas.toml");
 /// Exit codes: 0 every cell is within its formula's band; 1 a run failed or was not valid; 2 a cell is
 /// outside; 64 usage.
 #[derive(Debug, clap::Args)]
-pub struct Formulas {
+pub struct CheckFormulas {
     /// A scenario of long flows over a lossy path; that of the program when not given
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub struct Formulas {
     json: bool,
 }
 
-impl Formulas {
+impl CheckFormulas {
     /// Runs all cells and prints them beside their formulas.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plans = self.plans()?;
@@ -59,7 +59,7 @@ impl Formulas {
             |_| Ok(Vec::new()),
             |_, outcome| outcome.ok().map(|(record, _)| record),
         );
-        let mut cells = Cells::default();
+        let mut cells = Formulas::default();
         let mut missing = 0;
         for (plan, record) in plans.iter().zip(&results) {
             match record {
@@ -105,7 +105,7 @@ impl Formulas {
 }
 
 /// Adds a run to its cell; says why where it cannot be held against a formula.
-fn told(plan: &Plan, record: &Record, cells: &mut Cells) -> bool {
+fn told(plan: &Plan, record: &Record, cells: &mut Formulas) -> bool {
     for fault in &record.validity.faults {
         eprintln!("invalid: {}: {fault}", plan.label());
     }

@@ -28,7 +28,7 @@ pub use refusal::check_kernels_can;
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Run every cell of a scenario and print what came out
-    Run(run::Run),
+    Run(run::LabRun),
     /// Build a scenario's network and hold it in the background
     Up(held::Up),
     /// Run any program on a node of a held lab, with this terminal
@@ -36,7 +36,7 @@ enum Action {
     /// Take a held lab down
     Down(held::Down),
     /// List link presets, scenarios and held labs
-    List(list::List),
+    List(list::LabList),
 }
 
 impl Lab {

@@ -23,7 +23,7 @@ enum MeterCommand {
     /// Serve any number of clients at once, until interrupted.
     Serve(serve::Serve),
     /// Move payload to or from a host that serves, and report how fast it went.
-    Run(Box<run::Run>),
+    Run(Box<run::MeterRun>),
     /// Be one end of a line of cross traffic, as `midhop lab run` starts it.
     #[command(hide = true)]
     Traffic(traffic::Traffic),

@@ -36,7 +36,7 @@ pub enum Command {
     /// Run published studies again, and hold their figures and claims against ours
     Reproduce(reproduce::Reproduce),
     /// Long simulated flows beside the formulas that were published for them
-    Formulas(formulas::Formulas),
+    Formulas(formulas::CheckFormulas),
     /// Constellations: passes over a place, ways between two places over time, traces of them
     Orbit(orbit::Orbit),
     /// Show records as a table, as an HTML page with pictures, as JSON or CSV.

@@ -23,7 +23,7 @@ pub struct Orbit {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// List the constellations that have a name
-    List(list::List),
+    List(list::OrbitList),
     /// When satellites pass over a place, and how long it sees none
     Pass(pass::Pass),
     /// The way between two places over time: delays, handovers, gaps

@@ -9,7 +9,7 @@ use super::own_program;
 use super::records::print;
 use crate::failure::Failure;
 use anyhow::Context;
-use batch::{Batch, RunError};
+use batch::{ReferenceBatch, RunError};
 use midhop_experiment::Plan;
 use midhop_experiment::record::{Record, Runner};
 use midhop_testbed::lab::Links;
@@ -56,7 +56,7 @@ impl Reference {
 #[derive(Debug, clap::Args)]
 struct Run {
     #[command(flatten)]
-    batch: Batch,
+    batch: ReferenceBatch,
     /// What a machine starts from, as scripts/reference-machine makes it
     #[arg(long, value_name = "DIR", default_value = "target/reference")]
     machine: PathBuf,

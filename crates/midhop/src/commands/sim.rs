@@ -22,7 +22,7 @@ pub struct Sim {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Run every cell of a scenario and print what came out
-    Run(run::Run),
+    Run(run::SimRun),
     /// Run a scenario over many values, go on where it was interrupted, and write tables
     Sweep(sweep::Sweep),
 }

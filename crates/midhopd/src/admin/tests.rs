@@ -30,7 +30,7 @@ async fn start() -> Server {
             data_plane: Snapshot { flows: 42, ..Snapshot::default() },
         }
     });
-    let sources = Sources { status, health: health.clone(), draining: draining.clone() };
+    let sources = AnswerSources { status, health: health.clone(), draining: draining.clone() };
     tokio::spawn(serve(listener, sources));
     Server { address, draining, health, asked }
 }

@@ -10,7 +10,7 @@ use std::time;
 
 /// One that the kernel has handed over.
 #[derive(Debug, Clone)]
-pub struct Met {
+pub struct MetPacket {
     /// Which packet of the queue it was.
     pub queued: u32,
     /// Whether its header is another one by now.
@@ -27,7 +27,7 @@ pub struct Met {
     heading: Heading,
 }
 
-impl Met {
+impl MetPacket {
     /// A packet that goes onto the lossy link or comes from there; none for one that no agent minds.
     pub fn read(packet: Packet, heading: Heading, translated: &Translated) -> Option<Self> {
         let (route, segment) = wire::read(&packet.bytes)?;
@@ -37,7 +37,7 @@ impl Met {
     }
 }
 
-impl Carried for Met {
+impl Carried for MetPacket {
     type Way = Route;
 
     fn way(&self) -> Route {
@@ -64,7 +64,7 @@ impl Carried for Met {
     }
 }
 
-impl Headed for Met {
+impl Headed for MetPacket {
     fn heading(&self) -> Heading {
         self.heading
     }

@@ -5,7 +5,7 @@
 //! is what drops packets of the daemon's own sockets, what decides after it, and what treats a split flow
 //! otherwise than a forwarded one.
 
-use super::{Finding, Verdict};
+use super::{CheckState, Finding};
 use midhop_pep::config::{Assist, Intercept};
 use serde_json::Value;
 use std::{
@@ -28,7 +28,7 @@ pub(super) fn examine(intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     };
     let mut findings = match ruleset {
         Some(ruleset) => judge(&ruleset, intercept, assist),
-        None => vec![Finding::of(NAME, Verdict::Unknown, "its rules are not to be read", hint)],
+        None => vec![Finding::of(NAME, CheckState::Unknown, "its rules are not to be read", hint)],
     };
     findings.extend(older());
     findings
@@ -43,7 +43,7 @@ fn older() -> Option<Finding> {
     has_tables.then(|| {
         Finding::of(
             NAME,
-            Verdict::Could,
+            CheckState::Could,
             "there are rules of iptables-legacy, which are not looked at here",
             "see `iptables-legacy-save`; where INPUT or OUTPUT drop: iptables-legacy -I INPUT -m socket \
              --transparent -j ACCEPT",
@@ -95,7 +95,7 @@ fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding
         {
             findings.push(Finding::of(
                 NAME,
-                Verdict::Could,
+                CheckState::Could,
                 format!("flowtable {family} {table} {name}: forwarded flows take a short cut"),
                 "split flows are none of them: only their SYNs are seen by the forward chain, and by \
                  counters and quotas there; flows that pass by take the short cut as before",
@@ -103,7 +103,7 @@ fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding
             if assist.is_on() {
                 findings.push(Finding::of(
                     NAME,
-                    Verdict::Could,
+                    CheckState::Could,
                     format!("flowtable {family} {table} {name}: what it takes of assisted flows is not repaired"),
                     "packets on the short cut meet no chain; have the rule that adds flows leave those of \
                      `action = \"assist\"` alone, in both directions (nft: ip saddr != 203.0.113.0/24 ip daddr != \
@@ -176,7 +176,7 @@ fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     if rules().any(|rule| mentions(rule, "xt")) {
         return Some(Finding::of(
             NAME,
-            Verdict::Could,
+            CheckState::Could,
             format!(
                 "{} drops what it does not know {way}; nft cannot read all its rules",
                 chain.full()
@@ -186,7 +186,7 @@ fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     }
     Some(Finding::of(
         NAME,
-        Verdict::Could,
+        CheckState::Could,
         format!("{} drops what it does not know {way}, the daemon's among them", chain.full()),
         &line,
     ))
@@ -266,7 +266,7 @@ fn drops_early(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     }
     Some(Finding::of(
         NAME,
-        Verdict::Could,
+        CheckState::Could,
         format!(
             "{} (prerouting, priority {}) drops packets before midhopd sees for whom they are",
             chain.full(),
@@ -300,7 +300,7 @@ fn late(chain: &Chain<'_>, intercept: &Intercept) -> Option<Finding> {
     }
     Some(Finding::of(
         NAME,
-        Verdict::Could,
+        CheckState::Could,
         format!(
             "{} (priority {}) comes behind midhopd's at {ours}: {what}, and it decides too late",
             chain.full(),
@@ -314,7 +314,7 @@ fn late(chain: &Chain<'_>, intercept: &Intercept) -> Option<Finding> {
 fn rules_of(chain: &Chain<'_>, intercept: &Intercept) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |detail: String, hint: &str| {
-        findings.push(Finding::of(NAME, Verdict::Could, detail, hint));
+        findings.push(Finding::of(NAME, CheckState::Could, detail, hint));
     };
     let any = |word: &str| chain.rules.iter().any(|rule| mentions(rule, word));
     if any("notrack") {
@@ -465,7 +465,7 @@ mod tests {
         } });
         let found = judged(&[own, bridge]);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].verdict, Verdict::Yes);
+        assert_eq!(found[0].verdict, CheckState::Yes);
         assert_eq!(judged(&[]).len(), 1);
     }
 
@@ -490,9 +490,9 @@ mod tests {
             { "match": { "left": { "fib": { "result": "oif", "flags": ["saddr", "iif"] } }, "right": false } },
             { "drop": null }
         ]);
-        assert_eq!(told(reverse_path)[0].verdict, Verdict::Yes);
+        assert_eq!(told(reverse_path)[0].verdict, CheckState::Yes);
         let small = json!([{ "mangle": { "key": { "meta": { "key": "mark" } }, "value": 7 } }]);
-        assert_eq!(told(small)[0].verdict, Verdict::Yes);
+        assert_eq!(told(small)[0].verdict, CheckState::Yes);
         let flowtable = json!({ "flowtable": { "family": "inet", "table": "t", "name": "f" } });
         let alone = judged(std::slice::from_ref(&flowtable));
         assert_eq!(alone.len(), 1);

@@ -1,6 +1,6 @@
 //! What can be read off the host as it is.
 
-use super::{Finding, Verdict};
+use super::{CheckState, Finding};
 use crate::privileges::missing_for_interception;
 use midhop_bpf::{Algorithm, Parameters, resolve};
 use midhop_units::{Bytes, Duration, Rate};
@@ -35,9 +35,9 @@ fn kernel() -> Finding {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let verdict = match version {
-        (0, _) => Verdict::Unknown,
-        version if version >= (5, 10) => Verdict::Yes,
-        _ => Verdict::Could,
+        (0, _) => CheckState::Unknown,
+        version if version >= (5, 10) => CheckState::Yes,
+        _ => CheckState::Could,
     };
     Finding::of("kernel", verdict, format!("Linux {release}"), "Linux 5.10 or later is tested")
 }
@@ -49,7 +49,7 @@ fn privileges() -> Finding {
     }
     Finding::of(
         "privileges",
-        Verdict::Could,
+        CheckState::Could,
         format!("{} missing here", missing.join(", ")),
         "run midhopd as root or by its systemd unit; explicit listeners need none of them",
     )
@@ -61,8 +61,10 @@ fn nft() -> Finding {
         Ok(output) if output.status.success() => {
             Finding::yes("nft", String::from_utf8_lossy(&output.stdout).trim().to_owned())
         }
-        Ok(output) => Finding::of("nft", Verdict::No, format!("it fails: {}", output.status), hint),
-        Err(error) => Finding::of("nft", Verdict::No, format!("cannot be run: {error}"), hint),
+        Ok(output) => {
+            Finding::of("nft", CheckState::No, format!("it fails: {}", output.status), hint)
+        }
+        Err(error) => Finding::of("nft", CheckState::No, format!("cannot be run: {error}"), hint),
     }
 }
 
@@ -70,12 +72,12 @@ fn forwarding(name: &str, key: &str) -> Finding {
     match sysctl(key).as_deref() {
         Some("0") => Finding::of(
             name,
-            Verdict::Could,
+            CheckState::Could,
             "off: flows that pass by go nowhere",
             &format!("sysctl -w {}=1", key.replace('/', ".")),
         ),
         Some(_) => Finding::yes(name, "on"),
-        None => Finding::of(name, Verdict::Unknown, "not to be read", "is the protocol there?"),
+        None => Finding::of(name, CheckState::Unknown, "not to be read", "is the protocol there?"),
     }
 }
 
@@ -95,7 +97,7 @@ fn reverse_path() -> Finding {
     }
     Finding::of(
         "reverse path filter",
-        Verdict::Could,
+        CheckState::Could,
         format!("strict on {}", strict.join(", ")),
         "where routes are asymmetric it drops packets: sysctl -w net.ipv4.conf.all.rp_filter=2",
     )
@@ -106,7 +108,7 @@ fn congestion() -> Finding {
         Some(names) => Finding::yes("congestion controls", names),
         None => Finding::of(
             "congestion controls",
-            Verdict::Unknown,
+            CheckState::Unknown,
             "not to be read in this namespace",
             "",
         ),
@@ -119,12 +121,12 @@ fn programs() -> Finding {
     let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
     let hint = "a leg's `fallback` names what is taken instead";
     match midhop_bpf::missing_to_load() {
-        Some(missing) => Finding::of(name, Verdict::Could, missing.to_string(), hint),
+        Some(missing) => Finding::of(name, CheckState::Could, missing.to_string(), hint),
         None => match resolve("hybla-plus").map_err(|error| error.to_string()).and_then(|program| {
             program.activate(&Parameters::default()).map_err(|error| error.to_string())
         }) {
             Ok(_) => Finding::yes(name, all.join(", ")),
-            Err(error) => Finding::of(name, Verdict::Could, error, hint),
+            Err(error) => Finding::of(name, CheckState::Could, error, hint),
         },
     }
 }
@@ -137,11 +139,11 @@ fn geo_product() -> Bytes {
 fn buffer(name: &str, key: &str) -> Finding {
     let most = sysctl(key).and_then(|values| values.split_whitespace().nth(2)?.parse().ok());
     let Some(most) = most.map(Bytes::new) else {
-        return Finding::of(name, Verdict::Unknown, "not to be read", "");
+        return Finding::of(name, CheckState::Unknown, "not to be read", "");
     };
     // The kernel counts its own overhead, about as much again, in the same number.
     let wanted = geo_product() + geo_product();
-    let verdict = if most >= wanted { Verdict::Yes } else { Verdict::Could };
+    let verdict = if most >= wanted { CheckState::Yes } else { CheckState::Could };
     let mb = |bytes: Bytes| format!("{:.1} MB", bytes.get() as f64 / 1e6);
     Finding::of(
         name,
@@ -156,8 +158,8 @@ fn flag(name: &str, key: &str, harm: &str) -> Finding {
     let hint = format!("sysctl -w {}=0", key.replace('/', "."));
     match sysctl(key).as_deref() {
         Some("0") => Finding::yes(name, "off"),
-        Some(_) => Finding::of(name, Verdict::Could, harm, &hint),
-        None => Finding::of(name, Verdict::Unknown, "not to be read", ""),
+        Some(_) => Finding::of(name, CheckState::Could, harm, &hint),
+        None => Finding::of(name, CheckState::Unknown, "not to be read", ""),
     }
 }
 
@@ -168,12 +170,12 @@ fn syn_cookies() -> Finding {
     match sysctl(key).as_deref() {
         Some("2") => Finding::of(
             name,
-            Verdict::Could,
+            CheckState::Could,
             "sent to everybody: whoever was let in is reset, and flows pass by in the end",
             "sysctl -w net.ipv4.tcp_syncookies=1",
         ),
         Some(_) => Finding::yes(name, "only when a queue is full, or never"),
-        None => Finding::of(name, Verdict::Unknown, "not to be read", ""),
+        None => Finding::of(name, CheckState::Unknown, "not to be read", ""),
     }
 }
 
@@ -183,12 +185,12 @@ fn path_mtu() -> Finding {
     match sysctl(key).as_deref() {
         Some("0") => Finding::of(
             name,
-            Verdict::Could,
+            CheckState::Could,
             "off: where large packets vanish without a word, flows stand still",
             &format!("sysctl -w {}=1", key.replace('/', ".")),
         ),
         Some(_) => Finding::yes(name, "on"),
-        None => Finding::of(name, Verdict::Unknown, "not to be read", ""),
+        None => Finding::of(name, CheckState::Unknown, "not to be read", ""),
     }
 }
 
@@ -196,18 +198,18 @@ fn pipes() -> Finding {
     let number = |key: &str| sysctl(key).and_then(|value| value.parse::<u64>().ok());
     let (most, pages) = (number("fs/pipe-max-size"), number("fs/pipe-user-pages-soft"));
     let (Some(most), Some(pages)) = (most, pages) else {
-        return Finding::of("pipes", Verdict::Unknown, "not to be read", "");
+        return Finding::of("pipes", CheckState::Unknown, "not to be read", "");
     };
     let detail = format!("{} kB each, {pages} pages in all without privilege", most / 1000);
-    let verdict = if most >= 1 << 20 { Verdict::Yes } else { Verdict::Could };
+    let verdict = if most >= 1 << 20 { CheckState::Yes } else { CheckState::Could };
     Finding::of("pipes", verdict, detail, "sysctl -w fs.pipe-max-size=1048576")
 }
 
 fn files() -> Finding {
     let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return Finding::of("open files", Verdict::Unknown, "not to be read", "");
+        return Finding::of("open files", CheckState::Unknown, "not to be read", "");
     };
-    let verdict = if hard >= 65_536 { Verdict::Yes } else { Verdict::Could };
+    let verdict = if hard >= 65_536 { CheckState::Yes } else { CheckState::Could };
     let detail = format!("{hard} at most, two to four per flow");
     Finding::of("open files", verdict, detail, "LimitNOFILE=1048576 in the unit, or ulimit -n")
 }

@@ -1,6 +1,6 @@
 //! What only trying shows: parts of the kernel, each tried in a room of its own.
 
-use super::{Finding, Verdict, room::Room};
+use super::{CheckState, Finding, room::ProbeNamespace};
 use socket2::{Domain, Socket, Type};
 use std::{
     io::{self, Write},
@@ -31,24 +31,24 @@ const TABLES: [(&str, &str, &str); 3] = [
 pub(super) fn examine() -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, rule, hint) in TABLES {
-        findings.push(tried(name, Verdict::No, hint, || table(rule)));
+        findings.push(tried(name, CheckState::No, hint, || table(rule)));
     }
     findings.push(tried(
         "NFQUEUE",
-        Verdict::No,
+        CheckState::No,
         "a kernel with CONFIG_NETFILTER_NETLINK_QUEUE; modprobe nfnetlink_queue",
         queue,
     ));
     findings.push(tried(
         "transparent sockets",
-        Verdict::No,
+        CheckState::No,
         "CAP_NET_ADMIN is missing even in a namespace of our own",
         transparent,
     ));
     let ipv6 = if Path::new("/proc/net/if_inet6").exists() {
         Finding::yes("IPv6", "there")
     } else {
-        Finding::of("IPv6", Verdict::Could, "not in this kernel", "only IPv4 is intercepted")
+        Finding::of("IPv6", CheckState::Could, "not in this kernel", "only IPv4 is intercepted")
     };
     findings.push(ipv6);
     findings
@@ -56,11 +56,11 @@ pub(super) fn examine() -> Vec<Finding> {
 
 fn tried(
     name: &str,
-    otherwise: Verdict,
+    otherwise: CheckState,
     hint: &str,
     trial: impl FnOnce() -> io::Result<()> + Send,
 ) -> Finding {
-    match Room::new().and_then(|room| room.run(trial)?) {
+    match ProbeNamespace::new().and_then(|room| room.run(trial)?) {
         Ok(()) => Finding::yes(name, "works"),
         Err(error) => Finding::of(name, otherwise, error.to_string(), hint),
     }

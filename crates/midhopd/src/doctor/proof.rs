@@ -5,8 +5,8 @@
 //!         .2       .1           .1       .2
 //! ```
 
-use super::{Finding, Verdict, room::Room};
-use crate::daemon::DataPlane;
+use super::{CheckState, Finding, room::ProbeNamespace};
+use crate::data_plane::DataPlane;
 use midhop_pep::config::Plan;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::{
@@ -28,9 +28,9 @@ const PORT: u16 = 7777;
 const CLOSED_PORT: u16 = 7778;
 
 struct Rooms {
-    client: Room,
-    proxy: Room,
-    server: Room,
+    client: ProbeNamespace,
+    proxy: ProbeNamespace,
+    server: ProbeNamespace,
 }
 
 /// One address family's addresses.
@@ -55,11 +55,11 @@ pub(super) fn examine() -> Vec<Finding> {
         Err(error) => {
             let hint = "see what is missing above";
             let detail = format!("no rooms to try it in: {error}");
-            return vec![Finding::of("interception", Verdict::No, detail, hint)];
+            return vec![Finding::of("interception", CheckState::No, detail, hint)];
         }
     };
     let mut findings = Vec::new();
-    for (accept, verdict) in [("early", Verdict::No), ("after-connect", Verdict::Could)] {
+    for (accept, verdict) in [("early", CheckState::No), ("after-connect", CheckState::Could)] {
         findings.extend(prove(&rooms, &families, accept, verdict));
     }
     findings
@@ -85,7 +85,11 @@ fn addresses(family: &'static str, net: &str, length: u8) -> Addresses {
 }
 
 fn furnish(families: &[Addresses]) -> io::Result<Rooms> {
-    let rooms = Rooms { client: Room::new()?, proxy: Room::new()?, server: Room::new()? };
+    let rooms = Rooms {
+        client: ProbeNamespace::new()?,
+        proxy: ProbeNamespace::new()?,
+        server: ProbeNamespace::new()?,
+    };
     rooms.proxy.set("net/ipv4/ip_forward", "1")?;
     for interface in ["all", "default"] {
         rooms.proxy.set(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
@@ -107,7 +111,7 @@ fn furnish(families: &[Addresses]) -> io::Result<Rooms> {
 }
 
 /// Runs the data plane with one way of accepting and sends connections through it.
-fn prove(rooms: &Rooms, families: &[Addresses], accept: &str, missing: Verdict) -> Vec<Finding> {
+fn prove(rooms: &Rooms, families: &[Addresses], accept: &str, missing: CheckState) -> Vec<Finding> {
     let name = |what: &str| format!("{what} ({accept})");
     let hint = if accept == "early" {
         "see what is missing above"

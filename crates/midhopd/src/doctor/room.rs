@@ -43,9 +43,9 @@ pub(super) fn isolate_process() -> io::Result<()> {
 
 /// A network namespace.
 #[derive(Debug)]
-pub(super) struct Room(File);
+pub(super) struct ProbeNamespace(File);
 
-impl Room {
+impl ProbeNamespace {
     /// An empty one, with its loopback up.
     pub(super) fn new() -> io::Result<Self> {
         let own_namespace = || {

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 /// An open far side, with its place among the flows.
 #[derive(Debug)]
 pub(super) struct Dialled {
-    pub(super) far: Far,
+    pub(super) far: DialedSide,
     /// The leg that the client is on.
     pub(super) client_leg: LegPlan,
     pub(super) ticket: Ticket,
@@ -33,14 +33,14 @@ pub(super) struct Dialled {
 
 /// What is at the far side.
 #[derive(Debug)]
-pub(super) enum Far {
+pub(super) enum DialedSide {
     /// The server, on this leg.
     Server(TcpStream, Box<LegPlan>),
     /// A tunnel to this peer, at whose other end is this server.
     Tunnel { stream: Box<Stream>, peer: String, server: SocketAddr },
 }
 
-impl Far {
+impl DialedSide {
     /// The address from which the client is connected.
     pub(super) fn bound(&self) -> Result<SocketAddr, Cause> {
         match self {
@@ -90,7 +90,7 @@ struct Wish<'a> {
 
 impl<'a> Wish<'a> {
     /// Opens the far side at one of the addresses.
-    async fn open(&self, found: Found) -> Result<(Far, Decision), Cause> {
+    async fn open(&self, found: Found) -> Result<(DialedSide, Decision), Cause> {
         let (mut last, mut direct) = (Cause::NameUnknown, Vec::new());
         for server in found.first {
             let tunnel = match self.decide(server) {
@@ -135,7 +135,11 @@ impl<'a> Wish<'a> {
     }
 
     /// Connects to a server, where clients may ask for it.
-    async fn dial(&self, server: SocketAddr, decision: Decision) -> Result<(Far, Decision), Cause> {
+    async fn dial(
+        &self,
+        server: SocketAddr,
+        decision: Decision,
+    ) -> Result<(DialedSide, Decision), Cause> {
         let explicit = &self.plan.explicit;
         if !Targets::of_clients(explicit).allow(server.ip(), &self.desk.egress) {
             return Err(Cause::NotAllowed);
@@ -147,7 +151,7 @@ impl<'a> Wish<'a> {
         })?;
         let answered = happy_eyeballs::answer(opening, explicit.connect_timeout.into()).await;
         let stream = answered.map_err(|failure| told::cause_of(&failure))?;
-        Ok((Far::Server(stream, Box::new(leg.clone())), decision))
+        Ok((DialedSide::Server(stream, Box::new(leg.clone())), decision))
     }
 
     /// Opens the far side through the tunnel of the flow's rule, whose other end judges for itself what may be
@@ -156,13 +160,13 @@ impl<'a> Wish<'a> {
         &self,
         decision: &Decision,
         server: SocketAddr,
-    ) -> Result<Option<Far>, Cause> {
+    ) -> Result<Option<DialedSide>, Cause> {
         let Some(route) = self.plan.route(decision) else { return Ok(None) };
         let peer = route.peer.clone();
         let class = self.plan.class(decision, None, None).told();
         let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
         match self.desk.tunnels.open(&peer, request).await {
-            Ok(stream) => Ok(Some(Far::Tunnel { stream: Box::new(stream), peer, server })),
+            Ok(stream) => Ok(Some(DialedSide::Tunnel { stream: Box::new(stream), peer, server })),
             Err(NoFlow::Refused(failure)) => Err(told::cause_of(&failure)),
             Err(NoFlow::Unavailable(why)) => {
                 tracing::debug!(peer, why, otherwise = ?route.otherwise, "a flow goes without its tunnel");

@@ -24,7 +24,7 @@ pub struct Entry {
 
 /// A place; dropping it leaves.
 #[derive(Debug)]
-pub struct Place {
+pub struct HandshakePlace {
     _permit: OwnedSemaphorePermit,
     _member: Member,
 }
@@ -60,7 +60,7 @@ impl Entry {
         plan: &Plan,
         from: IpAddr,
         permit: OwnedSemaphorePermit,
-    ) -> Result<Place, Refused> {
+    ) -> Result<HandshakePlace, Refused> {
         let from = from.to_canonical();
         if !plan.explicit.clients.iter().any(|prefix| prefix.contains(&from)) {
             return Err(Refused::Stranger);
@@ -68,6 +68,6 @@ impl Entry {
         if self.networks.of_host(from) >= self.each {
             return Err(Refused::TooMany);
         }
-        Ok(Place { _permit: permit, _member: self.networks.enter(from) })
+        Ok(HandshakePlace { _permit: permit, _member: self.networks.enter(from) })
     }
 }

@@ -14,7 +14,7 @@ pub use midhop_tunnel::target::Target;
 use std::net::SocketAddr;
 
 /// What came of a client's wish: the address from which it is connected, or why it is not.
-pub type Outcome = Result<SocketAddr, Cause>;
+pub type DialOutcome = Result<SocketAddr, Cause>;
 
 /// How far a handshake is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Handshake {
     }
 
     /// Tells the client what came of its wish. Without a wish nothing happens.
-    pub fn answer(&mut self, outcome: Outcome) {
+    pub fn answer(&mut self, outcome: DialOutcome) {
         if !matches!(self.state, State::Asked(_)) {
             return;
         }

@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 9110 §9.3.6 (the method), RFC 9112 §3.2.3 (authority-form), RFC 9209 (Proxy-Status).
 
-use super::handshake::{Outcome, Parsed, Target};
+use super::handshake::{DialOutcome, Parsed, Target};
 
 /// The longest request head that is read.
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -46,7 +46,7 @@ pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
 }
 
 /// The response head for `outcome`.
-pub(super) fn answer(outcome: Outcome) -> Vec<u8> {
+pub(super) fn answer(outcome: DialOutcome) -> Vec<u8> {
     match outcome {
         Ok(_) => b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
         Err(cause) => refusal(line(cause.status()), cause.error(), ""),

@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 1928.
 
-use super::handshake::{Outcome, Parsed, Target};
+use super::handshake::{DialOutcome, Parsed, Target};
 use midhop_tunnel::cause::Cause;
 use std::net::{IpAddr, SocketAddr};
 
@@ -84,7 +84,7 @@ pub(super) fn parse_request(input: &[u8]) -> Parsed<Target> {
 }
 
 /// The reply to a request of which this became.
-pub(super) fn answer(outcome: Outcome) -> Vec<u8> {
+pub(super) fn answer(outcome: DialOutcome) -> Vec<u8> {
     let code = match outcome {
         Ok(bound) => return encode(reply::SUCCEEDED, bound),
         Err(Cause::NotAllowed | Cause::NamesOff) => reply::NOT_ALLOWED,

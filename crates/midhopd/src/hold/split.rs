@@ -1,15 +1,19 @@
 //! Splits flows: finds room for them, and opens them.
 //!
-//! Those of one look into the queue are opened together: connection tracking has to know a leg before its first packet
-//! leaves, and where the keeper enters legs, all of them wait for it once.
+//! TrackedConnection tracking has to know a leg before its first packet leaves. Those of one look into the queue are entered together,
+//! and where the keeper enters them, the next look is not put off until it has: they are opened when its answer comes.
 
 use super::{
-    Asked, Bound, Connection, Decision, Entries, Far, FarSide, Holder, Known, Legs, Opener, Plan,
-    Route, Ticket, Verdict, Waiting,
+    Asked, Bound, Decision, Entries, Far, FarSide, Holder, Known, Legs, Opener, Plan, Route,
+    Ticket, TrackedConnection, Verdict, Waiting,
 };
 use crate::flow::Ends;
+use crate::intercept::conntrack::{EntryStart, FLOWS_MAX};
+use crate::keeper::entering::AnswerWatch;
+use crate::keeper::line::line;
 use crate::leg;
 use midhop_pep::config::Accept;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -17,6 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::task::spawn_local;
+
+/// With so many messages to the keeper unanswered nothing else is done: it must never have to wait for room for its answers.
+const MESSAGES_MAX: usize = 8;
 
 /// A flow that has its place, and a socket for its far side.
 #[derive(Debug)]
@@ -26,9 +33,9 @@ pub(super) struct Prepared {
     /// Its mark.
     pub mark: u32,
     /// As its client sees it.
-    pub connection: Connection,
+    pub connection: TrackedConnection,
     /// As it leaves.
-    pub server: Connection,
+    pub server: TrackedConnection,
     pub next: Next,
 }
 
@@ -71,7 +78,7 @@ impl Holder {
             },
         };
         let Waiting { packet, mark, .. } = waiting;
-        let server = Connection { ends: known.departure.ends, mark: connection.mark };
+        let server = TrackedConnection { ends: known.departure.ends, mark: connection.mark };
         let full = || {
             self.worker.ledger.bypassed_by_limit.add(1);
             Some(Verdict::PassBy)
@@ -106,7 +113,13 @@ impl Holder {
     }
 
     /// Begins to ask a far side.
-    fn begin(self: &Rc<Self>, connection: Connection, asked: Asked, known: Known, ticket: Ticket) {
+    fn begin(
+        self: &Rc<Self>,
+        connection: TrackedConnection,
+        asked: Asked,
+        known: Known,
+        ticket: Ticket,
+    ) {
         let ends = connection.ends;
         tracing::trace!(?ends, "held");
         let asking = spawn_local(self.clone().ask(connection, asked, known, ticket));
@@ -121,32 +134,73 @@ impl Holder {
         leg::bind(departure, leg, known.class)
     }
 
-    /// Opens what was prepared.
+    /// Opens what was prepared, once connection tracking knows its legs.
     pub(super) fn open_prepared(self: &Rc<Self>) {
-        let prepared = self.prepared.take();
-        if prepared.is_empty() {
-            return;
+        let mut prepared = self.prepared.take();
+        if !self.worker.hold.tracked.load(Relaxed) {
+            return prepared.into_iter().for_each(|one| self.open(one));
         }
-        let mut entered = self.enter(&prepared).into_iter();
-        for one in prepared {
-            match entered.next().unwrap_or(Ok(())) {
+        while !prepared.is_empty() {
+            let later = prepared.split_off(prepared.len().min(FLOWS_MAX));
+            self.enter(prepared);
+            prepared = later;
+        }
+    }
+
+    /// Opens all that was prepared or is being entered, before anything else is done.
+    pub(super) fn settle(self: &Rc<Self>) {
+        self.open_prepared();
+        if let Some(line) = line() {
+            line.await_entered();
+        }
+        self.open_entered();
+    }
+
+    /// Enters the legs of flows into connection tracking. They are opened when that is done.
+    fn enter(self: &Rc<Self>, prepared: Vec<Prepared>) {
+        match self.tracker.enter_meanwhile(&legs(&prepared)) {
+            Ok(EntryStart::Done(outcomes)) => self.open_all(prepared, outcomes),
+            Ok(EntryStart::Asked(number)) => {
+                self.entering.borrow_mut().push_back((number, prepared));
+                if self.entering.borrow().len() >= MESSAGES_MAX {
+                    self.settle();
+                }
+            }
+            Err(error) => self.give_up_all(prepared, &error),
+        }
+    }
+
+    /// Opens what has been entered by now.
+    pub(super) fn open_entered(self: &Rc<Self>) {
+        while let Some((number, outcomes)) = line().and_then(|line| line.entered()) {
+            // What a holder asked for that has failed is nobody's any more.
+            let is_own = self.entering.borrow().front().is_some_and(|(own, _)| *own == number);
+            let Some((_, prepared)) =
+                is_own.then(|| self.entering.borrow_mut().pop_front()).flatten()
+            else {
+                continue;
+            };
+            match outcomes {
+                Ok(outcomes) => {
+                    let outcomes = self.tracker.note(&legs(&prepared), outcomes);
+                    self.open_all(prepared, outcomes);
+                }
+                Err(error) => self.give_up_all(prepared, &error),
+            }
+        }
+    }
+
+    fn open_all(self: &Rc<Self>, prepared: Vec<Prepared>, entered: Vec<io::Result<()>>) {
+        for (one, entered) in prepared.into_iter().zip(entered) {
+            match entered {
                 Ok(()) => self.open(one),
                 Err(error) => self.give_up(&one, &error),
             }
         }
     }
 
-    /// Enters their legs into connection tracking, where there is any. Gives what became of those of their servers.
-    fn enter(&self, prepared: &[Prepared]) -> Vec<io::Result<()>> {
-        if !self.worker.hold.tracked.load(Relaxed) {
-            return Vec::new();
-        }
-        let legs = |one: &Prepared| Legs { client: one.connection.ends, server: one.server };
-        let legs: Vec<Legs> = prepared.iter().map(legs).collect();
-        self.tracker.enter_both(&legs).unwrap_or_else(|error| {
-            let kind = error.kind();
-            prepared.iter().map(|_| Err(kind.into())).collect()
-        })
+    fn give_up_all(&self, prepared: Vec<Prepared>, error: &io::Error) {
+        prepared.iter().for_each(|one| self.give_up(one, error));
     }
 
     fn open(self: &Rc<Self>, one: Prepared) {
@@ -193,6 +247,19 @@ impl Holder {
             self.answer_queue(packet, mark, verdict);
         }
     }
+}
+
+/// Waits until the keeper has entered something.
+pub(super) async fn entered(answers: Option<&AnswerWatch>) {
+    match answers {
+        Some(answers) => answers.come().await,
+        None => pending().await,
+    }
+}
+
+fn legs(prepared: &[Prepared]) -> Vec<Legs> {
+    let legs = |one: &Prepared| Legs { client: one.connection.ends, server: one.server };
+    prepared.iter().map(legs).collect()
 }
 
 /// Whether a flow's client is answered before its far side is.

@@ -1,4 +1,4 @@
-//! Connection tracking: enters the two legs of a flow before their first packets, and reads what is
+//! TrackedConnection tracking: enters the two legs of a flow before their first packets, and reads what is
 //! known of a held SYN.
 //!
 //! Both legs have one 5-tuple where nothing translates it, so each is tracked in a zone: the client's
@@ -8,7 +8,7 @@
 
 use crate::flow::Ends;
 use crate::keeper::line::line;
-use crate::keeper::order::{Entry, Order, pair};
+use crate::keeper::order::{ConntrackEntry, ENTRIES_MAX, Order, pair};
 use crate::netlink::{Channel, Message, attributes};
 use nix::libc;
 use nix::sys::socket::SockProtocol;
@@ -47,14 +47,14 @@ const ENTERED_MAX: usize = 1 << 14;
 
 /// How a connection was before anything translated it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection {
+pub struct TrackedConnection {
     /// As its client sees it.
     pub ends: Ends,
     /// The mark that the administrator's rules gave it.
     pub mark: u32,
 }
 
-impl Connection {
+impl TrackedConnection {
     /// Reads the attributes of a connection, without their header.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let mut tuple = None;
@@ -97,20 +97,32 @@ fn read_tuple(bytes: &[u8]) -> Option<Ends> {
     })
 }
 
+/// So many flows are entered meanwhile by one message: each has two legs.
+pub const FLOWS_MAX: usize = ENTRIES_MAX / 2;
+
+/// How flows are entered.
+#[derive(Debug)]
+pub enum EntryStart {
+    /// They are: what became of each server's leg.
+    Done(Vec<io::Result<()>>),
+    /// The keeper was asked, under this number.
+    Asked(u64),
+}
+
 /// The two legs of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Legs {
     /// Its ends as its client sees them.
     pub client: Ends,
     /// As the flow leaves, with its mark.
-    pub server: Connection,
+    pub server: TrackedConnection,
 }
 
 impl Legs {
-    fn entries(&self) -> [Entry; 2] {
-        let Connection { ends, mark } = self.server;
-        let server = Entry { to_server: true, ends, mark };
-        [server, Entry { to_server: false, ends: self.client, mark: 0 }]
+    fn entries(&self) -> [ConntrackEntry; 2] {
+        let TrackedConnection { ends, mark } = self.server;
+        let server = ConntrackEntry { to_server: true, ends, mark };
+        [server, ConntrackEntry { to_server: false, ends: self.client, mark: 0 }]
     }
 }
 
@@ -138,12 +150,12 @@ impl Tracker {
     ///
     /// # Errors
     /// When the table is full.
-    pub fn enter_client(&self, connection: &Connection) -> io::Result<()> {
-        let Connection { ends, mark } = *connection;
+    pub fn enter_client(&self, connection: &TrackedConnection) -> io::Result<()> {
+        let TrackedConnection { ends, mark } = *connection;
         if self.entered.borrow_mut().remove(&ends).is_some_and(|at| at.elapsed() < FRESH) {
             return Ok(());
         }
-        self.enter(&[Entry { to_server: false, ends, mark }])?.pop().unwrap_or_else(short)
+        self.enter(&[ConntrackEntry { to_server: false, ends, mark }])?.pop().unwrap_or_else(short)
     }
 
     /// Enters the legs of flows: those between this host and their servers, and those of their clients, which
@@ -152,8 +164,25 @@ impl Tracker {
     /// # Errors
     /// When nothing can be entered.
     pub fn enter_both(&self, legs: &[Legs]) -> io::Result<Vec<io::Result<()>>> {
-        let entries: Vec<Entry> = legs.iter().flat_map(Legs::entries).collect();
-        let mut outcomes = self.enter(&entries)?.into_iter();
+        let entries: Vec<ConntrackEntry> = legs.iter().flat_map(Legs::entries).collect();
+        Ok(self.note(legs, self.enter(&entries)?))
+    }
+
+    /// The same of at most [`FLOWS_MAX`] flows, while this thread does something else where there is a keeper.
+    ///
+    /// # Errors
+    /// When nothing can be entered.
+    pub fn enter_meanwhile(&self, legs: &[Legs]) -> io::Result<EntryStart> {
+        let entries: Vec<ConntrackEntry> = legs.iter().flat_map(Legs::entries).collect();
+        match line() {
+            Some(line) => line.enter_meanwhile(&entries).map(EntryStart::Asked),
+            None => Ok(EntryStart::Done(self.note(legs, self.enter(&entries)?))),
+        }
+    }
+
+    /// Notes what became of the legs of flows. Gives what became of each server's.
+    pub fn note(&self, legs: &[Legs], outcomes: Vec<io::Result<()>>) -> Vec<io::Result<()>> {
+        let mut outcomes = outcomes.into_iter();
         let mut entered = self.entered.borrow_mut();
         if entered.len() >= ENTERED_MAX {
             entered.retain(|_, at| at.elapsed() < FRESH);
@@ -166,14 +195,14 @@ impl Tracker {
                 entered.insert(*client, now);
             }
         }
-        Ok(of_servers)
+        of_servers
     }
 
     /// Enters legs, by the keeper where there is one. Gives what became of each.
     ///
     /// # Errors
     /// When nothing can be entered.
-    pub fn enter(&self, entries: &[Entry]) -> io::Result<Vec<io::Result<()>>> {
+    pub fn enter(&self, entries: &[ConntrackEntry]) -> io::Result<Vec<io::Result<()>>> {
         if let Some(line) = line() {
             return line.enter(entries);
         }
@@ -200,10 +229,10 @@ impl Tracker {
     }
 
     /// What is entered, and where.
-    fn place(&self, entry: &Entry) -> (Connection, Zone) {
-        let Entry { to_server, ends, mark } = *entry;
+    fn place(&self, entry: &ConntrackEntry) -> (TrackedConnection, Zone) {
+        let ConntrackEntry { to_server, ends, mark } = *entry;
         let zone = if to_server { Zone::Departing(self.zone + 1) } else { Zone::Whole(self.zone) };
-        (Connection { ends, mark }, zone)
+        (TrackedConnection { ends, mark }, zone)
     }
 
     /// Forgets the leg between this host and a server that was not opened after all: a flow that passes by
@@ -215,7 +244,7 @@ impl Tracker {
             }
             return;
         }
-        let connection = Connection { ends, mark: 0 };
+        let connection = TrackedConnection { ends, mark: 0 };
         match self.delete(&connection, Zone::Departing(self.zone + 1)) {
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
                 tracing::debug!(?ends, %error, "an entry of connection tracking stays until it expires");
@@ -224,7 +253,7 @@ impl Tracker {
         }
     }
 
-    fn delete(&self, connection: &Connection, zone: Zone) -> io::Result<()> {
+    fn delete(&self, connection: &TrackedConnection, zone: Zone) -> io::Result<()> {
         let message = Message::netfilter(DELETE, libc::NLM_F_ACK, family(connection), 0);
         self.channel.request(&key(message, connection, zone).finish())
     }
@@ -244,11 +273,11 @@ enum Zone {
     Departing(u16),
 }
 
-fn family(connection: &Connection) -> i32 {
+fn family(connection: &TrackedConnection) -> i32 {
     if connection.ends.client.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
 }
 
-fn entry(kind: u16, flags: i32, connection: &Connection, zone: Zone) -> Message {
+fn entry(kind: u16, flags: i32, connection: &TrackedConnection, zone: Zone) -> Message {
     let Ends { client, server } = connection.ends;
     let message = Message::netfilter(kind, flags, family(connection), 0);
     let message = key(message, connection, zone)
@@ -264,7 +293,7 @@ fn entry(kind: u16, flags: i32, connection: &Connection, zone: Zone) -> Message 
 }
 
 /// What an entry is found by.
-fn key(message: Message, connection: &Connection, zone: Zone) -> Message {
+fn key(message: Message, connection: &TrackedConnection, zone: Zone) -> Message {
     let Ends { client, server } = connection.ends;
     let message = message.with_nested(ORIGINAL, |data| {
         let data = tuple(data, client, server);
@@ -312,17 +341,17 @@ mod tests {
                 client: client.parse().expect("an address"),
                 server: server.parse().expect("an address"),
             };
-            let connection = Connection { ends, mark: 7 };
+            let connection = TrackedConnection { ends, mark: 7 };
             let bytes = entry(NEW, 0, &connection, Zone::Departing(3)).finish();
             let message = messages(&bytes).next().expect("a message");
-            assert_eq!(Connection::read(&message.body[4..]), Some(connection));
+            assert_eq!(TrackedConnection::read(&message.body[4..]), Some(connection));
         }
     }
 
     proptest::proptest! {
         #[test]
         fn no_bytes_can_hurt(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
-            let _ = Connection::read(&bytes);
+            let _ = TrackedConnection::read(&bytes);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How the client of a held SYN sees its flow: the packet shows the addresses with which the flow
 //! leaves, connection tracking those with which it came.
 
-use super::conntrack::Connection;
+use super::conntrack::TrackedConnection;
 use super::{Packet, table};
 use crate::flow::Ends;
 use crate::keeper::line::line;
@@ -39,11 +39,11 @@ impl Origins {
     ///
     /// # Errors
     /// When it knows more, and nobody can be asked what.
-    pub fn of(&self, packet: &Packet, leaving: Ends, noted: bool) -> io::Result<Connection> {
+    pub fn of(&self, packet: &Packet, leaving: Ends, noted: bool) -> io::Result<TrackedConnection> {
         match packet.connection {
             Some(connection) => Ok(connection),
             None if noted => self.ask(leaving),
-            None => Ok(Connection { ends: leaving, mark: 0 }),
+            None => Ok(TrackedConnection { ends: leaving, mark: 0 }),
         }
     }
 
@@ -51,11 +51,11 @@ impl Origins {
     ///
     /// # Errors
     /// When they have nothing.
-    pub fn ask(&self, leaving: Ends) -> io::Result<Connection> {
+    pub fn ask(&self, leaving: Ends) -> io::Result<TrackedConnection> {
         if let Some(line) = line() {
             return match line.order(&Order::Origin(pair(leaving)), None)? {
                 Done::Origin((client, server), mark) => {
-                    Ok(Connection { ends: Ends { client, server }, mark })
+                    Ok(TrackedConnection { ends: Ends { client, server }, mark })
                 }
                 _ => Err(io::ErrorKind::InvalidData.into()),
             };
@@ -67,7 +67,7 @@ impl Origins {
                 let value = self.element(table::ORIGINS_V4, &key)?;
                 let (client, rest) = v4(&value).ok_or_else(short)?;
                 let (server, rest) = v4(rest).ok_or_else(short)?;
-                Ok(Connection {
+                Ok(TrackedConnection {
                     ends: Ends { client, server },
                     mark: mark(rest).ok_or_else(short)?,
                 })
@@ -78,7 +78,7 @@ impl Origins {
                 let mark = mark(rest).ok_or_else(short)?;
                 let value = self.element(table::SERVERS_V6, &key)?;
                 let (server, _) = v6(&value).ok_or_else(short)?;
-                Ok(Connection { ends: Ends { client, server }, mark })
+                Ok(TrackedConnection { ends: Ends { client, server }, mark })
             }
         }
     }

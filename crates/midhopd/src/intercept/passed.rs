@@ -29,7 +29,7 @@ const ANSWER_BYTES: usize = 32 << 10;
 
 /// The counters of an instance's table.
 #[derive(Debug)]
-pub struct Passed {
+pub struct PassedCounters {
     table: String,
     state: Mutex<State>,
 }
@@ -47,7 +47,7 @@ struct Count {
     now: u64,
 }
 
-impl Passed {
+impl PassedCounters {
     /// Opens a channel to the table of an instance, in the network namespace of the calling thread.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 mod watch;
 
-use super::conntrack::Connection;
+use super::conntrack::TrackedConnection;
 use crate::keeper::line::line;
 use crate::keeper::order::{Order, Verdict};
 use crate::netlink::{Channel, Message, attributes, messages};
@@ -60,7 +60,7 @@ pub struct Packet {
     /// From the network header on.
     pub bytes: Vec<u8>,
     /// What connection tracking knows of its connection, where the kernel gives it.
-    pub connection: Option<Connection>,
+    pub connection: Option<TrackedConnection>,
 }
 
 impl Queue {
@@ -169,12 +169,12 @@ impl Queue {
 
 /// What gives the verdicts on the packets of a queue that another process reads.
 #[derive(Debug)]
-pub struct Judge {
+pub struct QueueJudge {
     channel: Channel,
     number: u16,
 }
 
-impl Judge {
+impl QueueJudge {
     /// That of a queue.
     pub fn of(channel: OwnedFd, number: u16) -> Self {
         Self { channel: Channel::of(channel), number }
@@ -192,7 +192,7 @@ impl Judge {
     }
 }
 
-impl Drop for Judge {
+impl Drop for QueueJudge {
     fn drop(&mut self) {
         // Whoever reads the queue is gone. What waits in it goes on, as it would have without a queue; what may
         // not, the table stops. With nothing there the kernel says so, and nobody minds.
@@ -239,7 +239,7 @@ fn packet(bytes: &[u8]) -> Option<Packet> {
             5 => packet.interface = number(value)?,
             6 => packet.egress = number(value)?,
             10 => packet.bytes = value.to_vec(),
-            11 => packet.connection = Connection::read(value),
+            11 => packet.connection = TrackedConnection::read(value),
             _ => {}
         }
     }

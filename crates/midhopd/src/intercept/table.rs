@@ -24,12 +24,12 @@ pub struct Entrance {
 
 /// What of the host the table is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
+pub struct TableSetting {
     /// Whether connections are entered into connection tracking.
     pub conntrack: bool,
 }
 
-impl Setting {
+impl TableSetting {
     /// Where rules find a flow's client.
     const fn client(self) -> ClientTuple {
         if self.conntrack { ClientTuple::Original } else { ClientTuple::Packet }
@@ -161,7 +161,12 @@ pub fn closing(instance: &str) -> String {
 }
 
 /// The transaction that puts the table in place, instead of one that a dead predecessor left, for so many queues.
-pub fn transaction(plan: &Plan, entrances: &[Entrance], queues: u16, setting: Setting) -> String {
+pub fn transaction(
+    plan: &Plan,
+    entrances: &[Entrance],
+    queues: u16,
+    setting: TableSetting,
+) -> String {
     let mut text = removal(&plan.intercept.instance);
     let _ = writeln!(text, "table inet {} {{", name(&plan.intercept.instance));
     text.push_str("  set gate { type inet_proto; }\n");
@@ -322,7 +327,7 @@ pub fn answers(set: &str) -> String {
 
 /// Which flows are assisted, and their packets' way to the daemon: behind what the administrator's rules have decided and
 /// translated, in both directions. Where no daemon listens, they pass.
-fn assisted(text: &mut String, plan: &Plan, setting: Setting) {
+fn assisted(text: &mut String, plan: &Plan, setting: TableSetting) {
     let marks = Marks::new(plan.intercept.mark);
     let mut note = Vec::new();
     let mut packets = vec![
@@ -399,7 +404,7 @@ fn maps(text: &mut String) {
 }
 
 /// Which SYNs are offered to the daemon: rules that accept let the flow pass by.
-fn offered(plan: &Plan, setting: Setting) -> Vec<String> {
+fn offered(plan: &Plan, setting: TableSetting) -> Vec<String> {
     let mut rules = vec![
         outside(plan),
         format!("meta l4proto @gate {}", pass("limit")),
@@ -430,7 +435,7 @@ fn pass(reason: &str) -> String {
 
 /// What of the SYNs that nobody decided on may not pass: what a rule rejects, or sends by a tunnel or
 /// nowhere, though the queue be full, not there yet, or left by a daemon that died.
-fn unjudged(plan: &Plan, setting: Setting) -> Vec<String> {
+fn unjudged(plan: &Plan, setting: TableSetting) -> Vec<String> {
     let stops = plan.policy.firewall_stops();
     if stops.is_empty() {
         return Vec::new();
@@ -560,7 +565,7 @@ mod tests {
             ["127.0.0.1:28008", "[::1]:28008"].map(|text| text.parse().expect("an address"));
         let intercepts = !plan.intercept.interfaces.is_empty();
         let entrances: &[_] = if intercepts { &[Entrance { tag: 1, listeners }] } else { &[] };
-        transaction(&plan, entrances, 2, Setting { conntrack })
+        transaction(&plan, entrances, 2, TableSetting { conntrack })
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! A thread's own line to the keeper: what it orders there while it serves.
 //!
-//! On the usual way of a flow no answer is waited for: verdicts have none, and sockets are ordered before they are
-//! needed. Where this process has the privilege itself, or no keeper, there is no line, and callers do it themselves.
+//! On the usual way of a flow no answer is waited for: verdicts have none, sockets are ordered before they are needed, and
+//! legs are entered into connection tracking while the thread does something else. Where this process has the privilege itself,
+//! or no keeper, there is no line, and callers do it themselves.
 
 use super::descriptors;
+use super::entering::{self, AnswerWatch, Entered, Entering};
 use super::order::{
-    Batch, Done, ENTRIES, ENTRIES_MAX, Entry, ORDER_BYTES, Order, Outcome, Recipe, Setting,
+    Batch, ConntrackEntry, Done, ENTRIES_MAX, ORDER_BYTES, Order, Outcome, Recipe, Setting,
     VERDICTS, Verdict,
 };
 use super::start::Keeper;
@@ -57,6 +59,7 @@ pub fn line() -> Option<Rc<Line>> {
 #[derive(Debug)]
 pub struct Line {
     orders: OwnedFd,
+    entering: Entering,
     supply: OwnedFd,
     stock: RefCell<Stock>,
 }
@@ -113,7 +116,8 @@ impl Line {
         let opened = pair().and_then(|(orders, taken)| {
             let (supply, supplied) = pair()?;
             keeper.connect(&taken, &supplied)?;
-            Ok(Self { orders, supply, stock: RefCell::default() })
+            let (entering, stock) = Default::default();
+            Ok(Self { orders, entering, supply, stock })
         });
         opened.map_err(|error| tracing::warn!(%error, "the keeper gives no line")).ok()
     }
@@ -123,6 +127,7 @@ impl Line {
     /// # Errors
     /// What the keeper was answered by the kernel, or that there is no keeper any more.
     pub fn order(&self, order: &Order, about: Option<&dyn AsRawFd>) -> io::Result<Done> {
+        self.entering.await_all(&self.orders);
         let fd = about.map(AsRawFd::as_raw_fd);
         descriptors::send(&self.orders, &serde_json::to_vec(order)?, fd.as_slice())?;
         let mut buffer = [0; 512];
@@ -132,26 +137,55 @@ impl Line {
         outcome.map_err(io::Error::from_raw_os_error)
     }
 
-    /// Enters legs into connection tracking. Gives what became of each.
+    /// Enters legs into connection tracking, and waits until they are. Gives what became of each.
     ///
     /// # Errors
     /// When there is no keeper any more.
-    pub fn enter(&self, entries: &[Entry]) -> io::Result<Vec<io::Result<()>>> {
+    pub fn enter(&self, entries: &[ConntrackEntry]) -> io::Result<Vec<io::Result<()>>> {
         let mut outcomes = Vec::with_capacity(entries.len());
+        self.entering.await_all(&self.orders);
         for some in entries.chunks(ENTRIES_MAX) {
-            let mut message = vec![ENTRIES];
-            message.extend(some.iter().flat_map(Entry::bytes));
-            descriptors::send(&self.orders, &message, &[])?;
-            let mut buffer = [0; 4 * ENTRIES_MAX];
-            let answer = descriptors::receive(&self.orders, &mut buffer, true)?;
-            let (length, _) = answer.ok_or(io::ErrorKind::BrokenPipe)?;
-            let (numbers, _) = buffer[..length].as_chunks();
-            outcomes.extend(numbers.iter().map(|number| match i32::from_le_bytes(*number) {
-                0 => Ok(()),
-                number => Err(io::Error::from_raw_os_error(number)),
-            }));
+            entering::ask(&self.orders, some)?;
+            outcomes.extend(entering::answer(&self.orders, true)?);
         }
         Ok(outcomes)
+    }
+
+    /// Has legs entered, at most [`ENTRIES_MAX`], while the calling thread does something else. Gives the number by which
+    /// [`Line::entered`] says what became of them.
+    ///
+    /// # Errors
+    /// When there is no keeper any more.
+    pub fn enter_meanwhile(&self, entries: &[ConntrackEntry]) -> io::Result<u64> {
+        self.entering.ask(&self.orders, entries)
+    }
+
+    /// What became of legs that were to be entered meanwhile, as far as that is known; the oldest first.
+    pub fn entered(&self) -> Option<Entered> {
+        self.entering.next()
+    }
+
+    /// Takes what has come by now of that. Nothing has: `WouldBlock`.
+    pub(super) fn take_entered(&self) -> io::Result<()> {
+        self.entering.take(&self.orders)
+    }
+
+    /// Waits until that is known of all of them.
+    pub fn await_entered(&self) {
+        self.entering.await_all(&self.orders);
+    }
+
+    /// Waits until something of that has come while the thread waited for another answer.
+    pub(super) async fn came_aside(&self) {
+        self.entering.came_aside().await;
+    }
+
+    /// Says when more is known of them.
+    ///
+    /// # Errors
+    /// When the runtime of the calling thread cannot watch the line.
+    pub fn answers(self: &Rc<Self>) -> io::Result<AnswerWatch> {
+        AnswerWatch::of(self.clone(), self.orders.try_clone()?)
     }
 
     /// Gives verdicts; no answer is waited for.

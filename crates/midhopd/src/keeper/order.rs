@@ -60,7 +60,7 @@ pub const ENTRIES_MAX: usize = 128;
 
 /// An entry for connection tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct ConntrackEntry {
     /// Whether it is the leg of a server's; else that of a client's.
     pub to_server: bool,
     /// Its ends.
@@ -69,7 +69,7 @@ pub struct Entry {
     pub mark: u32,
 }
 
-impl Entry {
+impl ConntrackEntry {
     /// As it is sent.
     pub fn bytes(&self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
@@ -253,8 +253,8 @@ mod tests {
             };
             let server = SocketAddr::new(server.to_canonical(), ports.1);
             let ends = Ends { client: SocketAddr::new(client, ports.0), server };
-            let entry = Entry { to_server, ends, mark };
-            prop_assert_eq!(Entry::read(&entry.bytes()), entry);
+            let entry = ConntrackEntry { to_server, ends, mark };
+            prop_assert_eq!(ConntrackEntry::read(&entry.bytes()), entry);
         }
 
         #[test]

@@ -41,19 +41,19 @@ pub enum Request {
 }
 
 /// What a request is answered; an error is in words.
-pub type Answer = Result<Reply, Failed>;
+pub type Answer = Result<Reply, RequestFailed>;
 
 /// Why something was not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
-pub struct Failed {
+pub struct RequestFailed {
     /// What is told to the user.
     pub message: String,
     /// What would do.
     pub hint: Option<String>,
 }
 
-impl Failed {
+impl RequestFailed {
     /// Without a hint.
     pub fn new(message: impl ToString) -> Self {
         Self { message: message.to_string(), hint: None }

@@ -2,7 +2,7 @@
 
 use super::descriptors;
 use super::frame;
-use super::request::{Answer, Failed, Reply, Request};
+use super::request::{Answer, Reply, Request, RequestFailed};
 use super::start::fingerprint;
 use super::supply::{self, Terms};
 use crate::failure::{self, Failure};
@@ -127,7 +127,7 @@ impl Desk {
                 thread::Builder::new()
                     .name("door".to_owned())
                     .spawn(welcome)
-                    .map_err(Failed::new)?;
+                    .map_err(RequestFailed::new)?;
                 self.begun = Some(Begun { terms: Some(terms), ..begun });
                 Ok(Reply::Done)
             }
@@ -136,7 +136,7 @@ impl Desk {
                 begun.reload(&self.config, fingerprint)
             }
             (Request::Close, Some(Begun { interception: Some(own), .. })) => {
-                own.interception().close().map(|()| Reply::Done).map_err(Failed::new)
+                own.interception().close().map(|()| Reply::Done).map_err(RequestFailed::new)
             }
             (Request::Gate { shut }, Some(begun)) => begun.move_gate(shut),
             (Request::Remove, Some(begun)) => {
@@ -147,14 +147,14 @@ impl Desk {
                 Ok(Reply::Counted(own.interception().passed().total()))
             }
             (Request::End, _) => Ok(Reply::Done),
-            (_, _) => Err(Failed::new("the keeper was asked for this out of turn")),
+            (_, _) => Err(RequestFailed::new("the keeper was asked for this out of turn")),
         }
     }
 }
 
 impl Begun {
-    fn of(name: &str, text: &str) -> Result<Self, Failed> {
-        let plan = Plan::read(name, text).map_err(Failed::new)?;
+    fn of(name: &str, text: &str) -> Result<Self, RequestFailed> {
+        let plan = Plan::read(name, text).map_err(RequestFailed::new)?;
         let logging = Logging::start(&plan.log).map_err(told)?;
         // Those that are on their way to threads of the data plane.
         privileges::raise_file_limit(FILES);
@@ -167,7 +167,7 @@ impl Begun {
 
     fn install(&mut self, queues: u16, news: &Arc<OwnedFd>) -> Answer {
         if self.interception.is_some() || !self.plan.stands_for_others() {
-            return Err(Failed::new("the keeper was asked for this out of turn"));
+            return Err(RequestFailed::new("the keeper was asked for this out of turn"));
         }
         let (known, news) = (Arc::new(std::sync::Mutex::new(None)), news.clone());
         let last = known.clone();
@@ -176,7 +176,8 @@ impl Begun {
             // Where nobody reads it, the end of the data plane comes by other ways.
             let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
         });
-        self.interception = Some(Own::install(&self.plan, queues, tell).map_err(Failed::new)?);
+        self.interception =
+            Some(Own::install(&self.plan, queues, tell).map_err(RequestFailed::new)?);
         let tracked = *known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(Reply::Installed { tracked: tracked.unwrap_or_default() })
     }
@@ -184,17 +185,17 @@ impl Begun {
     fn move_gate(&mut self, shut: bool) -> Answer {
         let ruleset = match self.ruleset.take() {
             Some(ruleset) => ruleset,
-            None => Ruleset::open(&self.plan.intercept.instance).map_err(Failed::new)?,
+            None => Ruleset::open(&self.plan.intercept.instance).map_err(RequestFailed::new)?,
         };
         let moved = self.ruleset.insert(ruleset).set_gate(shut);
-        moved.map(|()| Reply::Done).map_err(Failed::new)
+        moved.map(|()| Reply::Done).map_err(RequestFailed::new)
     }
 
     /// Reads the configuration again, and follows it.
     fn reload(&mut self, config: &Path, expected: u64) -> Answer {
         let next = cli::read_plan(config).map_err(told)?;
         if fingerprint(&next) != expected {
-            return Err(Failed {
+            return Err(RequestFailed {
                 message: "the configuration changed while it was read".to_owned(),
                 hint: Some("send SIGHUP again".to_owned()),
             });
@@ -202,7 +203,7 @@ impl Begun {
         let (next, _) = self.plan.reloaded(next);
         let next = Arc::new(next);
         if let Some(own) = &self.interception {
-            own.interception().follow(&next).map_err(Failed::new)?;
+            own.interception().follow(&next).map_err(RequestFailed::new)?;
         }
         self.logging.set(&next.log).map_err(told)?;
         self.plan = next;
@@ -250,10 +251,10 @@ fn take_name(instance: &str) -> Option<UnixListener> {
     }
 }
 
-fn told(failure: Failure) -> Failed {
+fn told(failure: Failure) -> RequestFailed {
     let message = match failure.source() {
         Some(source) => format!("{failure}: {source}"),
         None => failure.to_string(),
     };
-    Failed { message, hint: failure.hint_text().map(str::to_owned) }
+    RequestFailed { message, hint: failure.hint_text().map(str::to_owned) }
 }

@@ -1,6 +1,6 @@
 //! The data plane's end: starts the keeper and asks it.
 
-use super::request::{Answer, Failed, Reply, Request};
+use super::request::{Answer, Reply, Request, RequestFailed};
 use super::{descriptors, frame, line};
 use crate::failure::Failure;
 use crate::health::Health;
@@ -87,10 +87,11 @@ impl Keeper {
     /// What the keeper says, or that it is gone.
     pub fn ask(&self, request: &Request) -> Answer {
         let requests = held(&self.requests);
-        let gone = |error: io::Error| Failed::new(format!("the keeper does not answer: {error}"));
+        let gone =
+            |error: io::Error| RequestFailed::new(format!("the keeper does not answer: {error}"));
         frame::write(&*requests, request).map_err(gone)?;
         let answer = frame::read::<Answer>(&*requests).map_err(gone)?;
-        answer.unwrap_or_else(|| Err(Failed::new("the keeper has ended")))
+        answer.unwrap_or_else(|| Err(RequestFailed::new("the keeper has ended")))
     }
 
     /// Puts interception in place for so many workers. `tracked` follows whether connections are entered into
@@ -98,7 +99,7 @@ impl Keeper {
     ///
     /// # Errors
     /// As the keeper has it.
-    pub fn install(&self, queues: u16, tracked: &AtomicBool) -> Result<(), Failed> {
+    pub fn install(&self, queues: u16, tracked: &AtomicBool) -> Result<(), RequestFailed> {
         if let Reply::Installed { tracked: now } = self.ask(&Request::Install { queues })? {
             tracked.store(now, Relaxed);
         }
@@ -114,7 +115,7 @@ impl Keeper {
     ///
     /// # Errors
     /// As the keeper has it; then all is as it was.
-    pub fn reload(&self) -> Result<(), Failed> {
+    pub fn reload(&self) -> Result<(), RequestFailed> {
         let fingerprint = *held(&self.fingerprint);
         self.ask(&Request::Reload { fingerprint }).map(drop)
     }

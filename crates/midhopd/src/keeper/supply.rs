@@ -2,12 +2,12 @@
 
 use super::descriptors;
 use super::order::{
-    Batch, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, Entry, ORDER_BYTES, Order, Outcome, Pair,
-    Recipe, Setting, VERDICT_BYTES, VERDICTS, Verdict,
+    Batch, ConntrackEntry, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, ORDER_BYTES, Order, Outcome,
+    Pair, Recipe, Setting, VERDICT_BYTES, VERDICTS, Verdict,
 };
 use crate::flow::Ends;
-use crate::intercept::conntrack::{Connection, Tracker};
-use crate::intercept::queue::Judge;
+use crate::intercept::conntrack::{TrackedConnection, Tracker};
+use crate::intercept::queue::QueueJudge;
 use crate::intercept::{self, Marks, Origins};
 use crate::leg;
 use crate::netlink::Channel;
@@ -107,7 +107,7 @@ fn make(recipe: &Recipe, terms: &Terms) -> io::Result<Socket> {
 /// Does what one thread orders.
 struct Clerk {
     terms: Terms,
-    judges: BTreeMap<u16, Judge>,
+    judges: BTreeMap<u16, QueueJudge>,
     tracker: Option<Tracker>,
     origins: Option<Origins>,
     counters: Option<Channel>,
@@ -149,8 +149,10 @@ impl Clerk {
     /// Enters legs; the answer has the system's number for each.
     fn enter(&mut self, entries: &[u8]) -> Vec<u8> {
         let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
-        let entries: Vec<Entry> = entries.iter().take(ENTRIES_MAX).map(Entry::read).collect();
-        let is_sound = |one: &Entry| one.ends.client.is_ipv4() == one.ends.server.is_ipv4();
+        let entries: Vec<ConntrackEntry> =
+            entries.iter().take(ENTRIES_MAX).map(ConntrackEntry::read).collect();
+        let is_sound =
+            |one: &ConntrackEntry| one.ends.client.is_ipv4() == one.ends.server.is_ipv4();
         let entered = if entries.iter().all(is_sound) {
             self.tracker().and_then(|tracker| tracker.enter(&entries))
         } else {
@@ -194,7 +196,7 @@ impl Clerk {
                 SockRef::from(&about.ok_or_else(short)?).bind(&(*address).into())?;
             }
             Order::Queue(number) => {
-                self.judges.insert(*number, Judge::of(about.ok_or_else(short)?, *number));
+                self.judges.insert(*number, QueueJudge::of(about.ok_or_else(short)?, *number));
             }
             Order::ForgetServer(pair) => self.tracker()?.forget_server(ends(*pair)),
             Order::Origin(pair) => {
@@ -202,7 +204,8 @@ impl Clerk {
                     Some(origins) => origins,
                     None => Origins::open(&self.terms.instance)?,
                 };
-                let Connection { ends, mark } = self.origins.insert(origins).ask(ends(*pair))?;
+                let TrackedConnection { ends, mark } =
+                    self.origins.insert(origins).ask(ends(*pair))?;
                 return Ok(Done::Origin((ends.client, ends.server), mark));
             }
             Order::Dismiss(pair) => return leg::dismiss(ends(*pair)).map(Done::Found),

@@ -9,8 +9,8 @@ fn opened(number: u16) -> FlowBook {
     FlowBook::new(ends, leg("lan0"), leg("wan0"))
 }
 
-fn ended() -> Carried {
-    Carried { outcome: Ok(Side::Client) }
+fn ended() -> RelayOutcome {
+    RelayOutcome { outcome: Ok(Side::Client) }
 }
 
 #[test]

@@ -19,7 +19,7 @@ const ANY: [u8; 8] = [0xff; 8];
 
 /// A socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundSocket {
     /// The kernel's number of its state.
     pub state: u8,
     /// What tells it from any that comes after it.
@@ -30,7 +30,7 @@ pub struct Found {
 ///
 /// # Errors
 /// When the kernel does not tell: it has to know `INET_DIAG`.
-pub fn find(own: SocketAddr, other: SocketAddr) -> io::Result<Option<Found>> {
+pub fn find(own: SocketAddr, other: SocketAddr) -> io::Result<Option<FoundSocket>> {
     let channel = Channel::open(SockProtocol::NetlinkSockDiag)?;
     let question = Message::new(SOCK_DIAG_BY_FAMILY, 0, &request(own, other, ANY));
     channel.send(&question.finish())?;
@@ -39,7 +39,7 @@ pub fn find(own: SocketAddr, other: SocketAddr) -> io::Result<Option<Found>> {
     let answer = messages(received).find(|message| message.kind == SOCK_DIAG_BY_FAMILY);
     Ok(answer.and_then(|answer| {
         let cookie = answer.body.get(COOKIE)?.try_into().ok()?;
-        Some(Found { state: *answer.body.get(1)?, cookie })
+        Some(FoundSocket { state: *answer.body.get(1)?, cookie })
     }))
 }
 

@@ -112,13 +112,13 @@ fn read(octets: &[u8]) -> Option<IpAddr> {
 /// A name, if there is one, and when it was asked for.
 type Known = (Option<Rc<str>>, Instant);
 
-/// Names of interfaces, remembered for a moment: asking takes three system calls.
+/// InterfaceNames of interfaces, remembered for a moment: asking takes three system calls.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct InterfaceNames {
     known: RefCell<HashMap<u32, Known>>,
 }
 
-impl Names {
+impl InterfaceNames {
     /// The name of the interface with this index.
     pub fn of(&self, index: u32) -> Option<Rc<str>> {
         let now = Instant::now();

@@ -70,14 +70,14 @@ impl Sample {
 
 /// What a connection has still to send, and what it has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backlog {
+pub struct SendBacklog {
     /// Unit: bytes. Written, and not sent even once.
     pub unsent: u32,
     /// Unit: bytes. Sent, again or for the first time.
     pub sent: u64,
 }
 
-impl Backlog {
+impl SendBacklog {
     /// Asks the kernel.
     pub fn of(socket: impl AsFd) -> Option<Self> {
         let mut buffer = [0; 280];
@@ -111,12 +111,12 @@ mod tests {
         assert!(sample.is_measured() && sample.rtt_min_us < 1_000_000);
         assert_eq!((sample.unsent, sample.closed), (0, false));
         assert_eq!((sample.segments, sample.out_of_order), (1, 0));
-        let before = Backlog::of(&near).expect("an answer");
+        let before = SendBacklog::of(&near).expect("an answer");
         assert!(before.sent == 1000 && before.unsent == 0, "{before:?}");
         // Nobody reads: the window closes, and what is written then waits.
         near.set_nonblocking(true)?;
         while near.write(&[1; 64 << 10]).is_ok() {}
-        let after = Backlog::of(&near).expect("an answer");
+        let after = SendBacklog::of(&near).expect("an answer");
         assert!(after.sent > before.sent && after.unsent > 0, "{after:?}");
         Ok(())
     }

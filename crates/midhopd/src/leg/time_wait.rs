@@ -9,7 +9,7 @@
 //! With timestamps Linux lets a connection follow another (RFC 6191). Without, it refuses it
 //! (`EADDRNOTAVAIL`), and the one that waits has to be sent away first, which `ss --kill` does as well.
 
-use super::diag::{self, Found};
+use super::diag::{self, FoundSocket};
 use crate::flow::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
@@ -29,7 +29,7 @@ pub fn dismiss(ends: Ends) -> io::Result<bool> {
         return Ok(line.order(&Order::Dismiss(pair(ends)), None)? == Done::Found(true));
     }
     match diag::find(ends.client, ends.server)? {
-        Some(Found { state: TIME_WAIT, cookie }) => {
+        Some(FoundSocket { state: TIME_WAIT, cookie }) => {
             // Nothing but the very socket that was looked at.
             diag::destroy(ends.client, ends.server, cookie)?;
             Ok(true)

@@ -44,7 +44,7 @@ impl Budget {
         self.held() < self.limit() / 4 * 3
     }
 
-    /// Replaces what a [`Part`] counted before by what it counts now. Nothing else counts: what a part has
+    /// Replaces what a [`BudgetPart`] counted before by what it counts now. Nothing else counts: what a part has
     /// counted is given back when the part is dropped, however its owner ended.
     fn recount(&self, before: u64, now: u64) {
         if now >= before {
@@ -57,12 +57,12 @@ impl Budget {
 
 /// What one owner holds, such as a direction of a flow, or a whole tunnel; given back when this is dropped.
 #[derive(Debug)]
-pub struct Part {
+pub struct BudgetPart {
     budget: Arc<Budget>,
     held: u64,
 }
 
-impl Part {
+impl BudgetPart {
     /// A part of nothing yet.
     pub fn new(budget: Arc<Budget>) -> Self {
         Self { budget, held: 0 }
@@ -87,7 +87,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for BudgetPart {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_part_is_given_back_with_what_holds_it() {
         let budget = Arc::new(Budget::new(10));
-        let mut part = Part::new(budget.clone());
+        let mut part = BudgetPart::new(budget.clone());
         part.set(12);
         assert!(!budget.has_room());
         part.set(4);

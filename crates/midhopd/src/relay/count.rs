@@ -1,6 +1,6 @@
 //! Counts what one direction holds, often enough for a budget and seldom enough to cost nothing.
 
-use super::budget::{Budget, Part};
+use super::budget::{Budget, BudgetPart};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -17,9 +17,9 @@ const LOOK_WAITING: Duration = Duration::from_millis(10);
 
 /// What a direction holds, as last counted. Dropping it gives that back.
 #[derive(Debug, Default)]
-pub struct Count {
+pub struct HeldBytes {
     /// In the receive queue, between the sockets and in the send queue; none before it is first counted.
-    held: Option<Part>,
+    held: Option<BudgetPart>,
     /// Unit: bytes. What the direction had moved when it was last counted.
     moved: u64,
     /// Whether it waits for the budget.
@@ -27,7 +27,7 @@ pub struct Count {
     look: Option<Pin<Box<Sleep>>>,
 }
 
-impl Count {
+impl HeldBytes {
     /// Gives back what was counted, and looks no more.
     pub fn clear(&mut self) {
         (self.held, self.look, self.waits) = (None, None, false);
@@ -50,13 +50,13 @@ impl Count {
         queued: impl FnOnce() -> usize,
     ) {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
-        let counted = self.held.as_ref().map_or(0, Part::held);
+        let counted = self.held.as_ref().map_or(0, BudgetPart::held);
         let begins = counted == 0 && (staged > 0 || self.waits);
         if !due && !begins && moved - self.moved < STEP_BYTES {
             return;
         }
         let held = (queued() + staged) as u64;
-        self.held.get_or_insert_with(|| Part::new(budget.clone())).set(held);
+        self.held.get_or_insert_with(|| BudgetPart::new(budget.clone())).set(held);
         self.moved = moved;
         if held == 0 && !self.waits {
             self.look = None;
@@ -86,7 +86,7 @@ mod tests {
     async fn who_has_waited_and_holds_nothing_is_looked_at_no_more() {
         let budget = Arc::new(Budget::new(10));
         let mut cx = Context::from_waker(Waker::noop());
-        let mut count = Count::default();
+        let mut count = HeldBytes::default();
         count.follow(&mut cx, 12, 0, &budget, || 0);
         assert!(count.must_wait(&budget, || true));
         count.follow(&mut cx, 12, 0, &budget, || 0);
@@ -105,7 +105,7 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let _entered = runtime.as_ref().expect("a runtime").enter();
-        let mut count = Count::default();
+        let mut count = HeldBytes::default();
         count.follow(&mut cx, 12, 0, &budget, || 5);
         assert_eq!(budget.held(), 17);
         drop(count);

@@ -7,12 +7,12 @@
 //! Invariants: bytes leave in the order in which they came; the end of the stream is passed on only
 //! after the last byte; at most the direction's stage waits.
 
-use super::count::Count;
+use super::count::HeldBytes;
 use super::pipe::Pipe;
-use super::share::Share;
+use super::share::RateShare;
 use super::{Desk, Stage};
 use crate::flow::{Broken, Side};
-use crate::ledger::Count as Tally;
+use crate::ledger::Counter;
 use crate::sockopt;
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
@@ -77,8 +77,8 @@ pub struct Direction {
     dry: bool,
     done: bool,
     bytes: u64,
-    count: Count,
-    share: Option<Box<Share>>,
+    count: HeldBytes,
+    share: Option<Box<RateShare>>,
 }
 
 impl Direction {
@@ -96,7 +96,7 @@ impl Direction {
             dry: false,
             done: false,
             bytes: 0,
-            count: Count::default(),
+            count: HeldBytes::default(),
             share: stage.share,
         }
     }
@@ -131,7 +131,7 @@ impl Direction {
         from: &TcpStream,
         to: &TcpStream,
         last: bool,
-        book: &Tally,
+        book: &Counter,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
         let before = self.bytes;

@@ -11,7 +11,7 @@
 
 use super::direction::Direction;
 use super::{Desk, broken};
-use crate::ledger::Count as Tally;
+use crate::ledger::Counter;
 use crate::sockopt;
 use nix::errno::Errno;
 use nix::libc;
@@ -40,13 +40,13 @@ pub async fn deliver(
     direction: &mut Direction,
     from: &TcpStream,
     to: &TcpStream,
-    book: &Tally,
+    book: &Counter,
     desk: &Desk,
     limit: Duration,
 ) {
     direction.cut();
     let mut gone = pin!(broken(to));
-    let mut looks = Looks::new(limit);
+    let mut looks = DrainLooks::new(limit);
     let mut unwanted = Unwanted::default();
     poll_fn(|cx| {
         let moved = direction.poll_move(cx, from, to, true, book, desk);
@@ -82,9 +82,9 @@ pub enum Left {
     },
 }
 
-/// Looks at what is left: often at first, and seldom where it takes long.
+/// DrainLooks at what is left: often at first, and seldom where it takes long.
 #[derive(Debug)]
-pub struct Looks {
+pub struct DrainLooks {
     limit: Duration,
     pause: Duration,
     sleep: Pin<Box<Sleep>>,
@@ -93,7 +93,7 @@ pub struct Looks {
     since: Instant,
 }
 
-impl Looks {
+impl DrainLooks {
     /// Gives up what makes no progress for `limit`.
     pub fn new(limit: Duration) -> Self {
         let sleep = Box::pin(sleep(FIRST_LOOK));
@@ -180,7 +180,7 @@ mod tests {
     async fn what_goes_slowly_is_waited_for_and_what_stands_still_is_not() {
         let mut cx = Context::from_waker(Waker::noop());
         let some = |unacknowledged| Left::Some { written: 1000, unacknowledged };
-        let mut looks = Looks::new(LIMIT);
+        let mut looks = DrainLooks::new(LIMIT);
         for unacknowledged in (1..100).rev() {
             assert!(looks.poll(&mut cx, || some(unacknowledged)).is_pending());
             tokio::time::advance(LIMIT - LAST_LOOK).await;
@@ -193,6 +193,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn where_nothing_is_left_nobody_waits() {
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(Looks::new(LIMIT).poll(&mut cx, || Left::Nothing).is_ready());
+        assert!(DrainLooks::new(LIMIT).poll(&mut cx, || Left::Nothing).is_ready());
     }
 }

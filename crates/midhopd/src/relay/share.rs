@@ -1,7 +1,7 @@
 //! A direction's part in the rate of the leg that it feeds, where that is known: a [`Member`] of the leg's [`Pool`], by the
 //! worker's clock and the socket's backlog. Its socket is paced by what it gets.
 
-use crate::leg::Backlog;
+use crate::leg::SendBacklog;
 use crate::sockopt;
 use midhop_pep::config::LegPlan;
 use midhop_pep::rate_share::{Member, Pool};
@@ -40,13 +40,13 @@ impl Pools {
 
 /// One direction's part in a pool.
 #[derive(Debug)]
-pub struct Share {
+pub struct RateShare {
     member: Member,
     begun: Instant,
     look: Option<Pin<Box<Sleep>>>,
 }
 
-impl Share {
+impl RateShare {
     /// A direction that feeds `leg`; none where nothing is divided.
     pub fn of(leg: &LegPlan, pools: &Pools) -> Option<Box<Self>> {
         let member = Member::new(pools.of(leg)?, leg.rtt, leg.pacing);
@@ -63,13 +63,13 @@ impl Share {
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         if due {
             self.look = None;
-            self.judge(Backlog::of(to), staged, Instant::now(), to);
+            self.judge(SendBacklog::of(to), staged, Instant::now(), to);
         }
         due
     }
 
     /// Takes what was seen of the socket at `now`.
-    fn judge(&mut self, backlog: Option<Backlog>, staged: usize, now: Instant, to: &TcpStream) {
+    fn judge(&mut self, backlog: Option<SendBacklog>, staged: usize, now: Instant, to: &TcpStream) {
         match backlog.filter(|backlog| backlog.unsent > 0 || staged > 0) {
             Some(backlog) => {
                 let now = units::Instant::START + now.duration_since(self.begun).into();

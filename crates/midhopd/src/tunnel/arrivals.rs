@@ -134,7 +134,7 @@ fn unwrapped(datagram: Bytes) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midhop_tunnel::{control::Pace, fec::Settings};
+    use midhop_tunnel::{control::Pace, fec::FecSettings};
     use midhop_units::Bytes as Size;
     use std::net::SocketAddr;
 
@@ -151,7 +151,7 @@ mod tests {
     fn lane(hears: bool) -> Lane {
         let pace = Pace::of(None, Size::new(28));
         let mut lane = Lane::new(pace.clone(), Instant::START);
-        lane.follow(pace, hears.then(Settings::default).as_ref());
+        lane.follow(pace, hears.then(FecSettings::default).as_ref());
         lane
     }
 

@@ -7,7 +7,7 @@
 pub mod http2;
 pub mod quic;
 
-use super::stream::Fault;
+use super::stream::StreamError;
 use bytes::Bytes;
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field};
@@ -50,18 +50,18 @@ impl Connection {
 #[derive(Debug)]
 pub enum Sender {
     /// Of QUIC.
-    Quic(quic::Sender),
+    Quic(quic::QuicSender),
     /// Of HTTP/2.
-    Http2(http2::Sender),
+    Http2(http2::Http2Sender),
 }
 
 /// The half of a stream that the other end says.
 #[derive(Debug)]
 pub enum Receiver {
     /// Of QUIC.
-    Quic(quic::Receiver),
+    Quic(quic::QuicReceiver),
     /// Of HTTP/2.
-    Http2(http2::Receiver),
+    Http2(http2::Http2Receiver),
 }
 
 /// Calls the same of whichever it is.
@@ -84,7 +84,7 @@ impl Sender {
     ///
     /// # Errors
     /// When they cannot be said.
-    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), Fault> {
+    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         match self {
             Self::Quic(half) => {
                 half.put_fields(fields);
@@ -110,7 +110,7 @@ impl Sender {
     }
 
     /// Hands on what waits. Ready when nothing does.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         each!(self, half => half.poll_flush(cx))
     }
 
@@ -140,19 +140,19 @@ impl Sender {
     }
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
-    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         each!(self, half => half.poll_stopped(cx))
     }
 }
 
 impl Receiver {
     /// Waits for header fields, before which nothing else may come.
-    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         each!(self, half => half.poll_fields(cx))
     }
 
     /// Waits for payload; none: the other end has ended its half.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         each!(self, half => half.poll_data(cx))
     }
 
@@ -170,7 +170,7 @@ impl Receiver {
     }
 
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
-    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         each!(self, half => half.poll_reset(cx))
     }
 

@@ -8,12 +8,12 @@
 //! the first tunnel's credit closes by itself. No byte is said to two servers: a flow whose bytes went on is
 //! asked for elsewhere only where the next proxy has said that it reached nobody.
 
-use super::stream::{Fault, Input, Output, Stream, judge};
+use super::stream::{Input, Output, Stream, StreamError, judge};
 use super::told::NoFlow;
 use crate::flow::{Broken, Side};
-use crate::ledger::{Count, FlowBook};
-use crate::relay::late::{Left, Looks};
-use crate::relay::{Carried, Desk, count};
+use crate::ledger::{Counter, FlowBook};
+use crate::relay::late::{DrainLooks, Left};
+use crate::relay::{Desk, RelayOutcome, count};
 use crate::worker::Worker;
 use bytes::Bytes;
 use midhop_tunnel::{connect::Request, http3::Code};
@@ -33,7 +33,7 @@ const KEPT_BYTES: usize = 256 << 10;
 
 /// The rest of a chain, which has accepted a flow.
 #[derive(Debug)]
-pub struct Next {
+pub struct NextHop {
     stream: Stream,
     /// The way there, on which bytes may be already.
     up: Way,
@@ -62,7 +62,7 @@ pub async fn open(
     client: &mut Stream,
     peer: &str,
     request: Request,
-) -> Result<Next, NoNext> {
+) -> Result<NextHop, NoNext> {
     let target = request.target.clone();
     let mut next = tokio::select! {
         begun = worker.tunnels.begin(peer, request) => {
@@ -75,7 +75,7 @@ pub async fn open(
     let answer = go_ahead(client, &mut next, &mut up, &worker.desk).await;
     let kept = up.kept.take();
     let fault = match answer {
-        Ok(()) => return Ok(Next { stream: next, up }),
+        Ok(()) => return Ok(NextHop { stream: next, up }),
         Err((side, fault)) => {
             if side == Side::Client {
                 judge(client.connection(), &fault);
@@ -87,8 +87,8 @@ pub async fn open(
         }
     };
     // What was said to nobody, or to one who says that it reached nobody, may be said elsewhere.
-    let reached_nobody =
-        up.moved == 0 || matches!(fault, Fault::Denied(_) | Fault::Reset(Code::REQUEST_REJECTED));
+    let reached_nobody = up.moved == 0
+        || matches!(fault, StreamError::Denied(_) | StreamError::Reset(Code::REQUEST_REJECTED));
     let kept = kept.filter(|_| reached_nobody);
     let again = kept.is_some();
     client.input.put_back(kept.into_iter().flatten().chain(up.waiting).collect());
@@ -101,7 +101,7 @@ async fn go_ahead(
     next: &mut Stream,
     up: &mut Way,
     desk: &Desk,
-) -> Result<(), (Side, Fault)> {
+) -> Result<(), (Side, StreamError)> {
     let (mut taken, mut deaf) = (false, false);
     poll_fn(|cx| {
         if let Poll::Ready(answer) = next.input.poll_answer(cx) {
@@ -131,8 +131,8 @@ async fn go_ahead(
 }
 
 /// Moves the bytes of a flow between two streams, to its very end. `client` is the one that asked.
-pub async fn carry(worker: &Worker, mut client: Stream, next: Next, book: FlowBook) {
-    let Next { stream: mut server, up } = next;
+pub async fn carry(worker: &Worker, mut client: Stream, next: NextHop, book: FlowBook) {
+    let NextHop { stream: mut server, up } = next;
     let book = worker.ledger.open(book);
     let linger = worker.plan().limits.linger.into();
     let carried = relay(&mut client, &mut server, up, &book, &worker.desk, linger).await;
@@ -153,7 +153,7 @@ async fn relay(
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
-) -> Carried {
+) -> RelayOutcome {
     let connections = [client.connection().clone(), server.connection().clone()];
     let mut down = Way::new(Side::Server);
     let books_up = [&book.up, &desk.ledger.bytes_up];
@@ -198,7 +198,7 @@ async fn relay(
         Poll::Pending
     })
     .await;
-    let outcome = outcome.map_err(|(side, fault): (Side, Fault)| {
+    let outcome = outcome.map_err(|(side, fault): (Side, StreamError)| {
         judge(&connections[usize::from(side == Side::Server)], &fault);
         Broken { side, error: fault.into() }
     });
@@ -209,13 +209,13 @@ async fn relay(
         };
         guilty.blame(error);
         back.leave();
-        if !taken[usize::from(*side == Side::Client)] && Fault::leaves_a_rest(error) {
+        if !taken[usize::from(*side == Side::Client)] && StreamError::leaves_a_rest(error) {
             way.deliver(&mut guilty.input, &mut other.output, desk, linger).await;
         }
     }
     up.leave();
     down.leave();
-    Carried { outcome }
+    RelayOutcome { outcome }
 }
 
 /// One direction, from the side that says.
@@ -236,7 +236,7 @@ struct Way {
     kept: Option<Vec<Bytes>>,
     /// Unit: bytes. What went through.
     moved: u64,
-    count: count::Count,
+    count: count::HeldBytes,
 }
 
 impl Way {
@@ -251,7 +251,7 @@ impl Way {
             done: false,
             kept: None,
             moved: 0,
-            count: count::Count::default(),
+            count: count::HeldBytes::default(),
         }
     }
 
@@ -262,8 +262,8 @@ impl Way {
         cx: &mut Context<'_>,
         input: &mut Input,
         output: &mut Output,
-        books: &[&Count],
-    ) -> Poll<Result<(), (Side, Fault)>> {
+        books: &[&Counter],
+    ) -> Poll<Result<(), (Side, StreamError)>> {
         if self.done {
             return Poll::Ready(Ok(()));
         }
@@ -324,7 +324,7 @@ impl Way {
             return;
         }
         self.cut = true;
-        let mut looks = Looks::new(linger);
+        let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
             let moved = self.poll_move(cx, input, output, &[]);
             self.follow(cx, input, output, desk);

@@ -11,7 +11,7 @@
 //! Its locks are never contended: a tunnel's flows live on one thread. A flow's stream may be opened for
 //! another thread, though.
 
-use super::reorder::Waiting;
+use super::reorder::ArrivedData;
 use midhop_tunnel::{
     credit::{self, Grant},
     varint,
@@ -251,7 +251,7 @@ impl Earning {
 
     /// Whether as much waits as may: only what the first gap waits for is to be taken. Of a stream that no credit
     /// bounds that is `held_max`.
-    pub fn is_full(&self, waiting: &Waiting, held_max: u64) -> bool {
+    pub fn is_full(&self, waiting: &ArrivedData, held_max: u64) -> bool {
         !self.enforced && waiting.cost() >= held_max
             || waiting.is_crowded(self.credit.bounds.waiting)
     }
@@ -297,7 +297,7 @@ impl Earning {
     }
 
     /// Whether more may wait here though nobody takes it.
-    pub fn may_draw(&self, waiting: &Waiting) -> bool {
+    pub fn may_draw(&self, waiting: &ArrivedData) -> bool {
         waiting.cost() <= self.credit.bounds.window
             && !waiting.is_crowded(self.credit.bounds.waiting)
             && self.credit.drawn.load(Relaxed) < self.credit.bounds.drawn
@@ -332,15 +332,15 @@ impl Drop for Earning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{relay::Budget, tunnel::reorder::Room};
+    use crate::{relay::Budget, tunnel::reorder::ReorderRoom};
     use bytes::Bytes;
 
     const BOUNDS: Bounds =
         Bounds { first: 100, window: 400, drawn: 150, room: 1000, initial: 120, waiting: 10_000 };
 
     /// What waits of a stream.
-    fn waiting(bytes: usize) -> Waiting {
-        let mut waiting = Waiting::new(&Room::new(Arc::new(Budget::new(u64::MAX))));
+    fn waiting(bytes: usize) -> ArrivedData {
+        let mut waiting = ArrivedData::new(&ReorderRoom::new(Arc::new(Budget::new(u64::MAX))));
         waiting.insert(0, Bytes::from(vec![0; bytes]));
         waiting
     }

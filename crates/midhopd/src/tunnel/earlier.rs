@@ -22,20 +22,20 @@ const LEAST: Duration = Duration::from_secs(5);
 
 /// By what a peer has come.
 #[derive(Debug, Clone)]
-pub enum Way {
+pub enum PeerTransport {
     /// HTTP/3.
     Quic(Connection),
     /// HTTP/2.
-    Tcp(Weak<fallback::Doubt>),
+    Tcp(Weak<fallback::LivenessProbe>),
 }
 
 /// The connections by which peers have come, of all workers.
 #[derive(Debug, Default)]
-pub struct Earlier(Mutex<Vec<(String, Way)>>);
+pub struct Earlier(Mutex<Vec<(String, PeerTransport)>>);
 
 impl Earlier {
     /// A peer has come: those by which it had come before, and has not gone, are to prove themselves.
-    pub fn follow(&self, peer: &str, way: Way) {
+    pub fn follow(&self, peer: &str, way: PeerTransport) {
         self.doubt(peer);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.push((peer.to_owned(), way));
@@ -45,17 +45,17 @@ impl Earlier {
     pub fn doubt(&self, peer: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(_, earlier)| match earlier {
-            Way::Quic(connection) => connection.close_reason().is_none(),
-            Way::Tcp(doubt) => doubt.strong_count() > 0,
+            PeerTransport::Quic(connection) => connection.close_reason().is_none(),
+            PeerTransport::Tcp(doubt) => doubt.strong_count() > 0,
         });
         for (name, earlier) in known.iter().filter(|(name, _)| name == peer) {
             match earlier {
-                Way::Quic(connection) => {
+                PeerTransport::Quic(connection) => {
                     let (name, connection) = (name.clone(), connection.clone());
                     spawn_local(async move { prove(&name, connection).await });
                 }
                 // Its own thread asks.
-                Way::Tcp(doubt) => drop(doubt.upgrade().map(|doubt| doubt.raise())),
+                PeerTransport::Tcp(doubt) => drop(doubt.upgrade().map(|doubt| doubt.raise())),
             }
         }
     }

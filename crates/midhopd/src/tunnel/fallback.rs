@@ -9,4 +9,4 @@ pub mod door;
 pub mod session;
 pub mod socket;
 
-pub use session::{Doubt, Session};
+pub use session::{LivenessProbe, TcpSession};

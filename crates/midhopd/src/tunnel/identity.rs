@@ -287,9 +287,9 @@ fn name_of(name: &str) -> Option<ServerName<'static>> {
 }
 
 /// The names in a certificate, which is read once however many are asked for.
-pub struct Names<'a>(webpki::EndEntityCert<'a>);
+pub struct CertificateNames<'a>(webpki::EndEntityCert<'a>);
 
-impl<'a> Names<'a> {
+impl<'a> CertificateNames<'a> {
     /// Those of a certificate; none where it cannot be read.
     pub fn of(certificate: &'a CertificateDer<'_>) -> Option<Self> {
         webpki::EndEntityCert::try_from(certificate).ok().map(Self)
@@ -364,7 +364,7 @@ struct ByName(Arc<CertifiedKey>);
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name()?;
-        Names::of(self.0.end_entity_cert().ok()?)?.bear(name).then(|| self.0.clone())
+        CertificateNames::of(self.0.end_entity_cert().ok()?)?.bear(name).then(|| self.0.clone())
     }
 }
 
@@ -388,7 +388,7 @@ impl ClientCertVerifier for KnownClients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.by_authority.verify_client_cert(end_entity, intermediates, now)?;
-        let shown = Names::of(end_entity);
+        let shown = CertificateNames::of(end_entity);
         if shown.is_some_and(|shown| self.names.iter().any(|name| shown.has(name))) {
             return Ok(verified);
         }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
 use midhop_tunnel::departures::QUEUE_TIME;
-use midhop_tunnel::fec::{Settings, Shim, Stats};
+use midhop_tunnel::fec::{FecSettings, Shim, Stats};
 use midhop_units::Instant;
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use std::io;
@@ -118,7 +118,7 @@ impl Lane {
     /// A way on which nothing waits.
     pub fn new(pace: Pace, now: Instant) -> Self {
         Self {
-            shim: Shim::new(Settings::default(), pace, now),
+            shim: Shim::new(FecSettings::default(), pace, now),
             hears: false,
             batch: Batch::default(),
             held: None,
@@ -129,7 +129,7 @@ impl Lane {
 
     /// Goes at another pace from now on, for another connection: what was agreed for the last one is over.
     /// With `repairs` those of the peer are read, and it may [agree](Self::agree) to read ours.
-    pub fn follow(&mut self, pace: Pace, repairs: Option<&Settings>) {
+    pub fn follow(&mut self, pace: Pace, repairs: Option<&FecSettings>) {
         self.shim.follow(repairs.cloned().unwrap_or_default(), pace);
         if repairs.is_some() {
             // And stays so: what an earlier connection's peer sends may come late.

@@ -10,17 +10,17 @@ mod choice;
 use self::{aside::Aside, backlog::Backlog, choice::Choice};
 use super::{
     Identity, fallback,
-    paces::Part as Portion,
-    reopen::{self, Failed},
-    session::Session,
+    paces::PacePart,
+    reopen::{self, FailedSocket},
+    session::QuicSession,
     shards::Shard,
     socket::{Course, Paced},
-    stream::{Fault, Stream},
+    stream::{Stream, StreamError},
     transport,
 };
 use crate::{
     ledger::{Repaired, Tunnel},
-    relay::Part,
+    relay::BudgetPart,
     worker::Worker,
 };
 use midhop_pep::config::{ClassPlan, PeerPlan};
@@ -63,14 +63,14 @@ pub struct Link {
 
 /// An open tunnel, over whatever it is.
 #[derive(Debug, Clone)]
-pub enum Way {
+pub enum OpenTunnel {
     /// HTTP/3.
-    Quic(Rc<Session>),
+    Quic(Rc<QuicSession>),
     /// HTTP/2, where UDP does not pass.
-    Tcp(Rc<fallback::Session>),
+    Tcp(Rc<fallback::TcpSession>),
 }
 
-impl Way {
+impl OpenTunnel {
     /// Whether new flows may be asked for.
     pub fn is_open(&self) -> bool {
         match self {
@@ -84,7 +84,7 @@ impl Way {
     ///
     /// # Errors
     /// When the tunnel is gone.
-    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
+    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
         match self {
             Self::Quic(session) => session.ask(request, class).await,
             Self::Tcp(session) => session.ask(request, class).await,
@@ -95,13 +95,13 @@ impl Way {
 /// Whether there is a tunnel.
 #[derive(Debug, Clone)]
 enum State {
-    Open(Way),
+    Open(OpenTunnel),
     /// There is none since then, or it takes no more flows.
     Gone(Instant),
 }
 
 impl State {
-    fn way(&self) -> Option<&Way> {
+    fn way(&self) -> Option<&OpenTunnel> {
         match self {
             Self::Open(way) => Some(way).filter(|way| way.is_open()),
             Self::Gone(_) => None,
@@ -117,7 +117,7 @@ impl Link {
 
     /// What a new flow goes by, if it is there or comes before patience ends. Patience is for a tunnel that is about
     /// to come: where there has been none for so long, nobody waits for it.
-    pub async fn way(&self) -> Option<Way> {
+    pub async fn way(&self) -> Option<OpenTunnel> {
         let mut state = self.state.clone();
         let since = match *state.borrow() {
             State::Open(_) => Instant::now(),
@@ -132,7 +132,7 @@ impl Link {
 
 /// What keeps a link, before it runs.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct LinkKeeper {
     /// Whom it goes to.
     pub peer: PeerPlan,
     /// Where.
@@ -146,7 +146,7 @@ pub struct Keeper {
 /// QUIC's end on a socket, and what paces that.
 type Ends = (quinn::Endpoint, Arc<Paced>);
 
-impl Keeper {
+impl LinkKeeper {
     /// The link, and what keeps it until `end`.
     pub fn begin(
         self,
@@ -189,7 +189,7 @@ impl Keeper {
         aside: &Rc<Aside>,
         current: &RefCell<Option<Ends>>,
     ) -> Infallible {
-        let mut failed = Failed::not(format!("the socket towards {} (UDP)", self.peer.name));
+        let mut failed = FailedSocket::not(format!("the socket towards {} (UDP)", self.peer.name));
         let mut socket = socket.map_or_else(|| reopen::towards(self.address), Ok);
         loop {
             let why = match socket.and_then(|socket| self.endpoint(worker, socket)) {
@@ -261,13 +261,13 @@ impl Keeper {
 pub async fn follow(
     worker: &Worker,
     peer: &str,
-    session: &Session,
+    session: &QuicSession,
     mut course: Course,
 ) -> quinn::ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
     let number = connection.stable_id();
-    let mut held = Part::new(worker.desk.budget.clone());
+    let mut held = BudgetPart::new(worker.desk.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);
     let settings = session.settings();
@@ -314,7 +314,7 @@ pub async fn follow(
     why
 }
 
-fn measured(session: &Session, pace: &Pace, repaired: Repaired) -> Tunnel {
+fn measured(session: &QuicSession, pace: &Pace, repaired: Repaired) -> Tunnel {
     let path = session.connection().stats().path;
     Tunnel {
         rtt: path.rtt,
@@ -331,9 +331,13 @@ fn measured(session: &Session, pace: &Pace, repaired: Repaired) -> Tunnel {
 }
 
 /// The same for a session over TCP.
-pub async fn follow_tcp(worker: &Worker, peer: &str, session: &Rc<fallback::Session>) -> Arc<str> {
+pub async fn follow_tcp(
+    worker: &Worker,
+    peer: &str,
+    session: &Rc<fallback::TcpSession>,
+) -> Arc<str> {
     worker.fallbacks.borrow_mut().push(session.clone());
-    let mut held = Part::new(worker.desk.budget.clone());
+    let mut held = BudgetPart::new(worker.desk.budget.clone());
     let mut ticks = time::interval(LOOK);
     let (number, mut gone) = (session.number(), std::pin::pin!(session.gone()));
     let mut portion = portion(worker, peer, session.remote_address());
@@ -363,13 +367,13 @@ pub async fn follow_tcp(worker: &Worker, peer: &str, session: &Rc<fallback::Sess
 }
 
 /// A carrier's part in the pace of its tunnel, where the rate is known.
-fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<Portion> {
+fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<PacePart> {
     let plan = worker.plan();
     let rate = plan.peers.iter().find(|it| it.name == peer)?.rate?;
     Some(worker.tunnels.paces.join(peer, remote.ip(), rate))
 }
 
-fn measured_tcp(session: &fallback::Session) -> Tunnel {
+fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {
     let Some(sample) = session.sample() else {
         return Tunnel { is_tcp: true, ..Tunnel::default() };
     };

@@ -32,7 +32,7 @@ type Key = (String, IpAddr);
 
 /// One carrier's part in the pace of its tunnel; given up as it is dropped.
 #[derive(Debug)]
-pub struct Part {
+pub struct PacePart {
     paces: Arc<Paces>,
     key: Key,
     number: u64,
@@ -44,10 +44,10 @@ pub struct Part {
 
 impl Paces {
     /// A carrier to `peer` at `address`, whose link carries `rate`.
-    pub fn join(self: &Arc<Self>, peer: &str, address: IpAddr, rate: Rate) -> Part {
+    pub fn join(self: &Arc<Self>, peer: &str, address: IpAddr, rate: Rate) -> PacePart {
         let key = (peer.to_owned(), address);
         let number = self.lock().entry(key.clone()).or_default().join();
-        Part { paces: self.clone(), key, number, rate, sent: 0, at: Instant::now() }
+        PacePart { paces: self.clone(), key, number, rate, sent: 0, at: Instant::now() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Carriers>> {
@@ -55,7 +55,7 @@ impl Paces {
     }
 }
 
-impl Part {
+impl PacePart {
     /// What it may send from now on, which has `sent` so much in all, headers included. None: it is the only one.
     pub fn look(&mut self, sent: Bytes) -> Option<Rate> {
         let mut all = self.paces.lock();
@@ -71,7 +71,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PacePart {
     fn drop(&mut self) {
         let mut all = self.paces.lock();
         if let Some(carriers) = all.get_mut(&self.key) {

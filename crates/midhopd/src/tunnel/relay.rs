@@ -7,11 +7,11 @@
 //! flows together hold what they may; what goes into it is bounded by the tunnel's own window.
 
 use super::gathering::Gathering;
-use super::stream::{Fault, Input, Output, Stream, judge};
+use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::flow::{Broken, Side};
-use crate::ledger::{Count, FlowBook};
-use crate::relay::late::{self, Left, Looks, Unwanted};
-use crate::relay::{Carried, Desk, broken, count};
+use crate::ledger::{Counter, FlowBook};
+use crate::relay::late::{self, DrainLooks, Left, Unwanted};
+use crate::relay::{Desk, RelayOutcome, broken, count};
 use crate::sockopt;
 use bytes::{Buf, Bytes};
 use midhop_tunnel::http3::Code;
@@ -41,7 +41,7 @@ pub async fn relay(
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
-) -> Carried {
+) -> RelayOutcome {
     let up = [&book.up, &desk.ledger.bytes_up];
     let down = [&book.down, &desk.ledger.bytes_down];
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
@@ -53,7 +53,7 @@ pub async fn relay(
         cut: false,
         dry: false,
         moved: 0,
-        count: count::Count::default(),
+        count: count::HeldBytes::default(),
         books: outwards,
     };
     let mut inwards = Inwards {
@@ -65,12 +65,12 @@ pub async fn relay(
         cut: false,
         dry: false,
         moved: 0,
-        count: count::Count::default(),
+        count: count::HeldBytes::default(),
         books: inwards,
     };
     let by_tcp = |error: io::Error| Broken { side, error };
     let connection = stream.connection().clone();
-    let by_stream = |fault: Fault| {
+    let by_stream = |fault: StreamError| {
         judge(&connection, &fault);
         Broken { side: side.other(), error: fault.into() }
     };
@@ -148,25 +148,25 @@ pub async fn relay(
             }
         } else {
             outwards.count.clear();
-            inwards.dry = !Fault::leaves_a_rest(&broken.error);
+            inwards.dry = !StreamError::leaves_a_rest(&broken.error);
             inwards.deliver(tcp, stream, desk, linger).await;
         }
     }
     outwards.count.clear();
     inwards.leave();
-    Carried { outcome }
+    RelayOutcome { outcome }
 }
 
 /// Whether the far end wants no more of a request because it has answered all (RFC 9114 §4.1): what it
 /// says stays good.
-fn wants_no_more(side: Side, fault: &Fault) -> bool {
-    side == Side::Client && matches!(fault, Fault::Reset(code) if *code == Code::NO_ERROR)
+fn wants_no_more(side: Side, fault: &StreamError) -> bool {
+    side == Side::Client && matches!(fault, StreamError::Reset(code) if *code == Code::NO_ERROR)
 }
 
 /// Which end of a direction failed.
 enum Stuck {
     Tcp(io::Error),
-    Stream(Fault),
+    Stream(StreamError),
 }
 
 /// From the TCP connection into the tunnel.
@@ -183,8 +183,8 @@ struct Outwards<'a> {
     dry: bool,
     /// Unit: bytes. What went through.
     moved: u64,
-    count: count::Count,
-    books: [&'a Count; 2],
+    count: count::HeldBytes,
+    books: [&'a Counter; 2],
 }
 
 impl Outwards<'_> {
@@ -255,7 +255,7 @@ impl Outwards<'_> {
         }
         self.cut = true;
         let mut arrived = false;
-        let mut looks = Looks::new(linger);
+        let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
             let moved = self.poll_move(cx, tcp, output, desk);
             self.follow(cx, tcp, output, desk);
@@ -333,7 +333,9 @@ impl Outwards<'_> {
             });
             match read {
                 Ok(0) => self.done = true,
-                Ok(_) => return Poll::Ready(Err(Stuck::Stream(Fault::Reset(Code::NO_ERROR)))),
+                Ok(_) => {
+                    return Poll::Ready(Err(Stuck::Stream(StreamError::Reset(Code::NO_ERROR))));
+                }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
             }
@@ -363,8 +365,8 @@ struct Inwards<'a> {
     dry: bool,
     /// Unit: bytes. What went through.
     moved: u64,
-    count: count::Count,
-    books: [&'a Count; 2],
+    count: count::HeldBytes,
+    books: [&'a Counter; 2],
 }
 
 impl Inwards<'_> {
@@ -466,7 +468,7 @@ impl Inwards<'_> {
     ) {
         self.cut = true;
         let mut gone = pin!(broken(tcp));
-        let mut looks = Looks::new(linger);
+        let mut looks = DrainLooks::new(linger);
         let mut unwanted = Unwanted::default();
         let mut told = false;
         poll_fn(|cx| {

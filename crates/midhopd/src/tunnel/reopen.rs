@@ -24,13 +24,13 @@ const PAUSE_MOST: Duration = Duration::from_secs(30);
 
 /// A socket that has failed.
 #[derive(Debug)]
-pub struct Failed {
+pub struct FailedSocket {
     what: String,
     pause: Duration,
     fault: Option<Fault>,
 }
 
-impl Failed {
+impl FailedSocket {
     /// None yet; `what` it is.
     pub fn not(what: String) -> Self {
         Self { what, pause: PAUSE_FIRST, fault: None }
@@ -70,7 +70,7 @@ pub async fn listen(
     // Each of an address's sockets fails by itself.
     let which =
         if shard.is_alone() { String::new() } else { format!(", worker {}", worker.number()) };
-    let mut failed = Failed::not(format!("tunnel.listen {address} (UDP{which})"));
+    let mut failed = FailedSocket::not(format!("tunnel.listen {address} (UDP{which})"));
     let sharing = if shard.is_alone() { Sharing::Nobody } else { Sharing::Others };
     let mut socket = Some(socket);
     loop {
@@ -101,7 +101,7 @@ pub async fn listen_tcp(
     crowd: Arc<Crowd>,
     identity: watch::Receiver<Arc<Identity>>,
 ) {
-    let mut failed = Failed::not(format!("tunnel.listen {address} (TCP)"));
+    let mut failed = FailedSocket::not(format!("tunnel.listen {address} (TCP)"));
     let mut listener = Some(listener);
     loop {
         let open = || fallback::socket::listen(address, &worker.plan().peers);

@@ -1,12 +1,12 @@
 //! What has come on streams and waits there: behind a gap, or because nobody reads it.
 //!
 //! Streams are read as they come, which renews QUIC's credit, so QUIC bounds nothing of this. Here it is counted,
-//! in the memory of all flows ([`Part`]), and bounded for each peer, over all of its connections and all threads.
+//! in the memory of all flows ([`BudgetPart`]), and bounded for each peer, over all of its connections and all threads.
 //!
 //! Invariant: what streams of a peer hold here is at most its room and one chunk of each stream; the byte that
 //! the first gap of a stream waits for is always taken, so a full room stops no stream for good.
 
-use crate::relay::{Budget, Part};
+use crate::relay::{Budget, BudgetPart};
 use bytes::Bytes;
 use midhop_tunnel::reassembly::Reassembly;
 use std::{
@@ -19,17 +19,17 @@ use std::{
 
 /// The rooms of all peers, by name.
 #[derive(Debug, Default)]
-pub struct Rooms(Mutex<BTreeMap<String, Weak<Room>>>);
+pub struct Rooms(Mutex<BTreeMap<String, Weak<ReorderRoom>>>);
 
 impl Rooms {
     /// That of one peer, whose memory is part of `budget`.
-    pub fn of(&self, peer: &str, budget: &Arc<Budget>) -> Arc<Room> {
+    pub fn of(&self, peer: &str, budget: &Arc<Budget>) -> Arc<ReorderRoom> {
         let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = rooms.get(peer).and_then(Weak::upgrade) {
             return room;
         }
         rooms.retain(|_, room| room.strong_count() > 0);
-        let room = Room::new(budget.clone());
+        let room = ReorderRoom::new(budget.clone());
         rooms.insert(peer.to_owned(), Arc::downgrade(&room));
         room
     }
@@ -39,20 +39,20 @@ impl Rooms {
 #[derive(Debug)]
 pub struct Intake {
     /// Its peer's.
-    pub room: Arc<Room>,
+    pub room: Arc<ReorderRoom>,
     /// What QUIC lets come of each stream before anything of it is read.
     pub initial: midhop_units::Bytes,
 }
 
 /// What the streams of one peer hold.
 #[derive(Debug)]
-pub struct Room {
+pub struct ReorderRoom {
     budget: Arc<Budget>,
     /// Unit: bytes.
     held: AtomicU64,
 }
 
-impl Room {
+impl ReorderRoom {
     /// Nothing is held.
     pub fn new(budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self { budget, held: AtomicU64::new(0) })
@@ -66,20 +66,20 @@ impl Room {
 
 /// What has come on one stream and has not been taken.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct ArrivedData {
     pieces: Reassembly,
-    room: Arc<Room>,
-    part: Part,
+    room: Arc<ReorderRoom>,
+    part: BudgetPart,
 }
 
-impl Waiting {
+impl ArrivedData {
     /// Nothing has come.
-    pub fn new(room: &Arc<Room>) -> Self {
-        let part = Part::new(room.budget.clone());
+    pub fn new(room: &Arc<ReorderRoom>) -> Self {
+        let part = BudgetPart::new(room.budget.clone());
         Self { pieces: Reassembly::new(midhop_units::Bytes::MAX), room: room.clone(), part }
     }
 
-    /// Takes what has come for this place of the stream. What it costs is counted by [`Waiting::settle`].
+    /// Takes what has come for this place of the stream. What it costs is counted by [`ArrivedData::settle`].
     pub fn insert(&mut self, offset: u64, bytes: Bytes) {
         self.pieces.insert(offset, bytes);
     }
@@ -121,7 +121,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for ArrivedData {
     fn drop(&mut self) {
         self.room.held.fetch_sub(self.part.held(), Relaxed);
     }
@@ -137,7 +137,7 @@ mod tests {
         let rooms = Rooms::default();
         let room = rooms.of("far", &budget);
         assert!(Arc::ptr_eq(&room, &rooms.of("far", &budget)));
-        let mut streams = [0, 1].map(|_| Waiting::new(&room));
+        let mut streams = [0, 1].map(|_| ArrivedData::new(&room));
         for stream in &mut streams {
             stream.insert(1, Bytes::from_static(&[7; 100]));
             stream.settle();

@@ -11,7 +11,7 @@ use super::{
     earlier, identity, link,
     opened::Leaving,
     reorder::Intake,
-    session::Session,
+    session::QuicSession,
     shards::Shard,
     silence,
     socket::Paced,
@@ -141,12 +141,15 @@ async fn welcome(
     }
     let room = worker.tunnels.rooms.of(&peer.name, &worker.desk.budget);
     let intake = Intake { room, initial: widest };
-    let session = match Session::begin(connection, peer, steering.pace(), false, intake).await {
+    let session = match QuicSession::begin(connection, peer, steering.pace(), false, intake).await {
         Ok(session) => session,
         Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
     };
     tracing::info!(peer = peer.name, %from, "a peer has come");
-    worker.tunnels.earlier.follow(&peer.name, earlier::Way::Quic(session.connection().clone()));
+    worker
+        .tunnels
+        .earlier
+        .follow(&peer.name, earlier::PeerTransport::Quic(session.connection().clone()));
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {
@@ -173,7 +176,7 @@ async fn welcome(
 }
 
 /// Ends a tunnel, and its flows with it, once its peer may not stay any more.
-pub async fn dismiss(session: Rc<Session>, standing: Standing) {
+pub async fn dismiss(session: Rc<QuicSession>, standing: Standing) {
     let name = standing.peer_name().to_owned();
     tokio::select! {
         why = standing.ends() => {
@@ -189,7 +192,7 @@ pub fn peer_of<'a>(
     certificate: &CertificateDer<'_>,
     peers: &'a [PeerPlan],
 ) -> Option<&'a PeerPlan> {
-    let names = identity::Names::of(certificate)?;
+    let names = identity::CertificateNames::of(certificate)?;
     peers.iter().find(|peer| names.bear(&peer.identity))
 }
 
@@ -267,7 +270,7 @@ struct Opened {
 enum Server {
     Leg(TcpStream),
     /// By the next tunnel of a chain.
-    Tunnel(Box<chain::Next>),
+    Tunnel(Box<chain::NextHop>),
 }
 
 /// Why there is no far side, and which proxy said so, if it was the next of a chain.
@@ -354,7 +357,7 @@ async fn open(
 
 /// What came of the next tunnel of a chain.
 enum Step {
-    Opened(Box<chain::Next>, Party),
+    Opened(Box<chain::NextHop>, Party),
     Denied(Denial),
     /// There is none, and the flow goes without.
     Alone,

@@ -6,10 +6,10 @@
 use super::{
     carrier::{self, Receiver, Sender, quic},
     credit::{Bounds, Credit},
-    reorder::{Intake, Room},
-    stream::{self, Fault, Stream},
+    reorder::{Intake, ReorderRoom},
+    stream::{self, Stream, StreamError},
     transport,
-    turns::{Share, Turns},
+    turns::{TurnShare, Turns},
 };
 use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
 use midhop_tunnel::{
@@ -53,7 +53,7 @@ const DRAWN_SHARE: f64 = 0.5;
 
 /// One tunnel, open.
 #[derive(Debug)]
-pub struct Session {
+pub struct QuicSession {
     connection: Connection,
     /// Never written again, and closed by nobody: that would end the connection.
     control: RefCell<Option<SendStream>>,
@@ -80,7 +80,7 @@ pub struct Session {
     /// Whether the peer was found to have broken a rule that concerns the connection.
     broken: Arc<AtomicBool>,
     /// What of the peer's streams waits outside of QUIC.
-    room: Arc<Room>,
+    room: Arc<ReorderRoom>,
     /// Who may write.
     turns: Arc<Turns>,
     /// What they may have written that the peer has not acknowledged.
@@ -95,7 +95,7 @@ pub struct Session {
     authority: String,
 }
 
-impl Session {
+impl QuicSession {
     /// Begins to speak HTTP/3 on a connection to `peer`, whose datagrams leave at `pace`, and to listen. An
     /// end that opens tunnels `hears_backlog`: whether the peer has more to say than the path takes.
     ///
@@ -155,7 +155,10 @@ impl Session {
         match time::timeout(PATIENCE, control.write_all(&said)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => {
-                stream::judge(&session.carrier(), &Fault::Wrong(Code::CLOSED_CRITICAL_STREAM));
+                stream::judge(
+                    &session.carrier(),
+                    &StreamError::Wrong(Code::CLOSED_CRITICAL_STREAM),
+                );
             }
             Err(_late) => return Err(mute(&session.connection)),
         }
@@ -255,7 +258,7 @@ impl Session {
     ///
     /// # Errors
     /// When the tunnel is gone.
-    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
+    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
         let form = self.form().await?;
         let (sender, receiver) = self.carry(self.connection.open_bi().await?);
         let mut stream = Stream::to_ask(self.carrier(), sender, receiver);
@@ -268,7 +271,7 @@ impl Session {
 
     /// In which form a flow is asked for. Nobody waits for the peer to say what it serves, unless that was
     /// configured: as long as it has not, requests have the form that every proxy serves.
-    async fn form(&self) -> Result<Form<'_>, Fault> {
+    async fn form(&self) -> Result<Form<'_>, StreamError> {
         let template = Form::Template { authority: &self.authority };
         match self.form {
             RequestForm::Classic => Ok(Form::Classic),
@@ -283,7 +286,7 @@ impl Session {
             RequestForm::Template => tokio::select! {
                 biased;
                 known = self.settings() => {
-                    if known.extended_connect { Ok(template) } else { Err(Fault::Unable) }
+                    if known.extended_connect { Ok(template) } else { Err(StreamError::Unable) }
                 }
                 lost = self.connection.closed() => Err(lost.into()),
                 () = time::sleep_until(self.patient_until) => {
@@ -294,7 +297,7 @@ impl Session {
                              peers.NAME.request is \"template\""
                         );
                     }
-                    Err(Fault::Unsaid)
+                    Err(StreamError::Unsaid)
                 }
             },
         }
@@ -343,9 +346,9 @@ impl Session {
 
     /// The halves of a new flow, whose class is to be told.
     fn carry(&self, (send, receive): (SendStream, RecvStream)) -> (Sender, Receiver) {
-        let share = Share::new(&self.turns);
-        let sender = quic::Sender::new(&self.connection, send, self.pool, share, &self.credit);
-        let receiver = quic::Receiver::new(receive, self.held_max, &self.credit, &self.room);
+        let share = TurnShare::new(&self.turns);
+        let sender = quic::QuicSender::new(&self.connection, send, self.pool, share, &self.credit);
+        let receiver = quic::QuicReceiver::new(receive, self.held_max, &self.credit, &self.room);
         (Sender::Quic(sender), Receiver::Quic(receiver))
     }
 
@@ -377,13 +380,13 @@ fn mute(connection: &Connection) -> ConnectionError {
 }
 
 /// Hears the peer's unidirectional streams until the connection is gone.
-async fn listen(session: Rc<Session>) {
+async fn listen(session: Rc<QuicSession>) {
     let seen = Rc::new(RefCell::new(Vec::new()));
     while let Ok(stream) = session.connection.accept_uni().await {
         let (session, seen) = (session.clone(), seen.clone());
         spawn_local(async move {
             if let Err(code) = hear(&session, stream, &seen).await {
-                stream::judge(&session.carrier(), &Fault::Wrong(code));
+                stream::judge(&session.carrier(), &StreamError::Wrong(code));
             }
         });
     }
@@ -391,7 +394,7 @@ async fn listen(session: Rc<Session>) {
 
 /// Hears one of them to its end.
 async fn hear(
-    session: &Session,
+    session: &QuicSession,
     mut stream: RecvStream,
     seen: &RefCell<Vec<StreamKind>>,
 ) -> Result<(), Code> {
@@ -430,7 +433,7 @@ async fn hear(
     }
 }
 
-async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), Code> {
+async fn hear_control(session: &QuicSession, stream: &mut RecvStream) -> Result<(), Code> {
     let mut reader = FrameReader::default();
     let mut pending = bytes::Bytes::new();
     loop {
@@ -463,8 +466,8 @@ async fn hear_control(session: &Session, stream: &mut RecvStream) -> Result<(), 
 
 /// Hears how far this end's streams may be used. Of streams that are no more, or have not begun, it says nothing
 /// that matters.
-async fn hear_credit(session: &Session, stream: &mut RecvStream) -> Result<(), Code> {
-    let mut reader = credit::Reader::default();
+async fn hear_credit(session: &QuicSession, stream: &mut RecvStream) -> Result<(), Code> {
+    let mut reader = credit::CreditReader::default();
     loop {
         match stream.read_chunk(usize::MAX, true).await {
             Ok(Some(mut chunk)) => {

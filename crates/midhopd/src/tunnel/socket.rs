@@ -451,7 +451,7 @@ pub struct Course {
     pace: Pace,
     number: Option<u64>,
     /// How losses are repaired, where the peer is told that its repairs are read.
-    repairs: Option<fec::Settings>,
+    repairs: Option<fec::FecSettings>,
     /// The largest window of a repair that the peer reads, once it has said so.
     window: Option<usize>,
 }
@@ -495,7 +495,7 @@ impl Course {
     }
 
     /// The peer is told that its repairs are read, and gets some once it has [agreed](Self::agree).
-    pub fn repair(&mut self, settings: fec::Settings) {
+    pub fn repair(&mut self, settings: fec::FecSettings) {
         self.repairs = Some(settings);
         let (pace, repairs) = (self.pace.clone(), self.repairs.clone());
         self.with_lane(|lane| lane.follow(pace, repairs.as_ref()));

@@ -10,7 +10,7 @@ use midhop_pep::config::ClassPlan;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Response;
 use midhop_tunnel::http3::{Code, Field};
-use midhop_tunnel::payload::{Payload, Reader, Wrong};
+use midhop_tunnel::payload::{Payload, PayloadError, PayloadReader};
 use std::{
     collections::VecDeque,
     fmt,
@@ -65,7 +65,7 @@ impl Stream {
     pub fn carry_in(&mut self, payload: Payload) {
         self.output.payload = payload;
         self.input.payload = payload;
-        self.input.flow = Reader::new(payload);
+        self.input.flow = PayloadReader::new(payload);
     }
 
     /// How the flow's bytes are carried.
@@ -76,14 +76,14 @@ impl Stream {
     /// Tells the other end what it did wrong, where it is that which broke the flow.
     pub fn blame(&mut self, error: &io::Error) {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
-        if let Some(Fault::Wrong(code)) = fault {
+        if let Some(StreamError::Wrong(code)) = fault {
             self.output.reset(*code);
             self.input.stop(*code);
         }
     }
 
     /// Waits until the other end breaks off; for ever, where it does not.
-    pub async fn broken(&mut self) -> Fault {
+    pub async fn broken(&mut self) -> StreamError {
         let mut taken = false;
         poll_fn(|cx| {
             // Whoever breaks off wants no answer either, and that is told at once.
@@ -100,10 +100,10 @@ impl Stream {
 }
 
 /// Ends a connection whose peer broke a rule that concerns it as a whole: most do.
-pub fn judge(connection: &Connection, fault: &Fault) {
+pub fn judge(connection: &Connection, fault: &StreamError) {
     const OF_ONE_STREAM: [Code; 4] =
         [Code::MESSAGE_ERROR, Code::REQUEST_INCOMPLETE, Code::EXCESSIVE_LOAD, Code::INTERNAL_ERROR];
-    if let Fault::Wrong(code) = fault
+    if let StreamError::Wrong(code) = fault
         && !OF_ONE_STREAM.contains(code)
     {
         let peer = connection.remote_address();
@@ -114,7 +114,7 @@ pub fn judge(connection: &Connection, fault: &Fault) {
 
 /// Why a stream broke.
 #[derive(Debug)]
-pub enum Fault {
+pub enum StreamError {
     /// The peer ended it abruptly.
     Reset(Code),
     /// The whole tunnel is gone.
@@ -131,7 +131,7 @@ pub enum Fault {
     Unsaid,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset(code) => write!(f, "the peer reset the stream: {code}"),
@@ -145,9 +145,9 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for StreamError {}
 
-impl Fault {
+impl StreamError {
     /// Whether what came before an error of a stream is a part of the flow, and more of it may be found there.
     pub fn leaves_a_rest(error: &io::Error) -> bool {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
@@ -155,24 +155,24 @@ impl Fault {
     }
 }
 
-impl From<Fault> for io::Error {
-    fn from(fault: Fault) -> Self {
+impl From<StreamError> for io::Error {
+    fn from(fault: StreamError) -> Self {
         let kind = match &fault {
-            Fault::Reset(_) => io::ErrorKind::ConnectionReset,
-            Fault::Lost(error) if error.kind() == io::ErrorKind::TimedOut => error.kind(),
-            Fault::Lost(_) => io::ErrorKind::ConnectionAborted,
-            Fault::Wrong(_) => io::ErrorKind::InvalidData,
-            Fault::Denied(_) => io::ErrorKind::ConnectionRefused,
-            Fault::Cut => io::ErrorKind::UnexpectedEof,
-            Fault::Unable => io::ErrorKind::Unsupported,
-            Fault::Unsaid => io::ErrorKind::TimedOut,
+            StreamError::Reset(_) => io::ErrorKind::ConnectionReset,
+            StreamError::Lost(error) if error.kind() == io::ErrorKind::TimedOut => error.kind(),
+            StreamError::Lost(_) => io::ErrorKind::ConnectionAborted,
+            StreamError::Wrong(_) => io::ErrorKind::InvalidData,
+            StreamError::Denied(_) => io::ErrorKind::ConnectionRefused,
+            StreamError::Cut => io::ErrorKind::UnexpectedEof,
+            StreamError::Unable => io::ErrorKind::Unsupported,
+            StreamError::Unsaid => io::ErrorKind::TimedOut,
         };
         Self::new(kind, fault)
     }
 }
 
-impl From<Wrong> for Fault {
-    fn from(_: Wrong) -> Self {
+impl From<PayloadError> for StreamError {
+    fn from(_: PayloadError) -> Self {
         Self::Wrong(Code::MESSAGE_ERROR)
     }
 }
@@ -194,7 +194,7 @@ impl Output {
     ///
     /// # Errors
     /// When the stream breaks first.
-    pub async fn say(&mut self, fields: &[Field]) -> Result<(), Fault> {
+    pub async fn say(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         self.carrier.put_fields(fields)?;
         let said = poll_fn(|cx| self.poll_flush(cx)).await;
         self.rest();
@@ -226,7 +226,7 @@ impl Output {
     }
 
     /// Hands on what waits. Ready when nothing does.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         self.carrier.poll_flush(cx)
     }
 
@@ -257,7 +257,7 @@ impl Output {
     }
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
-    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         self.carrier.poll_stopped(cx)
     }
 
@@ -265,7 +265,7 @@ impl Output {
     ///
     /// # Errors
     /// When the peer broke off.
-    pub async fn stopped(&mut self) -> Result<(), Fault> {
+    pub async fn stopped(&mut self) -> Result<(), StreamError> {
         poll_fn(|cx| self.poll_stopped(cx)).await
     }
 }
@@ -279,7 +279,7 @@ pub struct Input {
     carrier: Receiver,
     payload: Payload,
     /// Takes what is carried apart.
-    flow: Reader,
+    flow: PayloadReader,
     /// What has come and has not been taken apart.
     data: Bytes,
     /// Whether an answer to a request comes first.
@@ -287,12 +287,12 @@ pub struct Input {
     /// What was taken and has come back.
     returned: VecDeque<Bytes>,
     /// What is told once that is handed on which came before it.
-    fault: Option<Fault>,
+    fault: Option<StreamError>,
 }
 
 impl Input {
     fn new(carrier: Receiver, awaits_answer: bool) -> Self {
-        let (payload, flow, data) = (Payload::default(), Reader::default(), Bytes::new());
+        let (payload, flow, data) = (Payload::default(), PayloadReader::default(), Bytes::new());
         let returned = VecDeque::new();
         Self { carrier, payload, flow, data, awaits_answer, returned, fault: None }
     }
@@ -301,15 +301,15 @@ impl Input {
     ///
     /// # Errors
     /// When the stream breaks, ends or says something else first.
-    pub async fn request(&mut self) -> Result<Vec<Field>, Fault> {
+    pub async fn request(&mut self) -> Result<Vec<Field>, StreamError> {
         poll_fn(|cx| self.carrier.poll_fields(cx)).await
     }
 
     /// Waits for the answer to the request that opened the stream, where that was not heard before.
     ///
     /// # Errors
-    /// [`Fault::Denied`] when that is the answer, else when none comes.
-    pub async fn answer(&mut self) -> Result<(), Fault> {
+    /// [`StreamError::Denied`] when that is the answer, else when none comes.
+    pub async fn answer(&mut self) -> Result<(), StreamError> {
         poll_fn(|cx| self.poll_answer(cx)).await
     }
 
@@ -319,7 +319,7 @@ impl Input {
         &mut self,
         cx: &mut Context<'_>,
         pieces: &mut VecDeque<Bytes>,
-    ) -> Poll<Result<bool, Fault>> {
+    ) -> Poll<Result<bool, StreamError>> {
         if !self.returned.is_empty() {
             pieces.append(&mut self.returned);
             return Poll::Ready(Ok(true));
@@ -362,7 +362,7 @@ impl Input {
     }
 
     /// Waits for the stream's end, once the flow's has come: until then the other end may still break off.
-    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if let Some(fault) = self.fault.take() {
             return Poll::Ready(Err(fault));
         }
@@ -372,7 +372,7 @@ impl Input {
             self.carrier.grant();
             match ready!(self.carrier.poll_data(cx))? {
                 Some(data) => self.data = data,
-                None => return Poll::Ready(self.flow.close().map(drop).map_err(Fault::from)),
+                None => return Poll::Ready(self.flow.close().map(drop).map_err(StreamError::from)),
             }
         }
     }
@@ -384,7 +384,7 @@ impl Input {
     }
 
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
-    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         self.carrier.poll_reset(cx)
     }
 
@@ -394,7 +394,7 @@ impl Input {
     }
 
     /// The same as [`Input::answer`].
-    pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         while self.awaits_answer {
             let fields = ready!(self.carrier.poll_fields(cx))?;
             match Response::decode(&fields, self.payload) {
@@ -402,16 +402,18 @@ impl Input {
                 Ok(None) => {}
                 Ok(Some(Response::Granted)) => self.awaits_answer = false,
                 Ok(Some(Response::Denied { cause, .. })) => {
-                    return Poll::Ready(Err(Fault::Denied(cause)));
+                    return Poll::Ready(Err(StreamError::Denied(cause)));
                 }
-                Err(_malformed) => return Poll::Ready(Err(Fault::Wrong(Code::MESSAGE_ERROR))),
+                Err(_malformed) => {
+                    return Poll::Ready(Err(StreamError::Wrong(Code::MESSAGE_ERROR)));
+                }
             }
         }
         Poll::Ready(Ok(()))
     }
 
     /// The next bytes of the flow; none: it has ended.
-    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         loop {
             if let Some(bytes) = self.flow.read(&mut self.data)? {
                 return Poll::Ready(Ok(Some(bytes)));
@@ -422,7 +424,7 @@ impl Input {
             match ready!(self.carrier.poll_data(cx))? {
                 Some(data) => self.data = data,
                 // A stream that ends is no flow that does.
-                None if !self.flow.close()? => return Poll::Ready(Err(Fault::Cut)),
+                None if !self.flow.close()? => return Poll::Ready(Err(StreamError::Cut)),
                 None => {}
             }
         }

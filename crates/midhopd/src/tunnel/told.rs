@@ -1,6 +1,6 @@
 //! What became of a far side, in the words of HTTP and in those of TCP.
 
-use super::stream::Fault;
+use super::stream::StreamError;
 use crate::leg::{Failure, Refusal};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::target::Target;
@@ -17,14 +17,14 @@ pub enum NoFlow {
 
 impl NoFlow {
     /// What `fault` means to a flow towards `target`, of which no byte has been sent on yet.
-    pub fn of(fault: Fault, target: &Target) -> Self {
-        let Fault::Denied(cause) = fault else { return Self::Unavailable(fault.to_string()) };
+    pub fn of(fault: StreamError, target: &Target) -> Self {
+        let StreamError::Denied(cause) = fault else { return Self::Unavailable(fault.to_string()) };
         match refusal_of(cause, target) {
             Some(refusal) => Self::Refused(Failure {
-                error: Fault::Denied(cause).into(),
+                error: StreamError::Denied(cause).into(),
                 refusal: Some(refusal),
             }),
-            None => Self::Unavailable(Fault::Denied(cause).to_string()),
+            None => Self::Unavailable(StreamError::Denied(cause).to_string()),
         }
     }
 }
@@ -76,7 +76,7 @@ mod tests {
             for refusal in [Refusal::Reset, Refusal::Silence, Refusal::Unreachable(0)] {
                 let failure =
                     Failure { error: io::ErrorKind::Other.into(), refusal: Some(refusal) };
-                match NoFlow::of(Fault::Denied(cause_of(&failure)), &target) {
+                match NoFlow::of(StreamError::Denied(cause_of(&failure)), &target) {
                     NoFlow::Refused(told) => assert_eq!(told.refusal, Some(refusal)),
                     other => panic!("{refusal:?}: {other:?}"),
                 }
@@ -85,7 +85,7 @@ mod tests {
         // A fault of the far proxy's own is none of the server's.
         let own = Failure { error: io::ErrorKind::Other.into(), refusal: None };
         let target = Target::parse("192.0.2.1:80").expect("a target");
-        let told = NoFlow::of(Fault::Denied(cause_of(&own)), &target);
+        let told = NoFlow::of(StreamError::Denied(cause_of(&own)), &target);
         assert!(matches!(told, NoFlow::Unavailable(_)), "{told:?}");
     }
 }

@@ -143,13 +143,13 @@ fn leg(peer: &PeerPlan, remote: SocketAddr) -> LegSettings {
 }
 
 /// How losses on the way to a peer are repaired below QUIC, where they may be.
-pub fn repairs(peer: &PeerPlan, remote: SocketAddr) -> Option<fec::Settings> {
+pub fn repairs(peer: &PeerPlan, remote: SocketAddr) -> Option<fec::FecSettings> {
     let despite_congestion = match peer.repair {
         Repair::Off => return None,
         Repair::Auto => false,
         Repair::Always => true,
     };
-    Some(fec::Settings { despite_congestion, ..leg(peer, remote).fec() })
+    Some(fec::FecSettings { despite_congestion, ..leg(peer, remote).fec() })
 }
 
 /// Whether losses on the way to one of them may be repaired.
@@ -161,7 +161,7 @@ pub fn may_repair(peers: &[PeerPlan]) -> bool {
 fn settings(peer: &PeerPlan) -> Settings {
     let mut settings = Settings::default();
     settings.hybla.rate = peer.rate;
-    settings.committed = peer.committed.map(committed::Settings::new);
+    settings.committed = peer.committed.map(committed::CommittedSettings::new);
     if let Some(rtt0) = peer.rtt0 {
         settings.hybla.rtt0 = rtt0;
     }

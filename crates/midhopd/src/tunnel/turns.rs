@@ -13,7 +13,7 @@
 //! Invariant: whoever is first in the queue is going to be polled: it has been woken, or a timer wakes it, or
 //! QUIC once there is room. Whoever does not write any more leaves the queue, at the latest when it is dropped.
 
-use super::stream::Fault;
+use super::stream::StreamError;
 use super::supply::Supply;
 use bytes::Bytes;
 use midhop_pep::ahead::{Ahead, Allowance};
@@ -42,14 +42,14 @@ pub trait Pool {
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<usize, Fault>>;
+    ) -> Poll<Result<usize, StreamError>>;
 
     /// The same beside a full pool: only for want of credit is it pending.
     fn poll_write_beside(
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<usize, Fault>>;
+    ) -> Poll<Result<usize, StreamError>>;
 
     /// Whether what is written next leaves before that of others.
     fn set_urgent(&mut self, urgent: bool);
@@ -109,7 +109,7 @@ impl Queue {
 
 /// One flow's part in the turns.
 #[derive(Debug)]
-pub struct Share {
+pub struct TurnShare {
     turns: Arc<Turns>,
     account: Account,
     /// When it goes ahead.
@@ -122,7 +122,7 @@ pub struct Share {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Share {
+impl TurnShare {
     /// A flow that begins, which is urgent.
     pub fn new(turns: &Arc<Turns>) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Share {
         cx: &mut Context<'_>,
         pool: &mut impl Pool,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<(), Fault>> {
+    ) -> Poll<Result<(), StreamError>> {
         if let Some(said) = self.urgent
             && !self.turns.queue().allowance.lets(self.ahead, said)
         {
@@ -234,7 +234,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for TurnShare {
     fn drop(&mut self) {
         self.leave();
     }

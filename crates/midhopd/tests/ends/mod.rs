@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use crate::stage::{Family, Stage};
-use midhopd::daemon::DataPlane;
-use midhopd::ledger::{Count, Ledger};
+use midhopd::data_plane::DataPlane;
+use midhopd::ledger::{Counter, Ledger};
 use midhopd::pki;
 use std::path::Path;
 use tempfile::TempDir;
@@ -128,7 +128,7 @@ impl Ends {
     }
 
     /// A count of both ends' ledgers: the near end's, the far end's.
-    pub fn sums(&self, count: fn(&Ledger) -> &Count) -> [u64; 2] {
+    pub fn sums(&self, count: fn(&Ledger) -> &Counter) -> [u64; 2] {
         [&self.near, &self.far].map(|end| end.ledgers().iter().map(|it| count(it).value()).sum())
     }
 }

@@ -9,7 +9,7 @@ use midhop_pep::config::Plan;
 use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Seed;
-use midhopd::daemon::{DataPlane, StartError};
+use midhopd::data_plane::{DataPlane, StartError};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;

@@ -44,7 +44,7 @@ pub(super) struct Plot {
     pub(super) beside: Option<&'static str>,
     /// What lies along the picture: quantities, or groups of bars.
     pub(super) along: Along,
-    pub(super) series: Vec<Curve<Point>>,
+    pub(super) series: Vec<Series<Point>>,
 }
 
 /// What lies along a picture.
@@ -59,7 +59,7 @@ pub(super) enum Along {
 
 /// A curve, the bars or the marks of one configuration.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Curve<P> {
+pub(super) struct Series<P> {
     pub(super) name: String,
     /// Whether all of it is of this project's proxy.
     pub(super) ours: bool,

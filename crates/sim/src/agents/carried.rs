@@ -22,7 +22,7 @@ static NO_SEGMENT: Segment = Segment {
 
 /// One direction of a flow, by the end that it goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Direction {
+pub struct FlowDirection {
     /// The flow.
     pub flow: FlowId,
     /// The end.
@@ -31,17 +31,17 @@ pub struct Direction {
     pub family: Family,
 }
 
-impl Way for Direction {
+impl Way for FlowDirection {
     fn back(self) -> Self {
         Self { towards: self.towards.other(), ..self }
     }
 }
 
 impl Carried for Packet {
-    type Way = Direction;
+    type Way = FlowDirection;
 
-    fn way(&self) -> Direction {
-        Direction { flow: self.flow, towards: self.towards, family: self.family }
+    fn way(&self) -> FlowDirection {
+        FlowDirection { flow: self.flow, towards: self.towards, family: self.family }
     }
 
     fn segment(&self) -> &Segment {
@@ -71,7 +71,7 @@ impl Carried for Packet {
 pub(crate) fn pass_on(
     wanted: &mut midhop_assist::Actions<Packet>,
     actions: &mut Actions,
-    message: impl Fn(Direction, Report) -> Option<Packet>,
+    message: impl Fn(FlowDirection, Report) -> Option<Packet>,
 ) {
     for action in wanted.drain() {
         match action {

@@ -4,26 +4,26 @@ use super::acks::Crossing;
 use super::pass_on;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
-use midhop_assist::AckDecimation as Decimator;
+use midhop_assist::AckDecimation;
 use midhop_experiment::agents;
 use midhop_units::Instant;
 
 /// One at a node.
 #[derive(Debug)]
-pub struct AckDecimation {
-    agent: Decimator<Packet>,
+pub struct AckDecimationNode {
+    agent: AckDecimation<Packet>,
     crossing: Crossing,
     wanted: midhop_assist::Actions<Packet>,
 }
 
-impl AckDecimation {
+impl AckDecimationNode {
     /// A decimator of what leaves as `crossing` says.
     pub(crate) fn new(plan: &agents::AckDecimation, crossing: Crossing) -> Self {
-        Self { agent: Decimator::new(plan.into()), crossing, wanted: Default::default() }
+        Self { agent: AckDecimation::new(plan.into()), crossing, wanted: Default::default() }
     }
 }
 
-impl Agent for AckDecimation {
+impl Agent for AckDecimationNode {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
         if !matches!(packet.body, Body::Segment(_)) || !self.crossing.leaves(&packet) {
             return actions.send(packet);

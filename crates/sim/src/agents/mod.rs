@@ -11,15 +11,15 @@ mod decimation;
 mod spacing;
 
 pub use ack_filter::AckFilter;
-pub use decimation::AckDecimation;
-pub use spacing::AckSpacing;
+pub use decimation::AckDecimationNode;
+pub use spacing::AckSpacingNode;
 
 use crate::hop::HopId;
 use crate::packet::NodeId;
-use crate::repair::{DProxy, Snoop};
+use crate::repair::{DProxyNode, SnoopNode};
 use crate::simulation::Simulation;
 use acks::Crossing;
-pub use carried::Direction;
+pub use carried::FlowDirection;
 pub(crate) use carried::pass_on;
 use midhop_experiment::Plan;
 use midhop_experiment::agents::Role;
@@ -38,7 +38,7 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
                 Role::Snoop(snoop) => {
                     let hops = exits(plan, &node.name, &snoop.links);
                     let lossy = |way: &[HopId]| way.first().is_some_and(|hop| hops.contains(hop));
-                    let snoop = Snoop::new(snoop, ways(plan, simulation, at, lossy));
+                    let snoop = SnoopNode::new(snoop, ways(plan, simulation, at, lossy));
                     simulation.place(at, Some(agent.name.clone()), Box::new(snoop));
                 }
                 Role::DProxy(half) => {
@@ -47,19 +47,19 @@ pub(crate) fn place(plan: &Plan, simulation: &mut Simulation) {
                     let hops = simulation.network.hops();
                     let over = |way: &[HopId]| way.iter().any(|hop| hops[hop.index()].to == peer);
                     let beyond = ways(plan, simulation, at, over);
-                    let half = DProxy::new(half, at, peer, beyond);
+                    let half = DProxyNode::new(half, at, peer, beyond);
                     simulation.place(at, Some(agent.name.clone()), Box::new(half));
                 }
                 Role::AckDecimation(role) => {
                     let hops = exits(plan, &node.name, &role.links);
                     let crossing = Crossing::new(&simulation.network, at, &hops);
-                    let agent_here = AckDecimation::new(role, crossing);
+                    let agent_here = AckDecimationNode::new(role, crossing);
                     simulation.place(at, Some(agent.name.clone()), Box::new(agent_here));
                 }
                 Role::AckSpacing(role) => {
                     let hops = exits(plan, &node.name, &role.links);
                     let crossing = Crossing::new(&simulation.network, at, &hops);
-                    let agent_here = AckSpacing::new(role, crossing);
+                    let agent_here = AckSpacingNode::new(role, crossing);
                     simulation.place(at, Some(agent.name.clone()), Box::new(agent_here));
                 }
             }

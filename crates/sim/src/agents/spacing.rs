@@ -4,26 +4,26 @@ use super::acks::Crossing;
 use super::pass_on;
 use crate::agent::{Actions, Agent};
 use crate::packet::{Body, Packet};
-use midhop_assist::AckSpacing as Spacer;
+use midhop_assist::AckSpacing;
 use midhop_experiment::agents;
 use midhop_units::Instant;
 
 /// One at a node.
 #[derive(Debug)]
-pub struct AckSpacing {
-    agent: Spacer<Packet>,
+pub struct AckSpacingNode {
+    agent: AckSpacing<Packet>,
     crossing: Crossing,
     wanted: midhop_assist::Actions<Packet>,
 }
 
-impl AckSpacing {
+impl AckSpacingNode {
     /// A spacer of what comes as `crossing` says.
     pub(crate) fn new(plan: &agents::AckSpacing, crossing: Crossing) -> Self {
-        Self { agent: Spacer::new(plan.into()), crossing, wanted: Default::default() }
+        Self { agent: AckSpacing::new(plan.into()), crossing, wanted: Default::default() }
     }
 }
 
-impl Agent for AckSpacing {
+impl Agent for AckSpacingNode {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
         if !matches!(packet.body, Body::Segment(_)) || !self.crossing.came(&packet) {
             return actions.send(packet);

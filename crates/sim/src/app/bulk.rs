@@ -3,7 +3,7 @@
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
 use super::{App, Desk};
-use crate::host::{Connect, Told};
+use crate::host::{Connect, SocketEvent};
 use crate::packet::{End, FlowId};
 use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::TrafficPlan;
@@ -44,7 +44,7 @@ impl App for Bulk {
         }
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: SocketEvent) {
         let Some((at, turn)) = self.connections.handle(desk, flow, end, told) else { return };
         let over = match turn {
             Turn::Opened => {

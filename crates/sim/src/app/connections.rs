@@ -3,7 +3,7 @@
 use super::Desk;
 use super::arrived::Arrived;
 use super::exchange::{Amount, Exchange};
-use crate::host::{Connect, Told};
+use crate::host::{Connect, SocketEvent};
 use crate::packet::{End, FlowId};
 use midhop_experiment::record::TrafficResult;
 use midhop_experiment::traffic::TrafficPlan;
@@ -66,23 +66,23 @@ impl<T> Connections<T> {
         desk: &mut Desk<'_>,
         flow: FlowId,
         end: End,
-        told: Told,
+        told: SocketEvent,
     ) -> Option<(usize, Turn)> {
-        if told == Told::PeerClosed {
+        if told == SocketEvent::PeerClosed {
             desk.hosts.close(flow, end);
             return None;
         }
         let at = self.find(desk, flow)?;
         let turn = match told {
-            Told::Connected if end == End::Opener => Turn::Opened,
-            Told::Read(total) => {
+            SocketEvent::Connected if end == End::Opener => Turn::Opened,
+            SocketEvent::Read(total) => {
                 let now = desk.now();
                 let step = self.at(at)?.exchange.read(desk.hosts, now, end, total);
                 self.arrived.add(now, step.arrived);
                 step.complete.map(|_| Turn::Complete)?
             }
-            Told::Failed(_) => Turn::Failed,
-            Told::Connected | Told::Closed | Told::PeerClosed => return None,
+            SocketEvent::Failed(_) => Turn::Failed,
+            SocketEvent::Connected | SocketEvent::Closed | SocketEvent::PeerClosed => return None,
         };
         Some((at, turn))
     }

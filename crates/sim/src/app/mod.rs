@@ -20,7 +20,7 @@ pub(crate) use transfer::Transfer;
 pub(crate) use web::Web;
 
 use crate::engine::{Engine, Timer};
-use crate::host::{Connect, Hosts, Told};
+use crate::host::{Connect, Hosts, SocketEvent};
 use crate::network::Network;
 use crate::packet::{End, FlowId, NodeId, Packet};
 use midhop_experiment::limit::Family;
@@ -48,7 +48,7 @@ pub(crate) trait App: fmt::Debug {
     fn handle_timeout(&mut self, _desk: &mut Desk<'_>) {}
 
     /// Something happened to one end of one of its connections.
-    fn handle(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _end: End, _told: Told) {}
+    fn handle(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _end: End, _told: SocketEvent) {}
 
     /// A datagram of one of its flows has arrived.
     fn handle_datagram(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {}

@@ -5,9 +5,9 @@
 
 use super::exchange::{Amount, Exchange, Moved, Step};
 use super::{App, Desk};
-use crate::host::{Connect, Hosts, Told};
+use crate::host::{Connect, Hosts, SocketEvent};
 use crate::packet::{End, FlowId};
-use crate::recorder::{Arrivals, FLOWS_SHOWN, SenderCurves};
+use crate::recorder::{ArrivalCurve, FLOWS_SHOWN, SenderCurves};
 use crate::watch::Glance;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::{TransferPlan, Work};
@@ -39,7 +39,7 @@ pub(crate) struct Transfer {
     finishes: BTreeSet<(Instant, u32)>,
     under_way: usize,
     arrived: u64,
-    curve: Arrivals,
+    curve: ArrivalCurve,
 }
 
 /// A file or object to be asked for.
@@ -100,7 +100,7 @@ impl Last {
 struct Shown {
     /// Its place among the flows.
     index: u32,
-    curve: Arrivals,
+    curve: ArrivalCurve,
     sender: SenderCurves,
 }
 
@@ -119,7 +119,7 @@ impl Transfer {
             finishes: BTreeSet::new(),
             under_way: 0,
             arrived: 0,
-            curve: Arrivals::default(),
+            curve: ArrivalCurve::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Transfer {
         let Attempt { id, object, restarts } = attempt;
         self.under_way += 1;
         if id < FLOWS_SHOWN {
-            let (curve, sender) = (Arrivals::default(), SenderCurves::default());
+            let (curve, sender) = (ArrivalCurve::default(), SenderCurves::default());
             self.shown.push(Shown { index, curve, sender });
         }
         self.flows.push(Flow {
@@ -365,19 +365,19 @@ impl App for Transfer {
         self.set_alarm(desk);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: SocketEvent) {
         let index = desk.hosts.tag(flow) as usize;
         let now = desk.now();
         match told {
-            Told::Connected if end == End::Opener => self.ask(desk, index),
-            Told::Connected => {}
-            Told::Read(total) => {
+            SocketEvent::Connected if end == End::Opener => self.ask(desk, index),
+            SocketEvent::Connected => {}
+            SocketEvent::Read(total) => {
                 let step = self.flows[index].exchange.read(desk.hosts, now, end, total);
                 self.follow(desk, index, step);
             }
-            Told::PeerClosed => desk.hosts.close(flow, end),
-            Told::Closed => {}
-            Told::Failed(why) => self.break_off(desk, index, end, why),
+            SocketEvent::PeerClosed => desk.hosts.close(flow, end),
+            SocketEvent::Closed => {}
+            SocketEvent::Failed(why) => self.break_off(desk, index, end, why),
         }
     }
 

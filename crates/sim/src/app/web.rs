@@ -8,7 +8,7 @@
 use super::connections::{Connections, Turn};
 use super::exchange::Amount;
 use super::{App, Desk};
-use crate::host::{Connect, Told};
+use crate::host::{Connect, SocketEvent};
 use crate::packet::{End, FlowId};
 use midhop_experiment::random::Random;
 use midhop_experiment::record::TrafficResult;
@@ -169,7 +169,7 @@ impl App for Web {
         self.set_alarm(desk);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: Told) {
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: SocketEvent) {
         match self.connections.handle(desk, flow, end, told) {
             Some((at, Turn::Opened)) => {
                 let Some(connection) = self.connections.at(at) else { return };

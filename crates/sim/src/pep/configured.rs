@@ -1,6 +1,6 @@
 //! What a proxy's configuration decides: which flows are taken, and how their legs are made.
 
-use super::leg::{Model, Told};
+use super::leg::{LegContext, Model};
 use super::{Place, ProxyError};
 use midhop_experiment::congestion::LegTables;
 use midhop_pep::config::{Accept, Action, Config, LegPlan, Plan};
@@ -29,7 +29,7 @@ pub(super) struct Configured {
     pub plan: Plan,
     /// The legs of the plan, as far as the simulator can model them.
     models: Vec<Model>,
-    told: Told,
+    told: LegContext,
 }
 
 impl Configured {
@@ -47,7 +47,7 @@ impl Configured {
             config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
         }
         let mut plan = config.resolve().map_err(ProxyError::new)?;
-        let told = Told::new(tables, &plan.legs, places);
+        let told = LegContext::new(tables, &plan.legs, places);
         // Also the legs as rules change them: no flow may find out too late.
         let model = |leg: &LegPlan| {
             Model::of(leg, &told).map_err(|message| ProxyError::of_leg(leg, message))

@@ -2,7 +2,7 @@
 //!
 //! Invariant: once each leg has been seen, a sample allocates nothing but room for itself.
 
-use super::flow::Flow;
+use super::flow::SplitFlow;
 use super::relay::Leg;
 use crate::recorder::SenderCurves;
 use crate::watch::Glance;
@@ -28,10 +28,10 @@ impl LegCurves {
     pub fn sample<'f>(
         &mut self,
         now: Instant,
-        flows: impl Iterator<Item = &'f Flow>,
+        flows: impl Iterator<Item = &'f SplitFlow>,
         books: &BTreeMap<String, LegResult>,
     ) {
-        for leg in flows.flat_map(Flow::connected) {
+        for leg in flows.flat_map(SplitFlow::connected) {
             let link = &leg.model.link;
             if !self.0.contains_key(link) {
                 self.0.insert(link.clone(), Together::default());

@@ -4,7 +4,7 @@
 //! reset, a refused far side as a refusal, a silent one as silence.
 
 use super::leg::Model;
-use super::relay::{Direction, Leg};
+use super::relay::{Leg, RelayDirection};
 use super::{Shared, Target};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
@@ -29,7 +29,7 @@ pub(super) enum Ended {
 /// A flow. Its legs, like its directions, are called by the end of the flow that they are for: the leg
 /// of the opener faces the client.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct SplitFlow {
     pub id: FlowId,
     /// The proxy's.
     maker: NodeId,
@@ -39,7 +39,7 @@ pub(super) struct Flow {
     family: Family,
     legs: [Leg; 2],
     /// What feeds each leg.
-    directions: [Direction; 2],
+    directions: [RelayDirection; 2],
     /// Whether the client is answered only once the server has accepted.
     waits: bool,
     /// The client's SYN, which waits for the far side; and whether it counts as pending.
@@ -62,7 +62,7 @@ pub(super) const fn ways([client, server]: [NodeId; 2]) -> [Way; 2] {
     [[server, client], [client, server]]
 }
 
-impl Flow {
+impl SplitFlow {
     /// The flow that a SYN opens, between two legs.
     pub fn new(
         maker: NodeId,
@@ -73,7 +73,8 @@ impl Flow {
         initial: [u32; 2],
     ) -> Self {
         let family = packet.family;
-        let directions = [Direction::feeding(&legs[CLIENT]), Direction::feeding(&legs[SERVER])];
+        let directions =
+            [RelayDirection::feeding(&legs[CLIENT]), RelayDirection::feeding(&legs[SERVER])];
         let [client, server] = legs;
         let leg = |model: Model, dials, initial| Leg {
             endpoint: model.endpoint(tcp, family, dials, initial),
@@ -164,7 +165,7 @@ impl Flow {
         leg.endpoint.congestion_control().on_queue(report);
     }
 
-    /// A moment that [`Flow::timeout`] named has come.
+    /// A moment that [`SplitFlow::timeout`] named has come.
     pub fn wake(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
         for (side, leg) in self.legs.iter_mut().enumerate() {
             let dialled = side == CLIENT || self.dialled;
@@ -176,14 +177,14 @@ impl Flow {
         self.settle(now, shared, actions)
     }
 
-    /// When to call [`Flow::wake`].
+    /// When to call [`SplitFlow::wake`].
     pub fn timeout(&self) -> Instant {
         let never = Instant::NEVER;
         let legs = [
             self.legs[CLIENT].endpoint.poll_timeout().unwrap_or(never),
             self.legs[SERVER].endpoint.poll_timeout().filter(|_| self.dialled).unwrap_or(never),
         ];
-        let directions = self.directions.iter().map(Direction::due);
+        let directions = self.directions.iter().map(RelayDirection::due);
         directions.chain(legs).min().unwrap_or(never)
     }
 

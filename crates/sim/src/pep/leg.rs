@@ -22,7 +22,7 @@ const DEFAULT: &str = Algorithm::Cubic.name();
 
 /// What a proxy's legs are told besides what midhopd would read.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct LegContext {
     tables: LegTables,
     /// The legs of known rate, by name: all flows of one share it, whatever rule they are under.
     known: BTreeMap<String, known_rate::Leg>,
@@ -32,7 +32,7 @@ pub(super) struct Told {
     answering: BTreeSet<String>,
 }
 
-impl Told {
+impl LegContext {
     /// For `legs` at a node that reaches others as `places` say.
     pub fn new(tables: LegTables, legs: &[LegPlan], places: &[Place]) -> Self {
         let known = |leg: &LegPlan| Some((leg.name.clone(), known_rate::Leg::new(leg.rate?)));
@@ -110,7 +110,7 @@ impl Model {
     ///
     /// # Errors
     /// When its congestion control is not to be had, and neither is its fallback.
-    pub fn of(leg: &LegPlan, told: &Told) -> Result<Self, String> {
+    pub fn of(leg: &LegPlan, told: &LegContext) -> Result<Self, String> {
         let wanted = told.tuning(leg, leg.congestion.as_deref().unwrap_or(DEFAULT));
         let tuning = match (wanted, &leg.fallback) {
             (Err(_), Some(fallback)) => told.tuning(leg, fallback),
@@ -253,7 +253,7 @@ mod tests {
         let mut table: toml::Table = text.parse().expect("TOML");
         let tables = LegTables::take(&mut table).map_err(|error| error.to_string())?;
         let mut plan = Plan::read("test.toml", &table.to_string()).expect("a configuration");
-        let told = Told::new(tables, &plan.legs, &[]);
+        let told = LegContext::new(tables, &plan.legs, &[]);
         let mut models = Vec::new();
         plan.replace_congestion(|leg| {
             models.push(Model::of(leg, &told)?);

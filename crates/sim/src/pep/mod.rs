@@ -34,7 +34,7 @@ use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use configured::{Configured, Fate};
 use curves::LegCurves;
 use due::Due;
-use flow::{Ended, Flow};
+use flow::{Ended, SplitFlow};
 use midhop_config::suggest;
 use midhop_congestion::{Algorithm, QueueReport};
 use midhop_experiment::limit::Family;
@@ -105,7 +105,7 @@ pub struct Proxy {
     make: Make,
     places: Vec<Place>,
     tcp: TcpPlan,
-    flows: Vec<Option<Box<Flow>>>,
+    flows: Vec<Option<Box<SplitFlow>>>,
     /// When flows want to be looked at.
     due: Due,
     shared: Shared,
@@ -296,7 +296,7 @@ impl Proxy {
             }
             None => legs,
         };
-        let flow = Flow::new(self.node, &packet, waits, legs, &self.tcp, initial);
+        let flow = SplitFlow::new(self.node, &packet, waits, legs, &self.tcp, initial);
         let at = packet.flow.index();
         if self.flows.len() <= at {
             self.flows.resize_with(at + 1, || None);
@@ -361,7 +361,7 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: FlowId,
-        act: impl FnOnce(&mut Flow, &mut Shared) -> Ended,
+        act: impl FnOnce(&mut SplitFlow, &mut Shared) -> Ended,
     ) {
         let Some(flow) = self.flows.get_mut(id.index()).and_then(Option::as_deref_mut) else {
             return;
@@ -469,9 +469,9 @@ impl Agent for Proxy {
 
 /// Those of `flows` whose doings the record has.
 fn measured<'f>(
-    flows: &'f [Option<Box<Flow>>],
+    flows: &'f [Option<Box<SplitFlow>>],
     shared: &'f Shared,
-) -> impl Iterator<Item = &'f Flow> {
+) -> impl Iterator<Item = &'f SplitFlow> {
     let live = flows.iter().flatten().map(Box::as_ref);
     live.filter(|flow| shared.measures(flow.listener()))
 }

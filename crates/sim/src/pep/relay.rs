@@ -63,7 +63,7 @@ pub(super) struct Leg {
 
 /// One direction.
 #[derive(Debug)]
-pub(super) struct Direction {
+pub(super) struct RelayDirection {
     /// Read and not yet written. Unit: bytes.
     staged: u64,
     /// The end has been passed on.
@@ -84,7 +84,7 @@ pub(super) struct Direction {
     complete: u64,
 }
 
-impl Direction {
+impl RelayDirection {
     /// The direction that feeds a leg.
     pub fn feeding(leg: &Model) -> Self {
         Self {

@@ -9,5 +9,5 @@ mod properties;
 mod rig;
 mod snoop;
 
-pub use d_proxy::{DProxy, Settings as DProxySettings};
-pub use snoop::{Settings as SnoopSettings, Snoop};
+pub use d_proxy::DProxyNode;
+pub use snoop::SnoopNode;

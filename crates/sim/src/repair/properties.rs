@@ -2,9 +2,10 @@
 //! [`rig`](super::rig) for what is checked.
 
 use super::rig::{Rig, Stretch};
-use super::{DProxy, DProxySettings, Snoop, SnoopSettings};
+use super::{DProxyNode, SnoopNode};
 use crate::agent::Agent;
 use crate::packet::NodeId;
+use midhop_experiment::agents;
 use midhop_tcp::{DelayedAck, LossDetection, Settings};
 use midhop_units::{Bytes, Duration};
 use proptest::prelude::*;
@@ -23,52 +24,52 @@ enum Cast {
     SnoopBeforeDProxies,
 }
 
-fn snoop(settings: SnoopSettings, nodes: usize) -> Box<dyn Agent> {
+fn snoop(settings: agents::Snoop, nodes: usize) -> Box<dyn Agent> {
     // Both sides count as lossy: data in both directions is cached.
-    Box::new(Snoop::new(&settings, vec![true; nodes]))
+    Box::new(SnoopNode::new(&settings, vec![true; nodes]))
 }
 
-fn d_proxies(settings: &DProxySettings, first: u16, nodes: u16) -> [Box<dyn Agent>; 2] {
+fn d_proxies(settings: &agents::DProxy, first: u16, nodes: u16) -> [Box<dyn Agent>; 2] {
     let agent = |node: u16, peer: u16| -> Box<dyn Agent> {
         let beyond = (0..nodes).map(|at| if peer > node { at >= peer } else { at <= peer });
         let beyond = beyond.collect();
-        Box::new(DProxy::new(settings, NodeId(node), NodeId(peer), beyond))
+        Box::new(DProxyNode::new(settings, NodeId(node), NodeId(peer), beyond))
     };
     [agent(first, first + 1), agent(first + 1, first)]
 }
 
 impl Cast {
     fn agents(self) -> Vec<Box<dyn Agent>> {
-        let tight = SnoopSettings {
+        let tight = agents::Snoop {
             cache: Bytes::new(6000),
             threshold: 1,
             timer_min: Duration::from_ms(1),
             resends: 2,
             idle: Duration::from_ms(300),
-            ..SnoopSettings::default()
+            ..agents::Snoop::default()
         };
-        let short = DProxySettings {
+        let short = agents::DProxy {
             cache: Bytes::new(6000),
             held: Bytes::new(6000),
             hold: Duration::from_ms(30),
             idle: Duration::from_ms(300),
-            ..DProxySettings::default()
+            ..agents::DProxy::default()
         };
         match self {
-            Self::Snoop => vec![snoop(SnoopSettings::default(), 3)],
+            Self::Snoop => vec![snoop(agents::Snoop::default(), 3)],
             Self::TightSnoop => vec![snoop(tight, 3)],
             Self::JudgingSnoop => {
-                let judging = SnoopSettings { judges_queue: true, ..SnoopSettings::default() };
+                let judging = agents::Snoop { judges_queue: true, ..agents::Snoop::default() };
                 vec![snoop(judging, 3)]
             }
             Self::TwoSnoops => {
-                vec![snoop(SnoopSettings::default(), 4), snoop(tight, 4)]
+                vec![snoop(agents::Snoop::default(), 4), snoop(tight, 4)]
             }
-            Self::DProxies => d_proxies(&DProxySettings::default(), 1, 4).into(),
+            Self::DProxies => d_proxies(&agents::DProxy::default(), 1, 4).into(),
             Self::TightDProxies => d_proxies(&short, 1, 4).into(),
             Self::SnoopBeforeDProxies => {
-                let [near, far] = d_proxies(&DProxySettings::default(), 2, 5);
-                vec![snoop(SnoopSettings::default(), 5), near, far]
+                let [near, far] = d_proxies(&agents::DProxy::default(), 2, 5);
+                vec![snoop(agents::Snoop::default(), 5), near, far]
             }
         }
     }

@@ -17,7 +17,7 @@ use midhop_units::Instant;
 
 use super::{
     rate::Snapshot,
-    sent::{Delivery, Found, Order, Sent, State},
+    sent::{Delivery, Found, Order, SegmentState, Sent},
 };
 use crate::ranges::{Ranges, Span};
 
@@ -131,9 +131,9 @@ impl Scoreboard {
         let sent = &mut self.ring[index];
         let length = sent.length;
         match sent.state {
-            State::InFlight => self.leave_flight(length),
-            State::Lost => self.lost_bytes -= u64::from(length),
-            State::Sacked => return,
+            SegmentState::InFlight => self.leave_flight(length),
+            SegmentState::Lost => self.lost_bytes -= u64::from(length),
+            SegmentState::Sacked => return,
         }
         let sent = &mut self.ring[index];
         self.resent += u32::from(!sent.retransmitted);
@@ -157,15 +157,15 @@ impl Scoreboard {
                 break;
             }
             match first.state {
-                State::InFlight => {
+                SegmentState::InFlight => {
                     delivery.note(&first, true);
                     self.leave_flight(first.length);
                 }
-                State::Lost => {
+                SegmentState::Lost => {
                     delivery.note(&first, true);
                     self.lost_bytes -= u64::from(first.length);
                 }
-                State::Sacked => {
+                SegmentState::Sacked => {
                     delivery.retransmitted |= first.retransmitted;
                     self.sacked_segments -= 1;
                 }
@@ -191,12 +191,12 @@ impl Scoreboard {
         first.length -= cut as u32;
         first.start = una;
         match first.state {
-            State::InFlight => self.in_flight -= cut,
-            State::Lost => {
+            SegmentState::InFlight => self.in_flight -= cut,
+            SegmentState::Lost => {
                 self.lost_bytes -= cut;
                 self.trouble.get_or_insert_default().lost.push(Reverse(una));
             }
-            State::Sacked => return,
+            SegmentState::Sacked => return,
         }
         delivery.bytes += cut;
     }
@@ -224,9 +224,9 @@ impl Scoreboard {
         let mut index = self.at_or_after(gap.start);
         while let Some(sent) = self.ring.get(index).copied().filter(|sent| sent.end() <= gap.end) {
             match sent.state {
-                State::InFlight => self.leave_flight(sent.length),
-                State::Lost => self.lost_bytes -= u64::from(sent.length),
-                State::Sacked => {
+                SegmentState::InFlight => self.leave_flight(sent.length),
+                SegmentState::Lost => self.lost_bytes -= u64::from(sent.length),
+                SegmentState::Sacked => {
                     index += 1;
                     continue;
                 }
@@ -234,7 +234,7 @@ impl Scoreboard {
             delivery.note(&sent, false);
             self.missed -= u32::from(sent.missed);
             self.ring[index].missed = false;
-            self.ring[index].state = State::Sacked;
+            self.ring[index].state = SegmentState::Sacked;
             self.sacked_segments += 1;
             index += 1;
         }
@@ -243,13 +243,13 @@ impl Scoreboard {
     /// Takes the segment at `index` for lost, if it is in flight; `told` hears of each that is.
     pub fn lose(&mut self, index: usize, told: &mut impl FnMut(&Sent)) -> Found {
         let Some(sent) = self.ring.get(index).copied() else { return Found::default() };
-        if sent.state != State::InFlight {
+        if sent.state != SegmentState::InFlight {
             return Found::default();
         }
         self.leave_flight(sent.length);
         self.missed += u32::from(!sent.missed);
         self.ring[index].missed = true;
-        self.ring[index].state = State::Lost;
+        self.ring[index].state = SegmentState::Lost;
         self.lost_bytes += u64::from(sent.length);
         self.trouble.get_or_insert_default().lost.push(Reverse(sent.start));
         told(&sent);
@@ -315,11 +315,11 @@ impl Scoreboard {
         trouble.sent_again.clear();
         for (place, sent) in (self.gone..).zip(&mut self.ring) {
             sent.missed = false;
-            if sent.state == State::Lost {
-                sent.state = State::InFlight;
+            if sent.state == SegmentState::Lost {
+                sent.state = SegmentState::InFlight;
                 self.segments_in_flight += 1;
             }
-            if sent.state == State::InFlight && sent.retransmitted {
+            if sent.state == SegmentState::InFlight && sent.retransmitted {
                 trouble.sent_again.push_back((place, sent.order));
             }
         }
@@ -333,13 +333,13 @@ impl Scoreboard {
     pub fn renege(&mut self) {
         let Some(trouble) = &mut self.trouble else { return };
         for index in 0..self.ring.len() {
-            if self.ring[index].state == State::Sacked {
+            if self.ring[index].state == SegmentState::Sacked {
                 let length = u64::from(self.ring[index].length);
                 self.sacked_segments -= 1;
                 self.lost_bytes += length;
                 self.missed += 1;
                 self.ring[index].missed = true;
-                self.ring[index].state = State::Lost;
+                self.ring[index].state = SegmentState::Lost;
                 trouble.lost.push(Reverse(self.ring[index].start));
             }
         }
@@ -353,7 +353,7 @@ impl Scoreboard {
         }
         while let Some(&Reverse(start)) = self.trouble.as_ref()?.lost.peek() {
             if let Some(index) = self.starting_at(start)
-                && self.ring[index].state == State::Lost
+                && self.ring[index].state == SegmentState::Lost
             {
                 return Some(index);
             }
@@ -493,7 +493,7 @@ impl Scoreboard {
     fn oldest_sent_once(&mut self) -> Option<usize> {
         let mut index = self.sent_once.saturating_sub(self.gone) as usize;
         while let Some(sent) = self.ring.get(index) {
-            if sent.state == State::InFlight && !sent.retransmitted {
+            if sent.state == SegmentState::InFlight && !sent.retransmitted {
                 break;
             }
             index += 1;
@@ -507,7 +507,7 @@ impl Scoreboard {
         while let Some(&(place, order)) = trouble.sent_again.front() {
             let index = place.checked_sub(self.gone).map(|index| index as usize);
             if let Some(index) = index
-                && self.ring[index].state == State::InFlight
+                && self.ring[index].state == SegmentState::InFlight
                 && self.ring[index].order == order
             {
                 return Some(index);
@@ -535,19 +535,22 @@ impl Scoreboard {
             let length = u64::from(sent.length);
             resent += u32::from(sent.retransmitted);
             missed += u32::from(sent.missed);
-            if sent.missed && sent.state == State::Sacked {
+            if sent.missed && sent.state == SegmentState::Sacked {
                 return Err(format!("segment at {} has arrived and is missed", sent.start));
             }
             match sent.state {
-                State::InFlight => (in_flight, segments) = (in_flight + length, segments + 1),
-                State::Lost => lost += length,
-                State::Sacked => sacked += 1,
+                SegmentState::InFlight => {
+                    (in_flight, segments) = (in_flight + length, segments + 1)
+                }
+                SegmentState::Lost => lost += length,
+                SegmentState::Sacked => sacked += 1,
             }
             let span = Span { start: sent.start, end: sent.end() };
-            if trouble.sacked.covers(span) != (sent.state == State::Sacked) {
+            if trouble.sacked.covers(span) != (sent.state == SegmentState::Sacked) {
                 return Err(format!("segment at {} is {:?}", sent.start, sent.state));
             }
-            if sent.state == State::Lost && !trouble.lost.iter().any(|start| start.0 == sent.start)
+            if sent.state == SegmentState::Lost
+                && !trouble.lost.iter().any(|start| start.0 == sent.start)
             {
                 return Err(format!("lost segment at {} waits nowhere", sent.start));
             }
@@ -573,7 +576,7 @@ impl Scoreboard {
         if queue.iter().zip(queue.iter().skip(1)).any(|(one, next)| !one.1.is_before(next.1)) {
             return Err("what was sent again stands out of turn".to_owned());
         }
-        let in_flight = |(_, sent): &(u64, &Sent)| sent.state == State::InFlight;
+        let in_flight = |(_, sent): &(u64, &Sent)| sent.state == SegmentState::InFlight;
         for (place, sent) in (self.gone..).zip(&self.ring).filter(in_flight) {
             let known = match sent.retransmitted {
                 true => queue.contains(&(place, sent.order)),

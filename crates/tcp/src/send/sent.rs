@@ -6,7 +6,7 @@ use super::rate::Snapshot;
 
 /// Where a segment is, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SegmentState {
     InFlight,
     Sacked,
     Lost,
@@ -19,7 +19,7 @@ pub(crate) struct Sent {
     pub start: u64,
     /// Unit: positions; a FIN takes one.
     pub length: u32,
-    pub state: State,
+    pub state: SegmentState,
     /// Whether it was ever sent again.
     pub retransmitted: bool,
     /// Whether it was found lost, sent again since or not.
@@ -45,7 +45,7 @@ impl Sent {
         Self {
             start,
             length,
-            state: State::InFlight,
+            state: SegmentState::InFlight,
             retransmitted: false,
             missed: false,
             sent_at,

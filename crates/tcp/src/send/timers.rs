@@ -117,7 +117,7 @@ impl Sender {
         self.counters.timeouts += 1;
         let in_flight = Bytes::new(self.pipe());
         // The receiver has dropped what it said it had (RFC 2018 §8).
-        if self.board.first().is_some_and(|sent| sent.state == super::sent::State::Sacked) {
+        if self.board.first().is_some_and(|sent| sent.state == super::sent::SegmentState::Sacked) {
             self.board.renege();
         }
         let first = self.recovery.mode != Mode::Loss || self.expiries == 0;

@@ -8,7 +8,7 @@ use super::post::{Heading, Post};
 use super::{Policy, Wire, WireReport, scheduling};
 use midhop_experiment::agents::SackRule;
 use midhop_experiment::record::{Lateness, LinkResult, Series};
-use midhop_path::link::{Direction as Way, Link};
+use midhop_path::link::{Direction, Link};
 use midhop_path::{Cause, DirectionPlan};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use nix::sys::eventfd::EventFd;
@@ -22,7 +22,7 @@ const SAMPLE_EVERY: Duration = Duration::from_ms(100);
 pub(super) struct Carrier {
     name: String,
     /// Towards the first node, then towards the second.
-    directions: [Direction; 2],
+    directions: [LinkDirection; 2],
     /// At the first node, and at the second: a direction ends at the post of its own number.
     posts: [Post; 2],
     frames: Frames,
@@ -32,8 +32,8 @@ pub(super) struct Carrier {
 }
 
 /// One direction: where frames come from, what happens to them, how late they left.
-struct Direction {
-    way: Way,
+struct LinkDirection {
+    way: Direction,
     /// Where this direction's frames arrive. The other direction's leave there.
     socket: PacketSocket,
     link: Link<Frame>,
@@ -81,8 +81,8 @@ impl Carrier {
         epoch: Instant,
     ) -> Self {
         let seed = seed.derive(&wire.name);
-        let directions = [(Way::Down, down), (Way::Up, up)]
-            .map(|(way, socket)| Direction::new(way, socket, &wire, seed, epoch));
+        let directions = [(Direction::Down, down), (Direction::Up, up)]
+            .map(|(way, socket)| LinkDirection::new(way, socket, &wire, seed, epoch));
         let [first, second] = wire.posts;
         let posts = [Post::new(&wire.nodes[0], first), Post::new(&wire.nodes[1], second)];
         Self {
@@ -300,12 +300,12 @@ fn packets_waiting(plan: &DirectionPlan, wire: &Wire) -> u64 {
     waiting.get().div_ceil(u64::from(wire.mtu.max(1)))
 }
 
-impl Direction {
-    fn new(way: Way, socket: PacketSocket, wire: &Wire, seed: Seed, epoch: Instant) -> Self {
+impl LinkDirection {
+    fn new(way: Direction, socket: PacketSocket, wire: &Wire, seed: Seed, epoch: Instant) -> Self {
         let [down_filter, up_filter] = wire.ack_filters;
         let (plan, ack_filter, sender) = match way {
-            Way::Down => (&wire.down, down_filter, &wire.posts[1]),
-            Way::Up => (&wire.up, up_filter, &wire.posts[0]),
+            Direction::Down => (&wire.down, down_filter, &wire.posts[1]),
+            Direction::Up => (&wire.up, up_filter, &wire.posts[0]),
         };
         let mut link = Link::new(plan, way, seed, epoch).marking(Frame::mark);
         if !sender.agents.is_empty() {

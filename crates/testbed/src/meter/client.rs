@@ -2,14 +2,14 @@
 
 use super::clock;
 use super::connection::Connection;
-use super::error::{FlowError, RunError};
+use super::error::{FlowError, MeterError};
 use super::flow::{FlowOutcome, Item, Run};
 use super::message::{Amount, Direction, Fetch, Log};
-use super::options::{Connections, Progress, RunOptions, Workload};
+use super::options::{Connections, MeterOptions, Progress, Workload};
 use super::report::{self, MeterReport};
 use super::series::Capacity;
 use super::socket;
-use super::wire::{Frame, PREFACE};
+use super::wire::{ControlFrame, PREFACE};
 use midhop_units::Bytes;
 use std::future::ready;
 use std::io::{self, Read};
@@ -35,7 +35,10 @@ const LOGS_MAX: usize = super::FLOWS_MAX as usize;
 ///
 /// # Panics
 /// Outside a tokio runtime with I/O and time enabled.
-pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterReport, RunError> {
+pub async fn run(
+    options: &MeterOptions,
+    progress: Arc<Progress>,
+) -> Result<MeterReport, MeterError> {
     options.check()?;
     socket::raise_file_limit();
     let addresses = resolve(options).await?;
@@ -66,7 +69,7 @@ pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterR
         _ => None,
     });
     if let Some(refusal) = refusal {
-        return Err(RunError::Refused(refusal));
+        return Err(MeterError::Refused(refusal));
     }
     let mut warnings = Vec::new();
     let met = outcomes.iter().any(|outcome| outcome.client_port != 0);
@@ -80,22 +83,22 @@ pub async fn run(options: &RunOptions, progress: Arc<Progress>) -> Result<MeterR
     Ok(report::assemble(options, epoch, outcomes, &logs, warnings))
 }
 
-async fn resolve(options: &RunOptions) -> Result<Vec<SocketAddr>, RunError> {
+async fn resolve(options: &MeterOptions) -> Result<Vec<SocketAddr>, MeterError> {
     let found = tokio::net::lookup_host((options.host.as_str(), options.port))
         .await
-        .map_err(|source| RunError::Resolve { host: options.host.clone(), source })?;
+        .map_err(|source| MeterError::Resolve { host: options.host.clone(), source })?;
     let addresses: Vec<SocketAddr> = found
         .filter(|address| options.bind.is_none_or(|local| local.is_ipv4() == address.is_ipv4()))
         .collect();
     if addresses.is_empty() {
-        return Err(RunError::NoAddress { host: options.host.clone() });
+        return Err(MeterError::NoAddress { host: options.host.clone() });
     }
     Ok(addresses)
 }
 
 /// Asks the kernel for the congestion control before there is any traffic: one error, not one per
 /// flow.
-fn check_congestion(options: &RunOptions, addresses: &[SocketAddr]) -> Result<(), RunError> {
+fn check_congestion(options: &MeterOptions, addresses: &[SocketAddr]) -> Result<(), MeterError> {
     let (Direction::Up, Some(name), Some(address)) =
         (options.direction, &options.congestion, addresses.first())
     else {
@@ -103,8 +106,8 @@ fn check_congestion(options: &RunOptions, addresses: &[SocketAddr]) -> Result<()
     };
     let domain = socket2::Domain::for_address(*address);
     let probe = socket2::Socket::new(domain, socket2::Type::STREAM, None)
-        .map_err(|source| RunError::Local { doing: "make a socket", source })?;
-    socket::set_congestion(&probe, name).map_err(|source| RunError::Congestion {
+        .map_err(|source| MeterError::Local { doing: "make a socket", source })?;
+    socket::set_congestion(&probe, name).map_err(|source| MeterError::Congestion {
         name: name.clone(),
         available: socket::available_congestion(),
         source,
@@ -112,11 +115,11 @@ fn check_congestion(options: &RunOptions, addresses: &[SocketAddr]) -> Result<()
 }
 
 /// A number that nobody else's run has.
-pub(super) fn random() -> Result<u64, RunError> {
+pub(super) fn random() -> Result<u64, MeterError> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|source| RunError::Local { doing: "read /dev/urandom", source })?;
+        .map_err(|source| MeterError::Local { doing: "read /dev/urandom", source })?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
@@ -135,7 +138,7 @@ impl Queue {
     }
 }
 
-async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, RunError> {
+async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, MeterError> {
     let mut tasks: JoinSet<Vec<FlowOutcome>> = JoinSet::new();
     match workload {
         Workload::Flows { count, each } => {
@@ -156,7 +159,7 @@ async fn drive(run: &Arc<Run>, workload: &Workload) -> Result<Vec<FlowOutcome>, 
     }
     let mut outcomes = Vec::new();
     while let Some(ended) = tasks.join_next().await {
-        let ended = ended.map_err(|error| RunError::Local {
+        let ended = ended.map_err(|error| MeterError::Local {
             doing: "drive a flow",
             source: io::Error::other(error),
         })?;
@@ -191,7 +194,7 @@ async fn fetch(run: &Run) -> Result<Vec<Log>, FlowError> {
     let ask = async {
         let mut connection = Connection::of_client(run.connect().await?);
         connection.queue_raw(PREFACE);
-        connection.queue(&Frame::Fetch(Fetch { session: run.session }));
+        connection.queue(&ControlFrame::Fetch(Fetch { session: run.session }));
         connection.flush().await?;
         Ok(connection)
     };
@@ -199,8 +202,8 @@ async fn fetch(run: &Run) -> Result<Vec<Log>, FlowError> {
     let mut logs = Vec::new();
     loop {
         match in_time(connection.frame()).await? {
-            Some(Frame::Log(log)) if logs.len() < LOGS_MAX => logs.push(*log),
-            Some(Frame::Done) => return Ok(logs),
+            Some(ControlFrame::Log(log)) if logs.len() < LOGS_MAX => logs.push(*log),
+            Some(ControlFrame::Done) => return Ok(logs),
             Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
             None => return Err(FlowError::Cut),
         }

@@ -8,7 +8,7 @@ use super::clock;
 use super::error::FlowError;
 use super::message::{Amount, End};
 use super::payload::Payload;
-use super::wire::{self, Decoder, Frame, Item};
+use super::wire::{self, ControlFrame, Decoder, WireItem};
 use midhop_units::Instant;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,7 +65,7 @@ pub(super) struct Connection {
     /// Whether the peer will say no more.
     ended: bool,
     /// Frames that were looked at before anybody asked for them.
-    inbox: VecDeque<Frame>,
+    inbox: VecDeque<ControlFrame>,
     /// Whether the peer may refuse while this end sends: a server may.
     refusable: bool,
     /// Control bytes that go out ahead of the next payload.
@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// Puts a frame in front of what is sent next.
-    pub(super) fn queue(&mut self, frame: &Frame) {
+    pub(super) fn queue(&mut self, frame: &ControlFrame) {
         frame.encode(&mut self.ahead);
     }
 
@@ -163,7 +163,7 @@ impl Connection {
                 }
             }
         }
-        self.queue(&Frame::End(End { bytes: self.sent.bytes, hash: self.sent.hash() }));
+        self.queue(&ControlFrame::End(End { bytes: self.sent.bytes, hash: self.sent.hash() }));
         self.flush().await
     }
 
@@ -259,7 +259,7 @@ impl Connection {
         while self.refusable {
             match self.pending_frame()? {
                 None => break,
-                Some(Frame::Refuse(refusal)) => return Err(FlowError::Refused(refusal)),
+                Some(ControlFrame::Refuse(refusal)) => return Err(FlowError::Refused(refusal)),
                 Some(frame) => self.inbox.push_back(frame),
             }
         }
@@ -286,7 +286,7 @@ impl Connection {
     }
 
     /// The next frame, which must not be payload; none at the peer's end.
-    pub(super) async fn frame(&mut self) -> Result<Option<Frame>, FlowError> {
+    pub(super) async fn frame(&mut self) -> Result<Option<ControlFrame>, FlowError> {
         loop {
             if let Some(frame) = self.inbox.pop_front() {
                 return Ok(Some(frame));
@@ -303,13 +303,13 @@ impl Connection {
     }
 
     /// The next frame among the bytes that were read already.
-    fn pending_frame(&mut self) -> Result<Option<Frame>, FlowError> {
+    fn pending_frame(&mut self) -> Result<Option<ControlFrame>, FlowError> {
         let mut input = &self.pending[self.looked..];
         let item = self.decoder.next(&mut input)?;
         self.looked = self.pending.len() - input.len();
         match item {
-            Some(Item::Frame(frame)) => Ok(Some(frame)),
-            Some(Item::Payload(_)) => Err(FlowError::Unexpected { what: "payload" }),
+            Some(WireItem::Frame(frame)) => Ok(Some(frame)),
+            Some(WireItem::Payload(_)) => Err(FlowError::Unexpected { what: "payload" }),
             None => {
                 self.pending.clear();
                 self.looked = 0;
@@ -325,7 +325,7 @@ impl Connection {
     pub(super) async fn receive(
         &mut self,
         mut arrived: impl FnMut(Instant, u64),
-        mut control: impl FnMut(Frame) -> Result<(), FlowError>,
+        mut control: impl FnMut(ControlFrame) -> Result<(), FlowError>,
     ) -> Result<End, FlowError> {
         if self.looked < self.pending.len() {
             let pending = std::mem::take(&mut self.pending);
@@ -359,7 +359,7 @@ impl Connection {
         &mut self,
         mut input: &[u8],
         arrived: &mut impl FnMut(Instant, u64),
-        control: &mut impl FnMut(Frame) -> Result<(), FlowError>,
+        control: &mut impl FnMut(ControlFrame) -> Result<(), FlowError>,
     ) -> Result<Option<End>, FlowError> {
         let now = clock::now();
         let mut payload = 0;
@@ -367,12 +367,12 @@ impl Connection {
         while end.is_none() {
             match self.decoder.next(&mut input)? {
                 None => break,
-                Some(Item::Payload(bytes)) => {
+                Some(WireItem::Payload(bytes)) => {
                     self.received.add(bytes);
                     payload += bytes.len() as u64;
                 }
-                Some(Item::Frame(Frame::End(message))) => end = Some(message),
-                Some(Item::Frame(frame)) => control(frame)?,
+                Some(WireItem::Frame(ControlFrame::End(message))) => end = Some(message),
+                Some(WireItem::Frame(frame)) => control(frame)?,
             }
         }
         if payload > 0 {

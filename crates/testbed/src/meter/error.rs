@@ -113,7 +113,7 @@ impl FlowError {
 /// Why a run of the client gave no report at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RunError {
+pub enum MeterError {
     /// The server's name means nothing here.
     #[error("cannot find the address of {host:?}: {source}")]
     Resolve {

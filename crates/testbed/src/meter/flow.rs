@@ -9,7 +9,7 @@ use super::payload::Payload;
 use super::sampler::SharedLog;
 use super::series::Capacity;
 use super::socket;
-use super::wire::{Frame, PREFACE};
+use super::wire::{ControlFrame, PREFACE};
 use midhop_experiment::plan::RestartPlan;
 use midhop_units::{Instant, Seed};
 use std::io;
@@ -252,8 +252,8 @@ impl Run {
         socket.connect(address).await
     }
 
-    fn request(&self, flow: u32, item: Item) -> Frame {
-        Frame::Request(Request {
+    fn request(&self, flow: u32, item: Item) -> ControlFrame {
+        ControlFrame::Request(Request {
             session: self.session,
             flow,
             direction: self.direction,
@@ -284,13 +284,13 @@ impl Run {
             outcome.log.lock().arrivals.add(at, bytes as f64);
         };
         let (congestion, clock_shared) = (&mut outcome.congestion, &mut outcome.clock_shared);
-        let control = |frame: Frame| match frame {
-            Frame::Accept(accept) => {
+        let control = |frame: ControlFrame| match frame {
+            ControlFrame::Accept(accept) => {
                 *clock_shared = accept.clock.is_some() && accept.clock == self.clock;
                 *congestion = Some(accept.congestion);
                 Ok(())
             }
-            Frame::Refuse(refusal) => Err(FlowError::Refused(refusal)),
+            ControlFrame::Refuse(refusal) => Err(FlowError::Refused(refusal)),
             other => Err(FlowError::Unexpected { what: other.name() }),
         };
         let end = connection.receive(arrived, control).await?;
@@ -330,11 +330,11 @@ impl Run {
         connection.send(payload, item.amount, |bytes| self.progress.add(bytes)).await?;
         let received = loop {
             match connection.frame().await? {
-                Some(Frame::Accept(accept)) => {
+                Some(ControlFrame::Accept(accept)) => {
                     outcome.clock_shared = accept.clock.is_some() && accept.clock == self.clock;
                 }
-                Some(Frame::Received(received)) => break received,
-                Some(Frame::Refuse(refusal)) => return Err(FlowError::Refused(refusal)),
+                Some(ControlFrame::Received(received)) => break received,
+                Some(ControlFrame::Refuse(refusal)) => return Err(FlowError::Refused(refusal)),
                 Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
                 None => return Err(FlowError::NoAnswer),
             }

@@ -35,9 +35,9 @@ mod traffic;
 mod wire;
 
 pub use client::run;
-pub use error::{FlowError, RunError, ServeError};
+pub use error::{FlowError, MeterError, ServeError};
 pub use message::{Amount, Direction, Refusal, RefusalReason};
-pub use options::{Connections, FLOWS_MAX, Progress, RunOptions, Workload};
+pub use options::{Connections, FLOWS_MAX, MeterOptions, Progress, Workload};
 pub use outline::{Outline, Reader};
 pub use report::MeterReport;
 pub use server::{Limits, OnFlow, Resolve, ServedFlow, Server, ServerOptions};

@@ -1,6 +1,6 @@
 //! What a run of the client is asked to do.
 
-use super::error::RunError;
+use super::error::MeterError;
 use super::message::{Amount, Direction};
 use midhop_experiment::plan::RestartPlan;
 use midhop_units::{Bytes, Duration, Instant, Seed};
@@ -12,7 +12,7 @@ pub const FLOWS_MAX: u32 = 20_000;
 
 /// One run of the client.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunOptions {
+pub struct MeterOptions {
     /// The transfer's name: the `name` of the result and the `place` of its series.
     pub name: String,
     /// The server: a name or an address.
@@ -75,7 +75,7 @@ pub enum Connections {
     Persistent,
 }
 
-impl RunOptions {
+impl MeterOptions {
     /// A download of `each` over one flow, with a sample every 100 ms.
     pub fn new(host: impl Into<String>, port: u16, each: Amount) -> Self {
         Self {
@@ -125,8 +125,8 @@ impl RunOptions {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), RunError> {
-        let refuse = |why: String| Err(RunError::Options(why));
+    pub(super) fn check(&self) -> Result<(), MeterError> {
+        let refuse = |why: String| Err(MeterError::Options(why));
         match &self.workload {
             Workload::Flows { count, .. } if !(1..=FLOWS_MAX).contains(count) => {
                 refuse(format!("{count} flows are not between 1 and {FLOWS_MAX}"))

@@ -1,6 +1,6 @@
 //! What a recorded connection of two meters holds, without the connection.
 
-use super::wire::{CONTROL_MAX_CLIENT, CONTROL_MAX_SERVER, Decoder, Item, WireError};
+use super::wire::{CONTROL_MAX_CLIENT, CONTROL_MAX_SERVER, Decoder, WireError, WireItem};
 
 /// Which end reads the bytes; it decides how long a control frame may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Outline {
         for mut piece in bytes.chunks(piece.max(1)) {
             while let Some(item) = decoder.next(&mut piece)? {
                 match item {
-                    Item::Payload(payload) => outline.payload += payload.len() as u64,
-                    Item::Frame(frame) => outline.frames.push(frame.name()),
+                    WireItem::Payload(payload) => outline.payload += payload.len() as u64,
+                    WireItem::Frame(frame) => outline.frames.push(frame.name()),
                 }
             }
         }

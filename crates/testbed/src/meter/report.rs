@@ -3,7 +3,7 @@
 use super::clock;
 use super::flow::FlowOutcome;
 use super::message::{Direction, Log};
-use super::options::{RunOptions, Workload};
+use super::options::{MeterOptions, Workload};
 use super::series::Arrivals;
 use midhop_experiment::record::{FlowResult, ObjectResult, Restarts, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -39,7 +39,7 @@ impl MeterReport {
 }
 
 pub(super) fn assemble(
-    options: &RunOptions,
+    options: &MeterOptions,
     epoch: Instant,
     mut outcomes: Vec<FlowOutcome>,
     logs: &[Log],
@@ -146,7 +146,7 @@ fn goodput(bytes: Bytes, time: Duration) -> Rate {
 }
 
 fn series(
-    options: &RunOptions,
+    options: &MeterOptions,
     epoch: Instant,
     outcomes: &[FlowOutcome],
     far: &BTreeMap<u32, &Log>,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn report(outcome: FlowOutcome, far: &[Log]) -> MeterReport {
-        let options = RunOptions::new("host", 5201, Amount::Bytes(1_000));
+        let options = MeterOptions::new("host", 5201, Amount::Bytes(1_000));
         assemble(&options, EPOCH, vec![outcome], far, Vec::new())
     }
 
@@ -247,7 +247,7 @@ mod tests {
         outcome.error = Some(crate::meter::error::FlowError::TimeLimit);
         (far.received, far.last_byte_ns) = (1_600, 6_900 * MS);
         far.clock = clock::name();
-        let mut options = RunOptions::new("host", 5201, Amount::Bytes(1_000_000));
+        let mut options = MeterOptions::new("host", 5201, Amount::Bytes(1_000_000));
         options.direction = Direction::Up;
         let report = assemble(&options, EPOCH, vec![outcome], &[far], Vec::new());
         let flow = &report.transfer.flows[0];
@@ -283,9 +283,9 @@ mod tests {
         outcome.bytes = 0;
         outcome.error = Some(crate::meter::FlowError::TimeLimit);
         (far.received, far.last_byte_ns) = (600, 6_100 * MS);
-        let options = RunOptions {
+        let options = MeterOptions {
             direction: Direction::Up,
-            ..RunOptions::new("host", 5201, Amount::Bytes(1_000))
+            ..MeterOptions::new("host", 5201, Amount::Bytes(1_000))
         };
         let report = assemble(&options, EPOCH, vec![outcome], &[far], Vec::new());
         let flow = &report.transfer.flows[0];
@@ -301,7 +301,7 @@ mod tests {
         broken.error = Some(crate::meter::FlowError::Cut);
         (broken.whole, broken.replaced) = (all - 10, true);
         let again = FlowOutcome { flow: 1, ..again };
-        let options = RunOptions::new("host", 5201, Amount::Bytes(1_000));
+        let options = MeterOptions::new("host", 5201, Amount::Bytes(1_000));
         let report = assemble(&options, EPOCH, vec![broken, again], &[far], Vec::new());
         assert!(report.is_complete());
         let transfer = &report.transfer;

@@ -13,7 +13,7 @@ use super::sampler::{INTERVAL_MIN, SharedLog};
 use super::series::Capacity;
 use super::sessions::Sessions;
 use super::socket;
-use super::wire::{Frame, PREFACE};
+use super::wire::{ControlFrame, PREFACE};
 use midhop_units::{Bytes, Duration, Seed};
 use serde::Serialize;
 use std::fmt;
@@ -221,18 +221,18 @@ impl Host {
             .await
             .unwrap_or(Err(FlowError::Silent { seconds: HELLO.as_secs() }));
         match hello {
-            Ok(Some(Frame::Request(request))) => {
+            Ok(Some(ControlFrame::Request(request))) => {
                 self.flow(connection, request, origin_ns, peer).await;
                 Ended::Flow
             }
-            Ok(Some(Frame::Fetch(fetch))) => {
+            Ok(Some(ControlFrame::Fetch(fetch))) => {
                 for log in self.sessions.take(fetch.session).await {
-                    connection.queue(&Frame::Log(Box::new(log)));
+                    connection.queue(&ControlFrame::Log(Box::new(log)));
                     if connection.flush().await.is_err() {
                         return Ended::Stranger;
                     }
                 }
-                connection.queue(&Frame::Done);
+                connection.queue(&ControlFrame::Done);
                 match connection.flush().await {
                     Ok(()) => Ended::Fetched,
                     Err(_) => Ended::Stranger,
@@ -267,7 +267,7 @@ impl Host {
         };
         log.look(&stream, sampling);
         if let Err(FlowError::Refused(refusal)) = &result {
-            connection.queue(&Frame::Refuse(refusal.clone()));
+            connection.queue(&ControlFrame::Refuse(refusal.clone()));
             if connection.flush().await.is_ok() {
                 socket::farewell(&stream, FAREWELL).await;
             }
@@ -319,7 +319,7 @@ impl Host {
                 .unwrap_or(Err(FlowError::Silent { seconds: IDLE.as_secs() }))?;
             request = match next {
                 None => return Ok(()),
-                Some(Frame::Request(request)) => request,
+                Some(ControlFrame::Request(request)) => request,
                 Some(other) => return Err(FlowError::Unexpected { what: other.name() }),
             };
         }
@@ -398,7 +398,7 @@ impl Host {
             let at = now.as_ns().saturating_sub(log.origin_ns);
             log.arrivals.add(at, bytes as f64);
         };
-        let control = |frame: Frame| Err(FlowError::Unexpected { what: frame.name() });
+        let control = |frame: ControlFrame| Err(FlowError::Unexpected { what: frame.name() });
         let result = connection.receive(arrived, control).await;
         // A difference in the bytes is for the client to report: it gets the figures to see it by.
         let difference = match result {
@@ -407,7 +407,7 @@ impl Host {
             Err(error) => return Err(error),
         };
         let received = connection.received.bytes;
-        connection.queue(&Frame::Received(Received {
+        connection.queue(&ControlFrame::Received(Received {
             bytes: received,
             hash: connection.received.hash(),
             first_byte_ns: first_byte.unwrap_or(last_byte).as_ns(),
@@ -432,7 +432,7 @@ impl Host {
         log.congestion.clone_from(&congestion);
         log.clock.clone_from(&self.clock);
         drop(log);
-        connection.queue(&Frame::Accept(Accept { congestion, clock: self.clock.clone() }));
+        connection.queue(&ControlFrame::Accept(Accept { congestion, clock: self.clock.clone() }));
         Ok(())
     }
 }

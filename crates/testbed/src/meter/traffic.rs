@@ -8,7 +8,7 @@
 mod datagrams;
 mod flows;
 
-use super::error::{RunError, ServeError};
+use super::error::{MeterError, ServeError};
 use super::options::Progress;
 use super::series::{Arrivals, Capacity};
 use super::server::Resolve;
@@ -77,7 +77,7 @@ pub struct TrafficReport {
 pub enum TrafficError {
     /// The opening end could not do its work.
     #[error(transparent)]
-    Opens(#[from] RunError),
+    Opens(#[from] MeterError),
     /// The listening end could not listen.
     #[error(transparent)]
     Listens(#[from] ServeError),
@@ -93,7 +93,7 @@ pub enum TrafficError {
 
 impl TrafficError {
     fn refused(refusal: &Refusal) -> Self {
-        Self::Opens(RunError::Refused(refusal.clone()))
+        Self::Opens(MeterError::Refused(refusal.clone()))
     }
 }
 

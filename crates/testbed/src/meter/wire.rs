@@ -37,7 +37,7 @@ const DONE: u8 = 0xd8;
 
 /// A frame other than data.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Frame {
+pub(super) enum ControlFrame {
     Request(Request),
     Accept(Accept),
     Refuse(Refusal),
@@ -50,11 +50,11 @@ pub(super) enum Frame {
 
 /// What a [`Decoder`] finds.
 #[derive(Debug, PartialEq)]
-pub(super) enum Item<'a> {
+pub(super) enum WireItem<'a> {
     /// Payload, never empty; the rest of its frame may follow in further items.
     Payload(&'a [u8]),
     /// A complete frame.
-    Frame(Frame),
+    Frame(ControlFrame),
 }
 
 /// What is wrong with the bytes of a peer.
@@ -87,7 +87,7 @@ pub enum WireError {
     },
 }
 
-impl Frame {
+impl ControlFrame {
     /// The frame as it goes over the wire, appended to `out`.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -161,7 +161,10 @@ impl Decoder {
     ///
     /// # Errors
     /// When the bytes are no frames; the connection is of no use after that.
-    pub(super) fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Item<'a>>, WireError> {
+    pub(super) fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+    ) -> Result<Option<WireItem<'a>>, WireError> {
         loop {
             match &mut self.state {
                 State::Header { bytes, filled } => {
@@ -183,7 +186,11 @@ impl Decoder {
                     let most = usize::try_from(*left).unwrap_or(usize::MAX);
                     let taken = split_off(input, most);
                     *left -= taken.len() as u64;
-                    return Ok(if taken.is_empty() { None } else { Some(Item::Payload(taken)) });
+                    return Ok(if taken.is_empty() {
+                        None
+                    } else {
+                        Some(WireItem::Payload(taken))
+                    });
                 }
                 State::Control { kind, length, body } => {
                     body.extend_from_slice(split_off(input, *length - body.len()));
@@ -192,7 +199,7 @@ impl Decoder {
                     }
                     let frame = decode(*kind, body)?;
                     self.state = NEW_FRAME;
-                    return Ok(Some(Item::Frame(frame)));
+                    return Ok(Some(WireItem::Frame(frame)));
                 }
             }
         }
@@ -223,19 +230,19 @@ fn split_off<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-fn decode(kind: u8, body: &[u8]) -> Result<Frame, WireError> {
+fn decode(kind: u8, body: &[u8]) -> Result<ControlFrame, WireError> {
     fn read<T: DeserializeOwned>(kind: u8, body: &[u8]) -> Result<T, WireError> {
         serde_json::from_slice(body).map_err(|source| WireError::Body { kind, source })
     }
     Ok(match kind {
-        REQUEST => Frame::Request(read(kind, body)?),
-        ACCEPT => Frame::Accept(read(kind, body)?),
-        REFUSE => Frame::Refuse(read(kind, body)?),
-        END => Frame::End(read(kind, body)?),
-        RECEIVED => Frame::Received(read(kind, body)?),
-        FETCH => Frame::Fetch(read(kind, body)?),
-        LOG => Frame::Log(read(kind, body)?),
-        DONE => Frame::Done,
+        REQUEST => ControlFrame::Request(read(kind, body)?),
+        ACCEPT => ControlFrame::Accept(read(kind, body)?),
+        REFUSE => ControlFrame::Refuse(read(kind, body)?),
+        END => ControlFrame::End(read(kind, body)?),
+        RECEIVED => ControlFrame::Received(read(kind, body)?),
+        FETCH => ControlFrame::Fetch(read(kind, body)?),
+        LOG => ControlFrame::Log(read(kind, body)?),
+        DONE => ControlFrame::Done,
         kind => return Err(WireError::Kind { kind }),
     })
 }
@@ -246,20 +253,23 @@ mod tests {
     use crate::meter::message::{Amount, Direction};
     use proptest::prelude::*;
 
-    fn drain(decoder: &mut Decoder, mut input: &[u8]) -> Result<(Vec<Frame>, Vec<u8>), WireError> {
+    fn drain(
+        decoder: &mut Decoder,
+        mut input: &[u8],
+    ) -> Result<(Vec<ControlFrame>, Vec<u8>), WireError> {
         let (mut frames, mut payload) = (Vec::new(), Vec::new());
         while let Some(item) = decoder.next(&mut input)? {
             match item {
-                Item::Payload(bytes) => payload.extend_from_slice(bytes),
-                Item::Frame(frame) => frames.push(frame),
+                WireItem::Payload(bytes) => payload.extend_from_slice(bytes),
+                WireItem::Frame(frame) => frames.push(frame),
             }
         }
         assert!(input.is_empty());
         Ok((frames, payload))
     }
 
-    fn request(congestion: Option<String>, seed: u64) -> Frame {
-        Frame::Request(Request {
+    fn request(congestion: Option<String>, seed: u64) -> ControlFrame {
+        ControlFrame::Request(Request {
             session: 5,
             flow: 1,
             direction: Direction::Down,
@@ -280,8 +290,8 @@ mod tests {
         ) {
             let sent = [
                 request(name, seed),
-                Frame::End(End { bytes: seed, hash: "ab".to_owned() }),
-                Frame::Done,
+                ControlFrame::End(End { bytes: seed, hash: "ab".to_owned() }),
+                ControlFrame::Done,
             ];
             let mut bytes = Vec::new();
             sent[0].encode(&mut bytes);

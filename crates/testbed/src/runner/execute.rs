@@ -1,7 +1,7 @@
 //! One run, from its plan to its record.
 
 use super::assemble::{Measured, assemble};
-use super::meters::{Client, Server};
+use super::meters::{Client, MeterServer};
 use super::naive::start_naive_proxies;
 use super::traffic::Traffic;
 use super::{RunError, RunOptions, tunnels};
@@ -144,12 +144,12 @@ fn start_servers(
     network: &Network,
     options: &RunOptions,
     directory: &Path,
-) -> Result<Vec<Server>, RunError> {
+) -> Result<Vec<MeterServer>, RunError> {
     let places: BTreeMap<_, _> =
         plan.transfers.iter().map(|transfer| (transfer.listener, transfer.listening())).collect();
     places
         .into_iter()
-        .map(|(address, node)| Server::start(network, node, address, options, directory))
+        .map(|(address, node)| MeterServer::start(network, node, address, options, directory))
         .collect()
 }
 

@@ -97,11 +97,11 @@ pub(super) fn command(network: &Network, node: &str, program: &Path) -> Result<C
 }
 
 /// The listening end.
-pub(super) struct Server {
+pub(super) struct MeterServer {
     _meter: Meter,
 }
 
-impl Server {
+impl MeterServer {
     /// Starts a server and waits until it listens.
     pub(super) fn start(
         network: &Network,

@@ -60,7 +60,7 @@ mod shim;
 mod tally;
 mod wire;
 
-pub use shim::{Settings, Shim, Stats};
+pub use shim::{FecSettings, Shim, Stats};
 pub use wire::{HEADROOM, Packet, Repair, Report, SETTING};
 
 /// The most datagrams that one repair may cover.

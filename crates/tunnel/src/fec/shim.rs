@@ -41,7 +41,7 @@ const REPAIRS_UNASKED: u32 = SPAN as u32;
 
 /// What a shim is told of its leg.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct FecSettings {
     /// The round-trip time without queues. Default: 600 ms.
     pub rtt: Duration,
     /// Repairs may add this to what is sent, ends of bursts apart. Default: 12 %. Unit: percent.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub despite_congestion: bool,
 }
 
-impl Default for Settings {
+impl Default for FecSettings {
     fn default() -> Self {
         Self { rtt: Duration::from_ms(600), overhead_percent_max: 12, despite_congestion: false }
     }
@@ -101,7 +101,7 @@ impl Stats {
 /// Until both sides have [agreed](Self::agree) QUIC's datagrams leave as they are.
 #[derive(Debug)]
 pub struct Shim<T> {
-    settings: Settings,
+    settings: FecSettings,
     pace: Pace,
     departures: Departures<(Bytes, T)>,
     /// The most datagrams that a repair may cover, for the peer and for us.
@@ -151,7 +151,7 @@ struct Receiving<T> {
 
 impl<T: Clone> Shim<T> {
     /// A shim through which everything goes as it is, at `pace`.
-    pub fn new(settings: Settings, pace: Pace, now: Instant) -> Self {
+    pub fn new(settings: FecSettings, pace: Pace, now: Instant) -> Self {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         let redundancy = Redundancy::new(overhead_max, settings.despite_congestion);
         let losses = pace.losses();
@@ -205,7 +205,7 @@ impl<T: Clone> Shim<T> {
     /// Another connection of the same path has begun, or more is known of it: what it goes by from now
     /// on. Both sides have to agree anew; what is known of losses stays, and what was done before counts
     /// no more.
-    pub fn follow(&mut self, settings: Settings, pace: Pace) {
+    pub fn follow(&mut self, settings: FecSettings, pace: Pace) {
         let overhead_max = f64::from(settings.overhead_percent_max) / 100.0;
         self.sending.redundancy.bound(overhead_max, settings.despite_congestion);
         self.departures.follow(pace.clone());
@@ -469,7 +469,7 @@ mod tests {
 
     /// A shim that has agreed, and whose peer says that it has lost one datagram of a hundred.
     fn shim(pace: &Pace) -> Shim<()> {
-        let mut shim = Shim::new(Settings::default(), pace.clone(), Instant::START);
+        let mut shim = Shim::new(FecSettings::default(), pace.clone(), Instant::START);
         shim.agree(WINDOW_MAX);
         let report = Report { judged: 5000, lost: 50, runs: 50, ..Report::default() };
         shim.handle_input(Instant::START, report.written(), (), false);
@@ -503,7 +503,7 @@ mod tests {
         let pace = pace();
         pace.carries(1200);
         for (window, len) in [(WINDOW_MAX, 1307), (0, 1300)] {
-            let mut shim = Shim::new(Settings::default(), pace.clone(), Instant::START);
+            let mut shim = Shim::new(FecSettings::default(), pace.clone(), Instant::START);
             shim.propose();
             shim.push(Instant::START, Bytes::from_static(&[0x40; 1300]), ());
             shim.push(Instant::START, Bytes::from_static(&[0x40; 1200]), ());
@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn a_leg_that_loses_nothing_is_spared_all_of_it() {
         let pace = pace();
-        let mut shim = Shim::new(Settings::default(), pace.clone(), Instant::START);
+        let mut shim = Shim::new(FecSettings::default(), pace.clone(), Instant::START);
         shim.agree(WINDOW_MAX);
         let len = |shim: &mut Shim<()>| {
             shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
@@ -577,7 +577,7 @@ mod tests {
     #[test]
     fn another_connection_has_to_agree_anew() {
         let mut shim = shim(&pace());
-        shim.follow(Settings { overhead_percent_max: 20, ..Settings::default() }, pace());
+        shim.follow(FecSettings { overhead_percent_max: 20, ..FecSettings::default() }, pace());
         shim.push(Instant::START, Bytes::from_static(&[0x40; 1000]), ());
         assert_eq!(output(&mut shim, Instant::START), [Bytes::from_static(&[0x40; 1000])]);
         shim.agree(8);

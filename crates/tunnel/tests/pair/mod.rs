@@ -93,7 +93,7 @@ impl Cell {
 
     fn settings(&self) -> Settings {
         // Windows beyond 64 Ki segments are a matter of this path's size, not of the law.
-        let hybla = hybla::Settings { window_max: 1 << 20, ..hybla::Settings::default() };
+        let hybla = hybla::HyblaSettings { window_max: 1 << 20, ..hybla::HyblaSettings::default() };
         Settings { hybla, seed: Seed(self.seed), ..Settings::default() }
     }
 }

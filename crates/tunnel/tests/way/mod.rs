@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
-use midhop_tunnel::fec::{Settings, Shim, WINDOW_MAX};
+use midhop_tunnel::fec::{FecSettings, Shim, WINDOW_MAX};
 use midhop_units::{Duration, Instant, Rate};
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub struct Way {
 }
 
 impl Way {
-    pub fn new(settings: &Settings, rate: Option<Rate>, faults: Faults, seed: u64) -> Self {
+    pub fn new(settings: &FecSettings, rate: Option<Rate>, faults: Faults, seed: u64) -> Self {
         let pace = || Pace::of(rate, midhop_units::Bytes::new(28));
         let now = Instant::START;
         let mut near = Shim::new(settings.clone(), pace(), now);

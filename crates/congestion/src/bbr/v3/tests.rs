@@ -5,7 +5,7 @@ use super::*;
 const MSS: u64 = 1000;
 
 fn bbr() -> BbrV3 {
-    BbrV3::new(Bytes::new(MSS), Settings::default())
+    BbrV3::new(Bytes::new(MSS), BbrSettings::default())
 }
 
 /// A controller in steady state: 8 Mbit/s over 100 ms, a product of 100 segments.
@@ -117,7 +117,7 @@ fn a_timeout_leaves_one_segment_and_its_end_the_window_before() {
 
 #[test]
 fn without_selective_acknowledgements_any_loss_is_too_much() {
-    let settings = Settings { selective_acks: false, ..Settings::default() };
+    let settings = BbrSettings { selective_acks: false, ..BbrSettings::default() };
     let unselective = BbrV3::new(Bytes::new(MSS), settings);
     assert!(unselective.is_too_high(1, 1_000_000));
     assert!(!bbr().is_too_high(1, 1_000_000));

@@ -286,7 +286,7 @@ fn a_record_is_for_one_connection_at_a_time_and_for_none_after_a_retreat() {
 
 #[test]
 fn an_algorithm_that_keeps_its_window_at_losses_still_gets_a_threshold() {
-    let thresholds = crate::dvegas::Thresholds::default();
+    let thresholds = crate::dvegas::DVegasThresholds::default();
     let mut dvegas = crate::dvegas::DVegas::new(Bytes::new(MSS), thresholds);
     dvegas.segments().cwnd = 10;
     let mut resume = Resume::new(dvegas, saved(1000, 600));

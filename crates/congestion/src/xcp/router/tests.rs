@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Ack, CongestionControl, Established,
-    xcp::{DEMAND_MAX_Q16, Receiver, Settings, Xcp},
+    xcp::{DEMAND_MAX_Q16, Receiver, Xcp, XcpSettings},
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -177,7 +177,7 @@ fn share(seconds: u64) -> ([u64; 2], u64) {
     let capacity = Rate::from_mbit_per_s(20);
     let mut router = Router::new(capacity);
     let mut flows = [50_000, 150_000].map(|delay_us| {
-        let mut xcp = Xcp::new(SIZE, 10, Settings::default());
+        let mut xcp = Xcp::new(SIZE, 10, XcpSettings::default());
         let rtt = Some(Duration::from_us(2 * delay_us));
         xcp.on_established(&Established { now: at(0), rtt });
         let receiver = Receiver::default();

@@ -95,7 +95,7 @@ impl Up {
 
 /// Builds the lab, says so, and waits for the end.
 fn hold(plan: &Plan, name: &str, scenario: &Path, state: &Path, answer: Answer) {
-    let request = signals::Request::expect();
+    let request = signals::StopRequest::expect();
     let built = request
         .map_err(anyhow::Error::from)
         .and_then(|request| Ok((request, build(plan, name, scenario, state)?)));

@@ -13,13 +13,13 @@ use std::{fs, io};
 
 /// Arguments of `midhop lab list`.
 #[derive(Debug, clap::Args)]
-pub struct List {
+pub struct LabList {
     /// Where to look for scenarios
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     scenarios: PathBuf,
 }
 
-impl List {
+impl LabList {
     /// Prints what a scenario can name, which scenarios there are, and which labs are up.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut text = String::new();

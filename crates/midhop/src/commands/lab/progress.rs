@@ -14,7 +14,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs weigh as much as they are expected to take, so that the time left is honest when long ones
 /// come first.
-pub struct Progress {
+pub struct LabProgress {
     bar: ProgressBar,
     shared: Arc<Mutex<State>>,
     stop: Sender<()>,
@@ -38,7 +38,7 @@ struct Running {
     expected: Duration,
 }
 
-impl Progress {
+impl LabProgress {
     /// A bar for what takes `whole`, batch by batch; hidden where standard error is no terminal.
     pub fn new(whole: Duration) -> Self {
         let bar = ProgressBar::new(whole.as_millis() as u64);

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Arguments of `midhop lab run`.
 #[derive(Debug, clap::Args)]
-pub struct Run {
+pub struct LabRun {
     #[command(flatten)]
     scenario: ScenarioArguments,
     /// Write each record to a file of its own in this directory
@@ -35,7 +35,7 @@ pub struct Run {
     lateness: Duration,
 }
 
-impl Run {
+impl LabRun {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();

@@ -1,7 +1,7 @@
 //! Runs plans in an isolated process, with progress, each record kept the moment it is there.
 
 use super::pace::{Batch, batches};
-use super::progress::{Progress, expected};
+use super::progress::{LabProgress, expected};
 use crate::commands::own_program;
 use crate::commands::records::{check_place, finished, judge, write_record};
 use crate::commands::sim::batch::processors;
@@ -62,7 +62,7 @@ impl Isolated {
         keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
     ) -> Vec<Result<Record, RunError>> {
         let batches = batches(plans, jobs, processors());
-        let progress = Progress::new(time(plans, &batches));
+        let progress = LabProgress::new(time(plans, &batches));
         let mut results: Vec<Option<Result<Record, RunError>>> =
             plans.iter().map(|_| None).collect();
         let is_late = |plan: &Plan, record: &Record| late(plan, record, lateness);
@@ -105,7 +105,7 @@ impl Isolated {
         jobs: usize,
         lateness: Duration,
         interrupts: &Interrupts,
-        progress: &Progress,
+        progress: &LabProgress,
         keep: impl Fn(&Plan, &Record) -> Option<String> + Sync,
     ) -> Vec<Result<Record, RunError>> {
         let options = RunOptions {

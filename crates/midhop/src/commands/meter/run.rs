@@ -7,7 +7,7 @@ use crate::failure::{self, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use midhop_experiment::plan::RestartPlan;
 use midhop_testbed::meter::{
-    self, Amount, Connections, Direction, MeterReport, Progress, RunError, RunOptions, Workload,
+    self, Amount, Connections, Direction, MeterError, MeterOptions, MeterReport, Progress, Workload,
 };
 use midhop_units::{Bytes, Duration, Seed};
 use std::io::{self, IsTerminal};
@@ -23,7 +23,7 @@ const BAR_STEP: StdDuration = StdDuration::from_millis(100);
 /// Arguments of `midhop meter run`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("workload").required(true).args(["bytes", "seconds", "page"]))]
-pub struct Run {
+pub struct MeterRun {
     /// The host that serves; IPv6 addresses with a port in brackets.
     #[arg(value_name = "HOST[:PORT]", value_parser = parse_host)]
     host: (String, u16),
@@ -100,7 +100,7 @@ enum ConnectionsArgument {
     Persistent,
 }
 
-impl Run {
+impl MeterRun {
     /// Measures, prints, and fails when anything asked for did not arrive as it was sent.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (json, start) = (self.json, self.epoch);
@@ -138,7 +138,7 @@ impl Run {
         Ok(ExitCode::from(failure::RUN))
     }
 
-    fn options(self) -> RunOptions {
+    fn options(self) -> MeterOptions {
         let workload = match (self.bytes, self.seconds, self.page) {
             (_, _, Some(objects)) => Workload::Page {
                 objects,
@@ -157,7 +157,7 @@ impl Run {
             },
         };
         let (host, port) = self.host;
-        RunOptions {
+        MeterOptions {
             name: self.name,
             host,
             port,
@@ -176,7 +176,7 @@ impl Run {
     }
 }
 
-async fn drive(options: RunOptions) -> Result<MeterReport, RunError> {
+async fn drive(options: MeterOptions) -> Result<MeterReport, MeterError> {
     let progress = Arc::new(Progress::default());
     let run = meter::run(&options, Arc::clone(&progress));
     if !io::stderr().is_terminal() {
@@ -207,15 +207,15 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-fn explain(error: RunError) -> Failure {
+fn explain(error: MeterError) -> Failure {
     let failure = match &error {
-        RunError::Options(_) => Failure::usage(&error),
+        MeterError::Options(_) => Failure::usage(&error),
         _ => Failure::run(&error),
     };
     match &error {
-        RunError::Resolve { .. } => failure.hint("is the host's name spelled right?"),
-        RunError::NoAddress { .. } => failure.hint("choose a local address of the same family"),
-        RunError::Refused(_) | RunError::Congestion { .. } => failure,
+        MeterError::Resolve { .. } => failure.hint("is the host's name spelled right?"),
+        MeterError::NoAddress { .. } => failure.hint("choose a local address of the same family"),
+        MeterError::Refused(_) | MeterError::Congestion { .. } => failure,
         _ => failure,
     }
 }

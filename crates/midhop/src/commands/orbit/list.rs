@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 /// Arguments of `midhop orbit list`.
 #[derive(Debug, clap::Args)]
-pub struct List {}
+pub struct OrbitList {}
 
-impl List {
+impl OrbitList {
     /// The constellations and where their numbers come from.
     pub fn run(self) -> String {
         let mut text = "constellations (constellation = \"NAME\"):\n".to_owned();

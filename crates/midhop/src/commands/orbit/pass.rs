@@ -1,7 +1,7 @@
 //! `midhop orbit pass`.
 
 use super::arguments::SkyArguments;
-use super::progress::Progress;
+use super::progress::OrbitProgress;
 use super::route::{seconds, table};
 use comfy_table::CellAlignment;
 use midhop_path::orbit::passes::{self, gaps};
@@ -46,7 +46,7 @@ impl Pass {
         let (plan, constellation) = self.sky.resolve("--at", &self.at)?;
         let station = Station::new(&plan.from, &constellation);
         let duration = self.sky.duration;
-        let mut progress = Progress::new(duration);
+        let mut progress = OrbitProgress::new(duration);
         let found =
             passes::passes(&constellation, &station, plan.start, duration, plan.step, &mut |at| {
                 progress.reached(at)

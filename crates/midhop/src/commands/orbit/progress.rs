@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
 /// How much of a time span has been computed.
-pub struct Progress {
+pub struct OrbitProgress {
     span: midhop_units::Duration,
     since: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl OrbitProgress {
     /// Nothing of `span` is computed yet.
     pub fn new(span: midhop_units::Duration) -> Self {
         Self { span, since: Instant::now(), bar: None }
@@ -34,7 +34,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for OrbitProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,7 +1,7 @@
 //! `midhop orbit route`.
 
 use super::arguments::{WayArguments, read, told};
-use super::progress::Progress;
+use super::progress::OrbitProgress;
 use crate::failure::Failure;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -55,7 +55,7 @@ impl Followed {
             let journey = plan.replay(&constellation, &ways, duration);
             return Ok((plan, constellation, journey));
         }
-        let mut progress = Progress::new(duration);
+        let mut progress = OrbitProgress::new(duration);
         let journey =
             plan.follow(&constellation, duration, &mut |at| progress.reached(at)).map_err(told)?;
         Ok((plan, constellation, journey))

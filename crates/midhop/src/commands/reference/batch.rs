@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Arguments of both.
 #[derive(Debug, clap::Args)]
-pub(super) struct Batch {
+pub(super) struct ReferenceBatch {
     #[command(flatten)]
     scenario: ScenarioArguments,
     /// Write each record to a file of its own in this directory
@@ -43,7 +43,7 @@ pub(super) trait RunError: std::error::Error + Send {
     fn is_interruption(&self) -> bool;
 }
 
-impl Batch {
+impl ReferenceBatch {
     /// The plans of all cells.
     pub(super) fn plans(&self) -> anyhow::Result<Vec<Plan>> {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();

@@ -1,7 +1,7 @@
 //! Plans in ns-3: what of them it can express, in the words of the program that is built against it
 //! (`crates/midhop/ns3/path.cc`), and its answer as a record.
 
-use super::batch::{Batch, RunError};
+use super::batch::{ReferenceBatch, RunError};
 use crate::failure::Failure;
 use midhop_experiment::Plan;
 use midhop_experiment::congestion::{Own, Tuning};
@@ -40,7 +40,7 @@ const BUFFER_MIN: Bytes = Bytes::new(1 << 18);
 #[derive(Debug, clap::Args)]
 pub(super) struct Ns3 {
     #[command(flatten)]
-    batch: Batch,
+    batch: ReferenceBatch,
     /// The program that `scripts/ns3 crates/midhop/ns3/path.cc` makes
     #[arg(long, value_name = "FILE", default_value = "target/peers/ns3-path")]
     program: PathBuf,

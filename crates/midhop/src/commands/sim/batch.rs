@@ -1,6 +1,6 @@
 //! Runs plans on all cores, with progress, each record handed over the moment it is there.
 
-use super::progress::{Progress, weight};
+use super::progress::{SimProgress, weight};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_sim::watch::Watcher;
@@ -19,7 +19,7 @@ pub fn processors() -> usize {
 }
 
 /// What became of a plan.
-pub type Outcome = Result<(Record, Effort), RunError>;
+pub type RunOutcome = Result<(Record, Effort), RunError>;
 
 /// Those who watch a run.
 pub type Watchers = io::Result<Vec<Box<dyn Watcher>>>;
@@ -33,7 +33,7 @@ pub fn run_all<K: Send>(
     jobs: usize,
     interrupts: &Interrupts,
     watch: impl Fn(&Plan) -> Watchers + Sync,
-    keep: impl Fn(&Plan, Outcome) -> K + Sync,
+    keep: impl Fn(&Plan, RunOutcome) -> K + Sync,
 ) -> Vec<K> {
     let interrupted = || interrupts.flag().load(Ordering::Relaxed);
     let kept = each(plans, jobs, interrupts, |plan, progress| {
@@ -54,13 +54,13 @@ pub fn each<K: Send>(
     plans: &[&Plan],
     jobs: usize,
     interrupts: &Interrupts,
-    work: impl Fn(&Plan, &Progress) -> K + Sync,
+    work: impl Fn(&Plan, &SimProgress) -> K + Sync,
 ) -> Vec<Option<K>> {
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(weight(plans[index])));
     let next = AtomicUsize::new(0);
     let kept: Vec<Mutex<Option<K>>> = plans.iter().map(|_| Mutex::new(None)).collect();
-    let progress = Progress::new(plans);
+    let progress = SimProgress::new(plans);
     let worker = || {
         while !interrupts.flag().load(Ordering::Relaxed) {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
@@ -79,7 +79,11 @@ pub fn each<K: Send>(
 }
 
 /// One run, and what the wall clock and the machine have to say of it.
-fn run(plan: &Plan, interrupted: &dyn Fn() -> bool, watch: &dyn Fn(&Plan) -> Watchers) -> Outcome {
+fn run(
+    plan: &Plan,
+    interrupted: &dyn Fn() -> bool,
+    watch: &dyn Fn(&Plan) -> Watchers,
+) -> RunOutcome {
     let (began, started) = (Instant::now(), SystemTime::now());
     let options = Options { interrupted, ..Options::default() };
     let (mut record, effort) = midhop_sim::run_watched(plan, &options, watch(plan)?)?;

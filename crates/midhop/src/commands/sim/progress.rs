@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Runs weigh as much as they are expected to cost, so that the time left is honest when long ones
 /// come first.
-pub struct Progress {
+pub struct SimProgress {
     bar: ProgressBar,
     state: Mutex<State>,
 }
@@ -22,7 +22,7 @@ struct State {
     runs: usize,
 }
 
-impl Progress {
+impl SimProgress {
     /// A bar for all of `plans`; hidden where standard error is no terminal.
     pub fn new(plans: &[&Plan]) -> Self {
         let whole = plans.iter().map(|plan| weight(plan)).sum::<u64>().max(1);

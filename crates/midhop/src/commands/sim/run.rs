@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 /// Arguments of `midhop sim run`.
 #[derive(Debug, clap::Args)]
-pub struct Run {
+pub struct SimRun {
     #[command(flatten)]
     scenario: ScenarioArguments,
     /// Write each record to a file of its own in this directory
@@ -49,7 +49,7 @@ enum Trace {
     Pcapng,
 }
 
-impl Run {
+impl SimRun {
     /// Runs all cells. Exit code 1 when a run failed or was not valid.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();

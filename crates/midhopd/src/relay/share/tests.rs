@@ -19,8 +19,8 @@ fn ends() -> Ends {
 }
 
 /// A socket that still has to send, and has sent so much.
-fn backlog(sent: u64) -> Option<Backlog> {
-    Some(Backlog { unsent: 1, sent })
+fn backlog(sent: u64) -> Option<SendBacklog> {
+    Some(SendBacklog { unsent: 1, sent })
 }
 
 fn paced_at(ends: &Ends) -> u64 {
@@ -50,7 +50,7 @@ fn those_with_a_backlog_divide_the_leg() {
     in_runtime(|| {
         let pools = Pools::default();
         let leg = leg("");
-        let one = || Share::of(&leg, &pools).expect("a share");
+        let one = || RateShare::of(&leg, &pools).expect("a share");
         let pool = pools.of(&leg).expect("a pool");
         let (near, far, now) = (ends(), ends(), Instant::now());
         let (mut first, mut second) = (one(), one());
@@ -69,9 +69,9 @@ fn those_with_a_backlog_divide_the_leg() {
             (ALL, 1),
             "what is given back is shared anew"
         );
-        first.judge(Some(Backlog { unsent: 0, sent: 0 }), 1, now, &near.to);
+        first.judge(Some(SendBacklog { unsent: 0, sent: 0 }), 1, now, &near.to);
         assert_eq!(pool.senders(), 1, "what waits here has still to be sent");
-        first.judge(Some(Backlog { unsent: 0, sent: 0 }), 0, now, &near.to);
+        first.judge(Some(SendBacklog { unsent: 0, sent: 0 }), 0, now, &near.to);
         assert_eq!(pool.senders(), 0, "who has nothing to send has no part");
     });
 }
@@ -82,8 +82,8 @@ fn a_legs_own_bound_holds_and_no_share_is_no_pacing() {
         let pools = Pools::default();
         let ends = ends();
         let bounded = leg("pacing = \"8 Mbit/s\"");
-        Share::of(&bounded, &pools).expect("a share").before_write(64 << 10, &ends.to);
+        RateShare::of(&bounded, &pools).expect("a share").before_write(64 << 10, &ends.to);
         assert_eq!(paced_at(&ends), 1_000_000);
-        assert!(Share::of(&leg("share = false"), &pools).is_none());
+        assert!(RateShare::of(&leg("share = false"), &pools).is_none());
     });
 }

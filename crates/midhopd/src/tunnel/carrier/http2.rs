@@ -1,7 +1,7 @@
 //! A flow's stream over HTTP/2: header fields and payload, of which h2 makes frames.
 //!
 //! h2 keeps what it was given until the TCP connection takes it. How much of all flows that may be is
-//! bounded here, in a [`Room`], so that what is written next is decided late.
+//! bounded here, in a [`Http2Room`], so that what is written next is decided late.
 //!
 //! HTTP/2 has one reset for both halves of a stream: it ends the other half as well, whichever says it.
 //!
@@ -12,12 +12,12 @@ mod message;
 mod room;
 
 pub use message::request_of;
-pub use room::{Piece, Room};
+pub use room::{Http2Room, Piece};
 
 use self::message::{response_of, with_headers};
-use self::room::{Leaving, lock};
-use crate::tunnel::stream::Fault;
-use crate::tunnel::turns::{Pool, Share};
+use self::room::{UnsentData, lock};
+use crate::tunnel::stream::StreamError;
+use crate::tunnel::turns::{Pool, TurnShare};
 use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::server::SendResponse;
@@ -56,23 +56,25 @@ impl Handle {
     }
 
     /// Waits until the peer resets it.
-    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         let reset = match self {
             Self::Asked(stream) => ready!(stream.poll_reset(cx)),
             Self::Open(stream) => ready!(stream.poll_reset(cx)),
         };
-        Poll::Ready(reset.map_or_else(fault_of, |reason| Fault::Reset(http2::code(reason.into()))))
+        Poll::Ready(
+            reset.map_or_else(fault_of, |reason| StreamError::Reset(http2::code(reason.into()))),
+        )
     }
 }
 
 /// What an error of h2 says of a stream.
-pub fn fault_of(error: h2::Error) -> Fault {
+pub fn fault_of(error: h2::Error) -> StreamError {
     match error.reason() {
         Some(reason) if error.is_reset() && error.is_remote() => {
-            Fault::Reset(http2::code(reason.into()))
+            StreamError::Reset(http2::code(reason.into()))
         }
-        Some(reason) if error.is_reset() => Fault::Wrong(http2::code(reason.into())),
-        _ => Fault::Lost(io_error(error)),
+        Some(reason) if error.is_reset() => StreamError::Wrong(http2::code(reason.into())),
+        _ => StreamError::Lost(io_error(error)),
     }
 }
 
@@ -86,10 +88,10 @@ pub fn io_error(error: h2::Error) -> io::Error {
 
 /// The half that this end says.
 #[derive(Debug)]
-pub struct Sender {
+pub struct Http2Sender {
     half: Half,
     /// Its part in what may be written.
-    share: Share,
+    share: TurnShare,
     /// What has not been taken yet.
     waiting: [Bytes; 2],
     ended: bool,
@@ -100,11 +102,11 @@ pub struct Sender {
 #[derive(Debug)]
 struct Half {
     handle: Arc<Mutex<Handle>>,
-    room: Arc<Room>,
-    leaving: Arc<Leaving>,
+    room: Arc<Http2Room>,
+    leaving: Arc<UnsentData>,
 }
 
-impl Sender {
+impl Http2Sender {
     /// Makes it that of a flow of some class.
     pub fn join(&mut self, class: &ClassPlan) {
         self.share.join(class);
@@ -114,8 +116,8 @@ impl Sender {
     ///
     /// # Errors
     /// When they are no answer, or the stream is gone.
-    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), Fault> {
-        let wrong = || Fault::Wrong(Code::INTERNAL_ERROR);
+    pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
+        let wrong = || StreamError::Wrong(Code::INTERNAL_ERROR);
         let response = response_of(fields).ok_or_else(wrong)?;
         let mut handle = lock(&self.half.handle);
         let Handle::Asked(asked) = &mut *handle else { return Err(wrong()) };
@@ -141,7 +143,7 @@ impl Sender {
     }
 
     /// Hands on what waits. Ready when nothing does.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         while self.waiting() > 0 {
             ready!(self.share.poll_write(cx, &mut self.half, &mut self.waiting))?;
             if self.waiting() == 0 {
@@ -184,7 +186,7 @@ impl Sender {
     }
 
     /// Waits until the peer wants no more of it, or all of it has been sent.
-    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if let Poll::Ready(fault) = lock(&self.half.handle).poll_reset(cx) {
             return Poll::Ready(Err(fault));
         }
@@ -196,7 +198,7 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for Http2Sender {
     fn drop(&mut self) {
         if !self.ended {
             self.reset(Code::CONNECT_ERROR);
@@ -210,13 +212,13 @@ impl Half {
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
         beside: bool,
-    ) -> Poll<Result<usize, Fault>> {
+    ) -> Poll<Result<usize, StreamError>> {
         let mut handle = lock(&self.handle);
         if let Poll::Ready(fault) = handle.poll_reset(cx) {
             return Poll::Ready(Err(fault));
         }
         let Handle::Open(stream) = &mut *handle else {
-            return Poll::Ready(Err(Fault::Wrong(Code::INTERNAL_ERROR)));
+            return Poll::Ready(Err(StreamError::Wrong(Code::INTERNAL_ERROR)));
         };
         let wanted = chunks.iter().map(Bytes::len).sum::<usize>().min(PIECE_BYTES);
         if wanted > 0 {
@@ -226,7 +228,7 @@ impl Half {
         if credit == 0 {
             credit = match ready!(stream.poll_capacity(cx)) {
                 Some(capacity) => capacity.map_err(fault_of)?,
-                None => return Poll::Ready(Err(Fault::Wrong(Code::INTERNAL_ERROR))),
+                None => return Poll::Ready(Err(StreamError::Wrong(Code::INTERNAL_ERROR))),
             };
         }
         let room = if beside { Some(wanted) } else { self.room.free(cx) };
@@ -249,7 +251,7 @@ impl Pool for Half {
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<usize, Fault>> {
+    ) -> Poll<Result<usize, StreamError>> {
         self.write(cx, chunks, false)
     }
 
@@ -257,7 +259,7 @@ impl Pool for Half {
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<usize, Fault>> {
+    ) -> Poll<Result<usize, StreamError>> {
         self.write(cx, chunks, true)
     }
 
@@ -268,7 +270,7 @@ impl Pool for Half {
 
 /// The half that the other end says.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct Http2Receiver {
     handle: Arc<Mutex<Handle>>,
     /// The answer to a request, where it has not come.
     answer: Option<ResponseFuture>,
@@ -283,7 +285,7 @@ pub struct Receiver {
     /// Of that, the last pieces, where they are so small that each would cost more than its bytes.
     small: BytesMut,
     /// What came behind it.
-    fault: Option<Fault>,
+    fault: Option<StreamError>,
     /// Whether all of it has come.
     complete: bool,
     /// Unit: bytes. What was given out, and the peer was granted nothing for.
@@ -291,7 +293,7 @@ pub struct Receiver {
     ended: bool,
 }
 
-impl Receiver {
+impl Http2Receiver {
     fn new(handle: &Arc<Mutex<Handle>>) -> Self {
         Self {
             handle: handle.clone(),
@@ -314,7 +316,7 @@ impl Receiver {
     }
 
     /// Waits for header fields, before which nothing else may come.
-    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         if let Some(answer) = &mut self.answer {
             let answer = ready!(Pin::new(answer).poll(cx)).map_err(fault_of);
             self.answer = None;
@@ -323,11 +325,11 @@ impl Receiver {
             self.fields = Some(with_headers(vec![status], answer.headers()));
             self.follow(answer.into_body());
         }
-        Poll::Ready(self.fields.take().ok_or(Fault::Wrong(Code::FRAME_UNEXPECTED)))
+        Poll::Ready(self.fields.take().ok_or(StreamError::Wrong(Code::FRAME_UNEXPECTED)))
     }
 
     /// Waits for payload; none: the other end has ended its half.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         if self.arrived.is_empty() {
             if let Some(fault) = self.fault.take() {
                 return Poll::Ready(Err(fault));
@@ -361,7 +363,7 @@ impl Receiver {
     }
 
     /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
-    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         // What is taken out of h2 here is as much as the peer has credit for, at most.
         while !self.complete && self.stream.is_some() && self.fault.is_none() {
             if let Err(fault) = ready!(self.poll_arrive(cx)) {
@@ -398,7 +400,7 @@ impl Receiver {
     }
 
     /// Waits until more has come, or all of it.
-    fn poll_arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.complete) else {
             return Poll::Ready(Ok(()));
         };
@@ -412,14 +414,14 @@ impl Receiver {
         }
         // No more data is not an end yet: nothing but data belongs to an open flow.
         if ready!(stream.poll_trailers(cx)).map_err(fault_of)?.is_some() {
-            return Poll::Ready(Err(Fault::Wrong(Code::FRAME_UNEXPECTED)));
+            return Poll::Ready(Err(StreamError::Wrong(Code::FRAME_UNEXPECTED)));
         }
         self.complete = true;
         Poll::Ready(Ok(()))
     }
 }
 
-impl Drop for Receiver {
+impl Drop for Http2Receiver {
     fn drop(&mut self) {
         self.stop(Code::CONNECT_ERROR);
     }
@@ -428,21 +430,21 @@ impl Drop for Receiver {
 /// The halves of a stream on which an answer is awaited.
 pub fn to_ask(
     (answer, stream): (ResponseFuture, SendStream<Piece>),
-    room: &Arc<Room>,
-    share: Share,
-) -> (Sender, Receiver) {
+    room: &Arc<Http2Room>,
+    share: TurnShare,
+) -> (Http2Sender, Http2Receiver) {
     let handle = Arc::new(Mutex::new(Handle::Open(stream)));
-    let mut receiver = Receiver::new(&handle);
+    let mut receiver = Http2Receiver::new(&handle);
     receiver.answer = Some(answer);
-    (Sender::new(handle, room, share), receiver)
+    (Http2Sender::new(handle, room, share), receiver)
 }
 
 /// The halves of a stream on which something was asked for.
 pub fn to_answer(
     (request, answer): (Request<RecvStream>, SendResponse<Piece>),
-    room: &Arc<Room>,
-    share: Share,
-) -> (Sender, Receiver) {
+    room: &Arc<Http2Room>,
+    share: TurnShare,
+) -> (Http2Sender, Http2Receiver) {
     let handle = Arc::new(Mutex::new(Handle::Asked(answer)));
     let (parts, stream) = request.into_parts();
     let mut fields = vec![Field::new(":method", parts.method.as_str().to_owned())];
@@ -453,14 +455,14 @@ pub fn to_answer(
     put(":authority", parts.uri.authority().map(|authority| authority.as_str()));
     put(":path", parts.uri.path_and_query().map(|path| path.as_str()));
     put(":protocol", parts.extensions.get().map(h2::ext::Protocol::as_str));
-    let mut receiver = Receiver::new(&handle);
+    let mut receiver = Http2Receiver::new(&handle);
     receiver.fields = Some(with_headers(fields, &parts.headers));
     receiver.follow(stream);
-    (Sender::new(handle, room, share), receiver)
+    (Http2Sender::new(handle, room, share), receiver)
 }
 
-impl Sender {
-    fn new(handle: Arc<Mutex<Handle>>, room: &Arc<Room>, share: Share) -> Self {
+impl Http2Sender {
+    fn new(handle: Arc<Mutex<Handle>>, room: &Arc<Http2Room>, share: TurnShare) -> Self {
         let half = Half { handle, room: room.clone(), leaving: Arc::default() };
         let waiting = [Bytes::new(), Bytes::new()];
         Self { half, share, waiting, ended: false, cut: false }

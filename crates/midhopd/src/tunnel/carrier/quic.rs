@@ -4,9 +4,9 @@
 //! broken TCP connection, whatever the reason.
 
 use crate::tunnel::credit::{Credit, Earning, Spending};
-use crate::tunnel::reorder::{Room, Waiting};
-use crate::tunnel::stream::Fault;
-use crate::tunnel::turns::{Pool, Share};
+use crate::tunnel::reorder::{ArrivedData, ReorderRoom};
+use crate::tunnel::stream::StreamError;
+use crate::tunnel::turns::{Pool, TurnShare};
 use bytes::{Buf, Bytes};
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
@@ -34,10 +34,10 @@ pub fn varint(code: Code) -> VarInt {
 }
 
 /// The half that this end says.
-pub struct Sender {
+pub struct QuicSender {
     half: Half,
     /// Its part in what may be written.
-    share: Share,
+    share: TurnShare,
     /// Frames that have not been taken yet: a head, and its payload.
     waiting: [Bytes; 2],
     /// What becomes of the stream, once somebody asks.
@@ -47,19 +47,19 @@ pub struct Sender {
 
 type Stopped = Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send>>;
 
-impl fmt::Debug for Sender {
+impl fmt::Debug for QuicSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("half", &self.half).finish_non_exhaustive()
+        f.debug_struct("QuicSender").field("half", &self.half).finish_non_exhaustive()
     }
 }
 
-impl Sender {
+impl QuicSender {
     /// A stream of `connection`, whose send window is `pool`.
     pub fn new(
         connection: &Connection,
         stream: SendStream,
         pool: midhop_units::Bytes,
-        share: Share,
+        share: TurnShare,
         credit: &Arc<Credit>,
     ) -> Self {
         let spending = Spending::new(credit, VarInt::from(stream.id()).into_inner());
@@ -103,7 +103,7 @@ impl Sender {
     }
 
     /// Hands on what waits. Ready when nothing does.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         while self.waiting() > 0 {
             let begun = usize::from(self.waiting[0].is_empty());
             let chunks = &mut self.waiting[begun..];
@@ -133,19 +133,19 @@ impl Sender {
     }
 
     /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
-    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         let stream = &self.half.stream;
         let stopped = self.stopped.get_or_insert_with(|| Box::pin(stream.stopped()));
         Poll::Ready(match ready!(stopped.as_mut().poll(cx)) {
             Ok(None) => Ok(()),
-            Ok(Some(code)) => Err(Fault::Reset(Code(code.into_inner()))),
+            Ok(Some(code)) => Err(StreamError::Reset(Code(code.into_inner()))),
             Err(StoppedError::ConnectionLost(error)) => Err(error.into()),
-            Err(StoppedError::ZeroRttRejected) => Err(Fault::Wrong(Code::INTERNAL_ERROR)),
+            Err(StoppedError::ZeroRttRejected) => Err(StreamError::Wrong(Code::INTERNAL_ERROR)),
         })
     }
 }
 
-impl Drop for Sender {
+impl Drop for QuicSender {
     fn drop(&mut self) {
         if !self.ended {
             self.reset(Code::CONNECT_ERROR);
@@ -196,12 +196,12 @@ impl Pool for Half {
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<usize, Fault>> {
+    ) -> Poll<Result<usize, StreamError>> {
         Poll::Ready(ready!(self.write(cx, chunks)).map_err(|error| match error {
-            WriteError::Stopped(code) => Fault::Reset(Code(code.into_inner())),
+            WriteError::Stopped(code) => StreamError::Reset(Code(code.into_inner())),
             WriteError::ConnectionLost(error) => error.into(),
             WriteError::ClosedStream | WriteError::ZeroRttRejected => {
-                Fault::Wrong(Code::INTERNAL_ERROR)
+                StreamError::Wrong(Code::INTERNAL_ERROR)
             }
         }))
     }
@@ -211,7 +211,7 @@ impl Pool for Half {
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
-    ) -> Poll<Result<usize, Fault>> {
+    ) -> Poll<Result<usize, StreamError>> {
         self.connection.set_send_window(self.pool.saturating_mul(2));
         let written = self.poll_write(cx, chunks);
         self.connection.set_send_window(self.pool);
@@ -231,11 +231,11 @@ impl Pool for Half {
 /// credit is used up. With a peer that heeds a credit of ours it is read even while nobody takes what comes: that
 /// credit bounds it, and whoever goes beyond it is refused.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct QuicReceiver {
     stream: RecvStream,
     reader: FrameReader,
     /// What has come and is not in order.
-    arrived: Waiting,
+    arrived: ArrivedData,
     /// Unit: bytes. What of it may wait behind a gap where no credit is heeded.
     held_max: u64,
     /// What has come in order and has not been taken apart.
@@ -249,19 +249,19 @@ pub struct Receiver {
     ended: bool,
 }
 
-impl Receiver {
+impl QuicReceiver {
     /// Of what comes `held_max` may wait behind a gap.
     pub fn new(
         stream: RecvStream,
         held_max: midhop_units::Bytes,
         credit: &Arc<Credit>,
-        room: &Arc<Room>,
+        room: &Arc<ReorderRoom>,
     ) -> Self {
         Self {
             earning: Earning::new(credit, VarInt::from(stream.id()).into_inner()),
             stream,
             reader: FrameReader::default(),
-            arrived: Waiting::new(room),
+            arrived: ArrivedData::new(room),
             held_max: held_max.get(),
             piece: Bytes::new(),
             complete: false,
@@ -271,20 +271,20 @@ impl Receiver {
     }
 
     /// Waits for header fields, before which nothing else may come.
-    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, Fault>> {
+    pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         Poll::Ready(match ready!(self.poll_frame(cx))? {
-            Some(Frame::Headers(section)) => field::decode(&section).map_err(Fault::Wrong),
-            Some(_) => Err(Fault::Wrong(Code::FRAME_UNEXPECTED)),
-            None => Err(Fault::Wrong(Code::REQUEST_INCOMPLETE)),
+            Some(Frame::Headers(section)) => field::decode(&section).map_err(StreamError::Wrong),
+            Some(_) => Err(StreamError::Wrong(Code::FRAME_UNEXPECTED)),
+            None => Err(StreamError::Wrong(Code::REQUEST_INCOMPLETE)),
         })
     }
 
     /// Waits for payload; none: the other end has ended its half.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Fault>> {
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         Poll::Ready(match ready!(self.poll_frame(cx))? {
             Some(Frame::Data(bytes)) => Ok(Some(bytes)),
             // Nothing but data belongs to an open flow: not even more header fields.
-            Some(_) => Err(Fault::Wrong(Code::FRAME_UNEXPECTED)),
+            Some(_) => Err(StreamError::Wrong(Code::FRAME_UNEXPECTED)),
             None => Ok(None),
         })
     }
@@ -304,7 +304,7 @@ impl Receiver {
     /// What comes meanwhile is drawn out of QUIC, as far as it may. Else it is looked for now and then: quinn
     /// would tell, but then keeps a place for a stream that has been read to its end meanwhile, and never gives
     /// it back.
-    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         while !(self.ended || self.complete) {
             let may_draw = self.may_draw();
             let pause = if may_draw { DRAW } else { LOOK };
@@ -366,7 +366,7 @@ impl Receiver {
 
     /// Waits until what the first gap waits for has come, or the stream's end or break, which is read as those
     /// are. Nothing is read, so QUIC's credit is not renewed.
-    fn poll_gap(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
+    fn poll_gap(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamError>> {
         loop {
             // Nothing is taken of it, but where it is is told.
             let first = match ready!(pin!(self.stream.read_chunk(0, false)).poll(cx)) {
@@ -391,26 +391,31 @@ impl Receiver {
     }
 
     /// Waits until more has come, or the other end breaks off; none: it has ended in order.
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamError>> {
         Poll::Ready(match ready!(pin!(self.stream.received_reset()).poll(cx)) {
             Ok(None) => None,
-            Ok(Some(code)) => Some(Fault::Reset(Code(code.into_inner()))),
+            Ok(Some(code)) => Some(StreamError::Reset(Code(code.into_inner()))),
             Err(quinn::ResetError::ConnectionLost(error)) => Some(error.into()),
-            Err(quinn::ResetError::ZeroRttRejected) => Some(Fault::Wrong(Code::INTERNAL_ERROR)),
+            Err(quinn::ResetError::ZeroRttRejected) => {
+                Some(StreamError::Wrong(Code::INTERNAL_ERROR))
+            }
         })
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, StreamError>> {
         let read = self.poll_frame_unsettled(cx);
         self.arrived.settle();
         read
     }
 
-    fn poll_frame_unsettled(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, Fault>> {
+    fn poll_frame_unsettled(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame>, StreamError>> {
         // It is read again: the next one that waits begins anew.
         self.pause.take_if(|pause| pause.is_elapsed());
         loop {
-            if let Some(frame) = self.reader.read(&mut self.piece).map_err(Fault::Wrong)? {
+            if let Some(frame) = self.reader.read(&mut self.piece).map_err(StreamError::Wrong)? {
                 return Poll::Ready(Ok(Some(frame)));
             }
             if let Some(piece) = self.arrived.pop() {
@@ -421,7 +426,7 @@ impl Receiver {
             if self.complete && !self.ended {
                 // A stream cut off is no end.
                 if !self.reader.is_between_frames() {
-                    return Poll::Ready(Err(Fault::Wrong(Code::FRAME_ERROR)));
+                    return Poll::Ready(Err(StreamError::Wrong(Code::FRAME_ERROR)));
                 }
                 self.ended = true;
             }
@@ -446,7 +451,7 @@ impl Receiver {
 }
 
 /// The peer has said more than it was granted, and knows it.
-const BEYOND: Fault = Fault::Wrong(Code::GENERAL_PROTOCOL_ERROR);
+const BEYOND: StreamError = StreamError::Wrong(Code::GENERAL_PROTOCOL_ERROR);
 
 /// Why nothing was read.
 enum Unread {
@@ -455,13 +460,13 @@ enum Unread {
     Broken(ReadError),
 }
 
-impl Drop for Receiver {
+impl Drop for QuicReceiver {
     fn drop(&mut self) {
         self.stop(Code::CONNECT_ERROR);
     }
 }
 
-impl From<ReadError> for Fault {
+impl From<ReadError> for StreamError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Reset(code) => Self::Reset(Code(code.into_inner())),
@@ -471,7 +476,7 @@ impl From<ReadError> for Fault {
     }
 }
 
-impl From<quinn::ConnectionError> for Fault {
+impl From<quinn::ConnectionError> for StreamError {
     fn from(error: quinn::ConnectionError) -> Self {
         Self::Lost(error.into())
     }

@@ -1,6 +1,6 @@
 //! The far end of a tunnel over TCP: a peer comes, shows who it is, and asks as it would over QUIC.
 
-use super::{Session, socket};
+use super::{TcpSession, socket};
 use crate::{
     tunnel::{
         Identity,
@@ -94,20 +94,20 @@ async fn welcome(
     if let Err(error) = socket::equip(stream, peer) {
         return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be had over TCP");
     }
-    let session = match time::timeout(PATIENCE, Session::far(tls, peer)).await {
+    let session = match time::timeout(PATIENCE, TcpSession::far(tls, peer)).await {
         Ok(Ok(session)) => session,
         Ok(Err(error)) => return tracing::info!(%from, %error, "a peer left at once"),
         Err(_late) => return tracing::info!(%from, "a peer said nothing"),
     };
     drop(place);
     tracing::info!(peer = peer.name, %from, "a peer has come over TCP");
-    worker.tunnels.earlier.follow(&peer.name, earlier::Way::Tcp(session.doubt()));
+    worker.tunnels.earlier.follow(&peer.name, earlier::PeerTransport::Tcp(session.doubt()));
     spawn_local(dismiss(session.clone(), standing));
     serve_session(worker, peer.clone(), session, seat).await;
 }
 
 /// Ends a tunnel, and its flows with it, once its peer may not stay any more.
-pub async fn dismiss(session: Rc<Session>, standing: Standing) {
+pub async fn dismiss(session: Rc<TcpSession>, standing: Standing) {
     let name = standing.peer_name().to_owned();
     tokio::select! {
         why = standing.ends() => {
@@ -118,7 +118,7 @@ pub async fn dismiss(session: Rc<Session>, standing: Standing) {
     }
 }
 
-async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<Session>, seat: Seat) {
+async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<TcpSession>, seat: Seat) {
     spawn_local({
         let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
         async move {

@@ -12,11 +12,11 @@ use crate::{
     tunnel::{
         carrier::{
             Connection, Receiver, Sender,
-            http2::{self, Piece, Room},
+            http2::{self, Http2Room, Piece},
         },
         earlier,
-        stream::{Fault, Stream},
-        turns::{Share, Turns},
+        stream::{Stream, StreamError},
+        turns::{TurnShare, Turns},
     },
 };
 use h2::{Ping, PingPong, Reason, RecvStream, client, server};
@@ -62,11 +62,11 @@ const WINDOW_MOST: u64 = (1 << 31) - 1;
 /// TLS to a peer that this end went to.
 pub type Near = tokio_rustls::client::TlsStream<TcpStream>;
 /// TLS to a peer that came.
-pub type Far = tokio_rustls::server::TlsStream<TcpStream>;
+pub type AcceptedTls = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// One tunnel over TCP, open.
 #[derive(Debug)]
-pub struct Session {
+pub struct TcpSession {
     /// Which of the process's it is.
     number: usize,
     remote: SocketAddr,
@@ -81,18 +81,18 @@ pub struct Session {
     /// Why it is gone, once it is.
     gone: watch::Sender<Option<Arc<str>>>,
     closing: Notify,
-    doubt: Arc<Doubt>,
+    doubt: Arc<LivenessProbe>,
     /// Held by each flow.
     seats: Arc<()>,
     turns: Arc<Turns>,
-    room: Arc<Room>,
+    room: Arc<Http2Room>,
     /// What the link carries, where it was said.
     rate: Option<Rate>,
     /// What the kernel was told to send at most.
     paced: Cell<Option<Rate>>,
 }
 
-impl Session {
+impl TcpSession {
     fn new(stream: &TcpStream, peer: &PeerPlan) -> io::Result<Self> {
         static NUMBERS: AtomicUsize = AtomicUsize::new(1);
         Ok(Self {
@@ -107,7 +107,7 @@ impl Session {
             doubt: Arc::default(),
             seats: Arc::default(),
             turns: Arc::default(),
-            room: Room::new(socket::ahead(peer)),
+            room: Http2Room::new(socket::ahead(peer)),
             rate: peer.rate,
             paced: Cell::new(peer.rate),
         })
@@ -142,7 +142,7 @@ impl Session {
     ///
     /// # Errors
     /// When the connection is gone.
-    pub async fn far(far: Far, peer: &PeerPlan) -> io::Result<Rc<Self>> {
+    pub async fn far(far: AcceptedTls, peer: &PeerPlan) -> io::Result<Rc<Self>> {
         let session = Self::new(far.get_ref().0, peer)?;
         let mut builder = server::Builder::new();
         builder
@@ -218,7 +218,7 @@ impl Session {
     }
 
     /// What it is asked by whether its peer lives.
-    pub fn doubt(&self) -> Weak<Doubt> {
+    pub fn doubt(&self) -> Weak<LivenessProbe> {
         Arc::downgrade(&self.doubt)
     }
 
@@ -261,10 +261,10 @@ impl Session {
     ///
     /// # Errors
     /// When the tunnel is gone, or the peer takes no more.
-    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, Fault> {
+    pub async fn ask(&self, request: &Request, class: &ClassPlan) -> Result<Stream, StreamError> {
         let message = http2::request_of(&request.fields(Form::Classic));
-        let message = message.ok_or(Fault::Wrong(Code::MESSAGE_ERROR))?;
-        let mut requests = self.requests().ok_or_else(|| Fault::Lost(closed()))?;
+        let message = message.ok_or(StreamError::Wrong(Code::MESSAGE_ERROR))?;
+        let mut requests = self.requests().ok_or_else(|| StreamError::Lost(closed()))?;
         let halves = match requests.send_request(message, false) {
             Ok(halves) => halves,
             Err(error) => {
@@ -303,8 +303,8 @@ impl Session {
         self.requests.borrow().clone()
     }
 
-    fn share(&self) -> Share {
-        Share::new(&self.turns)
+    fn share(&self) -> TurnShare {
+        TurnShare::new(&self.turns)
     }
 
     fn carrier(&self) -> Connection {
@@ -322,20 +322,20 @@ impl Session {
     }
 }
 
-fn wrap(sender: http2::Sender) -> Sender {
+fn wrap(sender: http2::Http2Sender) -> Sender {
     Sender::Http2(sender)
 }
 
-fn keep(receiver: http2::Receiver) -> Receiver {
+fn keep(receiver: http2::Http2Receiver) -> Receiver {
     Receiver::Http2(receiver)
 }
 
 /// Ends sessions: those whose flows have all ended once their last bytes have arrived.
-pub async fn close(sessions: &[Rc<Session>]) {
+pub async fn close(sessions: &[Rc<TcpSession>]) {
     /// How long those may take: longer than any round trip.
     const ARRIVAL: Duration = Duration::from_secs(3);
     const LOOK: Duration = Duration::from_millis(5);
-    let is_done = |session: &Rc<Session>| {
+    let is_done = |session: &Rc<TcpSession>| {
         session.gone.borrow().is_some() || !session.is_idle() || session.is_quiet()
     };
     let arrived = async {
@@ -370,7 +370,7 @@ impl Heart {
     }
 
     /// Waits until the peer does not answer any more.
-    async fn fails(self, ping: Option<PingPong>, session: &Session) {
+    async fn fails(self, ping: Option<PingPong>, session: &TcpSession) {
         let Some(mut ping) = ping else { return pending().await };
         let doubt = &session.doubt;
         loop {
@@ -404,9 +404,9 @@ impl Heart {
 
 /// By what another thread lets a session ask its peer for a sign of life.
 #[derive(Debug, Default)]
-pub struct Doubt(Notify);
+pub struct LivenessProbe(Notify);
 
-impl Doubt {
+impl LivenessProbe {
     /// Lets it ask.
     pub fn raise(&self) {
         self.0.notify_one();
@@ -417,7 +417,7 @@ const SILENT: &str = "timed out";
 const CLOSED: &str = "closed";
 
 async fn drive_near(
-    session: Rc<Session>,
+    session: Rc<TcpSession>,
     mut connection: client::Connection<Near, Piece>,
     heart: Heart,
 ) {
@@ -441,8 +441,8 @@ async fn drive_near(
 }
 
 async fn drive_far(
-    session: Rc<Session>,
-    mut connection: server::Connection<Far, Piece>,
+    session: Rc<TcpSession>,
+    mut connection: server::Connection<AcceptedTls, Piece>,
     asked: mpsc::UnboundedSender<Stream>,
     heart: Heart,
 ) {

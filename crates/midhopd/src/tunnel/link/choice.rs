@@ -14,13 +14,13 @@ mod judge;
 mod weigh;
 
 use self::judge::Judge;
-use super::{Aside, Keeper, Way, follow, follow_tcp};
+use super::{Aside, LinkKeeper, OpenTunnel, follow, follow_tcp};
 use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},
     reorder::Intake,
     serve,
-    session::Session,
+    session::QuicSession,
     socket::{Course, Paced},
     standing::Standing,
     transport,
@@ -59,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// What decides, for one peer.
 pub struct Choice<'a> {
-    keeper: &'a Keeper,
+    keeper: &'a LinkKeeper,
     worker: &'a Rc<Worker>,
     endpoint: Endpoint,
     socket: Arc<Paced>,
@@ -81,7 +81,7 @@ type Ending = watch::Receiver<bool>;
 /// A QUIC tunnel, how it sends, and its end.
 #[derive(Clone)]
 struct Watched {
-    session: Rc<Session>,
+    session: Rc<QuicSession>,
     pace: Pace,
     gone: Ending,
 }
@@ -112,7 +112,7 @@ impl Followed {
 impl<'a> Choice<'a> {
     /// For the peer that `keeper` keeps a tunnel to.
     pub fn new(
-        keeper: &'a Keeper,
+        keeper: &'a LinkKeeper,
         worker: &'a Rc<Worker>,
         endpoint: Endpoint,
         socket: Arc<Paced>,
@@ -137,7 +137,7 @@ impl<'a> Choice<'a> {
     ///
     /// Before TCP is tried QUIC is tried anew: what it said first may have come before its peer was there, or was
     /// lost, and is said again only after a pause that is longer than the head start.
-    pub async fn open(&self) -> io::Result<Way> {
+    pub async fn open(&self) -> io::Result<OpenTunnel> {
         if self.keeper.peer.fallback == Fallback::Only {
             let session = self.open_tcp().await?;
             self.tell("a tunnel is open over TCP, as it is configured");
@@ -195,18 +195,18 @@ impl<'a> Choice<'a> {
     }
 
     /// Follows a tunnel until it is gone, takes no more flows, or there is a better one: that is returned.
-    pub async fn follow(&self, way: &Way) -> Option<Way> {
+    pub async fn follow(&self, way: &OpenTunnel) -> Option<OpenTunnel> {
         let followed = self.followed.borrow().clone();
         let watched = followed.as_ref().and_then(Followed::watched).cloned();
         let gone = followed.as_ref().map(Followed::gone);
         match way {
-            Way::Quic(session) => tokio::select! {
+            OpenTunnel::Quic(session) => tokio::select! {
                 () = is_true(gone) => None,
                 () = session.left() => self.let_go(),
                 next = self.doubt(session) => Some(next),
                 next = self.weigh(watched) => Some(next),
             },
-            Way::Tcp(session) => tokio::select! {
+            OpenTunnel::Tcp(session) => tokio::select! {
                 () = is_true(gone) => self.take_kept(),
                 () = session.left() => self.take_kept().or_else(|| self.let_go()),
                 next = self.regain(session) => {
@@ -218,18 +218,18 @@ impl<'a> Choice<'a> {
         }
     }
 
-    fn let_go(&self) -> Option<Way> {
+    fn let_go(&self) -> Option<OpenTunnel> {
         self.tell("a tunnel takes no more flows");
         None
     }
 
     fn tell(&self, what: &str) {
-        let Keeper { peer, address, .. } = self.keeper;
+        let LinkKeeper { peer, address, .. } = self.keeper;
         tracing::info!(peer = peer.name, %address, "{what}");
     }
 
     /// Waits until the peer of an open QUIC tunnel is silent though it was asked, and TCP can be had.
-    async fn doubt(&self, session: &Rc<Session>) -> Way {
+    async fn doubt(&self, session: &Rc<QuicSession>) -> OpenTunnel {
         if self.keeper.peer.fallback != Fallback::Tcp {
             return pending().await;
         }
@@ -260,7 +260,7 @@ impl<'a> Choice<'a> {
     }
 
     /// Waits until QUIC can be had again.
-    async fn regain(&self, tcp: &Rc<fallback::Session>) -> Way {
+    async fn regain(&self, tcp: &Rc<fallback::TcpSession>) -> OpenTunnel {
         if self.keeper.peer.fallback == Fallback::Only {
             return pending().await;
         }
@@ -286,7 +286,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    async fn return_to_quic(&self) -> Way {
+    async fn return_to_quic(&self) -> OpenTunnel {
         let mut pause = RETURN_FIRST;
         loop {
             time::sleep(pause).await;
@@ -308,18 +308,18 @@ impl<'a> Choice<'a> {
         self.worker.ledger.carried_by(&self.keeper.peer.name, carrier);
     }
 
-    fn on_quic(&self, session: Rc<Session>, course: Course) -> Way {
+    fn on_quic(&self, session: Rc<QuicSession>, course: Course) -> OpenTunnel {
         self.follow_quic(self.watch_quic((session, course)))
     }
 
-    fn follow_quic(&self, watched: Watched) -> Way {
+    fn follow_quic(&self, watched: Watched) -> OpenTunnel {
         let session = watched.session.clone();
         self.followed.replace(Some(Followed::Quic(watched)));
         self.book(Carrier::Quic);
-        Way::Quic(session)
+        OpenTunnel::Quic(session)
     }
 
-    fn watch_quic(&self, (session, course): (Rc<Session>, Course)) -> Watched {
+    fn watch_quic(&self, (session, course): (Rc<QuicSession>, Course)) -> Watched {
         let (sender, gone) = watch::channel(false);
         let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
         let (followed, pace) = (session.clone(), course.pace().clone());
@@ -331,26 +331,31 @@ impl<'a> Choice<'a> {
         Watched { session, pace, gone }
     }
 
-    fn on_tcp(&self, session: Rc<fallback::Session>, why: Carrier) -> Way {
+    fn on_tcp(&self, session: Rc<fallback::TcpSession>, why: Carrier) -> OpenTunnel {
         let gone = self.watch_tcp(&session);
         self.follow_tcp(session, gone, why)
     }
 
-    fn follow_tcp(&self, session: Rc<fallback::Session>, gone: Ending, why: Carrier) -> Way {
+    fn follow_tcp(
+        &self,
+        session: Rc<fallback::TcpSession>,
+        gone: Ending,
+        why: Carrier,
+    ) -> OpenTunnel {
         if self.keeper.peer.committed.is_some() {
             self.tell("peers.NAME.committed is not held while the tunnel is over TCP");
         }
         self.followed.replace(Some(Followed::Tcp(gone)));
         self.book(why);
-        Way::Tcp(session)
+        OpenTunnel::Tcp(session)
     }
 
-    fn watch_tcp(&self, session: &Rc<fallback::Session>) -> Ending {
+    fn watch_tcp(&self, session: &Rc<fallback::TcpSession>) -> Ending {
         let (sender, gone) = watch::channel(false);
         let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
         let followed = session.clone();
         spawn_local(async move {
-            let was_left = |session: &fallback::Session| !session.is_open();
+            let was_left = |session: &fallback::TcpSession| !session.is_open();
             let why = follow_tcp(&worker, &name, &followed).await;
             if was_left(&followed) {
                 tracing::info!(peer = name, %why, "a tunnel over TCP has ended");
@@ -362,8 +367,8 @@ impl<'a> Choice<'a> {
         gone
     }
 
-    async fn open_quic(&self) -> io::Result<(Rc<Session>, Course)> {
-        let Keeper { peer, address, identity, .. } = self.keeper;
+    async fn open_quic(&self) -> io::Result<(Rc<QuicSession>, Course)> {
+        let LinkKeeper { peer, address, identity, .. } = self.keeper;
         let identity = identity.borrow().clone();
         let (config, steering) = transport::client(&identity, peer, *address)?;
         // An earlier connection may still be served to its end.
@@ -383,20 +388,20 @@ impl<'a> Choice<'a> {
         let standing = self.standing(shown.as_deref().map(Vec::as_slice).unwrap_or_default());
         let room = self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget);
         let intake = Intake { room, initial: peer.flow_window };
-        let session = Session::begin(connection, peer, steering.pace(), true, intake).await?;
+        let session = QuicSession::begin(connection, peer, steering.pace(), true, intake).await?;
         spawn_local(serve::dismiss(session.clone(), standing));
         Ok((session, course))
     }
 
-    async fn open_tcp(&self) -> io::Result<Rc<fallback::Session>> {
-        let Keeper { peer, address, identity, .. } = self.keeper;
+    async fn open_tcp(&self) -> io::Result<Rc<fallback::TcpSession>> {
+        let LinkKeeper { peer, address, identity, .. } = self.keeper;
         let connector = TlsConnector::from(identity.borrow().tcp_client.clone());
         let name = ServerName::try_from(peer.identity.clone()).map_err(io::Error::other)?;
         let open = async {
             let tcp = socket::dial(*address, peer).await?;
             let tls = connector.connect(name, tcp).await?;
             let standing = self.standing(tls.get_ref().1.peer_certificates().unwrap_or_default());
-            let session = fallback::Session::near(tls, peer).await?;
+            let session = fallback::TcpSession::near(tls, peer).await?;
             spawn_local(fallback::door::dismiss(session.clone(), standing));
             Ok(session)
         };
@@ -405,7 +410,7 @@ impl<'a> Choice<'a> {
 
     /// What the peer's staying depends on, given what it has shown.
     fn standing(&self, chain: &[CertificateDer<'_>]) -> Standing {
-        let Keeper { peer, identity, .. } = self.keeper;
+        let LinkKeeper { peer, identity, .. } = self.keeper;
         Standing::new(peer, chain, self.worker.plans(), identity.clone())
     }
 
@@ -442,13 +447,13 @@ struct Silence {
 }
 
 impl Silence {
-    fn of(session: &Session) -> Self {
+    fn of(session: &QuicSession) -> Self {
         let (heard, asked) = Self::counts(session);
         Self { heard, asked, since: None }
     }
 
     /// Datagrams that have come, and frames sent that want an answer.
-    fn counts(session: &Session) -> (u64, u64) {
+    fn counts(session: &QuicSession) -> (u64, u64) {
         let stats = session.connection().stats();
         let sent = &stats.frame_tx;
         // With the last kind it asks again for what was lost.
@@ -458,7 +463,7 @@ impl Silence {
     }
 
     /// Waits until the peer has been silent for so long.
-    async fn last(&mut self, session: &Session, long: Duration) {
+    async fn last(&mut self, session: &QuicSession, long: Duration) {
         while self.since.is_none_or(|since| since.elapsed() < long) {
             time::sleep(LOOK).await;
             let (heard, asked) = Self::counts(session);
@@ -471,7 +476,7 @@ impl Silence {
     }
 
     /// Waits until the peer is heard.
-    async fn ends(&mut self, session: &Session) {
+    async fn ends(&mut self, session: &QuicSession) {
         while Self::counts(session).0 == self.heard {
             time::sleep(LOOK).await;
         }

@@ -39,7 +39,7 @@ fn plan_of(authority: &TempDir, own: &str, peer: &str) -> (Plan, Identity) {
 }
 
 /// The near end's session and the far end's.
-async fn sessions(wire: &Wire) -> [Rc<Session>; 2] {
+async fn sessions(wire: &Wire) -> [Rc<QuicSession>; 2] {
     let authority = TempDir::new().expect("a directory");
     pki::init(authority.path(), "test authority").expect("an authority");
     for name in ["near", "far"] {
@@ -64,9 +64,9 @@ async fn sessions(wire: &Wire) -> [Rc<Session>; 2] {
     let (near_end, far_end) = tokio::join!(connecting, incoming);
     let initial = near.peers[0].flow_window;
     let begin = |end: Result<Connection, _>, peer, pace| {
-        let room = Room::new(Arc::new(crate::relay::Budget::new(u64::MAX)));
+        let room = ReorderRoom::new(Arc::new(crate::relay::Budget::new(u64::MAX)));
         let intake = Intake { room, initial };
-        Session::begin(end.expect("a connection"), peer, pace, false, intake)
+        QuicSession::begin(end.expect("a connection"), peer, pace, false, intake)
     };
     let near = begin(near_end, &near.peers[0], near_steering.pace());
     let far = begin(far_end, &far.peers[0], far_steering.pace());
@@ -79,7 +79,7 @@ async fn sessions(wire: &Wire) -> [Rc<Session>; 2] {
 }
 
 /// A flow that the near end has asked for and the far end has granted: the near end's stream, the far end's.
-async fn flow([near, far]: &[Rc<Session>; 2]) -> [Stream; 2] {
+async fn flow([near, far]: &[Rc<QuicSession>; 2]) -> [Stream; 2] {
     let address = "192.0.2.1:80".parse().expect("an address");
     let target = Target::Address(address);
     let request = Request { target, client: None, class: None, hops: 0 };

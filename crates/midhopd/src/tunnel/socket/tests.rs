@@ -91,7 +91,7 @@ async fn what_was_agreed_moves_with_the_peer_and_ends_with_the_connection() {
         peer.recv(&mut [0; 2000]).expect("a datagram")
     };
     let mut course = socket.steer(([127, 0, 0, 1], 9).into(), at_once());
-    course.repair(fec::Settings::default());
+    course.repair(fec::FecSettings::default());
     course.agree(128);
     course.take(address);
     assert_eq!(sent(), 500);
@@ -208,11 +208,11 @@ async fn a_repair_goes_where_what_it_repairs_went() {
     let (_, peer) = sockets();
     let from = peer.local_addr().expect("an address");
     let mut course = shards[1].steer(from, pace(1000));
-    course.repair(fec::Settings::default());
+    course.repair(fec::FecSettings::default());
     let id = shards[1].shard.ids().generate_cid();
     let datagram = |fill: u8| [&[0x41], &id[..], &[fill; 30]].concat();
     // A sender that was told of losses sends a repair once it is silent.
-    let mut sender = fec::Shim::new(fec::Settings::default(), pace(1000), Instant::START);
+    let mut sender = fec::Shim::new(fec::FecSettings::default(), pace(1000), Instant::START);
     sender.agree(128);
     let report = [&[0x20][..], &[0, 0, 19, 136], &[0, 0, 0, 50], &[0, 0, 0, 50], &[0; 8]].concat();
     sender.handle_input(Instant::START, report.into(), (), false);

@@ -1,6 +1,6 @@
 //! What of a figure's axes lies along a picture, what stands side by side, and what are several pictures.
 
-use super::{Along, Curve};
+use super::{Along, Series};
 use crate::axes::magnitude;
 use crate::reproduction::Reproduction;
 use midhop_experiment::study::{CellValue, Figure};
@@ -230,7 +230,7 @@ impl Layout {
         run: &Reproduction<'_>,
         values: &[&CellValue],
         mut make: impl FnMut(&CellValue) -> Option<P>,
-    ) -> Vec<Curve<P>> {
+    ) -> Vec<Series<P>> {
         let rows = match &self.along {
             Some(axis) => axis.labels.iter().map(|label| vec![label.clone()]).collect(),
             None => places(&self.groups, values),
@@ -258,7 +258,7 @@ impl Layout {
                 name if name.is_empty() => ONLY.to_owned(),
                 name => name,
             };
-            curves.push(Curve { name, ours, points });
+            curves.push(Series { name, ours, points });
         }
         curves
     }

@@ -3,7 +3,7 @@
 //! What somebody chose is told apart by its marks, and all conditions lie in the same picture.
 
 use super::layout::{self, Layout};
-use super::{Curve, Frame, Point, beside, named_beside, point, titled, words};
+use super::{Frame, Point, Series, beside, named_beside, point, titled, words};
 use crate::reproduction::run_cell::RunCell;
 use crate::reproduction::{Reproduction, columns};
 use midhop_experiment::study::{CellValue, Figure};
@@ -25,7 +25,7 @@ pub(in crate::reproduction) struct Scatter {
     /// The conditions, by names.
     names: Vec<String>,
     /// Shape: one point per condition.
-    series: Vec<Curve<Spot>>,
+    series: Vec<Series<Spot>>,
 }
 
 /// An axis of such a picture.
@@ -106,12 +106,12 @@ fn paired(x: &CellValue, y: &CellValue) -> Vec<[f64; 2]> {
     runs.map(|(&x, &y)| [x, y]).collect()
 }
 
-fn spots(curve: &Curve<Spot>) -> impl Iterator<Item = &Spot> {
+fn spots(curve: &Series<Spot>) -> impl Iterator<Item = &Spot> {
     curve.points.iter().flatten()
 }
 
 /// What such a picture shows, in a few sentences.
-fn caption(run: &Reproduction<'_>, series: &[Curve<Spot>]) -> String {
+fn caption(run: &Reproduction<'_>, series: &[Series<Spot>]) -> String {
     let spots = || series.iter().flat_map(spots);
     let mut text =
         "Both axes are logarithmic; what is nothing lies where 0 is, in a row for each name. \

@@ -4,10 +4,10 @@
 mod tests;
 
 use crate::agent::{Actions, Agent};
-use crate::agents::{Direction, pass_on};
+use crate::agents::{FlowDirection, pass_on};
 use crate::packet::{Body, IP_HEADER, NodeId, Packet, Report, UDP_HEADER, Xcp};
-use midhop_assist::{DProxy as Machine, Side};
-pub use midhop_experiment::agents::DProxy as Settings;
+use midhop_assist::{DProxy, Side};
+use midhop_experiment::agents;
 use midhop_experiment::limit::Family;
 use midhop_units::Instant;
 
@@ -19,8 +19,8 @@ const PORT: u16 = 7;
 
 /// One of the two agents.
 #[derive(Debug)]
-pub struct DProxy {
-    agent: Machine<Packet>,
+pub struct DProxyNode {
+    agent: DProxy<Packet>,
     node: NodeId,
     peer: NodeId,
     /// Whether a node, by its number, is the peer or lies behind it.
@@ -28,17 +28,11 @@ pub struct DProxy {
     wanted: midhop_assist::Actions<Packet>,
 }
 
-impl DProxy {
+impl DProxyNode {
     /// An agent at `node` whose peer is at `peer`; `beyond` marks the nodes, by their numbers, to which
     /// the way leads over the peer, the peer's own included.
-    pub fn new(settings: &Settings, node: NodeId, peer: NodeId, beyond: Vec<bool>) -> Self {
-        Self {
-            agent: Machine::new(settings.into()),
-            node,
-            peer,
-            beyond,
-            wanted: Default::default(),
-        }
+    pub fn new(settings: &agents::DProxy, node: NodeId, peer: NodeId, beyond: Vec<bool>) -> Self {
+        Self { agent: DProxy::new(settings.into()), node, peer, beyond, wanted: Default::default() }
     }
 
     fn side(&self, packet: &Packet) -> Side {
@@ -57,7 +51,7 @@ impl DProxy {
 }
 
 /// A message to the peer about a flow's direction.
-fn message(node: NodeId, peer: NodeId, way: Direction, report: Report) -> Packet {
+fn message(node: NodeId, peer: NodeId, way: FlowDirection, report: Report) -> Packet {
     let version = usize::from(way.family == Family::Ipv6);
     Packet {
         flow: way.flow,
@@ -73,7 +67,7 @@ fn message(node: NodeId, peer: NodeId, way: Direction, report: Report) -> Packet
     }
 }
 
-impl Agent for DProxy {
+impl Agent for DProxyNode {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
         match packet.body {
             Body::Segment(_) => {
@@ -82,7 +76,7 @@ impl Agent for DProxy {
             }
             Body::Report(report) if packet.destination == self.node => {
                 let Packet { flow, towards, family, .. } = packet;
-                let way = Direction { flow, towards, family };
+                let way = FlowDirection { flow, towards, family };
                 self.agent.handle_report(now, way, report, &mut self.wanted);
             }
             Body::Report(_) | Body::Datagram(_) => return actions.send(packet),

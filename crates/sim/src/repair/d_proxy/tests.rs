@@ -8,15 +8,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-fn pair(settings: &Settings) -> Vec<Box<dyn Agent>> {
-    let near = DProxy::new(settings, NodeId(1), NodeId(2), vec![false, false, true, true]);
-    let far = DProxy::new(settings, NodeId(2), NodeId(1), vec![true, true, false, false]);
+fn pair(settings: &agents::DProxy) -> Vec<Box<dyn Agent>> {
+    let near = DProxyNode::new(settings, NodeId(1), NodeId(2), vec![false, false, true, true]);
+    let far = DProxyNode::new(settings, NodeId(2), NodeId(1), vec![true, true, false, false]);
     vec![Box::new(near), Box::new(far)]
 }
 
 /// 200 kB over 50 ms, 5 ms between the agents, and 1 ms. `fate` gets the stretch, and which of the
 /// data segments or messages that the first end's side sends over it this is, repeats included.
-fn rig(settings: &Settings, fate: impl Fn(usize, What, u32) -> bool + 'static) -> Rig {
+fn rig(settings: &agents::DProxy, fate: impl Fn(usize, What, u32) -> bool + 'static) -> Rig {
     let stretch = |delay| Stretch { delay: Duration::from_ms(delay), ..Stretch::default() };
     let stretches = vec![stretch(50), stretch(5), stretch(1)];
     let mut rig = Rig::new(pair(settings), stretches, Rig::settings(), [200_000, 0], 7);
@@ -46,7 +46,7 @@ fn losses_between_the_agents_are_repaired_before_anybody_sees_them() {
     let lost = |stretch, what, number| {
         stretch == 1 && what == What::Data && [20, 21, 60].contains(&number)
     };
-    let mut rig = rig(&Settings::default(), lost);
+    let mut rig = rig(&agents::DProxy::default(), lost);
     rig.run();
     assert_eq!(rig.retransmissions(0), 0);
     assert_eq!(rig.count(0, "segments-resent"), 3);
@@ -62,7 +62,7 @@ fn a_repair_or_a_request_that_is_lost_too_is_asked_for_again() {
         What::Data => stretch == 1 && [20, 60].contains(&number),
         What::Request => stretch == 1 && number == 2,
     };
-    let mut rig = rig(&Settings::default(), lost);
+    let mut rig = rig(&agents::DProxy::default(), lost);
     rig.run();
     assert_eq!(rig.retransmissions(0), 0);
     assert_eq!((rig.count(1, "gaps"), rig.count(1, "requests")), (2, 3));
@@ -71,7 +71,7 @@ fn a_repair_or_a_request_that_is_lost_too_is_asked_for_again() {
 #[test]
 fn what_was_lost_before_both_is_not_waited_for() {
     let lost = |stretch, what, number| stretch == 0 && what == What::Data && number == 30;
-    let mut rig = rig(&Settings::default(), lost);
+    let mut rig = rig(&agents::DProxy::default(), lost);
     rig.run();
     assert_eq!(rig.retransmissions(0), 1);
     assert_eq!(rig.count(0, "requests-unanswerable"), 1);
@@ -84,7 +84,7 @@ fn the_last_segment_leaves_no_gap() {
         // 200 kB are 139 segments of 1448 bytes.
         stretch == 1 && what == What::Data && number == 139
     };
-    let mut rig = rig(&Settings::default(), lost);
+    let mut rig = rig(&agents::DProxy::default(), lost);
     rig.run();
     assert!(rig.retransmissions(0) >= 1);
     assert_eq!(rig.count(1, "gaps"), 0);
@@ -96,7 +96,7 @@ fn a_silent_peer_holds_nothing_up_for_longer_than_agreed() {
         What::Data => stretch == 1 && number == 60,
         What::Request => true,
     };
-    let settings = Settings { hold: Duration::from_ms(100), ..Settings::default() };
+    let settings = agents::DProxy { hold: Duration::from_ms(100), ..agents::DProxy::default() };
     let mut rig = rig(&settings, lost);
     rig.run();
     assert_eq!(rig.count(1, "gaps-given-up"), 1);
@@ -106,7 +106,7 @@ fn a_silent_peer_holds_nothing_up_for_longer_than_agreed() {
 #[test]
 fn without_room_nothing_is_held() {
     let lost = |stretch, what, number| stretch == 1 && what == What::Data && number == 60;
-    let settings = Settings { held: Bytes::new(3000), ..Settings::default() };
+    let settings = agents::DProxy { held: Bytes::new(3000), ..agents::DProxy::default() };
     let mut rig = rig(&settings, lost);
     rig.run();
     assert!(rig.count(1, "holds-overflowed") >= 1);
@@ -116,7 +116,7 @@ fn without_room_nothing_is_held() {
 #[test]
 fn a_shelf_that_is_too_short_has_not_got_what_is_asked_for() {
     let lost = |stretch, what, number| stretch == 1 && what == What::Data && number == 60;
-    let settings = Settings { cache: Bytes::new(1600), ..Settings::default() };
+    let settings = agents::DProxy { cache: Bytes::new(1600), ..agents::DProxy::default() };
     let mut rig = rig(&settings, lost);
     rig.run();
     assert_eq!(rig.count(0, "requests-unanswerable"), 1);

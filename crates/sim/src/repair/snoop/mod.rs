@@ -6,23 +6,23 @@ mod tests;
 use crate::agent::{Actions, Agent};
 use crate::agents::pass_on;
 use crate::packet::{Body, NodeId, Packet};
-use midhop_assist::Snoop as Machine;
-pub use midhop_experiment::agents::Snoop as Settings;
+use midhop_assist::Snoop;
+use midhop_experiment::agents;
 use midhop_units::Instant;
 
 /// A snoop agent.
 #[derive(Debug)]
-pub struct Snoop {
-    agent: Machine<Packet>,
+pub struct SnoopNode {
+    agent: Snoop<Packet>,
     /// Whether a node, by its number, lies on the lossy side.
     lossy: Vec<bool>,
     wanted: midhop_assist::Actions<Packet>,
 }
 
-impl Snoop {
+impl SnoopNode {
     /// An agent that caches what goes to the nodes that `lossy` marks, by their numbers.
-    pub fn new(settings: &Settings, lossy: Vec<bool>) -> Self {
-        Self { agent: Machine::new(settings.into()), lossy, wanted: Default::default() }
+    pub fn new(settings: &agents::Snoop, lossy: Vec<bool>) -> Self {
+        Self { agent: Snoop::new(settings.into()), lossy, wanted: Default::default() }
     }
 
     fn is_lossy(&self, node: NodeId) -> bool {
@@ -30,7 +30,7 @@ impl Snoop {
     }
 }
 
-impl Agent for Snoop {
+impl Agent for SnoopNode {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
         if !matches!(packet.body, Body::Segment(_)) {
             return actions.send(packet);

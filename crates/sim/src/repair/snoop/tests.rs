@@ -15,7 +15,7 @@ const ROUND_TRIP: Duration = Duration::from_ms(20);
 
 /// Segments are called by their number from 0, each of [`LENGTH`] bytes.
 struct Bench {
-    snoop: Snoop,
+    snoop: SnoopNode,
     now: Instant,
     flow: FlowId,
     /// The sequence number of segment 0.
@@ -25,9 +25,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(settings: Settings, origin: u32) -> Self {
+    fn new(settings: agents::Snoop, origin: u32) -> Self {
         Self {
-            snoop: Snoop::new(&settings, vec![false, true]),
+            snoop: SnoopNode::new(&settings, vec![false, true]),
             now: Instant::START + Duration::from_s(1),
             flow: FlowId(0),
             origin,
@@ -36,7 +36,7 @@ impl Bench {
     }
 
     /// One that has seen segments 0 and 1 pass, and their acknowledgements come back.
-    fn begun(settings: Settings, origin: u32) -> Self {
+    fn begun(settings: agents::Snoop, origin: u32) -> Self {
         let mut bench = Self::new(settings, origin);
         for number in 0..2 {
             bench.data(number);
@@ -183,7 +183,7 @@ const ORIGINS: [u32; 2] = [5000, u32::MAX - 5500];
 #[test]
 fn a_loss_is_repaired_and_no_duplicate_reaches_the_source() {
     for origin in ORIGINS {
-        let mut bench = Bench::begun(Settings::default(), origin);
+        let mut bench = Bench::begun(agents::Snoop::default(), origin);
         (2..12).for_each(|number| bench.data(number));
         bench.wait(ROUND_TRIP);
         assert_eq!(bench.ack(5, &[]).len(), 1);
@@ -200,7 +200,7 @@ fn a_loss_is_repaired_and_no_duplicate_reaches_the_source() {
 
 #[test]
 fn a_repair_that_is_lost_too_is_found_by_duplicates_or_by_the_timer() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     // 2 is lost; 3 to 7 arrive, and 3 more come after the repair.
@@ -222,7 +222,7 @@ fn a_repair_that_is_lost_too_is_found_by_duplicates_or_by_the_timer() {
 #[test]
 fn selective_acknowledgements_find_each_loss_and_show_the_source_none() {
     for origin in ORIGINS {
-        let mut bench = Bench::begun(Settings::default(), origin);
+        let mut bench = Bench::begun(agents::Snoop::default(), origin);
         (2..12).for_each(|number| bench.data(number));
         bench.wait(ROUND_TRIP);
         // 2 and 6 are lost.
@@ -243,7 +243,7 @@ fn selective_acknowledgements_find_each_loss_and_show_the_source_none() {
 
 #[test]
 fn a_selectively_reported_loss_of_a_repair_is_repaired_again() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..6).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     assert_eq!(bench.repairs(2, &[(3, 6)]), [2]);
@@ -256,7 +256,7 @@ fn a_selectively_reported_loss_of_a_repair_is_repaired_again() {
 #[test]
 fn what_was_lost_before_the_agent_is_the_sources() {
     for blocks in [true, false] {
-        let mut bench = Bench::begun(Settings::default(), 5000);
+        let mut bench = Bench::begun(agents::Snoop::default(), 5000);
         // 4 never comes by.
         [2, 3, 5, 6, 7, 8].into_iter().for_each(|number| bench.data(number));
         bench.wait(ROUND_TRIP);
@@ -276,7 +276,7 @@ fn what_was_lost_before_the_agent_is_the_sources() {
 
 #[test]
 fn of_two_losses_the_source_hears_of_its_own() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     // 3 never comes by; 6 is lost behind the agent.
     [2, 4, 5, 6, 7, 8, 9].into_iter().for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
@@ -284,7 +284,7 @@ fn of_two_losses_the_source_hears_of_its_own() {
     assert_eq!(bench.numbers(&sent), [6]);
     assert_eq!(sent[1..], [bench.acknowledgement(3, &[(4, 6)])]);
     // The other way round: nothing until the first is repaired.
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     [2, 3, 4, 6, 7, 8].into_iter().for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     assert_eq!(bench.repairs(2, &[(6, 9), (3, 5)]), [2]);
@@ -295,7 +295,7 @@ fn of_two_losses_the_source_hears_of_its_own() {
 
 #[test]
 fn what_the_source_sends_again_is_not_repaired_by_acknowledgements() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     bench.data(2);
@@ -311,7 +311,7 @@ fn what_the_source_sends_again_is_not_repaired_by_acknowledgements() {
 
 #[test]
 fn copies_and_late_segments_are_told_from_what_the_source_sends_again() {
-    let mut bench = Bench::new(Settings::default(), 5000);
+    let mut bench = Bench::new(agents::Snoop::default(), 5000);
     bench.stamps = true;
     let mut stamped = Vec::new();
     for number in 0..5 {
@@ -335,7 +335,7 @@ fn copies_and_late_segments_are_told_from_what_the_source_sends_again() {
 
 #[test]
 fn reordering_within_the_threshold_sends_nothing_again() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..6).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     assert!(bench.ack(2, &[(3, 4)]).is_empty());
@@ -346,7 +346,7 @@ fn reordering_within_the_threshold_sends_nothing_again() {
 
 #[test]
 fn only_the_agents_own_needless_copies_are_hushed_up() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     // 2 was only late: it arrives twice.
@@ -362,7 +362,7 @@ fn only_the_agents_own_needless_copies_are_hushed_up() {
 
 #[test]
 fn congestion_marks_and_windows_come_through() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     let echo = |bench: &Bench, end| Segment {
@@ -381,7 +381,7 @@ fn congestion_marks_and_windows_come_through() {
 
 #[test]
 fn data_that_comes_back_is_never_kept() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
     for end in 4..7 {
@@ -395,7 +395,7 @@ fn data_that_comes_back_is_never_kept() {
 
 #[test]
 fn a_repair_says_what_the_source_says_by_now() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     bench.stamps = true;
     let cached = Segment { sack: bench.acknowledgement(0, &[(1, 2)]).sack, ..bench.segment(2) };
     let cached = Segment { ecn: midhop_tcp::Ecn::Capable, ..cached };
@@ -426,7 +426,7 @@ fn a_repair_says_what_the_source_says_by_now() {
 
 #[test]
 fn what_the_queue_refused_the_source_hears_of() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..8).for_each(|number| bench.data(number));
     let refused = bench.packet(End::Listener, bench.segment(3));
     bench.snoop.handle_drop(bench.now, &refused);
@@ -444,11 +444,11 @@ fn what_the_queue_refused_the_source_hears_of() {
 
 #[test]
 fn without_acknowledgements_or_behind_a_closed_window_no_timer_runs() {
-    let mut bench = Bench::new(Settings::default(), 5000);
+    let mut bench = Bench::new(agents::Snoop::default(), 5000);
     (0..5).for_each(|number| bench.data(number));
-    let idle = Settings::default().idle;
+    let idle = agents::Snoop::default().idle;
     assert_eq!(bench.snoop.poll_timeout(), Some(bench.now + idle), "only to be forgotten");
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     bench.data(2);
     let closed = Segment { window: 0, ..bench.acknowledgement(2, &[]) };
     assert_eq!(bench.give(End::Opener, closed), [closed]);
@@ -459,7 +459,7 @@ fn without_acknowledgements_or_behind_a_closed_window_no_timer_runs() {
 
 #[test]
 fn a_segment_that_never_gets_through_is_left_to_the_source() {
-    let settings = Settings { resends: 3, ..Settings::default() };
+    let settings = agents::Snoop { resends: 3, ..agents::Snoop::default() };
     let mut bench = Bench::begun(settings, 5000);
     (2..4).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
@@ -476,7 +476,7 @@ fn a_segment_that_never_gets_through_is_left_to_the_source() {
 #[test]
 fn a_full_cache_takes_no_more_and_the_largest_flow_gives_way() {
     let size = 20 + 20 + u64::from(LENGTH);
-    let settings = Settings { cache: Bytes::new(4 * size), ..Settings::default() };
+    let settings = agents::Snoop { cache: Bytes::new(4 * size), ..agents::Snoop::default() };
     let mut bench = Bench::begun(settings, 5000);
     (2..10).for_each(|number| bench.data(number));
     assert_eq!(bench.count("segments-uncached"), 4, "6 to 9");
@@ -494,7 +494,7 @@ fn a_full_cache_takes_no_more_and_the_largest_flow_gives_way() {
 
 #[test]
 fn flows_are_few_and_forgotten() {
-    let settings = Settings { flows: 2, ..Settings::default() };
+    let settings = agents::Snoop { flows: 2, ..agents::Snoop::default() };
     let idle = settings.idle;
     let mut bench = Bench::new(settings, 5000);
     for flow in 0..3 {
@@ -528,7 +528,7 @@ fn flows_are_few_and_forgotten() {
 
 #[test]
 fn what_the_timer_has_sent_again_proves_nothing() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..20).for_each(|number| bench.data(number));
     // All wait in a queue that has suddenly grown: the timer is early.
     let (_, sent) = bench.timer();
@@ -542,7 +542,7 @@ fn what_the_timer_has_sent_again_proves_nothing() {
 
 #[test]
 fn what_was_kept_back_is_told_later_from_below() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     // 2 and 5 never come by; 4 is lost behind the agent, and 7 and 9 are lost nowhere but late.
     [3, 4, 6, 8, 10, 12].into_iter().for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
@@ -567,7 +567,7 @@ fn what_was_kept_back_is_told_later_from_below() {
 
 #[test]
 fn who_looks_on_passes_on_what_it_gets() {
-    let judging = Settings { judges_queue: true, ..Settings::default() };
+    let judging = agents::Snoop { judges_queue: true, ..agents::Snoop::default() };
     let mut bench = Bench::begun(judging, 5000);
     (2..12).filter(|number| number % 2 == 1).for_each(|number| bench.data(number));
     bench.wait(ROUND_TRIP);
@@ -579,7 +579,7 @@ fn who_looks_on_passes_on_what_it_gets() {
 
 #[test]
 fn a_needless_copy_of_the_sources_proves_nothing() {
-    let mut bench = Bench::begun(Settings::default(), 5000);
+    let mut bench = Bench::begun(agents::Snoop::default(), 5000);
     (2..5).for_each(|number| bench.data(number));
     // The source sends 2 again, behind a queue of others.
     (5..15).for_each(|number| bench.data(number));

@@ -3,7 +3,7 @@
 
 use super::{Arrived, COUNT_EVERY, TrafficError, TrafficOptions, TrafficReport, local, stopped};
 use crate::meter::clock;
-use crate::meter::error::{FlowError, RunError};
+use crate::meter::error::{FlowError, MeterError};
 use crate::meter::flow::{Item, Run};
 use crate::meter::message::{Amount, Direction, Refusal};
 use crate::meter::options::Progress;
@@ -37,7 +37,7 @@ pub(super) fn open(
     let mut congestion = plan.load.congestion().map(str::to_owned);
     // The sending end finds it: this one where it sends.
     if let (true, Some(name), Some(resolve)) = (uploads, &congestion, &options.resolve) {
-        let found = resolve(name).map_err(|why| RunError::Options(format!("{name}: {why}")))?;
+        let found = resolve(name).map_err(|why| MeterError::Options(format!("{name}: {why}")))?;
         congestion = Some(found);
     }
     let progress = Arc::new(Progress::default());

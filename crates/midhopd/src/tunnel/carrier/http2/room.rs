@@ -30,7 +30,7 @@ impl Buf for Piece {
 
 /// What h2 may hold of all flows of one connection.
 #[derive(Debug)]
-pub struct Room {
+pub struct Http2Room {
     /// Unit: bytes.
     most: usize,
     state: Mutex<Holding>,
@@ -44,8 +44,8 @@ struct Holding {
     waiting: Vec<Waker>,
 }
 
-impl Room {
-    /// Room for so much.
+impl Http2Room {
+    /// Http2Room for so much.
     pub fn new(most: midhop_units::Bytes) -> Arc<Self> {
         let most = usize::try_from(most.get()).unwrap_or(usize::MAX);
         Arc::new(Self { most, state: Mutex::default() })
@@ -69,7 +69,7 @@ impl Room {
         Some(free)
     }
 
-    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, stream: &Arc<Leaving>) -> Piece {
+    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, stream: &Arc<UnsentData>) -> Piece {
         lock(&self.state).held += bytes.len();
         lock(&stream.0).pieces += 1;
         let held = Held { room: self.clone(), bytes: bytes.len(), stream: stream.clone() };
@@ -80,11 +80,11 @@ impl Room {
 /// Some room that is taken; dropping it gives it back.
 #[derive(Debug)]
 struct Held {
-    room: Arc<Room>,
+    room: Arc<Http2Room>,
     /// Unit: bytes.
     bytes: usize,
     /// The stream whose piece it is.
-    stream: Arc<Leaving>,
+    stream: Arc<UnsentData>,
 }
 
 impl Drop for Held {
@@ -105,7 +105,7 @@ impl Drop for Held {
 
 /// What of a stream is on its way.
 #[derive(Debug, Default)]
-pub(super) struct Leaving(Mutex<Pieces>);
+pub(super) struct UnsentData(Mutex<Pieces>);
 
 #[derive(Debug, Default)]
 struct Pieces {
@@ -117,7 +117,7 @@ struct Pieces {
     waiting: Option<Waker>,
 }
 
-impl Leaving {
+impl UnsentData {
     /// There is no more to say: whoever waits is woken once all has left.
     pub(super) fn complete(&self) {
         let mut state = lock(&self.0);

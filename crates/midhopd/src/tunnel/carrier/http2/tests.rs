@@ -15,9 +15,9 @@ use tokio::task::{LocalSet, spawn_local};
 const WINDOW: u32 = 100_000;
 
 struct Pair {
-    near: (Sender, Receiver),
-    far: (Sender, Receiver),
-    room: Arc<Room>,
+    near: (Http2Sender, Http2Receiver),
+    far: (Http2Sender, Http2Receiver),
+    room: Arc<Http2Room>,
 }
 
 async fn pair(asked: &Asked) -> Pair {
@@ -31,13 +31,13 @@ async fn pair(asked: &Asked) -> Pair {
     let ((mut requests, connection), mut server) = (near.expect("near"), far.expect("far"));
     spawn_local(async move { drop(connection.await) });
     let turns = Arc::<Turns>::default();
-    let room = Room::new(midhop_units::Bytes::new(64 << 10));
+    let room = Http2Room::new(midhop_units::Bytes::new(64 << 10));
     let message = request_of(&asked.fields(Form::Classic)).expect("a request");
     let halves = requests.send_request(message, false).expect("a stream");
-    let near = to_ask(halves, &room, Share::new(&turns));
+    let near = to_ask(halves, &room, TurnShare::new(&turns));
     let asked = server.accept().await.expect("a stream").expect("a request");
-    let far_room = Room::new(midhop_units::Bytes::new(64 << 10));
-    let far = to_answer(asked, &far_room, Share::new(&Arc::default()));
+    let far_room = Http2Room::new(midhop_units::Bytes::new(64 << 10));
+    let far = to_answer(asked, &far_room, TurnShare::new(&Arc::default()));
     spawn_local(async move {
         // The near end lives as long as its last handle.
         let _requests = requests;
@@ -56,7 +56,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     LocalSet::new().block_on(&runtime.expect("a runtime"), test)
 }
 
-async fn send(sender: &mut Sender, bytes: Bytes) {
+async fn send(sender: &mut Http2Sender, bytes: Bytes) {
     sender.put(&[], bytes);
     poll_fn(|cx| sender.poll_flush(cx)).await.expect("written");
     sender.rest();
@@ -151,11 +151,11 @@ fn what_is_dropped_is_reset_as_a_broken_connection() {
                 if far_drops { (pair.far, pair.near) } else { (pair.near, pair.far) };
             drop(dropped);
             match poll_fn(|cx| left.0.poll_stopped(cx)).await {
-                Err(Fault::Reset(code)) => assert_eq!(code, Code::CONNECT_ERROR),
+                Err(StreamError::Reset(code)) => assert_eq!(code, Code::CONNECT_ERROR),
                 other => panic!("{other:?}"),
             }
             match poll_fn(|cx| left.1.poll_data(cx)).await {
-                Err(Fault::Reset(code)) => assert_eq!(code, Code::CONNECT_ERROR),
+                Err(StreamError::Reset(code)) => assert_eq!(code, Code::CONNECT_ERROR),
                 other => panic!("{other:?}"),
             }
         });
@@ -173,7 +173,7 @@ fn a_reset_after_the_end_is_a_reset() {
         assert!(poll_fn(|cx| pair.far.1.poll_data(cx)).await.expect("an end").is_none());
         drop(pair.near);
         let broken = poll_fn(|cx| pair.far.0.poll_stopped(cx)).await;
-        assert!(matches!(broken, Err(Fault::Reset(Code::CONNECT_ERROR))), "{broken:?}");
+        assert!(matches!(broken, Err(StreamError::Reset(Code::CONNECT_ERROR))), "{broken:?}");
     });
 }
 

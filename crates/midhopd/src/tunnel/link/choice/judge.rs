@@ -33,11 +33,11 @@ const RETURN_FIRST: Duration = Duration::from_s(10);
 const RETURN_MOST: Duration = Duration::from_s(300);
 
 /// Something of each direction: away from this end, and towards it.
-pub type Both<T> = [T; 2];
+pub type PerDirection<T> = [T; 2];
 
 /// What QUIC did in one direction since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct QuicProgress {
     /// What has arrived.
     pub bytes: Bytes,
     /// Whether there was more to say all the time.
@@ -50,9 +50,9 @@ pub struct Seen {
     /// How long ago that was.
     pub passed: Duration,
     /// What went over QUIC.
-    pub quic: Both<Carried>,
+    pub quic: PerDirection<QuicProgress>,
     /// What went over TCP.
-    pub tcp: Both<Bytes>,
+    pub tcp: PerDirection<Bytes>,
     /// Whether a flow was put on the carrier that is tried.
     pub tried: bool,
 }
@@ -78,9 +78,9 @@ pub enum Advice {
 #[derive(Debug)]
 pub struct Judge {
     /// What the link carries, where it was said.
-    said: Both<Option<Rate>>,
+    said: PerDirection<Option<Rate>>,
     /// The most that a carrier was seen to carry.
-    most: Both<Option<Rate>>,
+    most: PerDirection<Option<Rate>>,
     suspicion: Duration,
     span: Duration,
     /// How long no suspicion is acted upon, and how long after the next trial in vain.
@@ -96,23 +96,23 @@ pub struct Judge {
 #[derive(Debug)]
 enum Phase {
     OnQuic {
-        over: Both<Span>,
+        over: PerDirection<Span>,
     },
     TryingTcp {
         /// What QUIC carried where it was slow.
-        slow: Both<Option<Rate>>,
+        slow: PerDirection<Option<Rate>>,
         over: Contest,
         ran: Duration,
         /// For how long it has not been slow.
         lapsed: Duration,
     },
     OnTcp {
-        slow: Both<Option<Rate>>,
+        slow: PerDirection<Option<Rate>>,
         over: Contest,
         waited: Duration,
     },
     TryingQuic {
-        slow: Both<Option<Rate>>,
+        slow: PerDirection<Option<Rate>>,
         over: Contest,
         ran: Duration,
     },
@@ -120,7 +120,7 @@ enum Phase {
 
 impl Judge {
     /// Of a tunnel whose link carries what was `said`.
-    pub fn new(said: Both<Option<Rate>>, rtt: Option<Duration>) -> Self {
+    pub fn new(said: PerDirection<Option<Rate>>, rtt: Option<Duration>) -> Self {
         let trips = |least: Duration, trips| rtt.map_or(least, |rtt| least.max(rtt * trips));
         let suspicion = trips(SUSPICION, SUSPICION_TRIPS);
         Self {
@@ -290,8 +290,8 @@ fn percent(rate: Rate, percent: u64) -> Rate {
 /// What both carriers carried of late.
 #[derive(Debug, Clone)]
 struct Contest {
-    quic: Both<Span>,
-    tcp: Both<Span>,
+    quic: PerDirection<Span>,
+    tcp: PerDirection<Span>,
 }
 
 impl Contest {

@@ -2,14 +2,14 @@
 
 use super::{
     Choice, Ending, Watched,
-    judge::{Advice, Both, Carried, Seen},
+    judge::{Advice, PerDirection, QuicProgress, Seen},
 };
 use crate::{
     ledger::Carrier,
     tunnel::{
         fallback,
-        link::{Aside, Backlog, Way},
-        session::Session,
+        link::{Aside, Backlog, OpenTunnel},
+        session::QuicSession,
     },
 };
 use midhop_pep::config::Fallback;
@@ -26,7 +26,7 @@ const FLOWS_ON_QUIC: u32 = 8;
 
 impl Choice<'_> {
     /// Waits until TCP carries clearly more than an open QUIC tunnel.
-    pub(super) async fn weigh(&self, watched: Option<Watched>) -> Way {
+    pub(super) async fn weigh(&self, watched: Option<Watched>) -> OpenTunnel {
         let Some(quic) = watched.filter(|_| self.keeper.peer.fallback == Fallback::Tcp) else {
             return pending().await;
         };
@@ -63,7 +63,7 @@ impl Choice<'_> {
     }
 
     /// Waits until QUIC carries what it should again, where a tunnel left it because it did not.
-    pub(super) async fn long_for_udp(&self, tcp: &Rc<fallback::Session>) -> Way {
+    pub(super) async fn long_for_udp(&self, tcp: &Rc<fallback::TcpSession>) -> OpenTunnel {
         let mut scale = Scale::default();
         let _cleared = Cleared(&self.aside);
         loop {
@@ -78,7 +78,7 @@ impl Choice<'_> {
                     };
                     match quic {
                         Ok(quic) => {
-                            self.aside.put(Way::Quic(quic.session.clone()), FLOWS_ON_QUIC);
+                            self.aside.put(OpenTunnel::Quic(quic.session.clone()), FLOWS_ON_QUIC);
                             self.kept.replace(Some(quic));
                         }
                         Err(error) => {
@@ -102,7 +102,7 @@ impl Choice<'_> {
     }
 
     /// The QUIC tunnel that was left because UDP is throttled, if it is there.
-    pub(super) fn take_kept(&self) -> Option<Way> {
+    pub(super) fn take_kept(&self) -> Option<OpenTunnel> {
         let kept = self.kept.take().filter(|kept| kept.session.is_open())?;
         Some(self.follow_quic(kept))
     }
@@ -111,7 +111,7 @@ impl Choice<'_> {
 /// TCP on trial beside QUIC. Whatever ends the trial, its flows go on to their ends.
 struct Trial<'a> {
     choice: &'a Choice<'a>,
-    tcp: Option<(Rc<fallback::Session>, Ending)>,
+    tcp: Option<(Rc<fallback::TcpSession>, Ending)>,
 }
 
 impl<'a> Trial<'a> {
@@ -119,17 +119,17 @@ impl<'a> Trial<'a> {
         Self { choice, tcp: None }
     }
 
-    fn tcp(&self) -> Option<&Rc<fallback::Session>> {
+    fn tcp(&self) -> Option<&Rc<fallback::TcpSession>> {
         self.tcp.as_ref().map(|(session, _)| session)
     }
 
-    fn begin(&mut self, session: Rc<fallback::Session>) {
-        self.choice.aside.put(Way::Tcp(session.clone()), FLOWS_ON_TCP);
+    fn begin(&mut self, session: Rc<fallback::TcpSession>) {
+        self.choice.aside.put(OpenTunnel::Tcp(session.clone()), FLOWS_ON_TCP);
         let gone = self.choice.watch_tcp(&session);
         self.tcp = Some((session, gone));
     }
 
-    fn take(&mut self) -> Option<(Rc<fallback::Session>, Ending)> {
+    fn take(&mut self) -> Option<(Rc<fallback::TcpSession>, Ending)> {
         self.choice.aside.clear();
         self.tcp.take()
     }
@@ -164,7 +164,7 @@ struct Scale {
     /// Which QUIC connection was looked at, and what had come by it.
     received: Option<(usize, u64)>,
     /// The same of TCP, both ways.
-    tcp: Option<(usize, Both<u64>)>,
+    tcp: Option<(usize, PerDirection<u64>)>,
 }
 
 impl Scale {
@@ -172,7 +172,7 @@ impl Scale {
     async fn look(
         &mut self,
         quic: Option<&Watched>,
-        tcp: Option<&Rc<fallback::Session>>,
+        tcp: Option<&Rc<fallback::TcpSession>>,
         aside: &Aside,
     ) -> Seen {
         let last = *self.last.get_or_insert_with(Instant::now);
@@ -187,18 +187,18 @@ impl Scale {
         }
     }
 
-    fn weigh_quic(&mut self, quic: &Watched) -> Both<Carried> {
-        let session: &Session = &quic.session;
+    fn weigh_quic(&mut self, quic: &Watched) -> PerDirection<QuicProgress> {
+        let session: &QuicSession = &quic.session;
         let connection = session.connection();
         let (number, received) = (connection.stable_id(), connection.stats().udp_rx.bytes);
         let before = self.received.replace((number, received));
         let come = before.filter(|(known, _)| *known == number).map_or(0, |it| received - it.1);
         let (sent, backlogged) = self.backlog.look(&quic.pace);
-        let towards = Carried { bytes: Bytes::new(come), backlogged: session.is_backlogged() };
-        [Carried { bytes: sent, backlogged }, towards]
+        let towards = QuicProgress { bytes: Bytes::new(come), backlogged: session.is_backlogged() };
+        [QuicProgress { bytes: sent, backlogged }, towards]
     }
 
-    fn weigh_tcp(&mut self, tcp: &fallback::Session) -> Both<Bytes> {
+    fn weigh_tcp(&mut self, tcp: &fallback::TcpSession) -> PerDirection<Bytes> {
         let Some(sample) = tcp.sample() else { return [Bytes::ZERO; 2] };
         let now = [sample.sent, sample.received];
         let before = self.tcp.replace((tcp.number(), now));

@@ -18,7 +18,7 @@ fn judge() -> Judge {
 fn second(quic: f64, tcp: f64, tried: bool) -> Seen {
     let bytes = |rate| mbit(rate).bytes_in(LOOK);
     let mut seen = Seen { passed: LOOK, tried, ..Seen::default() };
-    seen.quic[IN] = Carried { bytes: bytes(quic), backlogged: true };
+    seen.quic[IN] = QuicProgress { bytes: bytes(quic), backlogged: true };
     seen.tcp[IN] = bytes(tcp);
     seen
 }

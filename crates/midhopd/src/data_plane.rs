@@ -1,0 +1,398 @@
+//! Starts and stops the data plane: workers with their listeners, then interception.
+
+use crate::admission::Admission;
+use crate::assist::{AssistDoor, AssistPeerError, Peer};
+use crate::capacity::Capacity;
+use crate::failure::Failure;
+use crate::firewall::{Firewall, Passed};
+use crate::handover::Handover;
+use crate::health::Health;
+use crate::hold::Hold;
+use crate::intercept::{Injector, InterceptError, Queue, assist_queue, gate};
+use crate::keeper::{Keeper, line::STOCK_MAX};
+use crate::ledger::Ledger;
+use crate::leg;
+use crate::relay::{Budget, Pools};
+use crate::tunnel::{self, Doubt, Identity, IdentityError, Tunnels};
+use crate::worker::{Doors, PIPES, Worker};
+use crate::{confine, firewall};
+use midhop_pep::config::Plan;
+use nix::sys::resource::{Resource, getrlimit};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Why the data plane did not start, or does not follow another plan. Nothing is left behind then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A listener on the loopback was refused.
+    #[error(
+        "cannot listen on {address} for leg {leg}: {source}; \
+         choose another intercept.port if it is in use, or give CAP_NET_ADMIN if that is missing"
+    )]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// For which leg.
+        leg: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Interception was refused.
+    #[error(transparent)]
+    Intercept(#[from] InterceptError),
+    /// A tunnel's socket was refused.
+    #[error("tunnel.listen: cannot listen on {address} (UDP): {source}")]
+    Tunnel {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Certificate, key or authority are not to be had.
+    // The reason is told once: as the message, not as what is behind it.
+    #[error("[tunnel]: {0}")]
+    Identity(IdentityError),
+    /// Nothing can be reported to the daemon at the far end of an assisted link.
+    #[error(transparent)]
+    Assist(#[from] AssistPeerError),
+    /// Privileges cannot be given up.
+    #[error(transparent)]
+    Privileges(Failure),
+    /// No thread could be started.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+impl From<IdentityError> for StartError {
+    fn from(error: IdentityError) -> Self {
+        Self::Identity(error)
+    }
+}
+
+impl StartError {
+    /// What the user can do about it, where the message does not say so.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Identity(error) => Some(error.hint()),
+            Self::Assist(error) => Some(error.hint()),
+            _ => None,
+        }
+    }
+}
+
+/// A running data plane. Dropping it ends interception at once and resets what is left.
+#[derive(Debug)]
+pub struct DataPlane {
+    // Order matters: interception goes before the workers.
+    firewall: Option<Firewall>,
+    plan: watch::Sender<Arc<Plan>>,
+    stop: watch::Sender<bool>,
+    admission: Arc<Admission>,
+    budget: Arc<Budget>,
+    pools: Arc<Pools>,
+    ledgers: Vec<Arc<Ledger>>,
+    handover: Handover,
+    tunnels: Arc<Tunnels>,
+    health: Arc<Health>,
+    /// Who this daemon is; none where it has no tunnels.
+    identity: Option<watch::Sender<Arc<Identity>>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl DataPlane {
+    /// Starts workers and interception in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// One clear error for the first thing that the host refuses; nothing is left behind.
+    pub fn start(plan: Plan) -> Result<Self, StartError> {
+        let injector = Hold::injector(&plan)?;
+        Self::start_with(plan, injector, None, || Ok(()))
+    }
+
+    /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a
+    /// capability that serving does not. Where there is a keeper, it is asked for interception. When all sockets are
+    /// open and no thread has started, `seal` gives up what none of that takes any more.
+    ///
+    /// # Errors
+    /// As [`DataPlane::start`].
+    pub fn start_with(
+        plan: Plan,
+        injector: Option<Injector>,
+        keeper: Option<Arc<Keeper>>,
+        seal: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Self, StartError> {
+        let plan = Arc::new(plan);
+        let workers = match plan.daemon.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            workers => usize::from(workers),
+        };
+        let workers = u16::try_from(workers).unwrap_or(u16::MAX);
+        let (plan_sender, plan_receiver) = watch::channel(plan.clone());
+        let (stop, stopped) = watch::channel(false);
+        let admission = Admission::new(flows_max(&plan, workers));
+        let intercepts = !plan.intercept.interfaces.is_empty();
+        let identity = identity_of(&plan)?.map(|identity| watch::Sender::new(Arc::new(identity)));
+        let seen = identity.as_ref().map(watch::Sender::subscribe);
+        let (tunnels, tunnel_doors) = tunnel::doors(&plan, seen.as_ref(), usize::from(workers))
+            .map_err(|(address, source)| StartError::Tunnel { address, source })?;
+        let mut this = Self {
+            firewall: None,
+            handover: Handover::new(Vec::new(), admission.clone()),
+            plan: plan_sender,
+            stop,
+            admission,
+            budget: Arc::new(Budget::new(memory_max(&plan))),
+            pools: Arc::default(),
+            ledgers: Vec::new(),
+            tunnels: Arc::new(tunnels),
+            health: Health::new(usize::from(workers)),
+            identity,
+            threads: Vec::new(),
+        };
+        let names = firewall::doors(&plan).into_iter().map(|(name, _)| name).collect();
+        let hold = Arc::new(Hold::new(&plan, injector, names));
+        let mut all_doors = (0..workers)
+            .map(
+                |number| {
+                    if intercepts { doors(&plan, &hold, number) } else { Ok(Doors::default()) }
+                },
+            )
+            .collect::<Result<Vec<_>, _>>()?;
+        if let Some(first) = all_doors.first_mut().filter(|_| intercepts && plan.assist.is_on()) {
+            let queue = Queue::bind(assist_queue(&plan, workers), ASSIST_QUEUED);
+            let queue = queue.map_err(|source| InterceptError::Queue { source })?;
+            let peer = plan.assist.peer.as_ref().map(Peer::open).transpose()?;
+            first.assist = Some(AssistDoor { queue, peer });
+        }
+        seal().map_err(StartError::Privileges)?;
+        // Before any worker runs: once a tunnel is open, no flow may go past the rule that names it.
+        if plan.stands_for_others() {
+            let tracked = hold.tracked.clone();
+            this.firewall = Some(Firewall::install(&plan, workers, tracked, keeper.as_ref())?);
+        }
+        if let Some(keeper) = &keeper {
+            let (tracked, health) = (hold.tracked.clone(), this.health.clone());
+            keeper.follow(tracked, health).map_err(StartError::Thread)?;
+        }
+        let mut handed = Vec::new();
+        let (waiting, all_wait) = std::sync::mpsc::channel();
+        for ((number, mut doors), tunnels) in (0..workers).zip(all_doors).zip(tunnel_doors) {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            doors.handed = Some(receiver);
+            doors.waiting = Some(waiting.clone());
+            doors.tunnels = tunnels;
+            handed.push(sender);
+            let ledger = Arc::new(Ledger::default());
+            this.ledgers.push(ledger.clone());
+            let worker_plan = plan_receiver.clone();
+            let admission = this.admission.clone();
+            let hold = hold.clone();
+            let budget = this.budget.clone();
+            let pools = this.pools.clone();
+            let tunnels = this.tunnels.clone();
+            let stopped = stopped.clone();
+            let health = this.health.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{number}"))
+                .spawn(move || {
+                    confine::thread();
+                    health.run(&format!("worker {number}"), || {
+                        let worker = Worker::new(
+                            worker_plan,
+                            admission,
+                            hold,
+                            budget,
+                            pools,
+                            ledger,
+                            tunnels,
+                        )?;
+                        worker.follow(health.clone(), usize::from(number)).run(doors, stopped)
+                    })
+                })
+                .map_err(StartError::Thread)?;
+            this.threads.push(thread);
+        }
+        drop(waiting);
+        // From now on what waits in a queue goes on whatever becomes of this process. A worker that does not get so
+        // far ends it.
+        let _ = all_wait.recv_timeout(QUEUES);
+        this.handover = Handover::new(handed, this.admission.clone());
+        if plan.stands_for_others() {
+            let instance = &plan.intercept.instance;
+            let (admission, health) = (this.admission.clone(), this.health.clone());
+            let gate = gate::follow(instance, keeper, admission, health, stopped)
+                .map_err(StartError::Thread)?;
+            this.threads.push(gate);
+        }
+        Ok(this)
+    }
+
+    /// The counters of each worker.
+    pub fn ledgers(&self) -> &[Arc<Ledger>] {
+        &self.ledgers
+    }
+
+    /// For flows that clients asked for.
+    pub fn handover(&self) -> Handover {
+        self.handover.clone()
+    }
+
+    /// The tunnels to other proxies.
+    pub fn tunnels(&self) -> &Arc<Tunnels> {
+        &self.tunnels
+    }
+
+    /// Whether all of it does what it is there for.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    /// The plan that new flows follow.
+    pub fn plan(&self) -> watch::Receiver<Arc<Plan>> {
+        self.plan.subscribe()
+    }
+
+    /// The places for flows, and how many are taken.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.admission
+    }
+
+    /// What all flows may hold, and what they do.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// What the firewall lets pass on its own; none where nothing is intercepted.
+    pub fn passed(&self) -> Option<Passed> {
+        self.firewall.as_ref().map(Firewall::passed)
+    }
+
+    /// How flows divide the legs of known rate.
+    pub fn pools(&self) -> &Arc<Pools> {
+        &self.pools
+    }
+
+    /// Lets new flows follow another plan; live ones keep theirs. A leg that is new has no listener
+    /// of its own: its clients come in by the door of all others and are then set as it asks.
+    ///
+    /// # Errors
+    /// When the plan's certificate cannot be had, or the firewall refuses its rules; all stays as it was then.
+    pub fn reload(&self, plan: Plan) -> Result<(), StartError> {
+        let plan = Arc::new(plan);
+        let next = match &self.identity {
+            Some(current) => identity_of(&plan)?.map(|next| (current, Arc::new(next))),
+            None => None,
+        };
+        if let Some(firewall) = &self.firewall {
+            firewall.follow(&plan)?;
+        }
+        // Nothing of what follows is refused.
+        self.budget.set_limit(memory_max(&plan));
+        if let Some((current, next)) = next {
+            // Tunnels that are open go on with what they began with, unless their peers may not stay.
+            current.send_replace(next);
+        }
+        self.plan.send_replace(plan.clone());
+        self.tunnels.follow(&plan.peers);
+        // Last, as it makes the gate of the new table follow.
+        self.admission.set_limit(flows_max(&plan, self.workers()));
+        Ok(())
+    }
+
+    fn workers(&self) -> u16 {
+        u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Takes no new flows from now on; live ones go on.
+    pub fn end_interception(&mut self) {
+        self.tunnels.leave();
+        if let Some(firewall) = &self.firewall
+            && let Err(error) = firewall.close()
+        {
+            tracing::warn!(%error, "new flows cannot be told from live ones: all are let go");
+            self.firewall = None;
+        }
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.firewall = None;
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "a worker ended early"),
+                Err(_) => tracing::error!("a worker panicked"),
+            }
+        }
+    }
+}
+
+/// Who the plan says that this daemon is.
+fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
+    let Some(credentials) = &plan.tunnel.credentials else { return Ok(None) };
+    let identity = Identity::load(credentials, &plan.peers)?;
+    match &identity.doubt {
+        None => {}
+        Some(doubt @ Doubt::Ending { .. }) => tracing::warn!("{doubt}"),
+        // Flows go on without their tunnels, as their rules say.
+        Some(doubt) => tracing::error!("{doubt}"),
+    }
+    Ok(Some(identity))
+}
+
+/// As many flows as are wanted and as there are descriptors for: a flow that was accepted and then
+/// found none would be reset.
+fn flows_max(plan: &Plan, workers: u16) -> u64 {
+    /// Two sockets.
+    const PER_FLOW: u64 = 2;
+    /// The event loop, queue, routes and pipes of a worker, and its stock of sockets.
+    const PER_WORKER: u64 = 64 + 2 * PIPES as u64 + STOCK_MAX as u64;
+    /// Logs, admin page, reloads and the like.
+    const OTHERS: u64 = 128;
+    let wanted = u64::from(plan.limits.flows);
+    let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
+    let doors = 2 * plan.legs.len() as u64;
+    let taken = u64::from(workers) * (PER_WORKER + doors) + OTHERS;
+    wanted.min(soft.saturating_sub(taken) / PER_FLOW)
+}
+
+/// Unit: bytes. What all flows may hold together, as far as this host has it; two directions of one flow
+/// always.
+fn memory_max(plan: &Plan) -> u64 {
+    let least = plan.limits.flow_buffer + plan.limits.flow_buffer;
+    Capacity::bound(plan.limits.memory).max(least).get()
+}
+
+/// SYNs that wait for a worker to look at them; more pass by.
+const QUEUED: u32 = 1024;
+/// Packets of assisted flows that wait to be looked at; more pass unseen.
+const ASSIST_QUEUED: u32 = 8192;
+/// How long workers may take until their queues are served.
+const QUEUES: Duration = Duration::from_secs(5);
+
+/// One worker's listeners, two per leg, and its queue.
+fn doors(plan: &Plan, hold: &Hold, worker: u16) -> Result<Doors, StartError> {
+    let mut doors = Doors::default();
+    for (leg, (_, addresses)) in plan.legs.iter().zip(firewall::doors(plan)) {
+        let door = Arc::new(leg.clone());
+        for address in addresses {
+            let listener = leg::listen(address, leg, hold.marks.client)
+                .map_err(|source| StartError::Listen { address, leg: leg.name.clone(), source })?;
+            doors.listeners.push((door.clone(), listener));
+        }
+    }
+    // More than may wait, of clients' SYNs and of our own: the daemon decides who passes by, not the
+    // queue's length.
+    let number = plan.intercept.queue.saturating_add(worker);
+    let length = plan.limits.pending.saturating_mul(2).saturating_add(QUEUED);
+    let queue = Queue::bind(number, length);
+    doors.queue = Some(queue.map_err(|source| InterceptError::Queue { source })?);
+    Ok(doors)
+}
