@@ -28,7 +28,7 @@ use std::{
 /// that extensions may ask for.
 const CONTROL_STREAMS: u32 = 8;
 /// Flows that a peer may have open at first. For each that it may have QUIC keeps some hundred bytes, whether it has it or
-/// not; [`Session::asked`](super::session::Session::asked) makes room for more.
+/// not; [`QuicSession::asked`](super::session::QuicSession::asked) makes room for more.
 pub const PLACES: u32 = 128;
 /// What the kernel keeps for us while we are busy: 50 ms at 1 Gbit/s, and as much again.
 const SOCKET_BYTES: i32 = 12 << 20;

@@ -11,7 +11,7 @@
 //!   queue has been empty for a twentieth of a round trip.
 //! - Repairs leave through the same [`Departures`] as all datagrams, so within the same rate.
 //! - Where the path marks packets or a queue stands, losses are news that QUIC must hear: then there are
-//!   no repairs, unless it is [configured](Settings::despite_congestion).
+//!   no repairs, unless it is [configured](FecSettings::despite_congestion).
 //!
 //! `SPEC-fec.md` describes what is on the wire.
 //!
