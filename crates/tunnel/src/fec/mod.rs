@@ -17,14 +17,14 @@
 //!
 //! ```
 //! use midhop_tunnel::control::Pace;
-//! use midhop_tunnel::fec::{Settings, Shim, WINDOW_MAX};
+//! use midhop_tunnel::fec::{FecSettings, Shim, WINDOW_MAX};
 //! use midhop_units::{Duration, Instant, Rate};
 //!
 //! let pace = Pace::of(Some(Rate::from_mbit_per_s(20)), midhop_units::Bytes::new(28));
 //! let mut now = Instant::START;
 //! // What goes with each datagram, here nothing: its address and its ECN field.
-//! let mut near = Shim::new(Settings::default(), pace.clone(), now);
-//! let mut far = Shim::new(Settings::default(), pace, now);
+//! let mut near = Shim::new(FecSettings::default(), pace.clone(), now);
+//! let mut far = Shim::new(FecSettings::default(), pace, now);
 //! // Once each side knows that the other one understands it:
 //! near.agree(WINDOW_MAX);
 //! far.agree(WINDOW_MAX);
