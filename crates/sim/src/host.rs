@@ -5,7 +5,7 @@
 //! is to be written as there is room, and reads all that arrives at once, as the testbed's meter does.
 //!
 //! Invariant: after [`Hosts::attend`] an endpoint has nothing left to send at this moment, its
-//! application has been told all, and its timer is set.
+//! application has had all reports, and its timer is set.
 
 use crate::app::AppId;
 use crate::control::Control;
@@ -48,7 +48,7 @@ pub(crate) struct Connect {
     pub congestion: Arc<Control>,
 }
 
-/// What an application is told of one end of a connection.
+/// What one end of a connection reports to its application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketEvent {
     /// The handshake is over.
@@ -121,7 +121,7 @@ pub(crate) struct Hosts {
     flows: Vec<Flow>,
     /// Sockets at which an application has done something.
     listed: VecDeque<u32>,
-    told: VecDeque<(FlowId, End, SocketEvent)>,
+    events: VecDeque<(FlowId, End, SocketEvent)>,
     timers: Vec<Option<u32>>,
     random: Random,
     /// The TCP of each node, by its number; Linux' where there is none.
@@ -140,7 +140,7 @@ impl Hosts {
             free: Vec::new(),
             flows: Vec::new(),
             listed: VecDeque::new(),
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             timers: Vec::new(),
             random: Random::new(seed, "initial-sequence-numbers"),
             stacks,
@@ -326,9 +326,9 @@ impl Hosts {
         true
     }
 
-    /// What an application is to be told next.
+    /// What is to be reported to an application next.
     pub fn poll_event(&mut self) -> Option<(FlowId, End, SocketEvent)> {
-        self.told.pop_front()
+        self.events.pop_front()
     }
 
     fn attend(&mut self, engine: &mut Engine, network: &mut Network, at: u32) {
@@ -347,7 +347,7 @@ impl Hosts {
             }
             let mut again = false;
             while let Some(event) = socket.endpoint.poll_event() {
-                let told = match event {
+                let report = match event {
                     Event::Connected => SocketEvent::Connected,
                     Event::Readable => {
                         socket.read += socket.endpoint.read(now, u64::MAX);
@@ -368,8 +368,8 @@ impl Hosts {
                     Event::Reset(cause) => SocketEvent::Failed(reason(cause)),
                 };
                 // Reading may have opened the window; what the application writes in answer comes later.
-                again |= matches!(told, SocketEvent::Read(_)) && !socket.has_nothing_to_send(now);
-                self.told.push_back((flow, end, told));
+                again |= matches!(report, SocketEvent::Read(_)) && !socket.has_nothing_to_send(now);
+                self.events.push_back((flow, end, report));
             }
             if !again {
                 break;

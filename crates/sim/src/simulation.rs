@@ -159,10 +159,10 @@ impl Simulation {
                     let app = hosts.app(flow);
                     self.desk(app, |app, desk| app.handle_datagram(desk, flow, number));
                 }
-            } else if let Some((flow, end, told)) = hosts.poll_event() {
+            } else if let Some((flow, end, event)) = hosts.poll_event() {
                 any = true;
                 let app = hosts.app(flow);
-                self.desk(app, |app, desk| app.handle(desk, flow, end, told));
+                self.desk(app, |app, desk| app.handle(desk, flow, end, event));
             } else if !hosts.attend_next(engine, network) {
                 return any;
             }

@@ -213,7 +213,7 @@ impl<P: Carried> Watch<P> {
     ) {
         let (peer, counts) = with;
         let (from, to) = (position(from, self.next), position(to, self.next));
-        // A peer may say anything, also a span without a byte.
+        // A peer may report anything, also a span without a byte.
         if from >= to {
             return;
         }

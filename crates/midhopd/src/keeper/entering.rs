@@ -103,7 +103,7 @@ pub(super) fn answer(orders: &OwnedFd, wait: bool) -> Outcomes {
     Ok(numbers.iter().map(outcome).collect())
 }
 
-/// Says when more is known of legs that are entered meanwhile.
+/// Wakes its thread when answers about legs arrive.
 #[derive(Debug)]
 pub struct AnswerWatch {
     line: Rc<Line>,
@@ -121,7 +121,7 @@ impl AnswerWatch {
             tokio::select! {
                 () = self.line.came_aside() => return,
                 ready = self.orders.readable() => {
-                    // Without a runtime there is nobody to be told.
+                    // Without a runtime nobody waits.
                     let Ok(mut ready) = ready else { return pending().await };
                     match self.line.take_entered() {
                         Ok(()) => return,

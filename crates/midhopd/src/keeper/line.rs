@@ -152,7 +152,7 @@ impl Line {
     }
 
     /// Has legs entered, at most [`ENTRIES_MAX`], while the calling thread does something else. Gives the number by which
-    /// [`Line::entered`] says what became of them.
+    /// [`Line::entered`] reports what became of them.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -180,7 +180,7 @@ impl Line {
         self.entering.came_aside().await;
     }
 
-    /// Says when more is known of them.
+    /// Wakes the calling thread when answers about them arrive.
     ///
     /// # Errors
     /// When the runtime of the calling thread cannot watch the line.

@@ -44,8 +44,8 @@ impl App for Arrivals {
         self.wait(desk);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: SocketEvent) {
-        let Some((at, turn)) = self.connections.handle(desk, flow, end, told) else { return };
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
+        let Some((at, turn)) = self.connections.handle(desk, flow, end, event) else { return };
         let over = match turn {
             Turn::Opened => {
                 let Some(connection) = self.connections.at(at) else { return };

@@ -66,14 +66,14 @@ impl<T> Connections<T> {
         desk: &mut Desk<'_>,
         flow: FlowId,
         end: End,
-        told: SocketEvent,
+        event: SocketEvent,
     ) -> Option<(usize, Turn)> {
-        if told == SocketEvent::PeerClosed {
+        if event == SocketEvent::PeerClosed {
             desk.hosts.close(flow, end);
             return None;
         }
         let at = self.find(desk, flow)?;
-        let turn = match told {
+        let turn = match event {
             SocketEvent::Connected if end == End::Opener => Turn::Opened,
             SocketEvent::Read(total) => {
                 let now = desk.now();

@@ -48,7 +48,7 @@ pub(crate) trait App: fmt::Debug {
     fn handle_timeout(&mut self, _desk: &mut Desk<'_>) {}
 
     /// Something happened to one end of one of its connections.
-    fn handle(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _end: End, _told: SocketEvent) {}
+    fn handle(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _end: End, _event: SocketEvent) {}
 
     /// A datagram of one of its flows has arrived.
     fn handle_datagram(&mut self, _desk: &mut Desk<'_>, _flow: FlowId, _number: u64) {}

@@ -365,10 +365,10 @@ impl App for Transfer {
         self.set_alarm(desk);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: SocketEvent) {
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
         let index = desk.hosts.tag(flow) as usize;
         let now = desk.now();
-        match told {
+        match event {
             SocketEvent::Connected if end == End::Opener => self.ask(desk, index),
             SocketEvent::Connected => {}
             SocketEvent::Read(total) => {

@@ -169,8 +169,8 @@ impl App for Web {
         self.set_alarm(desk);
     }
 
-    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, told: SocketEvent) {
-        match self.connections.handle(desk, flow, end, told) {
+    fn handle(&mut self, desk: &mut Desk<'_>, flow: FlowId, end: End, event: SocketEvent) {
+        match self.connections.handle(desk, flow, end, event) {
             Some((at, Turn::Opened)) => {
                 let Some(connection) = self.connections.at(at) else { return };
                 let errand = connection.what;

@@ -29,7 +29,7 @@ pub(super) struct Configured {
     pub plan: Plan,
     /// The legs of the plan, as far as the simulator can model them.
     models: Vec<Model>,
-    told: LegContext,
+    context: LegContext,
 }
 
 impl Configured {
@@ -47,14 +47,14 @@ impl Configured {
             config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
         }
         let mut plan = config.resolve().map_err(ProxyError::new)?;
-        let told = LegContext::new(tables, &plan.legs, places);
+        let context = LegContext::new(tables, &plan.legs, places);
         // Also the legs as rules change them: no flow may find out too late.
         let model = |leg: &LegPlan| {
-            Model::of(leg, &told).map_err(|message| ProxyError::of_leg(leg, message))
+            Model::of(leg, &context).map_err(|message| ProxyError::of_leg(leg, message))
         };
         plan.replace_congestion(|leg| model(leg).map(|_| leg.congestion.clone()))?;
         let models = plan.legs.iter().map(model).collect::<Result<_, _>>()?;
-        Ok(Self { plan, models, told })
+        Ok(Self { plan, models, context })
     }
 
     /// Whether flows are taken that come over `interface`.
@@ -111,7 +111,7 @@ impl Configured {
         let at = self.plan.legs.iter().position(|it| it.name == own.name).unwrap_or_default();
         let model = match std::ptr::eq(own, leg) {
             true => self.models[at].clone(),
-            false => Model::of(leg, &self.told)?,
+            false => Model::of(leg, &self.context)?,
         };
         Ok(model.over(link))
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The congestion control of a leg that names none: the kernel's default.
 const DEFAULT: &str = Algorithm::Cubic.name();
 
-/// What a proxy's legs are told besides what midhopd would read.
+/// What a proxy's legs get besides what midhopd would read.
 #[derive(Debug)]
 pub(super) struct LegContext {
     tables: LegTables,
@@ -110,10 +110,10 @@ impl Model {
     ///
     /// # Errors
     /// When its congestion control is not to be had, and neither is its fallback.
-    pub fn of(leg: &LegPlan, told: &LegContext) -> Result<Self, String> {
-        let wanted = told.tuning(leg, leg.congestion.as_deref().unwrap_or(DEFAULT));
+    pub fn of(leg: &LegPlan, context: &LegContext) -> Result<Self, String> {
+        let wanted = context.tuning(leg, leg.congestion.as_deref().unwrap_or(DEFAULT));
         let tuning = match (wanted, &leg.fallback) {
-            (Err(_), Some(fallback)) => told.tuning(leg, fallback),
+            (Err(_), Some(fallback)) => context.tuning(leg, fallback),
             (wanted, _) => wanted,
         };
         let place = |why| format!("legs.{}.congestion: {why}", leg.name);
@@ -122,7 +122,8 @@ impl Model {
         // A bound on a socket's rate makes the kernel pace it, whatever its congestion control.
         let paced = tuning.pacing || leg.share || leg.pacing.is_some();
         let mut control = midhop_congestion::Settings { paced, ..tuning.settings() };
-        if let (Some(known), Some(shared)) = (&mut control.known_rate, told.known.get(&leg.name)) {
+        if let (Some(known), Some(shared)) = (&mut control.known_rate, context.known.get(&leg.name))
+        {
             known.leg = shared.clone();
             known.rtt = leg.rtt;
         }
@@ -136,7 +137,7 @@ impl Model {
             paced,
             // What knows its rate divides it itself.
             pool: (leg.share && algorithm != Algorithm::KnownRate)
-                .then(|| told.pools.get(&leg.name).cloned())
+                .then(|| context.pools.get(&leg.name).cloned())
                 .flatten(),
             naive: false,
             hoards: false,
@@ -253,10 +254,10 @@ mod tests {
         let mut table: toml::Table = text.parse().expect("TOML");
         let tables = LegTables::take(&mut table).map_err(|error| error.to_string())?;
         let mut plan = Plan::read("test.toml", &table.to_string()).expect("a configuration");
-        let told = LegContext::new(tables, &plan.legs, &[]);
+        let context = LegContext::new(tables, &plan.legs, &[]);
         let mut models = Vec::new();
         plan.replace_congestion(|leg| {
-            models.push(Model::of(leg, &told)?);
+            models.push(Model::of(leg, &context)?);
             Ok::<_, String>(leg.congestion.clone())
         })?;
         Ok(models)
