@@ -79,7 +79,7 @@ pub struct Hold {
     pub translated: Translated,
     /// None where nothing is intercepted.
     injector: Option<Arc<Injector>>,
-    /// InterfaceNames of the legs that have listeners, in the order of their tags, which begin with 1.
+    /// Names of the legs that have listeners, in the order of their tags, which begin with 1.
     listeners: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Splits flows: finds room for them, and opens them.
 //!
-//! TrackedConnection tracking has to know a leg before its first packet leaves. Those of one look into the queue are entered together,
+//! Connection tracking has to know a leg before its first packet leaves. Those of one look into the queue are entered together,
 //! and where the keeper enters them, the next look is not put off until it has: they are opened when its answer comes.
 
 use super::{

@@ -1,4 +1,4 @@
-//! TrackedConnection tracking: enters the two legs of a flow before their first packets, and reads what is
+//! Connection tracking: enters the two legs of a flow before their first packets, and reads what is
 //! known of a held SYN.
 //!
 //! Both legs have one 5-tuple where nothing translates it, so each is tracked in a zone: the client's

@@ -112,7 +112,7 @@ fn read(octets: &[u8]) -> Option<IpAddr> {
 /// A name, if there is one, and when it was asked for.
 type Known = (Option<Rc<str>>, Instant);
 
-/// InterfaceNames of interfaces, remembered for a moment: asking takes three system calls.
+/// Names of interfaces, remembered for a moment: asking takes three system calls.
 #[derive(Debug, Default)]
 pub struct InterfaceNames {
     known: RefCell<HashMap<u32, Known>>,

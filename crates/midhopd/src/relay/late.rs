@@ -82,7 +82,7 @@ pub enum Left {
     },
 }
 
-/// DrainLooks at what is left: often at first, and seldom where it takes long.
+/// Looks at what is left: often at first, and seldom where it takes long.
 #[derive(Debug)]
 pub struct DrainLooks {
     limit: Duration,
