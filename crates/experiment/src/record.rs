@@ -391,6 +391,13 @@ pub struct LegResult {
 }
 
 impl LegResult {
+    /// What is wrong with a tunnel that should have carried flows and did not: they went another way, and the figures are
+    /// not what they seem.
+    pub fn unused(&self) -> Option<String> {
+        let far = self.tunnel.as_ref().filter(|_| self.connections == 0)?;
+        Some(format!("no flow went by the tunnel from {} to {far}", self.node))
+    }
+
     /// The place of its series.
     pub fn place(&self) -> String {
         format!("{}.{}", self.node, self.link)

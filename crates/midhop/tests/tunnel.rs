@@ -1,5 +1,4 @@
-//! Pairs of proxies with a tunnel between them, from a scenario: on real kernels, and refused in virtual
-//! time.
+//! Pairs of proxies with a tunnel between them, from a scenario: on real kernels and in virtual time.
 //!
 //! Figures are held to what physics allows and to each other, never to how fast this machine is.
 
@@ -121,10 +120,22 @@ fn proxies_in_a_row_each_split() {
     }
 }
 
+/// The same file in virtual time: a record with the same tunnels, and a peer that no node is named by its key.
 #[test]
-fn virtual_time_has_no_tunnels() {
+fn a_pair_runs_in_virtual_time_by_the_same_file() {
     let place = tempfile::tempdir().expect("a directory");
     let output = midhop(place.path(), "sim", &scenario(PAIR, "bytes = \"1 MB\""), &[]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let record: Record = serde_json::from_slice(&output.stdout).expect("a record");
+    assert!(record.transfers[0].complete, "{:?}", record.transfers[0]);
+    let tunnel = |leg: &&LegResult| leg.node == "gateway" && leg.tunnel.is_some();
+    let down = record.legs.iter().find(tunnel).expect("a tunnel");
+    assert!(down.bytes.get() >= 1_000_000 && down.retransmissions > 0, "{down:?}");
+
+    let elsewhere = "peers.gw = { address = \"192.0.2.1:443\" }\nrules = [{ tunnel = \"gw\" }]\n\
+        tunnel = { certificate = \"/c\", key = \"/k\", authority = \"/a\" }";
+    let output = midhop(place.path(), "sim", &scenario(elsewhere, "bytes = \"1 MB\""), &[]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{errors}");
     assert!(errors.contains("test.toml:20:7: peps.near.peers.gw"), "{errors}");

@@ -157,7 +157,8 @@ impl Flow {
 
     /// What the peer at the other end of the tunnel is asked for.
     fn request(&self) -> Request {
-        let class = self.plan.class(&self.known.decision, Some(self.known.class >> 2), None).told();
+        let class =
+            self.plan.class(&self.known.decision, Some(self.known.class >> 2), None).announced();
         Request {
             target: Target::Address(self.known.departure.ends.server),
             client: Some(self.ends.client),

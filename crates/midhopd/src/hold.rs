@@ -522,7 +522,7 @@ impl Holder {
             Asked::Tunnel(route) => {
                 let plan = worker.plan();
                 let target = Target::Address(known.departure.ends.server);
-                let class = plan.class(&known.decision, Some(known.class >> 2), None).told();
+                let class = plan.class(&known.decision, Some(known.class >> 2), None).announced();
                 let request =
                     Request { target, client: Some(connection.ends.client), class, hops: 0 };
                 let why = match worker.tunnels.open(&route.peer, request).await {

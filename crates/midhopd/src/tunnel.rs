@@ -36,6 +36,7 @@ pub mod relay;
 pub mod reopen;
 pub mod reorder;
 pub mod revoked;
+pub mod scheduling;
 pub mod serve;
 pub mod session;
 pub mod shards;
@@ -43,10 +44,8 @@ pub mod silence;
 pub mod socket;
 pub mod standing;
 pub mod stream;
-pub mod supply;
 pub mod told;
 pub mod transport;
-pub mod turns;
 pub mod windows;
 
 use crate::admission::Ticket;

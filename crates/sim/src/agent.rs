@@ -10,7 +10,7 @@
 //! proxy makes meets the agents and then leaves. Behind the last, a packet takes the node's route to its
 //! destination, or reaches the node's own endpoints.
 
-use crate::packet::Packet;
+use crate::packet::{Body, Contents, Packet};
 use midhop_congestion::QueueReport;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_units::Instant;
@@ -27,28 +27,49 @@ pub enum Action {
 
 /// Takes down what an agent wants done.
 #[derive(Debug, Default)]
-pub struct Actions(Vec<Action>);
+pub struct Actions {
+    list: Vec<Action>,
+    /// What datagrams of tunnels contain.
+    contents: Contents,
+}
 
 impl Actions {
     /// Lets a packet go on.
     pub fn send(&mut self, packet: Packet) {
-        self.0.push(Action::Send(packet));
+        self.list.push(Action::Send(packet));
     }
 
     /// Gives a packet up.
     pub fn drop(&mut self, packet: Packet, cause: &'static str) {
-        self.0.push(Action::Drop(packet, cause));
+        self.list.push(Action::Drop(packet, cause));
+    }
+
+    /// What datagrams of tunnels contain.
+    pub fn contents(&mut self) -> &mut Contents {
+        &mut self.contents
+    }
+
+    /// How many datagrams with contents are under way.
+    pub(crate) fn tunnelled(&self) -> usize {
+        self.contents.len()
+    }
+
+    /// A packet is no more: gives back what it contained.
+    pub(crate) fn bury(&mut self, packet: &Packet) {
+        if let Body::Tunnel(contents) = packet.body {
+            self.contents.take(contents);
+        }
     }
 
     pub(crate) fn take(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.list)
     }
 
     /// Gives the room of a list that [`Actions::take`] gave back, so that it is not allocated again.
     pub(crate) fn give_back(&mut self, mut list: Vec<Action>) {
         list.clear();
-        if self.0.is_empty() {
-            self.0 = list;
+        if self.list.is_empty() {
+            self.list = list;
         }
     }
 }

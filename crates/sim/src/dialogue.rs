@@ -12,7 +12,7 @@ pub(crate) struct Dialogue {
 
 impl Dialogue {
     /// Tells the endpoint what XCP's routers say, and keeps what it has to send back.
-    pub fn tell(&mut self, endpoint: &mut Endpoint, xcp: &Xcp) {
+    pub fn receive(&mut self, endpoint: &mut Endpoint, xcp: &Xcp) {
         if xcp.reverse_q16 != 0 {
             endpoint.congestion_control().on_xcp_feedback(xcp.reverse_q16);
         }

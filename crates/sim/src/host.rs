@@ -192,6 +192,11 @@ impl Hosts {
         })
     }
 
+    /// Numbers a tunnel between two proxies, which is no application's.
+    pub fn tunnel_flow(&mut self, nodes: [NodeId; 2], port: u16, family: Family) -> FlowId {
+        self.datagram_flow(AppId::NOBODY, nodes, port, family)
+    }
+
     /// Writes so many bytes, as soon as there is room for them.
     pub fn write(&mut self, flow: FlowId, end: End, bytes: u64) {
         if let Some((socket, at)) = self.socket_of(flow, end) {
@@ -274,7 +279,7 @@ impl Hosts {
             Body::Datagram(number) => return Some((packet.flow, *number)),
             Body::Segment(segment) => segment,
             // For an agent that is not here.
-            Body::Report(_) => return None,
+            Body::Report(_) | Body::Tunnel(_) => return None,
         };
         let flow = &self.flows[packet.flow.index()];
         let opens = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
@@ -293,7 +298,7 @@ impl Hosts {
         };
         let now = engine.now();
         if let Some(socket) = &mut self.sockets[at as usize] {
-            socket.xcp.tell(&mut socket.endpoint, &packet.xcp);
+            socket.xcp.receive(&mut socket.endpoint, &packet.xcp);
             let flow = &self.flows[packet.flow.index()];
             if flow.congestion.as_ref().is_some_and(|control| control.queue_feedback)
                 && let Some(report) = network.first_queue(now, node, packet.source)

@@ -25,6 +25,7 @@ mod host;
 mod recorder;
 mod simulation;
 mod stack;
+mod tunnels;
 
 pub mod agent;
 pub mod agents;

@@ -12,7 +12,7 @@ use crate::agent::{Action, Actions, Agent};
 use crate::engine::{Engine, Timer};
 use crate::hop::{Hop, HopId};
 use crate::node::{Node, Post};
-use crate::packet::{End, FlowId, Handle, NodeId, Packet, Packets};
+use crate::packet::{Body, End, FlowId, Handle, NodeId, Packet, Packets};
 use crate::watch::{Glance, Sight, Watcher};
 use midhop_congestion::QueueReport;
 use midhop_path::Cause;
@@ -142,7 +142,11 @@ impl Network {
             self.bury(now, hop);
         }
         while let Some((handle, size)) = self.hops[hop.index()].poll_output(now) {
+            let is_copy = handle.is_copy();
             let handle = self.packets.own(handle);
+            if is_copy && let Body::Tunnel(contents) = self.packets.look(&handle).body {
+                self.actions.contents().hold(contents);
+            }
             for watcher in &mut self.watchers {
                 let hop = &self.hops[hop.index()];
                 watcher.see(now, hop, Sight::Left, &self.packets.look(&handle));
@@ -177,7 +181,9 @@ impl Network {
     /// Gives out a packet that is where it belongs.
     #[inline]
     pub fn take(&mut self, handle: Handle) -> Packet {
-        self.packets.take(handle)
+        let packet = self.packets.take(handle);
+        self.actions.bury(&packet);
+        packet
     }
 
     /// What waits at the first hop from `node` to `destination`, and how fast that sends; none where
@@ -218,16 +224,17 @@ impl Network {
         let copies: u64 = self.hops.iter().map(|hop| hop.counters().duplicates).sum();
         let kept = self.packets.len() as u64;
         assert!(kept <= inside && inside <= kept + copies, "{kept} kept, {inside} inside links");
+        assert!(self.actions.tunnelled() <= self.packets.len(), "contents of no packet");
         let posts = self.nodes.iter().flat_map(|node| &node.posts);
         posts.for_each(|post| post.agent.check_invariants());
     }
 
     fn route(&mut self, engine: &mut Engine, node: NodeId, handle: Handle, size: u32) {
         let now = engine.now();
-        let Self { nodes, hops, packets, watchers, .. } = self;
+        let Self { nodes, hops, packets, watchers, actions, .. } = self;
         let node = &mut nodes[node.index()];
         let Some(next) = node.route(handle.destination()) else {
-            packets.take(handle);
+            actions.bury(&packets.take(handle));
             node.count_drop(NO_ROUTE);
             return;
         };
@@ -253,7 +260,11 @@ impl Network {
     /// Gives back the room of what a hop has dropped.
     fn bury(&mut self, now: Instant, hop: HopId) {
         while let Some(dropped) = self.hops[hop.index()].poll_dropped() {
+            let is_copy = dropped.packet.is_copy();
             let packet = self.packets.take(dropped.packet);
+            if !is_copy {
+                self.actions.bury(&packet);
+            }
             if matches!(dropped.cause, Cause::Queue | Cause::Aqm) {
                 self.tell_refused(now, hop, &packet);
             }
@@ -311,8 +322,9 @@ impl Network {
         let is_proxy = acting.is_proxy;
         let list = self.actions.take();
         for action in &list {
-            if let Action::Drop(_, cause) = *action {
+            if let Action::Drop(packet, cause) = action {
                 self.nodes[node.index()].count_drop(cause);
+                self.actions.bury(packet);
             }
         }
         // The last step is taken first.

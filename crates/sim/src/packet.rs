@@ -1,7 +1,9 @@
 //! What travels: packets, and the names of those between whom they do.
 
+mod contents;
 mod under_way;
 
+pub use contents::{Contents, ContentsId};
 pub use midhop_assist::Report;
 pub use under_way::{Handle, Packets};
 
@@ -103,7 +105,7 @@ impl Packet {
     pub const fn ecn(&self) -> Ecn {
         match &self.body {
             Body::Segment(segment) => segment.ecn,
-            Body::Datagram(_) | Body::Report(_) => Ecn::NotCapable,
+            Body::Datagram(_) | Body::Report(_) | Body::Tunnel(_) => Ecn::NotCapable,
         }
     }
 }
@@ -117,6 +119,8 @@ pub enum Body {
     Datagram(u64),
     /// A UDP datagram that agents on the path exchange about the flow and direction.
     Report(Report),
+    /// A UDP datagram of a tunnel between two proxies.
+    Tunnel(ContentsId),
 }
 
 /// XCP's congestion header, and what goes back to the other end's; each may be absent.

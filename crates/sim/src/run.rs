@@ -13,12 +13,15 @@ use crate::packet::{End, NodeId};
 use crate::pep::{Place, Proxy, ProxyError};
 use crate::recorder::INTERVAL;
 use crate::simulation::{Simulation, Stopped};
+use crate::tunnels;
 use crate::watch::Watcher;
 use midhop_config::KeyPath;
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Opener;
 use midhop_experiment::plan::TransferPlan;
-use midhop_experiment::record::{Environment, LinkResult, NodeResult, Record, SCHEMA, Validity};
+use midhop_experiment::record::{
+    Environment, LegResult, LinkResult, NodeResult, Record, SCHEMA, Validity,
+};
 use midhop_experiment::route::{self, Edge};
 use midhop_experiment::traffic::{Beginnings, Departures, Load, TrafficPlan};
 use midhop_experiment::tunnel::key_of;
@@ -47,13 +50,15 @@ pub enum RunError {
         /// Why not.
         why: ProxyError,
     },
-    /// A node's proxy has a tunnel to another.
-    #[error("the proxy on {node} has a tunnel, which the simulator cannot dig yet")]
+    /// A node's proxy cannot have a tunnel to another.
+    #[error("the proxy on {node} cannot have a tunnel: {why}")]
     Tunnel {
         /// The node.
         node: String,
         /// Where it stands in the scenario.
         key: KeyPath,
+        /// Why not.
+        why: String,
     },
     /// A node's proxy repairs flows that it does not split.
     #[error(
@@ -235,9 +240,10 @@ fn build_simulation(plan: &Plan) -> Result<Simulation, RunError> {
     }
     let network = Network::new(nodes(plan, &ids), hops);
     refuse_what_takes_no_time(plan, &ids, &network)?;
-    let proxies = proxies(plan, &ids, &network)?;
+    let mut proxies = proxies(plan, &ids, &network)?;
     let stacks = plan.nodes.iter().map(|node| node.tcp.clone()).collect();
-    let hosts = Hosts::new(plan.seed, stacks);
+    let mut hosts = Hosts::new(plan.seed, stacks);
+    tunnels::open(plan, &mut proxies, &mut hosts)?;
     let mut simulation = Simulation::new(engine, network, &timers, hosts);
     agents::place(plan, &mut simulation);
     for (node, proxy) in proxies {
@@ -274,9 +280,15 @@ fn proxies(
     let listening: BTreeSet<u16> = plan.transfers.iter().map(|it| it.listener.port()).collect();
     for node in &plan.nodes {
         let Some(pep) = &node.pep else { continue };
-        if let Some(below) = plan.peps.get(pep).and_then(key_of) {
+        let written = plan.peps.get(pep);
+        // Peers that are elsewhere than in the scenario.
+        if let Some(below) = written.and_then(key_of).filter(|_| node.tunnels.is_none()) {
             let keys = ["peps", pep].into_iter().chain(below.keys().iter().map(String::as_str));
-            return Err(RunError::Tunnel { node: node.name.clone(), key: KeyPath::of(keys) });
+            return Err(RunError::Tunnel {
+                node: node.name.clone(),
+                key: KeyPath::of(keys),
+                why: "its peer is no node of the scenario".to_owned(),
+            });
         }
         if plan.peps.get(pep).is_some_and(|table| table.contains_key("assist")) {
             return Err(RunError::Assist { node: node.name.clone(), pep: pep.clone() });
@@ -296,7 +308,11 @@ fn proxies(
         });
         let places = places.collect();
         let proxy = match (plan.peps.get(pep), plan.naive.get(pep)) {
-            (Some(table), _) => Proxy::new(at, &node.name, table, places, plan.seed),
+            (Some(table), _) => {
+                let filled = node.tunnels.as_ref().map(|tunnels| tunnels.configuration(table, "/"));
+                let table = filled.as_ref().unwrap_or(table);
+                Proxy::new(at, &node.name, table, places, plan.seed)
+            }
             (None, Some(naive)) => Proxy::naive(at, &node.name, naive, places, plan.seed),
             (None, None) => return Err(RunError::Plan { what: format!("the proxy {pep}") }),
         };
@@ -473,6 +489,7 @@ fn record(plan: &Plan, simulation: &mut Simulation) -> Record {
         series,
     };
     record.validity.faults = record.check_limit();
+    record.validity.faults.extend(record.legs.iter().filter_map(LegResult::unused));
     record
 }
 

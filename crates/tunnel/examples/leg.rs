@@ -73,8 +73,8 @@ fn row(cell: &Cell, loss: &str) {
     let steady = pair.goodput(Duration::from_s(20));
     let (stood, stats) = (pair.stood(), pair.server.stats());
     let bdp = cell.bdp().get() as f64;
-    let sent = stats.udp_tx.bytes - before.udp_tx.bytes;
-    let resent = stats.path.lost_bytes - before.path.lost_bytes;
+    let sent = stats.sent - before.sent;
+    let resent = stats.lost - before.lost;
     println!(
         "{:>8} {:>7} {:<11} {:>10.2} {:>10.2} {:>7.3} {:>9.3} {:>9.3} {:>6.2}% {:>8.1} {:>7.2}",
         cell.rate.mbit_per_s(),
@@ -86,7 +86,7 @@ fn row(cell: &Cell, loss: &str) {
         stood.mean() / bdp,
         stood.max as f64 / bdp,
         100.0 * resent as f64 / sent as f64,
-        (stats.udp_rx.datagrams - before.udp_rx.datagrams) as f64 / 20.0,
+        (stats.received - before.received) as f64 / 20.0,
         pair.client.held_max as f64 / 1e6,
     );
 }
@@ -115,9 +115,9 @@ fn objects() {
                 let mut pair = Pair::connected(&cell);
                 pair.ask(1 << 40);
                 pair.run_for(Duration::from_s(5));
-                let before = pair.server.shim.stats();
+                let before = pair.server.stats().repairs;
                 let goodput = pair.goodput(Duration::from_s(60));
-                let stats = pair.server.shim.stats();
+                let stats = pair.server.stats().repairs;
                 let (now, then) = (stats.reported, before.reported);
                 let left = (now.lost - then.lost) as f64 - (now.repaired - then.repaired) as f64;
                 let extra = stats.extra_bytes_sent - before.extra_bytes_sent;

@@ -6,6 +6,10 @@
 //! loss). With a credit of its own a stream can be read as it comes, and what may come is bounded all the same.
 //! `SPEC.md` §5.5.
 
+mod book;
+
+pub use book::{CreditBook, CreditBounds, StreamCredit, held_max};
+
 use crate::varint;
 use bytes::Bytes;
 
@@ -19,29 +23,29 @@ const NEWS_PARTS: u64 = 8;
 /// The credit that this end gives to one stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
-    /// Up to where the other end may say something, as it was told last.
-    told: u64,
+    /// Up to where the other end may send something, as it was granted last.
+    limit: u64,
 }
 
 impl Grant {
     /// What each stream has at first. Unit: bytes.
     pub const fn new(first: u64) -> Self {
-        Self { told: first }
+        Self { limit: first }
     }
 
-    /// Up to where the other end may say something, as it was told last.
-    pub const fn told(&self) -> u64 {
-        self.told
+    /// Up to where the other end may send something, as it was granted last.
+    pub const fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// So much of the stream has been passed on, and `window` bytes may be under way or wait here: up to where the
     /// other end may say something now, where that is worth telling. What was told before stays.
     pub fn pass_on(&mut self, position: u64, window: u64) -> Option<u64> {
         let limit = position.saturating_add(window);
-        if limit.saturating_sub(self.told) < (window / NEWS_PARTS).max(1) {
+        if limit.saturating_sub(self.limit) < (window / NEWS_PARTS).max(1) {
             return None;
         }
-        self.told = limit;
+        self.limit = limit;
         Some(limit)
     }
 }
@@ -73,9 +77,9 @@ mod tests {
     #[test]
     fn news_are_told_where_they_are_worth_it() {
         let mut grant = Grant::new(800);
-        let told: Vec<_> =
+        let granted: Vec<_> =
             [0, 99, 100, 150, 199, 200, 1000].map(|at| grant.pass_on(at, 800)).into();
-        assert_eq!(told, [None, None, Some(900), None, None, Some(1000), Some(1800)]);
+        assert_eq!(granted, [None, None, Some(900), None, None, Some(1000), Some(1800)]);
         assert_eq!(Grant::new(0).pass_on(0, 0), None);
         assert_eq!(Grant::new(u64::MAX).pass_on(10, u64::MAX), None);
     }

@@ -5,9 +5,9 @@
 //! carried, [`http3`] puts all of that into frames, and [`http2`] says what is other where UDP is blocked.
 //! [`control`] lets the congestion
 //! control of midhop-congestion steer a QUIC connection, [`departures`] lets its datagrams go at the pace
-//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs, [`fec`]
+//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs and [`peer`] says what it is, [`fec`]
 //! brings back what the leg loses, [`reassembly`] puts in order what a lossy leg has put out of it, and
-//! [`credit`] bounds what may wait for a reader that stalls.
+//! [`credit`] bounds what may wait for a reader that stalls. [`quic`] is one end of a connection, all of that together.
 //!
 //! Invariant: nothing here opens a socket or reads a clock; QUIC itself is quinn-proto's, which is
 //! handed the time like everything else.
@@ -21,6 +21,8 @@ pub mod fec;
 pub mod http2;
 pub mod http3;
 pub mod payload;
+pub mod peer;
+pub mod quic;
 pub mod reassembly;
 pub mod target;
 pub mod template;

@@ -163,7 +163,7 @@ impl<'a> Wish<'a> {
     ) -> Result<Option<DialedSide>, Cause> {
         let Some(route) = self.plan.route(decision) else { return Ok(None) };
         let peer = route.peer.clone();
-        let class = self.plan.class(decision, None, None).told();
+        let class = self.plan.class(decision, None, None).announced();
         let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
         match self.desk.tunnels.open(&peer, request).await {
             Ok(stream) => Ok(Some(DialedSide::Tunnel { stream: Box::new(stream), peer, server })),

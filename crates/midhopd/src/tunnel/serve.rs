@@ -419,7 +419,7 @@ impl Wish<'_> {
         let class = self.class(decision);
         stream.output.join(class);
         let target = Target::Address(server);
-        let mut onwards = self.request.onwards(target, class.told()).ok_or_else(|| {
+        let mut onwards = self.request.onwards(target, class.announced()).ok_or_else(|| {
             tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
             Cause::Loop
         })?;

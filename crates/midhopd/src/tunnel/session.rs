@@ -5,18 +5,19 @@
 
 use super::{
     carrier::{self, Receiver, Sender, quic},
-    credit::{Bounds, Credit},
+    credit::Credit,
     reorder::{Intake, ReorderRoom},
+    scheduling::{ScheduledFlow, SharedScheduler},
     stream::{self, Stream, StreamError},
-    transport,
-    turns::{TurnShare, Turns},
 };
 use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
 use midhop_tunnel::{
     connect::{Form, Request},
     control::Pace,
-    credit, fec,
+    credit::{self, CreditBounds},
+    fec,
     http3::{Code, Frame, FrameReader, Settings, StreamKind, frame},
+    peer::Places,
     varint,
 };
 use midhop_units::Bytes;
@@ -38,18 +39,10 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
-/// with what credit needs; a repair that is lost as well takes another product.
-const HELD_WINDOWS: f64 = 2.0;
-/// Of QUIC's window, what flows whose readers stand still may be promised before the others get less: the rest is
-/// for those that move, however many stand still.
-const STUCK_SHARE: f64 = 0.5;
 /// How long a peer may take to let a control stream be opened: longer than any satellite needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a peer says of its backlog says nothing of a longer time than this.
 const BACKLOG_MS_MAX: u64 = 10_000;
-/// What streams that nobody reads may hold outside of QUIC, of what they may hold in it.
-const DRAWN_SHARE: f64 = 0.5;
 
 /// One tunnel, open.
 #[derive(Debug)]
@@ -69,10 +62,8 @@ pub struct QuicSession {
     next: Cell<u64>,
     /// Held by each flow.
     seats: Arc<()>,
-    /// How many flows the peer may have open at a time for now.
-    places: Cell<u32>,
-    /// And at most.
-    places_max: u32,
+    /// How many flows the peer may have open at a time.
+    places: Cell<Places>,
     /// What of one stream may wait behind a gap.
     held_max: Bytes,
     /// What its streams may say beside QUIC's credit.
@@ -82,7 +73,7 @@ pub struct QuicSession {
     /// What of the peer's streams waits outside of QUIC.
     room: Arc<ReorderRoom>,
     /// Who may write.
-    turns: Arc<Turns>,
+    scheduler: Arc<SharedScheduler>,
     /// What they may have written that the peer has not acknowledged.
     pool: Bytes,
     /// How flows are asked for.
@@ -114,24 +105,19 @@ impl QuicSession {
         let mut said = Vec::new();
         varint::write(StreamKind::CONTROL, &mut said);
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
-        let held_max = peer.flow_window.scale(HELD_WINDOWS);
-        // As much as QUIC lets come.
-        let stream_credit = peer.flow_window.get();
-        let drawn = peer.receive_window.scale(DRAWN_SHARE).get();
-        let bounds = Bounds {
-            first: stream_credit,
-            // And what may wait behind a gap: no less than without it.
-            window: stream_credit.saturating_add(held_max.get()),
-            drawn,
-            room: drawn.saturating_add(peer.receive_window.scale(STUCK_SHARE).get()),
-            initial: intake.initial.get(),
-            waiting: peer.receive_window.get(),
-        };
+        let flow_window = peer.flow_window.get();
+        let bounds = CreditBounds::of(flow_window, peer.receive_window.get(), intake.initial.get());
         said.extend(
-            Settings { repair_window, stream_credit, hears_backlog, ..Settings::own() }.encode(),
+            Settings {
+                repair_window,
+                stream_credit: bounds.first,
+                hears_backlog,
+                ..Settings::own()
+            }
+            .encode(),
         );
         let session = Rc::new(Self {
-            turns: Arc::new(Turns::paced(pace)),
+            scheduler: Arc::new(SharedScheduler::paced(pace)),
             pool: peer.send_window,
             form: peer.request,
             patient_until: Instant::now() + Duration::from_nanos(peer.timeout.as_ns()),
@@ -145,9 +131,8 @@ impl QuicSession {
             leaving: watch::Sender::new(false),
             next: Cell::new(0),
             seats: Arc::default(),
-            places: Cell::new(peer.flows.min(transport::PLACES)),
-            places_max: peer.flows,
-            held_max,
+            places: Cell::new(Places::new(peer.flows)),
+            held_max: Bytes::new(credit::held_max(flow_window)),
             credit: Credit::new(bounds),
             broken: Arc::default(),
             room: intake.room,
@@ -168,7 +153,7 @@ impl QuicSession {
             let (credit, connection) = (session.credit.clone(), session.connection.clone());
             async move {
                 tokio::select! {
-                    () = credit.tell(&connection) => {}
+                    () = credit.grant(&connection) => {}
                     _ = connection.closed() => {}
                 }
             }
@@ -331,22 +316,21 @@ impl QuicSession {
     /// Lets the peer have more flows before it misses them. QUIC keeps something for each that it may have, so that
     /// a peer that has few may not have many at once.
     fn make_room(&self) {
-        let (places, most) = (self.places.get(), self.places_max);
-        if places < most && Arc::strong_count(&self.seats) as u64 * 4 >= u64::from(places) {
-            let places = places.saturating_mul(4).min(most);
+        let mut places = self.places.get();
+        if let Some(more) = places.grow(Arc::strong_count(&self.seats) as u64) {
             self.places.set(places);
-            self.connection.set_max_concurrent_bi_streams(VarInt::from_u32(places));
+            self.connection.set_max_concurrent_bi_streams(VarInt::from_u32(more));
         }
     }
 
     /// Flows that it has.
     pub fn flows(&self) -> u64 {
-        self.turns.flows()
+        self.scheduler.flows()
     }
 
     /// The halves of a new flow, whose class is to be told.
     fn carry(&self, (send, receive): (SendStream, RecvStream)) -> (Sender, Receiver) {
-        let share = TurnShare::new(&self.turns);
+        let share = ScheduledFlow::new(&self.scheduler);
         let sender = quic::QuicSender::new(&self.connection, send, self.pool, share, &self.credit);
         let receiver = quic::QuicReceiver::new(receive, self.held_max, &self.credit, &self.room);
         (Sender::Quic(sender), Receiver::Quic(receiver))
@@ -361,7 +345,7 @@ impl QuicSession {
     /// that, QUIC tells only what is `in_flight`.
     pub fn held(&self, in_flight: u64) -> u64 {
         let pool = self.pool.get();
-        if self.turns.is_full() { pool } else { in_flight.min(pool) }
+        if self.scheduler.is_full() { pool } else { in_flight.min(pool) }
     }
 
     /// Ends the connection, and with it whatever flows it has. Why one has ended before stays known.

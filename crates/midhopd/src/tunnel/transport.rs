@@ -10,9 +10,8 @@ use super::{
 };
 use crate::keeper::{line, order::Setting};
 use crate::{ledger::Ledger, sockopt};
-use midhop_congestion::{Settings, committed};
 use midhop_pep::config::{PeerPlan, Repair};
-use midhop_tunnel::{LegSettings, control::Steering, fec};
+use midhop_tunnel::{control::Steering, fec::FecSettings, peer};
 use midhop_units::Bytes;
 use nix::libc;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
@@ -24,12 +23,6 @@ use std::{
     sync::Arc,
 };
 
-/// Unidirectional streams that a peer may open: its control stream, two for header fields, and some
-/// that extensions may ask for.
-const CONTROL_STREAMS: u32 = 8;
-/// Flows that a peer may have open at first. For each that it may have QUIC keeps some hundred bytes, whether it has it or
-/// not; [`QuicSession::asked`](super::session::QuicSession::asked) makes room for more.
-pub const PLACES: u32 = 128;
 /// What the kernel keeps for us while we are busy: 50 ms at 1 Gbit/s, and as much again.
 const SOCKET_BYTES: i32 = 12 << 20;
 
@@ -128,44 +121,14 @@ pub fn endpoint(
     Ok((endpoint, socket))
 }
 
-/// The leg to a peer, as this end sees it.
-fn leg(peer: &PeerPlan, remote: SocketAddr) -> LegSettings {
-    LegSettings {
-        rtt: peer.rtt,
-        rate: peer.rate,
-        return_rate: peer.rate_in,
-        ipv6: remote.is_ipv6(),
-        streams_max: peer.flows.min(PLACES),
-        idle_timeout: peer.timeout,
-        keep_alive: peer.keepalive,
-        ..LegSettings::default()
-    }
-}
-
 /// How losses on the way to a peer are repaired below QUIC, where they may be.
-pub fn repairs(peer: &PeerPlan, remote: SocketAddr) -> Option<fec::FecSettings> {
-    let despite_congestion = match peer.repair {
-        Repair::Off => return None,
-        Repair::Auto => false,
-        Repair::Always => true,
-    };
-    Some(fec::FecSettings { despite_congestion, ..leg(peer, remote).fec() })
+pub fn repairs(peer: &PeerPlan, remote: SocketAddr) -> Option<FecSettings> {
+    peer::repairs(peer, remote.is_ipv6())
 }
 
 /// Whether losses on the way to one of them may be repaired.
 pub fn may_repair(peers: &[PeerPlan]) -> bool {
     peers.iter().any(|peer| peer.repair != Repair::Off)
-}
-
-/// What the peer's plan says to its congestion control.
-fn settings(peer: &PeerPlan) -> Settings {
-    let mut settings = Settings::default();
-    settings.hybla.rate = peer.rate;
-    settings.committed = peer.committed.map(committed::CommittedSettings::new);
-    if let Some(rtt0) = peer.rtt0 {
-        settings.hybla.rtt0 = rtt0;
-    }
-    settings
 }
 
 /// The settings of a connection that this end opens, and what steers it.
@@ -229,10 +192,10 @@ pub fn adapt(
     steering: &Steering,
     peer: &PeerPlan,
 ) -> io::Result<()> {
-    connection.set_max_concurrent_bi_streams(VarInt::from_u32(peer.flows.min(PLACES)));
-    let leg = leg(peer, connection.remote_address());
+    let leg = peer::leg(peer, connection.remote_address().is_ipv6());
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(leg.streams_max));
     let now = tokio::time::Instant::now().into_std();
-    leg.turn(steering, now, peer.congestion, settings(peer)).map_err(io::Error::other)
+    leg.turn(steering, now, peer.congestion, peer::congestion(peer)).map_err(io::Error::other)
 }
 
 fn common(
@@ -240,19 +203,8 @@ fn common(
     remote: SocketAddr,
     repaired: bool,
 ) -> io::Result<(TransportConfig, Arc<Steering>)> {
-    let leg = leg(peer, remote);
-    let leg = if repaired { leg.repaired() } else { leg };
-    let steering = leg.steering(peer.congestion, settings(peer)).map_err(io::Error::other)?;
-    let mut transport = midhop_tunnel::transport(&leg, steering.clone());
-    transport
-        .send_window(peer.send_window.get())
-        .stream_receive_window(varint(peer.flow_window))
-        .receive_window(varint(peer.receive_window))
-        .max_concurrent_uni_streams(VarInt::from_u32(CONTROL_STREAMS))
-        // Flows take turns; nothing is said in datagrams.
-        .send_fairness(true)
-        .datagram_receive_buffer_size(None);
-    Ok((transport, steering))
+    let settings = peer::congestion(peer);
+    peer::transport(peer, remote.is_ipv6(), repaired, settings).map_err(io::Error::other)
 }
 
 fn varint(bytes: Bytes) -> VarInt {

@@ -2,7 +2,7 @@
 
 use super::resolve::fault;
 use super::{Config, Dscp, OneOrMany, ResolveError};
-use crate::{ahead::Ahead, line::WEIGHT};
+use crate::{ahead::Ahead, fair_queue::WEIGHT};
 use midhop_config::KeyPath;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ impl ClassPlan {
     pub const OTHER: &str = "other";
 
     /// The name by which another proxy is told of it; the class of all others needs no telling.
-    pub fn told(&self) -> Option<String> {
+    pub fn announced(&self) -> Option<String> {
         (self.name != Self::OTHER).then(|| self.name.clone())
     }
 

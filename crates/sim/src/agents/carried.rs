@@ -47,7 +47,7 @@ impl Carried for Packet {
     fn segment(&self) -> &Segment {
         match &self.body {
             Body::Segment(segment) => segment,
-            Body::Datagram(_) | Body::Report(_) => &NO_SEGMENT,
+            Body::Datagram(_) | Body::Report(_) | Body::Tunnel(_) => &NO_SEGMENT,
         }
     }
 

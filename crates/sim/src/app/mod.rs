@@ -33,6 +33,9 @@ use std::fmt;
 pub(crate) struct AppId(pub u16);
 
 impl AppId {
+    /// No application: what is between proxies.
+    pub const NOBODY: Self = Self(u16::MAX);
+
     /// Its number.
     pub const fn index(self) -> usize {
         self.0 as usize

@@ -8,7 +8,7 @@
 //! its receiver a wait for memory. What every packet has is therefore one cache line; what few have, the
 //! options of a SYN, SACK blocks and XCP's header, lies apart.
 
-use super::{Body, End, FlowId, NodeId, Packet, Report, Xcp};
+use super::{Body, ContentsId, End, FlowId, NodeId, Packet, Report, Xcp};
 use midhop_assist::Topic;
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Ecn, Flags, SackBlocks, Segment, SynOptions, Timestamps};
@@ -35,6 +35,11 @@ impl Clone for Handle {
 impl Handle {
     const fn index(&self) -> usize {
         (self.slot & !COPY) as usize
+    }
+
+    /// Whether it is a copy, which owns no slot.
+    pub const fn is_copy(&self) -> bool {
+        self.slot & COPY != 0
     }
 
     /// Marks the packet as having met congestion, if its ends take marks; whether they do.
@@ -106,6 +111,7 @@ enum Content {
     Segment,
     Datagram,
     Report(Topic),
+    Tunnel,
 }
 
 /// What few packets have.
@@ -201,6 +207,7 @@ impl Packets {
             Content::Report(topic) => {
                 Body::Report(Report { topic, from: slot.sequence, to: slot.acknowledgment })
             }
+            Content::Tunnel => Body::Tunnel(ContentsId::of(slot.sequence)),
             Content::Nothing => panic!("the packet is not under way"),
         };
         Packet {
@@ -251,7 +258,7 @@ impl Packets {
     fn rest_of(&mut self, packet: &Packet) -> u32 {
         let segment = match &packet.body {
             Body::Segment(segment) => Some(segment),
-            Body::Datagram(_) | Body::Report(_) => None,
+            Body::Datagram(_) | Body::Report(_) | Body::Tunnel(_) => None,
         };
         let has_options =
             |segment: &&Segment| !segment.sack.is_empty() || segment.syn != SynOptions::default();
@@ -303,6 +310,10 @@ fn fill(slot: &mut Slot, packet: &Packet, rare: u32) {
         Body::Report(Report { topic, from, to }) => {
             slot.content = Content::Report(*topic);
             (slot.sequence, slot.acknowledgment) = (*from, *to);
+        }
+        Body::Tunnel(contents) => {
+            slot.content = Content::Tunnel;
+            slot.sequence = contents.number();
         }
     }
 }

@@ -3,8 +3,9 @@
 use super::leg::{LegContext, Model};
 use super::{Place, ProxyError};
 use midhop_experiment::congestion::LegTables;
-use midhop_pep::config::{Accept, Action, Config, LegPlan, Plan};
+use midhop_pep::config::{Accept, Action, ClassPlan, Config, LegPlan, Plan};
 use midhop_pep::policy::{Decision, FlowKey};
+use midhop_tunnel::cause::Cause;
 use midhop_units::Duration;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,12 +16,23 @@ pub(super) enum Fate {
     /// It becomes two connections: the client's and the server's. Whether the client waits until the server has
     /// accepted.
     Split { waits: bool, legs: Box<[Model; 2]> },
+    /// It goes by a tunnel, of the peer called so. Whether the client waits, the leg to the client, and the flow's class.
+    Tunnelled { waits: bool, peer: String, leg: Box<Model>, class: ClassPlan },
     /// A rule lets it pass.
     Bypassed,
     /// A rule refuses it.
     Rejected,
     /// There is no room for it, or no leg: it passes.
     Unserved,
+}
+
+/// How a flow goes on that has come by a tunnel.
+#[derive(Debug)]
+pub(super) enum Onwards {
+    /// To its server.
+    Leg(Box<Model>),
+    /// By the tunnel of the peer called so.
+    Tunnel(String),
 }
 
 /// A configuration as `midhopd` reads it, and what it means in a simulation.
@@ -63,14 +75,16 @@ impl Configured {
     }
 
     /// What becomes of the flow of `key`, whose two ends are behind `links`, while `live` flows are there and
-    /// the clients of `pending` wait. Its target has `accepted` a flow so long ago, if it has.
-    pub fn fate(
+    /// the clients of `pending` wait. Its target has `accepted` a flow so long ago, if it has. `toward` gives the link on
+    /// which the way to a peer begins to which there is a tunnel.
+    pub fn fate<'t>(
         &self,
         key: &FlowKey<'_>,
         links: &[Option<String>; 2],
         live: u64,
         pending: u64,
         accepted: Option<Duration>,
+        toward: impl Fn(&str) -> Option<&'t str>,
     ) -> Fate {
         let decision = self.plan.policy.decide(key);
         let [source, destination] = [key.source.ip(), key.destination.ip()];
@@ -89,6 +103,22 @@ impl Configured {
         if live >= u64::from(limits.flows) || (waits && pending >= u64::from(limits.pending)) {
             return Fate::Unserved;
         }
+        if let Some(route) = self.plan.route(&decision) {
+            let client = self.leg(&decision, source, links[0].as_deref());
+            // A tunnel that would carry it back to where it comes from is none.
+            let turns_back =
+                toward(&route.peer).is_some_and(|link| links[0].as_deref() == Some(link));
+            match (toward(&route.peer), route.otherwise, client) {
+                (Some(_), _, Ok(leg)) if !turns_back => {
+                    let class = self.plan.class(&decision, Some(key.dscp), None).clone();
+                    let (peer, leg) = (route.peer.clone(), Box::new(leg));
+                    return Fate::Tunnelled { waits, peer, leg, class };
+                }
+                (_, Action::Reject, _) => return Fate::Rejected,
+                (_, Action::Bypass | Action::Assist, _) => return Fate::Bypassed,
+                (_, Action::Split, _) => {}
+            }
+        }
         let legs = [
             self.leg(&decision, source, links[0].as_deref()),
             self.leg(&decision, destination, links[1].as_deref()),
@@ -97,6 +127,33 @@ impl Configured {
             [Ok(client), Ok(server)] => Fate::Split { waits, legs: Box::new([client, server]) },
             _ => Fate::Unserved,
         }
+    }
+
+    /// What becomes of a flow that the peer called so asks for by a tunnel: how it goes on, over `link` where that is to
+    /// its server, and its class.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn serve(
+        &self,
+        key: &FlowKey<'_>,
+        link: Option<&str>,
+        live: u64,
+        class: Option<&str>,
+    ) -> Result<(Onwards, ClassPlan), Cause> {
+        let decision = self.plan.policy.decide(key);
+        if decision.action == Action::Reject {
+            return Err(Cause::NotAllowed);
+        }
+        if live >= u64::from(self.plan.limits.flows) {
+            return Err(Cause::Full);
+        }
+        let class = self.plan.class(&decision, None, class).clone();
+        if let Some(route) = self.plan.route(&decision) {
+            return Ok((Onwards::Tunnel(route.peer.clone()), class));
+        }
+        let leg = self.leg(&decision, key.destination.ip(), link).map_err(|_| Cause::Failed)?;
+        Ok((Onwards::Leg(Box::new(leg)), class))
     }
 
     /// The model of a leg, with what the decision's rule changes.

@@ -2,7 +2,6 @@
 //!
 //! Invariant: once each leg has been seen, a sample allocates nothing but room for itself.
 
-use super::flow::SplitFlow;
 use super::relay::Leg;
 use crate::recorder::SenderCurves;
 use crate::watch::Glance;
@@ -24,14 +23,14 @@ struct Together {
 }
 
 impl LegCurves {
-    /// Notes how the legs of `flows` stand; `books` has what those that are over did.
+    /// Notes how `legs` stand; `books` has what those that are over did.
     pub fn sample<'f>(
         &mut self,
         now: Instant,
-        flows: impl Iterator<Item = &'f SplitFlow>,
+        legs: impl Iterator<Item = &'f Leg>,
         books: &BTreeMap<String, LegResult>,
     ) {
-        for leg in flows.flat_map(SplitFlow::connected) {
+        for leg in legs {
             let link = &leg.model.link;
             if !self.0.contains_key(link) {
                 self.0.insert(link.clone(), Together::default());

@@ -5,18 +5,17 @@
 
 use super::leg::Model;
 use super::relay::{Leg, RelayDirection};
-use super::{Shared, Target};
+use super::{ServerPlace, Shared};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
 use crate::metrics::Way;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
-use crate::stack;
 use midhop_congestion::QueueReport;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
 use midhop_tcp::{Cause, Event, Segment, State, refusal};
-use midhop_units::{Bytes, Instant};
+use midhop_units::Instant;
 use std::collections::BTreeMap;
 
 /// Whether a flow is over.
@@ -52,6 +51,28 @@ pub(super) struct SplitFlow {
     live: bool,
     /// When it was last said that it wants to be looked at.
     pub due: Instant,
+}
+
+/// A segment that the leg at `side` of a flow sends, in the far end's name.
+pub(super) fn leg_packet(
+    (flow, maker): (FlowId, NodeId),
+    (nodes, ports, family): ([NodeId; 2], [u16; 2], Family),
+    side: usize,
+    segment: Segment,
+    xcp: Xcp,
+) -> Packet {
+    Packet {
+        flow,
+        source: nodes[1 - side],
+        ports: [ports[1 - side], ports[side]],
+        family,
+        towards: if side == CLIENT { End::Opener } else { End::Listener },
+        destination: nodes[side],
+        maker,
+        size: IP_HEADER[usize::from(family == Family::Ipv6)] + segment.size(),
+        xcp,
+        body: Body::Segment(segment),
+    }
 }
 
 const CLIENT: usize = End::Opener.index();
@@ -149,7 +170,7 @@ impl SplitFlow {
             actions.send(*packet);
             return Ended::No;
         }
-        leg.xcp.tell(&mut leg.endpoint, &packet.xcp);
+        leg.xcp.receive(&mut leg.endpoint, &packet.xcp);
         leg.endpoint.handle_segment(now, segment);
         self.settle(now, shared, actions)
     }
@@ -315,8 +336,8 @@ impl SplitFlow {
         self.settle(now, shared, actions)
     }
 
-    fn target(&self) -> Target {
-        Target { node: self.nodes[1], port: self.ports[1], family: self.family }
+    fn target(&self) -> ServerPlace {
+        ServerPlace { node: self.nodes[1], port: self.ports[1], family: self.family }
     }
 
     fn leave_pending(&mut self, shared: &mut Shared) {
@@ -331,20 +352,9 @@ impl SplitFlow {
         }
     }
 
-    /// A segment that the leg at `side` sends, in the far end's name.
     fn packet(&self, side: usize, segment: Segment, xcp: Xcp) -> Packet {
-        Packet {
-            flow: self.id,
-            source: self.nodes[1 - side],
-            ports: [self.ports[1 - side], self.ports[side]],
-            family: self.family,
-            towards: if side == CLIENT { End::Opener } else { End::Listener },
-            destination: self.nodes[side],
-            maker: self.maker,
-            size: IP_HEADER[usize::from(self.family == Family::Ipv6)] + segment.size(),
-            xcp,
-            body: Body::Segment(segment),
-        }
+        let ends = (self.nodes, self.ports, self.family);
+        leg_packet((self.id, self.maker), ends, side, segment, xcp)
     }
 
     /// Gives back what it holds of what flows share, and leaves its figures: it is over.
@@ -376,16 +386,6 @@ impl SplitFlow {
 
     /// Adds what its connections did to the books of their legs.
     pub fn book(&self, now: Instant, books: &mut BTreeMap<String, LegResult>) {
-        for leg in self.connected() {
-            let link = &leg.model.link;
-            let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
-            let book = books.entry(link.clone()).or_insert_with(fresh);
-            book.connections += 1;
-            book.bytes += Bytes::new(leg.endpoint.acknowledged());
-            book.retransmissions += leg.endpoint.counters().retransmissions;
-            let rtt = leg.endpoint.minimum_rtt();
-            *book.phases.get_or_insert_default() += stack::phases(&leg.endpoint, now);
-            book.rtt_min = [book.rtt_min, rtt].into_iter().flatten().min();
-        }
+        self.connected().for_each(|leg| leg.book(now, books));
     }
 }

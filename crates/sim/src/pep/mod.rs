@@ -19,14 +19,21 @@
 //! after the bytes before it, a reset at once: what waited behind it is lost, as it is in a kernel's buffers.
 
 mod bounded;
+mod chain_flow;
 mod configured;
 mod curves;
 mod due;
 mod flow;
 mod leg;
 mod naive;
+mod proxied;
 mod relay;
 mod share;
+mod tunnel;
+mod tunnel_flow;
+mod tunnelled;
+
+pub use tunnel::{Addressing, TunnelEnd};
 
 use crate::agent::{Actions, Agent};
 use crate::metrics::Thresholds;
@@ -42,11 +49,14 @@ use midhop_experiment::naive::NaivePlan;
 use midhop_experiment::random::Random;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_experiment::tcp::TcpPlan;
-use midhop_pep::config::LegPlan;
+use midhop_pep::config::{LegPlan, PeerPlan};
 use midhop_pep::policy::FlowKey;
 use midhop_tcp::{Flags, Segment, refusal};
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::target::Target;
 use midhop_units::{Instant, Seed};
 use naive::Naive;
+use proxied::{ProxiedFlow, either};
 use relay::Budget;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,7 +115,7 @@ pub struct Proxy {
     make: Make,
     places: Vec<Place>,
     tcp: TcpPlan,
-    flows: Vec<Option<Box<SplitFlow>>>,
+    flows: Vec<Option<Box<ProxiedFlow>>>,
     /// When flows want to be looked at.
     due: Due,
     shared: Shared,
@@ -128,14 +138,27 @@ struct Shared {
     /// By link.
     legs: BTreeMap<String, LegResult>,
     /// When each target last accepted a flow, unless it has failed to since.
-    accepted: BTreeMap<Target, Instant>,
+    accepted: BTreeMap<ServerPlace, Instant>,
     /// None where the proxy's host remembers none.
     thresholds: Option<Thresholds>,
     /// Where transfers listen.
     transfers: BTreeSet<u16>,
+    tunnels: Vec<TunnelEnd>,
 }
 
 impl Shared {
+    fn new(memory: u64) -> Self {
+        Self {
+            budget: Budget::new(memory),
+            counts: Counts::default(),
+            legs: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            thresholds: None,
+            transfers: BTreeSet::new(),
+            tunnels: Vec::new(),
+        }
+    }
+
     /// Whether the record has what a flow to this port did: as in the laboratory, those of transfers alone where
     /// there are any, so that cross traffic does not stand among them.
     fn measures(&self, port: u16) -> bool {
@@ -145,7 +168,7 @@ impl Shared {
 
 /// Where a server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Target {
+struct ServerPlace {
     node: NodeId,
     port: u16,
     family: Family,
@@ -184,14 +207,7 @@ impl Proxy {
         seed: Seed,
     ) -> Result<Self, ProxyError> {
         let configured = Configured::new(table, &places)?;
-        let shared = Shared {
-            budget: Budget::new(configured.plan.limits.memory.get()),
-            counts: Counts::default(),
-            legs: BTreeMap::new(),
-            accepted: BTreeMap::new(),
-            thresholds: None,
-            transfers: BTreeSet::new(),
-        };
+        let shared = Shared::new(configured.plan.limits.memory.get());
         let make = Make::Configured(Box::new(configured));
         Ok(Self::made(node, name, make, shared, places, seed))
     }
@@ -208,14 +224,7 @@ impl Proxy {
         seed: Seed,
     ) -> Result<Self, ProxyError> {
         let naive = Naive::new(plan).map_err(ProxyError::new)?;
-        let shared = Shared {
-            budget: Budget::new(naive.store.unwrap_or(u64::MAX)),
-            counts: Counts::default(),
-            legs: BTreeMap::new(),
-            accepted: BTreeMap::new(),
-            thresholds: None,
-            transfers: BTreeSet::new(),
-        };
+        let shared = Shared::new(naive.store.unwrap_or(u64::MAX));
         Ok(Self::made(node, name, Make::Naive(Box::new(naive)), shared, places, seed))
     }
 
@@ -257,12 +266,17 @@ impl Proxy {
         let key = Self::key(&self.places, &self.make, self.node, &packet);
         let Some((key, links)) = key else { return actions.send(packet) };
         let target =
-            Target { node: packet.destination, port: packet.ports[1], family: packet.family };
+            ServerPlace { node: packet.destination, port: packet.ports[1], family: packet.family };
         let accepted = self.shared.accepted.get(&target).map(|at| now.saturating_since(*at));
         let counts = &mut self.shared.counts;
         let fate = match &self.make {
             Make::Configured(made) => {
-                made.fate(&key, &links, counts.live, counts.pending, accepted)
+                let tunnels = &self.shared.tunnels;
+                let toward = |peer: &str| {
+                    let usable = |it: &&TunnelEnd| it.peer == peer && it.opens() && !it.lost;
+                    Some(tunnels.iter().find(usable)?.link.as_str())
+                };
+                made.fate(&key, &links, counts.live, counts.pending, accepted, toward)
             }
             Make::Naive(made) => {
                 Fate::Split { waits: made.waits, legs: Box::new(made.legs(&links)) }
@@ -270,6 +284,23 @@ impl Proxy {
         };
         let (waits, legs) = match fate {
             Fate::Split { waits, legs } => (waits, *legs),
+            Fate::Tunnelled { waits, peer, leg, class } => {
+                let [client, target] = [key.source, key.destination];
+                let name = class.announced();
+                let request = Request {
+                    target: Target::Address(target),
+                    client: Some(client),
+                    class: name,
+                    hops: 0,
+                };
+                return self.tunnel_off(
+                    now,
+                    (&packet, segment),
+                    (waits, &peer, *leg, &class),
+                    request,
+                    actions,
+                );
+            }
             Fate::Bypassed => {
                 counts.bypassed_by_rule += 1;
                 return actions.send(packet);
@@ -297,14 +328,33 @@ impl Proxy {
             None => legs,
         };
         let flow = SplitFlow::new(self.node, &packet, waits, legs, &self.tcp, initial);
-        let at = packet.flow.index();
-        if self.flows.len() <= at {
-            self.flows.resize_with(at + 1, || None);
+        self.take(packet.flow, ProxiedFlow::Split(flow));
+        self.with(now, packet.flow, |flow, shared| match flow {
+            ProxiedFlow::Split(flow) => flow.open(now, segment, shared, actions),
+            _ => Ended::No,
+        });
+        self.make_room(now, actions);
+    }
+
+    fn take(&mut self, id: FlowId, flow: ProxiedFlow) {
+        if self.flows.len() <= id.index() {
+            self.flows.resize_with(id.index() + 1, || None);
         }
         self.shared.counts.flows += 1;
-        self.flows[at] = Some(Box::new(flow));
-        self.with(now, packet.flow, |flow, shared| flow.open(now, segment, shared, actions));
-        self.make_room(now, actions);
+        self.flows[id.index()] = Some(Box::new(flow));
+    }
+
+    /// Gives the proxy an end of a tunnel.
+    pub fn place_tunnel(&mut self, end: TunnelEnd) {
+        self.shared.tunnels.push(end);
+    }
+
+    /// What its plan says of a peer.
+    pub fn peer(&self, name: &str) -> Option<&PeerPlan> {
+        match &self.make {
+            Make::Configured(made) => made.plan.peers.iter().find(|peer| peer.name == name),
+            Make::Naive(_) => None,
+        }
     }
 
     /// What the policy judges a flow by, and the links towards its two ends; none where the flow is not
@@ -341,9 +391,15 @@ impl Proxy {
         let Some(room) = made.store else { return };
         while self.shared.budget.held() > room {
             let flows = self.flows.iter().flatten();
-            let largest = flows.map(|flow| (flow.held_bytes(), Reverse(flow.id))).max();
+            let largest = flows
+                .map(|flow| either!(&**flow, flow => (flow.held_bytes(), Reverse(flow.id))))
+                .max();
             let Some((_, Reverse(id))) = largest else { return };
-            self.with(now, id, |flow, shared| flow.overflow(now, shared, actions));
+            self.with(now, id, |flow, shared| match flow {
+                ProxiedFlow::Split(flow) => flow.overflow(now, shared, actions),
+                // A naive proxy has no tunnels.
+                _ => Ended::No,
+            });
         }
     }
 
@@ -351,7 +407,7 @@ impl Proxy {
     fn books(&self, now: Instant) -> BTreeMap<String, LegResult> {
         let mut books = self.shared.legs.clone();
         for flow in measured(&self.flows, &self.shared) {
-            flow.book(now, &mut books);
+            flow.connected().for_each(|leg| leg.book(now, &mut books));
         }
         books
     }
@@ -361,20 +417,23 @@ impl Proxy {
         &mut self,
         now: Instant,
         id: FlowId,
-        act: impl FnOnce(&mut SplitFlow, &mut Shared) -> Ended,
+        act: impl FnOnce(&mut ProxiedFlow, &mut Shared) -> Ended,
     ) {
         let Some(flow) = self.flows.get_mut(id.index()).and_then(Option::as_deref_mut) else {
             return;
         };
-        let before = flow.due;
+        let before = either!(flow, flow => flow.due);
         let ended = act(flow, &mut self.shared);
-        let after = if ended == Ended::Yes { Instant::NEVER } else { flow.timeout() };
+        let after = match ended {
+            Ended::Yes => Instant::NEVER,
+            Ended::No => either!(flow, flow => flow.timeout()),
+        };
         if after != before {
             self.due.set(id, after);
-            flow.due = after;
+            either!(flow, flow => flow.due = after);
         }
         if ended == Ended::Yes {
-            flow.leave(now, &mut self.shared);
+            either!(flow, flow => flow.leave(now, &mut self.shared));
             self.flows[id.index()] = None;
         }
     }
@@ -382,18 +441,32 @@ impl Proxy {
 
 impl Agent for Proxy {
     fn handle_packet(&mut self, now: Instant, packet: Packet, actions: &mut Actions) {
-        let Body::Segment(segment) = &packet.body else { return actions.send(packet) };
+        let segment = match &packet.body {
+            Body::Segment(segment) => segment,
+            Body::Tunnel(contents) => {
+                let expects = |tunnel: &&mut TunnelEnd| tunnel.expects(&packet);
+                let Some(tunnel) = self.shared.tunnels.iter_mut().find(expects) else {
+                    return actions.send(packet);
+                };
+                let datagram = actions.contents().take(*contents);
+                tunnel.receive(now, datagram);
+                return self.run_tunnels(now, actions);
+            }
+            Body::Datagram(_) | Body::Report(_) => return actions.send(packet),
+        };
         let known = self.flows.get(packet.flow.index()).is_some_and(Option::is_some);
         if known {
             self.with(now, packet.flow, |flow, shared| {
-                flow.receive(now, &packet, segment, shared, actions)
+                either!(flow, flow => flow.receive(now, &packet, segment, shared, actions))
             });
             self.make_room(now, actions);
+            self.run_tunnels(now, actions);
         } else if packet.towards == End::Listener
             && segment.flags.contains(Flags::SYN)
             && !segment.flags.contains(Flags::ACK)
         {
             self.on_new(now, packet, segment, actions);
+            self.run_tunnels(now, actions);
         } else {
             actions.send(packet);
         }
@@ -401,27 +474,37 @@ impl Agent for Proxy {
 
     fn minds_queue(&self, packet: &Packet) -> bool {
         let flow = self.flows.get(packet.flow.index()).and_then(Option::as_deref);
-        flow.is_some_and(|flow| flow.minds_queue(packet))
+        flow.is_some_and(|flow| either!(flow, flow => flow.minds_queue(packet)))
     }
 
     fn handle_queue(&mut self, packet: &Packet, report: &QueueReport) {
         if let Some(flow) = self.flows.get_mut(packet.flow.index()).and_then(Option::as_deref_mut) {
-            flow.handle_queue(packet, report);
+            either!(flow, flow => flow.handle_queue(packet, report));
         }
     }
 
     fn handle_timeout(&mut self, now: Instant, actions: &mut Actions) {
         while let Some((at, id)) = self.due.first() {
             if at > now {
-                return;
+                break;
             }
-            self.with(now, id, |flow, shared| flow.wake(now, shared, actions));
+            self.with(
+                now,
+                id,
+                |flow, shared| either!(flow, flow => flow.wake(now, shared, actions)),
+            );
             self.make_room(now, actions);
         }
+        for tunnel in self.shared.tunnels.iter_mut().filter(|tunnel| tunnel.due <= now) {
+            tunnel.wake(now);
+        }
+        self.run_tunnels(now, actions);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| at)
+        let tunnels = self.shared.tunnels.iter().map(|tunnel| tunnel.due);
+        let due = self.due.first().map_or(Instant::NEVER, |(at, _)| at);
+        tunnels.chain([due]).min().filter(|at| *at < Instant::NEVER)
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
@@ -444,7 +527,8 @@ impl Agent for Proxy {
     }
 
     fn check_invariants(&self) {
-        let held: u64 = self.flows.iter().flatten().map(|flow| flow.held_bytes()).sum();
+        let flows = self.flows.iter().flatten();
+        let held: u64 = flows.map(|flow| either!(&**flow, flow => flow.held_bytes())).sum();
         assert_eq!(held, self.shared.budget.held(), "what flows hold is what is counted");
         if let Make::Naive(made) = &self.make {
             let room = made.store.unwrap_or(u64::MAX);
@@ -454,12 +538,13 @@ impl Agent for Proxy {
 
     fn legs(&self, now: Instant) -> Vec<LegResult> {
         let named = |leg| LegResult { node: self.name.clone(), ..leg };
-        self.books(now).into_values().map(named).collect()
+        let tunnels = self.shared.tunnels.iter().map(|tunnel| tunnel.result(&self.name));
+        self.books(now).into_values().map(named).chain(tunnels).collect()
     }
 
     fn sample(&mut self, now: Instant) {
-        let flows = measured(&self.flows, &self.shared);
-        self.curves.sample(now, flows, &self.shared.legs);
+        let legs = measured(&self.flows, &self.shared).flat_map(ProxiedFlow::connected);
+        self.curves.sample(now, legs, &self.shared.legs);
     }
 
     fn series(&self) -> Vec<Series> {
@@ -469,11 +554,11 @@ impl Agent for Proxy {
 
 /// Those of `flows` whose doings the record has.
 fn measured<'f>(
-    flows: &'f [Option<Box<SplitFlow>>],
+    flows: &'f [Option<Box<ProxiedFlow>>],
     shared: &'f Shared,
-) -> impl Iterator<Item = &'f SplitFlow> {
+) -> impl Iterator<Item = &'f ProxiedFlow> {
     let live = flows.iter().flatten().map(Box::as_ref);
-    live.filter(|flow| shared.measures(flow.listener()))
+    live.filter(|flow| shared.measures(either!(flow, flow => flow.listener())))
 }
 
 /// A packet that a proxy at `maker` answers another with, in its far end's name.

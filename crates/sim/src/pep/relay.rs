@@ -14,11 +14,14 @@ use super::Shared;
 use super::leg::{Keeps, Model};
 use super::share::Share;
 use crate::dialogue::Dialogue;
+use crate::stack;
+use midhop_experiment::record::LegResult;
 use midhop_tcp::Endpoint;
-use midhop_units::{Duration, Instant};
+use midhop_units::{Bytes, Duration, Instant};
+use std::collections::BTreeMap;
 
 /// How soon a direction that waits for the budget asks again.
-const WAIT: Duration = Duration::from_ms(10);
+pub(super) const WAIT: Duration = Duration::from_ms(10);
 /// How long anything is kept back: of a corked connection that fills no segment (tcp(7), TCP_CORK), and of a bundle
 /// since more of it came.
 const KEPT: Duration = Duration::from_ms(200);
@@ -41,7 +44,13 @@ impl Budget {
         self.held
     }
 
-    fn recount(&mut self, before: u64, now: u64) {
+    /// Whether flows hold all that they may.
+    pub fn is_full(&self) -> bool {
+        self.held >= self.most
+    }
+
+    /// One that held `before` holds so much now.
+    pub fn recount(&mut self, before: u64, now: u64) {
         self.held = self.held + now - before;
     }
 }
@@ -59,6 +68,21 @@ pub(super) struct Leg {
     pub connected: bool,
     /// The far end sends no more.
     pub peer_closed: bool,
+}
+
+impl Leg {
+    /// Adds what its connection did to the books of its leg.
+    pub fn book(&self, now: Instant, books: &mut BTreeMap<String, LegResult>) {
+        let link = &self.model.link;
+        let fresh = || LegResult { link: link.clone(), ..LegResult::default() };
+        let book = books.entry(link.clone()).or_insert_with(fresh);
+        book.connections += 1;
+        book.bytes += Bytes::new(self.endpoint.acknowledged());
+        book.retransmissions += self.endpoint.counters().retransmissions;
+        let rtt = self.endpoint.minimum_rtt();
+        *book.phases.get_or_insert_default() += stack::phases(&self.endpoint, now);
+        book.rtt_min = [book.rtt_min, rtt].into_iter().flatten().min();
+    }
 }
 
 /// One direction.
@@ -130,7 +154,7 @@ impl RelayDirection {
                 break;
             }
             let on_its_way = to.written > to.endpoint.acknowledged();
-            if !hoards && shared.budget.held >= shared.budget.most && on_its_way {
+            if !hoards && shared.budget.is_full() && on_its_way {
                 if !std::mem::replace(&mut self.waiting, true) {
                     shared.counts.memory_waits += 1;
                 }

@@ -113,7 +113,7 @@ impl Captures {
                     .map_err(io::Error::other)?;
                 self.packet.truncate(self.packet.len() - payload.len());
             }
-            Body::Datagram(_) | Body::Report(_) => {
+            Body::Datagram(_) | Body::Report(_) | Body::Tunnel(_) => {
                 udp_headers(addresses, packet.size, &mut self.packet);
             }
         }

@@ -56,7 +56,7 @@ pub(super) fn assemble(
         transfers.push(transfer);
         series.extend(report.series);
     }
-    faults.extend(tunnels.iter().filter_map(unused));
+    faults.extend(tunnels.iter().filter_map(LegResult::unused));
     faults.extend(traffic.faults);
     series.extend(traffic.series);
     let mut versions = versions(plan);
@@ -163,13 +163,6 @@ fn transfer_faults(transfer: &TransferResult) -> Vec<String> {
         }
     }
     faults
-}
-
-/// A tunnel that should have carried flows and did not: they went another way, and the figures are not
-/// what they seem.
-fn unused(leg: &LegResult) -> Option<String> {
-    let far = leg.tunnel.as_ref().filter(|_| leg.connections == 0)?;
-    Some(format!("no flow went by the tunnel from {} to {far}", leg.node))
 }
 
 /// The versions of the parts that took part.

@@ -1,17 +1,15 @@
-//! Two endpoints of quinn-proto around a link of midhop-path, in virtual time.
+//! Two ends of a connection around a link of midhop-path, in virtual time.
 //!
-//! The client asks for objects, each on a stream of its own, and the server sends them. Both send
-//! through a queue of departures, as a daemon does. The same seed gives the same run.
+//! The client asks for objects, each by a flow of its own, and the server sends them. The same seed gives the same run.
 
 #![allow(dead_code, reason = "each program uses its part")]
 
-mod bare;
 mod end;
 
 use end::End;
-use midhop_congestion::{Algorithm, Settings, hybla};
+use midhop_congestion::Algorithm;
 use midhop_path::{Direction, DirectionPlan, DirectionSpec, Link};
-use midhop_tunnel::LegSettings;
+use midhop_pep::config::{PeerPlan, Plan};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
 use std::collections::BTreeMap;
 
@@ -26,8 +24,8 @@ pub struct Cell {
     /// As in a scenario: `"1 %"` or a table.
     pub loss: String,
     pub queue: String,
-    /// What the sender is told of the rate. Default: the truth.
-    pub told: Option<Rate>,
+    /// What the sender is assumed of the rate. Default: the truth.
+    pub assumed: Option<Rate>,
     /// More keys of the direction towards the client.
     pub more: String,
     /// And of the other one.
@@ -48,7 +46,7 @@ impl Cell {
             rtt: Duration::from_ms(600),
             loss: loss.to_owned(),
             queue: "\"1.5 BDP\"".to_owned(),
-            told: None,
+            assumed: None,
             more: String::new(),
             return_more: String::new(),
             algorithm,
@@ -79,22 +77,18 @@ impl Cell {
         spec.resolve(self.rtt).expect("a plan")
     }
 
-    fn leg(&self) -> LegSettings {
-        let leg = LegSettings {
-            rtt: Some(self.rtt),
-            rate: Some(self.told.unwrap_or(self.rate)),
-            return_rate: Some(self.return_rate),
-            // Bursts that are counted in packets outlast any patience where packets are few.
-            idle_timeout: Duration::from_s(100_000),
-            ..LegSettings::default()
-        };
-        if self.fec { leg.repaired() } else { leg }
-    }
-
-    fn settings(&self) -> Settings {
-        // Windows beyond 64 Ki segments are a matter of this path's size, not of the law.
-        let hybla = hybla::HyblaSettings { window_max: 1 << 20, ..hybla::HyblaSettings::default() };
-        Settings { hybla, seed: Seed(self.seed), ..Settings::default() }
+    /// The peer as the daemon's configuration has it: what is proved here is what ships.
+    fn peer(&self, rate: Rate, return_rate: Rate) -> PeerPlan {
+        let repair = if self.fec { "auto" } else { "off" };
+        // Bursts that are counted in packets outlast any patience where packets are few.
+        let text = format!(
+            "[limits]\nmemory = \"1 GiB\"\n\
+             [tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
+             [peers.far]\nrate = \"{rate}\"\nrate_in = \"{return_rate}\"\nrtt = \"{}\"\n\
+             congestion = \"{}\"\nrepair = \"{repair}\"\ntimeout = \"100000 s\"\n",
+            self.rtt, self.algorithm
+        );
+        Plan::read("pair.toml", &text).expect("a plan").peers.remove(0)
     }
 }
 
@@ -124,7 +118,6 @@ impl Standing {
 /// Both ends and what is between them.
 pub struct Pair {
     pub now: Instant,
-    base: std::time::Instant,
     tick: Duration,
     pub server: End,
     pub client: End,
@@ -143,14 +136,11 @@ impl Pair {
         let base = std::time::Instant::now();
         let seed = Seed(cell.seed);
         let (down, up) = (cell.plan(), cell.direction(cell.return_rate, ""));
-        let sender = cell.leg();
-        let receiver =
-            LegSettings { rate: sender.return_rate, return_rate: sender.rate, ..sender.clone() };
-        let server = End::server(&sender, cell.algorithm, cell.settings());
-        let client = End::client(&receiver, cell.algorithm, cell.settings(), base);
+        let assumed = cell.assumed.unwrap_or(cell.rate);
+        let server = End::server(&cell.peer(assumed, cell.return_rate), (base, seed));
+        let client = End::client(&cell.peer(cell.return_rate, assumed), (base, seed));
         let mut pair = Self {
             now: Instant::START,
-            base,
             tick: cell.tick,
             server,
             client,
@@ -174,7 +164,7 @@ impl Pair {
 
     /// The client asks for an object.
     pub fn ask(&mut self, size: u64) -> u64 {
-        let stream = self.client.ask(size);
+        let stream = self.client.ask(self.now, size);
         let object = Object { asked: self.now, first: None, done: None, received: 0 };
         self.objects.insert(stream, object);
         self.step();
@@ -236,22 +226,21 @@ impl Pair {
             at.map(|at| Instant::from_ns(at.as_ns().div_ceil(tick) * tick))
         };
         let links = self.down.poll_output_time().into_iter().chain(self.up.poll_output_time());
-        let ends = [self.server.wake(self.base), self.client.wake(self.base)];
+        let ends = [self.server.wake(), self.client.wake()];
         links.chain(ends.into_iter().filter_map(ticked)).min().map(|next| next.max(self.now))
     }
 
     fn step(&mut self) {
         let now = self.now;
-        let at = self.base + now.saturating_since(Instant::START).into();
         self.down.handle_timeout(now);
         self.up.handle_timeout(now);
         while let Some(arrival) = self.down.poll_output(now) {
-            self.client.receive(now, at, arrival.packet);
+            self.client.receive(now, arrival.packet);
         }
         while let Some(arrival) = self.up.poll_output(now) {
-            self.server.receive(now, at, arrival.packet);
+            self.server.receive(now, arrival.packet);
         }
-        self.server.drive(now, at, |size, datagram| self.down.handle_input(now, size, datagram));
+        self.server.drive(now, |size, datagram| self.down.handle_input(now, size, datagram));
         self.standing.max = self.standing.max.max(self.down.queue_bytes().get());
         for (stream, bytes, finished) in self.client.read() {
             self.received += bytes;
@@ -262,6 +251,6 @@ impl Pair {
                 object.done = Some(now);
             }
         }
-        self.client.drive(now, at, |size, datagram| self.up.handle_input(now, size, datagram));
+        self.client.drive(now, |size, datagram| self.up.handle_input(now, size, datagram));
     }
 }

@@ -16,8 +16,8 @@ pub use room::{Http2Room, Piece};
 
 use self::message::{response_of, with_headers};
 use self::room::{UnsentData, lock};
+use crate::tunnel::scheduling::{Pool, ScheduledFlow};
 use crate::tunnel::stream::StreamError;
-use crate::tunnel::turns::{Pool, TurnShare};
 use bytes::{Bytes, BytesMut};
 use h2::client::ResponseFuture;
 use h2::server::SendResponse;
@@ -91,7 +91,7 @@ pub fn io_error(error: h2::Error) -> io::Error {
 pub struct Http2Sender {
     half: Half,
     /// Its part in what may be written.
-    share: TurnShare,
+    share: ScheduledFlow,
     /// What has not been taken yet.
     waiting: [Bytes; 2],
     ended: bool,
@@ -431,7 +431,7 @@ impl Drop for Http2Receiver {
 pub fn to_ask(
     (answer, stream): (ResponseFuture, SendStream<Piece>),
     room: &Arc<Http2Room>,
-    share: TurnShare,
+    share: ScheduledFlow,
 ) -> (Http2Sender, Http2Receiver) {
     let handle = Arc::new(Mutex::new(Handle::Open(stream)));
     let mut receiver = Http2Receiver::new(&handle);
@@ -443,7 +443,7 @@ pub fn to_ask(
 pub fn to_answer(
     (request, answer): (Request<RecvStream>, SendResponse<Piece>),
     room: &Arc<Http2Room>,
-    share: TurnShare,
+    share: ScheduledFlow,
 ) -> (Http2Sender, Http2Receiver) {
     let handle = Arc::new(Mutex::new(Handle::Asked(answer)));
     let (parts, stream) = request.into_parts();
@@ -462,7 +462,7 @@ pub fn to_answer(
 }
 
 impl Http2Sender {
-    fn new(handle: Arc<Mutex<Handle>>, room: &Arc<Http2Room>, share: TurnShare) -> Self {
+    fn new(handle: Arc<Mutex<Handle>>, room: &Arc<Http2Room>, share: ScheduledFlow) -> Self {
         let half = Half { handle, room: room.clone(), leaving: Arc::default() };
         let waiting = [Bytes::new(), Bytes::new()];
         Self { half, share, waiting, ended: false, cut: false }

@@ -5,8 +5,8 @@
 
 use crate::tunnel::credit::{Credit, Earning, Spending};
 use crate::tunnel::reorder::{ArrivedData, ReorderRoom};
+use crate::tunnel::scheduling::{Pool, ScheduledFlow};
 use crate::tunnel::stream::StreamError;
-use crate::tunnel::turns::{Pool, TurnShare};
 use bytes::{Buf, Bytes};
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field, Frame, FrameReader, field, frame};
@@ -37,7 +37,7 @@ pub fn varint(code: Code) -> VarInt {
 pub struct QuicSender {
     half: Half,
     /// Its part in what may be written.
-    share: TurnShare,
+    share: ScheduledFlow,
     /// Frames that have not been taken yet: a head, and its payload.
     waiting: [Bytes; 2],
     /// What becomes of the stream, once somebody asks.
@@ -59,7 +59,7 @@ impl QuicSender {
         connection: &Connection,
         stream: SendStream,
         pool: midhop_units::Bytes,
-        share: TurnShare,
+        share: ScheduledFlow,
         credit: &Arc<Credit>,
     ) -> Self {
         let spending = Spending::new(credit, VarInt::from(stream.id()).into_inner());

@@ -15,8 +15,8 @@ use crate::{
             http2::{self, Http2Room, Piece},
         },
         earlier,
+        scheduling::{ScheduledFlow, SharedScheduler},
         stream::{Stream, StreamError},
-        turns::{TurnShare, Turns},
     },
 };
 use h2::{Ping, PingPong, Reason, RecvStream, client, server};
@@ -84,7 +84,7 @@ pub struct TcpSession {
     doubt: Arc<LivenessProbe>,
     /// Held by each flow.
     seats: Arc<()>,
-    turns: Arc<Turns>,
+    scheduler: Arc<SharedScheduler>,
     room: Arc<Http2Room>,
     /// What the link carries, where it was said.
     rate: Option<Rate>,
@@ -106,7 +106,7 @@ impl TcpSession {
             closing: Notify::new(),
             doubt: Arc::default(),
             seats: Arc::default(),
-            turns: Arc::default(),
+            scheduler: Arc::default(),
             room: Http2Room::new(socket::ahead(peer)),
             rate: peer.rate,
             paced: Cell::new(peer.rate),
@@ -187,7 +187,7 @@ impl TcpSession {
 
     /// Flows that it has.
     pub fn flows(&self) -> u64 {
-        self.turns.flows()
+        self.scheduler.flows()
     }
 
     /// What the kernel measures.
@@ -303,8 +303,8 @@ impl TcpSession {
         self.requests.borrow().clone()
     }
 
-    fn share(&self) -> TurnShare {
-        TurnShare::new(&self.turns)
+    fn share(&self) -> ScheduledFlow {
+        ScheduledFlow::new(&self.scheduler)
     }
 
     fn carrier(&self) -> Connection {

@@ -79,7 +79,7 @@ impl Agent for DProxyNode {
                 let way = FlowDirection { flow, towards, family };
                 self.agent.handle_report(now, way, report, &mut self.wanted);
             }
-            Body::Report(_) | Body::Datagram(_) => return actions.send(packet),
+            Body::Report(_) | Body::Datagram(_) | Body::Tunnel(_) => return actions.send(packet),
         }
         self.pass_on(actions);
     }

@@ -1,7 +1,7 @@
 //! Both ends of a stream on a connection that is a pipe in memory.
 
 use super::*;
-use crate::tunnel::turns::Turns;
+use crate::tunnel::scheduling::SharedScheduler;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::{Form, Request as Asked, Response as Answer};
 use midhop_tunnel::payload::Payload;
@@ -30,14 +30,14 @@ async fn pair(asked: &Asked) -> Pair {
     );
     let ((mut requests, connection), mut server) = (near.expect("near"), far.expect("far"));
     spawn_local(async move { drop(connection.await) });
-    let turns = Arc::<Turns>::default();
+    let turns = Arc::<SharedScheduler>::default();
     let room = Http2Room::new(midhop_units::Bytes::new(64 << 10));
     let message = request_of(&asked.fields(Form::Classic)).expect("a request");
     let halves = requests.send_request(message, false).expect("a stream");
-    let near = to_ask(halves, &room, TurnShare::new(&turns));
+    let near = to_ask(halves, &room, ScheduledFlow::new(&turns));
     let asked = server.accept().await.expect("a stream").expect("a request");
     let far_room = Http2Room::new(midhop_units::Bytes::new(64 << 10));
-    let far = to_answer(asked, &far_room, TurnShare::new(&Arc::default()));
+    let far = to_answer(asked, &far_room, ScheduledFlow::new(&Arc::default()));
     spawn_local(async move {
         // The near end lives as long as its last handle.
         let _requests = requests;

@@ -3,42 +3,40 @@
 //! A tunnel lets go of what is acknowledged from the first byte on: a gap of one datagram holds up all behind it
 //! for a round trip, and once that is filled, megabytes may be written at once. Were they, each sender's window
 //! would open by as much in one step, and it would send a burst at the rate of its own link. So what enters
-//! the tunnel is measured out: somewhat faster than it leaves, so that it never runs empty.
+//! the tunnel is shaped: somewhat faster than it leaves, so that it never runs empty.
 
-use midhop_tunnel::control::Pace;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
 /// What enters of what leaves in the same time. Unit: percent.
 const PERCENT: u64 = 125;
-/// What may enter at once, if the pace does not ask for more.
+/// What may enter at once, if the rate does not ask for more.
 const AT_ONCE: Bytes = Bytes::new(1 << 20);
 /// And how long what enters at once takes to leave, if that is more.
 const AT_ONCE_TIME: Duration = Duration::from_ms(20);
-/// How long to wait at most until the pace is looked at again.
+/// How long to wait at most until the rate is read again.
 const LOOK: Duration = Duration::from_ms(50);
 /// What is waited for, so that few pieces come large: what enters in so long.
 const PIECE_TIME: Duration = Duration::from_ms(2);
 
 /// What the flows of one tunnel may write now.
 #[derive(Debug)]
-pub struct Supply {
-    pace: Pace,
+pub struct IngressShaper {
     /// Unit: bytes. Below zero where more was written than might have been.
     credit: i64,
     at: Instant,
 }
 
-impl Supply {
-    /// Of a tunnel that lets go at `pace`.
-    pub fn new(pace: Pace, now: Instant) -> Self {
-        let mut supply = Self { pace, credit: i64::MAX, at: now };
-        supply.earn(now);
-        supply
+impl IngressShaper {
+    /// Of a tunnel whose datagrams leave at `rate`; none: at whatever rate they come.
+    pub fn new(rate: Option<Rate>, now: Instant) -> Self {
+        let mut shaper = Self { credit: i64::MAX, at: now };
+        shaper.earn(now, rate);
+        shaper
     }
 
-    /// How long to wait before the next piece is written; none: it may be written now.
-    pub fn wait(&mut self, now: Instant) -> Option<Duration> {
-        let rate = self.earn(now)?;
+    /// How long to wait before the next piece is written, while datagrams leave at `rate`; none: it may be written now.
+    pub fn wait(&mut self, now: Instant, rate: Option<Rate>) -> Option<Duration> {
+        let rate = self.earn(now, rate)?;
         if self.credit > 0 {
             return None;
         }
@@ -52,12 +50,12 @@ impl Supply {
     }
 
     /// Counts the time that has passed; gives how fast flows are taken, where that is bounded.
-    fn earn(&mut self, now: Instant) -> Option<Rate> {
-        let Some(pace) = self.pace.rate() else {
+    fn earn(&mut self, now: Instant, rate: Option<Rate>) -> Option<Rate> {
+        let Some(rate) = rate else {
             (self.credit, self.at) = (i64::MAX, now);
             return None;
         };
-        let rate = Rate::from_bits_per_s(pace.bits_per_s().saturating_mul(PERCENT) / 100);
+        let rate = Rate::from_bits_per_s(rate.bits_per_s().saturating_mul(PERCENT) / 100);
         let earned = rate.bytes_in(now.saturating_since(self.at)).get();
         // Less than a byte is not lost: it is counted with what follows.
         if earned > 0 {
@@ -74,14 +72,14 @@ mod tests {
     use super::*;
 
     /// What is written in a second, in pieces of so many bytes, whenever they may be.
-    fn written(pace: Pace, piece: usize) -> (u64, u64) {
+    fn written(rate: Option<Rate>, piece: usize) -> (u64, u64) {
         let mut now = Instant::START;
-        let mut supply = Supply::new(pace, now);
+        let mut shaper = IngressShaper::new(rate, now);
         let (mut written, mut first) = (0, 0);
         while now < Instant::START + Duration::from_s(1) && written < 1_000_000_000 {
-            match supply.wait(now) {
+            match shaper.wait(now, rate) {
                 None => {
-                    supply.spend(piece);
+                    shaper.spend(piece);
                     written += piece as u64;
                 }
                 Some(wait) => {
@@ -97,7 +95,7 @@ mod tests {
     fn more_enters_than_leaves_and_little_of_it_at_once() {
         for (mbit, piece) in [(2, 1448), (140, 1448), (140, 65_536), (1000, 65_536)] {
             let rate = Rate::from_mbit_per_s(mbit);
-            let (first, written) = written(Pace::of(Some(rate), Bytes::new(28)), piece);
+            let (first, written) = written(Some(rate), piece);
             let more = rate.bytes_in(Duration::from_ms(1250)).get();
             let at_once = (1 << 20).max(rate.bytes_in(Duration::from_ms(25)).get());
             assert!(first.abs_diff(at_once) <= piece as u64, "{mbit}: {first} at once");
@@ -107,22 +105,22 @@ mod tests {
     }
 
     #[test]
-    fn where_no_pace_is_known_nothing_waits() {
-        let (_, written) = written(Pace::of(None, Bytes::new(28)), 65_536);
+    fn where_no_rate_is_known_nothing_waits() {
+        let (_, written) = written(None, 65_536);
         assert!(written >= 1_000_000_000);
     }
 
     #[test]
     fn slow_times_count_to_the_last_bit() {
         let rate = Rate::from_bits_per_s(8000);
-        let mut supply = Supply::new(Pace::of(Some(rate), Bytes::new(28)), Instant::START);
-        supply.spend(1 << 20);
+        let mut shaper = IngressShaper::new(Some(rate), Instant::START);
+        shaper.spend(1 << 20);
         let mut now = Instant::START;
         // 1,250 bytes a second, looked at twenty times for each.
         for _ in 0..20_000 {
             now = now + Duration::from_us(40);
-            supply.earn(now);
+            shaper.earn(now, Some(rate));
         }
-        assert!((995..=1000).contains(&supply.credit), "{}", supply.credit);
+        assert!((995..=1000).contains(&shaper.credit), "{}", shaper.credit);
     }
 }

@@ -1,4 +1,4 @@
-//! Who stands in line for a tunnel, and whose turn it is: fair queueing with weights.
+//! Whose turn it is to write into a tunnel: fair queueing with weights.
 //!
 //! Each flow pays for what it writes, the heavier its class the less, and whoever has paid least has the next
 //! turn. It is what weighted deficit round robin gives in the long run, with a heavy flow's turns spread
@@ -23,7 +23,7 @@ const PRICE: u32 = 1000;
 
 /// Who waits for a turn, with what wakes it.
 #[derive(Debug)]
-pub struct Line<W> {
+pub struct FairQueue<W> {
     waiting: BTreeMap<Place, W>,
     /// What whoever had its turn last had paid by then.
     now: u64,
@@ -57,13 +57,13 @@ impl Account {
     }
 }
 
-impl<W> Default for Line<W> {
+impl<W> Default for FairQueue<W> {
     fn default() -> Self {
         Self { waiting: BTreeMap::new(), now: 0, given: 0 }
     }
 }
 
-impl<W: Clone> Line<W> {
+impl<W: Clone> FairQueue<W> {
     /// Takes a place, or keeps the one that it has; `true`: it is its turn. Whoever has a place has to write
     /// or to leave once it is its turn. Whoever comes late has nothing in arrears.
     pub fn wait(&mut self, account: &mut Account, waker: &W) -> bool {
@@ -104,20 +104,20 @@ mod tests {
 
     /// Lets flows that always have something to write take so many turns; what each wrote.
     fn contend(flows: &[(u32, usize)], turns: usize) -> Vec<f64> {
-        let mut line = Line::default();
+        let mut queue = FairQueue::default();
         let mut accounts: Vec<_> = flows.iter().map(|(weight, _)| Account::new(*weight)).collect();
         let mut written = vec![0.0; flows.len()];
         let mut next = 0;
         for (number, account) in accounts.iter_mut().enumerate() {
-            line.wait(account, &number);
+            queue.wait(account, &number);
         }
         for _ in 0..turns {
-            assert!(line.wait(&mut accounts[next], &next), "who was woken has its turn");
+            assert!(queue.wait(&mut accounts[next], &next), "who was woken has its turn");
             let piece = flows[next].1;
             written[next] += piece as f64;
-            if let Some(woken) = line.spend(&mut accounts[next], piece) {
-                line.wait(&mut accounts[next], &next);
-                let first = line.waiting.values().next().copied();
+            if let Some(woken) = queue.spend(&mut accounts[next], piece) {
+                queue.wait(&mut accounts[next], &next);
+                let first = queue.waiting.values().next().copied();
                 next = first.unwrap_or(woken);
             }
         }
@@ -136,39 +136,39 @@ mod tests {
 
     #[test]
     fn who_says_little_at_a_time_pays_for_no_more() {
-        let mut line = Line::default();
+        let mut queue = FairQueue::default();
         let (mut chatty, mut bulk) = (Account::new(WEIGHT), Account::new(WEIGHT));
-        assert!(line.wait(&mut chatty, &0) && !line.wait(&mut bulk, &1));
-        assert_eq!(line.spend(&mut chatty, 100), None);
-        assert_eq!(line.leave(&mut chatty), Some(1), "it rests");
-        assert!(!line.wait(&mut chatty, &0), "it comes again, behind the other");
-        assert!(line.wait(&mut bulk, &1));
-        assert_eq!(line.spend(&mut bulk, 64 << 10), Some(0));
+        assert!(queue.wait(&mut chatty, &0) && !queue.wait(&mut bulk, &1));
+        assert_eq!(queue.spend(&mut chatty, 100), None);
+        assert_eq!(queue.leave(&mut chatty), Some(1), "it rests");
+        assert!(!queue.wait(&mut chatty, &0), "it comes again, behind the other");
+        assert!(queue.wait(&mut bulk, &1));
+        assert_eq!(queue.spend(&mut bulk, 64 << 10), Some(0));
         for _ in 0..600 {
-            assert!(line.wait(&mut chatty, &0) && !line.wait(&mut bulk, &1));
-            line.spend(&mut chatty, 100);
-            line.leave(&mut chatty);
+            assert!(queue.wait(&mut chatty, &0) && !queue.wait(&mut bulk, &1));
+            queue.spend(&mut chatty, 100);
+            queue.leave(&mut chatty);
         }
     }
 
     #[test]
     fn who_comes_late_has_nothing_in_arrears() {
-        let mut line = Line::default();
+        let mut queue = FairQueue::default();
         let mut old = Account::new(WEIGHT);
         for _ in 0..1000 {
-            assert!(line.wait(&mut old, &0));
-            line.spend(&mut old, 64 << 10);
+            assert!(queue.wait(&mut old, &0));
+            queue.spend(&mut old, 64 << 10);
         }
         let mut late = Account::new(WEIGHT);
-        assert!(!line.wait(&mut old, &0) || !line.wait(&mut late, &1));
+        assert!(!queue.wait(&mut old, &0) || !queue.wait(&mut late, &1));
         let mut turns = [0; 2];
         for _ in 0..10 {
-            let who = usize::from(line.waiting.values().next() == Some(&1));
+            let who = usize::from(queue.waiting.values().next() == Some(&1));
             turns[who] += 1;
             let account = if who == 0 { &mut old } else { &mut late };
-            assert!(line.wait(account, &who));
-            line.spend(account, 64 << 10);
-            line.wait(account, &who);
+            assert!(queue.wait(account, &who));
+            queue.spend(account, 64 << 10);
+            queue.wait(account, &who);
         }
         assert_eq!(turns, [5, 5]);
     }
@@ -176,22 +176,22 @@ mod tests {
     proptest! {
         #[test]
         fn somebody_is_always_first(steps in proptest::collection::vec((0usize..4, 0u8..3, 0usize..200_000), 0..200)) {
-            let mut line = Line::default();
+            let mut queue = FairQueue::default();
             let mut accounts: Vec<_> = [1, 10, 100, 10].map(Account::new).into();
             for (who, what, bytes) in steps {
                 match what {
-                    0 => drop(line.wait(&mut accounts[who], &who)),
+                    0 => drop(queue.wait(&mut accounts[who], &who)),
                     1 => {
-                        if line.wait(&mut accounts[who], &who) {
-                            line.spend(&mut accounts[who], bytes);
+                        if queue.wait(&mut accounts[who], &who) {
+                            queue.spend(&mut accounts[who], bytes);
                         }
                     }
-                    _ => drop(line.leave(&mut accounts[who])),
+                    _ => drop(queue.leave(&mut accounts[who])),
                 }
                 let places: Vec<_> = accounts.iter().filter_map(|it| it.place).collect();
-                prop_assert_eq!(line.waiting.len(), places.len());
-                prop_assert!(places.iter().all(|place| line.waiting.contains_key(place)));
-                prop_assert!(places.iter().all(|place| place.0 >= line.now));
+                prop_assert_eq!(queue.waiting.len(), places.len());
+                prop_assert!(places.iter().all(|place| queue.waiting.contains_key(place)));
+                prop_assert!(places.iter().all(|place| place.0 >= queue.now));
             }
         }
     }

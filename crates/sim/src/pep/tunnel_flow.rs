@@ -1,0 +1,569 @@
+//! One flow between a TCP connection and a stream of a tunnel: the half of a flow that is split by two proxies.
+//!
+//! The end whose client opens it asks the other end for it, which opens a connection to the server. As in the daemon
+//! each way of ending is carried to the other end: an end of stream after its last byte, a reset as a reset, a
+//! refused far side as a refusal, a silent one as silence.
+
+use super::flow::{Ended, leg_packet};
+use super::leg::Model;
+use super::relay::{Leg, WAIT};
+use super::share::Share;
+use super::tunnel::{AskedFlow, TunnelEnd};
+use super::{ServerPlace, Shared};
+use crate::agent::Actions;
+use crate::dialogue::Dialogue;
+use crate::packet::{End, FlowId, NodeId, Packet, Xcp};
+use bytes::Bytes;
+use midhop_congestion::QueueReport;
+use midhop_experiment::tcp::TcpPlan;
+use midhop_pep::config::ClassPlan;
+use midhop_tcp::{Cause, Event, Flags, Segment, State, refusal};
+use midhop_tunnel::cause;
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::quic::{CarrierEvent, FlowFault, StreamId};
+use midhop_units::Instant;
+
+/// What is read of a socket at once.
+const PIECE: usize = 64 << 10;
+/// The payload of all flows.
+static ZEROS: [u8; PIECE] = [0; PIECE];
+
+/// What becomes of a flow that goes by a tunnel.
+#[derive(Debug)]
+pub(super) struct TunnelFlow {
+    pub id: FlowId,
+    /// The proxy's.
+    maker: NodeId,
+    asked: AskedFlow,
+    /// Whose end the leg is for.
+    end: End,
+    leg: Leg,
+    /// By its place among the proxy's tunnels.
+    tunnel: usize,
+    stream: Option<StreamId>,
+    /// How it is asked for.
+    request: Option<Box<Request>>,
+    class: ClassPlan,
+    /// The client's SYN, which waits for the far side; and whether it counts as pending.
+    held: Option<Segment>,
+    pending: bool,
+    /// The far side has accepted.
+    granted: bool,
+    into: IntoTunnel,
+    out: OutOfTunnel,
+    broken: bool,
+    /// It counts as one of the flows that the proxy may have.
+    live: bool,
+    /// What it holds, as last counted. Unit: bytes.
+    held_bytes: u64,
+    pub due: Instant,
+}
+
+/// From the connection into the tunnel.
+#[derive(Debug, Default)]
+struct IntoTunnel {
+    /// The end has been passed on.
+    done: bool,
+    /// The other end has all of it.
+    delivered: bool,
+}
+
+/// From the tunnel into the connection.
+#[derive(Debug)]
+struct OutOfTunnel {
+    /// Taken and not yet written. Unit: bytes.
+    staged: u64,
+    /// The flow's end has come, and then its stream's.
+    ended: bool,
+    complete: bool,
+    /// The end has been passed on.
+    done: bool,
+    share: Option<Share>,
+    /// It waits for the budget, and asks again then.
+    waits: Instant,
+}
+
+impl TunnelFlow {
+    /// A flow by the tunnel at `tunnel`, between it and a connection that the leg is for.
+    pub fn new(
+        maker: NodeId,
+        asked: AskedFlow,
+        (end, model): (End, Model),
+        (tunnel, class): (usize, &ClassPlan),
+        tcp: &TcpPlan,
+        initial: u32,
+    ) -> Self {
+        let dials = end == End::Listener;
+        let share = Share::of(&model);
+        let leg = Leg {
+            endpoint: model.endpoint(tcp, asked.family, dials, initial),
+            xcp: Dialogue::default(),
+            segment: Model::segment(tcp, asked.family),
+            model,
+            written: 0,
+            connected: false,
+            peer_closed: false,
+        };
+        Self {
+            id: asked.flow,
+            maker,
+            asked,
+            end,
+            leg,
+            tunnel,
+            stream: None,
+            request: None,
+            class: class.clone(),
+            held: None,
+            pending: false,
+            granted: false,
+            into: IntoTunnel::default(),
+            out: OutOfTunnel {
+                staged: 0,
+                ended: false,
+                complete: false,
+                done: false,
+                share,
+                waits: Instant::NEVER,
+            },
+            broken: false,
+            live: false,
+            held_bytes: 0,
+            due: Instant::NEVER,
+        }
+    }
+
+    /// The client's end begins: its SYN is answered at once, or `waits` for the far side.
+    pub fn open(
+        &mut self,
+        now: Instant,
+        (syn, waits): (&Segment, bool),
+        request: Request,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) -> Ended {
+        self.enter(shared);
+        self.request = Some(Box::new(request));
+        if waits {
+            self.held = Some(*syn);
+            self.pending = true;
+            shared.counts.pending += 1;
+            self.ask(now, shared);
+        } else {
+            self.leg.endpoint.handle_segment(now, syn);
+        }
+        self.settle(now, shared, actions)
+    }
+
+    /// The server's end begins: the other has asked for it by a stream.
+    pub fn dial(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) -> Ended {
+        self.enter(shared);
+        self.stream = Some(stream);
+        self.settle(now, shared, actions)
+    }
+
+    fn enter(&mut self, shared: &mut Shared) {
+        self.live = true;
+        shared.counts.live += 1;
+    }
+
+    /// Asks the other end for the flow, unless that was done or it takes no more for now.
+    fn ask(&mut self, now: Instant, shared: &mut Shared) {
+        let Some(request) = self.request.take_if(|_| self.stream.is_none()) else { return };
+        let tunnel = &mut shared.tunnels[self.tunnel];
+        let (at, carrier) = tunnel.carrier(now);
+        match carrier.ask(at, &request, &self.class) {
+            Some(stream) => {
+                tunnel.note(stream, self.asked);
+                self.stream = Some(stream);
+            }
+            None => self.request = Some(request),
+        }
+    }
+
+    /// A segment of the flow has come in `packet`.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        segment: &Segment,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) -> Ended {
+        if packet.towards != self.end.other() {
+            // Past this proxy: its leg is the other way.
+            actions.send(*packet);
+            return Ended::No;
+        }
+        if self.held.is_some() {
+            // The client asks again, or gives up.
+            if segment.flags.contains(Flags::RST) {
+                self.held = None;
+                self.leave_pending(shared);
+                self.leg.endpoint.close();
+                self.break_off(shared);
+            }
+            return self.settle(now, shared, actions);
+        }
+        self.leg.xcp.receive(&mut self.leg.endpoint, &packet.xcp);
+        self.leg.endpoint.handle_segment(now, segment);
+        self.settle(now, shared, actions)
+    }
+
+    /// Something has happened on its tunnel.
+    pub fn on_carrier(
+        &mut self,
+        now: Instant,
+        event: &CarrierEvent,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) -> Ended {
+        match event {
+            CarrierEvent::Granted(_) => {
+                self.granted = true;
+                shared.accepted.insert(self.target(), now);
+                if let Some(syn) = self.held.take() {
+                    self.leave_pending(shared);
+                    self.leg.endpoint.handle_segment(now, &syn);
+                }
+            }
+            CarrierEvent::Available => self.ask(now, shared),
+            CarrierEvent::Delivered(_) => self.into.delivered = true,
+            CarrierEvent::Broken(_, fault) => self.on_fault(*fault, shared, actions),
+            CarrierEvent::Stopped(_, code) => {
+                self.on_fault(FlowFault::Reset(*code), shared, actions);
+            }
+            CarrierEvent::Lost(_) => {
+                self.stream = None;
+                self.on_fault(FlowFault::Cut, shared, actions);
+            }
+            _ => {}
+        }
+        self.settle(now, shared, actions)
+    }
+
+    /// Whether the connection's host gets reports of the queue at the link that `packet` came by.
+    pub fn minds_queue(&self, packet: &Packet) -> bool {
+        packet.towards == self.end.other() && self.leg.model.queue_feedback
+    }
+
+    /// Such a report.
+    pub fn handle_queue(&mut self, _: &Packet, report: &QueueReport) {
+        self.leg.endpoint.congestion_control().on_queue(report);
+    }
+
+    /// A moment that [`TunnelFlow::timeout`] named has come.
+    pub fn wake(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
+        if self.held.is_none() && self.leg.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.leg.endpoint.handle_timeout(now);
+        }
+        if self.out.waits <= now {
+            self.out.waits = Instant::NEVER;
+        }
+        if let Some(share) = &mut self.out.share {
+            let leg = &mut self.leg;
+            let sent = leg.written - leg.endpoint.unsent().min(leg.written);
+            share.follow(now, self.out.staged, sent, &mut leg.endpoint);
+        }
+        self.settle(now, shared, actions)
+    }
+
+    /// When to call [`TunnelFlow::wake`].
+    pub fn timeout(&self) -> Instant {
+        let leg = self.leg.endpoint.poll_timeout().filter(|_| self.held.is_none());
+        let share = self.out.share.as_ref().map_or(Instant::NEVER, Share::due);
+        leg.unwrap_or(Instant::NEVER).min(share).min(self.out.waits)
+    }
+
+    /// Does all that there is to do at this moment.
+    fn settle(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> Ended {
+        loop {
+            let mut again = false;
+            while let Some(segment) = self.leg.endpoint.poll_transmit(now) {
+                let xcp = self.leg.xcp.ask(&self.leg.endpoint, &segment);
+                actions.send(self.packet(segment, xcp));
+            }
+            while let Some(event) = self.leg.endpoint.poll_event() {
+                again = true;
+                self.on_event(now, event, shared, actions);
+            }
+            if self.leg.connected && !self.broken {
+                again |= self.move_into(now, shared);
+                again |= self.move_out(now, shared, actions);
+            }
+            if !again {
+                break;
+            }
+        }
+        self.leave_stream(shared);
+        self.count(shared);
+        let closed = self.leg.endpoint.state() == State::Closed && self.held.is_none();
+        if matches!(self.leg.endpoint.state(), State::TimeWait) || closed {
+            self.leave_live(shared);
+        }
+        if closed && self.stream.is_none() && (self.leg.connected || self.broken) {
+            Ended::Yes
+        } else {
+            Ended::No
+        }
+    }
+
+    fn on_event(&mut self, now: Instant, event: Event, shared: &mut Shared, actions: &mut Actions) {
+        match event {
+            Event::Connected => {
+                self.leg.connected = true;
+                if self.end == End::Opener {
+                    self.ask(now, shared);
+                } else if let Some(stream) = self.stream {
+                    let (at, carrier) = shared.tunnels[self.tunnel].carrier(now);
+                    carrier.grant(at, stream, &self.class);
+                    self.granted = true;
+                }
+            }
+            Event::Readable | Event::Writable => {}
+            Event::PeerClosed => self.leg.peer_closed = true,
+            Event::Closed => {
+                if !self.broken && self.into.done && self.out.done {
+                    shared.counts.ended += 1;
+                }
+            }
+            Event::Reset(Cause::Aborted) => {}
+            Event::Reset(cause) => self.on_reset(now, cause, shared, actions),
+        }
+    }
+
+    /// The connection went away without ending its stream.
+    fn on_reset(&mut self, now: Instant, cause: Cause, shared: &mut Shared, _: &mut Actions) {
+        if self.end == End::Listener && !self.granted {
+            // The far side has not accepted, so nobody does.
+            let (count, cause) = match cause {
+                Cause::TimedOut => (&mut shared.counts.silent, cause::Cause::TimedOut),
+                _ => (&mut shared.counts.refused, cause::Cause::Refused),
+            };
+            *count += 1;
+            if let Some(stream) = self.stream {
+                let (at, carrier) = shared.tunnels[self.tunnel].carrier(now);
+                carrier.deny(at, stream, cause);
+            }
+            self.broken = true;
+            return;
+        }
+        self.break_off(shared);
+    }
+
+    /// The tunnel's side of the flow broke.
+    fn on_fault(&mut self, fault: FlowFault, shared: &mut Shared, actions: &mut Actions) {
+        if self.broken {
+            return;
+        }
+        if let Some(syn) = self.held.take() {
+            self.leave_pending(shared);
+            shared.accepted.remove(&self.target());
+            if fault == FlowFault::Denied(cause::Cause::TimedOut) {
+                shared.counts.silent += 1;
+            } else {
+                shared.counts.refused += 1;
+                if let Some(reset) = refusal(&syn) {
+                    actions.send(self.packet(reset, Xcp::default()));
+                }
+            }
+            self.leg.endpoint.close();
+            self.forget(Code::NO_ERROR, shared);
+            self.broken = true;
+            return;
+        }
+        self.leg.endpoint.abort();
+        self.break_off(shared);
+    }
+
+    /// Breaks the tunnel's side off.
+    fn break_off(&mut self, shared: &mut Shared) {
+        shared.counts.reset += u64::from(!self.broken);
+        self.broken = true;
+        self.forget(Code::CONNECT_ERROR, shared);
+    }
+
+    /// Moves what has come from the connection into the tunnel; whether anything was.
+    fn move_into(&mut self, now: Instant, shared: &mut Shared) -> bool {
+        let Some(stream) = self.stream else { return false };
+        let tunnel = &mut shared.tunnels[self.tunnel];
+        let mut any = false;
+        while !self.into.done {
+            let (at, carrier) = tunnel.carrier(now);
+            // One piece at a time: QUIC's window holds the rest.
+            if carrier.waiting(stream) != Some(0) {
+                break;
+            }
+            let readable = self.leg.endpoint.readable();
+            if readable == 0 && self.leg.peer_closed {
+                carrier.finish(at, stream);
+                self.into.done = true;
+                return true;
+            }
+            if readable == 0 {
+                carrier.rest(stream);
+                break;
+            }
+            let piece = self.leg.endpoint.read(now, readable.min(PIECE as u64));
+            let bytes = Bytes::from_static(&ZEROS).slice(..piece as usize);
+            carrier.put(at, stream, bytes);
+            tunnel.count_sent(piece);
+            match self.end {
+                End::Opener => shared.counts.bytes_up += piece,
+                End::Listener => shared.counts.bytes_down += piece,
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Moves what has come from the tunnel into the connection; whether anything was.
+    fn move_out(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> bool {
+        let Some(stream) = self.stream else { return false };
+        let mut any = false;
+        while !self.out.done {
+            if self.out.staged > 0 {
+                let room = self.leg.model.room(&self.leg.endpoint, self.leg.written);
+                let taken = self.leg.endpoint.write(self.out.staged.min(room));
+                self.out.staged -= taken;
+                self.leg.written += taken;
+                any |= taken > 0;
+                if self.out.staged > 0 {
+                    return any;
+                }
+            }
+            if self.out.ended {
+                self.leg.endpoint.close();
+                self.out.done = true;
+                any = true;
+                break;
+            }
+            let on_its_way = self.leg.written > self.leg.endpoint.acknowledged();
+            if shared.budget.is_full() && on_its_way {
+                if self.out.waits == Instant::NEVER {
+                    shared.counts.memory_waits += 1;
+                    self.out.waits = now + WAIT;
+                }
+                return any;
+            }
+            let tunnel = &mut shared.tunnels[self.tunnel];
+            let (_, carrier) = tunnel.carrier(now);
+            let taken = match carrier.take(stream) {
+                Ok(taken) => taken,
+                Err(fault) => {
+                    self.on_fault(fault, shared, actions);
+                    return true;
+                }
+            };
+            let bytes: u64 = taken.pieces.iter().map(|piece| piece.len() as u64).sum();
+            if bytes == 0 && !taken.ended {
+                return any;
+            }
+            tunnel.count_received(bytes);
+            match self.end {
+                End::Opener => shared.counts.bytes_down += bytes,
+                End::Listener => shared.counts.bytes_up += bytes,
+            }
+            (self.out.staged, self.out.ended, any) = (bytes, taken.ended, true);
+            if let Some(share) = &mut self.out.share {
+                share.before_write(now, bytes, &mut self.leg.endpoint);
+            }
+        }
+        if self.out.ended && !self.out.complete {
+            let (_, carrier) = shared.tunnels[self.tunnel].carrier(now);
+            match carrier.take_end(stream) {
+                Ok(complete) => self.out.complete = complete,
+                Err(fault) => self.on_fault(fault, shared, actions),
+            }
+        }
+        any
+    }
+
+    /// Lets go of the stream once both of its halves are over.
+    fn leave_stream(&mut self, shared: &mut Shared) {
+        let denied = self.broken && self.end == End::Listener && !self.granted;
+        if self.into.delivered && (self.out.complete && self.out.done || denied) {
+            self.forget(Code::NO_ERROR, shared);
+        }
+    }
+
+    fn forget(&mut self, code: Code, shared: &mut Shared) {
+        if let Some(stream) = self.stream.take() {
+            let tunnel: &mut TunnelEnd = &mut shared.tunnels[self.tunnel];
+            tunnel.flows.remove(&stream);
+            tunnel.carrier(Instant::START).1.forget(stream, code);
+        }
+    }
+
+    fn target(&self) -> ServerPlace {
+        let AskedFlow { nodes, ports, family, .. } = self.asked;
+        ServerPlace { node: nodes[1], port: ports[1], family }
+    }
+
+    fn leave_pending(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.pending) {
+            shared.counts.pending -= 1;
+        }
+    }
+
+    fn leave_live(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.live) {
+            shared.counts.live -= 1;
+        }
+    }
+
+    fn packet(&self, segment: Segment, xcp: Xcp) -> Packet {
+        let AskedFlow { flow, nodes, ports, family } = self.asked;
+        leg_packet((flow, self.maker), (nodes, ports, family), self.end.index(), segment, xcp)
+    }
+
+    /// Gives back what it holds of what flows share, and leaves its figures: it is over.
+    pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
+        self.leave_pending(shared);
+        self.leave_live(shared);
+        if let Some(share) = &mut self.out.share {
+            share.withdraw();
+        }
+        shared.budget.recount(self.held_bytes, 0);
+        self.held_bytes = 0;
+        if shared.measures(self.listener()) && self.leg.connected {
+            self.leg.book(now, &mut shared.legs);
+        }
+    }
+
+    /// The port that it was opened to.
+    pub fn listener(&self) -> u16 {
+        self.asked.ports[1]
+    }
+
+    /// What it holds in both directions, as last counted. Unit: bytes.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Its connection.
+    pub fn connected(&self) -> Option<&Leg> {
+        Some(&self.leg).filter(|leg| leg.connected)
+    }
+
+    /// Whether it goes by the tunnel at `tunnel`.
+    pub fn is_by(&self, tunnel: usize) -> bool {
+        self.tunnel == tunnel
+    }
+
+    /// What goes into the tunnel is bounded by the tunnel's own window; what comes out of it is held here.
+    fn count(&mut self, shared: &mut Shared) {
+        let leg = &self.leg;
+        let queued = leg.written - leg.endpoint.acknowledged().min(leg.written);
+        let held = leg.endpoint.readable() + self.out.staged + queued;
+        shared.budget.recount(self.held_bytes, held);
+        self.held_bytes = held;
+    }
+}

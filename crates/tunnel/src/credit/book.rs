@@ -1,0 +1,412 @@
+//! What the streams of one session may send, and what of them may wait: credit beside QUIC's own.
+//!
+//! Whoever sends asks here how much it may, whoever receives says here how much was passed on; what the peer is to be
+//! granted then is [taken](CreditBook::take_grants) and sent. With a peer that knows nothing of it all is as QUIC has it.
+//!
+//! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded, for each
+//! by the credit that it was given, for all of them together by the session's share. A peer that is known to have
+//! received this credit and goes beyond it is refused ([`StreamCredit::may_come`]). The more those have been
+//! promised whose readers stand still, the less the others are, so that readers who stop one after another leave room.
+
+use super::Grant;
+use std::collections::BTreeMap;
+
+/// Of the room that readers who stand still leave a stream may have this part under way: should its reader stop
+/// as well, the rest is for others.
+const LEFT_PARTS: u64 = 4;
+/// A stream may always have this part of its window under way: it goes on.
+const LEAST_PARTS: u64 = 512;
+/// Unit: bytes. And no less than a few full datagrams.
+const LEAST: u64 = 16 << 10;
+/// How many times what was passed on of it a stream earns, beyond what it had at first.
+const EARNED: u64 = 8;
+/// Windows of one flow that may wait behind a gap: a window holds a product of rate and round-trip time,
+/// with what credit needs; a repair that is lost as well takes another product.
+const HELD_WINDOWS: u64 = 2;
+
+/// What the streams of a session may have under way and waiting, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct CreditBounds {
+    /// What this end gives each stream at first.
+    pub first: u64,
+    /// What may be under way to a stream beyond what was passed on, where nobody stands still.
+    pub window: u64,
+    /// What streams that nobody reads may hold together outside of QUIC.
+    pub drawn: u64,
+    /// What such streams may have been promised together before the others get less.
+    pub room: u64,
+    /// What QUIC lets come of a stream before anything of it is read.
+    pub initial: u64,
+    /// What streams of the peer may hold outside of QUIC, on all of its connections: behind gaps, and because nobody
+    /// reads them.
+    pub waiting: u64,
+}
+
+impl CreditBounds {
+    /// For streams of which `flow_window` may be under way each, and `receive_window` all together. `initial` is what QUIC
+    /// lets come of each before anything of it is read. Unit: bytes.
+    pub const fn of(flow_window: u64, receive_window: u64, initial: u64) -> Self {
+        let drawn = receive_window / 2;
+        Self {
+            // As much as QUIC lets come.
+            first: flow_window,
+            // And what may wait behind a gap: no less than without it.
+            window: flow_window.saturating_add(held_max(flow_window)),
+            drawn,
+            // Of QUIC's window, what flows whose readers stand still may be promised before the others get less: the
+            // rest is for those that move, however many stand still.
+            room: drawn.saturating_add(receive_window / 2),
+            initial,
+            waiting: receive_window,
+        }
+    }
+}
+
+/// What of a stream with this window may wait behind a gap where no credit is heeded. Unit: bytes.
+pub const fn held_max(flow_window: u64) -> u64 {
+    flow_window.saturating_mul(HELD_WINDOWS)
+}
+
+/// The credit of a session's streams. `W` wakes whoever waits for some.
+#[derive(Debug)]
+pub struct CreditBook<W> {
+    bounds: CreditBounds,
+    /// Whether the peer has shown that it knows what it was given.
+    answered: bool,
+    /// Unit: bytes. What streams that nobody reads hold.
+    drawn: u64,
+    /// Unit: bytes. What those whose readers stand still were promised and have not passed on.
+    stuck: u64,
+    /// What the peer gives each stream at first, once it has said what it understands; zero: it knows nothing of
+    /// credit.
+    first: Option<u64>,
+    /// What was granted to this end's streams, and who waits for more.
+    granted: BTreeMap<u64, Place<W>>,
+    /// What is to be granted to the peer: streams and their limits.
+    grants: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Place<W> {
+    limit: u64,
+    waker: Option<W>,
+}
+
+impl<W> CreditBook<W> {
+    /// Nothing has come.
+    pub fn new(bounds: CreditBounds) -> Self {
+        let (first, granted, grants) = Default::default();
+        Self { bounds, answered: false, drawn: 0, stuck: 0, first, granted, grants }
+    }
+
+    /// What may be under way and waiting.
+    pub fn bounds(&self) -> &CreditBounds {
+        &self.bounds
+    }
+
+    /// What the peer gives each stream at first; zero: it knows nothing of credit.
+    pub fn begin(&mut self, first: u64) {
+        self.first = Some(first);
+        if first == 0 {
+            self.grants.clear();
+        }
+    }
+
+    /// The peer has opened the stream by which it grants credit: it does so once it has this end's settings, and
+    /// with them what each stream has at first.
+    pub fn answer(&mut self) {
+        self.answered = true;
+    }
+
+    /// Whether the peer heeds the credit that it is given: it says that it would, and knows what it was given.
+    pub fn is_heeded(&self) -> bool {
+        self.answered && self.is_understood()
+    }
+
+    /// Whether the peer says that it heeds credit. It may not have received any.
+    pub fn is_understood(&self) -> bool {
+        self.first.is_some_and(|first| first > 0)
+    }
+
+    /// Begins to keep what is granted to a stream that this end writes to.
+    pub fn open(&mut self, stream: u64) {
+        self.granted.insert(stream, Place { limit: 0, waker: None });
+    }
+
+    /// Forgets such a stream.
+    pub fn close(&mut self, stream: u64) {
+        self.granted.remove(&stream);
+    }
+
+    /// The peer lets a stream be used so far. Gives whom to wake.
+    pub fn raise(&mut self, stream: u64, limit: u64) -> Option<W> {
+        let place = self.granted.get_mut(&stream).filter(|place| place.limit < limit)?;
+        place.limit = limit;
+        place.waker.take()
+    }
+
+    /// How much more may be sent on a stream of which `sent` was, if any; else `waker` is kept. Unit: bytes.
+    pub fn room(&mut self, stream: u64, sent: u64, waker: impl FnOnce() -> W) -> Option<u64> {
+        let Some(first) = self.first.filter(|first| *first > 0) else { return Some(u64::MAX) };
+        let place = self.granted.get_mut(&stream)?;
+        let room = place.limit.max(first).saturating_sub(sent);
+        place.waker = (room == 0).then(waker);
+        (room > 0).then_some(room)
+    }
+
+    /// Takes what the peer is to be granted: streams and their limits. Nothing, as long as it has not said that it
+    /// heeds credit.
+    pub fn take_grants(&mut self) -> BTreeMap<u64, u64> {
+        if self.is_understood() { std::mem::take(&mut self.grants) } else { BTreeMap::new() }
+    }
+
+    /// Unit: bytes. What may be under way to a stream, or wait here, beside others that were promised `stuck`.
+    fn window(&self, stuck: u64) -> u64 {
+        let CreditBounds { window, room, .. } = self.bounds;
+        if stuck == 0 {
+            return window;
+        }
+        let least = (window / LEAST_PARTS).max(LEAST);
+        (room.saturating_sub(stuck) / LEFT_PARTS).max(least).min(window)
+    }
+}
+
+/// What the peer may send on a stream, and what of it waits here because nobody takes it.
+#[derive(Debug)]
+pub struct StreamCredit {
+    stream: u64,
+    grant: Grant,
+    /// Unit: bytes. What of it was passed on.
+    position: u64,
+    /// Unit: bytes.
+    drawn: u64,
+    /// Unit: bytes. What it was promised and is not passed on, while its reader stands still.
+    stuck: u64,
+    /// Whether all of the stream was sent by a peer that knew what it may send. Of a stream that began before,
+    /// bytes may come, late, that only QUIC's credit covers.
+    enforced: bool,
+}
+
+impl StreamCredit {
+    /// Nothing has come.
+    pub fn new<W>(book: &CreditBook<W>, stream: u64) -> Self {
+        let grant = Grant::new(book.bounds.first);
+        let enforced = book.is_heeded();
+        Self { stream, grant, position: 0, drawn: 0, stuck: 0, enforced }
+    }
+
+    /// Whether the peer may send the stream's bytes up to `end`, where it knows what it may send.
+    pub fn may_come<W>(&self, book: &CreditBook<W>, end: u64) -> bool {
+        !self.enforced || end <= self.grant.limit().max(book.bounds.initial)
+    }
+
+    /// Whether all of it was sent by a peer that knew what it may send.
+    pub fn is_enforced(&self) -> bool {
+        self.enforced
+    }
+
+    /// So much of the stream has been passed on. Whether there is something new to grant.
+    pub fn pass_on<W>(&mut self, book: &mut CreditBook<W>, position: u64) -> bool {
+        self.position = position;
+        let others = book.stuck.saturating_sub(self.stuck);
+        // What nobody has begun to read gets no more than it had at first.
+        let earned = book.bounds.first.saturating_add(position.saturating_mul(EARNED));
+        let granted = self.grant.pass_on(position, book.window(others).min(earned));
+        self.charge(book, self.drawn > 0);
+        // As long as the peer has not said whether it heeds credit, it may.
+        let Some(limit) = granted.filter(|_| book.first != Some(0)) else { return false };
+        book.grants.insert(self.stream, limit);
+        true
+    }
+
+    /// Its reader stands still: all that it was promised may come and wait.
+    pub fn stand_still<W>(&mut self, book: &mut CreditBook<W>) {
+        self.charge(book, true);
+    }
+
+    fn charge<W>(&mut self, book: &mut CreditBook<W>, stands_still: bool) {
+        let promised = self.grant.limit().saturating_sub(self.position);
+        let stuck = if stands_still { promised } else { 0 };
+        book.stuck = book.stuck - self.stuck + stuck;
+        self.stuck = stuck;
+    }
+
+    /// Whether more may wait here though nobody takes it, where what waits of it costs so much.
+    pub fn may_draw<W>(&self, book: &CreditBook<W>, cost: u64) -> bool {
+        cost <= book.bounds.window && book.drawn < book.bounds.drawn && book.is_heeded()
+    }
+
+    /// So much more has been drawn out of QUIC though nobody takes it.
+    pub fn draw<W>(&mut self, book: &mut CreditBook<W>, bytes: u64) {
+        self.drawn += bytes;
+        book.drawn += bytes;
+    }
+
+    /// No more than this waits here.
+    pub fn settle<W>(&mut self, book: &mut CreditBook<W>, held: u64) {
+        let taken = self.drawn.saturating_sub(held);
+        self.drawn -= taken;
+        book.drawn -= taken;
+    }
+
+    /// The stream is gone, and what was promised to it.
+    pub fn leave<W>(&mut self, book: &mut CreditBook<W>) {
+        self.settle(book, 0);
+        book.stuck -= std::mem::take(&mut self.stuck);
+        // A peer that lets nothing be granted must not make this grow with each stream that was ever there.
+        book.grants.remove(&self.stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Book = CreditBook<u8>;
+
+    const BOUNDS: CreditBounds = CreditBounds {
+        first: 100,
+        window: 400,
+        drawn: 150,
+        room: 1000,
+        initial: 120,
+        waiting: 10_000,
+    };
+
+    #[test]
+    fn a_peer_that_knows_nothing_of_credit_bounds_nothing() {
+        let mut book = Book::new(BOUNDS);
+        book.open(4);
+        assert_eq!(book.room(4, 1 << 40, || 0), Some(u64::MAX), "it has said nothing yet");
+        book.begin(0);
+        assert_eq!(book.room(4, 1 << 40, || 0), Some(u64::MAX));
+        let mut stream = StreamCredit::new(&book, 4);
+        assert!(!stream.may_draw(&book, 0) && !stream.pass_on(&mut book, 500));
+        assert!(book.take_grants().is_empty());
+    }
+
+    #[test]
+    fn what_was_granted_may_be_sent_and_no_more() {
+        let mut book = Book::new(BOUNDS);
+        book.open(4);
+        book.begin(50);
+        assert_eq!(book.room(4, 30, || 0), Some(20));
+        assert_eq!(book.room(4, 50, || 7), None);
+        assert_eq!(book.raise(8, 1000), None, "that was another stream's");
+        assert_eq!(book.raise(4, 90), Some(7));
+        assert_eq!(book.raise(4, 60), None);
+        assert_eq!(book.room(4, 50, || 0), Some(40));
+        book.close(4);
+        assert_eq!(book.room(4, 50, || 0), None);
+    }
+
+    #[test]
+    fn what_nobody_takes_is_bounded_for_each_stream_and_for_all() {
+        let mut book = Book::new(BOUNDS);
+        book.begin(100);
+        assert!(!StreamCredit::new(&book, 0).may_draw(&book, 0), "it may not have received any");
+        book.answer();
+        let [mut first, mut second] = [0, 4].map(|stream| StreamCredit::new(&book, stream));
+        first.draw(&mut book, 100);
+        assert!(!first.may_draw(&book, 401) && second.may_draw(&book, 0));
+        second.draw(&mut book, 50);
+        assert!(!second.may_draw(&book, 50), "together they hold as much as may be");
+        first.settle(&mut book, 70);
+        assert!(second.may_draw(&book, 50) && first.drawn == 70);
+        assert!(first.pass_on(&mut book, 30));
+        assert_eq!(book.grants.get(&0), Some(&370));
+        first.leave(&mut book);
+        second.leave(&mut book);
+        assert_eq!(book.drawn, 0);
+        assert!(book.take_grants().is_empty(), "nothing is granted to a stream that is gone");
+    }
+
+    #[test]
+    fn a_peer_may_send_what_it_was_granted_and_no_more_once_it_knows_of_it() {
+        let mut book = Book::new(BOUNDS);
+        book.begin(100);
+        let early = StreamCredit::new(&book, 0);
+        book.answer();
+        let mut late = StreamCredit::new(&book, 4);
+        assert!(early.may_come(&book, 1 << 40), "it began when only QUIC's credit was known");
+        let [initial, beyond] = [120, 121].map(|end| late.may_come(&book, end));
+        assert!(initial && !beyond, "what QUIC lets come at first is no offence");
+        late.pass_on(&mut book, 50);
+        let limit = book.grants.get(&4).copied().expect("more than at first");
+        assert!(limit > 120 && late.may_come(&book, limit) && !late.may_come(&book, limit + 1));
+    }
+
+    const MB: u64 = 1_000_000;
+    const LARGE: CreditBounds =
+        CreditBounds { first: 16 * MB, window: 96 * MB, drawn: 256 * MB, room: 512 * MB, ..BOUNDS };
+
+    /// What a stream may have under way, as is granted to its peer.
+    fn promised(book: &Book, one: &StreamCredit) -> u64 {
+        book.grants.get(&one.stream).copied().unwrap_or(book.bounds.first) - one.position
+    }
+
+    #[test]
+    fn a_stream_earns_its_window_by_being_read() {
+        let mut book = Book::new(LARGE);
+        book.begin(1);
+        let mut one = StreamCredit::new(&book, 0);
+        let windows = [100, 2 * MB, 5 * MB, 80 * MB, 200 * MB].map(|position| {
+            one.pass_on(&mut book, position);
+            promised(&book, &one)
+        });
+        // A few bytes are a request's head; what they earn is no news.
+        assert_eq!(windows, [16 * MB - 100, 32 * MB, 56 * MB, 96 * MB, 96 * MB]);
+    }
+
+    #[test]
+    fn readers_that_stop_one_after_another_leave_room_for_those_that_go_on() {
+        let mut book = Book::new(LARGE);
+        book.begin(1);
+        let mut streams: Vec<_> = (0..400).map(|stream| StreamCredit::new(&book, stream)).collect();
+        let mut position = 1 << 40;
+        let mut windows = Vec::new();
+        for next in 0..streams.len() {
+            // All that still move are read on, and so learn what the last one left.
+            position += 200 * MB;
+            for one in &mut streams[next..] {
+                one.pass_on(&mut book, position);
+            }
+            windows.push(promised(&book, &streams[next]));
+            streams[next].stand_still(&mut book);
+        }
+        assert_eq!(windows[..4], [96 * MB, 96 * MB, 80 * MB, 60 * MB]);
+        assert!(windows.is_sorted_by(|one, next| one >= next));
+        assert_eq!(windows.last(), Some(&(96 * MB / LEAST_PARTS)));
+        // QUIC's own window has as much again as may be drawn: it is never used up by these.
+        let sum: u64 = windows.iter().sum();
+        assert!(sum < LARGE.room + 75 * MB, "{sum}");
+        assert_eq!(book.stuck, sum);
+
+        // The last one goes on with what little it has, and has all again when nobody stands still.
+        let mut last = streams.pop().expect("a stream");
+        last.pass_on(&mut book, position + 1000);
+        assert_eq!(promised(&book, &last), 96 * MB / LEAST_PARTS - 1000);
+        last.pass_on(&mut book, position + 96 * MB / LEAST_PARTS);
+        assert_eq!(promised(&book, &last), 96 * MB / LEAST_PARTS);
+        streams.iter_mut().for_each(|one| one.leave(&mut book));
+        last.pass_on(&mut book, position + 96 * MB / LEAST_PARTS + 1);
+        assert_eq!(promised(&book, &last), 96 * MB);
+        assert_eq!(book.stuck, 0);
+    }
+
+    #[test]
+    fn a_slow_reader_does_not_take_from_itself() {
+        let mut book = Book::new(LARGE);
+        book.begin(1);
+        let mut slow = StreamCredit::new(&book, 0);
+        slow.pass_on(&mut book, 200 * MB);
+        slow.draw(&mut book, 50 * MB);
+        slow.stand_still(&mut book);
+        slow.pass_on(&mut book, 240 * MB);
+        assert_eq!(promised(&book, &slow), 96 * MB);
+        // Once it has taken what waited it is as any other.
+        slow.settle(&mut book, 0);
+        slow.pass_on(&mut book, 250 * MB);
+        assert_eq!(book.stuck, 0);
+    }
+}

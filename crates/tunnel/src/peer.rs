@@ -1,0 +1,149 @@
+//! What the plan of a peer means for a connection to it: its leg, its congestion control, what QUIC may hold.
+
+use crate::control::Steering;
+use crate::fec::FecSettings;
+use crate::transport::{self, LegSettings};
+use midhop_congestion::{BuildError, Settings, committed};
+use midhop_pep::config::{PeerPlan, Repair};
+use quinn_proto::{TransportConfig, VarInt};
+use std::sync::Arc;
+
+/// Unidirectional streams that a peer may open: its control stream, two for header fields, and some
+/// that extensions may ask for.
+const CONTROL_STREAMS: u32 = 8;
+/// Flows that a peer may have open at first. For each that it may have QUIC keeps some hundred bytes, whether it has it
+/// or not; [`Places`] makes room for more.
+const PLACES: u32 = 128;
+/// By how much that grows, and how much of it is left then.
+const PLACES_GROW: u32 = 4;
+
+/// The leg to a peer, as this end sees it.
+pub fn leg(peer: &PeerPlan, ipv6: bool) -> LegSettings {
+    LegSettings {
+        rtt: peer.rtt,
+        rate: peer.rate,
+        return_rate: peer.rate_in,
+        ipv6,
+        streams_max: Places::new(peer.flows).now(),
+        idle_timeout: peer.timeout,
+        keep_alive: peer.keepalive,
+        send_window: peer.send_window,
+        stream_window: peer.flow_window,
+        receive_window: peer.receive_window,
+        ..LegSettings::default()
+    }
+}
+
+/// How losses on the way to a peer are repaired below QUIC, where they may be.
+pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
+    let despite_congestion = match peer.repair {
+        Repair::Off => return None,
+        Repair::Auto => false,
+        Repair::Always => true,
+    };
+    Some(FecSettings { despite_congestion, ..leg(peer, ipv6).fec() })
+}
+
+/// What the peer's plan says to its congestion control.
+pub fn congestion(peer: &PeerPlan) -> Settings {
+    let mut settings = Settings::default();
+    settings.hybla.rate = peer.rate;
+    settings.committed = peer.committed.map(committed::CommittedSettings::new);
+    if let Some(rtt0) = peer.rtt0 {
+        settings.hybla.rtt0 = rtt0;
+    }
+    settings
+}
+
+/// QUIC's settings for a connection to a peer, and what steers it by `settings`, as a rule those of [`congestion`];
+/// `repaired` where losses may be repaired below.
+///
+/// # Errors
+/// When the congestion control cannot be had.
+pub fn transport(
+    peer: &PeerPlan,
+    ipv6: bool,
+    repaired: bool,
+    settings: Settings,
+) -> Result<(TransportConfig, Arc<Steering>), BuildError> {
+    let leg = leg(peer, ipv6);
+    let leg = if repaired { leg.repaired() } else { leg };
+    let steering = leg.steering(peer.congestion, settings)?;
+    let mut config = transport::transport(&leg, steering.clone());
+    config
+        .max_concurrent_uni_streams(VarInt::from_u32(CONTROL_STREAMS))
+        // Flows take turns; nothing is sent in datagrams.
+        .send_fairness(true)
+        .datagram_receive_buffer_size(None);
+    Ok((config, steering))
+}
+
+/// How many flows a peer may have open at a time: more, once it has many.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    now: u32,
+    most: u32,
+}
+
+impl Places {
+    /// For a peer that may have `most` in the end.
+    pub fn new(most: u32) -> Self {
+        Self { now: most.min(PLACES), most }
+    }
+
+    /// How many there are.
+    pub fn now(self) -> u32 {
+        self.now
+    }
+
+    /// Makes room before the peer misses it, which has so many `flows`; how many it may have from now on, where
+    /// that has changed.
+    pub fn grow(&mut self, flows: u64) -> Option<u32> {
+        let few = flows.saturating_mul(PLACES_GROW.into()) < u64::from(self.now);
+        if few || self.now >= self.most {
+            return None;
+        }
+        self.now = self.now.saturating_mul(PLACES_GROW).min(self.most);
+        Some(self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_pep::config::Plan;
+
+    fn peer(more: &str) -> PeerPlan {
+        let text = format!(
+            "[tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
+             [peers.far]\n{more}"
+        );
+        Plan::read("test.toml", &text).expect("a plan").peers.remove(0)
+    }
+
+    #[test]
+    fn quic_holds_what_the_plan_has_and_no_more() {
+        let peer = peer("rate = \"140 Mbit/s\"\nrate_in = \"5 Mbit/s\"\nrtt = \"600 ms\"");
+        let (config, _) =
+            transport(&peer, false, false, congestion(&peer)).expect("QUIC's settings");
+        let written = format!("{config:?}");
+        for (key, value) in [
+            ("send_window", peer.send_window),
+            ("stream_receive_window", peer.flow_window),
+            (" receive_window", peer.receive_window),
+        ] {
+            assert!(written.contains(&format!("{key}: {}", value.get())), "{key}: {written}");
+        }
+        assert!(written.contains("initial_rtt: 600ms"), "{written}");
+    }
+
+    #[test]
+    fn a_peer_with_many_flows_may_have_more_and_one_with_few_may_not() {
+        let mut places = Places::new(1000);
+        assert_eq!((places.now(), places.grow(31)), (128, None));
+        assert_eq!(places.grow(32), Some(512));
+        assert_eq!(places.grow(127), None);
+        assert_eq!((places.grow(128), places.grow(1000)), (Some(1000), None));
+        assert_eq!(Places::new(5).now(), 5);
+    }
+}

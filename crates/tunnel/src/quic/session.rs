@@ -1,0 +1,665 @@
+//! HTTP/3 on one connection: what concerns all of its streams, and its flows.
+//!
+//! Invariant: the control stream of this end lives as long as the connection, and whoever breaks a rule that concerns
+//! the connection as a whole ends it ([`Session::fault`]).
+
+use super::carrier::CarrierEvent;
+use super::flow::{Awaited, FlowFault, FlowStream, Incoming, Taken};
+use crate::cause::Cause;
+use crate::connect::{Form, Request, Response};
+use crate::credit::{self, CreditBook, CreditBounds};
+use crate::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field, frame};
+use crate::peer::Places;
+use crate::{fec, varint};
+use bytes::Bytes;
+use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
+use midhop_pep::scheduler::{Attempt, Scheduler};
+use midhop_units::{Duration, Instant, Rate};
+use quinn_proto::{Connection, Dir, ReadError, StreamId, VarInt};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A stream that nobody reads for so long is drawn out of QUIC from then on. Of 1 Gbit/s it has no more than 415
+/// gaps by then, whatever is lost; and one that waits for less costs nothing.
+const DRAW: Duration = Duration::from_ms(10);
+
+/// The session on one connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    own: Settings,
+    /// What the peer understands, once it has said so.
+    peer: Option<Settings>,
+    form: RequestForm,
+    /// The peer as a proxy is named: by its name and port.
+    authority: String,
+    flows: BTreeMap<StreamId, FlowStream>,
+    places: Places,
+    scheduler: Scheduler<StreamId>,
+    credit: CreditBook<StreamId>,
+    /// Unit: bytes. QUIC's send window.
+    pool: u64,
+    /// Unit: bytes. What of one stream may wait behind a gap where no credit is heeded.
+    held_max: u64,
+    /// Streams that may have room to write now.
+    ready: VecDeque<StreamId>,
+    /// Streams that are drawn out of QUIC then, if nobody has read them since.
+    draws: VecDeque<(Instant, StreamId)>,
+    /// Until when whoever is first in the queue waits, and who that is.
+    shaped: Option<(Instant, StreamId)>,
+    /// This end's unidirectional streams, and what of them waits to be sent.
+    control: Option<Outgoing>,
+    grants: Option<Outgoing>,
+    /// The peer's.
+    uni: BTreeMap<StreamId, Side>,
+    /// The kinds of them that there were: of each there is one.
+    seen: Vec<StreamKind>,
+    pub events: VecDeque<CarrierEvent>,
+    /// Which rule the peer broke that concerns the whole connection.
+    pub fault: Option<Code>,
+}
+
+/// A stream by which this end sends what concerns all.
+#[derive(Debug)]
+struct Outgoing {
+    id: StreamId,
+    waiting: Vec<u8>,
+}
+
+impl Outgoing {
+    fn flush(&mut self, connection: &mut Connection) {
+        // What finds no room is sent once there is some.
+        if let Ok(written) = connection.send_stream(self.id).write(&self.waiting) {
+            self.waiting.drain(..written);
+        }
+    }
+}
+
+/// What a stream of the peer's has been found to be, and its reader.
+#[derive(Debug)]
+enum Side {
+    /// Its first number has not come whole.
+    Unknown(Vec<u8>),
+    Control(FrameReader),
+    Credit(credit::CreditReader),
+    /// Instructions about a dynamic table, of which there is none.
+    Encoder,
+    Decoder,
+}
+
+impl Session {
+    /// That of a connection to `peer`, which is named `authority`. `initial` is what QUIC lets come of each stream before
+    /// anything of it is read.
+    pub fn new(
+        peer: &PeerPlan,
+        authority: String,
+        initial: u64,
+        now: Instant,
+        rate: Option<Rate>,
+    ) -> Self {
+        let flow_window = peer.flow_window.get();
+        let bounds = CreditBounds::of(flow_window, peer.receive_window.get(), initial);
+        let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
+        Self {
+            own: Settings { repair_window, stream_credit: bounds.first, ..Settings::own() },
+            peer: None,
+            form: peer.request,
+            authority,
+            flows: BTreeMap::new(),
+            places: Places::new(peer.flows),
+            scheduler: Scheduler::shaped(rate, now),
+            credit: CreditBook::new(bounds),
+            pool: peer.send_window.get(),
+            held_max: credit::held_max(flow_window),
+            ready: VecDeque::new(),
+            draws: VecDeque::new(),
+            shaped: None,
+            control: None,
+            grants: None,
+            uni: BTreeMap::new(),
+            seen: Vec::new(),
+            events: VecDeque::new(),
+            fault: None,
+        }
+    }
+
+    /// What the peer understands, once it has said so.
+    pub fn settings(&self) -> Option<&Settings> {
+        self.peer.as_ref()
+    }
+
+    /// Begins to speak HTTP/3.
+    pub fn begin(&mut self, connection: &mut Connection) {
+        let Some(id) = connection.streams().open(Dir::Uni) else { return };
+        let mut waiting = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut waiting);
+        waiting.extend(self.own.encode());
+        self.control.insert(Outgoing { id, waiting }).flush(connection);
+    }
+
+    /// Flows that are open.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    // What the caller asks for.
+
+    /// Asks for a flow of some class; none: the peer takes no more for now.
+    pub fn ask(
+        &mut self,
+        now: Instant,
+        request: &Request,
+        class: &ClassPlan,
+        connection: &mut Connection,
+    ) -> Option<StreamId> {
+        let template = self.peer.is_some_and(|it| it.serves_templates());
+        let form = match self.form {
+            RequestForm::Template if !template => return None,
+            RequestForm::Classic => Form::Classic,
+            RequestForm::Auto if !template => Form::Classic,
+            RequestForm::Auto | RequestForm::Template => {
+                Form::Template { authority: &self.authority }
+            }
+        };
+        let (fields, payload) = (request.fields(form), form.payload());
+        let id = connection.streams().open(Dir::Bi)?;
+        let flow = self.open(now, id, Awaited::Answer);
+        flow.carry_in(payload);
+        flow.schedule.join(class.weight, class.ahead);
+        self.put_fields(now, id, &fields, connection);
+        Some(id)
+    }
+
+    /// Answers a request.
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        response: &Response,
+        connection: &mut Connection,
+    ) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        let payload = match response {
+            Response::Granted => flow.payload,
+            Response::Denied { .. } => crate::payload::Payload::Raw,
+        };
+        let fields = response.fields(payload);
+        self.put_fields(now, id, &fields, connection);
+    }
+
+    /// Answers that there is no flow.
+    pub fn deny(&mut self, now: Instant, id: StreamId, cause: Cause, connection: &mut Connection) {
+        self.answer(now, id, &Response::from(cause), connection);
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.ended = true;
+        }
+    }
+
+    /// Gives a flow its class.
+    pub fn join(&mut self, id: StreamId, class: &ClassPlan) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.schedule.join(class.weight, class.ahead);
+        }
+    }
+
+    /// Takes some bytes of a flow. Nothing may wait; what is taken is sent as soon as it may be.
+    pub fn put(&mut self, now: Instant, id: StreamId, bytes: Bytes, connection: &mut Connection) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        let head = flow.payload.head(bytes.len());
+        self.put_data(now, id, &head, bytes, connection);
+    }
+
+    /// The flow has ended: says so behind all that was put, and ends this half. Nothing may wait.
+    pub fn finish(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) else { return };
+        flow.ended = true;
+        let end = flow.payload.end();
+        if end.is_empty() {
+            return self.close_half(id, connection);
+        }
+        self.put_data(now, id, &end, Bytes::new(), connection);
+    }
+
+    /// The flow broke behind what was put: this half ends without the flow's end. Nothing may wait.
+    pub fn cut(&mut self, id: StreamId, connection: &mut Connection) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) {
+            flow.ended = true;
+            self.close_half(id, connection);
+        }
+    }
+
+    /// Takes what there is of a flow.
+    ///
+    /// # Errors
+    /// Why there is no more of it.
+    pub fn take(&mut self, id: StreamId, connection: &mut Connection) -> Result<Taken, FlowFault> {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.incoming.awaits.is_none())
+        else {
+            return Ok(Taken::default());
+        };
+        let taken = flow.incoming.take(connection, &mut self.credit);
+        if let Err(fault) = taken {
+            self.judge(fault);
+        }
+        taken
+    }
+
+    /// Whether a stream has ended behind its flow's end.
+    ///
+    /// # Errors
+    /// Why it has not in order.
+    pub fn take_end(
+        &mut self,
+        id: StreamId,
+        connection: &mut Connection,
+    ) -> Result<bool, FlowFault> {
+        let Some(flow) = self.flows.get_mut(&id) else { return Ok(true) };
+        flow.incoming.end(connection, &mut self.credit)
+    }
+
+    /// Unit: bytes. What waits of a flow to be sent; none: there is no such flow.
+    pub fn waiting(&self, id: StreamId) -> Option<usize> {
+        self.flows.get(&id).map(FlowStream::waiting)
+    }
+
+    /// Unit: bytes. What has come of a flow and has not been taken.
+    pub fn held(&self, id: StreamId) -> u64 {
+        self.flows.get(&id).map_or(0, |flow| flow.incoming.held())
+    }
+
+    /// A flow has nothing more to send for now: others may.
+    pub fn rest(&mut self, id: StreamId) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            self.scheduler.leave(&mut flow.schedule);
+            self.wake_next();
+        }
+    }
+
+    /// Forgets a flow. A half that has not ended is broken off.
+    pub fn forget(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
+        let Some(mut flow) = self.flows.remove(&id) else { return };
+        self.scheduler.leave(&mut flow.schedule);
+        self.wake_next();
+        let number = VarInt::from(id).into_inner();
+        self.credit.close(number);
+        flow.incoming.credit.leave(&mut self.credit);
+        let code = VarInt::from_u64(code.0).unwrap_or(VarInt::MAX);
+        if !flow.ended || flow.waiting() > 0 {
+            let _ = connection.send_stream(id).reset(code);
+        }
+        if !flow.incoming.ended {
+            let _ = connection.recv_stream(id).stop(code);
+        }
+    }
+
+    // What the connection does.
+
+    /// The peer has opened streams.
+    pub fn accept(&mut self, now: Instant, dir: Dir, connection: &mut Connection) {
+        while let Some(id) = connection.streams().accept(dir) {
+            if dir == Dir::Uni {
+                self.uni.insert(id, Side::Unknown(Vec::new()));
+                self.read_uni(id, connection);
+                continue;
+            }
+            self.open(now, id, Awaited::Request);
+            if let Some(more) = self.places.grow(self.flows.len() as u64 + 1) {
+                connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(more));
+            }
+            self.readable(now, id, connection);
+        }
+    }
+
+    /// Something has come on a stream.
+    pub fn readable(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
+        if id.dir() == Dir::Uni {
+            return self.read_uni(id, connection);
+        }
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let incoming = &mut flow.incoming;
+        while let Some(awaited) = incoming.awaits {
+            let section = match incoming.headers(connection, &mut self.credit) {
+                Ok(Some(section)) => section,
+                Ok(None) => return,
+                Err(fault) => return self.broke(id, fault),
+            };
+            let fields = match field::decode(&section) {
+                Ok(fields) => fields,
+                Err(code) => return self.broke(id, FlowFault::Wrong(code)),
+            };
+            match awaited {
+                Awaited::Request => {
+                    incoming.awaits = None;
+                    self.asked(now, id, &fields, connection);
+                    break;
+                }
+                Awaited::Answer => match Response::decode(&fields, incoming.payload()) {
+                    // A provisional one: the other follows.
+                    Ok(None) => {}
+                    Ok(Some(Response::Granted)) => {
+                        incoming.awaits = None;
+                        self.events.push_back(CarrierEvent::Granted(id));
+                    }
+                    Ok(Some(Response::Denied { cause, .. })) => {
+                        return self.broke(id, FlowFault::Denied(cause));
+                    }
+                    Err(_malformed) => {
+                        return self.broke(id, FlowFault::Wrong(Code::MESSAGE_ERROR));
+                    }
+                },
+            }
+        }
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.incoming.ended) {
+            if flow.incoming.untaken.replace(now).is_none() {
+                self.draws.push_back((now + DRAW, id));
+            }
+            self.events.push_back(CarrierEvent::Readable(id));
+        }
+    }
+
+    fn asked(&mut self, now: Instant, id: StreamId, fields: &[Field], connection: &mut Connection) {
+        match Request::decode(fields) {
+            Ok((request, payload)) => {
+                if let Some(flow) = self.flows.get_mut(&id) {
+                    flow.carry_in(payload);
+                    self.events.push_back(CarrierEvent::Asked(id, Box::new(request)));
+                }
+            }
+            Err(response) => {
+                self.answer(now, id, &response, connection);
+                if let Some(flow) = self.flows.get_mut(&id) {
+                    flow.ended = true;
+                }
+            }
+        }
+    }
+
+    /// A stream may have room.
+    pub fn writable(&mut self, id: StreamId, connection: &mut Connection) {
+        for own in [&mut self.control, &mut self.grants].into_iter().flatten() {
+            if own.id == id {
+                return own.flush(connection);
+            }
+        }
+        self.ready.push_back(id);
+    }
+
+    /// The peer has all of a stream.
+    pub fn finished(&mut self, id: StreamId) {
+        if self.flows.contains_key(&id) {
+            self.events.push_back(CarrierEvent::Delivered(id));
+        }
+    }
+
+    /// The peer wants no more of a stream.
+    pub fn stopped(&mut self, id: StreamId, code: VarInt) {
+        if self.flows.contains_key(&id) {
+            self.events.push_back(CarrierEvent::Stopped(id, Code(code.into_inner())));
+        }
+    }
+
+    /// When [`Session::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let draw = self.draws.front().map(|(at, _)| *at);
+        draw.into_iter().chain(self.shaped.map(|(at, _)| at)).min()
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant, connection: &mut Connection) {
+        if let Some((_, id)) = self.shaped.take_if(|(at, _)| *at <= now) {
+            self.ready.push_back(id);
+        }
+        while let Some(&(_, id)) = self.draws.front().filter(|(at, _)| *at <= now) {
+            self.draws.pop_front();
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            // Read since then, it is looked at anew once more has come.
+            if flow.incoming.untaken.take().is_some()
+                && let Err(fault) = flow.incoming.draw(connection, &mut self.credit)
+            {
+                self.broke(id, fault);
+            }
+        }
+    }
+
+    /// Has all flows write that may, at the rate at which datagrams leave, and grants what there is to grant.
+    pub fn pump(&mut self, now: Instant, rate: Option<Rate>, connection: &mut Connection) {
+        while let Some(id) = self.ready.pop_front() {
+            self.flush(now, rate, id, connection);
+            self.wake_next();
+        }
+        self.grant(connection);
+    }
+
+    /// Has one flow write what may be written now.
+    fn flush(
+        &mut self,
+        now: Instant,
+        rate: Option<Rate>,
+        id: StreamId,
+        connection: &mut Connection,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.waiting() == 0 {
+            return;
+        }
+        while flow.waiting() > 0 {
+            let (schedule, mut half) = flow.half(id, connection, &mut self.credit, self.pool);
+            match self.scheduler.write((now, rate), schedule, &id, &mut half) {
+                Ok(Attempt::Written) => {}
+                Ok(Attempt::Shaped(wait)) => {
+                    self.shaped = Some((now + wait, id));
+                    return;
+                }
+                Ok(Attempt::Queued | Attempt::Blocked) => return,
+                Err(fault) => {
+                    self.scheduler.leave(&mut flow.schedule);
+                    return self.broke(id, fault);
+                }
+            }
+        }
+        flow.schedule.finish(now);
+        if flow.ended {
+            self.close_half(id, connection);
+        } else {
+            self.events.push_back(CarrierEvent::Writable(id));
+        }
+    }
+
+    /// Ends this end's half of a stream.
+    fn close_half(&mut self, id: StreamId, connection: &mut Connection) {
+        self.rest(id);
+        // Where it was stopped before, there is an event of that.
+        let _ = connection.send_stream(id).finish();
+    }
+
+    fn open(&mut self, now: Instant, id: StreamId, awaited: Awaited) -> &mut FlowStream {
+        self.credit.open(VarInt::from(id).into_inner());
+        let incoming = Incoming::new(id, awaited, self.held_max, &self.credit);
+        self.flows.entry(id).or_insert_with(|| FlowStream::new(now, incoming))
+    }
+
+    fn put_fields(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        fields: &[Field],
+        connection: &mut Connection,
+    ) {
+        let mut out = Vec::new();
+        frame::write(frame::HEADERS, &field::encode(fields), &mut out);
+        self.put_frame(now, id, out, Bytes::new(), connection);
+    }
+
+    fn put_data(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        head: &[u8],
+        bytes: Bytes,
+        connection: &mut Connection,
+    ) {
+        let mut out = Vec::with_capacity(9 + head.len());
+        frame::write_head(frame::DATA, head.len() + bytes.len(), &mut out);
+        out.extend_from_slice(head);
+        self.put_frame(now, id, out, bytes, connection);
+    }
+
+    fn put_frame(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        head: Vec<u8>,
+        payload: Bytes,
+        connection: &mut Connection,
+    ) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        debug_assert_eq!(flow.waiting(), 0, "something waits");
+        if self.scheduler.begin(now, &mut flow.schedule) {
+            let (_, mut half) = flow.half(id, connection, &mut self.credit, self.pool);
+            midhop_pep::scheduler::SendPool::set_urgent(&mut half, true);
+        }
+        flow.waiting = [Bytes::from(head), payload];
+        self.ready.push_back(id);
+        self.wake_next();
+    }
+
+    /// Whoever's turn it is now may write.
+    fn wake_next(&mut self) {
+        while let Some(next) = self.scheduler.poll_woken() {
+            self.ready.push_back(next);
+        }
+    }
+
+    fn grant(&mut self, connection: &mut Connection) {
+        let grants = self.credit.take_grants();
+        if self.grants.is_none() && self.credit.is_understood() {
+            let Some(id) = connection.streams().open(Dir::Uni) else { return };
+            let mut waiting = Vec::new();
+            varint::write(credit::STREAM, &mut waiting);
+            self.grants = Some(Outgoing { id, waiting });
+        } else if grants.is_empty() {
+            return;
+        }
+        if let Some(own) = &mut self.grants {
+            grants.into_iter().for_each(|(id, limit)| credit::write(id, limit, &mut own.waiting));
+            own.flush(connection);
+        }
+    }
+
+    fn broke(&mut self, id: StreamId, fault: FlowFault) {
+        self.judge(fault);
+        self.events.push_back(CarrierEvent::Broken(id, fault));
+    }
+
+    /// Ends a connection whose peer broke a rule that concerns it as a whole: most do.
+    fn judge(&mut self, fault: FlowFault) {
+        const OF_ONE_STREAM: [Code; 4] = [
+            Code::MESSAGE_ERROR,
+            Code::REQUEST_INCOMPLETE,
+            Code::EXCESSIVE_LOAD,
+            Code::INTERNAL_ERROR,
+        ];
+        if let FlowFault::Wrong(code) = fault
+            && !OF_ONE_STREAM.contains(&code)
+        {
+            self.fault.get_or_insert(code);
+        }
+    }
+
+    // The peer's unidirectional streams.
+
+    fn read_uni(&mut self, id: StreamId, connection: &mut Connection) {
+        loop {
+            let mut receiving = connection.recv_stream(id);
+            let Ok(mut chunks) = receiving.read(true) else { return };
+            let next = chunks.next(usize::MAX);
+            let _ = chunks.finalize();
+            let outcome = match next {
+                Ok(Some(chunk)) => self.read_piece(id, chunk.bytes, connection),
+                Err(ReadError::Blocked) => return,
+                Ok(None) | Err(ReadError::Reset(_)) => {
+                    let critical = !matches!(self.uni.remove(&id), None | Some(Side::Unknown(_)));
+                    if critical {
+                        self.fault.get_or_insert(Code::CLOSED_CRITICAL_STREAM);
+                    }
+                    return;
+                }
+            };
+            if let Err(code) = outcome {
+                self.fault.get_or_insert(code);
+                return;
+            }
+        }
+    }
+
+    /// Reads a piece of one of them.
+    fn read_piece(
+        &mut self,
+        id: StreamId,
+        mut bytes: Bytes,
+        connection: &mut Connection,
+    ) -> Result<(), Code> {
+        let Some(side) = self.uni.get_mut(&id) else { return Ok(()) };
+        if let Side::Unknown(head) = side {
+            head.extend_from_slice(&bytes);
+            let Some((number, length)) = varint::read(head) else { return Ok(()) };
+            bytes = Bytes::copy_from_slice(head.get(length..).unwrap_or_default());
+            let kind = StreamKind::of(number);
+            let side = match kind {
+                StreamKind::Unknown => {
+                    self.uni.remove(&id);
+                    let code = VarInt::from_u64(Code::STREAM_CREATION_ERROR.0).unwrap_or_default();
+                    let _ = connection.recv_stream(id).stop(code);
+                    return Ok(());
+                }
+                StreamKind::Push => return Err(Code::STREAM_CREATION_ERROR),
+                StreamKind::Control => Side::Control(FrameReader::default()),
+                StreamKind::Credit => Side::Credit(credit::CreditReader::default()),
+                StreamKind::Encoder => Side::Encoder,
+                StreamKind::Decoder => Side::Decoder,
+            };
+            if self.seen.contains(&kind) {
+                return Err(Code::STREAM_CREATION_ERROR);
+            }
+            self.seen.push(kind);
+            if kind == StreamKind::Credit {
+                self.credit.answer();
+            }
+            self.uni.insert(id, side);
+        }
+        match self.uni.get_mut(&id) {
+            Some(Side::Control(reader)) => {
+                let mut frames = Vec::new();
+                while let Some(frame) = reader.read(&mut bytes)? {
+                    frames.push(frame);
+                }
+                frames.into_iter().try_for_each(|frame| self.control_frame(frame))
+            }
+            Some(Side::Credit(reader)) => {
+                while let Some((stream, limit)) = reader.read(&mut bytes) {
+                    self.ready.extend(self.credit.raise(stream, limit));
+                }
+                Ok(())
+            }
+            // "Set Dynamic Table Capacity" to 0, RFC 9204 §4.3.1.
+            Some(Side::Encoder) if bytes.iter().any(|byte| *byte != 0b0010_0000) => {
+                Err(Code::ENCODER_STREAM_ERROR)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn control_frame(&mut self, frame: Frame) -> Result<(), Code> {
+        match (frame, self.peer) {
+            (Frame::Settings(packed), None) => {
+                let settings = Settings::decode(&packed)?;
+                self.credit.begin(settings.stream_credit);
+                self.peer = Some(settings);
+                self.events.push_back(CarrierEvent::Settled);
+                Ok(())
+            }
+            (_, None) => Err(Code::MISSING_SETTINGS),
+            // Whoever leaves serves the flows that it has; what it has more to say than the path takes is for the choice of
+            // a carrier.
+            (Frame::GoAway(_) | Frame::Push | Frame::Backlog(_), Some(_)) => Ok(()),
+            (_, Some(_)) => Err(Code::FRAME_UNEXPECTED),
+        }
+    }
+}

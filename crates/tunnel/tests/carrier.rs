@@ -1,0 +1,289 @@
+//! What a connection promises of its flows, end to end in virtual time: every byte once and in order, ends as they were
+//! meant, and no flow held up by another.
+
+use bytes::Bytes;
+use midhop_pep::config::{ClassPlan, PeerPlan, Plan};
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::quic::plaintext::Plaintext;
+use midhop_tunnel::quic::{Carrier, CarrierEvent, FlowFault, StreamId, Taken};
+use midhop_tunnel::target::Target;
+use midhop_units::{Duration, Instant, Seed};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+const DELAY: Duration = Duration::from_ms(30);
+
+/// Two ends, and what is on its way between them; of the datagrams to each every so manieth is lost.
+struct Wire {
+    now: Instant,
+    ends: [Carrier; 2],
+    ways: [VecDeque<(Instant, Bytes)>; 2],
+    sent: u64,
+    lost_each: u64,
+    events: [VecDeque<CarrierEvent>; 2],
+}
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn peer(more: &str) -> PeerPlan {
+    let text = format!(
+        "[tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
+         [peers.far]\nrate = \"50 Mbit/s\"\nrtt = \"60 ms\"\n{more}"
+    );
+    Plan::read("carrier.toml", &text).expect("a plan").peers.remove(0)
+}
+
+fn class() -> ClassPlan {
+    Plan::read("carrier.toml", "").expect("a plan").class_named(None).clone()
+}
+
+fn request() -> Request {
+    Request { target: Target::Address(address(80)), client: None, class: None, hops: 0 }
+}
+
+impl Wire {
+    fn new(lost_each: u64, more: &str) -> Self {
+        let peer = peer(more);
+        #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
+        let epoch = std::time::Instant::now();
+        let [near, far] = [1, 2].map(Seed);
+        let near = Carrier::connect(&peer, address(2), Arc::new(Plaintext), (epoch, near));
+        let far = Carrier::listen(&peer, address(1), Arc::new(Plaintext), (epoch, far));
+        let ends = [near.expect("an end"), far.expect("an end")];
+        let (ways, events) = Default::default();
+        let mut wire = Self { now: Instant::START, ends, ways, sent: 0, lost_each, events };
+        wire.run_for(Duration::from_ms(500));
+        for events in &mut wire.events {
+            assert!(events.contains(&CarrierEvent::Connected), "{events:?}");
+            assert!(events.contains(&CarrierEvent::Settled), "{events:?}");
+            events.clear();
+        }
+        wire
+    }
+
+    /// Lets everything happen until then. Events are kept for the test.
+    fn run_for(&mut self, span: Duration) {
+        let until = self.now + span;
+        loop {
+            self.step();
+            let arrivals = self.ways.iter().filter_map(|way| way.front().map(|(at, _)| *at));
+            let timers: Vec<Instant> =
+                self.ends.iter_mut().filter_map(Carrier::poll_timeout).collect();
+            let next = arrivals.chain(timers).min().unwrap_or(Instant::NEVER);
+            if next > until {
+                break;
+            }
+            self.now = next.max(self.now + Duration::from_us(1));
+        }
+        self.now = until;
+    }
+
+    fn step(&mut self) {
+        let now = self.now;
+        for to in [NEAR, FAR] {
+            while self.ways[to].front().is_some_and(|(at, _)| *at <= now) {
+                let (_, datagram) = self.ways[to].pop_front().expect("one");
+                self.ends[to].handle_datagram(now, datagram, false);
+            }
+            self.ends[to].handle_timeout(now);
+            self.events[to].extend(std::iter::from_fn(|| self.ends[to].poll_event()));
+            while let Some(datagram) = self.ends[to].poll_datagram(now) {
+                self.sent += 1;
+                if self.lost_each == 0 || !self.sent.is_multiple_of(self.lost_each) {
+                    self.ways[1 - to].push_back((now + DELAY, datagram));
+                }
+            }
+        }
+    }
+
+    /// A flow that was asked for and granted, as both ends call it.
+    fn flow(&mut self) -> StreamId {
+        let asked = self.ends[NEAR].ask(self.now, &request(), &class()).expect("a flow");
+        let is = |event: &CarrierEvent| matches!(event, CarrierEvent::Asked(id, request) if *id == asked && request.target == Target::Address(address(80)));
+        self.wait_for(FAR, is);
+        self.ends[FAR].grant(self.now, asked, &class());
+        self.wait_for(NEAR, |event| *event == CarrierEvent::Granted(asked));
+        asked
+    }
+
+    fn wait_for(&mut self, end: usize, is: impl Fn(&CarrierEvent) -> bool) -> CarrierEvent {
+        for _ in 0..10_000 {
+            if let Some(at) = self.events[end].iter().position(&is) {
+                return self.events[end].remove(at).expect("it is there");
+            }
+            self.run_for(Duration::from_ms(1));
+        }
+        panic!("it does not happen at end {end}: {:?}", self.events[end]);
+    }
+
+    /// Sends some bytes of a flow from one end while the other takes them; what came.
+    fn carry(&mut self, id: StreamId, from: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut left = Bytes::copy_from_slice(bytes);
+        let mut come = Vec::new();
+        let mut finished = false;
+        for _ in 0..200_000 {
+            while self.ends[from].waiting(id) == Some(0) && !left.is_empty() {
+                let piece = left.split_to(left.len().min(10_000));
+                self.ends[from].put(self.now, id, piece);
+            }
+            if left.is_empty() && self.ends[from].waiting(id) == Some(0) && !finished {
+                self.ends[from].finish(self.now, id);
+                finished = true;
+            }
+            let Taken { pieces, ended } = self.ends[1 - from].take(id).expect("a sound flow");
+            come.extend(pieces.concat());
+            if ended {
+                return come;
+            }
+            self.run_for(Duration::from_ms(1));
+        }
+        panic!("{} of {} bytes have come", come.len(), bytes.len());
+    }
+}
+
+/// Bytes that tell their places apart.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+#[test]
+fn every_byte_arrives_once_and_in_order_whatever_is_lost() {
+    for lost_each in [0, 7, 50] {
+        for repair in ["off", "auto"] {
+            let mut wire = Wire::new(lost_each, &format!("repair = \"{repair}\"\n"));
+            let id = wire.flow();
+            let (up, down) = (noise(lost_each, 300_000), noise(99, 500_000));
+            assert!(wire.carry(id, NEAR, &up) == up, "up, 1 of {lost_each} lost, {repair}");
+            assert!(wire.carry(id, FAR, &down) == down, "down, 1 of {lost_each} lost, {repair}");
+            for end in [NEAR, FAR] {
+                wire.wait_for(end, |event| *event == CarrierEvent::Delivered(id));
+                assert_eq!(wire.ends[end].take_end(id), Ok(true));
+                wire.ends[end].forget(id, Code::NO_ERROR);
+                assert_eq!(wire.ends[end].flows(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refusal_has_its_cause_and_leaves_nothing() {
+    let mut wire = Wire::new(0, "");
+    for cause in Cause::all() {
+        let id = wire.ends[NEAR].ask(wire.now, &request(), &class()).expect("a flow");
+        wire.ends[NEAR].put(wire.now, id, Bytes::from_static(b"what the client sends at once"));
+        wire.wait_for(FAR, |event| matches!(event, CarrierEvent::Asked(..)));
+        wire.ends[FAR].deny(wire.now, id, cause);
+        let denied = CarrierEvent::Broken(id, FlowFault::Denied(cause));
+        wire.wait_for(NEAR, |event| *event == denied);
+        wire.ends[NEAR].forget(id, Code::NO_ERROR);
+        wire.wait_for(FAR, |event| *event == CarrierEvent::Delivered(id));
+        wire.ends[FAR].forget(id, Code::NO_ERROR);
+        assert_eq!(wire.ends.each_ref().map(Carrier::flows), [0, 0], "{cause:?}");
+        wire.run_for(Duration::from_ms(200));
+        wire.events.iter_mut().for_each(VecDeque::clear);
+    }
+}
+
+#[test]
+fn whoever_breaks_off_reaches_the_other_end_and_what_was_cut_is_no_end() {
+    let mut wire = Wire::new(0, "");
+    let broken = wire.flow();
+    wire.ends[FAR].forget(broken, Code::CONNECT_ERROR);
+    wire.wait_for(NEAR, |event| *event == CarrierEvent::Stopped(broken, Code::CONNECT_ERROR));
+    let fault = wire.ends[NEAR].take(broken);
+    assert_eq!(fault, Err(FlowFault::Reset(Code::CONNECT_ERROR)));
+
+    let cut = wire.flow();
+    wire.ends[NEAR].put(wire.now, cut, Bytes::from_static(b"as far as this"));
+    wire.ends[NEAR].cut(cut);
+    wire.wait_for(NEAR, |event| *event == CarrierEvent::Delivered(cut));
+    assert_eq!(wire.ends[FAR].take(cut), Err(FlowFault::Cut), "no end of the flow has come");
+}
+
+#[test]
+fn a_reader_that_stands_still_holds_up_no_other_and_holds_no_more_than_its_credit() {
+    let mut wire = Wire::new(0, "window = \"2 MiB\"\n");
+    let stuck: Vec<StreamId> = (0..4).map(|_| wire.flow()).collect();
+    let piece = Bytes::from(vec![7; 60_000]);
+    for _ in 0..3000 {
+        for id in &stuck {
+            if wire.ends[FAR].waiting(*id) == Some(0) {
+                wire.ends[FAR].put(wire.now, *id, piece.clone());
+            }
+        }
+        wire.run_for(Duration::from_ms(1));
+    }
+    // What was granted at first, and what may be under way.
+    for id in &stuck {
+        let held = wire.ends[NEAR].held(*id);
+        assert!((1 << 20..=2 << 20).contains(&held), "{held} bytes of {id}");
+    }
+    let id = wire.flow();
+    let begun = wire.now;
+    let object = noise(3, 400_000);
+    assert!(wire.carry(id, FAR, &object) == object);
+    assert!(wire.now - begun < Duration::from_s(1), "{} beside those", wire.now - begun);
+}
+
+#[test]
+fn many_flows_take_turns_and_leave_nothing() {
+    let mut wire = Wire::new(40, "");
+    let ids: Vec<StreamId> = (0..300).map(|_| wire.flow()).collect();
+    let mut left: BTreeMap<StreamId, u32> = ids.iter().map(|id| (*id, 4)).collect();
+    let mut come: BTreeMap<StreamId, usize> = BTreeMap::new();
+    let piece = Bytes::from(vec![1; 5000]);
+    while come.values().sum::<usize>() < 300 * 20_000 {
+        for (id, left) in &mut left {
+            match (wire.ends[FAR].waiting(*id), *left) {
+                (Some(0), 0) => wire.ends[FAR].rest(*id),
+                (Some(0), _) => {
+                    *left -= 1;
+                    wire.ends[FAR].put(wire.now, *id, piece.clone());
+                }
+                _ => {}
+            }
+        }
+        for id in &ids {
+            let taken = wire.ends[NEAR].take(*id).expect("a sound flow");
+            *come.entry(*id).or_default() += taken.pieces.iter().map(Bytes::len).sum::<usize>();
+        }
+        wire.run_for(Duration::from_ms(5));
+        assert!(wire.now < Instant::START + Duration::from_s(100), "{come:?}");
+    }
+    for id in ids {
+        for end in [NEAR, FAR] {
+            wire.ends[end].forget(id, Code::CONNECT_ERROR);
+        }
+    }
+    wire.run_for(Duration::from_s(2));
+    assert_eq!(wire.ends.each_ref().map(Carrier::flows), [0, 0]);
+}
+
+#[test]
+fn a_connection_that_nothing_passes_is_lost_after_its_timeout() {
+    let mut wire = Wire::new(0, "timeout = \"20 s\"\nkeepalive = \"5 s\"\n");
+    let id = wire.flow();
+    wire.run_for(Duration::from_s(60));
+    let is_lost = |event: &CarrierEvent| matches!(event, CarrierEvent::Lost(_));
+    assert!(!wire.events.iter().flatten().any(is_lost), "it is asked whether it lives");
+    wire.lost_each = 1;
+    wire.run_for(Duration::from_s(14));
+    assert!(!wire.events.iter().flatten().any(is_lost), "a silence of less than its timeout");
+    wire.run_for(Duration::from_s(7));
+    assert!(wire.events.iter().all(|events| events.iter().any(is_lost)), "{:?}", wire.events);
+    assert_eq!(wire.ends[NEAR].ask(wire.now, &request(), &class()), None);
+    wire.ends[NEAR].forget(id, Code::CONNECT_ERROR);
+}
