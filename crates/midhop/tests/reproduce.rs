@@ -469,12 +469,20 @@ fn what_no_kernel_has_is_refused_before_anything_starts() {
     assert!(errors.contains("a kernel takes no more, only `midhop sim` does"), "{errors}");
 }
 
+/// The goals of tunnels, asked of the simulator: over GEO with losses a bulk flow and a file.
 #[test]
-fn tunnels_are_refused_in_virtual_time() {
-    let output = midhop(&["tunnel", "--in", "sim", "--quick"]);
+fn goals_of_tunnels_are_asked_of_the_simulator_too() {
+    let output = midhop(&["tunnel", "--in", "sim", "--quick", "--json"]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{errors}");
-    assert!(errors.contains("peps.near.peers.far"), "{errors}");
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = value["figures"].as_array().expect("figures");
+    let ours = |figure: &str| {
+        let found = figures.iter().find(|it| it["figure"] == figure).expect(figure);
+        found["here"]["mean"].as_f64().unwrap_or_else(|| panic!("{found}"))
+    };
+    assert!(ours("lossy") >= 17.5, "{} Mbit/s", ours("lossy"));
+    assert!(ours("file") <= 10.5, "{} s", ours("file"));
 }
 
 /// What kernels lack is left out and said, and what they have runs: with Hybla told its reference round trip

@@ -131,18 +131,21 @@ impl Earning {
 
     /// Whether the peer may send the stream's bytes up to `end`, where it knows what it may send.
     pub fn may_come(&self, end: u64) -> bool {
-        self.stream.may_come(&self.credit.book(), end)
+        self.stream.may_come(end)
     }
 
     /// Whether as much waits as may: only what the first gap waits for is to be taken. Of a stream that no credit
     /// bounds that is `held_max`.
     pub fn is_full(&self, waiting: &ArrivedData, held_max: u64) -> bool {
         !self.stream.is_enforced() && waiting.cost() >= held_max
-            || waiting.is_crowded(self.credit.book().bounds().waiting)
+            || waiting.is_crowded(self.stream.bounds().waiting)
     }
 
     /// So much of the stream has been passed on.
     pub fn pass_on(&mut self, position: u64) {
+        if self.stream.pass_on_quietly(position) {
+            return;
+        }
         if self.stream.pass_on(&mut self.credit.book(), position) {
             self.credit.news.notify_one();
         }
@@ -155,8 +158,8 @@ impl Earning {
 
     /// Whether more may wait here though nobody takes it.
     pub fn may_draw(&self, waiting: &ArrivedData) -> bool {
-        let book = self.credit.book();
-        self.stream.may_draw(&book, waiting.cost()) && !waiting.is_crowded(book.bounds().waiting)
+        self.stream.may_draw(&self.credit.book(), waiting.cost())
+            && !waiting.is_crowded(self.stream.bounds().waiting)
     }
 
     /// So much more has been drawn out of QUIC though nobody takes it.
@@ -166,7 +169,9 @@ impl Earning {
 
     /// No more than this waits here.
     pub fn settle(&mut self, held: u64) {
-        self.stream.settle(&mut self.credit.book(), held);
+        if self.stream.has_drawn() {
+            self.stream.settle(&mut self.credit.book(), held);
+        }
     }
 }
 

@@ -175,6 +175,8 @@ impl<W> CreditBook<W> {
 #[derive(Debug)]
 pub struct StreamCredit {
     stream: u64,
+    /// Those of its book, which do not change.
+    bounds: CreditBounds,
     grant: Grant,
     /// Unit: bytes. What of it was passed on.
     position: u64,
@@ -190,14 +192,19 @@ pub struct StreamCredit {
 impl StreamCredit {
     /// Nothing has come.
     pub fn new<W>(book: &CreditBook<W>, stream: u64) -> Self {
-        let grant = Grant::new(book.bounds.first);
-        let enforced = book.is_heeded();
-        Self { stream, grant, position: 0, drawn: 0, stuck: 0, enforced }
+        let (bounds, enforced) = (book.bounds, book.is_heeded());
+        let grant = Grant::new(bounds.first);
+        Self { stream, bounds, grant, position: 0, drawn: 0, stuck: 0, enforced }
     }
 
     /// Whether the peer may send the stream's bytes up to `end`, where it knows what it may send.
-    pub fn may_come<W>(&self, book: &CreditBook<W>, end: u64) -> bool {
-        !self.enforced || end <= self.grant.limit().max(book.bounds.initial)
+    pub fn may_come(&self, end: u64) -> bool {
+        !self.enforced || end <= self.grant.limit().max(self.bounds.initial)
+    }
+
+    /// What may wait of all of the peer's streams, and behind a gap of this one. Unit: bytes.
+    pub fn bounds(&self) -> &CreditBounds {
+        &self.bounds
     }
 
     /// Whether all of it was sent by a peer that knew what it may send.
@@ -205,12 +212,28 @@ impl StreamCredit {
         self.enforced
     }
 
+    /// So much of the stream has been passed on, and the book need not know: nothing new is to be granted, however little
+    /// others leave, and nothing stands still. Whether it was so; else it is for [`StreamCredit::pass_on`].
+    pub fn pass_on_quietly(&mut self, position: u64) -> bool {
+        let mut grant = self.grant;
+        let window = self.bounds.window.min(self.earned(position));
+        let quiet = self.drawn == 0 && self.stuck == 0 && grant.pass_on(position, window).is_none();
+        if quiet {
+            self.position = position;
+        }
+        quiet
+    }
+
+    /// What nobody has begun to read gets no more than it had at first.
+    fn earned(&self, position: u64) -> u64 {
+        self.bounds.first.saturating_add(position.saturating_mul(EARNED))
+    }
+
     /// So much of the stream has been passed on. Whether there is something new to grant.
     pub fn pass_on<W>(&mut self, book: &mut CreditBook<W>, position: u64) -> bool {
         self.position = position;
         let others = book.stuck.saturating_sub(self.stuck);
-        // What nobody has begun to read gets no more than it had at first.
-        let earned = book.bounds.first.saturating_add(position.saturating_mul(EARNED));
+        let earned = self.earned(position);
         let granted = self.grant.pass_on(position, book.window(others).min(earned));
         self.charge(book, self.drawn > 0);
         // As long as the peer has not said whether it heeds credit, it may.
@@ -240,6 +263,11 @@ impl StreamCredit {
     pub fn draw<W>(&mut self, book: &mut CreditBook<W>, bytes: u64) {
         self.drawn += bytes;
         book.drawn += bytes;
+    }
+
+    /// Whether anything was drawn that is still here.
+    pub fn has_drawn(&self) -> bool {
+        self.drawn > 0
     }
 
     /// No more than this waits here.
@@ -328,12 +356,12 @@ mod tests {
         let early = StreamCredit::new(&book, 0);
         book.answer();
         let mut late = StreamCredit::new(&book, 4);
-        assert!(early.may_come(&book, 1 << 40), "it began when only QUIC's credit was known");
-        let [initial, beyond] = [120, 121].map(|end| late.may_come(&book, end));
+        assert!(early.may_come(1 << 40), "it began when only QUIC's credit was known");
+        let [initial, beyond] = [120, 121].map(|end| late.may_come(end));
         assert!(initial && !beyond, "what QUIC lets come at first is no offence");
         late.pass_on(&mut book, 50);
         let limit = book.grants.get(&4).copied().expect("more than at first");
-        assert!(limit > 120 && late.may_come(&book, limit) && !late.may_come(&book, limit + 1));
+        assert!(limit > 120 && late.may_come(limit) && !late.may_come(limit + 1));
     }
 
     const MB: u64 = 1_000_000;
@@ -356,6 +384,27 @@ mod tests {
         });
         // A few bytes are a request's head; what they earn is no news.
         assert_eq!(windows, [16 * MB - 100, 32 * MB, 56 * MB, 96 * MB, 96 * MB]);
+    }
+
+    #[test]
+    fn what_is_passed_on_quietly_would_have_granted_nothing() {
+        let mut book = Book::new(LARGE);
+        book.begin(1);
+        let (mut one, mut other) = (StreamCredit::new(&book, 0), StreamCredit::new(&book, 4));
+        let (mut quiet, mut position) = (0, 0);
+        for step in 1..2000 {
+            position += step * 100;
+            if one.pass_on_quietly(position) {
+                quiet += 1;
+                assert!(!other.pass_on(&mut book, position), "at {position}");
+            } else {
+                assert_eq!(one.pass_on(&mut book, position), other.pass_on(&mut book, position));
+            }
+            assert_eq!(one.grant.limit(), other.grant.limit());
+        }
+        assert!(quiet > 1900, "{quiet}");
+        one.draw(&mut book, 1);
+        assert!(!one.pass_on_quietly(position), "the book has to know");
     }
 
     #[test]

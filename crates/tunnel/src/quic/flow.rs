@@ -300,7 +300,9 @@ impl Incoming {
     /// Whatever has been given out has been passed on: the peer may send as much again.
     fn grant(&mut self, book: &mut CreditBook<StreamId>) {
         let position = self.arrived.position().saturating_sub(self.piece.len() as u64);
-        self.credit.pass_on(book, position);
+        if !self.credit.pass_on_quietly(position) {
+            self.credit.pass_on(book, position);
+        }
     }
 
     /// Nobody takes what has come: it is drawn out of QUIC, as far as it may, so that QUIC's window is free for others.
@@ -311,7 +313,7 @@ impl Incoming {
     ) -> Result<(), FlowFault> {
         self.credit.stand_still(book);
         while !self.complete && self.may_draw(book) {
-            let Some(count) = self.read(connection, book)? else { break };
+            let Some(count) = self.read(connection)? else { break };
             self.credit.draw(book, count);
         }
         Ok(())
@@ -371,21 +373,21 @@ impl Incoming {
             if self.ended {
                 return Ok(Some(None));
             }
-            if self.is_full(book)
+            if self.is_full()
                 && self.first(connection).is_some_and(|at| at > self.arrived.position())
             {
                 return Ok(None);
             }
-            if self.read(connection, book)?.is_none() {
+            if self.read(connection)?.is_none() {
                 return Ok(None);
             }
         }
     }
 
     /// Whether as much waits as may: only what the first gap waits for is to be taken.
-    fn is_full(&self, book: &CreditBook<StreamId>) -> bool {
+    fn is_full(&self) -> bool {
         let cost = self.arrived.cost().get();
-        !self.credit.is_enforced() && cost >= self.held_max || cost >= book.bounds().waiting
+        !self.credit.is_enforced() && cost >= self.held_max || cost >= self.credit.bounds().waiting
     }
 
     /// Where the first bytes stand that QUIC has. Nothing is read, so QUIC's credit is not renewed.
@@ -399,11 +401,7 @@ impl Incoming {
 
     /// Reads the next chunk that has come. Gives its length; none: nothing has. Where none will come any more, all
     /// is complete.
-    fn read(
-        &mut self,
-        connection: &mut Connection,
-        book: &CreditBook<StreamId>,
-    ) -> Result<Option<u64>, FlowFault> {
+    fn read(&mut self, connection: &mut Connection) -> Result<Option<u64>, FlowFault> {
         let mut receiving = connection.recv_stream(self.id);
         let read = match receiving.read(false) {
             Ok(mut chunks) => {
@@ -428,7 +426,7 @@ impl Incoming {
             return Ok(Some(0));
         };
         let count = bytes.len() as u64;
-        if !self.credit.may_come(book, offset.saturating_add(count)) {
+        if !self.credit.may_come(offset.saturating_add(count)) {
             return Err(FlowFault::Wrong(Code::GENERAL_PROTOCOL_ERROR));
         }
         self.arrived.insert(offset, bytes);
