@@ -23,6 +23,8 @@ struct Wire {
     ways: [VecDeque<(Instant, Bytes)>; 2],
     sent: u64,
     lost_each: u64,
+    /// What decides which bytes are changed on the way; zero: none are.
+    changed_by: u64,
     events: [VecDeque<CarrierEvent>; 2],
 }
 
@@ -59,7 +61,8 @@ impl Wire {
         let far = Carrier::listen(&peer, address(1), Arc::new(Plaintext), (epoch, far));
         let ends = [near.expect("an end"), far.expect("an end")];
         let (ways, events) = Default::default();
-        let mut wire = Self { now: Instant::START, ends, ways, sent: 0, lost_each, events };
+        let mut wire =
+            Self { now: Instant::START, ends, ways, sent: 0, lost_each, changed_by: 0, events };
         wire.run_for(Duration::from_ms(500));
         for events in &mut wire.events {
             assert!(events.contains(&CarrierEvent::Connected), "{events:?}");
@@ -98,6 +101,7 @@ impl Wire {
             while let Some(datagram) = self.ends[to].poll_datagram(now) {
                 self.sent += 1;
                 if self.lost_each == 0 || !self.sent.is_multiple_of(self.lost_each) {
+                    let datagram = changed(&mut self.changed_by, datagram);
                     self.ways[1 - to].push_back((now + DELAY, datagram));
                 }
             }
@@ -147,6 +151,25 @@ impl Wire {
         }
         panic!("{} of {} bytes have come", come.len(), bytes.len());
     }
+}
+
+/// A datagram as a path that changes bytes delivers it. Without secrets below, QUIC takes what it says for the peer's word.
+fn changed(state: &mut u64, datagram: Bytes) -> Bytes {
+    if *state == 0 {
+        return datagram;
+    }
+    let mut bytes = datagram.to_vec();
+    let mut next = || {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*state >> 33) as usize
+    };
+    if next().is_multiple_of(3) {
+        for _ in 0..=next() % 4 {
+            let at = next() % bytes.len();
+            bytes[at] = next() as u8;
+        }
+    }
+    bytes.into()
 }
 
 /// Bytes that tell their places apart.
@@ -286,4 +309,35 @@ fn a_connection_that_nothing_passes_is_lost_after_its_timeout() {
     assert!(wire.events.iter().all(|events| events.iter().any(is_lost)), "{:?}", wire.events);
     assert_eq!(wire.ends[NEAR].ask(wire.now, &request(), &class()), None);
     wire.ends[NEAR].forget(id, Code::CONNECT_ERROR);
+}
+
+/// A peer that turned: whatever it says, this end answers with an end of a flow or of the connection, never with a panic.
+#[test]
+fn a_peer_s_nonsense_ends_no_more_than_its_connection() {
+    let mut lost = 0;
+    for seed in 1..200 {
+        let mut wire = Wire::new(0, "repair = \"auto\"\n");
+        let ids: Vec<StreamId> = (0..3).map(|_| wire.flow()).collect();
+        wire.changed_by = seed;
+        for round in 0..40 {
+            for id in &ids {
+                for end in [NEAR, FAR] {
+                    if wire.ends[end].waiting(*id) == Some(0) {
+                        wire.ends[end].put(wire.now, *id, Bytes::from_static(&[7; 3000]));
+                    }
+                    if wire.ends[end].take(*id).is_err() {
+                        wire.ends[end].forget(*id, Code::CONNECT_ERROR);
+                    }
+                }
+            }
+            if round == 20 && wire.ends[NEAR].waiting(ids[0]) == Some(0) {
+                wire.ends[NEAR].finish(wire.now, ids[0]);
+                let _ = wire.ends[NEAR].ask(wire.now, &request(), &class());
+            }
+            wire.run_for(Duration::from_ms(20));
+        }
+        let is_lost = |event: &CarrierEvent| matches!(event, CarrierEvent::Lost(_));
+        lost += usize::from(wire.events.iter().flatten().any(is_lost));
+    }
+    assert!(lost > 50, "hardly any of it was understood: {lost} connections ended");
 }

@@ -16,6 +16,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// Timers fire at whole multiples of this, as those of the daemon's runtime do: its pacer lets datagrams go by them.
+const TICK: Duration = Duration::from_ms(1);
 /// For how long two ends are connected before a run, in round trips and beside them: QUIC finds the size of the
 /// packets that pass.
 const LEAD_RTTS: u64 = 12;
@@ -163,11 +165,12 @@ impl TunnelEnd {
         any
     }
 
-    /// Finds out when it wants to be looked at.
+    /// Finds out when it wants to be looked at: at the next tick.
     pub fn settle(&mut self) {
         let due = self.carrier.poll_timeout();
         self.due = due.map_or(Instant::NEVER, |at| {
-            Instant::START + at.saturating_since(Instant::START + self.lead)
+            let since = at.saturating_since(Instant::START + self.lead).as_ns();
+            Instant::from_ns(since.next_multiple_of(TICK.as_ns()))
         });
     }
 
