@@ -3,7 +3,7 @@
 //! Near the client: a rule names a peer → [`open`] asks its tunnel for a flow → the answer is the far
 //! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
 //! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come,
-//! [`transport`] sets QUIC up for a peer's leg, [`turns`] divides its window among flows, and [`socket`]
+//! [`transport`] sets QUIC up for a peer's leg, [`scheduling`] divides its window among flows, and [`socket`]
 //! lets its datagrams go at the leg's pace and repairs what the leg loses. Where UDP does not pass [`fallback`]
 //! has HTTP/2 on TCP instead; [`carrier`] is what of a stream is either's.
 //!

@@ -1,7 +1,7 @@
 //! A proxy's end of a tunnel to another proxy: the connection that the daemon's crate has ([`Carrier`]), in virtual time.
 //!
 //! The connection is there before the run begins, as flows find it every day: the two ends
-//! [rehearse](rehearse) over a path that loses nothing. Its datagrams travel as packets with contents.
+//! [`rehearse`] over a path that loses nothing. Its datagrams travel as packets with contents.
 //!
 //! Differs from the daemon: a tunnel that is lost is not opened again, and TCP does not stand in for it.
 
