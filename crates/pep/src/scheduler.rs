@@ -56,7 +56,7 @@ pub enum Attempt {
     Queued,
     /// Nothing more is taken for so long.
     Shaped(Duration),
-    /// There is no room, or no credit. Whoever has those tells when there is.
+    /// There is no room, or no credit. Whoever has those reports when there is.
     Blocked,
 }
 
@@ -182,7 +182,7 @@ impl<W: Clone> Scheduler<W> {
         self.woken.extend(self.queue.leave(&mut flow.account));
     }
 
-    /// The next one whose turn it is, and who is to be told.
+    /// The next one whose turn it is, and who is to be woken.
     pub fn poll_woken(&mut self) -> Option<W> {
         self.woken.pop()
     }

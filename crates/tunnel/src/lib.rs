@@ -5,7 +5,7 @@
 //! carried, [`http3`] puts all of that into frames, and [`http2`] says what is other where UDP is blocked.
 //! [`control`] lets the congestion
 //! control of midhop-congestion steer a QUIC connection, [`departures`] lets its datagrams go at the pace
-//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs and [`peer`] says what it is, [`fec`]
+//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs and [`peer`] takes those from a plan, [`fec`]
 //! brings back what the leg loses, [`reassembly`] puts in order what a lossy leg has put out of it, and
 //! [`credit`] bounds what may wait for a reader that stalls. [`quic`] is one end of a connection, all of that together.
 //!

@@ -44,7 +44,7 @@ pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
     Some(FecSettings { despite_congestion, ..leg(peer, ipv6).fec() })
 }
 
-/// What the peer's plan says to its congestion control.
+/// The settings of a peer's congestion control.
 pub fn congestion(peer: &PeerPlan) -> Settings {
     let mut settings = Settings::default();
     settings.hybla.rate = peer.rate;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const RTT_DEFAULT: Duration = Duration::from_ms(600);
 /// Acknowledgements where no rate is known: no leg that we have seen carries more.
 const RATE_DEFAULT: Rate = Rate::from_mbit_per_s(200);
-/// Flow control where nothing is said.
+/// Flow control where nothing is set.
 const WINDOW_DEFAULT: Bytes = Bytes::new(32 << 20);
 /// What an acknowledgement of a lossy path takes, headers and some dozens of ranges. Unit: bytes.
 const ACK_SIZE: u64 = 250;

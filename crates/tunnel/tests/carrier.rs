@@ -153,7 +153,7 @@ impl Wire {
     }
 }
 
-/// A datagram as a path that changes bytes delivers it. Without secrets below, QUIC takes what it says for the peer's word.
+/// A datagram as a path that changes bytes delivers it. Without secrets below, QUIC takes them for the peer's.
 fn changed(state: &mut u64, datagram: Bytes) -> Bytes {
     if *state == 0 {
         return datagram;
@@ -172,7 +172,7 @@ fn changed(state: &mut u64, datagram: Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Bytes that tell their places apart.
+/// Bytes of which no two places are alike.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let next = |_| {
@@ -311,7 +311,7 @@ fn a_connection_that_nothing_passes_is_lost_after_its_timeout() {
     wire.ends[NEAR].forget(id, Code::CONNECT_ERROR);
 }
 
-/// A peer that turned: whatever it says, this end answers with an end of a flow or of the connection, never with a panic.
+/// A peer that turned: whatever it sends, this end answers with an end of a flow or of the connection, never with a panic.
 #[test]
 fn a_peer_s_nonsense_ends_no_more_than_its_connection() {
     let mut lost = 0;

@@ -178,8 +178,8 @@ impl ScheduledFlow {
                 }
                 Attempt::Queued | Attempt::Blocked => return Poll::Pending,
                 Attempt::Shaped(wait) => {
-                    let sleep = || Box::pin(time::sleep(wait.into()));
-                    ready!(self.pause.get_or_insert_with(sleep).as_mut().poll(cx));
+                    let shaped = || Box::pin(time::sleep(wait.into()));
+                    ready!(self.pause.get_or_insert_with(shaped).as_mut().poll(cx));
                     self.pause = None;
                 }
             }

@@ -195,8 +195,8 @@ pub fn placement() -> (Vec<Case>, usize) {
     (cases.collect(), refused.len())
 }
 
-/// Whether the simulator has all that a run needs: the laboratory alone has tunnels and programs. Any
-/// other refusal is a fault, which running the case then shows.
+/// Whether the simulator has all that a run needs: the laboratory alone has programs, and peers of tunnels that are no
+/// nodes. Any other refusal is a fault, which running the case then shows.
 fn is_simulated(plan: &Plan) -> bool {
     !matches!(midhop_sim::check(plan), Err(RunError::Tunnel { .. } | RunError::Programs { .. }))
 }

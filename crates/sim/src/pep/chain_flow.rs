@@ -5,6 +5,7 @@
 
 use super::Shared;
 use super::flow::Ended;
+use super::standing::Standing;
 use super::tunnel::AskedFlow;
 use crate::agent::Actions;
 use crate::packet::{End, FlowId, Packet};
@@ -30,7 +31,7 @@ pub(super) struct ChainFlow {
     request: Option<Box<Request>>,
     granted: bool,
     broken: bool,
-    live: bool,
+    standing: Standing,
     /// It wants nothing of the clock.
     pub due: Instant,
 }
@@ -77,30 +78,23 @@ impl ChainFlow {
             request: Some(Box::new(request)),
             granted: false,
             broken: false,
-            live: false,
+            standing: Standing::default(),
             due: Instant::NEVER,
         }
     }
 
     /// It begins: the next proxy is asked.
     pub fn open(&mut self, now: Instant, shared: &mut Shared) -> Ended {
-        self.live = true;
-        shared.counts.live += 1;
+        self.standing.enter(&mut shared.counts);
         self.ask(now, shared);
         self.settle(now, shared)
     }
 
     fn ask(&mut self, now: Instant, shared: &mut Shared) {
-        let Some(request) = self.request.take() else { return };
         let end = &mut self.ends[End::Listener.index()];
-        let tunnel = &mut shared.tunnels[end.tunnel];
-        let (at, carrier) = tunnel.carrier(now);
-        match carrier.ask(at, &request, &self.class) {
-            Some(stream) => {
-                tunnel.note(stream, self.asked);
-                end.stream = Some(stream);
-            }
-            None => self.request = Some(request),
+        if end.stream.is_none() {
+            let tunnel = &mut shared.tunnels[end.tunnel];
+            end.stream = tunnel.ask(now, &mut self.request, self.asked, &self.class);
         }
     }
 
@@ -175,7 +169,7 @@ impl ChainFlow {
         }
         let gone = self.ends.iter().all(|end| end.stream.is_none()) && self.request.is_none();
         if gone || self.broken {
-            self.leave_live(shared);
+            self.standing.leave(&mut shared.counts);
         }
         if gone { Ended::Yes } else { Ended::No }
     }
@@ -234,15 +228,7 @@ impl ChainFlow {
     fn forget(&mut self, end: End, code: Code, shared: &mut Shared) {
         let end = &mut self.ends[end.index()];
         if let Some(stream) = end.stream.take() {
-            let tunnel = &mut shared.tunnels[end.tunnel];
-            tunnel.flows.remove(&stream);
-            tunnel.carrier(Instant::START).1.forget(stream, code);
-        }
-    }
-
-    fn leave_live(&mut self, shared: &mut Shared) {
-        if std::mem::take(&mut self.live) {
-            shared.counts.live -= 1;
+            shared.tunnels[end.tunnel].forget(stream, code);
         }
     }
 
@@ -281,7 +267,7 @@ impl ChainFlow {
     pub fn handle_queue(&mut self, _: &Packet, _: &QueueReport) {}
 
     pub fn leave(&mut self, _: Instant, shared: &mut Shared) {
-        self.leave_live(shared);
+        self.standing.leave(&mut shared.counts);
     }
 
     pub fn listener(&self) -> u16 {

@@ -5,6 +5,7 @@
 
 use super::leg::Model;
 use super::relay::{Leg, RelayDirection};
+use super::standing::Standing;
 use super::{ServerPlace, Shared};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
@@ -41,14 +42,12 @@ pub(super) struct SplitFlow {
     directions: [RelayDirection; 2],
     /// Whether the client is answered only once the server has accepted.
     waits: bool,
-    /// The client's SYN, which waits for the far side; and whether it counts as pending.
+    /// The client's SYN, which waits for the far side.
     held: Option<Segment>,
-    pending: bool,
     /// The far side has been dialled.
     dialled: bool,
     broken: bool,
-    /// It counts as one of the flows that the proxy may have.
-    live: bool,
+    standing: Standing,
     /// When it was last said that it wants to be looked at.
     pub due: Instant,
 }
@@ -116,10 +115,9 @@ impl SplitFlow {
             directions,
             waits,
             held: None,
-            pending: false,
             dialled: false,
             broken: false,
-            live: false,
+            standing: Standing::default(),
             due: Instant::NEVER,
         }
     }
@@ -132,12 +130,10 @@ impl SplitFlow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
-        self.live = true;
-        shared.counts.live += 1;
+        self.standing.enter(&mut shared.counts);
         if self.waits {
             self.held = Some(*syn);
-            self.pending = true;
-            shared.counts.pending += 1;
+            self.standing.wait(&mut shared.counts);
             self.dialled = true;
         } else {
             self.legs[CLIENT].endpoint.handle_segment(now, syn);
@@ -249,7 +245,7 @@ impl SplitFlow {
             return Ended::No;
         }
         let ended = if in_each(&[State::Closed]) { Ended::Yes } else { Ended::No };
-        self.leave_live(shared);
+        self.standing.leave(&mut shared.counts);
         ended
     }
 
@@ -270,7 +266,7 @@ impl SplitFlow {
                 if side == CLIENT {
                     self.dialled = true;
                 } else if let Some(syn) = self.held.take() {
-                    self.leave_pending(shared);
+                    self.standing.go_on(&mut shared.counts);
                     self.legs[CLIENT].endpoint.handle_segment(now, &syn);
                 }
             }
@@ -307,7 +303,7 @@ impl SplitFlow {
                     actions.send(self.packet(CLIENT, reset, Xcp::default()));
                 }
             }
-            self.leave_pending(shared);
+            self.standing.go_on(&mut shared.counts);
             self.broken = true;
             self.legs[CLIENT].endpoint.close();
             return;
@@ -319,7 +315,7 @@ impl SplitFlow {
 
     /// The client has gone before the far side answered.
     fn fail(&mut self, shared: &mut Shared) {
-        self.leave_pending(shared);
+        self.standing.go_on(&mut shared.counts);
         shared.counts.reset += 1;
         self.broken = true;
         self.legs[SERVER].endpoint.abort();
@@ -340,18 +336,6 @@ impl SplitFlow {
         ServerPlace { node: self.nodes[1], port: self.ports[1], family: self.family }
     }
 
-    fn leave_pending(&mut self, shared: &mut Shared) {
-        if std::mem::take(&mut self.pending) {
-            shared.counts.pending -= 1;
-        }
-    }
-
-    fn leave_live(&mut self, shared: &mut Shared) {
-        if std::mem::take(&mut self.live) {
-            shared.counts.live -= 1;
-        }
-    }
-
     fn packet(&self, side: usize, segment: Segment, xcp: Xcp) -> Packet {
         let ends = (self.nodes, self.ports, self.family);
         leg_packet((self.id, self.maker), ends, side, segment, xcp)
@@ -359,8 +343,8 @@ impl SplitFlow {
 
     /// Gives back what it holds of what flows share, and leaves its figures: it is over.
     pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
-        self.leave_pending(shared);
-        self.leave_live(shared);
+        self.standing.go_on(&mut shared.counts);
+        self.standing.leave(&mut shared.counts);
         for direction in &mut self.directions {
             direction.leave(shared);
         }

@@ -29,6 +29,7 @@ mod naive;
 mod proxied;
 mod relay;
 mod share;
+mod standing;
 mod tunnel;
 mod tunnel_flow;
 mod tunnelled;
@@ -349,7 +350,7 @@ impl Proxy {
         self.shared.tunnels.push(end);
     }
 
-    /// What its plan says of a peer.
+    /// The plan of a peer.
     pub fn peer(&self, name: &str) -> Option<&PeerPlan> {
         match &self.make {
             Make::Configured(made) => made.plan.peers.iter().find(|peer| peer.name == name),

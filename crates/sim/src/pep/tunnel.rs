@@ -10,6 +10,9 @@ use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, UDP_HEADER, Xc
 use bytes::Bytes;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
+use midhop_pep::config::ClassPlan;
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{Carrier, CarrierStats, StreamId};
 use midhop_units::{Duration, Instant};
 use std::cell::{Cell, RefCell};
@@ -174,10 +177,26 @@ impl TunnelEnd {
         });
     }
 
-    /// A flow of this end's goes by a stream.
-    pub fn note(&mut self, stream: StreamId, asked: AskedFlow) {
+    /// Asks the other end for a flow, which is a `request` until that was done. None: it was, or the other end takes no
+    /// more for now.
+    pub fn ask(
+        &mut self,
+        now: Instant,
+        request: &mut Option<Box<Request>>,
+        asked: AskedFlow,
+        class: &ClassPlan,
+    ) -> Option<StreamId> {
+        let stream = self.carrier.ask(now + self.lead, request.as_deref()?, class)?;
+        *request = None;
         self.flows.insert(stream, asked.flow);
         self.between.asked.borrow_mut().insert(stream, asked);
+        Some(stream)
+    }
+
+    /// Forgets a flow. A half that has not ended is broken off with this code.
+    pub fn forget(&mut self, stream: StreamId, code: Code) {
+        self.flows.remove(&stream);
+        self.carrier.forget(stream, code);
     }
 
     /// The flow that the other end has asked for by a stream.
@@ -198,7 +217,7 @@ impl TunnelEnd {
         own.set(own.get() + bytes);
     }
 
-    /// What it has done, as the record says it.
+    /// What it has done, for the record.
     pub fn result(&self, node: &str) -> LegResult {
         let [own, far] = [self.addressing.end, self.addressing.end.other()]
             .map(|end| self.between.received[end.index()].get());

@@ -8,7 +8,8 @@ use super::flow::{Ended, leg_packet};
 use super::leg::Model;
 use super::relay::{Leg, WAIT};
 use super::share::Share;
-use super::tunnel::{AskedFlow, TunnelEnd};
+use super::standing::Standing;
+use super::tunnel::AskedFlow;
 use super::{ServerPlace, Shared};
 use crate::agent::Actions;
 use crate::dialogue::Dialogue;
@@ -45,16 +46,14 @@ pub(super) struct TunnelFlow {
     /// How it is asked for.
     request: Option<Box<Request>>,
     class: ClassPlan,
-    /// The client's SYN, which waits for the far side; and whether it counts as pending.
+    /// The client's SYN, which waits for the far side.
     held: Option<Segment>,
-    pending: bool,
     /// The far side has accepted.
     granted: bool,
     into: IntoTunnel,
     out: OutOfTunnel,
     broken: bool,
-    /// It counts as one of the flows that the proxy may have.
-    live: bool,
+    standing: Standing,
     /// What it holds, as last counted. Unit: bytes.
     held_bytes: u64,
     pub due: Instant,
@@ -116,7 +115,6 @@ impl TunnelFlow {
             request: None,
             class: class.clone(),
             held: None,
-            pending: false,
             granted: false,
             into: IntoTunnel::default(),
             out: OutOfTunnel {
@@ -128,7 +126,7 @@ impl TunnelFlow {
                 waits: Instant::NEVER,
             },
             broken: false,
-            live: false,
+            standing: Standing::default(),
             held_bytes: 0,
             due: Instant::NEVER,
         }
@@ -143,12 +141,11 @@ impl TunnelFlow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
-        self.enter(shared);
+        self.standing.enter(&mut shared.counts);
         self.request = Some(Box::new(request));
         if waits {
             self.held = Some(*syn);
-            self.pending = true;
-            shared.counts.pending += 1;
+            self.standing.wait(&mut shared.counts);
             self.ask(now, shared);
         } else {
             self.leg.endpoint.handle_segment(now, syn);
@@ -164,27 +161,16 @@ impl TunnelFlow {
         shared: &mut Shared,
         actions: &mut Actions,
     ) -> Ended {
-        self.enter(shared);
+        self.standing.enter(&mut shared.counts);
         self.stream = Some(stream);
         self.settle(now, shared, actions)
     }
 
-    fn enter(&mut self, shared: &mut Shared) {
-        self.live = true;
-        shared.counts.live += 1;
-    }
-
     /// Asks the other end for the flow, unless that was done or it takes no more for now.
     fn ask(&mut self, now: Instant, shared: &mut Shared) {
-        let Some(request) = self.request.take_if(|_| self.stream.is_none()) else { return };
-        let tunnel = &mut shared.tunnels[self.tunnel];
-        let (at, carrier) = tunnel.carrier(now);
-        match carrier.ask(at, &request, &self.class) {
-            Some(stream) => {
-                tunnel.note(stream, self.asked);
-                self.stream = Some(stream);
-            }
-            None => self.request = Some(request),
+        if self.stream.is_none() {
+            let tunnel = &mut shared.tunnels[self.tunnel];
+            self.stream = tunnel.ask(now, &mut self.request, self.asked, &self.class);
         }
     }
 
@@ -206,7 +192,7 @@ impl TunnelFlow {
             // The client asks again, or gives up.
             if segment.flags.contains(Flags::RST) {
                 self.held = None;
-                self.leave_pending(shared);
+                self.standing.go_on(&mut shared.counts);
                 self.leg.endpoint.close();
                 self.break_off(shared);
             }
@@ -230,7 +216,7 @@ impl TunnelFlow {
                 self.granted = true;
                 shared.accepted.insert(self.target(), now);
                 if let Some(syn) = self.held.take() {
-                    self.leave_pending(shared);
+                    self.standing.go_on(&mut shared.counts);
                     self.leg.endpoint.handle_segment(now, &syn);
                 }
             }
@@ -306,7 +292,7 @@ impl TunnelFlow {
         self.count(shared);
         let closed = self.leg.endpoint.state() == State::Closed && self.held.is_none();
         if matches!(self.leg.endpoint.state(), State::TimeWait) || closed {
-            self.leave_live(shared);
+            self.standing.leave(&mut shared.counts);
         }
         if closed && self.stream.is_none() && (self.leg.connected || self.broken) {
             Ended::Yes
@@ -364,7 +350,7 @@ impl TunnelFlow {
             return;
         }
         if let Some(syn) = self.held.take() {
-            self.leave_pending(shared);
+            self.standing.go_on(&mut shared.counts);
             shared.accepted.remove(&self.target());
             if fault == FlowFault::Denied(cause::Cause::TimedOut) {
                 shared.counts.silent += 1;
@@ -496,27 +482,13 @@ impl TunnelFlow {
 
     fn forget(&mut self, code: Code, shared: &mut Shared) {
         if let Some(stream) = self.stream.take() {
-            let tunnel: &mut TunnelEnd = &mut shared.tunnels[self.tunnel];
-            tunnel.flows.remove(&stream);
-            tunnel.carrier(Instant::START).1.forget(stream, code);
+            shared.tunnels[self.tunnel].forget(stream, code);
         }
     }
 
     fn target(&self) -> ServerPlace {
         let AskedFlow { nodes, ports, family, .. } = self.asked;
         ServerPlace { node: nodes[1], port: ports[1], family }
-    }
-
-    fn leave_pending(&mut self, shared: &mut Shared) {
-        if std::mem::take(&mut self.pending) {
-            shared.counts.pending -= 1;
-        }
-    }
-
-    fn leave_live(&mut self, shared: &mut Shared) {
-        if std::mem::take(&mut self.live) {
-            shared.counts.live -= 1;
-        }
     }
 
     fn packet(&self, segment: Segment, xcp: Xcp) -> Packet {
@@ -526,8 +498,8 @@ impl TunnelFlow {
 
     /// Gives back what it holds of what flows share, and leaves its figures: it is over.
     pub fn leave(&mut self, now: Instant, shared: &mut Shared) {
-        self.leave_pending(shared);
-        self.leave_live(shared);
+        self.standing.go_on(&mut shared.counts);
+        self.standing.leave(&mut shared.counts);
         if let Some(share) = &mut self.out.share {
             share.withdraw();
         }

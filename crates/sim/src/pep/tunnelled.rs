@@ -158,7 +158,7 @@ impl Proxy {
             Some(id) => self.report(now, (at, *id), event, actions),
             // Of a flow that was denied.
             None if matches!(event, CarrierEvent::Delivered(_)) => {
-                self.shared.tunnels[at].carrier(now).1.forget(stream, Code::NO_ERROR);
+                self.shared.tunnels[at].forget(stream, Code::NO_ERROR);
             }
             None => {}
         }

@@ -1,6 +1,6 @@
 //! What the streams of one session may send, and what of them may wait: credit beside QUIC's own.
 //!
-//! Whoever sends asks here how much it may, whoever receives says here how much was passed on; what the peer is to be
+//! Whoever sends asks here how much it may, whoever receives reports here how much was passed on; what the peer is to be
 //! granted then is [taken](CreditBook::take_grants) and sent. With a peer that knows nothing of it all is as QUIC has it.
 //!
 //! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded, for each
@@ -77,7 +77,9 @@ pub struct CreditBook<W> {
     drawn: u64,
     /// Unit: bytes. What those whose readers stand still were promised and have not passed on.
     stuck: u64,
-    /// What the peer gives each stream at first, once it has said what it understands; zero: it knows nothing of
+    /// Unit: bytes. What all streams hold that has come, behind gaps or not, as far as it is counted here.
+    waiting: u64,
+    /// What the peer gives each stream at first, once its settings have come; zero: it knows nothing of
     /// credit.
     first: Option<u64>,
     /// What was granted to this end's streams, and who waits for more.
@@ -96,12 +98,22 @@ impl<W> CreditBook<W> {
     /// Nothing has come.
     pub fn new(bounds: CreditBounds) -> Self {
         let (first, granted, grants) = Default::default();
-        Self { bounds, answered: false, drawn: 0, stuck: 0, first, granted, grants }
+        Self { bounds, answered: false, drawn: 0, stuck: 0, waiting: 0, first, granted, grants }
     }
 
     /// What may be under way and waiting.
     pub fn bounds(&self) -> &CreditBounds {
         &self.bounds
+    }
+
+    /// A stream that held `before` holds so much now. Unit: bytes.
+    pub fn recount(&mut self, before: u64, now: u64) {
+        self.waiting = self.waiting - before + now;
+    }
+
+    /// Whether all streams together hold as much as they may.
+    pub fn is_crowded(&self) -> bool {
+        self.waiting >= self.bounds.waiting
     }
 
     /// What the peer gives each stream at first; zero: it knows nothing of credit.
@@ -118,12 +130,12 @@ impl<W> CreditBook<W> {
         self.answered = true;
     }
 
-    /// Whether the peer heeds the credit that it is given: it says that it would, and knows what it was given.
+    /// Whether the peer heeds the credit that it is given: it announces that it would, and knows what it was given.
     pub fn is_heeded(&self) -> bool {
         self.answered && self.is_understood()
     }
 
-    /// Whether the peer says that it heeds credit. It may not have received any.
+    /// Whether the peer announces that it heeds credit. It may not have received any.
     pub fn is_understood(&self) -> bool {
         self.first.is_some_and(|first| first > 0)
     }
@@ -154,7 +166,7 @@ impl<W> CreditBook<W> {
         (room > 0).then_some(room)
     }
 
-    /// Takes what the peer is to be granted: streams and their limits. Nothing, as long as it has not said that it
+    /// Takes what the peer is to be granted: streams and their limits. Nothing, as long as it has not announced that it
     /// heeds credit.
     pub fn take_grants(&mut self) -> BTreeMap<u64, u64> {
         if self.is_understood() { std::mem::take(&mut self.grants) } else { BTreeMap::new() }
@@ -236,7 +248,7 @@ impl StreamCredit {
         let earned = self.earned(position);
         let granted = self.grant.pass_on(position, book.window(others).min(earned));
         self.charge(book, self.drawn > 0);
-        // As long as the peer has not said whether it heeds credit, it may.
+        // As long as the peer has not announced whether it heeds credit, it may.
         let Some(limit) = granted.filter(|_| book.first != Some(0)) else { return false };
         book.grants.insert(self.stream, limit);
         true
@@ -305,7 +317,7 @@ mod tests {
     fn a_peer_that_knows_nothing_of_credit_bounds_nothing() {
         let mut book = Book::new(BOUNDS);
         book.open(4);
-        assert_eq!(book.room(4, 1 << 40, || 0), Some(u64::MAX), "it has said nothing yet");
+        assert_eq!(book.room(4, 1 << 40, || 0), Some(u64::MAX), "its settings have not come yet");
         book.begin(0);
         assert_eq!(book.room(4, 1 << 40, || 0), Some(u64::MAX));
         let mut stream = StreamCredit::new(&book, 4);
@@ -362,6 +374,19 @@ mod tests {
         late.pass_on(&mut book, 50);
         let limit = book.grants.get(&4).copied().expect("more than at first");
         assert!(limit > 120 && late.may_come(limit) && !late.may_come(limit + 1));
+    }
+
+    #[test]
+    fn what_waits_of_all_streams_has_a_bound_beside_that_of_each() {
+        let mut book = Book::new(BOUNDS);
+        for held in [6000, 3999] {
+            book.recount(0, held);
+            assert!(!book.is_crowded());
+        }
+        book.recount(3999, 4000);
+        assert!(book.is_crowded());
+        book.recount(6000, 0);
+        assert!(!book.is_crowded(), "one is gone");
     }
 
     const MB: u64 = 1_000_000;

@@ -31,7 +31,7 @@ const DATAGRAM: u64 = 1500;
 pub enum CarrierEvent {
     /// The handshake is over.
     Connected,
-    /// The peer has said what it understands.
+    /// The peer's settings have come.
     Settled,
     /// The peer asks for a flow.
     Asked(StreamId, Box<Request>),
@@ -160,7 +160,7 @@ impl Carrier {
         (epoch, seed): (time::Instant, Seed),
     ) -> Self {
         let mut own = EndpointConfig::default();
-        // That bit tells QUIC from what may be sent below it.
+        // By that bit QUIC is distinguished from what may be sent below it.
         own.grease_quic_bit(false);
         let repairs = peer::repairs(peer, remote.is_ipv6());
         let now = Instant::START;
@@ -184,7 +184,7 @@ impl Carrier {
         }
     }
 
-    /// Asks for a flow of some class; none: the peer takes no more for now, and an event tells when it does.
+    /// Asks for a flow of some class; none: the peer takes no more for now, and [`CarrierEvent::Available`] comes when it does.
     pub fn ask(&mut self, now: Instant, request: &Request, class: &ClassPlan) -> Option<StreamId> {
         let (_, connection) = self.connection.as_mut()?;
         let asked = self.session.ask(now, request, class, connection);
@@ -199,7 +199,7 @@ impl Carrier {
         self.work(now);
     }
 
-    /// Denies one. [`CarrierEvent::Delivered`] tells when the peer knows.
+    /// Denies one. [`CarrierEvent::Delivered`] comes when the peer knows.
     pub fn deny(&mut self, now: Instant, id: StreamId, cause: Cause) {
         self.with(|session, connection| session.deny(now, id, cause, connection));
         self.work(now);
@@ -226,7 +226,7 @@ impl Carrier {
         self.session.rest(id);
     }
 
-    /// A flow has ended. Nothing of it may wait. [`CarrierEvent::Delivered`] tells when the peer has all of it.
+    /// A flow has ended. Nothing of it may wait. [`CarrierEvent::Delivered`] comes when the peer has all of it.
     pub fn finish(&mut self, now: Instant, id: StreamId) {
         self.with(|session, connection| session.finish(now, id, connection));
         self.work(now);
@@ -288,7 +288,7 @@ impl Carrier {
         }
     }
 
-    /// Takes a datagram that has come from the peer; `marked` where the path says that it has met congestion.
+    /// Takes a datagram that has come from the peer; `marked` where the path reports congestion (ECN: CE).
     pub fn handle_datagram(&mut self, now: Instant, datagram: Bytes, marked: bool) {
         self.shim.handle_input(now, datagram, (), marked);
         let at = self.at(now);

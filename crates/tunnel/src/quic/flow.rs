@@ -26,7 +26,7 @@ pub enum FlowFault {
     /// The peer ended it abruptly.
     #[error("the peer reset the stream: {0}")]
     Reset(Code),
-    /// The peer broke a rule; the code says which.
+    /// The peer broke a rule, which the code names.
     #[error("the peer broke a rule: {0}")]
     Wrong(Code),
     /// The peer did not connect.
@@ -187,6 +187,8 @@ pub(super) struct Incoming {
     frames: FrameReader,
     /// What has come and is not in order.
     arrived: Reassembly,
+    /// Unit: bytes. What of it is counted among that of all streams.
+    counted: u64,
     /// Unit: bytes. What of it may wait behind a gap where no credit is heeded.
     held_max: u64,
     /// What has come in order and has not been taken apart.
@@ -219,6 +221,7 @@ impl Incoming {
             payload: Payload::default(),
             frames: FrameReader::default(),
             arrived: Reassembly::new(midhop_units::Bytes::MAX),
+            counted: 0,
             held_max,
             piece: Bytes::new(),
             data: Bytes::new(),
@@ -285,7 +288,7 @@ impl Incoming {
         book: &mut CreditBook<StreamId>,
     ) -> Result<bool, FlowFault> {
         loop {
-            // What says nothing about the flow is skipped, and nothing else may come.
+            // Capsules that are not the flow's are skipped, and nothing else may come.
             self.flow.read(&mut self.data)?;
             self.grant(book);
             match self.frame(connection, book)? {
@@ -313,14 +316,14 @@ impl Incoming {
     ) -> Result<(), FlowFault> {
         self.credit.stand_still(book);
         while !self.complete && self.may_draw(book) {
-            let Some(count) = self.read(connection)? else { break };
+            let Some(count) = self.read(connection, book)? else { break };
             self.credit.draw(book, count);
         }
         Ok(())
     }
 
     fn may_draw(&self, book: &CreditBook<StreamId>) -> bool {
-        self.credit.may_draw(book, self.arrived.cost().get())
+        self.credit.may_draw(book, self.arrived.cost().get()) && !book.is_crowded()
     }
 
     /// The next bytes of the flow; none of them: it has ended; none at all: they have not come.
@@ -360,6 +363,7 @@ impl Incoming {
             }
             if let Some(piece) = self.arrived.pop() {
                 self.credit.settle(book, self.arrived.held().get());
+                self.recount(book);
                 self.piece = piece;
                 continue;
             }
@@ -373,21 +377,33 @@ impl Incoming {
             if self.ended {
                 return Ok(Some(None));
             }
-            if self.is_full()
+            if self.is_full(book)
                 && self.first(connection).is_some_and(|at| at > self.arrived.position())
             {
                 return Ok(None);
             }
-            if self.read(connection)?.is_none() {
+            if self.read(connection, book)?.is_none() {
                 return Ok(None);
             }
         }
     }
 
-    /// Whether as much waits as may: only what the first gap waits for is to be taken.
-    fn is_full(&self) -> bool {
+    /// Whether as much waits as may, of this stream or of all: only what the first gap waits for is to be taken.
+    fn is_full(&self, book: &CreditBook<StreamId>) -> bool {
         let cost = self.arrived.cost().get();
-        !self.credit.is_enforced() && cost >= self.held_max || cost >= self.credit.bounds().waiting
+        !self.credit.is_enforced() && cost >= self.held_max || book.is_crowded()
+    }
+
+    /// Counts what waits now among that of all streams.
+    fn recount(&mut self, book: &mut CreditBook<StreamId>) {
+        let now = self.arrived.cost().get();
+        book.recount(std::mem::replace(&mut self.counted, now), now);
+    }
+
+    /// The stream is gone, with what waited of it and what was promised to it.
+    pub fn leave(&mut self, book: &mut CreditBook<StreamId>) {
+        book.recount(std::mem::take(&mut self.counted), 0);
+        self.credit.leave(book);
     }
 
     /// Where the first bytes stand that QUIC has. Nothing is read, so QUIC's credit is not renewed.
@@ -401,7 +417,11 @@ impl Incoming {
 
     /// Reads the next chunk that has come. Gives its length; none: nothing has. Where none will come any more, all
     /// is complete.
-    fn read(&mut self, connection: &mut Connection) -> Result<Option<u64>, FlowFault> {
+    fn read(
+        &mut self,
+        connection: &mut Connection,
+        book: &mut CreditBook<StreamId>,
+    ) -> Result<Option<u64>, FlowFault> {
         let mut receiving = connection.recv_stream(self.id);
         let read = match receiving.read(false) {
             Ok(mut chunks) => {
@@ -430,6 +450,7 @@ impl Incoming {
             return Err(FlowFault::Wrong(Code::GENERAL_PROTOCOL_ERROR));
         }
         self.arrived.insert(offset, bytes);
+        self.recount(book);
         Ok(Some(count))
     }
 }

@@ -26,7 +26,7 @@ const DRAW: Duration = Duration::from_ms(10);
 #[derive(Debug)]
 pub(super) struct Session {
     own: Settings,
-    /// What the peer understands, once it has said so.
+    /// The peer's settings, once they have come.
     peer: Option<Settings>,
     form: RequestForm,
     /// The peer as a proxy is named: by its name and port.
@@ -121,7 +121,7 @@ impl Session {
         }
     }
 
-    /// What the peer understands, once it has said so.
+    /// The peer's settings, once they have come.
     pub fn settings(&self) -> Option<&Settings> {
         self.peer.as_ref()
     }
@@ -207,7 +207,7 @@ impl Session {
         self.put_data(now, id, &head, bytes, connection);
     }
 
-    /// The flow has ended: says so behind all that was put, and ends this half. Nothing may wait.
+    /// The flow has ended: sends its end behind all that was put, and ends this half. Nothing may wait.
     pub fn finish(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ended) else { return };
         flow.ended = true;
@@ -280,7 +280,7 @@ impl Session {
         self.wake_next();
         let number = VarInt::from(id).into_inner();
         self.credit.close(number);
-        flow.incoming.credit.leave(&mut self.credit);
+        flow.incoming.leave(&mut self.credit);
         let code = VarInt::from_u64(code.0).unwrap_or(VarInt::MAX);
         if !flow.ended || flow.waiting() > 0 {
             let _ = connection.send_stream(id).reset(code);
@@ -656,8 +656,7 @@ impl Session {
                 Ok(())
             }
             (_, None) => Err(Code::MISSING_SETTINGS),
-            // Whoever leaves serves the flows that it has; what it has more to say than the path takes is for the choice of
-            // a carrier.
+            // Whoever leaves serves the flows that it has; a backlog is for the choice of a carrier.
             (Frame::GoAway(_) | Frame::Push | Frame::Backlog(_), Some(_)) => Ok(()),
             (_, Some(_)) => Err(Code::FRAME_UNEXPECTED),
         }

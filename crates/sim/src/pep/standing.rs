@@ -1,0 +1,34 @@
+//! What a flow takes of a proxy's limits: it lives, and its client may wait for the far side.
+
+use super::Counts;
+
+/// Whether a flow counts as one that lives, and as one whose client waits.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    live: bool,
+    pending: bool,
+}
+
+impl Standing {
+    /// The flow begins.
+    pub fn enter(&mut self, counts: &mut Counts) {
+        self.live = true;
+        counts.live += 1;
+    }
+
+    /// Its client waits.
+    pub fn wait(&mut self, counts: &mut Counts) {
+        self.pending = true;
+        counts.pending += 1;
+    }
+
+    /// Its client waits no more.
+    pub fn go_on(&mut self, counts: &mut Counts) {
+        counts.pending -= u64::from(std::mem::take(&mut self.pending));
+    }
+
+    /// The flow counts no more.
+    pub fn leave(&mut self, counts: &mut Counts) {
+        counts.live -= u64::from(std::mem::take(&mut self.live));
+    }
+}
