@@ -111,7 +111,7 @@ mod tests {
         }
         assert_eq!(Algorithm::from_name("cubic"), None);
         // What the laws' crate calls ours is what there is a program for.
-        let ours = midhop_congestion::Algorithm::ALL.into_iter().filter(|law| law.is_ours());
+        let ours = midhop_congestion::Algorithm::ALL.iter().copied().filter(|law| law.is_ours());
         assert!(ours.eq(Algorithm::ALL.into_iter().map(Algorithm::law)));
     }
 }

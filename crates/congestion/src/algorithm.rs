@@ -1,114 +1,212 @@
-//! The algorithms by the names that configurations and scenarios use.
+//! The algorithms: by the names that configurations and scenarios use, and with their own parameters.
+//!
+//! Each module of an algorithm has a [`Description`] of it and makes its law; the list below is the one place
+//! that knows them all. To add one, write its module and its line here.
 
+use crate::{
+    Controller, Settings, SlowStart, bbr, cubic, dvegas, hybla, hybla_linux, known_rate, reno,
+    vegas, vivace, westwood, xcp,
+};
+use midhop_units::Rate;
 use std::fmt;
 
-/// A congestion control algorithm by name.
-///
-/// The list is closed where the meaning is ours to define; a kernel may know more names than these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Algorithm {
+/// What is known of an algorithm besides its law.
+#[derive(Debug)]
+pub struct Description {
+    /// Its name.
+    pub name: &'static str,
+    /// How a kernel's sockets come by it.
+    pub kernel: InKernel,
+    /// Whether a transport under it paces.
+    pub pacing: Pacing,
+    /// How its first slow start ends.
+    pub slow_start: FirstSlowStart,
+    /// Whether it takes an [opening](crate::Opening) other than a burst.
+    pub opens: bool,
+    /// Whether its first window is [`Settings::initial_window`].
+    pub initial_window: bool,
+    /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
+    pub committed: bool,
+    /// Whether it leaves anything to chance.
+    pub draws: bool,
+    /// The keys in scenarios that only it, and algorithms of its family, take.
+    pub keys: &'static [&'static str],
+}
+
+/// How a kernel's sockets come by an algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InKernel {
+    /// Kernels have it.
+    Native,
+    /// By a program of ours, where the kernel lacks it or has another of that name.
+    Program,
+    /// Not at all: it exists in simulations and tunnels only.
+    Never,
+}
+
+/// Whether a transport under an algorithm paces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pacing {
+    /// It does: the law is a rate.
+    Always,
+    /// It does where nothing else is chosen.
+    Usually,
+    /// It does where that is chosen.
+    Chosen,
+}
+
+/// How the first slow start of an algorithm ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstSlowStart {
+    /// By a rule of the algorithm's own.
+    Own,
+    /// By a rule of its own, where nothing else is chosen.
+    OwnUnlessChosen,
+    /// As chosen, or else like this.
+    Chosen(SlowStart),
+}
+
+impl FirstSlowStart {
+    /// What ends it where nothing is chosen; `None`: a rule of the algorithm's own.
+    pub const fn usual(self) -> Option<SlowStart> {
+        match self {
+            Self::Chosen(slow_start) => Some(slow_start),
+            Self::Own | Self::OwnUnlessChosen => None,
+        }
+    }
+}
+
+/// Parameters of one algorithm.
+pub(crate) trait Parameters: Sized {
+    /// Those of an algorithm that is asked for by its name alone, over a path of `rate`, where that is known.
+    /// `None`: it cannot do without one.
+    fn usual(rate: Option<Rate>) -> Option<Self>;
+}
+
+macro_rules! ignoring {
+    ($ignored:ty, $kept:tt) => {
+        $kept
+    };
+}
+
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $name:ident $(($own:ty))? = $law:ty,)+) => {
+        /// A congestion control algorithm by name.
+        ///
+        /// The list is closed where the meaning is ours to define; a kernel may know more names than these.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Algorithm {
+            $($(#[$doc])* $name,)+
+        }
+
+        /// An algorithm with its own parameters.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Law {
+            $($(#[$doc])* $name $(($own))?,)+
+        }
+
+        impl Algorithm {
+            /// Every algorithm.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// What is known of it besides its law.
+            pub const fn description(self) -> &'static Description {
+                match self {
+                    $(Self::$name => {
+                        const DESCRIPTION: &Description = &<$law>::DESCRIPTION;
+                        DESCRIPTION
+                    })+
+                }
+            }
+        }
+
+        impl Law {
+            /// Which algorithm it is.
+            pub const fn algorithm(&self) -> Algorithm {
+                match self {
+                    $(Self::$name { .. } => Algorithm::$name,)+
+                }
+            }
+
+            /// What `algorithm` is where its name is all that is said, over a path of `rate`, where that is
+            /// known. `None` for `known-rate` without a rate.
+            pub fn usual(algorithm: Algorithm, rate: Option<Rate>) -> Option<Self> {
+                Some(match algorithm {
+                    $(Algorithm::$name => Self::$name $((<$own as Parameters>::usual(rate)?))?,)+
+                })
+            }
+
+            /// A controller by this law.
+            pub(crate) fn controller(&self, settings: &Settings) -> Controller {
+                match self {
+                    $(Self::$name $((ignoring!($own, own)))? => {
+                        <$law>::controller(settings $(, ignoring!($own, own))?)
+                    })+
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
     /// NewReno, every kernel's; repairs with or without SACK are the transport's, not its.
-    Reno,
+    Reno = reno::Reno,
     /// CUBIC, most kernels' default.
-    Cubic,
+    Cubic = cubic::Cubic,
     /// BBR version 1: the kernel's.
-    Bbr,
+    Bbr = bbr::v1::BbrV1,
     /// BBR version 3, as its draft describes it: simulated only.
-    BbrV3,
+    BbrV3 = bbr::v3::BbrV3,
     /// PCC Vivace: simulated only.
-    Vivace,
+    Vivace = vivace::Vivace,
     /// The rate of a dedicated leg: simulated only.
-    KnownRate,
+    KnownRate(known_rate::KnownRateSettings) = known_rate::KnownRate,
     /// Hybla as its paper has it, counted per segment: always ours.
-    Hybla,
+    Hybla(hybla::ReferenceFlow) = hybla::Published,
     /// Hybla's law with a bounded slow start that tolerates a radio's losses: ours.
-    HyblaPlus,
+    HyblaPlus(hybla::HyblaSettings) = hybla::Hybla,
     /// Hybla as Linux computes it: the kernel's, else ours.
-    HyblaLinux,
+    HyblaLinux(hybla::ReferenceFlow) = hybla_linux::HyblaLinux,
     /// Westwood+: the kernel's, else ours.
-    Westwood,
+    Westwood = westwood::Westwood,
     /// Vegas: the kernel's, else ours.
-    Vegas,
+    Vegas(vegas::VegasThresholds) = vegas::Vegas,
     /// DVegas as we read it: in simulations only.
-    DVegas,
+    DVegas(dvegas::DVegasThresholds) = dvegas::DVegas,
     /// XCP: in simulations only, as it needs routers that know it.
-    Xcp,
+    Xcp(xcp::XcpSettings) = xcp::Xcp,
 }
 
 impl Algorithm {
-    /// Every algorithm.
-    pub const ALL: [Self; 13] = [
-        Self::Reno,
-        Self::Cubic,
-        Self::Bbr,
-        Self::BbrV3,
-        Self::Vivace,
-        Self::KnownRate,
-        Self::Hybla,
-        Self::HyblaPlus,
-        Self::HyblaLinux,
-        Self::Westwood,
-        Self::Vegas,
-        Self::DVegas,
-        Self::Xcp,
-    ];
-
     /// The name.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reno => "reno",
-            Self::Cubic => "cubic",
-            Self::Bbr => "bbr",
-            Self::BbrV3 => "bbr3",
-            Self::Vivace => "vivace",
-            Self::KnownRate => "known-rate",
-            Self::Hybla => "hybla",
-            Self::HyblaPlus => "hybla-plus",
-            Self::HyblaLinux => "hybla-linux",
-            Self::Westwood => "westwood",
-            Self::Vegas => "vegas",
-            Self::DVegas => "dvegas",
-            Self::Xcp => "xcp",
-        }
+        self.description().name
     }
 
     /// The algorithm called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+        Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// The names of all.
+    pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+        Self::ALL.iter().map(|algorithm| algorithm.name())
     }
 
     /// Whether this release brings a program of its own for kernels that lack it.
     pub const fn is_ours(self) -> bool {
-        matches!(
-            self,
-            Self::Hybla | Self::HyblaPlus | Self::HyblaLinux | Self::Westwood | Self::Vegas
-        )
+        matches!(self.description().kernel, InKernel::Program)
     }
 
-    /// Whether a transport under it paces without being told to: the law is a rate, or, as with
-    /// `hybla-plus`, the program asks the kernel for it.
+    /// Whether a transport under it paces where nothing else is chosen.
     pub const fn paces(self) -> bool {
-        matches!(self, Self::Bbr | Self::BbrV3 | Self::Vivace | Self::KnownRate | Self::HyblaPlus)
-    }
-
-    /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
-    pub const fn takes_committed_rate(self) -> bool {
-        matches!(
-            self,
-            Self::Reno
-                | Self::Cubic
-                | Self::Westwood
-                | Self::Hybla
-                | Self::HyblaPlus
-                | Self::Vegas
-                | Self::DVegas
-        )
+        matches!(self.description().pacing, Pacing::Always | Pacing::Usually)
     }
 
     /// Whether a kernel's sockets can use it, be it with a program of ours; if not, it exists in
-    /// simulations only.
+    /// simulations and tunnels only.
     pub const fn runs_in_kernel(self) -> bool {
-        matches!(self, Self::Reno | Self::Cubic | Self::Bbr) || self.is_ours()
+        !matches!(self.description().kernel, InKernel::Never)
     }
 }
 
@@ -124,10 +222,20 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for algorithm in Algorithm::ALL {
+        for &algorithm in Algorithm::ALL {
             assert_eq!(Algorithm::from_name(&algorithm.to_string()), Some(algorithm));
         }
         assert_eq!(Algorithm::from_name("Hybla"), None);
+    }
+
+    #[test]
+    fn a_name_alone_is_a_law_unless_it_needs_a_rate() {
+        for &algorithm in Algorithm::ALL {
+            let law = Law::usual(algorithm, None);
+            assert_eq!(law.is_none(), algorithm == Algorithm::KnownRate, "{algorithm}");
+            let law = law.or_else(|| Law::usual(algorithm, Some(Rate::from_mbit_per_s(1))));
+            assert_eq!(law.map(|law| law.algorithm()), Some(algorithm));
+        }
     }
 
     #[test]

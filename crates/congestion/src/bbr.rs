@@ -13,7 +13,7 @@ pub mod v3;
 
 pub use filter::WindowedMax;
 
-use crate::Ack;
+use crate::{Ack, Settings};
 use midhop_units::{Instant, Rate, Seed};
 
 /// What both versions are told.
@@ -25,6 +25,12 @@ pub struct BbrSettings {
     pub seed: Seed,
     /// Whether the receiver acknowledges selectively. Only the draft asks.
     pub selective_acks: bool,
+}
+
+impl BbrSettings {
+    fn of(settings: &Settings) -> Self {
+        Self { initial_window: settings.initial_window, seed: settings.seed, ..Self::default() }
+    }
 }
 
 impl Default for BbrSettings {

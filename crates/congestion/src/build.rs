@@ -1,27 +1,16 @@
-//! Any algorithm by its name: what a simulated transport is given.
+//! What a controller is built from, and building it: what a transport is given.
 
-use crate::{
-    Algorithm, CongestionControl, SlowStart,
-    bbr::{self, v1::BbrV1, v3::BbrV3},
-    committed::{self, Committed},
-    cubic::Cubic,
-    dvegas::{self, DVegas},
-    hybla::{self, Hybla},
-    hybla_linux::HyblaLinux,
-    known_rate::{self, KnownRate},
-    opening::{Opening, Resume, Spread},
-    reno::Reno,
-    segments::{INITIAL_WINDOW, Segmented},
-    vegas::{self, Vegas},
-    vivace::Vivace,
-    westwood::Westwood,
-    xcp::{self, Xcp},
-};
+use crate::algorithm::{Description, FirstSlowStart};
+use crate::committed::CommittedSettings;
+use crate::segments::INITIAL_WINDOW;
+use crate::{Algorithm, Controller, Law, Opening, SlowStart};
 use midhop_units::{Bytes, Seed};
 
-/// What the algorithms can be told. Each reads what concerns it.
+/// All that a controller is built from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// The algorithm with its own parameters.
+    pub law: Law,
     /// Payload of a full segment. Default: 1448 bytes, Ethernet with timestamps.
     pub mss: Bytes,
     /// The window before anything is acknowledged. Unit: segments. Default: 10 (RFC 6928).
@@ -39,48 +28,36 @@ pub struct Settings {
     /// What is sent before anything is known of the path. Default: [`Opening::Burst`], the only one
     /// for algorithms that begin by a rule of their own: `hybla-linux`, `bbr`, `bbr3`, `xcp`.
     pub opening: Opening,
-    /// Whether the transport paces by [`CongestionControl::pacing_rate`]. Default: no, as Linux without
+    /// Whether the transport paces by [`Controller::pacing_rate`]. Default: no, as Linux without
     /// the `fq` queue. HyStart and HyStart++ expect other trains of acknowledgements where it does.
     pub paced: bool,
-    /// That of `hybla-plus`; `hybla` and `hybla-linux` read [`rtt0`](hybla::HyblaSettings::rtt0) only. Default:
-    /// [`hybla::HyblaSettings::default`]: RTT0 25 ms, fourfold growth per round, no known rate, two losses
-    /// in a hundred tolerated.
-    pub hybla: hybla::HyblaSettings,
-    /// Vegas' own. Default: α 2, β 4, γ 1.
-    pub vegas: vegas::VegasThresholds,
-    /// DVegas' own, Vegas' included. Default: Vegas' α, β and γ, and 16 segments in the terminal's queue.
-    pub dvegas: dvegas::DVegasThresholds,
-    /// XCP's own, where the routers on the path answer it ([`xcp::Router`]). Default: none does, and
-    /// `xcp` cannot be had: its window would stay as it began.
-    pub xcp: Option<xcp::XcpSettings>,
-    /// The leg of `known-rate`: controllers built with the same settings share it. Default: none, and
-    /// `known-rate` is refused.
-    pub known_rate: Option<known_rate::KnownRateSettings>,
     /// A rate that the sender may always have of a path it shares. It stands beneath laws of a window,
     /// and is an opening of its own. Default: none.
-    pub committed: Option<committed::CommittedSettings>,
+    pub committed: Option<CommittedSettings>,
     /// Decides what an algorithm leaves to chance: when BBR probes, and in which order Vivace does.
     /// Default: 0.
     pub seed: Seed,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
+impl Settings {
+    /// The defaults for `law`.
+    pub const fn of(law: Law) -> Self {
         Self {
+            law,
             mss: Bytes::new(1448),
             initial_window: INITIAL_WINDOW,
             threshold: None,
             slow_start: None,
-            opening: Opening::default(),
+            opening: Opening::Burst,
             paced: false,
-            hybla: hybla::HyblaSettings::default(),
-            vegas: vegas::VegasThresholds::default(),
-            dvegas: dvegas::DVegasThresholds::default(),
-            xcp: None,
-            known_rate: None,
             committed: None,
-            seed: Seed::default(),
+            seed: Seed(0),
         }
+    }
+
+    /// How the first slow start of the algorithm ends that is described so.
+    pub(crate) fn slow_start_by(&self, description: &Description) -> SlowStart {
+        self.slow_start.or(description.slow_start.usual()).unwrap_or(SlowStart::Classic)
     }
 }
 
@@ -114,12 +91,6 @@ pub enum BuildError {
     /// Two openings.
     #[error("a committed rate is an opening of its own; leave the other out")]
     CommittedOpening,
-    /// There is no rate to know.
-    #[error("known-rate needs the rate of its leg; say it, or take an algorithm that finds out")]
-    NoLeg,
-    /// Nobody on the path answers it.
-    #[error("xcp needs routers that know it, and there are none; take another algorithm")]
-    NoRouter,
     /// A segment of no bytes, or a window of no segments.
     #[error("{what} is 0; a window needs at least one segment of one byte")]
     Zero {
@@ -131,139 +102,42 @@ pub enum BuildError {
 /// A controller for one new connection.
 ///
 /// # Errors
-/// When the algorithm does not go with the settings.
-pub fn build(
-    algorithm: Algorithm,
-    settings: &Settings,
-) -> Result<Box<dyn CongestionControl>, BuildError> {
+/// When the algorithm does not go with the rest of the settings.
+pub fn build(settings: &Settings) -> Result<Controller, BuildError> {
+    let algorithm = settings.law.algorithm();
+    let description = algorithm.description();
     if settings.mss == Bytes::ZERO {
         return Err(BuildError::Zero { what: "mss" });
     }
     if settings.initial_window == 0 {
         return Err(BuildError::Zero { what: "initial_window" });
     }
-    if settings.opening != Opening::Burst && !settings.paced {
+    let bursts = settings.opening == Opening::Burst;
+    if !bursts && !settings.paced {
         return Err(BuildError::Unpaced);
     }
     if settings.committed.is_some() {
-        if !algorithm.takes_committed_rate() {
+        if !description.committed {
             return Err(BuildError::Committed { algorithm });
         }
-        if settings.opening != Opening::Burst {
+        if !bursts {
             return Err(BuildError::CommittedOpening);
         }
     }
-    let mss = settings.mss;
-    let paced = settings.paced;
-    let slow_start = |own: SlowStart| settings.slow_start.unwrap_or(own);
-    // Only where slow start is a part of its own.
-    let own_slow_start = || match settings.slow_start {
-        Some(slow_start) => Err(BuildError::SlowStart { algorithm, slow_start }),
-        None => Ok(()),
-    };
-    let own_opening = || match &settings.opening {
-        Opening::Burst => Ok(()),
-        Opening::Spread | Opening::Jump(_) => Err(BuildError::Opening { algorithm }),
-    };
-    match algorithm {
-        Algorithm::Reno => {
-            Ok(opened(Reno::new(mss, slow_start(SlowStart::Classic), paced), settings))
-        }
-        Algorithm::Cubic => {
-            Ok(opened(Cubic::new(mss, slow_start(SlowStart::HyStart), paced), settings))
-        }
-        Algorithm::Westwood => {
-            Ok(opened(Westwood::new(mss, slow_start(SlowStart::Classic), paced), settings))
-        }
-        Algorithm::Hybla => {
-            let hybla = Hybla::new(mss, hybla::HyblaSettings::published(settings.hybla.rtt0));
-            Ok(opened(hybla.with_slow_start(slow_start(SlowStart::Classic), paced), settings))
-        }
-        Algorithm::HyblaPlus => {
-            let hybla = Hybla::new(mss, settings.hybla);
-            Ok(match settings.slow_start {
-                Some(slow_start) => opened(hybla.with_slow_start(slow_start, paced), settings),
-                None => opened(hybla, settings),
-            })
-        }
-        Algorithm::HyblaLinux => {
-            own_slow_start()?;
-            own_opening()?;
-            let hybla = HyblaLinux::before_the_first_rtt(mss, settings.hybla.rtt0);
-            Ok(Box::new(match settings.threshold {
-                Some(threshold) => hybla.with_threshold(threshold),
-                None => hybla,
-            }))
-        }
-        Algorithm::Vegas => {
-            own_slow_start()?;
-            Ok(opened(Vegas::new(mss, settings.vegas), settings))
-        }
-        Algorithm::DVegas => {
-            own_slow_start()?;
-            Ok(opened(DVegas::new(mss, settings.dvegas), settings))
-        }
-        Algorithm::Xcp => {
-            own_slow_start()?;
-            own_opening()?;
-            let own = settings.xcp.ok_or(BuildError::NoRouter)?;
-            Ok(Box::new(Xcp::new(mss, settings.initial_window, own)))
-        }
-        Algorithm::Bbr => {
-            own_slow_start()?;
-            own_opening()?;
-            Ok(Box::new(BbrV1::new(mss, bbr_settings(settings))))
-        }
-        Algorithm::BbrV3 => {
-            own_slow_start()?;
-            own_opening()?;
-            Ok(Box::new(BbrV3::new(mss, bbr_settings(settings))))
-        }
-        Algorithm::Vivace => {
-            own_slow_start()?;
-            own_opening()?;
-            Ok(Box::new(Vivace::new(mss, settings.initial_window, settings.seed)))
-        }
-        Algorithm::KnownRate => {
-            own_slow_start()?;
-            own_opening()?;
-            let own = settings.known_rate.clone().ok_or(BuildError::NoLeg)?;
-            Ok(Box::new(KnownRate::new(mss, settings.initial_window, own)))
-        }
+    if let (Some(slow_start), FirstSlowStart::Own) = (settings.slow_start, description.slow_start) {
+        return Err(BuildError::SlowStart { algorithm, slow_start });
     }
-}
-
-fn bbr_settings(settings: &Settings) -> bbr::BbrSettings {
-    bbr::BbrSettings {
-        initial_window: settings.initial_window,
-        seed: settings.seed,
-        ..bbr::BbrSettings::default()
+    if !bursts && !description.opens {
+        return Err(BuildError::Opening { algorithm });
     }
-}
-
-/// A controller with the window it begins with.
-fn opened<C: Segmented + 'static>(
-    mut controller: C,
-    settings: &Settings,
-) -> Box<dyn CongestionControl> {
-    controller.segments().cwnd = settings.initial_window;
-    if let Some(threshold) = settings.threshold {
-        controller.segments().ssthresh = threshold;
-    }
-    if let Some(committed) = settings.committed {
-        return Box::new(Committed::new(controller, committed));
-    }
-    match &settings.opening {
-        Opening::Burst => Box::new(controller),
-        Opening::Spread => Box::new(Spread::new(controller)),
-        Opening::Jump(jump) => Box::new(Resume::new(controller, jump.clone())),
-    }
+    Ok(settings.law.controller(settings))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Established, Restart, known_rate::Leg, testing::ack};
+    use crate::known_rate::{KnownRateSettings, Leg};
+    use crate::{Established, Restart, testing::ack, testing::usual};
     use midhop_units::{Duration, Instant, Rate};
 
     #[test]
@@ -271,14 +145,13 @@ mod tests {
         // These two begin with a rate.
         let begins_with_a_rate =
             |algorithm: &Algorithm| matches!(algorithm, Algorithm::Vivace | Algorithm::KnownRate);
-        for algorithm in Algorithm::ALL.into_iter().filter(|a| !begins_with_a_rate(a)) {
+        for algorithm in Algorithm::ALL.iter().filter(|it| !begins_with_a_rate(it)) {
             let settings = Settings {
                 initial_window: 4,
                 mss: Bytes::new(1000),
-                xcp: Some(xcp::XcpSettings::default()),
-                ..Settings::default()
+                ..Settings::of(usual(*algorithm))
             };
-            let mut controller = build(algorithm, &settings).expect("a controller");
+            let mut controller = build(&settings).expect("a controller");
             let now = Instant::START;
             assert_eq!(controller.pacing_rate(), None, "{algorithm}");
             controller.on_established(&Established { now, rtt: Some(Duration::from_ms(100)) });
@@ -303,13 +176,9 @@ mod tests {
             let settings = Settings {
                 threshold: Some(20),
                 mss: Bytes::new(1000),
-                xcp: Some(xcp::XcpSettings::default()),
-                known_rate: Some(known_rate::KnownRateSettings::new(Leg::new(
-                    Rate::from_mbit_per_s(15),
-                ))),
-                ..Settings::default()
+                ..Settings::of(usual(*algorithm))
             };
-            let mut controller = build(algorithm, &settings).expect("a controller");
+            let mut controller = build(&settings).expect("a controller");
             let rtt = Some(Duration::from_ms(100));
             controller.on_established(&Established { now: Instant::START, rtt });
             if controller.slow_start_threshold().is_none() {
@@ -327,14 +196,10 @@ mod tests {
     #[test]
     fn flows_of_the_same_settings_share_a_leg() {
         let leg = Leg::new(Rate::from_mbit_per_s(15));
-        let own = known_rate::KnownRateSettings {
-            overhead: Bytes::ZERO,
-            ..known_rate::KnownRateSettings::new(leg)
-        };
-        let settings = Settings { known_rate: Some(own), ..Settings::default() };
+        let own = KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(leg) };
+        let settings = Settings::of(Law::KnownRate(own));
         let now = Instant::START;
-        let mut flows: Vec<_> =
-            (0..3).map(|_| build(Algorithm::KnownRate, &settings).expect("a controller")).collect();
+        let mut flows: Vec<_> = (0..3).map(|_| build(&settings).expect("a controller")).collect();
         for flow in &mut flows {
             flow.on_restart(&Restart { now, app_limited: false });
         }
@@ -344,27 +209,25 @@ mod tests {
 
     #[test]
     fn what_cannot_be_built_says_why() {
-        let refused = |algorithm, settings: Settings| {
-            build(algorithm, &settings).expect_err("refused").to_string()
-        };
-        let zero = Settings { mss: Bytes::ZERO, ..Settings::default() };
-        assert!(refused(Algorithm::Reno, zero).starts_with("mss is 0"));
-        assert!(refused(Algorithm::KnownRate, Settings::default()).contains("the rate of its leg"));
-        assert!(refused(Algorithm::Xcp, Settings::default()).contains("needs routers"));
-        let none = Settings { initial_window: 0, ..Settings::default() };
-        assert!(refused(Algorithm::Reno, none).starts_with("initial_window is 0"));
-        let other =
-            Settings { slow_start: Some(SlowStart::HyStartPlusPlus), ..Settings::default() };
-        assert!(refused(Algorithm::Vegas, other).contains("takes no hystart++"));
-        let committed = committed::CommittedSettings::new(Rate::from_mbit_per_s(2));
-        let mut promised = Settings { committed: Some(committed), ..Settings::default() };
-        assert!(refused(Algorithm::BbrV3, promised.clone()).contains("takes no committed one"));
+        let refused = |settings: &Settings| build(settings).expect_err("refused").to_string();
+        let zero = Settings { mss: Bytes::ZERO, ..Settings::of(Law::Reno) };
+        assert!(refused(&zero).starts_with("mss is 0"));
+        let none = Settings { initial_window: 0, ..Settings::of(Law::Reno) };
+        assert!(refused(&none).starts_with("initial_window is 0"));
+        let mut other = Settings::of(usual(Algorithm::Vegas));
+        other.slow_start = Some(SlowStart::HyStartPlusPlus);
+        assert!(refused(&other).contains("takes no hystart++"));
+        let mut promised = Settings::of(Law::BbrV3);
+        promised.committed = Some(CommittedSettings::new(Rate::from_mbit_per_s(2)));
+        assert!(refused(&promised).contains("takes no committed one"));
+        promised.law = Law::Cubic;
         promised.opening = Opening::Spread;
         promised.paced = true;
-        assert!(refused(Algorithm::Cubic, promised).contains("leave the other out"));
-        let mut spread = Settings { opening: Opening::Spread, ..Settings::default() };
-        assert!(refused(Algorithm::Reno, spread.clone()).contains("let the transport pace"));
+        assert!(refused(&promised).contains("leave the other out"));
+        let mut spread = Settings { opening: Opening::Spread, ..Settings::of(Law::Reno) };
+        assert!(refused(&spread).contains("let the transport pace"));
         spread.paced = true;
-        assert!(refused(Algorithm::HyblaLinux, spread).starts_with("hybla-linux begins"));
+        spread.law = usual(Algorithm::HyblaLinux);
+        assert!(refused(&spread).starts_with("hybla-linux begins"));
     }
 }

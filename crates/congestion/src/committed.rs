@@ -16,8 +16,7 @@
 //! committed rate. Over a path that is idle it goes on from there.
 
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
-    Spurious,
+    Ack, Established, Handover, LostSegment,
     hybla::queue_seen,
     segments::{NO_THRESHOLD, Segmented, saturated, us},
 };
@@ -62,10 +61,9 @@ struct Evidence {
     lost: u64,
 }
 
-/// A window law above a committed rate.
+/// What a committed rate keeps a window at, as far as the evidence allows.
 #[derive(Debug)]
-pub(crate) struct Committed<C> {
-    controller: C,
+pub(crate) struct Floor {
     settings: CommittedSettings,
     /// What the evidence allows of the rate.
     held: Rate,
@@ -75,10 +73,9 @@ pub(crate) struct Committed<C> {
     timed_out: bool,
 }
 
-impl<C: Segmented> Committed<C> {
-    pub fn new(controller: C, settings: CommittedSettings) -> Self {
+impl Floor {
+    pub fn new(settings: CommittedSettings) -> Self {
         Self {
-            controller,
             settings,
             held: settings.rate,
             rtt_min: settings.rtt,
@@ -87,22 +84,21 @@ impl<C: Segmented> Committed<C> {
         }
     }
 
-    /// The least window over a round trip of `rtt`. Unit: segments.
-    fn least(&mut self, rtt: Duration) -> u32 {
-        let mss = u64::from(self.controller.segments().mss());
-        let segment = mss.saturating_add(self.settings.overhead.get());
+    /// The least window over a round trip of `rtt`, in segments of `mss` bytes. Unit: segments.
+    fn least(&self, rtt: Duration, mss: u32) -> u32 {
+        let segment = u64::from(mss).saturating_add(self.settings.overhead.get());
         saturated(self.held.bytes_in(rtt).get() / segment.max(1))
     }
 
-    /// Raises the window to what is committed.
-    fn raise(&mut self) {
+    /// Raises the window of `law` to what is committed.
+    pub fn raise(&self, law: &mut dyn Segmented) {
         if self.timed_out {
             return;
         }
-        let Some(rtt) = self.controller.segments().srtt() else { return };
-        let least = self.least(rtt);
+        let window = law.segments();
+        let Some(rtt) = window.srtt() else { return };
+        let least = self.least(rtt, window.mss());
         let others = self.rtt_min.is_some_and(|least| queue_seen(us(least), us(rtt)));
-        let window = self.controller.segments();
         if window.cwnd >= least {
             return;
         }
@@ -137,91 +133,44 @@ impl<C: Segmented> Committed<C> {
             held.saturating_add(committed / RETURN_PARTS).min(committed)
         });
     }
-}
 
-impl<C: Segmented> CongestionControl for Committed<C> {
-    fn on_established(&mut self, established: &Established) {
-        self.controller.on_established(established);
+    pub fn on_established(&mut self, established: &Established) {
         self.measure(established.rtt);
-        self.raise();
     }
 
-    fn on_ack(&mut self, ack: &Ack) {
+    pub fn on_ack(&mut self, ack: &Ack) {
         self.timed_out = false;
         if ack.round != self.evidence.round {
             self.judge(ack.round);
         }
         self.evidence.acked = self.evidence.acked.saturating_add(ack.acked.get());
         self.measure(ack.rtt);
-        self.controller.on_ack(ack);
-        self.raise();
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
-        self.controller.on_loss(loss);
-        self.raise();
-    }
-
-    fn on_rto(&mut self, rto: &Rto) {
+    pub fn on_rto(&mut self) {
         self.timed_out = true;
         self.evidence.lost = 0;
-        self.controller.on_rto(rto);
     }
 
-    fn on_spurious(&mut self, spurious: &Spurious) {
+    pub fn on_spurious(&mut self) {
         self.timed_out = false;
-        self.controller.on_spurious(spurious);
-        self.raise();
     }
 
-    fn on_handover(&mut self, handover: &Handover) {
-        self.controller.on_handover(handover);
+    pub fn on_handover(&mut self, handover: &Handover) {
         self.rtt_min = handover.rtt;
     }
 
-    fn on_lost_segment(&mut self, segment: &LostSegment) {
+    pub fn on_lost_segment(&mut self, segment: &LostSegment) {
         self.evidence.lost = self.evidence.lost.saturating_add(segment.size.get());
-        self.controller.on_lost_segment(segment);
-    }
-
-    fn on_restart(&mut self, restart: &Restart) {
-        self.controller.on_restart(restart);
-    }
-
-    fn on_share(&mut self, share: Rate) {
-        self.controller.on_share(share);
-    }
-
-    fn on_queue(&mut self, report: &QueueReport) {
-        self.controller.on_queue(report);
-    }
-
-    fn is_in_slow_start(&self) -> bool {
-        self.controller.is_in_slow_start()
-    }
-
-    fn slow_start_threshold(&self) -> Option<Bytes> {
-        self.controller.slow_start_threshold()
-    }
-
-    fn window(&self) -> Bytes {
-        self.controller.window()
-    }
-
-    /// A transport that spends a reduction over a round trip would go below what is committed.
-    fn governs_recovery(&self) -> bool {
-        true
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        self.controller.pacing_rate()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SlowStart, cubic::Cubic, testing::ack};
+    use crate::controller::Windowed;
+    use crate::opening::ActiveOpening;
+    use crate::{Loss, Rto, SlowStart, cubic::Cubic, testing::ack};
     use midhop_units::Instant;
 
     const MSS: u64 = 1000;
@@ -229,19 +178,24 @@ mod tests {
     const RATE: Rate = Rate::from_bits_per_s(1_600_000);
     const RTT: Duration = Duration::from_ms(500);
 
-    fn sender(rtt: Option<Duration>) -> Committed<Cubic> {
+    fn sender(rtt: Option<Duration>) -> Windowed {
         let law = Cubic::new(Bytes::new(MSS), SlowStart::Classic, true);
         let own = CommittedSettings { overhead: Bytes::ZERO, rtt, ..CommittedSettings::new(RATE) };
-        Committed::new(law, own)
+        let floor = Some(Box::new(Floor::new(own)));
+        Windowed { law: Box::new(law), opening: ActiveOpening::Burst, floor }
     }
 
-    fn established(rtt_before: Option<Duration>, rtt: Duration) -> Committed<Cubic> {
+    fn established(rtt_before: Option<Duration>, rtt: Duration) -> Windowed {
         let mut sender = sender(rtt_before);
         sender.on_established(&Established { now: Instant::START, rtt: Some(rtt) });
         sender
     }
 
-    fn lose(sender: &mut Committed<Cubic>, segments: u64) {
+    fn held(sender: &Windowed) -> Rate {
+        sender.floor.as_ref().expect("one is committed").held
+    }
+
+    fn lose(sender: &mut Windowed, segments: u64) {
         for _ in 0..segments {
             sender
                 .on_lost_segment(&LostSegment { size: Bytes::new(MSS), ..LostSegment::default() });
@@ -250,7 +204,7 @@ mod tests {
         sender.on_loss(&Loss { now: Instant::START, lost, in_flight: Bytes::new(100 * MSS) });
     }
 
-    fn round(sender: &mut Committed<Cubic>, number: u64, segments: u64, rtt: Duration) {
+    fn round(sender: &mut Windowed, number: u64, segments: u64, rtt: Duration) {
         let rtt = Some(rtt);
         for _ in 0..segments {
             sender.on_ack(&Ack { rtt, app_limited: true, ..ack(number, MSS) });
@@ -260,36 +214,36 @@ mod tests {
     #[test]
     fn the_window_begins_at_what_is_committed_and_no_loss_takes_it_below() {
         let mut sender = established(None, RTT);
-        assert_eq!(sender.window(), Bytes::new(100 * MSS));
-        assert!(sender.is_in_slow_start(), "nobody else is there");
+        assert_eq!(sender.law.window(), Bytes::new(100 * MSS));
+        assert!(sender.law.is_in_slow_start(), "nobody else is there");
         lose(&mut sender, 1);
-        assert_eq!(sender.window(), Bytes::new(100 * MSS));
-        assert!(!sender.is_in_slow_start());
+        assert_eq!(sender.law.window(), Bytes::new(100 * MSS));
+        assert!(!sender.law.is_in_slow_start());
     }
 
     #[test]
     fn a_queue_that_others_have_filled_ends_slow_start_there() {
         let doubled = Duration::from_ms(1000);
         let sender = established(Some(RTT), doubled);
-        assert_eq!(sender.window(), Bytes::new(200 * MSS), "the same rate over a longer way");
-        assert!(!sender.is_in_slow_start());
+        assert_eq!(sender.law.window(), Bytes::new(200 * MSS), "the same rate over a longer way");
+        assert!(!sender.law.is_in_slow_start());
     }
 
     #[test]
     fn what_the_law_has_found_above_is_its_own_to_give_up() {
         let mut sender = established(None, RTT);
-        sender.controller.segments().cwnd = 200;
+        sender.law.segments().cwnd = 200;
         lose(&mut sender, 1);
-        assert_eq!(sender.window(), Bytes::new(140 * MSS));
+        assert_eq!(sender.law.window(), Bytes::new(140 * MSS));
         lose(&mut sender, 1);
-        assert_eq!(sender.window(), Bytes::new(100 * MSS), "98 would be the law's");
+        assert_eq!(sender.law.window(), Bytes::new(100 * MSS), "98 would be the law's");
     }
 
     #[test]
     fn a_path_that_loses_a_quarter_is_not_what_was_promised() {
         let mut sender = established(None, RTT);
         let mut rounds = 1..;
-        let mut pass = |sender: &mut Committed<Cubic>, count: usize, lost: u64| {
+        let mut pass = |sender: &mut Windowed, count: usize, lost: u64| {
             for number in rounds.by_ref().take(count) {
                 lose(sender, lost);
                 round(sender, number, 100 - lost, RTT);
@@ -299,21 +253,21 @@ mod tests {
         // One that others have overrun says nothing.
         pass(&mut sender, 1, 60);
         pass(&mut sender, 3, 0);
-        assert_eq!(sender.held, RATE);
+        assert_eq!(held(&sender), RATE);
         pass(&mut sender, 4, 30);
-        assert_eq!(sender.held, Rate::from_bits_per_s(800_000));
+        assert_eq!(held(&sender), Rate::from_bits_per_s(800_000));
         lose(&mut sender, 30);
-        assert!(sender.window() < Bytes::new(100 * MSS), "{}", sender.window());
+        assert!(sender.law.window() < Bytes::new(100 * MSS), "{}", sender.law.window());
         pass(&mut sender, 16, 0);
-        assert_eq!(sender.held, RATE);
+        assert_eq!(held(&sender), RATE);
     }
 
     #[test]
     fn after_a_timeout_nothing_is_held_until_something_is_heard() {
         let mut sender = established(None, RTT);
         sender.on_rto(&Rto { now: Instant::START, in_flight: Bytes::new(100 * MSS) });
-        assert_eq!(sender.window(), Bytes::new(MSS));
+        assert_eq!(sender.law.window(), Bytes::new(MSS));
         round(&mut sender, 1, 1, RTT);
-        assert_eq!(sender.window(), Bytes::new(100 * MSS));
+        assert_eq!(sender.law.window(), Bytes::new(100 * MSS));
     }
 }

@@ -1,17 +1,15 @@
-//! What a transport tells a congestion controller, and what it gets back.
+//! What an algorithm has to offer, and the events that it decides by.
 
 use crate::xcp;
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::fmt;
 
-/// A congestion control algorithm, as a transport sees it.
+/// A congestion control algorithm, as a [`Controller`](crate::Controller) drives it.
 ///
-/// The transport calls one method per event, in the order of time, and reads window and pacing rate
-/// after each. It calls [`on_loss`](Self::on_loss) once per recovery, not once per lost segment; a
-/// congestion mark (ECN) that begins a reduction is a loss of zero bytes.
+/// The methods are the controller's of the same names, which say what each means and when it is called.
+/// What has a default is not every algorithm's business.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// The handshake is complete. Without this call the first acknowledgement's round-trip time is
-    /// the first that is known.
+    /// The handshake is complete.
     fn on_established(&mut self, _established: &Established) {}
     /// Data has arrived.
     fn on_ack(&mut self, ack: &Ack);
@@ -19,124 +17,40 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_loss(&mut self, loss: &Loss);
     /// The retransmission timer has fired.
     fn on_rto(&mut self, rto: &Rto);
-    /// The last loss or timeout was none: everything had arrived.
+    /// The last loss or timeout was none.
     fn on_spurious(&mut self, spurious: &Spurious);
     /// The path has changed, or will at once.
     fn on_handover(&mut self, handover: &Handover);
-    /// A segment has been found lost: once per transmission that is taken for lost, by whatever means
-    /// (also by a timeout), before the event that reports the loss as a whole.
+    /// A segment has been found lost.
     fn on_lost_segment(&mut self, _segment: &LostSegment) {}
     /// Data is about to leave although nothing was in flight.
     fn on_restart(&mut self, _restart: &Restart) {}
-    /// Whoever divides a leg of known rate says how fast this flow may send from now on. The transport
-    /// keeps to it; an algorithm that starts at a rate takes it for its own.
+    /// This flow's part of a leg of known rate has changed.
     fn on_share(&mut self, _share: Rate) {}
-    /// The device at the bottleneck says what waits there.
+    /// The device at the bottleneck reports what waits there.
     fn on_queue(&mut self, _report: &QueueReport) {}
-    /// An acknowledgement carries feedback of XCP routers; it comes before the
-    /// [`on_ack`](Self::on_ack) of the same acknowledgement. Unit: bytes, with sixteen binary places.
+    /// An acknowledgement carries feedback of XCP routers. Unit: bytes, with sixteen binary places.
     fn on_xcp_feedback(&mut self, _feedback_q16: i64) {}
-    /// What to write into the congestion header of the next segment; `None` but for XCP.
+    /// What to write into the congestion header of the next segment.
     fn xcp_header(&self) -> Option<xcp::Header> {
         None
     }
     /// How much may be in flight.
     fn window(&self) -> Bytes;
-    /// Whether it looks for the path's capacity from below, by slow start or what it has instead.
+    /// Whether it looks for the path's capacity from below.
     fn is_in_slow_start(&self) -> bool {
         false
     }
-    /// The window at which slow start ends; `None` while nothing has ended the first one, and for laws that have none.
+    /// The window at which slow start ends.
     fn slow_start_threshold(&self) -> Option<Bytes> {
         None
     }
-    /// Whether [`window`](Self::window) holds in recovery as it stands. If not, the transport spends the
-    /// reduction over a round trip itself (RFC 9937).
+    /// Whether the window holds in recovery as it stands.
     fn governs_recovery(&self) -> bool {
         false
     }
-    /// How fast payload may leave; `None` while no round-trip time is known: as fast as the window allows.
+    /// How fast payload may leave.
     fn pacing_rate(&self) -> Option<Rate>;
-    /// Whether each segment keeps to [`pacing_rate`](Self::pacing_rate) from the first on, without the
-    /// bursts that a transport lets out of what is paced. Asked until something is acknowledged.
-    fn spreads(&self) -> bool {
-        false
-    }
-}
-
-/// Whoever adds a method with a default adds it here too, or boxed controllers never hear of it.
-impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
-    fn on_established(&mut self, established: &Established) {
-        (**self).on_established(established);
-    }
-
-    fn on_ack(&mut self, ack: &Ack) {
-        (**self).on_ack(ack);
-    }
-
-    fn on_loss(&mut self, loss: &Loss) {
-        (**self).on_loss(loss);
-    }
-
-    fn on_rto(&mut self, rto: &Rto) {
-        (**self).on_rto(rto);
-    }
-
-    fn on_spurious(&mut self, spurious: &Spurious) {
-        (**self).on_spurious(spurious);
-    }
-
-    fn on_handover(&mut self, handover: &Handover) {
-        (**self).on_handover(handover);
-    }
-
-    fn on_lost_segment(&mut self, segment: &LostSegment) {
-        (**self).on_lost_segment(segment);
-    }
-
-    fn on_restart(&mut self, restart: &Restart) {
-        (**self).on_restart(restart);
-    }
-
-    fn on_share(&mut self, share: Rate) {
-        (**self).on_share(share);
-    }
-
-    fn on_queue(&mut self, report: &QueueReport) {
-        (**self).on_queue(report);
-    }
-
-    fn on_xcp_feedback(&mut self, feedback_q16: i64) {
-        (**self).on_xcp_feedback(feedback_q16);
-    }
-
-    fn xcp_header(&self) -> Option<xcp::Header> {
-        (**self).xcp_header()
-    }
-
-    fn window(&self) -> Bytes {
-        (**self).window()
-    }
-
-    fn is_in_slow_start(&self) -> bool {
-        (**self).is_in_slow_start()
-    }
-
-    fn slow_start_threshold(&self) -> Option<Bytes> {
-        (**self).slow_start_threshold()
-    }
-
-    fn governs_recovery(&self) -> bool {
-        (**self).governs_recovery()
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        (**self).pacing_rate()
-    }
-
-    fn spreads(&self) -> bool {
-        (**self).spreads()
-    }
 }
 
 /// The handshake is complete.
@@ -244,7 +158,7 @@ pub enum Phase {
     #[default]
     Open,
     /// Fast recovery: the transport spends the window reduction itself (RFC 9937), unless the
-    /// algorithm [governs it](CongestionControl::governs_recovery).
+    /// algorithm [governs it](crate::Controller::governs_recovery).
     Recovery,
     /// After a timeout, until everything that was in flight then has arrived.
     Loss,

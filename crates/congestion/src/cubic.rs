@@ -13,8 +13,10 @@ pub use law::{
     period_q16,
 };
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Restart, Rto, SlowStart, Spurious,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Restart, Rto, Settings,
+    SlowStart, Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated},
     slow_start::Start,
 };
@@ -148,6 +150,27 @@ impl Cubic {
             afresh: false,
         };
         after_loss(self.window.cwnd)
+    }
+}
+
+impl Cubic {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "cubic",
+        kernel: InKernel::Native,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Chosen(SlowStart::HyStart),
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &[],
+    };
+
+    pub(crate) fn controller(settings: &Settings) -> Controller {
+        Controller::windowed(
+            Self::new(settings.mss, settings.slow_start_by(&Self::DESCRIPTION), settings.paced),
+            settings,
+        )
     }
 }
 

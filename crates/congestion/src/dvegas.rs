@@ -17,8 +17,10 @@
 //!   and β.
 //! - A timeout says that nothing arrives at all: slow start from one segment, up to half the window.
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, QueueReport, Rto, Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, QueueReport, Rto,
+    Settings, Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated, us},
     vegas,
 };
@@ -36,6 +38,12 @@ pub struct DVegasThresholds {
     pub vegas: vegas::VegasThresholds,
     /// Above this the terminal's queue is drained at once.
     pub limit: u32,
+}
+
+impl Parameters for DVegasThresholds {
+    fn usual(_: Option<Rate>) -> Option<Self> {
+        Some(Self::default())
+    }
 }
 
 impl Default for DVegasThresholds {
@@ -168,6 +176,24 @@ impl DVegas {
         if self.window.cwnd > most {
             self.set(most.max(reno::WINDOW_MIN));
         }
+    }
+}
+
+impl DVegas {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "dvegas",
+        kernel: InKernel::Never,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Own,
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &["alpha", "beta", "gamma", "limit", "queue_feedback"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, thresholds: &DVegasThresholds) -> Controller {
+        Controller::windowed(Self::new(settings.mss, *thresholds), settings)
     }
 }
 

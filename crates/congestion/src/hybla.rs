@@ -21,14 +21,17 @@ pub use law::{
     pacing_q10, power_of_two_q16, queue_seen, retreat, rho_q10, tolerated,
 };
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Rto, SlowStart,
-    Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Rto,
+    Settings, SlowStart, Spurious, reno,
     segments::{INITIAL_WINDOW, NO_THRESHOLD, SegmentWindow, Segmented, saturated, us},
     slow_start::Start,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
+/// The reference round-trip time of the paper.
+const RTT0: Duration = Duration::from_ms(25);
 /// Unit: segments. What a window scale of today allows.
 const WINDOW_MAX: u32 = 65_535;
 const MIN_RTT_WINDOW: Duration = Duration::from_s(60);
@@ -75,7 +78,7 @@ impl HyblaSettings {
 impl Default for HyblaSettings {
     fn default() -> Self {
         Self {
-            rtt0: Duration::from_ms(25),
+            rtt0: RTT0,
             growth_max_q10: 4 * ONE_Q10,
             window_max: WINDOW_MAX,
             rate: None,
@@ -86,6 +89,34 @@ impl Default for HyblaSettings {
         }
     }
 }
+
+impl Parameters for HyblaSettings {
+    fn usual(rate: Option<Rate>) -> Option<Self> {
+        Some(Self { rate, ..Self::default() })
+    }
+}
+
+/// The flow that Hybla imitates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReferenceFlow {
+    /// Its round-trip time. Default: 25 ms.
+    pub rtt0: Duration,
+}
+
+impl Default for ReferenceFlow {
+    fn default() -> Self {
+        Self { rtt0: RTT0 }
+    }
+}
+
+impl Parameters for ReferenceFlow {
+    fn usual(_: Option<Rate>) -> Option<Self> {
+        Some(Self::default())
+    }
+}
+
+/// Hybla as its paper has it.
+pub(crate) struct Published;
 
 /// A recovery whose losses are tolerable so far.
 #[derive(Debug, Clone, Copy)]
@@ -283,6 +314,49 @@ impl Hybla {
 /// A moment on the law's circle of milliseconds.
 fn ms(now: Instant) -> u32 {
     (now.as_ns() / 1_000_000) as u32
+}
+
+impl Hybla {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "hybla-plus",
+        kernel: InKernel::Program,
+        pacing: Pacing::Usually,
+        slow_start: FirstSlowStart::OwnUnlessChosen,
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &["rate", "rtt0", "growth_max", "loss_tolerance", "start_at_rate"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, own: &HyblaSettings) -> Controller {
+        let hybla = Self::new(settings.mss, *own);
+        let hybla = match settings.slow_start {
+            Some(slow_start) => hybla.with_slow_start(slow_start, settings.paced),
+            None => hybla,
+        };
+        Controller::windowed(hybla, settings)
+    }
+}
+
+impl Published {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "hybla",
+        kernel: InKernel::Program,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &["rtt0"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, imitated: &ReferenceFlow) -> Controller {
+        let hybla = Hybla::new(settings.mss, HyblaSettings::published(imitated.rtt0));
+        let slow_start = settings.slow_start_by(&Self::DESCRIPTION);
+        Controller::windowed(hybla.with_slow_start(slow_start, settings.paced), settings)
+    }
 }
 
 impl Segmented for Hybla {

@@ -8,8 +8,11 @@
 //! `rho_3ls` has 3 binary places, `rho2_7ls` 7, cents are 1/128 segments. `programs/laws/hybla_linux.h`
 //! in midhop-bpf computes the same.
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::hybla::ReferenceFlow;
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
+    Spurious, reno,
     segments::{SegmentWindow, saturated, us},
 };
 use midhop_units::{Bytes, Duration, Rate};
@@ -135,6 +138,28 @@ impl HyblaLinux {
         self.rho = Rho::new(self.srtt_min_8us, self.rtt0_us);
         self.window.cwnd = self.rho.rho;
         self.window.sample(rtt);
+    }
+}
+
+impl HyblaLinux {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "hybla-linux",
+        kernel: InKernel::Program,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        initial_window: false,
+        committed: false,
+        draws: false,
+        keys: &["rtt0"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, imitated: &ReferenceFlow) -> Controller {
+        let hybla = Self::before_the_first_rtt(settings.mss, imitated.rtt0);
+        Controller::new(match settings.threshold {
+            Some(threshold) => hybla.with_threshold(threshold),
+            None => hybla,
+        })
     }
 }
 

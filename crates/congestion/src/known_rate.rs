@@ -14,8 +14,10 @@ mod leg;
 
 pub use leg::Leg;
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Restart, Rto, Spurious,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
+    Settings, Spurious,
 };
 use leg::Place;
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -71,6 +73,12 @@ impl KnownRateSettings {
             min_rtt_window: Duration::from_s(60),
             open_loop: false,
         }
+    }
+}
+
+impl Parameters for KnownRateSettings {
+    fn usual(rate: Option<Rate>) -> Option<Self> {
+        rate.map(|rate| Self::new(Leg::new(rate)))
     }
 }
 
@@ -241,6 +249,24 @@ fn part(rate: Rate, numerator: u64, denominator: u64) -> Rate {
     let bits =
         u128::from(rate.bits_per_s()) * u128::from(numerator) / u128::from(denominator.max(1));
     Rate::from_bits_per_s(u64::try_from(bits).unwrap_or(u64::MAX))
+}
+
+impl KnownRate {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "known-rate",
+        kernel: InKernel::Never,
+        pacing: Pacing::Always,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        initial_window: true,
+        committed: false,
+        draws: false,
+        keys: &["rate", "link", "window", "queue_max", "loss_max", "open_loop"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, own: &KnownRateSettings) -> Controller {
+        Controller::new(Self::new(settings.mss, settings.initial_window, own.clone()))
+    }
 }
 
 impl CongestionControl for KnownRate {

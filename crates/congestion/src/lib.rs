@@ -1,14 +1,14 @@
-//! Congestion control as one trait, shared by simulator, tunnel and daemon.
+//! Congestion control for simulator, tunnel and daemon: one [`Controller`] for each connection.
 //!
-//! A controller is told what happened ([`Ack`], [`Loss`], [`Rto`], [`Spurious`], [`Handover`]) and
-//! says how much may be on its way ([`CongestionControl::window`]) and how fast it may leave
-//! ([`CongestionControl::pacing_rate`]). The transport keeps count of what is in flight, finds losses
+//! A transport reports each event ([`Ack`], [`Loss`], [`Rto`], [`Spurious`], [`Handover`]) and reads how
+//! much may be in flight ([`Controller::window`]) and how fast it may leave
+//! ([`Controller::pacing_rate`]). The transport keeps count of what is in flight, finds losses
 //! and repairs them.
 //!
 //! Each algorithm is one module with its source named: the law as plain integer functions, which the
-//! BPF programs of midhop-bpf compute bit for bit alike ([`vectors`] compares them), and a controller
-//! made of it. A controller is composed of a [`slow_start`], an avoidance and a response to loss;
-//! [`reno`] holds the plain ones. [`build()`] makes any of them by its name.
+//! BPF programs of midhop-bpf compute bit for bit alike ([`vectors`] compares them), and a
+//! [`CongestionControl`] made of it: a [`slow_start`], an avoidance and a response to loss;
+//! [`reno`] holds the plain ones. [`build()`] makes a controller of any of them by its name.
 //!
 //! Invariant: no clock, no floats, no randomness but from a seed that is handed in. Time comes with
 //! each event; the same events give the same windows on every machine.
@@ -16,6 +16,7 @@
 mod algorithm;
 mod build;
 mod contract;
+mod controller;
 mod random;
 mod segments;
 
@@ -40,11 +41,12 @@ pub mod xcp;
 #[cfg(test)]
 mod testing;
 
-pub use algorithm::Algorithm;
+pub use algorithm::{Algorithm, Description, FirstSlowStart, InKernel, Law, Pacing};
 pub use build::{BuildError, Settings, build};
 pub use contract::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, QueueReport,
     RateSample, Restart, Rto, Spurious,
 };
+pub use controller::Controller;
 pub use opening::Opening;
 pub use slow_start::SlowStart;

@@ -1,15 +1,17 @@
 //! Openings: what a connection sends before its path has told it anything.
 //!
-//! An opening stands around a controller and sets its window; once it is over, the controller goes on
-//! alone.
+//! An opening sets the window of a law; once it is over, the law goes on alone.
 
 pub mod resume;
 mod spread;
 
 pub use resume::{Jump, Observer, Record, Saved};
 
-pub(crate) use resume::Resume;
-pub(crate) use spread::Spread;
+use self::resume::Resume;
+use self::spread::Spread;
+use crate::segments::Segmented;
+use crate::{Ack, Established, Handover, Loss, LostSegment};
+use midhop_units::{Bytes, Rate};
 
 /// How a connection begins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,4 +26,112 @@ pub enum Opening {
     /// A window known from elsewhere: from an earlier connection over the same path (Careful Resume,
     /// RFC 9959), or from the rate that a modem is configured to. The transport must pace.
     Jump(Jump),
+}
+
+/// An opening of a connection, and how far it has come.
+#[derive(Debug)]
+pub(crate) enum ActiveOpening {
+    Burst,
+    Spread(Spread),
+    /// In a box: few have one.
+    Jump(Box<Resume>),
+}
+
+impl ActiveOpening {
+    /// The opening of a connection that begins with `window`.
+    pub fn new(opening: &Opening, window: Bytes) -> Self {
+        match opening {
+            Opening::Burst => Self::Burst,
+            Opening::Spread => Self::Spread(Spread::default()),
+            Opening::Jump(jump) => Self::Jump(Box::new(Resume::new(jump.clone(), window))),
+        }
+    }
+
+    /// The law knows of it.
+    pub fn on_established(&mut self, law: &mut dyn Segmented, established: &Established) {
+        match self {
+            Self::Burst => {}
+            Self::Spread(spread) => spread.begin(established),
+            Self::Jump(resume) => resume.on_established(law, established),
+        }
+    }
+
+    /// Whether the law may grow by `ack`.
+    pub fn on_ack(&mut self, law: &mut dyn Segmented, ack: &Ack) -> bool {
+        match self {
+            Self::Burst => true,
+            Self::Spread(spread) => {
+                spread.end();
+                true
+            }
+            Self::Jump(resume) => resume.on_ack(law, ack),
+        }
+    }
+
+    /// Whether the law takes the loss for its own.
+    pub fn on_loss(&mut self, law: &mut dyn Segmented, loss: &Loss) -> bool {
+        match self {
+            Self::Burst => true,
+            Self::Spread(spread) => {
+                spread.end();
+                true
+            }
+            Self::Jump(resume) => resume.on_loss(law, loss),
+        }
+    }
+
+    /// The law takes it next.
+    pub fn on_rto(&mut self, law: &mut dyn Segmented) {
+        match self {
+            Self::Burst => {}
+            Self::Spread(spread) => spread.end(),
+            Self::Jump(resume) => resume.on_rto(law),
+        }
+    }
+
+    /// The law learns of it next.
+    pub fn on_spurious(&mut self, law: &mut dyn Segmented) {
+        if let Self::Jump(resume) = self {
+            resume.on_spurious(law);
+        }
+    }
+
+    /// The law knows of it.
+    pub fn on_handover(&mut self, law: &mut dyn Segmented, handover: &Handover) {
+        if let Self::Jump(resume) = self {
+            resume.on_handover(law, handover);
+        }
+    }
+
+    pub fn on_lost_segment(&mut self, segment: &LostSegment) {
+        if let Self::Jump(resume) = self {
+            resume.on_lost_segment(segment);
+        }
+    }
+
+    pub fn governs_recovery(&self) -> bool {
+        matches!(self, Self::Jump(resume) if resume.governs_recovery())
+    }
+
+    /// How fast `window` leaves; `None`: as the law has it.
+    pub fn pacing_rate(&self, window: Bytes) -> Option<Rate> {
+        match self {
+            Self::Burst => None,
+            Self::Spread(spread) => spread.pacing_rate(window),
+            Self::Jump(resume) => resume.pacing_rate(window),
+        }
+    }
+
+    /// Whether each segment keeps to [`pacing_rate`](Self::pacing_rate) from the first on.
+    pub fn spreads(&self) -> bool {
+        matches!(self, Self::Spread(spread) if spread.is_on())
+    }
+
+    /// What lies on the heap. Unit: bytes.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Burst | Self::Spread(_) => 0,
+            Self::Jump(resume) => size_of_val(&**resume),
+        }
+    }
 }

@@ -6,8 +6,10 @@
 //! transport's: the window is the same. Differs from RFC 5681: the threshold is half the window, not
 //! half of what is in flight; a window that is not used does not grow, so the two stay near.
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, SlowStart, Spurious,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
+    SlowStart, Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented},
     slow_start::Start,
 };
@@ -68,6 +70,27 @@ impl Reno {
             window: SegmentWindow::new(mss, INITIAL_WINDOW),
             start: Start::new(slow_start, paced),
         }
+    }
+}
+
+impl Reno {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "reno",
+        kernel: InKernel::Native,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &[],
+    };
+
+    pub(crate) fn controller(settings: &Settings) -> Controller {
+        Controller::windowed(
+            Self::new(settings.mss, settings.slow_start_by(&Self::DESCRIPTION), settings.paced),
+            settings,
+        )
     }
 }
 

@@ -20,7 +20,7 @@ pub const NUMBERS_MAX: usize = 8;
 
 /// One law: a function from numbers to numbers.
 #[derive(Debug, Clone, Copy)]
-pub struct Law {
+pub struct VectorLaw {
     /// Its name in the files, and of its BPF program.
     pub name: &'static str,
     /// How many numbers it takes.
@@ -30,58 +30,78 @@ pub struct Law {
 }
 
 /// Every law.
-pub const LAWS: [Law; 27] = [
-    Law { name: "hybla_rho", takes: 2, evaluate: |i| vec![hybla::rho_q10(i[0], i[1])] },
-    Law { name: "hybla_power", takes: 1, evaluate: |i| vec![hybla::power_of_two_q16(i[0])] },
-    Law { name: "hybla_gain", takes: 2, evaluate: |i| vec![hybla::gain_q10(i[0], i[1])] },
-    Law { name: "hybla_grow", takes: 7, evaluate: hybla_grow },
-    Law { name: "hybla_after_loss", takes: 1, evaluate: |i| vec![crate::reno::halve(i[0])] },
-    Law { name: "hybla_bdp", takes: 3, evaluate: |i| vec![hybla::bdp(i[0].into(), i[1], i[2])] },
-    Law {
+pub const LAWS: [VectorLaw; 27] = [
+    VectorLaw { name: "hybla_rho", takes: 2, evaluate: |i| vec![hybla::rho_q10(i[0], i[1])] },
+    VectorLaw { name: "hybla_power", takes: 1, evaluate: |i| vec![hybla::power_of_two_q16(i[0])] },
+    VectorLaw { name: "hybla_gain", takes: 2, evaluate: |i| vec![hybla::gain_q10(i[0], i[1])] },
+    VectorLaw { name: "hybla_grow", takes: 7, evaluate: hybla_grow },
+    VectorLaw { name: "hybla_after_loss", takes: 1, evaluate: |i| vec![crate::reno::halve(i[0])] },
+    VectorLaw {
+        name: "hybla_bdp",
+        takes: 3,
+        evaluate: |i| vec![hybla::bdp(i[0].into(), i[1], i[2])],
+    },
+    VectorLaw {
         name: "hybla_queue_seen",
         takes: 2,
         evaluate: |i| vec![hybla::queue_seen(i[0], i[1]).into()],
     },
-    Law { name: "hybla_min_rtt", takes: 6, evaluate: hybla_min_rtt },
-    Law { name: "hybla_carried", takes: 3, evaluate: |i| vec![hybla::carried(i[0], i[1], i[2])] },
-    Law { name: "hybla_carried_update", takes: 5, evaluate: hybla_carried_update },
-    Law { name: "hybla_kept", takes: 2, evaluate: |i| vec![hybla::kept(i[0], i[1])] },
-    Law {
+    VectorLaw { name: "hybla_min_rtt", takes: 6, evaluate: hybla_min_rtt },
+    VectorLaw {
+        name: "hybla_carried",
+        takes: 3,
+        evaluate: |i| vec![hybla::carried(i[0], i[1], i[2])],
+    },
+    VectorLaw { name: "hybla_carried_update", takes: 5, evaluate: hybla_carried_update },
+    VectorLaw { name: "hybla_kept", takes: 2, evaluate: |i| vec![hybla::kept(i[0], i[1])] },
+    VectorLaw {
         name: "hybla_fit",
         takes: 4,
         evaluate: |i| vec![hybla::fit(i[0], i[1], i[2], i[3] != 0)],
     },
-    Law { name: "hybla_retreat", takes: 2, evaluate: |i| vec![hybla::retreat(i[0], i[1])] },
-    Law {
+    VectorLaw { name: "hybla_retreat", takes: 2, evaluate: |i| vec![hybla::retreat(i[0], i[1])] },
+    VectorLaw {
         name: "hybla_tolerated",
         takes: 3,
         evaluate: |i| vec![hybla::tolerated(i[0], i[1], i[2]).into()],
     },
-    Law { name: "hybla_pacing", takes: 3, evaluate: |i| vec![hybla::pacing_q10(i[0], i[1], i[2])] },
-    Law { name: "prr_window", takes: 7, evaluate: prr_window },
-    Law { name: "hybla_linux_rho", takes: 2, evaluate: hybla_linux_rho },
-    Law {
+    VectorLaw {
+        name: "hybla_pacing",
+        takes: 3,
+        evaluate: |i| vec![hybla::pacing_q10(i[0], i[1], i[2])],
+    },
+    VectorLaw { name: "prr_window", takes: 7, evaluate: prr_window },
+    VectorLaw { name: "hybla_linux_rho", takes: 2, evaluate: hybla_linux_rho },
+    VectorLaw {
         name: "hybla_linux_slow_start",
         takes: 2,
         evaluate: |i| vec![hybla_linux::Rho::new(i[0], i[1]).slow_start_increment()],
     },
-    Law {
+    VectorLaw {
         name: "hybla_linux_avoidance",
         takes: 3,
         evaluate: |i| vec![hybla_linux::Rho::new(i[0], i[1]).avoidance_increment(i[2])],
     },
-    Law { name: "hybla_linux_grow", takes: 6, evaluate: hybla_linux_grow },
-    Law { name: "vegas_queued", takes: 3, evaluate: |i| vec![vegas::queued(i[0], i[1], i[2])] },
-    Law { name: "vegas_decide", takes: 7, evaluate: vegas_decide },
-    Law { name: "vegas_threshold", takes: 2, evaluate: |i| vec![vegas::threshold(i[0], i[1])] },
-    Law { name: "westwood_filter", takes: 3, evaluate: westwood_filter },
-    Law {
+    VectorLaw { name: "hybla_linux_grow", takes: 6, evaluate: hybla_linux_grow },
+    VectorLaw {
+        name: "vegas_queued",
+        takes: 3,
+        evaluate: |i| vec![vegas::queued(i[0], i[1], i[2])],
+    },
+    VectorLaw { name: "vegas_decide", takes: 7, evaluate: vegas_decide },
+    VectorLaw {
+        name: "vegas_threshold",
+        takes: 2,
+        evaluate: |i| vec![vegas::threshold(i[0], i[1])],
+    },
+    VectorLaw { name: "westwood_filter", takes: 3, evaluate: westwood_filter },
+    VectorLaw {
         name: "westwood_sample_due",
         takes: 2,
         evaluate: |i| vec![westwood::sample_due(i[0], i[1]).into()],
     },
-    Law { name: "westwood_delivered", takes: 4, evaluate: westwood_delivered },
-    Law {
+    VectorLaw { name: "westwood_delivered", takes: 4, evaluate: westwood_delivered },
+    VectorLaw {
         name: "westwood_window",
         takes: 3,
         evaluate: |i| vec![westwood::Filter { once: 0, twice: i[0] }.window(i[1], i[2])],

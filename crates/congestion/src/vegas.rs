@@ -5,8 +5,10 @@
 //! every round in slow start where the paper doubles every other. `programs/laws/vegas.h` in midhop-bpf
 //! computes the same.
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
+    Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated, us},
 };
 use midhop_units::{Bytes, Rate};
@@ -25,6 +27,12 @@ pub struct VegasThresholds {
     pub beta: u32,
     /// Above this slow start ends.
     pub gamma: u32,
+}
+
+impl Parameters for VegasThresholds {
+    fn usual(_: Option<Rate>) -> Option<Self> {
+        Some(Self::default())
+    }
 }
 
 impl Default for VegasThresholds {
@@ -139,6 +147,24 @@ impl Vegas {
             self.slow_start(segments);
         }
         self.window.ssthresh = threshold(self.window.cwnd, self.window.ssthresh);
+    }
+}
+
+impl Vegas {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "vegas",
+        kernel: InKernel::Program,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Own,
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &["alpha", "beta", "gamma"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, thresholds: &VegasThresholds) -> Controller {
+        Controller::windowed(Self::new(settings.mss, *thresholds), settings)
     }
 }
 

@@ -20,9 +20,10 @@ mod utility;
 
 pub use utility::utility_micros;
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Restart, Rto, Spurious,
-    random::Draws,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
+    Settings, Spurious, random::Draws,
 };
 use interval::{Interval, Role};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
@@ -348,6 +349,24 @@ fn scaled(rate: Rate, percent: u64) -> Rate {
 /// second. Unit: millionths per Mbit/s.
 fn gradient_micros(difference: i128, width: i128) -> u128 {
     difference.unsigned_abs().saturating_mul(1_000_000) / width.unsigned_abs().max(1)
+}
+
+impl Vivace {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "vivace",
+        kernel: InKernel::Never,
+        pacing: Pacing::Always,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        initial_window: true,
+        committed: false,
+        draws: true,
+        keys: &[],
+    };
+
+    pub(crate) fn controller(settings: &Settings) -> Controller {
+        Controller::new(Self::new(settings.mss, settings.initial_window, settings.seed))
+    }
 }
 
 impl CongestionControl for Vivace {

@@ -7,8 +7,10 @@
 //! stages stays up to seven of them below, 7 % of 0.8 Mbit/s where a jiffy is a millisecond.
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, SlowStart, Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
+    SlowStart, Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated},
     slow_start::Start,
 };
@@ -145,6 +147,27 @@ impl Westwood {
 
 fn ms(span: Duration) -> u32 {
     saturated(span.as_ns() / 1_000_000)
+}
+
+impl Westwood {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "westwood",
+        kernel: InKernel::Program,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &[],
+    };
+
+    pub(crate) fn controller(settings: &Settings) -> Controller {
+        Controller::windowed(
+            Self::new(settings.mss, settings.slow_start_by(&Self::DESCRIPTION), settings.paced),
+            settings,
+        )
+    }
 }
 
 impl Segmented for Westwood {

@@ -2,11 +2,9 @@
 //! grows unused.
 
 use midhop_congestion::{
-    Ack, Algorithm, CongestionControl, Established, Handover, Loss, LostSegment, Opening, Phase,
+    Ack, Algorithm, Controller, Established, Handover, Law, Loss, LostSegment, Opening, Phase,
     QueueReport, Restart, Rto, Settings, SlowStart, Spurious, build,
-    known_rate::{self, Leg},
     opening::{Jump, Record, Saved},
-    xcp,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use proptest::prelude::*;
@@ -73,7 +71,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// A transport that tells a controller what happens, in an order that a transport would.
 struct Transport {
-    control: Box<dyn CongestionControl>,
+    control: Controller,
     now: Instant,
     round: u64,
     delivered: u64,
@@ -173,23 +171,20 @@ fn settings() -> impl Strategy<Value = Settings> {
         slow_start,
         paced: paced || opening != Opening::Burst,
         opening,
-        ..Settings::default()
+        ..Settings::of(Law::Reno)
     })
 }
 
 /// A controller, with as much of the settings as it takes.
-fn controller(algorithm: Algorithm, settings: &Settings) -> Box<dyn CongestionControl> {
-    let leg = known_rate::KnownRateSettings::new(Leg::new(Rate::from_mbit_per_s(20)));
-    let settings = &Settings {
-        known_rate: Some(leg),
-        xcp: Some(xcp::XcpSettings::default()),
-        ..settings.clone()
-    };
+fn controller(algorithm: Algorithm, settings: &Settings) -> Controller {
+    let rate = matches!(algorithm, Algorithm::KnownRate).then_some(Rate::from_mbit_per_s(20));
+    let law = Law::usual(algorithm, rate).expect("a rate is known where it must be");
+    let settings = &Settings { law, ..settings.clone() };
     let plain = Settings { slow_start: None, ..settings.clone() };
     let plainer = Settings { opening: Opening::Burst, ..plain.clone() };
     [settings, &plain, &plainer]
         .into_iter()
-        .find_map(|settings| build(algorithm, settings).ok())
+        .find_map(|settings| build(settings).ok())
         .expect("every algorithm takes the defaults")
 }
 

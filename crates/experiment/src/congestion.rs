@@ -112,6 +112,22 @@ impl From<&str> for CongestionSpec {
 }
 
 impl CongestionSpec {
+    /// The keys that are written beside the algorithm's, in the order of the fields.
+    fn keys(&self) -> Vec<String> {
+        /// A table, also where a name would do.
+        struct Table<'s>(&'s CongestionSpec);
+
+        impl Serialize for Table<'_> {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                // The inherent function that `remote` derives, not the trait's.
+                CongestionSpec::serialize(self.0, to)
+            }
+        }
+
+        let written = toml::Table::try_from(Table(self)).unwrap_or_default();
+        written.into_iter().map(|(key, _)| key).filter(|key| key != "algorithm").collect()
+    }
+
     /// Whether it is no more than a name.
     fn is_name(&self) -> bool {
         *self == Self::from(self.algorithm.as_str())
@@ -275,4 +291,30 @@ pub struct Thresholds {
     pub beta: u32,
     /// More end slow start.
     pub gamma: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use midhop_congestion::Algorithm;
+
+    #[test]
+    fn every_key_of_an_algorithm_can_be_written() {
+        for algorithm in Algorithm::ALL {
+            for key in algorithm.description().keys {
+                let text = format!("algorithm = \"{algorithm}\"\n{key} = []");
+                let error =
+                    toml::from_str::<CongestionSpec>(&text).expect_err("no key takes a list");
+                assert!(!error.message().contains("unknown field"), "{algorithm}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_found_beside_the_name() {
+        let text = "initial_window = 20\nalgorithm = \"vegas\"\nalpha = 3";
+        let spec: CongestionSpec = toml::from_str(text).expect("a table");
+        assert_eq!(spec.keys(), ["initial_window", "alpha"]);
+        assert_eq!(CongestionSpec::from("vegas").keys(), [""; 0]);
+    }
 }

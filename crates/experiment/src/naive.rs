@@ -246,8 +246,7 @@ fn resolve_leg(
     let tuning = resolve_for_proxy(&congestion, &path, &leg, document)?;
     let tuning = tuning.ok_or_else(|| {
         let name = &congestion.algorithm;
-        let names = midhop_congestion::Algorithm::ALL.map(midhop_congestion::Algorithm::name);
-        let hint = suggest::hint(name, "there are", names.iter());
+        let hint = suggest::hint(name, "there are", midhop_congestion::Algorithm::names());
         document.fault(&path, format!("nobody knows the congestion control `{name}`"), hint)
     })?;
     Ok(NaiveLeg { window, tuning, timer: written.timer })

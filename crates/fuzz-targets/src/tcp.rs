@@ -1,6 +1,6 @@
 //! Our own TCP: packets off a wire, and a peer that sends what it likes.
 
-use midhop_congestion::{Algorithm, build};
+use midhop_congestion::{Law, build};
 use midhop_tcp::wire::{self, WriteError};
 use midhop_tcp::{
     Ecn, Endpoint, Flags, LossDetection, SackBlock, Segment, Settings, SynOptions, Timestamps,
@@ -48,9 +48,9 @@ pub fn endpoint(data: &[u8]) {
     };
     let congestion = midhop_congestion::Settings {
         mss: settings.segment_payload(),
-        ..midhop_congestion::Settings::default()
+        ..midhop_congestion::Settings::of(Law::Reno)
     };
-    let Ok(control) = build(Algorithm::Reno, &congestion) else { return };
+    let Ok(control) = build(&congestion) else { return };
     let mut end = if on(7) {
         Endpoint::listen(settings, control, OUR_FIRST)
     } else {

@@ -4,7 +4,7 @@ use crate::packet::End;
 use crate::run::RunError;
 use midhop_config::{KeyPath, suggest};
 use midhop_congestion::known_rate::Leg;
-use midhop_congestion::{Algorithm, Settings, build};
+use midhop_congestion::{Algorithm, Law, Settings, build};
 use midhop_experiment::Plan;
 use midhop_experiment::congestion::{Own, Tuning};
 use midhop_experiment::limit::Opener;
@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 /// Congestion control of a kind of flow.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Control {
-    /// The algorithm at both ends.
-    pub algorithm: Algorithm,
     /// Whether a sender is told what waits at its own first link.
     pub queue_feedback: bool,
     /// What opener and listener are told; the segment's size and the seed are the host's to add.
@@ -90,17 +88,23 @@ impl<'p> Legs<'p> {
             why,
             hint,
         };
-        let algorithm = Algorithm::from_name(name).ok_or_else(|| {
-            let names = Algorithm::ALL.map(Algorithm::name);
-            refuse("nobody knows it".to_owned(), suggest::hint(name, "there are", names.iter()))
-        })?;
+        if Algorithm::from_name(name).is_none() {
+            let hint = suggest::hint(name, "there are", Algorithm::names());
+            return Err(refuse("nobody knows it".to_owned(), hint));
+        }
         let Some(tuning) = tuning else {
             return Err(refuse("the plan does not say what it is told".to_owned(), None));
         };
+        let Some(resolved) = tuning.settings() else {
+            return Err(refuse(
+                "the parameters in the plan are another algorithm's".to_owned(),
+                None,
+            ));
+        };
         let settings = |node: &str| {
-            let mut settings = tuning.settings();
-            if let (Some(known), Own::KnownRate { link, .. }) =
-                (&mut settings.known_rate, &tuning.own)
+            let mut settings = resolved.clone();
+            if let (Law::KnownRate(known), Own::KnownRate { link, .. }) =
+                (&mut settings.law, &tuning.own)
                 && let Some(leg) = self.0.get(&(node, link.as_str()))
             {
                 known.leg = leg.clone();
@@ -112,8 +116,8 @@ impl<'p> Legs<'p> {
             Opener::From => [asker.from, asker.to],
         };
         let settings = ends.map(settings);
-        build(algorithm, &settings[0]).map_err(|error| refuse(error.to_string(), None))?;
+        build(&settings[0]).map_err(|error| refuse(error.to_string(), None))?;
         let queue_feedback = tuning.own.has_queue_feedback();
-        Ok(Control { algorithm, queue_feedback, settings })
+        Ok(Control { queue_feedback, settings })
     }
 }

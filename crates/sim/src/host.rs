@@ -16,7 +16,7 @@ use crate::network::Network;
 use crate::packet::{Body, End, FlowId, IP_HEADER, NodeId, Packet, Xcp};
 use crate::stack;
 use crate::watch::Glance;
-use midhop_congestion::build;
+use midhop_congestion::{Law, build};
 use midhop_experiment::limit::Family;
 use midhop_experiment::random::Random;
 use midhop_experiment::record::PhaseTimes;
@@ -432,11 +432,11 @@ impl Hosts {
         if stack.threshold_cache {
             controls.threshold = self.thresholds.of([node, flow.nodes[end.other().index()]]);
         }
-        if let Some(known) = &mut controls.known_rate {
+        if let Law::KnownRate(known) = &mut controls.law {
             known.overhead = stack::overhead(&settings, flow.family);
         }
-        let control = build(control.algorithm, &controls)
-            .expect("the plan was refused where an algorithm cannot be built");
+        let control =
+            build(&controls).expect("the plan was refused where an algorithm cannot be built");
         let endpoint = match end {
             End::Opener => Endpoint::connect(settings, control, initial),
             End::Listener => Endpoint::listen(settings, control, initial),

@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, time};
 
-use midhop_congestion::{Ack, CongestionControl, Handover, Loss, Rto, Spurious};
+use midhop_congestion::{Ack, CongestionControl, Controller, Handover, Loss, Rto, Spurious};
 use midhop_tcp::{Endpoint, Segment, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -70,7 +70,7 @@ fn run(window: u64, loss_per_2_16: u64) {
         send_buffer: Bytes::new(1 << 29),
         ..Settings::default()
     };
-    let fixed = || Box::new(Fixed(Bytes::new(window * 1448)));
+    let fixed = || Controller::new(Fixed(Bytes::new(window * 1448)));
     let mut ends = [
         Endpoint::connect(settings.clone(), fixed(), 1),
         Endpoint::listen(settings.clone(), fixed(), 2),

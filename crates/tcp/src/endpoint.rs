@@ -10,7 +10,7 @@ mod incoming;
 mod observation;
 mod outgoing;
 
-use midhop_congestion::CongestionControl;
+use midhop_congestion::Controller;
 use midhop_units::Instant;
 use std::sync::Arc;
 
@@ -158,29 +158,16 @@ impl Endpoint {
     ///
     /// `initial` is its initial sequence number (RFC 9293 §3.4.1: it should not be guessable). Many
     /// endpoints may share their settings.
-    pub fn connect(
-        settings: impl Into<Arc<Settings>>,
-        control: Box<dyn CongestionControl>,
-        initial: u32,
-    ) -> Self {
+    pub fn connect(settings: impl Into<Arc<Settings>>, control: Controller, initial: u32) -> Self {
         Self::new(settings.into(), control, initial, Life::SynSent)
     }
 
     /// An endpoint that waits for one SYN.
-    pub fn listen(
-        settings: impl Into<Arc<Settings>>,
-        control: Box<dyn CongestionControl>,
-        initial: u32,
-    ) -> Self {
+    pub fn listen(settings: impl Into<Arc<Settings>>, control: Controller, initial: u32) -> Self {
         Self::new(settings.into(), control, initial, Life::Listening)
     }
 
-    fn new(
-        settings: Arc<Settings>,
-        control: Box<dyn CongestionControl>,
-        initial: u32,
-        life: Life,
-    ) -> Self {
+    fn new(settings: Arc<Settings>, control: Controller, initial: u32, life: Life) -> Self {
         Self {
             sender: Sender::new(&settings, control),
             receiver: Receiver::new(&settings),

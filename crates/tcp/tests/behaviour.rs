@@ -83,7 +83,7 @@ fn the_offered_window_follows_a_reader_and_never_shrinks() {
         receive_autotuning: Some(Autotuning { initial: Bytes::new(65_535) }),
         ..Settings::default()
     };
-    let control = Box::new(Fixed(Bytes::new(4 << 20), None));
+    let control = midhop_congestion::Controller::new(Fixed(Bytes::new(4 << 20), None));
     let mut pair = Pair::with(&settings, control, path(50));
     // Its scoreboard is long, and recounted in many other tests.
     pair.check = false;
@@ -159,7 +159,7 @@ fn an_abort_resets_the_peer() {
 #[test]
 fn a_refused_connection_says_so() {
     let settings = Settings::default();
-    let mut client = Endpoint::connect(settings.clone(), PlainReno::boxed(&settings, 10), 7);
+    let mut client = Endpoint::connect(settings.clone(), PlainReno::control(&settings, 10), 7);
     let syn = client.poll_transmit(at(0)).expect("a SYN");
     let reset = refusal(&syn).expect("a reset");
     client.handle_segment(at(10), &reset);
@@ -201,7 +201,7 @@ fn lost_syns_are_sent_again() {
 fn both_may_open_at_once() {
     let settings = Settings::default();
     let ends = [5, 6].map(|initial| {
-        Endpoint::connect(settings.clone(), PlainReno::boxed(&settings, 10), initial)
+        Endpoint::connect(settings.clone(), PlainReno::control(&settings, 10), initial)
     });
     let [one, other] = ends;
     let mut pair = Pair::new(one, other, path(10), 1);
@@ -240,7 +240,7 @@ fn a_marked_path_slows_the_sender_once_a_round_trip() {
 fn an_idle_sender_starts_over_where_it_is_told_to() {
     for slow_start_after_idle in [true, false] {
         let settings = Settings { slow_start_after_idle, ..Settings::default() };
-        let mut pair = Pair::with(&settings, PlainReno::boxed(&settings, 10), path(50));
+        let mut pair = Pair::with(&settings, PlainReno::control(&settings, 10), path(50));
         pair.to_write = [2_000_000, 0];
         pair.run_to(at(5_000));
         let before = pair.data(0).len();

@@ -23,7 +23,7 @@ use std::{
 };
 
 use cable::{Cable, Faults, Kernel};
-use midhop_congestion::{Algorithm, build};
+use midhop_congestion::{Law, build};
 use midhop_tcp::{
     Autotuning, Counters, DelayedAck, Endpoint, Event, LossDetection, RtoRule, Settings,
 };
@@ -41,7 +41,7 @@ struct Case {
     bytes: [u64; 2],
     faults: Faults,
     settings: Settings,
-    algorithm: Algorithm,
+    law: Law,
     sysctls: Vec<(&'static str, &'static str)>,
 }
 
@@ -97,7 +97,7 @@ impl Case {
                 jitter_us: [0, 0, 300, 3000][dice.roll() as usize % 4],
             },
             settings,
-            algorithm: [Algorithm::Reno, Algorithm::Cubic, Algorithm::Westwood][seed as usize % 3],
+            law: [Law::Reno, Law::Cubic, Law::Westwood][seed as usize % 3].clone(),
             sysctls,
         }
     }
@@ -105,9 +105,9 @@ impl Case {
     fn endpoint(&self) -> Endpoint {
         let congestion = midhop_congestion::Settings {
             mss: self.settings.segment_payload(),
-            ..midhop_congestion::Settings::default()
+            ..midhop_congestion::Settings::of(self.law.clone())
         };
-        let control = build(self.algorithm, &congestion).unwrap();
+        let control = build(&congestion).unwrap();
         // Close to the wrap, so that many cases cross it.
         let initial = 0_u32.wrapping_sub((self.seed as u32 % 7) * 100_000);
         if self.active {

@@ -3,7 +3,7 @@
 
 mod pair;
 
-use midhop_congestion::CongestionControl;
+use midhop_congestion::Controller;
 use midhop_tcp::{DelayedAck, Ecn, Endpoint, Flags, LossDetection, RtoRule, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use pair::{Fixed, Pair, Path, PlainReno, losing};
@@ -21,14 +21,14 @@ fn at(ms: u64) -> Instant {
 /// A window that the SYN can offer whole, so that no later update counts among the acknowledgements.
 const WINDOW: Bytes = Bytes::new(65_000);
 
-fn fixed(segments: u64) -> Box<dyn CongestionControl> {
-    Box::new(Fixed(Bytes::new(segments * MSS), None))
+fn fixed(segments: u64) -> Controller {
+    Controller::new(Fixed(Bytes::new(segments * MSS), None))
 }
 
 /// Two ends that differ; the first opens and has the congestion control.
-fn two(ours: &Settings, theirs: &Settings, control: Box<dyn CongestionControl>) -> Pair {
+fn two(ours: &Settings, theirs: &Settings, control: Controller) -> Pair {
     let client = Endpoint::connect(ours.clone(), control, 0xffff_f000);
-    let server = Endpoint::listen(theirs.clone(), PlainReno::boxed(theirs, 10), 77);
+    let server = Endpoint::listen(theirs.clone(), PlainReno::control(theirs, 10), 77);
     let mut pair = Pair::new(client, server, path(50), 1);
     pair.keep_seen = true;
     pair
@@ -87,7 +87,7 @@ fn acknowledgements_wait_for_company_but_not_for_long() {
 fn a_stretch_acknowledgement_opens_the_window_by_all_that_it_covers() {
     let delayed_ack = DelayedAck { segments: 8, timeout: Duration::from_ms(40), quick: 0 };
     let settings = Settings { delayed_ack, receive_buffer: WINDOW, ..Settings::default() };
-    let mut pair = Pair::with(&settings, PlainReno::boxed(&settings, 8), path(50));
+    let mut pair = Pair::with(&settings, PlainReno::control(&settings, 8), path(50));
     pair.to_write = [1000 * MSS, 0];
     pair.run_to(at(200));
     let acks = pair.seen.iter().filter(|seen| seen.from == 1 && seen.segment.is_pure_ack());
@@ -123,7 +123,7 @@ fn a_window_beyond_64_kib_needs_both_to_scale() {
 fn timestamps_are_on_every_segment_and_old_ones_are_refused() {
     for timestamps in [true, false] {
         let settings = Settings { timestamps, ..Settings::default() };
-        let mut pair = two(&settings, &Settings::default(), PlainReno::boxed(&settings, 10));
+        let mut pair = two(&settings, &Settings::default(), PlainReno::control(&settings, 10));
         let mut numbered = 0;
         pair.touch = Box::new(move |side, segment| {
             numbered += u32::from(side == 0 && segment.length > 0);
@@ -171,7 +171,8 @@ fn a_paced_sender_keeps_to_its_rate() {
         let settings = Settings { pacing, receive_buffer: WINDOW, ..Settings::default() };
         // A packet of 1500 bytes each millisecond.
         let rate = Some(Rate::from_mbit_per_s(12));
-        let mut pair = Pair::with(&settings, Box::new(Fixed(Bytes::new(40 * MSS), rate)), path(50));
+        let mut pair =
+            Pair::with(&settings, Controller::new(Fixed(Bytes::new(40 * MSS), rate)), path(50));
         pair.to_write = [40 * MSS, 0];
         pair.run_to(at(400));
         let data = pair.data(0);

@@ -73,8 +73,8 @@ proptest! {
         bytes in prop::array::uniform2(0..60_000_u64),
         seed in any::<u64>(),
     ) {
-        let client = Endpoint::connect(ours.clone(), PlainReno::boxed(&ours, 10), seed as u32);
-        let server = Endpoint::listen(theirs.clone(), PlainReno::boxed(&theirs, 4), !seed as u32);
+        let client = Endpoint::connect(ours.clone(), PlainReno::control(&ours, 10), seed as u32);
+        let server = Endpoint::listen(theirs.clone(), PlainReno::control(&theirs, 4), !seed as u32);
         let mut pair = Pair::new(client, server, path, seed);
         pair.transfer(bytes);
     }
@@ -147,7 +147,7 @@ proptest! {
         open in any::<bool>(),
         acts in prop::collection::vec(acts(), 0..60),
     ) {
-        let mut end = Endpoint::connect(ours.clone(), PlainReno::boxed(&ours, 10), 5000);
+        let mut end = Endpoint::connect(ours.clone(), PlainReno::control(&ours, 10), 5000);
         let mut now = Instant::START;
         let drain = |end: &mut Endpoint, now| {
             // Nothing lets out more than the window at once.

@@ -156,7 +156,8 @@ fn sack_repairs_all_holes_in_one_round_trip() {
 /// How many segments each acknowledgement lets out, from the third on that tells of a loss.
 fn prr_course(window_after: u32) -> Vec<usize> {
     let settings = strict();
-    let control = Box::new(Halving { mss: MSS, window: 20, after: window_after });
+    let control =
+        midhop_congestion::Controller::new(Halving { mss: MSS, window: 20, after: window_after });
     let path = Path { delay: ms(100), rate: Some(Rate::from_mbit_per_s(12)), ..Path::default() };
     let mut pair = Pair::with(&settings, control, path);
     pair.touch = losing(&[1]);
@@ -205,7 +206,7 @@ fn prr_spends_a_reduction_over_the_round_trip() {
 #[test]
 fn rack_finds_a_retransmission_that_is_lost() {
     let settings = strict();
-    let control = Box::new(Fixed(Bytes::new(1000 * MSS), None));
+    let control = midhop_congestion::Controller::new(Fixed(Bytes::new(1000 * MSS), None));
     let mut pair = Pair::with(&settings, control, Path { delay: ms(50), ..Path::default() });
     let mut times = 0;
     pair.touch = Box::new(move |side, segment| {
@@ -235,7 +236,7 @@ fn rack_finds_a_retransmission_that_is_lost() {
 /// When the client sends its tail again, of so many segments of which the last is lost.
 fn probe_after(segments: u64, one_way_ms: u64) -> (Duration, u64) {
     let settings = Settings { delayed_ack: DelayedAck::NONE, ..Settings::default() };
-    let control = Box::new(Fixed(Bytes::new(1000 * MSS), None));
+    let control = midhop_congestion::Controller::new(Fixed(Bytes::new(1000 * MSS), None));
     let path = Path { delay: ms(one_way_ms), ..Path::default() };
     let mut pair = Pair::with(&settings, control, path);
     pair.run_to(at(2 * one_way_ms));
@@ -262,7 +263,7 @@ fn a_tail_loss_probe_leaves_after_two_round_trips() {
 #[test]
 fn a_lost_tail_is_repaired_by_its_probe() {
     let settings = Settings { delayed_ack: DelayedAck::NONE, ..Settings::default() };
-    let control = PlainReno::boxed(&settings, 10);
+    let control = PlainReno::control(&settings, 10);
     let mut pair = Pair::with(&settings, control, Path { delay: ms(100), ..Path::default() });
     pair.touch = losing(&[10]);
     pair.transfer([10 * MSS, 0]);
@@ -279,7 +280,7 @@ fn a_timeout_that_was_early_is_undone() {
             loss_detection: LossDetection::RackWithoutProbe,
             ..Settings::default()
         };
-        let control = PlainReno::boxed(&settings, 10);
+        let control = PlainReno::control(&settings, 10);
         let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
         pair.to_write[0] = 10_000 * MSS;
         pair.run_to(at(200));
@@ -301,7 +302,7 @@ fn a_timeout_that_was_due_is_not_undone() {
             loss_detection: LossDetection::RackWithoutProbe,
             ..Settings::default()
         };
-        let control = PlainReno::boxed(&settings, 10);
+        let control = PlainReno::control(&settings, 10);
         let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
         // A whole flight is lost, and what was to follow it.
         pair.touch = losing(&[
@@ -318,7 +319,7 @@ fn a_timeout_that_was_due_is_not_undone() {
 #[test]
 fn reordering_alone_is_found_out() {
     let settings = Settings::default();
-    let control = Box::new(Fixed(Bytes::new(100 * MSS), None));
+    let control = midhop_congestion::Controller::new(Fixed(Bytes::new(100 * MSS), None));
     let path = Path {
         delay: ms(100),
         jitter: ms(10),
@@ -338,7 +339,7 @@ fn an_answer_to_an_earlier_recoverys_repair_undoes_nothing() {
     // Losses closer than a round trip: each recovery begins while the last one's repairs of what was
     // sent after its point are under way. Nothing is reordered, so nothing is spurious.
     let settings = strict();
-    let control = Box::new(Fixed(Bytes::new(400 * MSS), None));
+    let control = midhop_congestion::Controller::new(Fixed(Bytes::new(400 * MSS), None));
     let path = Path { delay: ms(100), rate: Some(Rate::from_mbit_per_s(50)), ..Path::default() };
     let mut pair = Pair::with(&settings, control, path);
     let lost: Vec<u64> = (1..3900).filter(|number| number * number % 101 == 5).collect();
@@ -388,7 +389,7 @@ fn a_repair_has_its_own_time_to_be_answered() {
 fn duplicates_after_a_timeout_are_no_loss() {
     // Nothing is lost; the delay steps, and what was on its way is sent again after the timeout.
     let settings = Settings { sack: false, undo: false, ..strict() };
-    let control = PlainReno::boxed(&settings, 10);
+    let control = PlainReno::control(&settings, 10);
     let mut pair = Pair::with(&settings, control, Path { delay: ms(20), ..Path::default() });
     pair.to_write[0] = 10_000 * MSS;
     pair.run_to(at(200));

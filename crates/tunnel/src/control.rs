@@ -1,6 +1,6 @@
 //! The congestion control of midhop-congestion as a controller of QUIC.
 //!
-//! quinn-proto tells its controller less than the contract of [`CongestionControl`] promises, and asks
+//! quinn-proto tells its controller less than the contract of [`Controller`] promises, and asks
 //! it for less than it offers. What is missing is made here:
 //!
 //! - Delivery-rate samples, rounds and whether the sender lacked data: [`Core`] keeps a
@@ -24,9 +24,9 @@ pub use pace::{Pace, Progress};
 pub use steered::Steered;
 
 use self::core::Core;
-use midhop_congestion::{Algorithm, BuildError, CongestionControl, Settings, SlowStart, build};
+use midhop_congestion::{BuildError, Controller, Settings, SlowStart, build};
 use midhop_units::Bytes;
-use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::congestion::{self, ControllerFactory};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -38,43 +38,34 @@ const DATAGRAM_MIN: u16 = 1200;
 /// One for each connection, because the [`Pace`] that goes with it tells of one.
 #[derive(Debug)]
 pub struct Steering {
-    choice: Mutex<(Algorithm, Settings)>,
+    settings: Mutex<Settings>,
     pace: Pace,
 }
 
 impl Steering {
-    /// Steers by `algorithm`. Of `settings` the segment size is replaced by the datagram's, and what it
+    /// Steers as `settings` have it. Of these the segment size is replaced by the datagram's, and what it
     /// says of pacing by yes. `overhead` is what the path carries of each datagram beyond its payload:
     /// 28 bytes for IPv4 and UDP, 48 for IPv6.
     ///
     /// # Errors
     /// When the algorithm does not go with the settings.
-    pub fn new(
-        algorithm: Algorithm,
-        settings: Settings,
-        overhead: Bytes,
-    ) -> Result<Self, BuildError> {
+    pub fn new(settings: Settings, overhead: Bytes) -> Result<Self, BuildError> {
         let settings = Settings { paced: true, ..settings };
         let pace = Pace::new(overhead);
-        let control = build(algorithm, &with_datagrams_of(DATAGRAM_MIN, &settings))?;
+        let control = build(&with_datagrams_of(DATAGRAM_MIN, &settings))?;
         // Whoever sends before the first controller is made keeps to what that will say.
-        pace.publish(&*control, DATAGRAM_MIN.into());
-        Ok(Self { choice: Mutex::new((algorithm, settings)), pace })
+        pace.publish(&control, DATAGRAM_MIN.into());
+        Ok(Self { settings: Mutex::new(settings), pace })
     }
 
     /// Steers by something else from now on: an end that is come to learns late who has come.
     ///
     /// # Errors
     /// When the algorithm does not go with the settings; then all stays as it is.
-    pub fn turn(
-        &self,
-        now: Instant,
-        algorithm: Algorithm,
-        settings: Settings,
-    ) -> Result<(), BuildError> {
+    pub fn turn(&self, now: Instant, settings: Settings) -> Result<(), BuildError> {
         let settings = Settings { paced: true, ..settings };
-        let control = build(algorithm, &with_datagrams_of(DATAGRAM_MIN, &settings))?;
-        *pace::lock(&self.choice) = (algorithm, settings);
+        let control = build(&with_datagrams_of(DATAGRAM_MIN, &settings))?;
+        *pace::lock(&self.settings) = settings;
         self.pace.turn(now, control, DATAGRAM_MIN.into());
         Ok(())
     }
@@ -84,12 +75,15 @@ impl Steering {
         self.pace.clone()
     }
 
-    fn control(&self, payload: u16) -> Box<dyn CongestionControl> {
-        let choice = pace::lock(&self.choice);
-        let settings = with_datagrams_of(payload, &choice.1);
+    fn control(&self, payload: u16) -> Controller {
+        let settings = with_datagrams_of(payload, &pace::lock(&self.settings));
         // What was built once is built again: the size of a segment decides nothing.
-        build(choice.0, &settings).unwrap_or_else(|_| {
-            Box::new(midhop_congestion::reno::Reno::new(settings.mss, SlowStart::Classic, true))
+        build(&settings).unwrap_or_else(|_| {
+            Controller::new(midhop_congestion::reno::Reno::new(
+                settings.mss,
+                SlowStart::Classic,
+                true,
+            ))
         })
     }
 }
@@ -99,7 +93,7 @@ fn with_datagrams_of(payload: u16, settings: &Settings) -> Settings {
 }
 
 impl ControllerFactory for Steering {
-    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn congestion::Controller> {
         let core = Core::new(self.control(current_mtu), current_mtu.into(), now);
         self.pace.carries(current_mtu);
         Box::new(Steered::new(core, self.pace.clone()))

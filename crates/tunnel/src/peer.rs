@@ -3,7 +3,7 @@
 use crate::control::Steering;
 use crate::fec::FecSettings;
 use crate::transport::{self, LegSettings};
-use midhop_congestion::{BuildError, Settings, committed};
+use midhop_congestion::{BuildError, Law, Settings, committed};
 use midhop_pep::config::{PeerPlan, Repair};
 use quinn_proto::{TransportConfig, VarInt};
 use std::sync::Arc;
@@ -46,13 +46,17 @@ pub fn repairs(peer: &PeerPlan, ipv6: bool) -> Option<FecSettings> {
 
 /// The settings of a peer's congestion control.
 pub fn congestion(peer: &PeerPlan) -> Settings {
-    let mut settings = Settings::default();
-    settings.hybla.rate = peer.rate;
-    settings.committed = peer.committed.map(committed::CommittedSettings::new);
+    // Without a rate there is none to know; the configuration has said so.
+    let mut law = Law::usual(peer.congestion, peer.rate).unwrap_or(Law::BbrV3);
     if let Some(rtt0) = peer.rtt0 {
-        settings.hybla.rtt0 = rtt0;
+        match &mut law {
+            Law::Hybla(imitated) | Law::HyblaLinux(imitated) => imitated.rtt0 = rtt0,
+            Law::HyblaPlus(own) => own.rtt0 = rtt0,
+            _ => {}
+        }
     }
-    settings
+    let committed = peer.committed.map(committed::CommittedSettings::new);
+    Settings { committed, ..Settings::of(law) }
 }
 
 /// QUIC's settings for a connection to a peer, and what steers it by `settings`, as a rule those of [`congestion`];
@@ -68,7 +72,7 @@ pub fn transport(
 ) -> Result<(TransportConfig, Arc<Steering>), BuildError> {
     let leg = leg(peer, ipv6);
     let leg = if repaired { leg.repaired() } else { leg };
-    let steering = leg.steering(peer.congestion, settings)?;
+    let steering = leg.steering(settings)?;
     let mut config = transport::transport(&leg, steering.clone());
     config
         .max_concurrent_uni_streams(VarInt::from_u32(CONTROL_STREAMS))

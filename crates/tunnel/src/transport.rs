@@ -2,7 +2,7 @@
 
 use crate::control::Steering;
 use crate::fec;
-use midhop_congestion::{Algorithm, BuildError, Settings, known_rate};
+use midhop_congestion::{BuildError, Law, Settings};
 use midhop_units::{Bytes, Duration, Rate};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
@@ -109,16 +109,12 @@ impl LegSettings {
     }
 
     /// The congestion control of a connection over this leg, with `settings` for what the leg does not
-    /// decide. `known-rate` takes the leg's rate, where `settings` names none.
+    /// decide.
     ///
     /// # Errors
     /// When the algorithm does not go with the settings.
-    pub fn steering(
-        &self,
-        algorithm: Algorithm,
-        settings: Settings,
-    ) -> Result<Arc<Steering>, BuildError> {
-        Ok(Arc::new(Steering::new(algorithm, self.complete(settings), self.overhead())?))
+    pub fn steering(&self, settings: Settings) -> Result<Arc<Steering>, BuildError> {
+        Ok(Arc::new(Steering::new(self.complete(settings), self.overhead())?))
     }
 
     /// Steers a connection over this leg by something else from now on.
@@ -129,19 +125,14 @@ impl LegSettings {
         &self,
         steering: &Steering,
         now: std::time::Instant,
-        algorithm: Algorithm,
         settings: Settings,
     ) -> Result<(), BuildError> {
-        steering.turn(now, algorithm, self.complete(settings))
+        steering.turn(now, self.complete(settings))
     }
 
     /// What the leg decides of the settings.
     fn complete(&self, mut settings: Settings) -> Settings {
-        if let (None, Some(rate)) = (&settings.known_rate, self.rate) {
-            settings.known_rate =
-                Some(known_rate::KnownRateSettings::new(known_rate::Leg::new(rate)));
-        }
-        if let Some(own) = &mut settings.known_rate {
+        if let Law::KnownRate(own) = &mut settings.law {
             own.rtt = own.rtt.or(self.rtt);
             own.overhead = self.overhead();
             own.window_percent = self.window_percent();
@@ -239,7 +230,7 @@ fn varint(value: u64) -> VarInt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midhop_congestion::committed;
+    use midhop_congestion::{Algorithm, Opening, committed};
 
     fn geo() -> LegSettings {
         LegSettings {
@@ -278,21 +269,24 @@ mod tests {
     #[test]
     fn a_known_rate_is_the_leg_s() {
         let leg = geo();
-        let steering = leg.steering(Algorithm::KnownRate, Settings::default()).expect("a leg");
+        let steering = leg.steering(known()).expect("a leg");
         let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
         assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
         // A product and what waits on purpose: 120 % + 110 ms of 600.
         let product = 10_500_000.0 * 1200.0 / 1228.0;
         let window = steering.pace().window().get() as f64 / product;
         assert!((1.2..1.39).contains(&window), "{window}");
-        let unknown = LegSettings { rate: None, ..geo() };
-        assert!(unknown.steering(Algorithm::KnownRate, Settings::default()).is_err());
+    }
+
+    /// The rate of [`geo`] for a law.
+    fn known() -> Settings {
+        Settings::of(Law::usual(Algorithm::KnownRate, geo().rate).expect("a rate is known"))
     }
 
     #[test]
     fn a_committed_rate_is_told_of_the_leg() {
         let promised = committed::CommittedSettings::new(Rate::from_mbit_per_s(2));
-        let settings = Settings { committed: Some(promised), ..Settings::default() };
+        let settings = Settings { committed: Some(promised), ..Settings::of(Law::Cubic) };
         let told = geo().complete(settings).committed.expect("what was promised");
         assert_eq!((told.rtt, told.overhead), (geo().rtt, Bytes::new(28)));
     }
@@ -300,13 +294,13 @@ mod tests {
     #[test]
     fn what_steers_may_be_told_late_who_the_peer_is() {
         let unknown = LegSettings { rate: None, ..geo() };
-        let steering = unknown.steering(Algorithm::BbrV3, Settings::default()).expect("a steering");
+        let steering = unknown.steering(Settings::of(Law::BbrV3)).expect("a steering");
         #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
         let now = std::time::Instant::now();
-        let turn =
-            |leg: &LegSettings| leg.turn(&steering, now, Algorithm::KnownRate, Settings::default());
-        assert!(turn(&unknown).is_err());
-        turn(&geo()).expect("a known rate");
+        let mut spread = Settings::of(Law::BbrV3);
+        spread.opening = Opening::Spread;
+        unknown.turn(&steering, now, spread).expect_err("BBR begins by a rule of its own");
+        geo().turn(&steering, now, known()).expect("a known rate");
         let rate = steering.pace().rate().map(|rate| rate.mbit_per_s());
         assert!(rate.is_some_and(|mbit| (mbit - 140.0).abs() < 0.001), "{rate:?}");
     }

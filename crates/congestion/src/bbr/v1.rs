@@ -12,9 +12,10 @@ mod aggregation;
 
 use super::policer::{Look, Policer};
 use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto,
-    Spurious, random::Draws,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Restart,
+    Rto, Settings, Spurious, random::Draws,
 };
 use aggregation::Aggregation;
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -420,6 +421,24 @@ impl BbrV1 {
         if self.mode == Mode::ProbeRtt {
             self.cwnd = self.cwnd.min(WINDOW_MIN * self.mss);
         }
+    }
+}
+
+impl BbrV1 {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "bbr",
+        kernel: InKernel::Native,
+        pacing: Pacing::Always,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        initial_window: true,
+        committed: false,
+        draws: true,
+        keys: &[],
+    };
+
+    pub(crate) fn controller(settings: &Settings) -> Controller {
+        Controller::new(Self::new(settings.mss, BbrSettings::of(settings)))
     }
 }
 

@@ -22,9 +22,10 @@ mod state;
 pub use state::State;
 
 use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, Restart, Rto,
-    Spurious, random::Draws,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Restart,
+    Rto, Settings, Spurious, random::Draws,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use model::{Full, Signals, Undo};
@@ -284,6 +285,24 @@ impl BbrV3 {
 /// So many hundredths of `bytes`, rounded down.
 fn percent(bytes: u64, percent: u64) -> u64 {
     u64::try_from(u128::from(bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+}
+
+impl BbrV3 {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "bbr3",
+        kernel: InKernel::Never,
+        pacing: Pacing::Always,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        initial_window: true,
+        committed: false,
+        draws: true,
+        keys: &[],
+    };
+
+    pub(crate) fn controller(settings: &Settings) -> Controller {
+        Controller::new(Self::new(settings.mss, BbrSettings::of(settings)))
+    }
 }
 
 impl CongestionControl for BbrV3 {

@@ -18,8 +18,7 @@
 //! Invariant: at any time one connection at most sends by a [`Record`], and none once it has failed.
 
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
-    Spurious, reno,
+    Ack, Established, Handover, Loss, LostSegment, reno,
     segments::{Segmented, saturated},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -146,10 +145,9 @@ impl Leap {
     }
 }
 
-/// A controller that begins with a jump.
+/// A beginning with a jump.
 #[derive(Debug)]
-pub(crate) struct Resume<C> {
-    controller: C,
+pub(crate) struct Resume {
     jump: Jump,
     phase: Phase,
     window_initial: Bytes,
@@ -162,11 +160,11 @@ pub(crate) struct Resume<C> {
     in_flight: u64,
 }
 
-impl<C: Segmented> Resume<C> {
-    pub fn new(controller: C, jump: Jump) -> Self {
+impl Resume {
+    /// A jump of a connection that begins with `window`.
+    pub fn new(jump: Jump, window: Bytes) -> Self {
         Self {
-            window_initial: controller.window(),
-            controller,
+            window_initial: window,
             jump,
             phase: Phase::Reconnaissance,
             rtt_min: None,
@@ -177,14 +175,126 @@ impl<C: Segmented> Resume<C> {
         }
     }
 
-    fn mss(&mut self) -> u64 {
-        u64::from(self.controller.segments().mss())
+    /// The law knows of it.
+    pub fn on_established(&mut self, law: &mut dyn Segmented, established: &Established) {
+        self.confirm(established.rtt);
+        if let (Jump::Known { .. }, Some(rtt)) = (&self.jump, established.rtt) {
+            self.leap(law, established.now, rtt);
+        }
     }
 
-    fn set_window(&mut self, bytes: u64) {
-        let segments = saturated(bytes / self.mss());
-        let window = self.controller.segments();
-        window.cwnd = segments.max(reno::WINDOW_MIN);
+    /// What an acknowledgement means for the jump; whether the law may grow by it.
+    pub fn on_ack(&mut self, law: &mut dyn Segmented, ack: &Ack) -> bool {
+        self.delivered = self.delivered.saturating_add(ack.acked.get());
+        self.in_flight = ack.in_flight.get();
+        let acked = ack.acked.get();
+        match self.phase {
+            Phase::Normal => true,
+            Phase::Reconnaissance => {
+                self.confirm(ack.rtt);
+                if let Some(rtt) = ack.rtt
+                    && !ack.app_limited
+                    && self.delivered >= self.window_initial.get()
+                {
+                    self.leap(law, ack.now, rtt);
+                    // The acknowledgement that ends the phase grows the window only without a jump.
+                    return self.phase == Phase::Normal;
+                }
+                true
+            }
+            Phase::Unvalidated { entered, rtt, leap } => {
+                let flight = self.in_flight.saturating_add(acked);
+                let used_up = flight.saturating_add(mss(law)) > law.window().get();
+                let arrives = self.ended() > leap.first;
+                if arrives || used_up || ack.now.saturating_since(entered) >= rtt {
+                    self.land(law, flight, leap.count(acked, self.ended()));
+                }
+                false
+            }
+            Phase::Validating { last, leap } => {
+                let leap = leap.count(acked, self.ended());
+                self.phase = Phase::Validating { last, leap };
+                if self.ended() >= last {
+                    self.end();
+                }
+                true
+            }
+            Phase::Retreat { loss, last, leap } => {
+                let leap = leap.count(acked, self.ended());
+                let last = last.unwrap_or(self.ended() + self.in_flight);
+                self.phase = Phase::Retreat { loss, last: Some(last), leap };
+                if self.ended() >= last {
+                    self.come_back(law, &loss, leap.pipe);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether the law takes the loss for its own: one of the jump it does not.
+    pub fn on_loss(&mut self, law: &mut dyn Segmented, loss: &Loss) -> bool {
+        match self.phase {
+            Phase::Unvalidated { leap, .. } => self.retreat(law, loss, None, leap),
+            Phase::Validating { last, leap } => self.retreat(law, loss, Some(last), leap),
+            Phase::Retreat { .. } => {}
+            Phase::Reconnaissance | Phase::Normal => {
+                self.phase = Phase::Normal;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The law takes it next.
+    pub fn on_rto(&mut self, law: &mut dyn Segmented) {
+        match self.phase {
+            Phase::Unvalidated { leap, .. }
+            | Phase::Validating { leap, .. }
+            | Phase::Retreat { leap, .. } => set_window(law, leap.pipe),
+            Phase::Reconnaissance | Phase::Normal => {}
+        }
+        if let Some(claim) = self.claim.take() {
+            claim.fail();
+        }
+        self.end();
+    }
+
+    /// A loss that was none still ends the jump: what it had found is not undone. The law learns of it next.
+    pub fn on_spurious(&mut self, law: &mut dyn Segmented) {
+        if let Phase::Retreat { loss, leap, .. } = self.phase {
+            self.come_back(law, &loss, leap.pipe);
+        }
+    }
+
+    /// Another path is not the one that was saved; what is on its way to it is too much for all that
+    /// is known. The law knows of it.
+    pub fn on_handover(&mut self, law: &mut dyn Segmented, handover: &Handover) {
+        match self.phase {
+            Phase::Reconnaissance => self.phase = Phase::Normal,
+            Phase::Unvalidated { leap, .. } => {
+                let in_flight = Bytes::new(self.in_flight);
+                let loss = Loss { now: handover.now, lost: Bytes::ZERO, in_flight };
+                self.retreat(law, &loss, None, leap);
+            }
+            Phase::Validating { .. } | Phase::Retreat { .. } | Phase::Normal => {}
+        }
+    }
+
+    pub fn on_lost_segment(&mut self, segment: &LostSegment) {
+        self.lost = self.lost.saturating_add(segment.size.get());
+    }
+
+    /// Whether it and not the transport has reduced the window.
+    pub fn governs_recovery(&self) -> bool {
+        matches!(self.phase, Phase::Retreat { .. })
+    }
+
+    /// How fast the jump of `window` leaves; `None` where none is under way.
+    pub fn pacing_rate(&self, window: Bytes) -> Option<Rate> {
+        match self.phase {
+            Phase::Unvalidated { rtt, .. } => Some(Rate::of(window, rtt)),
+            _ => None,
+        }
     }
 
     fn confirm(&mut self, rtt: Option<Duration>) {
@@ -206,10 +316,10 @@ impl<C: Segmented> Resume<C> {
     }
 
     /// Jumps, or goes on without, where the jump would lead nowhere.
-    fn leap(&mut self, now: Instant, rtt: Duration) {
+    fn leap(&mut self, law: &mut dyn Segmented, now: Instant, rtt: Duration) {
         self.phase = Phase::Normal;
         let Some(jump) = self.jump(rtt) else { return };
-        if jump <= self.controller.window().get() {
+        if jump <= law.window().get() {
             return;
         }
         if let Jump::Saved { record, .. } = &self.jump {
@@ -220,23 +330,23 @@ impl<C: Segmented> Resume<C> {
         self.phase = Phase::Unvalidated { entered: now, rtt, leap };
         if let Jump::Known { .. } = self.jump {
             // There is nothing to be found beyond by doubling.
-            let most = saturated(jump / self.mss());
-            let window = self.controller.segments();
+            let most = saturated(jump / mss(law));
+            let window = law.segments();
             window.ssthresh = window.ssthresh.min(most.max(reno::WINDOW_MIN));
         }
-        self.set_window(jump);
+        set_window(law, jump);
     }
 
     /// The jump is over: was it used?
-    fn land(&mut self, flight: u64, leap: Leap) {
-        let window = self.controller.window().get();
+    fn land(&mut self, law: &mut dyn Segmented, flight: u64, leap: Leap) {
+        let window = law.window().get();
         let without = leap.pipe.max(self.window_initial.get()).min(window);
         let flight = flight.min(window);
         if flight <= without {
-            self.set_window(without);
+            set_window(law, without);
             self.end();
         } else {
-            self.set_window(flight);
+            set_window(law, flight);
             self.phase = Phase::Validating { last: self.ended() + self.in_flight, leap };
         }
     }
@@ -246,74 +356,29 @@ impl<C: Segmented> Resume<C> {
         self.delivered + self.lost
     }
 
-    /// What an acknowledgement means for the jump; whether the controller may grow by it.
-    fn follow(&mut self, ack: &Ack) -> bool {
-        let acked = ack.acked.get();
-        match self.phase {
-            Phase::Normal => true,
-            Phase::Reconnaissance => {
-                self.confirm(ack.rtt);
-                if let Some(rtt) = ack.rtt
-                    && !ack.app_limited
-                    && self.delivered >= self.window_initial.get()
-                {
-                    self.leap(ack.now, rtt);
-                    // The acknowledgement that ends the phase grows the window only without a jump.
-                    return self.phase == Phase::Normal;
-                }
-                true
-            }
-            Phase::Unvalidated { entered, rtt, leap } => {
-                let flight = self.in_flight.saturating_add(acked);
-                let used_up = flight.saturating_add(self.mss()) > self.controller.window().get();
-                let arrives = self.ended() > leap.first;
-                if arrives || used_up || ack.now.saturating_since(entered) >= rtt {
-                    self.land(flight, leap.count(acked, self.ended()));
-                }
-                false
-            }
-            Phase::Validating { last, leap } => {
-                let leap = leap.count(acked, self.ended());
-                self.phase = Phase::Validating { last, leap };
-                if self.ended() >= last {
-                    self.end();
-                }
-                true
-            }
-            Phase::Retreat { loss, last, leap } => {
-                let leap = leap.count(acked, self.ended());
-                let last = last.unwrap_or(self.ended() + self.in_flight);
-                self.phase = Phase::Retreat { loss, last: Some(last), leap };
-                if self.ended() >= last {
-                    self.come_back(&loss, leap.pipe);
-                }
-                false
-            }
-        }
-    }
-
-    fn retreat(&mut self, loss: &Loss, last: Option<u64>, leap: Leap) {
+    fn retreat(&mut self, law: &mut dyn Segmented, loss: &Loss, last: Option<u64>, leap: Leap) {
         if let Some(claim) = self.claim.take() {
             claim.fail();
         }
-        let half = (leap.pipe / 2).min(self.controller.window().get());
-        self.set_window(half);
+        let half = (leap.pipe / 2).min(law.window().get());
+        set_window(law, half);
         self.phase = Phase::Retreat { loss: *loss, last, leap };
     }
 
-    /// The controller takes the loss as one of the window that the path has been seen to carry: its
+    /// The law takes the loss as one of the window that the path has been seen to carry: its
     /// threshold and its memory come from there, its window stays.
-    fn come_back(&mut self, loss: &Loss, pipe: u64) {
-        let window = self.controller.window().get();
-        self.set_window(pipe);
-        self.controller.on_loss(loss);
-        let carried = saturated(pipe / self.mss());
-        let own = self.controller.segments();
+    fn come_back(&mut self, law: &mut dyn Segmented, loss: &Loss, pipe: u64) {
+        let window = law.window().get();
+        set_window(law, pipe);
+        law.on_loss(loss);
+        let carried = saturated(pipe / mss(law));
+        let own = law.segments();
         if own.ssthresh > carried {
             // One that does not take losses for congestion; β is the RFC's then, 0.5.
             own.ssthresh = reno::halve(carried);
         }
-        self.set_window(window.min(self.controller.window().get()));
+        let window = window.min(law.window().get());
+        set_window(law, window);
         self.end();
     }
 
@@ -324,110 +389,13 @@ impl<C: Segmented> Resume<C> {
     }
 }
 
-impl<C: Segmented> CongestionControl for Resume<C> {
-    fn on_established(&mut self, established: &Established) {
-        self.controller.on_established(established);
-        self.confirm(established.rtt);
-        if let (Jump::Known { .. }, Some(rtt)) = (&self.jump, established.rtt) {
-            self.leap(established.now, rtt);
-        }
-    }
+fn mss(law: &mut dyn Segmented) -> u64 {
+    u64::from(law.segments().mss())
+}
 
-    fn on_ack(&mut self, ack: &Ack) {
-        self.delivered = self.delivered.saturating_add(ack.acked.get());
-        self.in_flight = ack.in_flight.get();
-        let may_grow = self.follow(ack);
-        self.controller.on_ack(&Ack { app_limited: ack.app_limited || !may_grow, ..*ack });
-    }
-
-    fn on_loss(&mut self, loss: &Loss) {
-        match self.phase {
-            Phase::Unvalidated { leap, .. } => self.retreat(loss, None, leap),
-            Phase::Validating { last, leap } => self.retreat(loss, Some(last), leap),
-            Phase::Retreat { .. } => {}
-            Phase::Reconnaissance | Phase::Normal => {
-                self.phase = Phase::Normal;
-                self.controller.on_loss(loss);
-            }
-        }
-    }
-
-    fn on_rto(&mut self, rto: &Rto) {
-        match self.phase {
-            Phase::Unvalidated { leap, .. }
-            | Phase::Validating { leap, .. }
-            | Phase::Retreat { leap, .. } => self.set_window(leap.pipe),
-            Phase::Reconnaissance | Phase::Normal => {}
-        }
-        if let Some(claim) = self.claim.take() {
-            claim.fail();
-        }
-        self.end();
-        self.controller.on_rto(rto);
-    }
-
-    /// A loss that was none still ends the jump: what it had found is not undone.
-    fn on_spurious(&mut self, spurious: &Spurious) {
-        if let Phase::Retreat { loss, leap, .. } = self.phase {
-            self.come_back(&loss, leap.pipe);
-        }
-        self.controller.on_spurious(spurious);
-    }
-
-    /// Another path is not the one that was saved; what is on its way to it is too much for all that
-    /// is known.
-    fn on_handover(&mut self, handover: &Handover) {
-        self.controller.on_handover(handover);
-        match self.phase {
-            Phase::Reconnaissance => self.phase = Phase::Normal,
-            Phase::Unvalidated { leap, .. } => {
-                let in_flight = Bytes::new(self.in_flight);
-                let loss = Loss { now: handover.now, lost: Bytes::ZERO, in_flight };
-                self.retreat(&loss, None, leap);
-            }
-            Phase::Validating { .. } | Phase::Retreat { .. } | Phase::Normal => {}
-        }
-    }
-
-    fn on_share(&mut self, share: Rate) {
-        self.controller.on_share(share);
-    }
-
-    fn on_lost_segment(&mut self, segment: &LostSegment) {
-        self.lost = self.lost.saturating_add(segment.size.get());
-        self.controller.on_lost_segment(segment);
-    }
-
-    fn on_restart(&mut self, restart: &Restart) {
-        self.controller.on_restart(restart);
-    }
-
-    fn on_queue(&mut self, report: &QueueReport) {
-        self.controller.on_queue(report);
-    }
-
-    fn is_in_slow_start(&self) -> bool {
-        self.controller.is_in_slow_start()
-    }
-
-    fn slow_start_threshold(&self) -> Option<Bytes> {
-        self.controller.slow_start_threshold()
-    }
-
-    fn window(&self) -> Bytes {
-        self.controller.window()
-    }
-
-    fn governs_recovery(&self) -> bool {
-        matches!(self.phase, Phase::Retreat { .. }) || self.controller.governs_recovery()
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        match self.phase {
-            Phase::Unvalidated { rtt, .. } => Some(Rate::of(self.controller.window(), rtt)),
-            _ => self.controller.pacing_rate(),
-        }
-    }
+fn set_window(law: &mut dyn Segmented, bytes: u64) {
+    let segments = saturated(bytes / mss(law));
+    law.segments().cwnd = segments.max(reno::WINDOW_MIN);
 }
 
 mod record;

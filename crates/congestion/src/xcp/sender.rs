@@ -7,8 +7,10 @@
 //! here).
 
 use super::{DEMAND_MAX_Q16, Header};
+use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Established, Handover, Loss, Phase, Rto, Spurious,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
+    Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, saturated},
 };
 use midhop_units::{Bytes, Duration, Rate};
@@ -24,6 +26,12 @@ pub struct XcpSettings {
     pub demand: Option<Rate>,
     /// Whether a loss leaves the window as it is (P-XCP). Default: no.
     pub keep_on_loss: bool,
+}
+
+impl Parameters for XcpSettings {
+    fn usual(_: Option<Rate>) -> Option<Self> {
+        Some(Self::default())
+    }
 }
 
 /// XCP's sender as a controller.
@@ -73,6 +81,24 @@ impl Xcp {
         let missing_q16 = (wanted_q16 - self.bytes_q16).clamp(-WINDOW_MAX_Q16, WINDOW_MAX_Q16);
         let share_q16 = missing_q16 * self.mss_q16() / self.bytes_q16.max(1);
         i64::try_from(share_q16).map_or(DEMAND_MAX_Q16, |share| share.min(DEMAND_MAX_Q16))
+    }
+}
+
+impl Xcp {
+    pub(crate) const DESCRIPTION: Description = Description {
+        name: "xcp",
+        kernel: InKernel::Never,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        initial_window: true,
+        committed: false,
+        draws: false,
+        keys: &["rate", "keep_on_loss"],
+    };
+
+    pub(crate) fn controller(settings: &Settings, own: &XcpSettings) -> Controller {
+        Controller::new(Self::new(settings.mss, settings.initial_window, *own))
     }
 }
 

@@ -2,7 +2,7 @@
 //! product: what it has of an equal part, with and without a committed rate, and what it leaves them.
 
 use crate::path::{Link, Path};
-use midhop_congestion::{Algorithm, CongestionControl, Settings, build, committed};
+use midhop_congestion::{Controller, Law, Settings, build, committed};
 use midhop_units::{Bytes, Duration, Rate};
 
 const RATE: Rate = Rate::from_mbit_per_s(10);
@@ -12,13 +12,13 @@ const PART: Rate = Rate::from_bits_per_s(2_500_000);
 /// What 20 MB take at an equal part.
 const SPAN: Duration = Duration::from_s(66);
 
-fn cubic(committed: Option<Rate>) -> Box<dyn CongestionControl> {
+fn cubic(committed: Option<Rate>) -> Controller {
     let committed = committed.map(|rate| committed::CommittedSettings {
         overhead: Bytes::ZERO,
         ..committed::CommittedSettings::new(rate)
     });
-    let settings = Settings { committed, paced: true, ..Settings::default() };
-    build(Algorithm::Cubic, &settings).expect("CUBIC")
+    let settings = Settings { committed, paced: true, ..Settings::of(Law::Cubic) };
+    build(&settings).expect("CUBIC")
 }
 
 /// Shares of equal parts, the newcomer's and the mean of the others', and the part of the segments that the

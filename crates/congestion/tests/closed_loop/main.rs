@@ -4,6 +4,7 @@
 mod bbr_v1;
 mod bbr_v3;
 mod committed;
+mod driven;
 mod dvegas;
 mod known_rate;
 mod path;

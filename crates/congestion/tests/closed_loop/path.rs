@@ -5,9 +5,9 @@
 //! three sent later have arrived; the link keeps the order. A recovery ends when everything that was
 //! sent before it has arrived, or what was sent in the place of its losses has.
 
+use super::driven::Driven;
 use midhop_congestion::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart,
-    Rto,
+    Ack, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart, Rto,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::VecDeque;
@@ -141,7 +141,7 @@ pub struct Flow<C> {
     pub backlog: Option<u64>,
 }
 
-impl<C: CongestionControl> Flow<C> {
+impl<C: Driven> Flow<C> {
     pub fn new(control: C, now: Instant, rtt: Duration) -> Self {
         let mut control = control;
         control.on_established(&Established { now, rtt: Some(rtt) });
@@ -375,7 +375,7 @@ pub struct Path<C> {
     pub flows: Vec<Flow<C>>,
 }
 
-impl<C: CongestionControl> Path<C> {
+impl<C: Driven> Path<C> {
     pub fn new(link: Link) -> Self {
         Self { now: Instant::START, link, flows: Vec::new() }
     }

@@ -2,14 +2,15 @@
 //! what the delay-based ones keep in the queue.
 
 use crate::path::{Link, MSS, Path};
-use midhop_congestion::{Algorithm, CongestionControl, QueueReport, Settings, SlowStart, build};
+use midhop_congestion::{Algorithm, Controller, Law, QueueReport, Settings, SlowStart, build};
 use midhop_units::{Bytes, Duration, Rate};
 
 /// A path wide enough that only losses bound the window.
 const WIDE: Rate = Rate::from_mbit_per_s(10_000);
 
-fn controller(algorithm: Algorithm, settings: &Settings) -> Box<dyn CongestionControl> {
-    build(algorithm, settings).expect("a controller")
+fn controller(algorithm: Algorithm, slow_start: Option<SlowStart>) -> Controller {
+    let law = Law::usual(algorithm, None).expect("none of these needs a rate");
+    build(&Settings { slow_start, ..Settings::of(law) }).expect("a controller")
 }
 
 /// The mean window in segments over `losses` losses, where every `every`th segment is lost; after four times as many,
@@ -18,8 +19,8 @@ fn window(algorithm: Algorithm, rtt_ms: u64, every: u64, losses: u64) -> f64 {
     let rtt = Duration::from_ms(rtt_ms);
     let mut link = Link::new(WIDE, rtt);
     link.loss_every = Some(every);
-    let mut path = Path::one(link, controller(algorithm, &Settings::default()));
-    let deliver = |path: &mut Path<Box<dyn CongestionControl>>, segments: u64| {
+    let mut path = Path::one(link, controller(algorithm, None));
+    let deliver = |path: &mut Path<Controller>, segments: u64| {
         let (from, began) = (path.flows[0].delivered, path.now);
         while path.flows[0].delivered - from < segments * MSS {
             path.run(rtt);
@@ -80,7 +81,7 @@ fn westwood_loses_less_than_reno_to_a_channel() {
 fn vegas_keeps_a_few_segments_in_the_queue() {
     let mut path = Path::one(
         Link::new(Rate::from_mbit_per_s(10), Duration::from_ms(50)),
-        controller(Algorithm::Vegas, &Settings::default()),
+        controller(Algorithm::Vegas, None),
     );
     path.run(Duration::from_s(20));
     (path.link.queue_max, path.link.dropped) = (Bytes::ZERO, 0);
@@ -97,7 +98,7 @@ fn dvegas_fills_a_lossy_link_that_reports_its_queue() {
     let mut shares = [Algorithm::DVegas, Algorithm::Vegas].map(|algorithm| {
         let mut link = Link::new(rate, Duration::from_ms(300));
         link.loss = 10;
-        let mut path = Path::one(link, controller(algorithm, &Settings::default()));
+        let mut path = Path::one(link, controller(algorithm, None));
         let mut run = |seconds: u64| {
             let before = path.flows[0].delivered;
             for _ in 0..seconds * 20 {
@@ -126,10 +127,9 @@ fn two_flows_of_a_kind_share_a_link() {
         let mut link = Link::new(Rate::from_mbit_per_s(10), Duration::from_ms(50));
         link.queue = Bytes::new(link.bdp());
         let mut path = Path::new(link);
-        let settings = Settings { slow_start: Some(SlowStart::Classic), ..Settings::default() };
-        path.join(controller(algorithm, &settings));
+        path.join(controller(algorithm, Some(SlowStart::Classic)));
         path.run(Duration::from_s(10));
-        path.join(controller(algorithm, &settings));
+        path.join(controller(algorithm, Some(SlowStart::Classic)));
         path.run(Duration::from_s(60));
         let before: Vec<u64> = path.flows.iter().map(|flow| flow.delivered).collect();
         let share = path.share(Duration::from_s(60));

@@ -1,14 +1,15 @@
 //! From what is written to a tuning: checked, and with every default filled in.
 
 use super::{CongestionSpec, OpeningPlan, Own, ProxyLeg, Thresholds, Tuning};
-use crate::own_keys::{self, Key};
+use crate::own_keys;
 use crate::plan::{Crossing, Direction, Plan};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_congestion::{
-    Algorithm, BuildError, Settings, SlowStart, build, hybla, known_rate, vegas,
+    Algorithm, BuildError, FirstSlowStart, Law, Pacing, Settings, SlowStart, build, known_rate,
+    vegas,
 };
 use midhop_path::aqm::AqmPlan;
-use midhop_units::{Bytes, Rate};
+use midhop_units::{Bytes, Duration, Rate};
 
 const OPENINGS: [&str; 4] = ["burst", "initial-spreading", "careful-resume", "jump"];
 const WINDOW_INITIAL_MAX: u32 = 10_000;
@@ -74,8 +75,7 @@ impl Reader<'_> {
             if written.is_name() {
                 return Ok(None);
             }
-            let names = Algorithm::ALL.map(Algorithm::name);
-            let hint = suggest::hint(&written.algorithm, "algorithms", names.iter());
+            let hint = suggest::hint(&written.algorithm, "algorithms", Algorithm::names());
             let message = format!("no algorithm of ours is called `{}`", written.algorithm);
             return Err(self.fault("algorithm", message, hint));
         };
@@ -89,7 +89,8 @@ impl Reader<'_> {
         }
         tuning.pacing =
             written.pacing.unwrap_or(tuning.pacing || tuning.opening != OpeningPlan::Burst);
-        match build(algorithm, &tuning.settings()) {
+        let settings = tuning.settings().expect("the parameters are the algorithm's");
+        match build(&settings) {
             Ok(_) => Ok(Some(tuning)),
             Err(error) => {
                 let key = match error {
@@ -111,65 +112,40 @@ impl Reader<'_> {
     }
 
     fn only_its_own_keys(&self, algorithm: Algorithm) -> Result<(), ConfigError> {
-        use Algorithm::{
-            Bbr, BbrV3, Cubic, DVegas, Hybla, HyblaLinux, HyblaPlus, KnownRate, Reno, Vegas,
-            Vivace, Westwood, Xcp,
-        };
-        let written = self.written;
-        let opening = written.opening.as_deref();
-        let (resumes, jumps) = (opening == Some("careful-resume"), opening == Some("jump"));
-        let all = [
-            Reno, Cubic, Westwood, Hybla, HyblaPlus, Vegas, DVegas, Bbr, BbrV3, Vivace, KnownRate,
-            Xcp,
-        ];
-        let of_rate: &[Algorithm] = if jumps { &all } else { &[HyblaPlus, KnownRate, Xcp] };
-        let keys: [Key<'_, Algorithm>; 23] = [
-            (
-                "slow_start",
-                written.slow_start.is_some(),
-                &[Reno, Cubic, Westwood, Hybla, HyblaPlus],
-            ),
-            (
-                "opening",
-                written.opening.is_some(),
-                &[Reno, Cubic, Westwood, Hybla, HyblaPlus, Vegas, DVegas],
-            ),
-            ("initial_window", written.initial_window.is_some(), &all),
-            (
-                "pacing",
-                written.pacing.is_some(),
-                &[Reno, Cubic, Westwood, Hybla, HyblaPlus, HyblaLinux, Vegas, DVegas, Xcp],
-            ),
-            ("saved_window", written.saved_window.is_some(), if resumes { &all } else { &[] }),
-            ("saved_rtt", written.saved_rtt.is_some(), if resumes { &all } else { &[] }),
-            ("rate", written.rate.is_some(), of_rate),
-            ("window_max", written.window_max.is_some(), if jumps || resumes { &all } else { &[] }),
-            ("rtt0", written.rtt0.is_some(), &[Hybla, HyblaPlus, HyblaLinux]),
-            ("growth_max", written.growth_max.is_some(), &[HyblaPlus]),
-            ("loss_tolerance", written.loss_tolerance.is_some(), &[HyblaPlus]),
-            ("start_at_rate", written.start_at_rate.is_some(), &[HyblaPlus]),
-            ("alpha", written.alpha.is_some(), &[Vegas, DVegas]),
-            ("beta", written.beta.is_some(), &[Vegas, DVegas]),
-            ("gamma", written.gamma.is_some(), &[Vegas, DVegas]),
-            ("limit", written.limit.is_some(), &[DVegas]),
-            ("queue_feedback", written.queue_feedback.is_some(), &[DVegas]),
-            ("keep_on_loss", written.keep_on_loss.is_some(), &[Xcp]),
-            ("link", written.link.is_some(), &[KnownRate]),
-            ("window", written.window.is_some(), &[KnownRate]),
-            ("queue_max", written.queue_max.is_some(), &[KnownRate]),
-            ("loss_max", written.loss_max.is_some(), &[KnownRate]),
-            ("open_loop", written.open_loop.is_some(), &[KnownRate]),
-        ];
         if self.proxy().is_some() {
             self.none_of_the_leg(algorithm)?;
         }
-        let Some((key, own)) = own_keys::foreign(&algorithm, &keys) else { return Ok(()) };
-        let message = match key {
+        let own = self.own_keys(algorithm);
+        let Some(key) = self.written.keys().into_iter().find(|key| !own.contains(&key.as_str()))
+        else {
+            return Ok(());
+        };
+        let message = match key.as_str() {
             "saved_window" | "saved_rtt" => format!("`{key}` is for opening = \"careful-resume\""),
             "window_max" => format!("`{key}` is for opening = \"jump\" or \"careful-resume\""),
             _ => format!("{algorithm} takes no `{key}`"),
         };
-        Err(self.fault(key, message, Some(own_keys::hint(&own))))
+        Err(self.fault(&key, message, Some(own_keys::hint(&own))))
+    }
+
+    /// The keys that an algorithm takes, with the opening that is written.
+    fn own_keys(&self, algorithm: Algorithm) -> Vec<&'static str> {
+        let description = algorithm.description();
+        let of_opening: &[&str] = match self.written.opening.as_deref() {
+            Some("careful-resume") => &["saved_window", "saved_rtt", "window_max"],
+            Some("jump") => &["rate", "window_max"],
+            _ => &[],
+        };
+        let takes = [
+            ("slow_start", description.slow_start != FirstSlowStart::Own),
+            ("opening", description.opens),
+            ("initial_window", description.initial_window),
+            ("pacing", description.pacing != Pacing::Always),
+        ];
+        let common = takes.into_iter().filter_map(|(key, takes)| takes.then_some(key));
+        let mut keys: Vec<&str> = common.chain(of_opening.iter().copied()).collect();
+        keys.extend(description.keys.iter().filter(|key| !of_opening.contains(key)));
+        keys
     }
 
     /// What a proxy's leg says itself, or has not.
@@ -187,8 +163,7 @@ impl Reader<'_> {
     }
 
     fn initial_window(&self) -> Result<u32, ConfigError> {
-        let window =
-            self.written.initial_window.unwrap_or_else(|| Settings::default().initial_window);
+        let window = self.written.initial_window.unwrap_or(Settings::of(Law::Reno).initial_window);
         if (1..=WINDOW_INITIAL_MAX).contains(&window) {
             return Ok(window);
         }
@@ -234,34 +209,31 @@ impl Reader<'_> {
 
     fn own(&self, algorithm: Algorithm) -> Result<Own, ConfigError> {
         let written = self.written;
-        let default = Settings::default();
-        Ok(match algorithm {
-            Algorithm::Hybla => Own::Hybla { rtt0: self.rtt0(default.hybla)? },
-            Algorithm::HyblaPlus => Own::HyblaPlus {
-                rtt0: self.rtt0(default.hybla)?,
-                growth_max_q10: self.growth_max(default.hybla)?,
+        if algorithm == Algorithm::KnownRate {
+            return self.known_rate();
+        }
+        let usual = Law::usual(algorithm, None).expect("all others go by their name alone");
+        Ok(match usual {
+            Law::Hybla(usual) => Own::Hybla { rtt0: self.rtt0(usual.rtt0)? },
+            Law::HyblaLinux(usual) => Own::HyblaLinux { rtt0: self.rtt0(usual.rtt0)? },
+            Law::HyblaPlus(usual) => Own::HyblaPlus {
+                rtt0: self.rtt0(usual.rtt0)?,
+                growth_max_q10: self.growth_max(usual.growth_max_q10)?,
                 loss_tolerance_q16: match written.loss_tolerance {
                     Some(loss) => (loss.probability() * 65_536.0).round() as u32,
-                    None => default.hybla.loss_tolerance_q16,
+                    None => usual.loss_tolerance_q16,
                 },
                 rate: written.rate.or(self.proxy().and_then(|leg| leg.rate)),
                 start_at_rate: self.start_at_rate()?,
             },
-            Algorithm::HyblaLinux => Own::HyblaLinux { rtt0: self.rtt0(default.hybla)? },
-            Algorithm::Vegas => Own::Vegas(self.thresholds(default.vegas)?),
-            Algorithm::DVegas => Own::DVegas {
-                thresholds: self.thresholds(default.dvegas.vegas)?,
-                limit: self.limit(default.dvegas.limit)?,
+            Law::Vegas(usual) => Own::Vegas(self.thresholds(usual)?),
+            Law::DVegas(usual) => Own::DVegas {
+                thresholds: self.thresholds(usual.vegas)?,
+                limit: self.limit(usual.limit)?,
                 queue_feedback: written.queue_feedback.unwrap_or(false),
             },
-            Algorithm::Xcp => self.xcp()?,
-            Algorithm::KnownRate => self.known_rate()?,
-            Algorithm::Reno
-            | Algorithm::Cubic
-            | Algorithm::Westwood
-            | Algorithm::Bbr
-            | Algorithm::BbrV3
-            | Algorithm::Vivace => Own::Nothing,
+            Law::Xcp(_) => self.xcp()?,
+            _ => Own::Nothing,
         })
     }
 
@@ -272,9 +244,9 @@ impl Reader<'_> {
         }
     }
 
-    fn rtt0(&self, default: hybla::HyblaSettings) -> Result<midhop_units::Duration, ConfigError> {
+    fn rtt0(&self, usual: Duration) -> Result<Duration, ConfigError> {
         let configured = self.proxy().and_then(|leg| leg.rtt0);
-        let rtt0 = self.written.rtt0.or(configured).unwrap_or(default.rtt0);
+        let rtt0 = self.written.rtt0.or(configured).unwrap_or(usual);
         if rtt0.is_zero() {
             let hint = Some("25 ms is the paper's".to_owned());
             return Err(self.fault("rtt0", "it would be infinitely faster than that", hint));
@@ -282,9 +254,9 @@ impl Reader<'_> {
         Ok(rtt0)
     }
 
-    fn growth_max(&self, default: hybla::HyblaSettings) -> Result<u32, ConfigError> {
+    fn growth_max(&self, usual_q10: u32) -> Result<u32, ConfigError> {
         match self.written.growth_max {
-            None => Ok(default.growth_max_q10),
+            None => Ok(usual_q10),
             Some(growth) if growth > 1.0 && growth <= 1000.0 => {
                 Ok((growth * 1024.0).round() as u32)
             }

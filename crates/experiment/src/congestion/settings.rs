@@ -2,7 +2,7 @@
 
 use super::{OpeningPlan, Own, Thresholds, Tuning};
 use midhop_congestion::{
-    Algorithm, Opening, Settings, SlowStart, dvegas, hybla, known_rate,
+    Algorithm, Law, Opening, Settings, SlowStart, dvegas, hybla, known_rate,
     opening::{Jump, Record, Saved},
     vegas, xcp,
 };
@@ -40,8 +40,8 @@ impl Tuning {
             | (Own::HyblaPlus { rtt0, .. }, Own::HyblaPlus { rtt0: usual, .. })
             | (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
                 *usual = *rtt0;
-                let told = format!("{},rtt0={rtt0}", self.algorithm).replace(' ', "");
-                (plain == *self).then_some(told)
+                let name = format!("{},rtt0={rtt0}", self.algorithm).replace(' ', "");
+                (plain == *self).then_some(name)
             }
             _ => None,
         }
@@ -57,8 +57,8 @@ impl Tuning {
             rate: None,
             start_at_rate: false,
         };
-        let mut told = self.clone();
-        match (&mut told.own, &plain.own) {
+        let mut rest = self.clone();
+        match (&mut rest.own, &plain.own) {
             (
                 Own::HyblaPlus { rtt0, rate, start_at_rate, .. },
                 Own::HyblaPlus { rtt0: usual, rate: none, start_at_rate: no, .. },
@@ -73,14 +73,52 @@ impl Tuning {
             }
             _ => {}
         }
-        (told == plain).then_some(leg)
+        (rest == plain).then_some(leg)
     }
 
-    /// What the algorithm is told, but for the seed and the size of a segment. A leg of known rate is
-    /// a new one, of the sender's rate; so is the record of a careful resume, which all connections with
-    /// clones of these settings share.
-    pub fn settings(&self) -> Settings {
-        let mut settings = Settings {
+    /// The algorithm with its own parameters; none in a plan whose parameters are not the algorithm's. A leg
+    /// of known rate is a new one, of the sender's rate.
+    pub fn law(&self) -> Option<Law> {
+        let algorithm = self.algorithm()?;
+        let law = match &self.own {
+            Own::Nothing => Law::usual(algorithm, None)?,
+            Own::Hybla { rtt0 } => Law::Hybla(hybla::ReferenceFlow { rtt0: *rtt0 }),
+            Own::HyblaLinux { rtt0 } => Law::HyblaLinux(hybla::ReferenceFlow { rtt0: *rtt0 }),
+            Own::HyblaPlus { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
+                Law::HyblaPlus(hybla::HyblaSettings {
+                    rtt0: *rtt0,
+                    growth_max_q10: *growth_max_q10,
+                    loss_tolerance_q16: *loss_tolerance_q16,
+                    rate: *rate,
+                    start_at_rate: *start_at_rate,
+                    ..hybla::HyblaSettings::default()
+                })
+            }
+            Own::Vegas(thresholds) => Law::Vegas(thresholds.vegas()),
+            Own::DVegas { thresholds, limit, .. } => {
+                Law::DVegas(dvegas::DVegasThresholds { vegas: thresholds.vegas(), limit: *limit })
+            }
+            Own::Xcp { rate, keep_on_loss } => {
+                Law::Xcp(xcp::XcpSettings { demand: *rate, keep_on_loss: *keep_on_loss })
+            }
+            Own::KnownRate {
+                rate, window_percent, queue_max, loss_percent_max, open_loop, ..
+            } => Law::KnownRate(known_rate::KnownRateSettings {
+                window_percent: *window_percent,
+                queue_max: *queue_max,
+                loss_percent_max: *loss_percent_max,
+                open_loop: *open_loop,
+                ..known_rate::KnownRateSettings::new(known_rate::Leg::new(*rate))
+            }),
+        };
+        (law.algorithm() == algorithm).then_some(law)
+    }
+
+    /// What a controller is built from, but for the seed and the size of a segment; none where there is no
+    /// [`law`](Self::law). The record of a careful resume is a new one, which all connections with clones of
+    /// these settings share.
+    pub fn settings(&self) -> Option<Settings> {
+        Some(Settings {
             initial_window: self.initial_window,
             slow_start: self.slow_start.as_deref().and_then(SlowStart::from_name),
             opening: match self.opening {
@@ -95,100 +133,48 @@ impl Tuning {
                 }
             },
             paced: self.pacing,
-            ..Settings::default()
-        };
-        match &self.own {
-            Own::Nothing => {}
-            Own::HyblaPlus { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
-                settings.hybla = hybla::HyblaSettings {
-                    rtt0: *rtt0,
-                    growth_max_q10: *growth_max_q10,
-                    loss_tolerance_q16: *loss_tolerance_q16,
-                    rate: *rate,
-                    start_at_rate: *start_at_rate,
-                    ..settings.hybla
-                };
-            }
-            Own::Hybla { rtt0 } | Own::HyblaLinux { rtt0 } => settings.hybla.rtt0 = *rtt0,
-            Own::Vegas(thresholds) => settings.vegas = thresholds.vegas(),
-            Own::DVegas { thresholds, limit, .. } => {
-                settings.dvegas =
-                    dvegas::DVegasThresholds { vegas: thresholds.vegas(), limit: *limit };
-            }
-            Own::Xcp { rate, keep_on_loss } => {
-                settings.xcp =
-                    Some(xcp::XcpSettings { demand: *rate, keep_on_loss: *keep_on_loss });
-            }
-            Own::KnownRate {
-                rate, window_percent, queue_max, loss_percent_max, open_loop, ..
-            } => {
-                let leg = known_rate::Leg::new(*rate);
-                settings.known_rate = Some(known_rate::KnownRateSettings {
-                    window_percent: *window_percent,
-                    queue_max: *queue_max,
-                    loss_percent_max: *loss_percent_max,
-                    open_loop: *open_loop,
-                    ..known_rate::KnownRateSettings::new(leg)
-                });
-            }
-        }
-        settings
+            ..Settings::of(self.law()?)
+        })
     }
 
     /// What an algorithm is told that is asked for by its name alone; none for one that needs to be
     /// told of its leg.
     fn of(algorithm: Algorithm) -> Option<Self> {
-        let settings = Settings::default();
-        let hybla = settings.hybla;
-        let own = match algorithm {
-            Algorithm::Hybla => Own::Hybla { rtt0: hybla.rtt0 },
-            Algorithm::HyblaPlus => Own::HyblaPlus {
-                rtt0: hybla.rtt0,
-                growth_max_q10: hybla.growth_max_q10,
-                loss_tolerance_q16: hybla.loss_tolerance_q16,
-                rate: hybla.rate,
-                start_at_rate: hybla.start_at_rate,
+        let settings = Settings::of(Law::usual(algorithm, None)?);
+        let own = match settings.law {
+            Law::Hybla(imitated) => Own::Hybla { rtt0: imitated.rtt0 },
+            Law::HyblaLinux(imitated) => Own::HyblaLinux { rtt0: imitated.rtt0 },
+            Law::HyblaPlus(own) => Own::HyblaPlus {
+                rtt0: own.rtt0,
+                growth_max_q10: own.growth_max_q10,
+                loss_tolerance_q16: own.loss_tolerance_q16,
+                rate: own.rate,
+                start_at_rate: own.start_at_rate,
             },
-            Algorithm::HyblaLinux => Own::HyblaLinux { rtt0: hybla.rtt0 },
-            Algorithm::Vegas => Own::Vegas(Thresholds::of(settings.vegas)),
-            Algorithm::DVegas => Own::DVegas {
-                thresholds: Thresholds::of(settings.dvegas.vegas),
-                limit: settings.dvegas.limit,
+            Law::Vegas(thresholds) => Own::Vegas(Thresholds::of(thresholds)),
+            Law::DVegas(own) => Own::DVegas {
+                thresholds: Thresholds::of(own.vegas),
+                limit: own.limit,
                 queue_feedback: false,
             },
-            Algorithm::Xcp => Own::Xcp { rate: None, keep_on_loss: false },
-            Algorithm::KnownRate => return None,
-            Algorithm::Reno
-            | Algorithm::Cubic
-            | Algorithm::Westwood
-            | Algorithm::Bbr
-            | Algorithm::BbrV3
-            | Algorithm::Vivace => Own::Nothing,
+            Law::Xcp(own) => Own::Xcp { rate: own.demand, keep_on_loss: own.keep_on_loss },
+            _ => Own::Nothing,
         };
         Some(Self::plain(algorithm, own, settings.initial_window))
     }
 
     /// An algorithm with nothing chosen.
     pub(super) fn plain(algorithm: Algorithm, own: Own, initial_window: u32) -> Self {
+        let slow_start = algorithm.description().slow_start.usual();
         Self {
             algorithm: algorithm.name().to_owned(),
-            slow_start: own_slow_start(algorithm),
+            slow_start: slow_start.map(|slow_start| slow_start.name().to_owned()),
             opening: OpeningPlan::Burst,
             initial_window,
             pacing: algorithm.paces(),
             own,
         }
     }
-}
-
-/// The slow start of an algorithm that could have another and is not asked to.
-fn own_slow_start(algorithm: Algorithm) -> Option<String> {
-    let slow_start = match algorithm {
-        Algorithm::Cubic => SlowStart::HyStart,
-        Algorithm::Reno | Algorithm::Westwood | Algorithm::Hybla => SlowStart::Classic,
-        _ => return None,
-    };
-    Some(slow_start.name().to_owned())
 }
 
 impl Thresholds {

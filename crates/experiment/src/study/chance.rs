@@ -43,8 +43,6 @@ fn draws(direction: &DirectionPlan) -> bool {
 }
 
 fn control_draws(name: &str) -> bool {
-    match Algorithm::from_name(name) {
-        Some(Algorithm::Bbr | Algorithm::BbrV3 | Algorithm::Vivace) | None => true,
-        Some(_) => false,
-    }
+    // Of what we do not know, anything may be.
+    Algorithm::from_name(name).is_none_or(|algorithm| algorithm.description().draws)
 }

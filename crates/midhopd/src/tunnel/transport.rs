@@ -195,7 +195,7 @@ pub fn adapt(
     let leg = peer::leg(peer, connection.remote_address().is_ipv6());
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(leg.streams_max));
     let now = tokio::time::Instant::now().into_std();
-    leg.turn(steering, now, peer.congestion, peer::congestion(peer)).map_err(io::Error::other)
+    leg.turn(steering, now, peer::congestion(peer)).map_err(io::Error::other)
 }
 
 fn common(

@@ -498,7 +498,7 @@ fn resolve_peer(
 /// What is committed is a part of the link, and stands beneath a window.
 fn check_committed(key: &KeyPath, peer: &Peer, congestion: Algorithm) -> Result<(), ResolveError> {
     let Some(committed) = peer.committed else { return Ok(()) };
-    if !congestion.takes_committed_rate() {
+    if !congestion.description().committed {
         return fault(
             key,
             format!("{congestion} goes by a rate of its own"),

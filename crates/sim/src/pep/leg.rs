@@ -1,10 +1,9 @@
 //! One side of a flow: its endpoint, made as the leg's configuration asks.
 
 use super::Place;
-use super::bounded::Bounded;
 use crate::host::send_room;
 use crate::stack;
-use midhop_congestion::{Algorithm, build, known_rate};
+use midhop_congestion::{Algorithm, Law, build, known_rate};
 use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
 use midhop_experiment::limit::Family;
 use midhop_experiment::naive::{Forwards, Holds, NaiveLeg, NaivePlan};
@@ -88,7 +87,6 @@ pub(super) struct Model {
     /// The fastest that one flow may send.
     pub pacing: Option<Rate>,
     pub shares: Shares,
-    algorithm: Algorithm,
     control: midhop_congestion::Settings,
     paced: bool,
     /// By which the flows that send into the leg divide its rate; none: they do not.
@@ -118,25 +116,26 @@ impl Model {
         };
         let place = |why| format!("legs.{}.congestion: {why}", leg.name);
         let tuning = tuning.map_err(place)?;
-        let algorithm = tuning.algorithm().ok_or_else(|| place("nobody knows it".to_owned()))?;
         // A bound on a socket's rate makes the kernel pace it, whatever its congestion control.
         let paced = tuning.pacing || leg.share || leg.pacing.is_some();
-        let mut control = midhop_congestion::Settings { paced, ..tuning.settings() };
-        if let (Some(known), Some(shared)) = (&mut control.known_rate, context.known.get(&leg.name))
+        let settings = tuning.settings().ok_or_else(|| place("nobody knows it".to_owned()))?;
+        let mut control = midhop_congestion::Settings { paced, ..settings };
+        if let (Law::KnownRate(known), Some(shared)) =
+            (&mut control.law, context.known.get(&leg.name))
         {
             known.leg = shared.clone();
             known.rtt = leg.rtt;
         }
+        let knows_its_rate = matches!(control.law, Law::KnownRate(_));
         Ok(Self {
             link: leg.name.clone(),
             rtt: leg.rtt,
             pacing: leg.pacing,
             shares: Shares::of(leg.buffer).offering(leg.window),
-            algorithm,
             control,
             paced,
             // What knows its rate divides it itself.
-            pool: (leg.share && algorithm != Algorithm::KnownRate)
+            pool: (leg.share && !knows_its_rate)
                 .then(|| context.pools.get(&leg.name).cloned())
                 .flatten(),
             naive: false,
@@ -156,16 +155,15 @@ impl Model {
         opens: bool,
     ) -> Result<Self, String> {
         let tuning = plan.accepted.as_ref().filter(|_| !opens).unwrap_or(&leg.tuning);
-        let algorithm = tuning
-            .algorithm()
+        let control = tuning
+            .settings()
             .ok_or_else(|| format!("legs.{name}: nobody knows its congestion control"))?;
         Ok(Self {
             link: name.to_owned(),
             rtt: None,
             pacing: None,
             shares: Shares { stage: plan.buffer, ..Shares::of(None).offering(leg.window) },
-            algorithm,
-            control: tuning.settings(),
+            control,
             paced: tuning.pacing,
             pool: None,
             naive: true,
@@ -220,11 +218,11 @@ impl Model {
         // Flows that probe must not do so all at the same moment.
         let seed = Seed(initial.into()).derive("congestion");
         let mut control = midhop_congestion::Settings { mss, seed, ..self.control.clone() };
-        if let Some(known) = &mut control.known_rate {
+        if let Law::KnownRate(known) = &mut control.law {
             known.overhead = stack::overhead(&settings, family);
         }
-        let inner = build(self.algorithm, &control).expect("it was built once to see that it can");
-        let control = Box::new(Bounded { inner, most: self.pacing });
+        let mut control = build(&control).expect("it was built once to see that it can");
+        control.cap(self.pacing);
         if dials {
             Endpoint::connect(settings, control, initial)
         } else {
@@ -269,7 +267,10 @@ mod tests {
                     [legs.t]\nrate = \"20 Mbit/s\"\ncongestion = \"known-rate\"\n\
                     [[rules]]\naction = \"split\"\nlegs.s.pacing = \"1 Mbit/s\"\n";
         let models = models(text).expect("models");
-        let known = |at: usize| models[at].control.known_rate.clone().expect("a known rate");
+        let known = |at: usize| match &models[at].control.law {
+            Law::KnownRate(known) => known.clone(),
+            other => panic!("{other:?}"),
+        };
         assert_eq!(known(0).leg, known(2).leg, "the rule's leg is the same leg");
         assert_ne!(known(0).leg, known(1).leg);
         assert_eq!(known(0).rtt, Some(Duration::from_ms(600)));
@@ -285,14 +286,14 @@ mod tests {
                     initial_window = 32 }\n\
                     [[rules]]\naction = \"split\"\nlegs.t.congestion = \"reno\"\n";
         let models = models(text).expect("models");
-        let hybla = models[0].control.hybla;
+        let Law::HyblaPlus(hybla) = models[0].control.law else { panic!("not asked for") };
         assert_eq!(hybla.rtt0, Duration::from_ms(50));
         assert_eq!(hybla.rate, Some(Rate::from_mbit_per_s(20)));
         assert!(hybla.start_at_rate && hybla.loss_tolerance_q16 == 6554);
         let cubic = &models[1].control;
         assert_eq!(cubic.slow_start, Some(midhop_congestion::SlowStart::Search));
         assert_eq!(cubic.initial_window, 32);
-        assert_eq!(models[2].algorithm, Algorithm::Reno);
+        assert_eq!(models[2].control.law, Law::Reno);
         assert_eq!(models[2].control.initial_window, 10, "the table is not the rule's");
     }
 
@@ -309,6 +310,6 @@ mod tests {
         }
         let with_fallback = "[legs.s]\ncongestion = \"xcp\"\nfallback = \"westwood\"";
         let model = &models(with_fallback).expect("the fallback")[0];
-        assert_eq!(model.algorithm, Algorithm::Westwood);
+        assert_eq!(model.control.law, Law::Westwood);
     }
 }

@@ -18,7 +18,6 @@
 //! them. Whatever is taken from one leg goes to the other, in order, once. An end of stream is carried over
 //! after the bytes before it, a reset at once: what waited behind it is lost, as it is in a kernel's buffers.
 
-mod bounded;
 mod chain_flow;
 mod configured;
 mod curves;
@@ -90,9 +89,11 @@ impl ProxyError {
 
     fn of_leg(leg: &LegPlan, message: String) -> Self {
         let unknown = |name: &&String| Algorithm::from_name(name).is_none();
-        let hint = leg.congestion.as_ref().filter(unknown).and_then(|name| {
-            suggest::hint(name, "there are", Algorithm::ALL.map(Algorithm::name).iter())
-        });
+        let hint = leg
+            .congestion
+            .as_ref()
+            .filter(unknown)
+            .and_then(|name| suggest::hint(name, "there are", Algorithm::names()));
         Self { message, leg: Some((leg.name.clone(), hint)) }
     }
 

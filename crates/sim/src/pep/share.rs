@@ -54,6 +54,8 @@ impl Share {
 /// Paces a connection, where that changes.
 fn pace(rate: Option<Rate>, to: &mut Endpoint) {
     if let Some(rate) = rate {
-        to.congestion_control().on_share(rate);
+        let control = to.congestion_control();
+        control.on_share(rate);
+        control.cap(Some(rate));
     }
 }

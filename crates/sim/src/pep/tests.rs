@@ -3,7 +3,7 @@
 use super::*;
 use crate::agent::Action;
 use crate::stack;
-use midhop_congestion::{Algorithm, Settings, build};
+use midhop_congestion::{Law, Settings, build};
 use midhop_experiment::limit::Family;
 use midhop_tcp::{Cause, Endpoint, Event, State};
 use midhop_units::Duration;
@@ -30,7 +30,7 @@ struct Rig {
 }
 
 fn endpoint(dials: bool) -> Endpoint {
-    let control = build(Algorithm::Cubic, &Settings::default()).expect("cubic");
+    let control = build(&Settings::of(Law::Cubic)).expect("cubic");
     let settings = stack::settings(&TcpPlan::default(), Family::Ipv4);
     if dials {
         Endpoint::connect(settings, control, 77)

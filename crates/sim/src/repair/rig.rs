@@ -4,7 +4,7 @@
 use crate::agent::{Action, Actions, Agent};
 use crate::packet::{Body, End, FlowId, NodeId, Packet, Xcp};
 use crate::stack;
-use midhop_congestion::{Algorithm, build};
+use midhop_congestion::{Law, build};
 use midhop_experiment::limit::Family;
 use midhop_experiment::random::Random;
 use midhop_experiment::tcp::TcpPlan;
@@ -62,10 +62,8 @@ impl Rig {
     ) -> Self {
         assert_eq!(stretches.len(), agents.len() + 1);
         let mut random = Random::new(Seed(seed), "rig");
-        let control = || {
-            build(Algorithm::Cubic, &midhop_congestion::Settings::default())
-                .expect("cubic needs nothing")
-        };
+        let control =
+            || build(&midhop_congestion::Settings::of(Law::Cubic)).expect("cubic needs nothing");
         // Soon after the beginning numbers wrap, in some runs.
         let mut initial = || u32::MAX - random.word() % 200_000;
         let (opener, listener) = (initial(), initial());

@@ -1,6 +1,6 @@
 //! What an observer may ask of an endpoint, and a caller that moves contents.
 
-use midhop_congestion::{CongestionControl, xcp};
+use midhop_congestion::{Controller, xcp};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
 use super::{Endpoint, Life, Quiet, State};
@@ -133,9 +133,9 @@ impl Endpoint {
     }
 
     /// The congestion control, to tell it of things that no segment tells.
-    pub fn congestion_control(&mut self) -> &mut dyn CongestionControl {
+    pub fn congestion_control(&mut self) -> &mut Controller {
         self.quiet = Quiet::No;
-        &mut *self.sender.control
+        &mut self.sender.control
     }
 
     /// Where a segment's payload belongs in the peer's stream, as far as there is room for it:

@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 6675 §5, RFC 6582 §3.2, RFC 8985 §6–7, RFC 5682 §2–3, RFC 3522, RFC 3708.
 
-use midhop_congestion::{Ack, CongestionControl, Loss, LostSegment, RateSample, Spurious};
+use midhop_congestion::{Ack, Controller, Loss, LostSegment, RateSample, Spurious};
 use midhop_units::{Bytes, Duration, Instant};
 
 use super::{
@@ -279,7 +279,7 @@ impl Sender {
             && self.recovery.mode == Mode::Open
             && self.recovery.duplicates >= 3
             && (self.una > self.recovery.point || !settings.newreno);
-        let mut told = losses(now, &mut *self.control, &mut self.sampler);
+        let mut told = losses(now, &mut self.control, &mut self.sampler);
         let found = if !self.sack {
             // RFC 6582: the first segment is lost at the third duplicate, if something beyond the last
             // recovery is acknowledged: duplicates of less may answer what was sent again for nothing.
@@ -329,7 +329,7 @@ impl Sender {
             }
             Mode::Recovery if !self.sack && advanced => {
                 // A partial acknowledgement: the next hole (RFC 6582 §3.2).
-                let mut told = losses(now, &mut *self.control, &mut self.sampler);
+                let mut told = losses(now, &mut self.control, &mut self.sampler);
                 let found = self.board.lose(0, &mut told);
                 self.found.add(found);
             }
@@ -454,7 +454,7 @@ impl Sender {
 /// Tells the congestion control of each segment that is found lost.
 pub(super) fn losses(
     now: Instant,
-    control: &mut dyn CongestionControl,
+    control: &mut Controller,
     sampler: &mut Sampler,
 ) -> impl FnMut(&Sent) {
     move |sent| {

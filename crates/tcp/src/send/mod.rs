@@ -13,7 +13,7 @@ pub(crate) mod scoreboard;
 pub(crate) mod sent;
 mod timers;
 
-use midhop_congestion::CongestionControl;
+use midhop_congestion::Controller;
 use midhop_units::{Duration, Instant};
 
 pub use self::phases::{PhaseTimes, SenderPhase};
@@ -37,7 +37,7 @@ use crate::settings::Settings;
 /// The sending half. Positions count the sequence space: 0 is the SYN, 1 the first byte.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    pub control: Box<dyn CongestionControl>,
+    pub control: Controller,
     pub board: Scoreboard,
     pub stream: Stream,
     /// The first position that is not acknowledged.
@@ -150,7 +150,7 @@ struct Usage {
 }
 
 impl Sender {
-    pub fn new(settings: &Settings, control: Box<dyn CongestionControl>) -> Self {
+    pub fn new(settings: &Settings, control: Controller) -> Self {
         Self {
             control,
             board: Scoreboard::default(),
@@ -260,7 +260,7 @@ impl Sender {
 
     /// What lies on the heap. Unit: bytes.
     pub fn memory(&self) -> usize {
-        self.board.memory() + size_of_val(&*self.control)
+        self.board.memory() + self.control.memory()
     }
 
     /// When the next timer fires; [`Instant::NEVER`] if none is set.

@@ -122,7 +122,7 @@ impl Sender {
         }
         let first = self.recovery.mode != Mode::Loss || self.expiries == 0;
         let point = self.nxt;
-        self.board.lose_all(&mut losses(now, &mut *self.control, &mut self.sampler));
+        self.board.lose_all(&mut losses(now, &mut self.control, &mut self.sampler));
         self.recovery.duplicates = 0;
         if first {
             self.recovery.undo.arm(self.board.resent_segments());

@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use midhop_congestion::{Ack, CongestionControl, Handover, Loss, Rto, Spurious, reno};
+use midhop_congestion::{Ack, CongestionControl, Controller, Handover, Loss, Rto, Spurious, reno};
 use midhop_tcp::{Endpoint, Event, Segment, Settings, State};
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -19,17 +19,13 @@ pub struct PlainReno {
 }
 
 impl PlainReno {
-    pub fn boxed(settings: &Settings, cwnd: u32) -> Box<dyn CongestionControl> {
+    pub fn control(settings: &Settings, cwnd: u32) -> Controller {
         Self::with_threshold(settings, cwnd, u32::MAX >> 1)
     }
 
-    pub fn with_threshold(
-        settings: &Settings,
-        cwnd: u32,
-        ssthresh: u32,
-    ) -> Box<dyn CongestionControl> {
+    pub fn with_threshold(settings: &Settings, cwnd: u32, ssthresh: u32) -> Controller {
         let mss = settings.segment_payload().get();
-        Box::new(Self { mss, cwnd, ssthresh, count: 0, before: (cwnd, ssthresh) })
+        Controller::new(Self { mss, cwnd, ssthresh, count: 0, before: (cwnd, ssthresh) })
     }
 }
 
@@ -194,9 +190,9 @@ impl Pair {
     }
 
     /// Two ends with the same settings; the client's congestion control is given.
-    pub fn with(settings: &Settings, control: Box<dyn CongestionControl>, path: Path) -> Self {
+    pub fn with(settings: &Settings, control: Controller, path: Path) -> Self {
         let client = Endpoint::connect(settings.clone(), control, 0xffff_f000);
-        let server = Endpoint::listen(settings.clone(), PlainReno::boxed(settings, 10), 77);
+        let server = Endpoint::listen(settings.clone(), PlainReno::control(settings, 10), 77);
         let mut pair = Self::new(client, server, path, 1);
         pair.keep_seen = true;
         pair
@@ -217,8 +213,8 @@ impl Pair {
     /// Two ends with the same settings and Reno.
     pub fn reno(settings: &Settings, path: Path, seed: u64) -> Self {
         let client =
-            Endpoint::connect(settings.clone(), PlainReno::boxed(settings, 10), 0xffff_f000);
-        let server = Endpoint::listen(settings.clone(), PlainReno::boxed(settings, 10), 77);
+            Endpoint::connect(settings.clone(), PlainReno::control(settings, 10), 0xffff_f000);
+        let server = Endpoint::listen(settings.clone(), PlainReno::control(settings, 10), 77);
         Self::new(client, server, path, seed)
     }
 

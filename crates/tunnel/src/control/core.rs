@@ -3,8 +3,7 @@
 use super::flights::{Flights, Snapshot};
 use super::pace::{Pace, Progress};
 use midhop_congestion::{
-    Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart,
-    Rto,
+    Ack, Controller, Established, Handover, Loss, LostSegment, Phase, RateSample, Restart, Rto,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -83,7 +82,7 @@ struct Usage {
 /// An algorithm with what it must be told.
 #[derive(Debug)]
 pub(super) struct Core {
-    control: Box<dyn CongestionControl>,
+    control: Controller,
     /// Zero of the algorithm's clock.
     epoch: std::time::Instant,
     segment: u64,
@@ -109,11 +108,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub fn new(
-        control: Box<dyn CongestionControl>,
-        segment: u64,
-        epoch: std::time::Instant,
-    ) -> Self {
+    pub fn new(control: Controller, segment: u64, epoch: std::time::Instant) -> Self {
         Self {
             control,
             epoch,
@@ -142,7 +137,7 @@ impl Core {
     }
 
     pub fn publish(&self, pace: &Pace) {
-        pace.publish(&*self.control, self.segment);
+        pace.publish(&self.control, self.segment);
         pace.queues(self.queueing);
     }
 
@@ -180,12 +175,7 @@ impl Core {
     }
 
     /// Goes on by another algorithm, which is told what is known of the path.
-    pub fn turn(
-        &mut self,
-        now: std::time::Instant,
-        control: Box<dyn CongestionControl>,
-        segment: u64,
-    ) {
+    pub fn turn(&mut self, now: std::time::Instant, control: Controller, segment: u64) {
         self.control = control;
         self.segment = segment.max(1);
         self.reduced = false;

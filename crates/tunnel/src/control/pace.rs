@@ -1,7 +1,7 @@
 //! The handle that is shared between a connection's controller and whoever lets its datagrams go.
 
 use super::core::Core;
-use midhop_congestion::CongestionControl;
+use midhop_congestion::Controller;
 use midhop_units::{Bytes, Duration, Rate};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -129,13 +129,8 @@ impl Pace {
     }
 
     /// Hands the connection over to another algorithm, built for datagrams of `datagram` bytes.
-    pub(super) fn turn(
-        &self,
-        now: std::time::Instant,
-        control: Box<dyn CongestionControl>,
-        datagram: u64,
-    ) {
-        self.publish(&*control, datagram);
+    pub(super) fn turn(&self, now: std::time::Instant, control: Controller, datagram: u64) {
+        self.publish(&control, datagram);
         self.with_core(|core| core.turn(now, control, datagram));
     }
 
@@ -160,7 +155,7 @@ impl Pace {
         self.0.queueing.store(queueing.as_ns(), Relaxed);
     }
 
-    pub(super) fn publish(&self, control: &dyn CongestionControl, datagram: u64) {
+    pub(super) fn publish(&self, control: &Controller, datagram: u64) {
         let gross = |payload: Rate| {
             let bits = u128::from(payload.bits_per_s())
                 * u128::from(datagram + self.0.overhead.get())

@@ -1,7 +1,9 @@
 //! Tests of the phases, each from its entry to its end.
 
 use super::*;
-use crate::{SlowStart, cubic::Cubic, reno::Reno, testing::ack};
+use crate::controller::Windowed;
+use crate::opening::{ActiveOpening, Opening};
+use crate::{Rto, SlowStart, cubic::Cubic, reno::Reno, testing::ack};
 
 const MSS: u64 = 1000;
 const RTT_MS: u64 = 600;
@@ -18,17 +20,27 @@ fn saved(window: u64, rtt_ms: u64) -> Jump {
     Jump::Saved { record: record(window, rtt_ms), window_max: Bytes::MAX }
 }
 
-fn reno(jump: Jump) -> Resume<Reno> {
-    Resume::new(Reno::new(Bytes::new(MSS), SlowStart::Classic, true), jump)
+fn reno(jump: Jump) -> Windowed {
+    resuming(Reno::new(Bytes::new(MSS), SlowStart::Classic, true), jump)
 }
 
-fn window<C: Segmented>(resume: &Resume<C>) -> u64 {
-    resume.window().get() / MSS
+fn resuming(law: impl Segmented + 'static, jump: Jump) -> Windowed {
+    let opening = ActiveOpening::new(&Opening::Jump(jump), law.window());
+    Windowed { law: Box::new(law), opening, floor: None }
+}
+
+fn phase(resuming: &Windowed) -> Phase {
+    let ActiveOpening::Jump(resume) = &resuming.opening else { unreachable!("it jumps") };
+    resume.phase
+}
+
+fn window(resuming: &Windowed) -> u64 {
+    resuming.law.window().get() / MSS
 }
 
 /// `count` acknowledgements of a segment each; after the first `flight` less one are in flight, and
 /// so on.
-fn acks<C: Segmented>(resume: &mut Resume<C>, now_ms: u64, count: u64, mut flight: u64) {
+fn acks(resume: &mut Windowed, now_ms: u64, count: u64, mut flight: u64) {
     for _ in 0..count {
         flight -= 1;
         resume.on_ack(&Ack {
@@ -40,8 +52,8 @@ fn acks<C: Segmented>(resume: &mut Resume<C>, now_ms: u64, count: u64, mut fligh
     }
 }
 
-fn lose<C: Segmented>(resume: &mut Resume<C>, lost: u64) {
-    let in_flight = resume.window();
+fn lose(resume: &mut Windowed, lost: u64) {
+    let in_flight = resume.law.window();
     for _ in 0..lost {
         resume.on_lost_segment(&LostSegment { size: Bytes::new(MSS), ..LostSegment::default() });
     }
@@ -49,7 +61,7 @@ fn lose<C: Segmented>(resume: &mut Resume<C>, lost: u64) {
 }
 
 /// Through Reconnaissance and the jump to 500 segments, all of them sent, nineteen sent before.
-fn jumped<C: Segmented>(resume: &mut Resume<C>) {
+fn jumped(resume: &mut Windowed) {
     acks(resume, RTT_MS, 9, 10);
     assert_eq!(window(resume), 19, "Reconnaissance is slow start");
     acks(resume, RTT_MS, 1, 20);
@@ -64,10 +76,10 @@ fn a_jump_that_arrives_is_where_slow_start_goes_on() {
     jumped(&mut resume);
     // A round trip later everything is out; what was sent before comes back first.
     acks(&mut resume, 2 * RTT_MS, 19, 500);
-    assert!(matches!(resume.phase, Phase::Validating { .. }), "{:?}", resume.phase);
+    assert!(matches!(phase(&resume), Phase::Validating { .. }), "{:?}", phase(&resume));
     assert_eq!(window(&resume), 518, "it grows by what arrives, less the one that ended the phase");
     acks(&mut resume, 2 * RTT_MS, 481, 518);
-    assert_eq!(resume.phase, Phase::Normal);
+    assert_eq!(phase(&resume), Phase::Normal);
     assert_eq!(window(&resume), 999);
 }
 
@@ -91,7 +103,7 @@ fn a_jump_that_was_not_used_is_taken_back() {
     jumped(&mut resume);
     // Nothing more was sent; a round trip later the nineteen come back.
     acks(&mut resume, 2 * RTT_MS, 1, 19);
-    assert_eq!(resume.phase, Phase::Normal);
+    assert_eq!(phase(&resume), Phase::Normal);
     assert_eq!(window(&resume), 19);
 }
 
@@ -110,27 +122,27 @@ fn a_retreat_keeps_half_of_what_arrived_until_the_jump_has_ended() {
     assert_eq!(window(&resume), 50, "no growth");
     lose(&mut resume, 1);
     assert_eq!(window(&resume), 50, "nor a second reduction");
-    assert!(matches!(resume.phase, Phase::Retreat { .. }), "{:?}", resume.phase);
+    assert!(matches!(phase(&resume), Phase::Retreat { .. }), "{:?}", phase(&resume));
     acks(&mut resume, 2 * RTT_MS, 1, 1);
-    assert_eq!(resume.phase, Phase::Normal, "all 500 have ended");
+    assert_eq!(phase(&resume), Phase::Normal, "all 500 have ended");
 }
 
 #[test]
 fn the_threshold_after_a_retreat_is_the_algorithms_part_of_what_arrived() {
     let cubic = Cubic::new(Bytes::new(MSS), SlowStart::Classic, true);
     assert_eq!(after_a_retreat(reno(saved(1000, 600))), (50, 200));
-    assert_eq!(after_a_retreat(Resume::new(cubic, saved(1000, 600))), (50, 280));
+    assert_eq!(after_a_retreat(resuming(cubic, saved(1000, 600))), (50, 280));
 }
 
 /// Window and threshold once 381 segments of the jump and the nineteen before it have arrived.
-fn after_a_retreat<C: Segmented>(mut resume: Resume<C>) -> (u64, u32) {
+fn after_a_retreat(mut resume: Windowed) -> (u64, u32) {
     jumped(&mut resume);
     acks(&mut resume, 2 * RTT_MS, 19, 500);
     acks(&mut resume, 2 * RTT_MS, 81, 481);
     lose(&mut resume, 100);
     acks(&mut resume, 2 * RTT_MS, 300, 300);
-    assert_eq!(resume.phase, Phase::Normal);
-    (window(&resume), resume.controller.segments().ssthresh)
+    assert_eq!(phase(&resume), Phase::Normal);
+    (window(&resume), resume.law.segments().ssthresh)
 }
 
 #[test]
@@ -138,8 +150,8 @@ fn a_timeout_ends_it() {
     let mut resume = reno(saved(1000, 600));
     jumped(&mut resume);
     resume.on_rto(&Rto { now: Instant::START, in_flight: segments(500) });
-    assert_eq!((window(&resume), resume.phase), (1, Phase::Normal));
-    assert_eq!(resume.controller.segments().ssthresh, 9, "half of the nineteen before the jump");
+    assert_eq!((window(&resume), phase(&resume)), (1, Phase::Normal));
+    assert_eq!(resume.law.segments().ssthresh, 9, "half of the nineteen before the jump");
 }
 
 #[test]
@@ -153,12 +165,12 @@ fn a_known_rate_is_jumped_to_at_once() {
     assert_eq!(window(&resume), 1500);
     assert_eq!(resume.pacing_rate(), Some(rate));
     acks(&mut resume, RTT_MS, 1, 1500);
-    assert!(matches!(resume.phase, Phase::Validating { .. }));
+    assert!(matches!(phase(&resume), Phase::Validating { .. }));
     lose(&mut resume, 700);
     assert_eq!(window(&resume), 2, "a segment has arrived");
     acks(&mut resume, RTT_MS, 799, 799);
-    assert_eq!((window(&resume), resume.phase), (2, Phase::Normal));
-    assert_eq!(resume.controller.segments().ssthresh, 400);
+    assert_eq!((window(&resume), phase(&resume)), (2, Phase::Normal));
+    assert_eq!(resume.law.segments().ssthresh, 400);
     let mut resume = reno(known(300));
     resume.on_established(&established);
     assert_eq!(window(&resume), 300);
@@ -180,14 +192,14 @@ fn an_observer_saves_the_best_round_and_the_shortest() {
 
 /// Up to the jump of the RFC's examples ("Notes on the Careful Resume Phases"): an initial window of
 /// ten, 29 packets in flight when the path is confirmed, 300 saved.
-fn example() -> Resume<Reno> {
+fn example() -> Windowed {
     let mut resume = reno(saved(300, 600));
-    resume.controller.segments().cwnd = 20;
+    resume.law.segments().cwnd = 20;
     acks(&mut resume, RTT_MS, 9, 38);
     assert_eq!(window(&resume), 29);
     acks(&mut resume, RTT_MS, 1, 30);
     assert_eq!(window(&resume), 150);
-    assert!(matches!(resume.phase, Phase::Unvalidated { leap: Leap { pipe, .. }, .. }
+    assert!(matches!(phase(&resume), Phase::Unvalidated { leap: Leap { pipe, .. }, .. }
         if pipe == 29 * MSS));
     resume
 }
@@ -196,22 +208,22 @@ fn example() -> Resume<Reno> {
 fn the_example_without_loss_validates_all_150_packets() {
     let mut resume = example();
     acks(&mut resume, 2 * RTT_MS, 29, 150);
-    assert!(matches!(resume.phase, Phase::Validating { .. }), "{:?}", resume.phase);
+    assert!(matches!(phase(&resume), Phase::Validating { .. }), "{:?}", phase(&resume));
     acks(&mut resume, 2 * RTT_MS, 120, 121);
-    assert!(matches!(resume.phase, Phase::Validating { leap, .. } if leap.pipe == 149 * MSS));
+    assert!(matches!(phase(&resume), Phase::Validating { leap, .. } if leap.pipe == 149 * MSS));
     acks(&mut resume, 2 * RTT_MS, 1, 150);
-    assert_eq!(resume.phase, Phase::Normal);
-    assert_eq!(resume.controller.segments().ssthresh, crate::segments::NO_THRESHOLD);
+    assert_eq!(phase(&resume), Phase::Normal);
+    assert_eq!(resume.law.segments().ssthresh, crate::segments::NO_THRESHOLD);
 }
 
 #[test]
 fn the_example_of_a_rate_limited_sender_falls_back_to_the_50_packets_it_has_in_flight() {
     let mut resume = example();
     acks(&mut resume, RTT_MS + 500, 29, 79);
-    assert!(matches!(resume.phase, Phase::Unvalidated { .. }), "{:?}", resume.phase);
+    assert!(matches!(phase(&resume), Phase::Unvalidated { .. }), "{:?}", phase(&resume));
     // The first unvalidated packet arrives.
     acks(&mut resume, RTT_MS + 500, 1, 50);
-    assert!(matches!(resume.phase, Phase::Validating { leap, .. } if leap.pipe == 30 * MSS));
+    assert!(matches!(phase(&resume), Phase::Validating { leap, .. } if leap.pipe == 30 * MSS));
     assert_eq!(window(&resume), 50);
 }
 
@@ -220,18 +232,18 @@ fn the_example_with_a_loss_goes_back_to_half_of_66_packets() {
     let mut resume = example();
     acks(&mut resume, 2 * RTT_MS, 29, 150);
     acks(&mut resume, 2 * RTT_MS, 34, 121);
-    assert!(matches!(resume.phase, Phase::Validating { leap, .. } if leap.pipe == 63 * MSS));
+    assert!(matches!(phase(&resume), Phase::Validating { leap, .. } if leap.pipe == 63 * MSS));
     // Packet 64 is missed when three after it have come.
     acks(&mut resume, 2 * RTT_MS, 3, 87);
     lose(&mut resume, 1);
-    assert!(matches!(resume.phase, Phase::Retreat { leap, .. } if leap.pipe == 66 * MSS));
+    assert!(matches!(phase(&resume), Phase::Retreat { leap, .. } if leap.pipe == 66 * MSS));
     assert_eq!(window(&resume), 33);
     acks(&mut resume, 2 * RTT_MS, 82, 83);
     assert_eq!(window(&resume), 33);
     acks(&mut resume, 2 * RTT_MS, 1, 34);
-    assert_eq!(resume.phase, Phase::Normal);
+    assert_eq!(phase(&resume), Phase::Normal);
     // 29 and 120 of 121 have arrived; Reno's half of it.
-    assert_eq!((window(&resume), resume.controller.segments().ssthresh), (33, 74));
+    assert_eq!((window(&resume), resume.law.segments().ssthresh), (33, 74));
 }
 
 #[test]
@@ -253,18 +265,18 @@ fn a_path_that_changes_under_a_jump_is_retreated_from() {
     let mut resume = reno(saved(1000, 600));
     jumped(&mut resume);
     resume.on_handover(&Handover { now: Instant::START, rtt: None, rate: None });
-    assert!(matches!(resume.phase, Phase::Retreat { .. }), "{:?}", resume.phase);
+    assert!(matches!(phase(&resume), Phase::Retreat { .. }), "{:?}", phase(&resume));
     assert_eq!(window(&resume), 9, "half of the nineteen that were in flight");
     acks(&mut resume, 2 * RTT_MS, 500, 500);
-    assert_eq!(resume.phase, Phase::Normal);
-    assert_eq!((window(&resume), resume.controller.segments().ssthresh), (9, 250));
+    assert_eq!(phase(&resume), Phase::Normal);
+    assert_eq!((window(&resume), resume.law.segments().ssthresh), (9, 250));
 }
 
 #[test]
 fn a_record_is_for_one_connection_at_a_time_and_for_none_after_a_retreat() {
     let record = record(1000, 600);
     let new = || reno(Jump::Saved { record: record.clone(), window_max: segments(400) });
-    let resumes = |resume: &mut Resume<Reno>| {
+    let resumes = |resume: &mut Windowed| {
         acks(resume, RTT_MS, 10, 20);
         window(resume) == 400
     };
@@ -275,7 +287,7 @@ fn a_record_is_for_one_connection_at_a_time_and_for_none_after_a_retreat() {
     let mut second = new();
     assert!(resumes(&mut second), "it was given back");
     acks(&mut second, 2 * RTT_MS, 400, 400);
-    assert_eq!(second.phase, Phase::Normal);
+    assert_eq!(phase(&second), Phase::Normal);
     let mut third = new();
     assert!(resumes(&mut third), "the second has validated what it sent");
     lose(&mut third, 1);
@@ -289,12 +301,12 @@ fn an_algorithm_that_keeps_its_window_at_losses_still_gets_a_threshold() {
     let thresholds = crate::dvegas::DVegasThresholds::default();
     let mut dvegas = crate::dvegas::DVegas::new(Bytes::new(MSS), thresholds);
     dvegas.segments().cwnd = 10;
-    let mut resume = Resume::new(dvegas, saved(1000, 600));
+    let mut resume = resuming(dvegas, saved(1000, 600));
     acks(&mut resume, RTT_MS, 10, 10);
     assert_eq!(window(&resume), 500);
     acks(&mut resume, 2 * RTT_MS, 100, 500);
     lose(&mut resume, 200);
     acks(&mut resume, 2 * RTT_MS, 200, 200);
-    assert_eq!(resume.phase, Phase::Normal);
-    assert!(resume.controller.segments().ssthresh <= 150, "half of what arrived");
+    assert_eq!(phase(&resume), Phase::Normal);
+    assert!(resume.law.segments().ssthresh <= 150, "half of what arrived");
 }

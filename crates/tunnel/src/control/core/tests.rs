@@ -1,7 +1,7 @@
 //! What an algorithm is told of a connection, event by event.
 
 use super::*;
-use midhop_congestion::{QueueReport, Spurious};
+use midhop_congestion::{CongestionControl, QueueReport, Spurious};
 use std::sync::{Arc, Mutex};
 
 /// What a controller was told.
@@ -95,7 +95,7 @@ impl Tested {
         #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
         let epoch = std::time::Instant::now();
         let heard = Listener::default();
-        let core = Core::new(Box::new(heard.clone()), 1000, epoch);
+        let core = Core::new(Controller::new(heard.clone()), 1000, epoch);
         Self { core, heard, epoch, smoothed: std::time::Duration::from_millis(600) }
     }
 
@@ -242,7 +242,7 @@ fn another_algorithm_takes_over_and_is_told_of_the_path() {
     tested.ack(600, &[0], 0);
     tested.send(600, 1000);
     let other = Listener::default();
-    tested.core.turn(tested.at(700), Box::new(other.clone()), 1200);
+    tested.core.turn(tested.at(700), Controller::new(other.clone()), 1200);
     let told = other.taken();
     let rtt = Duration::from_ms(600);
     assert!(matches!(told[..], [Told::Established(known)] if known == rtt), "{told:?}");
