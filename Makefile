@@ -29,10 +29,10 @@ RUNNER = $(if $(EMULATED),CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p'
 SHORT_MATRIX := --set congestion=cubic --set link=clean --set rtt=50ms --set transfers.download.flows=1 \
   --set transfers.download.seconds=3 --set duration=6s
 
-.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp formulas truth reference ns3 book book-commands recipes clean
+.PHONY: help prepare build demo test test-kernel check format lint tidy deny vet docs bpf fuzz attack flood scale routers bench-relay bench-sim bench-tcp bench-instructions formulas truth reference ns3 book book-commands recipes clean
 
 help: ## List the recipes
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 prepare: ## Install what the system lacks (as root), or say what is missing
 	@scripts/prepare build
@@ -102,6 +102,9 @@ bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd,
 
 bench-sim: prepare ## Link-packets per CPU second and memory of the simulator, beside ns-3 (from PyPI)
 	NS3_CHAIN="$(if $(SHORT),,$$(scripts/ns3 crates/sim/benches/ns3/chain.cc))" $(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-sim) --bench speed -- $(SHORT_FLAG)
+
+bench-instructions: ## Instructions of small pieces of work under valgrind, beside those counted before (WRITE=1 keeps them)
+	$(if $(SHORT),$(CARGO) $(BENCH) --bench instructions -- $(SHORT_FLAG),scripts/prepare bench && scripts/instructions)
 
 bench-tcp: prepare ## Segments per CPU second of our TCP, two endpoints back to back
 	$(CARGO) $(BENCH) $(if $(SHORT),,-p midhop-tcp) --bench segments -- $(SHORT_FLAG)

@@ -38,11 +38,13 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// How `label` is printed: a bare fraction on an axis of losses becomes a percentage.
+    /// How `label` is printed: a bare fraction on an axis of losses becomes a percentage. Where one label is no loss,
+    /// they number something else.
     pub(crate) fn shown(&self, label: &str) -> String {
-        let is_loss = self.key.rsplit('.').next() == Some("loss");
+        let are_losses = self.key.rsplit('.').next() == Some("loss")
+            && self.labels.iter().all(|label| label.parse::<Loss>().is_ok());
         match label.parse::<Loss>() {
-            Ok(loss) if is_loss => loss.to_string(),
+            Ok(loss) if are_losses => loss.to_string(),
             _ => label.to_owned(),
         }
     }
@@ -220,6 +222,18 @@ mod tests {
         let names: Vec<String> = keys.iter().map(|key| short_name(key, &keys)).collect();
         assert_eq!(names, ["down.loss", "up.loss", "pep"]);
         assert_eq!(short_name("loss", &["loss", "up.loss"]), "loss");
+    }
+
+    #[test]
+    fn fractions_lost_are_shown_in_per_cent_and_numbers_of_cases_are_not() {
+        let axis = |labels: [&str; 2]| Axis {
+            key: "links.satellite.down.loss".to_owned(),
+            name: "loss".to_owned(),
+            labels: labels.map(str::to_owned).to_vec(),
+            role: Role::Condition,
+        };
+        assert_eq!(axis(["0", "0.01"]).shown("0.01"), "1 %");
+        assert_eq!(axis(["1", "2"]).shown("1"), "1");
     }
 
     #[test]
