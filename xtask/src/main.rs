@@ -1,5 +1,6 @@
 //! Chores of the repository.
 
+mod circles;
 mod hardening;
 mod layers;
 mod names;

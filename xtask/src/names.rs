@@ -88,7 +88,7 @@ pub fn word_faults(sources: &[Source<'_>], rule: &Words) -> Vec<String> {
 }
 
 /// What of a file is not its tests.
-fn shipped(text: &str) -> &str {
+pub fn shipped(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 

@@ -3,7 +3,7 @@
 
 use crate::layers::{Graph, Layers};
 use crate::names::{self, Source, Words};
-use crate::{hardening, recipes, vetted};
+use crate::{circles, hardening, recipes, vetted};
 use anyhow::{Context, ensure};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -107,6 +107,7 @@ fn name_faults(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let rule = fs::read_to_string(root.join("xtask/words.toml")).context("xtask/words.toml")?;
     let rule: Words = toml::from_str(&rule).context("xtask/words.toml")?;
     let mut faults = names::twice(&shipped);
+    faults.extend(circles::faults(&shipped));
     faults.extend(shipped.iter().flat_map(names::aliases));
     faults.extend(names::map_faults(&fs::read_to_string(root.join("ARCHITECTURE.md"))?, &crates));
     faults.extend(names::word_faults(&all, &rule));

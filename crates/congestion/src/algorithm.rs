@@ -3,85 +3,14 @@
 //! Each module of an algorithm has a [`Description`] of it and makes its law; the list below is the one place
 //! that knows them all. To add one, write its module and its line here.
 
+use crate::common::Common;
+use crate::description::{Description, InKernel, Pacing, Parameters};
 use crate::{
-    Controller, Settings, SlowStart, bbr, cubic, dvegas, hybla, hybla_linux, known_rate, reno,
-    vegas, vivace, westwood, xcp,
+    Controller, bbr, cubic, dvegas, hybla, hybla_linux, known_rate, reno, vegas, vivace, westwood,
+    xcp,
 };
 use midhop_units::Rate;
 use std::fmt;
-
-/// What is known of an algorithm besides its law.
-#[derive(Debug)]
-pub struct Description {
-    /// Its name.
-    pub name: &'static str,
-    /// How a kernel's sockets come by it.
-    pub kernel: InKernel,
-    /// Whether a transport under it paces.
-    pub pacing: Pacing,
-    /// How its first slow start ends.
-    pub slow_start: FirstSlowStart,
-    /// Whether it takes an [opening](crate::Opening) other than a burst.
-    pub opens: bool,
-    /// Whether its first window is [`Settings::initial_window`].
-    pub initial_window: bool,
-    /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
-    pub committed: bool,
-    /// Whether it leaves anything to chance.
-    pub draws: bool,
-    /// The keys in scenarios that only it, and algorithms of its family, take.
-    pub keys: &'static [&'static str],
-}
-
-/// How a kernel's sockets come by an algorithm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InKernel {
-    /// Kernels have it.
-    Native,
-    /// By a program of ours, where the kernel lacks it or has another of that name.
-    Program,
-    /// Not at all: it exists in simulations and tunnels only.
-    Never,
-}
-
-/// Whether a transport under an algorithm paces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pacing {
-    /// It does: the law is a rate.
-    Always,
-    /// It does where nothing else is chosen.
-    Usually,
-    /// It does where that is chosen.
-    Chosen,
-}
-
-/// How the first slow start of an algorithm ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstSlowStart {
-    /// By a rule of the algorithm's own.
-    Own,
-    /// By a rule of its own, where nothing else is chosen.
-    OwnUnlessChosen,
-    /// As chosen, or else like this.
-    Chosen(SlowStart),
-}
-
-impl FirstSlowStart {
-    /// What ends it where nothing is chosen; `None`: a rule of the algorithm's own.
-    pub const fn usual(self) -> Option<SlowStart> {
-        match self {
-            Self::Chosen(slow_start) => Some(slow_start),
-            Self::Own | Self::OwnUnlessChosen => None,
-        }
-    }
-}
-
-/// Parameters of one algorithm.
-pub(crate) trait Parameters: Sized {
-    /// Those of an algorithm that is asked for by its name alone, over a path of `rate`, where that is known.
-    /// `None`: it cannot do without one.
-    fn usual(rate: Option<Rate>) -> Option<Self>;
-}
 
 macro_rules! ignoring {
     ($ignored:ty, $kept:tt) => {
@@ -137,10 +66,10 @@ macro_rules! algorithms {
             }
 
             /// A controller by this law.
-            pub(crate) fn controller(&self, settings: &Settings) -> Controller {
+            pub(crate) fn controller(&self, common: &Common<'_>) -> Controller {
                 match self {
                     $(Self::$name $((ignoring!($own, own)))? => {
-                        <$law>::controller(settings $(, ignoring!($own, own))?)
+                        <$law>::controller(common $(, ignoring!($own, own))?)
                     })+
                 }
             }

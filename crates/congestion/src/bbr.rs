@@ -13,7 +13,8 @@ pub mod v3;
 
 pub use filter::WindowedMax;
 
-use crate::{Ack, Settings};
+use crate::Ack;
+use crate::common::Common;
 use midhop_units::{Instant, Rate, Seed};
 
 /// What both versions are told.
@@ -28,8 +29,8 @@ pub struct BbrSettings {
 }
 
 impl BbrSettings {
-    fn of(settings: &Settings) -> Self {
-        Self { initial_window: settings.initial_window, seed: settings.seed, ..Self::default() }
+    fn of(common: &Common<'_>) -> Self {
+        Self { initial_window: common.initial_window, seed: common.seed, ..Self::default() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a controller is built from, and building it: what a transport is given.
 
-use crate::algorithm::{Description, FirstSlowStart};
 use crate::committed::CommittedSettings;
+use crate::common::Common;
+use crate::description::FirstSlowStart;
 use crate::segments::INITIAL_WINDOW;
 use crate::{Algorithm, Controller, Law, Opening, SlowStart};
 use midhop_units::{Bytes, Seed};
@@ -53,11 +54,6 @@ impl Settings {
             committed: None,
             seed: Seed(0),
         }
-    }
-
-    /// How the first slow start of the algorithm ends that is described so.
-    pub(crate) fn slow_start_by(&self, description: &Description) -> SlowStart {
-        self.slow_start.or(description.slow_start.usual()).unwrap_or(SlowStart::Classic)
     }
 }
 
@@ -130,7 +126,27 @@ pub fn build(settings: &Settings) -> Result<Controller, BuildError> {
     if !bursts && !description.opens {
         return Err(BuildError::Opening { algorithm });
     }
-    Ok(settings.law.controller(settings))
+    let Settings {
+        law,
+        mss,
+        initial_window,
+        threshold,
+        slow_start,
+        opening,
+        paced,
+        committed,
+        seed,
+    } = settings;
+    Ok(law.controller(&Common {
+        mss: *mss,
+        initial_window: *initial_window,
+        threshold: *threshold,
+        slow_start: *slow_start,
+        opening,
+        paced: *paced,
+        committed: *committed,
+        seed: *seed,
+    }))
 }
 
 #[cfg(test)]

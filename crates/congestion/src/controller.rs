@@ -13,11 +13,12 @@ mod windowed;
 pub(crate) use self::windowed::Windowed;
 
 use crate::committed::Floor;
+use crate::common::Common;
 use crate::opening::ActiveOpening;
 use crate::segments::Segmented;
 use crate::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, QueueReport, Restart, Rto,
-    Settings, Spurious, xcp,
+    Spurious, xcp,
 };
 use midhop_units::{Bytes, Rate};
 
@@ -63,15 +64,15 @@ impl Controller {
         Self { drive: Drive::Own(Box::new(law)), cap: None }
     }
 
-    /// A controller by `law`, with window, opening and floor as `settings` have it.
-    pub(crate) fn windowed(mut law: impl Segmented + 'static, settings: &Settings) -> Self {
+    /// A controller by `law`, with window, opening and floor as `common` has it.
+    pub(crate) fn windowed(mut law: impl Segmented + 'static, common: &Common<'_>) -> Self {
         let window = law.segments();
-        window.cwnd = settings.initial_window;
-        if let Some(threshold) = settings.threshold {
+        window.cwnd = common.initial_window;
+        if let Some(threshold) = common.threshold {
             window.ssthresh = threshold;
         }
-        let opening = ActiveOpening::new(&settings.opening, law.window());
-        let floor = settings.committed.map(|committed| Box::new(Floor::new(committed)));
+        let opening = ActiveOpening::new(common.opening, law.window());
+        let floor = common.committed.map(|committed| Box::new(Floor::new(committed)));
         Self { drive: Drive::Windowed(Windowed { law: Box::new(law), opening, floor }), cap: None }
     }
 
@@ -219,7 +220,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Law, build};
+    use crate::{Law, Settings, build};
     use midhop_units::{Duration, Instant};
 
     #[test]

@@ -13,9 +13,10 @@ pub use law::{
     period_q16,
 };
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Restart, Rto, Settings,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Restart, Rto,
     SlowStart, Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated},
     slow_start::Start,
@@ -166,10 +167,10 @@ impl Cubic {
         keys: &[],
     };
 
-    pub(crate) fn controller(settings: &Settings) -> Controller {
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::windowed(
-            Self::new(settings.mss, settings.slow_start_by(&Self::DESCRIPTION), settings.paced),
-            settings,
+            Self::new(common.mss, common.slow_start_by(&Self::DESCRIPTION), common.paced),
+            common,
         )
     }
 }

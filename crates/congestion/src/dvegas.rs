@@ -17,10 +17,11 @@
 //!   and β.
 //! - A timeout says that nothing arrives at all: slow start from one segment, up to half the window.
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, QueueReport, Rto,
-    Settings, Spurious, reno,
+    Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated, us},
     vegas,
 };
@@ -192,8 +193,8 @@ impl DVegas {
         keys: &["alpha", "beta", "gamma", "limit", "queue_feedback"],
     };
 
-    pub(crate) fn controller(settings: &Settings, thresholds: &DVegasThresholds) -> Controller {
-        Controller::windowed(Self::new(settings.mss, *thresholds), settings)
+    pub(crate) fn controller(common: &Common<'_>, thresholds: &DVegasThresholds) -> Controller {
+        Controller::windowed(Self::new(common.mss, *thresholds), common)
     }
 }
 

@@ -21,10 +21,11 @@ pub use law::{
     pacing_q10, power_of_two_q16, queue_seen, retreat, rho_q10, tolerated,
 };
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Rto,
-    Settings, SlowStart, Spurious, reno,
+    SlowStart, Spurious, reno,
     segments::{INITIAL_WINDOW, NO_THRESHOLD, SegmentWindow, Segmented, saturated, us},
     slow_start::Start,
 };
@@ -329,13 +330,13 @@ impl Hybla {
         keys: &["rate", "rtt0", "growth_max", "loss_tolerance", "start_at_rate"],
     };
 
-    pub(crate) fn controller(settings: &Settings, own: &HyblaSettings) -> Controller {
-        let hybla = Self::new(settings.mss, *own);
-        let hybla = match settings.slow_start {
-            Some(slow_start) => hybla.with_slow_start(slow_start, settings.paced),
+    pub(crate) fn controller(common: &Common<'_>, own: &HyblaSettings) -> Controller {
+        let hybla = Self::new(common.mss, *own);
+        let hybla = match common.slow_start {
+            Some(slow_start) => hybla.with_slow_start(slow_start, common.paced),
             None => hybla,
         };
-        Controller::windowed(hybla, settings)
+        Controller::windowed(hybla, common)
     }
 }
 
@@ -352,10 +353,10 @@ impl Published {
         keys: &["rtt0"],
     };
 
-    pub(crate) fn controller(settings: &Settings, imitated: &ReferenceFlow) -> Controller {
-        let hybla = Hybla::new(settings.mss, HyblaSettings::published(imitated.rtt0));
-        let slow_start = settings.slow_start_by(&Self::DESCRIPTION);
-        Controller::windowed(hybla.with_slow_start(slow_start, settings.paced), settings)
+    pub(crate) fn controller(common: &Common<'_>, imitated: &ReferenceFlow) -> Controller {
+        let hybla = Hybla::new(common.mss, HyblaSettings::published(imitated.rtt0));
+        let slow_start = common.slow_start_by(&Self::DESCRIPTION);
+        Controller::windowed(hybla.with_slow_start(slow_start, common.paced), common)
     }
 }
 

@@ -8,11 +8,11 @@
 //! `rho_3ls` has 3 binary places, `rho2_7ls` 7, cents are 1/128 segments. `programs/laws/hybla_linux.h`
 //! in midhop-bpf computes the same.
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::hybla::ReferenceFlow;
 use crate::{
-    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
-    Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Spurious, reno,
     segments::{SegmentWindow, saturated, us},
 };
 use midhop_units::{Bytes, Duration, Rate};
@@ -154,9 +154,9 @@ impl HyblaLinux {
         keys: &["rtt0"],
     };
 
-    pub(crate) fn controller(settings: &Settings, imitated: &ReferenceFlow) -> Controller {
-        let hybla = Self::before_the_first_rtt(settings.mss, imitated.rtt0);
-        Controller::new(match settings.threshold {
+    pub(crate) fn controller(common: &Common<'_>, imitated: &ReferenceFlow) -> Controller {
+        let hybla = Self::before_the_first_rtt(common.mss, imitated.rtt0);
+        Controller::new(match common.threshold {
             Some(threshold) => hybla.with_threshold(threshold),
             None => hybla,
         })

@@ -14,10 +14,11 @@ mod leg;
 
 pub use leg::Leg;
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
-    Settings, Spurious,
+    Spurious,
 };
 use leg::Place;
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -264,8 +265,8 @@ impl KnownRate {
         keys: &["rate", "link", "window", "queue_max", "loss_max", "open_loop"],
     };
 
-    pub(crate) fn controller(settings: &Settings, own: &KnownRateSettings) -> Controller {
-        Controller::new(Self::new(settings.mss, settings.initial_window, own.clone()))
+    pub(crate) fn controller(common: &Common<'_>, own: &KnownRateSettings) -> Controller {
+        Controller::new(Self::new(common.mss, common.initial_window, own.clone()))
     }
 }
 

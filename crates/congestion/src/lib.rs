@@ -15,8 +15,10 @@
 
 mod algorithm;
 mod build;
+mod common;
 mod contract;
 mod controller;
+mod description;
 mod random;
 mod segments;
 
@@ -41,12 +43,13 @@ pub mod xcp;
 #[cfg(test)]
 mod testing;
 
-pub use algorithm::{Algorithm, Description, FirstSlowStart, InKernel, Law, Pacing};
+pub use algorithm::{Algorithm, Law};
 pub use build::{BuildError, Settings, build};
 pub use contract::{
     Ack, CongestionControl, Established, Handover, Loss, LostSegment, Phase, QueueReport,
     RateSample, Restart, Rto, Spurious,
 };
 pub use controller::Controller;
+pub use description::{Description, FirstSlowStart, InKernel, Pacing};
 pub use opening::Opening;
 pub use slow_start::SlowStart;

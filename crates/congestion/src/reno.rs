@@ -6,10 +6,11 @@
 //! transport's: the window is the same. Differs from RFC 5681: the threshold is half the window, not
 //! half of what is in flight; a window that is not used does not grow, so the two stay near.
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
-    SlowStart, Spurious,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, SlowStart,
+    Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented},
     slow_start::Start,
 };
@@ -86,10 +87,10 @@ impl Reno {
         keys: &[],
     };
 
-    pub(crate) fn controller(settings: &Settings) -> Controller {
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::windowed(
-            Self::new(settings.mss, settings.slow_start_by(&Self::DESCRIPTION), settings.paced),
-            settings,
+            Self::new(common.mss, common.slow_start_by(&Self::DESCRIPTION), common.paced),
+            common,
         )
     }
 }

@@ -5,10 +5,10 @@
 //! every round in slow start where the paper doubles every other. `programs/laws/vegas.h` in midhop-bpf
 //! computes the same.
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
-    Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated, us},
 };
 use midhop_units::{Bytes, Rate};
@@ -163,8 +163,8 @@ impl Vegas {
         keys: &["alpha", "beta", "gamma"],
     };
 
-    pub(crate) fn controller(settings: &Settings, thresholds: &VegasThresholds) -> Controller {
-        Controller::windowed(Self::new(settings.mss, *thresholds), settings)
+    pub(crate) fn controller(common: &Common<'_>, thresholds: &VegasThresholds) -> Controller {
+        Controller::windowed(Self::new(common.mss, *thresholds), common)
     }
 }
 

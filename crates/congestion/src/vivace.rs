@@ -20,10 +20,11 @@ mod utility;
 
 pub use utility::utility_micros;
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
-    Settings, Spurious, random::Draws,
+    Spurious, random::Draws,
 };
 use interval::{Interval, Role};
 use midhop_units::{Bytes, Duration, Instant, Rate, Seed};
@@ -364,8 +365,8 @@ impl Vivace {
         keys: &[],
     };
 
-    pub(crate) fn controller(settings: &Settings) -> Controller {
-        Controller::new(Self::new(settings.mss, settings.initial_window, settings.seed))
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
+        Controller::new(Self::new(common.mss, common.initial_window, common.seed))
     }
 }
 

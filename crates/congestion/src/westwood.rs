@@ -7,10 +7,11 @@
 //! stages stays up to seven of them below, 7 % of 0.8 Mbit/s where a jiffy is a millisecond.
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
-    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
-    SlowStart, Spurious, reno,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, SlowStart,
+    Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated},
     slow_start::Start,
 };
@@ -162,10 +163,10 @@ impl Westwood {
         keys: &[],
     };
 
-    pub(crate) fn controller(settings: &Settings) -> Controller {
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::windowed(
-            Self::new(settings.mss, settings.slow_start_by(&Self::DESCRIPTION), settings.paced),
-            settings,
+            Self::new(common.mss, common.slow_start_by(&Self::DESCRIPTION), common.paced),
+            common,
         )
     }
 }

@@ -1,6 +1,7 @@
 //! What a scenario must keep to, beyond its shape: names that exist, amounts that make sense.
 
 use crate::agents;
+use crate::bounds::BYTES_MAX;
 use crate::spec::{NO_PEP, Spec, TransferSpec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration};
@@ -11,8 +12,6 @@ const NAMES_MAX: usize = 250;
 const FLOWS_MAX: u32 = 10_000;
 const RESTARTS_MAX: u32 = 1000;
 const OBJECTS_MAX: usize = 10_000;
-/// More than any run moves, and sums of it are numbers.
-pub(crate) const BYTES_MAX: Bytes = Bytes::new(1_000_000_000_000_000);
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
 /// Names that the kernel keeps for itself where interfaces are named.
 const INTERFACES_TAKEN: [&str; 5] = ["lo", "all", "default", ".", ".."];

@@ -11,6 +11,7 @@
 //! Invariant: a plan can be run: its transfers have routes, its links are possible, its names exist.
 
 pub mod agents;
+mod bounds;
 mod check;
 pub mod congestion;
 mod files;

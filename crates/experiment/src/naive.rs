@@ -23,8 +23,8 @@
 //! With `forwards = "bundles"` it is a hop of a network that stores and forwards: what comes crosses the next leg when all
 //! of it is there.
 
+use crate::bounds::MTU;
 use crate::congestion::{CongestionSpec, ProxyLeg, Tuning, resolve_for_proxy};
-use crate::plan::MTU;
 use crate::spec::Spec;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration, Rate};

@@ -1,10 +1,12 @@
 //! One run, resolved: every default visible, every address given, nothing left to decide.
 
 use crate::agents::PlannedAgent;
+pub use crate::bounds::MTU;
 use crate::congestion::Tuning;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener, by_window};
 use crate::naive::NaivePlan;
 use crate::record::LimitResult;
+pub use crate::route::Crossing;
 use crate::spec::Connections;
 use crate::tcp::TcpPlan;
 use crate::traffic::{Load, TrafficPlan};
@@ -22,8 +24,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub const IPV4_PREFIX: u8 = 24;
 /// Length of the network part of a link's IPv6 addresses.
 pub const IPV6_PREFIX: u8 = 64;
-/// The largest IP packet on any link. Unit: bytes.
-pub const MTU: u32 = 1500;
 
 /// One run. Made by [`crate::Scenario::plans`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -173,15 +173,6 @@ impl PlannedLink {
             Direction::Up => &self.up,
         }
     }
-}
-
-/// A link as a route crosses it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Crossing {
-    /// The link.
-    pub link: String,
-    /// Which way.
-    pub direction: Direction,
 }
 
 /// Something to send.

@@ -147,7 +147,7 @@ fn traffic(spec: &Spec, document: &Document) -> Result<Vec<TrafficPlan>, ConfigE
             let edges = edges(spec, document)?;
             match route::path(&edges, &plan.from, &plan.to) {
                 Some(there) if !there.is_empty() => {
-                    Ok(TrafficPlan { route: crossings(&there), ..plan })
+                    Ok(TrafficPlan { route: route::crossings(&there), ..plan })
                 }
                 _ => Err(not_connected(document, "traffic", name, &plan.from, &plan.to)),
             }
@@ -287,8 +287,8 @@ fn transfer(
         opens: spec.opens,
         family: spec.family,
         listener: SocketAddr::new(address, port),
-        route: crossings(&there),
-        route_back: crossings(&back),
+        route: route::crossings(&there),
+        route_back: route::crossings(&back),
         limit: None,
     })
 }
@@ -306,15 +306,6 @@ fn work(spec: &TransferSpec) -> Work {
             Work::Time { span: Duration::from_s_f64(spec.seconds.unwrap_or(0.0)), flows }
         }
     }
-}
-
-pub(crate) fn crossings(hops: &[(&Edge, String)]) -> Vec<Crossing> {
-    hops.iter()
-        .map(|(edge, entered_from)| Crossing {
-            link: edge.name.clone(),
-            direction: if edge.ends[0] == *entered_from { Direction::Up } else { Direction::Down },
-        })
-        .collect()
 }
 
 fn links(

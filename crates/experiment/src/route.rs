@@ -1,5 +1,7 @@
 //! The way through a network of nodes: fewest hops, then shortest delay, then the link's name.
 
+use midhop_path::Direction;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A link as routing sees it.
@@ -11,6 +13,15 @@ pub struct Edge {
     pub ends: [String; 2],
     /// Delay there and back. Unit: nanoseconds.
     pub delay_ns: u64,
+}
+
+/// A link as a route crosses it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crossing {
+    /// The link.
+    pub link: String,
+    /// Which way.
+    pub direction: Direction,
 }
 
 impl Edge {
@@ -70,6 +81,16 @@ pub fn path<'e>(
         node = far.clone();
     }
     Some(hops)
+}
+
+/// The links of a way, each with the direction in which it is crossed.
+pub(crate) fn crossings(hops: &[(&Edge, String)]) -> Vec<Crossing> {
+    hops.iter()
+        .map(|(edge, entered_from)| Crossing {
+            link: edge.name.clone(),
+            direction: if edge.ends[0] == *entered_from { Direction::Up } else { Direction::Down },
+        })
+        .collect()
 }
 
 #[cfg(test)]

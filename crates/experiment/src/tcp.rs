@@ -13,8 +13,8 @@
 //! its cross traffic, and of its proxy's legs. Congestion control is not here: it belongs to what is
 //! sent.
 
+use crate::bounds::MTU;
 use crate::limit::{Family, Framing};
-use crate::plan::MTU;
 use midhop_config::{ConfigError, Document, KeyPath};
 use midhop_units::{Bytes, Duration};
 use schemars::JsonSchema;

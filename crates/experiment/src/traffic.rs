@@ -19,7 +19,7 @@ pub mod page;
 pub use beginnings::Beginnings;
 pub use departures::Departures;
 
-use crate::check::BYTES_MAX;
+use crate::bounds::BYTES_MAX;
 use crate::congestion::{CongestionSpec, Tuning};
 use crate::limit::{Family, Opener};
 use crate::own_keys::{self, Key};

@@ -144,7 +144,7 @@ pub(crate) fn resolve(
             let message = format!("no links lead from `{near}` to `{far}`");
             return Err(document.fault(&path, message, None));
         };
-        let [there, back] = [&there, &back].map(|way| crate::resolve::crossings(way));
+        let [there, back] = [&there, &back].map(|way| route::crossings(way));
         for (end, (own, other)) in [(&near, &far), (&far, &near)].into_iter().enumerate() {
             let (out, home) = if end == 0 { (&there, &back) } else { (&back, &there) };
             let propagation = delay(plan, out).saturating_add(delay(plan, home));

@@ -6,7 +6,7 @@
 use crate::script::Script;
 use midhop_pep::config::Plan;
 use midhop_pep::policy::FlowKey;
-use midhopd::flow::Ends;
+use midhopd::ends::Ends;
 use midhopd::hold::{Entries, Known, Met, Repeat, Repeats, Waiting};
 use midhopd::intercept::{Segment, syn};
 use midhopd::leg::Departure;

@@ -1,6 +1,7 @@
 //! Accepts what interception delivers to a worker's listeners.
 
-use crate::flow::{Ends, Flow};
+use crate::ends::Ends;
+use crate::flow::Flow;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
 use nix::errno::Errno;

@@ -11,10 +11,10 @@
 
 mod met;
 mod peer;
-mod translated;
+pub mod translated;
 
 pub use peer::{AssistPeerError, Peer, secret};
-pub use translated::Translated;
+use translated::Translated;
 
 use crate::intercept::{self, Injector, Packet, Queue};
 use crate::leg::InterfaceNames;

@@ -9,10 +9,10 @@
 //! `net.ipv4.tcp_max_orphans` the kernel resets those: on a host of 1 GiB with a satellite behind it, that
 //! many flows end within seconds.
 
-use crate::flow::Side;
+use crate::ends::RelayOutcome;
+use crate::ends::Side;
 use crate::leg::Sample;
 use crate::looks::Looks;
-use crate::relay::RelayOutcome;
 use nix::sys::socket::{Shutdown, shutdown};
 use socket2::SockRef;
 use std::os::fd::AsRawFd;

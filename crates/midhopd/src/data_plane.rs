@@ -13,8 +13,11 @@ use crate::keeper::{Keeper, line::STOCK_MAX};
 use crate::ledger::Ledger;
 use crate::leg;
 use crate::relay::{Budget, Pools};
-use crate::tunnel::{self, Doubt, Identity, IdentityError, Tunnels};
-use crate::worker::{Doors, PIPES, Worker};
+use crate::tunnel;
+use crate::tunnel::directory::Tunnels;
+use crate::tunnel::identity::{Doubt, Identity, IdentityError};
+use crate::worker::serve::{Doors, serve};
+use crate::worker::{PIPES, Worker};
 use crate::{confine, firewall};
 use midhop_pep::config::Plan;
 use nix::sys::resource::{Resource, getrlimit};
@@ -211,7 +214,7 @@ impl DataPlane {
                             ledger,
                             tunnels,
                         )?;
-                        worker.follow(health.clone(), usize::from(number)).run(doors, stopped)
+                        serve(worker.follow(health.clone(), usize::from(number)), doors, stopped)
                     })
                 })
                 .map_err(StartError::Thread)?;

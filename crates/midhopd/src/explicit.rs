@@ -17,14 +17,14 @@ mod http;
 mod socks;
 
 use crate::{
+    ends::Ends,
     failure::Failure,
-    flow::Ends,
     handover::{HandedFlow, Handover},
     health::Health,
     ledger::Party,
     leg::Egress,
     lookup::Resolver,
-    tunnel::{self, Tunnels},
+    tunnel::directory::{RequestedFlow, Tunnels},
 };
 use bytes::Bytes;
 use dial::{DialedSide, Dialled};
@@ -256,15 +256,8 @@ async fn serve(
         DialedSide::Tunnel { stream, peer, server } => {
             let (client, first) = (client.into_std()?, Bytes::from(first));
             let (client_leg, ends) = (Party::from(&client_leg), Ends { client: from, server });
-            let asked = tunnel::RequestedFlow {
-                client,
-                client_leg,
-                peer,
-                first,
-                stream: *stream,
-                ends,
-                ticket,
-            };
+            let asked =
+                RequestedFlow { client, client_leg, peer, first, stream: *stream, ends, ticket };
             desk.tunnels.carry(asked)
         }
     }

@@ -1,71 +1,28 @@
 //! One flow, as one value that walks through its life: taken, decided on, opened, relayed, closed,
 //! booked.
 
-use crate::hold::{Far, FarSide, Known};
+pub mod packed;
+
+use self::packed::Packed;
+use crate::ends::{Ends, Side};
+use crate::hold::known::{Far, FarSide, Known};
 use crate::ledger::{FlowBook, Party};
 use crate::leg::{Bound, Failure};
 use crate::relay::Stages;
+use crate::tunnel::carry;
 use crate::watch::BothLegs;
 use crate::worker::Worker;
-use crate::{close, leg, relay, tunnel};
+use crate::{close, leg, relay};
 use midhop_pep::config::{Action, LegPlan, Plan};
 use midhop_pep::policy::Route;
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::target::Target;
 use socket2::SockRef;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpStream;
-
-/// The two ends of a flow, as the proxy sees them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// The end that opened the flow.
-    Client,
-    /// The end that it wanted.
-    Server,
-}
-
-impl Side {
-    /// The opposite end.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Client => Self::Server,
-            Self::Server => Self::Client,
-        }
-    }
-}
-
-/// A side that went away without ending its stream.
-#[derive(Debug)]
-pub struct Broken {
-    /// Who.
-    pub side: Side,
-    /// How: reset, unreachable, silent beyond all probes.
-    pub error: io::Error,
-}
-
-/// The addresses of a flow, which are the same on both legs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ends {
-    /// Address and port of the end that opened the flow.
-    pub client: SocketAddr,
-    /// Address and port of the end that it wanted.
-    pub server: SocketAddr,
-}
-
-/// A flow on its way from one thread to another.
-#[derive(Debug)]
-pub struct Packed {
-    plan: Arc<Plan>,
-    client: std::net::TcpStream,
-    ends: Ends,
-    known: Known,
-    door: Arc<LegPlan>,
-}
 
 /// A flow whose client has been accepted.
 #[derive(Debug)]
@@ -132,7 +89,7 @@ impl Flow {
             _ => {
                 let ticket = worker.admission.enter();
                 // The client has been accepted: its first bytes need not wait for the answer.
-                match tunnel::begin(&self.plan, &link, &self.request()).await {
+                match carry::begin(&self.plan, &link, &self.request()).await {
                     Ok(stream) => (stream, ticket),
                     Err(why) if route.otherwise == Action::Reject => {
                         tracing::debug!(ends = ?self.ends, ?why, "a flow is reset: it has no tunnel");
@@ -151,7 +108,7 @@ impl Flow {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
         let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer));
-        tunnel::carry(&worker, self.client, Side::Client, stream, book).await;
+        carry::carry(&worker, self.client, Side::Client, stream, book).await;
         drop(ticket);
     }
 

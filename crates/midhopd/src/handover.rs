@@ -2,7 +2,8 @@
 //! hands both open sides to a worker.
 
 use crate::admission::{Admission, Ticket};
-use crate::flow::{Ends, carry};
+use crate::ends::Ends;
+use crate::flow::carry;
 use crate::ledger::FlowBook;
 use crate::leg;
 use crate::relay::Stages;

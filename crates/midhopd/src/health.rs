@@ -7,7 +7,7 @@
 //! Invariant: nothing that is vital ends quietly. The daemon ends with it, interception first, so that new flows pass
 //! directly and the service manager starts it again.
 
-use crate::metrics::Histogram;
+use crate::histogram::Histogram;
 use futures_util::FutureExt;
 use std::{
     any::Any,

@@ -11,29 +11,27 @@
 mod attempt;
 mod cookies;
 mod entries;
-mod known;
+pub mod known;
 mod living;
 mod proven;
 mod repeats;
 mod split;
+pub mod state;
 
 pub use entries::{Entries, Full, Met, Waiting};
 pub use known::{Far, FarSide, Known};
 pub use repeats::{Repeat, Repeats};
+pub use state::Hold;
 
 use crate::admission::Ticket;
-use crate::assist::Translated;
-use crate::flow::Ends;
+use crate::ends::Ends;
 use crate::intercept::conntrack::{Legs, TrackedConnection, Tracker};
-use crate::intercept::{
-    self, Injector, InterceptError, Marks, Origins, Packet, Queue, REFUSED, Segment, syn,
-};
+use crate::intercept::{self, Injector, Origins, Packet, Queue, REFUSED, Segment, syn};
 use crate::keeper::line::line;
 use crate::ledger::Ledger;
 use crate::leg::{self, Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
 use crate::netlink::Channel;
-use crate::tunnel::told::NoFlow;
-use crate::watchdog::Watchdog;
+use crate::tunnel::error_mapping::NoFlow;
 use crate::worker::Worker;
 use attempt::Attempt;
 use midhop_pep::config::{Action, Plan};
@@ -47,8 +45,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
@@ -63,62 +60,6 @@ const LOOK: Duration = Duration::from_millis(250);
 const PATIENT_REPEATS: u32 = 2;
 /// Less than what passes before a client sends its SYN once more.
 const LAST_CHANCE: Duration = Duration::from_millis(900);
-
-/// What all workers share of holding SYNs.
-#[derive(Debug)]
-pub struct Hold {
-    /// The flows on their way.
-    pub entries: Entries,
-    /// Whether they come about.
-    pub watchdog: Watchdog,
-    /// Bits of the firewall mark.
-    pub marks: Marks,
-    /// Whether connections are entered into connection tracking.
-    pub tracked: Arc<AtomicBool>,
-    /// Assisted flows whose addresses are translated.
-    pub translated: Translated,
-    /// None where nothing is intercepted.
-    injector: Option<Arc<Injector>>,
-    /// Names of the legs that have listeners, in the order of their tags, which begin with 1.
-    listeners: Vec<String>,
-}
-
-impl Hold {
-    /// For a data plane with these legs' listeners.
-    pub fn new(plan: &Plan, injector: Option<Injector>, listeners: Vec<String>) -> Self {
-        let (entries, watchdog, tracked) =
-            (Entries::default(), Watchdog::default(), Arc::default());
-        let marks = Marks::new(plan.intercept.mark);
-        let injector = injector.map(Arc::new);
-        let translated = Translated::default();
-        Self { entries, watchdog, marks, tracked, translated, injector, listeners }
-    }
-
-    /// The raw sockets; none where nothing is intercepted.
-    pub fn raw(&self) -> Option<&Arc<Injector>> {
-        self.injector.as_ref()
-    }
-
-    /// The raw sockets that a plan needs; none where it intercepts nothing.
-    ///
-    /// # Errors
-    /// When the kernel refuses them.
-    pub fn injector(plan: &Plan) -> Result<Option<Injector>, InterceptError> {
-        if plan.intercept.interfaces.is_empty() {
-            return Ok(None);
-        }
-        let open = Injector::open(Marks::new(plan.intercept.mark));
-        open.map(Some).map_err(|source| InterceptError::Raw { source })
-    }
-
-    /// By which an injected SYN names the listener of a leg; a leg that is new since the start has the
-    /// last one's.
-    fn tag(&self, leg: &str) -> u16 {
-        let own = self.listeners.iter().position(|name| name == leg);
-        let index = own.unwrap_or(self.listeners.len().saturating_sub(1));
-        u16::try_from(index + 1).unwrap_or(u16::MAX)
-    }
-}
 
 /// One queue, and what its worker needs to answer it.
 #[derive(Debug)]

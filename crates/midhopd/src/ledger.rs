@@ -2,9 +2,9 @@
 //!
 //! Invariant: whoever asks holds a lock that a worker takes for `SLICE` flows at most, however many there are.
 
-use crate::flow::{Ends, Side};
+use crate::ends::RelayOutcome;
+use crate::ends::{Ends, Side};
 use crate::leg::{Failure, Refusal, Sample};
-use crate::relay::RelayOutcome;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_tunnel::fec::Stats;
 use midhop_units::{Bytes, Rate};

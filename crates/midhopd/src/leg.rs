@@ -14,7 +14,7 @@ pub use refusal::{Failure, Refusal};
 pub use sample::{Sample, SendBacklog};
 pub use time_wait::dismiss;
 
-use crate::flow::Ends;
+use crate::ends::Ends;
 use crate::keeper::line;
 use crate::keeper::order::{Recipe, Setting};
 use crate::sockopt;

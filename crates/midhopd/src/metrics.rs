@@ -1,9 +1,5 @@
 //! A snapshot in the text form that Prometheus scrapes (OpenMetrics 1.0).
 
-mod histogram;
-
-pub use histogram::Histogram;
-
 use crate::health::Health;
 use crate::ledger::Carrier;
 use crate::snapshot::{ConditionSnapshot, LegSnapshot, PeerSnapshot, Snapshot, WorkerSnapshot};

@@ -7,7 +7,7 @@ pub mod late;
 mod pipe;
 mod share;
 
-use crate::flow::{Broken, Side};
+use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{FlowBook, Ledger};
 use crate::sockopt;
 pub use budget::{Budget, BudgetPart};
@@ -82,14 +82,6 @@ impl Stages {
         };
         Self { client: stage(client), server: stage(server) }
     }
-}
-
-/// How a flow came to its end.
-#[derive(Debug)]
-pub struct RelayOutcome {
-    /// `Ok` when both ends have ended their streams, with the side that has not been told so yet;
-    /// else who broke, and how.
-    pub outcome: Result<Side, Broken>,
 }
 
 /// Relays until both directions have ended or one side breaks, and what that sent before has reached the

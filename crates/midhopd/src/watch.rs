@@ -5,7 +5,7 @@
 //! there are, and what those need that have just come of age; and of neither more than `BATCH` flows' worth before
 //! the flows of this thread go on.
 
-use crate::flow::Side;
+use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};
 use crate::leg;
 use slab::Slab;
@@ -180,7 +180,7 @@ impl Drop for Seat<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Ends;
+    use crate::ends::Ends;
     use midhop_pep::config::Plan;
     use socket2::SockRef;
 

@@ -1,33 +1,27 @@
-//! One thread with its own runtime, listeners, pipes and ledger; flows never leave it.
+//! What the flows of one thread share; they never leave it. How the thread serves: [`serve`].
 
-use crate::accept::accept;
+pub mod serve;
+
 use crate::admission::Admission;
-use crate::assist::{AssistDoor, assist};
-use crate::flow::Ends;
-use crate::handover::{self, HandedFlow};
+use crate::ends::Ends;
 use crate::health::Health;
-use crate::hold::{Hold, hold};
-use crate::intercept::Queue;
+use crate::hold::state::Hold;
 use crate::ledger::Ledger;
 use crate::leg::Egress;
 use crate::looks::Looks;
 use crate::lookup::Resolver;
 use crate::relay::{Budget, Desk, Pools};
-use crate::tunnel::{self, Tunnels, fallback, link::Link};
+use crate::tunnel::directory::Tunnels;
+use crate::tunnel::{fallback, link::Link};
 use crate::watch::Watch;
-use midhop_pep::config::{LegPlan, Plan};
+use midhop_pep::config::Plan;
 use midhop_pep::policy::{Crossing, Turnback};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io;
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
-use tokio::task::LocalSet;
 
 /// Pipes that one worker lends at a time. Each may pin a megabyte of kernel memory.
 pub(crate) const PIPES: usize = 64;
@@ -121,6 +115,11 @@ impl Worker {
         self.stopping.get()
     }
 
+    /// Tells it to stop.
+    fn stop(&self) {
+        self.stopping.set(true);
+    }
+
     /// The plan as it is now. A flow keeps the one it began with.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.borrow().clone()
@@ -147,63 +146,4 @@ impl Worker {
         let address = plan.peers.iter().find(|it| it.name == peer)?.address?;
         flow.turns_back(address.ip(), |to| self.egress.next_hop(to.to_canonical()))
     }
-
-    /// Serves on the calling thread until `stop` turns true.
-    ///
-    /// # Errors
-    /// When the thread can have no runtime.
-    pub fn run(self, doors: Doors, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let local = LocalSet::new();
-        let worker = Rc::new(self);
-        local.block_on(&runtime, async {
-            let health = worker.health.clone();
-            health.keep("the beat of a worker", health.clone().beat(worker.number));
-            for (door, listener) in doors.listeners {
-                let listener = tokio::net::TcpListener::from_std(listener)?;
-                health.keep("accepting", accept(worker.clone(), door, listener));
-            }
-            match doors.queue {
-                Some(queue) => {
-                    health.keep("holding SYNs", hold(worker.clone(), queue, doors.waiting));
-                }
-                None => drop(doors.waiting),
-            }
-            if let Some(door) = doors.assist {
-                health.keep("assisting flows", assist(worker.clone(), door));
-            }
-            let watching = worker.clone();
-            let looking = async move { watching.watch.look(&watching.ledger).await };
-            health.keep("looking at live flows", looking);
-            let ending = worker.clone();
-            let looking = async move { ending.looks.go_on().await };
-            health.keep("looking at flows that end", looking);
-            doors.tunnels.serve(&worker);
-            if let Some(handed) = doors.handed {
-                health.keep("taking flows over", handover::receive(worker.clone(), handed));
-            }
-            // A closed channel means that the daemon is gone: an end as well.
-            let _ = stop.wait_for(|stop| *stop).await;
-            worker.stopping.set(true);
-            tunnel::close(&worker.endpoints.take(), &worker.fallbacks.take()).await;
-            Ok(())
-        })
-    }
-}
-
-/// Where flows come in to one worker.
-#[derive(Debug, Default)]
-pub struct Doors {
-    /// One listener per leg and address family, with the leg as it was when it began to listen.
-    pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
-    /// Where SYNs wait for the far side.
-    pub queue: Option<Queue>,
-    /// Where packets of assisted flows come in.
-    pub assist: Option<AssistDoor>,
-    /// Held until what waits there is safe.
-    pub waiting: Option<Sender<Infallible>>,
-    /// Where flows come from that clients asked for.
-    pub handed: Option<UnboundedReceiver<HandedFlow>>,
-    /// The tunnels that are this worker's own.
-    pub tunnels: tunnel::TunnelDoors,
 }

@@ -1,7 +1,7 @@
 //! Congestion control of a plan's flows: what their endpoints are built with.
 
+use crate::fault::RunError;
 use crate::packet::End;
-use crate::run::RunError;
 use midhop_config::{KeyPath, suggest};
 use midhop_congestion::known_rate::Leg;
 use midhop_congestion::{Algorithm, Law, Settings, build};

@@ -31,6 +31,7 @@ pub mod agent;
 pub mod agents;
 pub mod dialogue;
 mod engine;
+mod fault;
 pub mod hop;
 mod metrics;
 pub mod network;
@@ -41,4 +42,5 @@ pub mod repair;
 pub mod run;
 pub mod watch;
 
-pub use run::{Effort, Options, RunError, check, run, run_watched};
+pub use fault::RunError;
+pub use run::{Effort, Options, check, run, run_watched};

@@ -5,12 +5,13 @@ use crate::agents;
 use crate::app::{App, Arrivals, Bulk, Datagrams, Transfer, Web};
 use crate::control::{Asker, Legs};
 use crate::engine::{Engine, Timer};
+use crate::fault::RunError;
 use crate::hop::{Hop, HopId};
 use crate::host::{Connect, Hosts};
 use crate::network::Network;
 use crate::node::Node;
 use crate::packet::{End, NodeId};
-use crate::pep::{Place, Proxy, ProxyError};
+use crate::pep::{Place, Proxy};
 use crate::recorder::INTERVAL;
 use crate::simulation::{Simulation, Stopped};
 use crate::tunnels;
@@ -29,86 +30,12 @@ use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
 use midhop_units::{Instant, Seed};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::{fmt, io};
 
 /// The address of a node without any.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-
-/// Why a plan gave no record.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// A node's proxy cannot be had.
-    #[error("node {node} cannot have the proxy {pep}: {why}")]
-    Pep {
-        /// The node.
-        node: String,
-        /// Its proxy.
-        pep: String,
-        /// Why not.
-        why: ProxyError,
-    },
-    /// A node's proxy cannot have a tunnel to another.
-    #[error("the proxy on {node} cannot have a tunnel: {why}")]
-    Tunnel {
-        /// The node.
-        node: String,
-        /// Where it stands in the scenario.
-        key: KeyPath,
-        /// Why not.
-        why: String,
-    },
-    /// A node's proxy repairs flows that it does not split.
-    #[error(
-        "the proxy on {node} assists flows, which the simulator has an agent for: kind = \"snoop\""
-    )]
-    Assist {
-        /// The node.
-        node: String,
-        /// Its proxy.
-        pep: String,
-    },
-    /// A node runs programs of the machine's.
-    #[error("node {node} runs programs, which a simulation has no place for")]
-    Programs {
-        /// The node.
-        node: String,
-    },
-    /// A congestion control that is not to be had.
-    #[error("congestion control `{name}` is not to be had here: {why}")]
-    Congestion {
-        /// Where it stands in the scenario.
-        key: KeyPath,
-        /// What it asks for.
-        name: String,
-        /// What is wrong with it.
-        why: String,
-        /// What there is.
-        hint: Option<String>,
-    },
-    /// The plan contradicts itself.
-    #[error("the plan names {what}, which it does not describe")]
-    Plan {
-        /// What is named and missing.
-        what: String,
-    },
-    /// Virtual time would stand still.
-    #[error("the way from {from} to {to} takes no time; give one of its links a delay or a rate")]
-    Timeless {
-        /// Where data comes from.
-        from: String,
-        /// Where it goes.
-        to: String,
-    },
-    /// A trace could not be written.
-    #[error("cannot write a trace: {0}")]
-    Trace(#[from] io::Error),
-    /// Somebody asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
 
 impl RunError {
     /// The key of the scenario that is at fault, if one is.

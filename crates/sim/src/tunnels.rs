@@ -1,9 +1,9 @@
 //! Opens the tunnels of a plan between its proxies.
 
+use crate::fault::RunError;
 use crate::host::Hosts;
 use crate::packet::{End, NodeId};
 use crate::pep::{Addressing, Proxy, TunnelEnd};
-use crate::run::RunError;
 use midhop_config::KeyPath;
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Family;

@@ -9,6 +9,7 @@
 
 mod assemble;
 mod execute;
+mod fault;
 mod meters;
 mod naive;
 mod traffic;

@@ -12,10 +12,11 @@ mod aggregation;
 
 use super::policer::{Look, Policer};
 use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Restart,
-    Rto, Settings, Spurious, random::Draws,
+    Rto, Spurious, random::Draws,
 };
 use aggregation::Aggregation;
 use midhop_units::{Bytes, Duration, Instant, Rate};
@@ -437,8 +438,8 @@ impl BbrV1 {
         keys: &[],
     };
 
-    pub(crate) fn controller(settings: &Settings) -> Controller {
-        Controller::new(Self::new(settings.mss, BbrSettings::of(settings)))
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
+        Controller::new(Self::new(common.mss, BbrSettings::of(common)))
     }
 }
 

@@ -22,10 +22,11 @@ mod state;
 pub use state::State;
 
 use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Restart,
-    Rto, Settings, Spurious, random::Draws,
+    Rto, Spurious, random::Draws,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use model::{Full, Signals, Undo};
@@ -300,8 +301,8 @@ impl BbrV3 {
         keys: &[],
     };
 
-    pub(crate) fn controller(settings: &Settings) -> Controller {
-        Controller::new(Self::new(settings.mss, BbrSettings::of(settings)))
+    pub(crate) fn controller(common: &Common<'_>) -> Controller {
+        Controller::new(Self::new(common.mss, BbrSettings::of(common)))
     }
 }
 

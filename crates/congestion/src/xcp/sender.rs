@@ -7,10 +7,10 @@
 //! here).
 
 use super::{DEMAND_MAX_Q16, Header};
-use crate::algorithm::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::common::Common;
+use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
 use crate::{
-    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Settings,
-    Spurious,
+    Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, saturated},
 };
 use midhop_units::{Bytes, Duration, Rate};
@@ -97,8 +97,8 @@ impl Xcp {
         keys: &["rate", "keep_on_loss"],
     };
 
-    pub(crate) fn controller(settings: &Settings, own: &XcpSettings) -> Controller {
-        Controller::new(Self::new(settings.mss, settings.initial_window, *own))
+    pub(crate) fn controller(common: &Common<'_>, own: &XcpSettings) -> Controller {
+        Controller::new(Self::new(common.mss, common.initial_window, *own))
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Bound: as many flows as [`FLOWS_MAX`]; what has not been asked for in a while makes room.
 
-use crate::flow::Ends;
+use crate::ends::Ends;
 use midhop_assist::Way;
 use midhop_assist::wire::Route;
 use std::collections::HashMap;

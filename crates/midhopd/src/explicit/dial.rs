@@ -9,8 +9,8 @@ use crate::{
     networks, relay,
     targets::Targets,
     tunnel::{
+        error_mapping::{self, NoFlow},
         stream::Stream,
-        told::{self, NoFlow},
     },
 };
 use midhop_pep::{
@@ -150,7 +150,7 @@ impl<'a> Wish<'a> {
             Cause::Failed
         })?;
         let answered = happy_eyeballs::answer(opening, explicit.connect_timeout.into()).await;
-        let stream = answered.map_err(|failure| told::cause_of(&failure))?;
+        let stream = answered.map_err(|failure| error_mapping::cause_of(&failure))?;
         Ok((DialedSide::Server(stream, Box::new(leg.clone())), decision))
     }
 
@@ -167,7 +167,7 @@ impl<'a> Wish<'a> {
         let request = Request { target: Target::Address(server), client: None, class, hops: 0 };
         match self.desk.tunnels.open(&peer, request).await {
             Ok(stream) => Ok(Some(DialedSide::Tunnel { stream: Box::new(stream), peer, server })),
-            Err(NoFlow::Refused(failure)) => Err(told::cause_of(&failure)),
+            Err(NoFlow::Refused(failure)) => Err(error_mapping::cause_of(&failure)),
             Err(NoFlow::Unavailable(why)) => {
                 tracing::debug!(peer, why, otherwise = ?route.otherwise, "a flow goes without its tunnel");
                 if route.otherwise == Action::Reject { Err(Cause::NotAllowed) } else { Ok(None) }

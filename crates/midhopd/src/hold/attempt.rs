@@ -1,7 +1,7 @@
 //! How long repeats of a SYN to a server wait: as long as somebody waits for its answer.
 
 use super::{Holder, Verdict};
-use crate::flow::Ends;
+use crate::ends::Ends;
 use std::rc::Rc;
 
 /// An attempt to open a far side whose client is held: while it lasts, repeats of its SYN wait.

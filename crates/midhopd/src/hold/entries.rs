@@ -7,7 +7,7 @@
 use super::Known;
 use super::living::Living;
 use super::proven::Proven;
-use crate::flow::Ends;
+use crate::ends::Ends;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,7 +8,7 @@ use midhop_pep::policy::Decision;
 use std::net::TcpStream;
 use std::time::Instant;
 #[cfg(test)]
-use {crate::flow::Ends, midhop_pep::config::Plan, midhop_pep::policy::FlowKey};
+use {crate::ends::Ends, midhop_pep::config::Plan, midhop_pep::policy::FlowKey};
 
 /// What is known of a flow whose SYN was seen, for whoever accepts its client.
 #[derive(Debug)]

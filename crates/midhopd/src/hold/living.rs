@@ -6,7 +6,7 @@
 //!
 //! Invariant: a flow is here as long as it lives.
 
-use crate::flow::Ends;
+use crate::ends::Ends;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

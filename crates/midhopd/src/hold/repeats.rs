@@ -4,7 +4,7 @@
 //! Invariant: while its client is held, a flow sends no more SYNs than its client did (one that is let go with
 //! its third SYN may have brought one more); and at most one packet of it waits.
 
-use crate::flow::Ends;
+use crate::ends::Ends;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

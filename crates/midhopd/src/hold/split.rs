@@ -7,7 +7,7 @@ use super::{
     Asked, Bound, Decision, Entries, Far, FarSide, Holder, Known, Legs, Opener, Plan, Route,
     Ticket, TrackedConnection, Verdict, Waiting,
 };
-use crate::flow::Ends;
+use crate::ends::Ends;
 use crate::intercept::conntrack::{EntryStart, FLOWS_MAX};
 use crate::keeper::entering::AnswerWatch;
 use crate::keeper::line::line;

@@ -6,7 +6,7 @@
 //! back. An entry has SEEN_REPLY set: stateful rules then find the leg established, as
 //! the rules that let its SYN through would have them, and NAT rules are not asked again.
 
-use crate::flow::Ends;
+use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{ConntrackEntry, ENTRIES_MAX, Order, pair};
 use crate::netlink::{Channel, Message, attributes};

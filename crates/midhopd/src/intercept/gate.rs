@@ -3,7 +3,7 @@
 //! A client that is accepted at once can no longer pass by, so beyond the limit SYNs must not be
 //! taken at all. Those that were on their way when the gate shut are served all the same.
 
-use super::Ruleset;
+use super::ruleset::Ruleset;
 use crate::admission::Admission;
 use crate::health::Health;
 use crate::keeper::{Keeper, Request};

@@ -3,7 +3,7 @@
 
 use super::conntrack::TrackedConnection;
 use super::{Packet, table};
-use crate::flow::Ends;
+use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
 use crate::netlink::{Channel, Message, attributes, messages};

@@ -3,8 +3,8 @@
 //! Source and destination NAT have changed its addresses by the time it is held, and IP options or
 //! extension headers may stand in it. What the listener needs is the TCP header with its options.
 
-use super::Segment;
-use crate::flow::Ends;
+use super::segment::Segment;
+use crate::ends::Ends;
 use midhop_assist::wire::checksum;
 use std::net::{IpAddr, SocketAddr};
 

@@ -5,7 +5,7 @@
 //! loopback, to a listener. Besides it only packets of the daemon's own sockets are touched. When
 //! nothing listens to the queue, SYNs pass: a daemon that died leaves a network that works.
 
-use super::Marks;
+use super::marks::Marks;
 use crate::leg::REPEATS;
 use midhop_pep::config::{OneOrMany, Plan};
 use midhop_pep::policy::{ClientTuple, Unjudged};

@@ -138,7 +138,7 @@ impl AnswerWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Ends;
+    use crate::ends::Ends;
     use crate::keeper::order::ENTRY_BYTES;
     use nix::libc::EEXIST;
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};

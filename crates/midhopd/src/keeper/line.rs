@@ -7,11 +7,10 @@
 use super::descriptors;
 use super::entering::{self, AnswerWatch, Entered, Entering};
 use super::order::{
-    Batch, ConntrackEntry, Done, ENTRIES_MAX, ORDER_BYTES, Order, Outcome, Recipe, Setting,
+    BATCH, Batch, ConntrackEntry, Done, ENTRIES_MAX, ORDER_BYTES, Order, Outcome, Recipe, Setting,
     VERDICTS, Verdict,
 };
 use super::start::Keeper;
-use super::supply::BATCH;
 use nix::errno::Errno;
 use nix::libc::{EACCES, EMFILE, EPERM};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -1,10 +1,13 @@
 //! What a thread of the data plane orders while it serves. Each order is one message; those of every packet have a
 //! fixed size, the others are JSON.
 
-use crate::flow::Ends;
-use crate::intercept::Marks;
+use crate::ends::Ends;
+use crate::intercept::marks::Marks;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+
+/// So many sockets are made at a time.
+pub const BATCH: usize = 32;
 
 /// The first byte of a message with verdicts; none of JSON's.
 pub const VERDICTS: u8 = 1;

@@ -2,13 +2,15 @@
 
 use super::descriptors;
 use super::order::{
-    Batch, ConntrackEntry, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, ORDER_BYTES, Order, Outcome,
-    Pair, Recipe, Setting, VERDICT_BYTES, VERDICTS, Verdict,
+    BATCH, Batch, ConntrackEntry, Done, ENTRIES, ENTRIES_MAX, ENTRY_BYTES, ORDER_BYTES, Order,
+    Outcome, Pair, Recipe, Setting, VERDICT_BYTES, VERDICTS, Verdict,
 };
-use crate::flow::Ends;
+use crate::ends::Ends;
+use crate::intercept;
 use crate::intercept::conntrack::{TrackedConnection, Tracker};
+use crate::intercept::marks::Marks;
+use crate::intercept::origin::Origins;
 use crate::intercept::queue::QueueJudge;
-use crate::intercept::{self, Marks, Origins};
 use crate::leg;
 use crate::netlink::Channel;
 use crate::sockopt;
@@ -25,8 +27,6 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at whether a line has ended.
 const PAUSE: Duration = Duration::from_millis(1);
-/// So many sockets are made at a time.
-pub const BATCH: usize = 32;
 
 /// What all lines of a data plane have in common.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@
 //! (`EADDRNOTAVAIL`), and the one that waits has to be sent away first, which `ss --kill` does as well.
 
 use super::diag::{self, FoundSocket};
-use crate::flow::Ends;
+use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
 use std::io;

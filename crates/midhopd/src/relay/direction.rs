@@ -11,7 +11,7 @@ use super::count::HeldBytes;
 use super::pipe::Pipe;
 use super::share::RateShare;
 use super::{Desk, Stage};
-use crate::flow::{Broken, Side};
+use crate::ends::{Broken, Side};
 use crate::ledger::Counter;
 use crate::sockopt;
 use nix::errno::Errno;

@@ -8,12 +8,13 @@
 //! the first tunnel's credit closes by itself. No byte is said to two servers: a flow whose bytes went on is
 //! asked for elsewhere only where the next proxy has said that it reached nobody.
 
+use super::error_mapping::NoFlow;
 use super::stream::{Input, Output, Stream, StreamError, judge};
-use super::told::NoFlow;
-use crate::flow::{Broken, Side};
+use crate::ends::RelayOutcome;
+use crate::ends::{Broken, Side};
 use crate::ledger::{Counter, FlowBook};
 use crate::relay::late::{DrainLooks, Left};
-use crate::relay::{Desk, RelayOutcome, count};
+use crate::relay::{Desk, count};
 use crate::worker::Worker;
 use bytes::Bytes;
 use midhop_tunnel::{connect::Request, http3::Code};

@@ -4,7 +4,7 @@
 //! a request for a flow that leaves from here is a loop, however many hosts it has passed. Where somebody on that
 //! route translates the client's address, the number of hops in requests is what bounds it.
 
-use crate::flow::Ends;
+use crate::ends::Ends;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -8,10 +8,10 @@
 
 use super::gathering::Gathering;
 use super::stream::{Input, Output, Stream, StreamError, judge};
-use crate::flow::{Broken, Side};
+use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{Counter, FlowBook};
 use crate::relay::late::{self, DrainLooks, Left, Unwanted};
-use crate::relay::{Desk, RelayOutcome, broken, count};
+use crate::relay::{Desk, broken, count};
 use crate::sockopt;
 use bytes::{Buf, Bytes};
 use midhop_tunnel::http3::Code;

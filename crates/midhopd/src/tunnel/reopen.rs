@@ -1,9 +1,10 @@
 //! Sockets of tunnels that fail are opened again, at growing intervals; meanwhile the daemon says that it is not well.
 
 use super::{
-    Identity,
     crowd::Crowd,
-    fallback, serve,
+    fallback,
+    identity::Identity,
+    serve,
     shards::Shard,
     transport::{self, Sharing},
 };

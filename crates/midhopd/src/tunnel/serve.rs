@@ -4,11 +4,14 @@
 //! answered; then its bytes are relayed to the very end.
 
 use super::{
-    Identity,
     carrier::quic,
+    carry,
     chain::{self, NoNext},
     crowd::{Crowd, Place},
-    earlier, identity, link,
+    earlier,
+    error_mapping::{self, NoFlow},
+    identity::{self, Identity},
+    link,
     opened::Leaving,
     reorder::Intake,
     session::QuicSession,
@@ -17,12 +20,11 @@ use super::{
     socket::Paced,
     standing::Standing,
     stream::{Stream, judge},
-    told::{self, NoFlow},
     transport,
 };
 use crate::{
     admission::Ticket,
-    flow::{Ends, Side},
+    ends::{Ends, Side},
     happy_eyeballs::{self, race},
     ledger::{FlowBook, Party},
     leg::{self, Departure},
@@ -153,7 +155,7 @@ async fn welcome(
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {
-            let why = link::follow(&worker, &peer.name, &session, course).await;
+            let why = link::keeper::follow(&worker, &peer.name, &session, course).await;
             tracing::info!(peer = peer.name, %why, "a peer has left");
             drop((seat, portion));
         }
@@ -223,7 +225,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                         peer = peer.name, client = %ends.client, claims, %from, target = %request.target, ?payload,
                         "a flow is granted"
                     );
-                    return carry(&worker, &peer, stream, opened).await;
+                    return carry_on(&worker, &peer, stream, opened).await;
                 }
                 Err(Denial { cause, next }) => {
                     let client = request.client.map(tracing::field::display);
@@ -433,7 +435,7 @@ impl Wish<'_> {
         match why {
             NoFlow::Refused(failure) => {
                 self.worker.ledger.book_failure(&failure);
-                let cause = told::cause_of(&failure);
+                let cause = error_mapping::cause_of(&failure);
                 let denial = Denial { cause, next: Some(route.peer.clone()) };
                 if again { Ok(Step::Denied(denial)) } else { Err(denial) }
             }
@@ -480,7 +482,7 @@ impl Wish<'_> {
             }
             Err(failure) => {
                 worker.ledger.book_failure(&failure);
-                Err(told::cause_of(&failure))
+                Err(error_mapping::cause_of(&failure))
             }
         }
     }
@@ -523,7 +525,7 @@ impl fmt::Display for Source {
 }
 
 /// Answers and moves the bytes, to the very end.
-async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
+async fn carry_on(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
     let Opened { server, ends, leg, ticket, leaving, .. } = opened;
     // A peer that lets nothing be said must not hold a server for ever.
     let answer = Response::Granted.fields(stream.payload());
@@ -534,7 +536,7 @@ async fn carry(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Ope
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg);
     match server {
-        Server::Leg(server) => super::carry(worker, server, Side::Server, stream, book).await,
+        Server::Leg(server) => carry::carry(worker, server, Side::Server, stream, book).await,
         Server::Tunnel(next) => chain::carry(worker, stream, *next, book).await,
     }
     drop((ticket, leaving));

@@ -1,7 +1,7 @@
 //! Whether the peer at the other end of an open tunnel may stay: its table, its certificates' time and the
 //! lists of those that are revoked are looked at again for as long as the tunnel is open.
 
-use super::Identity;
+use super::identity::Identity;
 use midhop_pep::config::{PeerPlan, Plan};
 use rustls::pki_types::CertificateDer;
 use std::{fmt, sync::Arc, time::Duration};

@@ -99,9 +99,9 @@ pub(super) fn section(run: &Reproduction<'_>) -> String {
         true => format!(
             "<a href=\"{}.html\">{}</a>",
             run.file_name_in(beside.place),
-            super::page::place(beside.place)
+            place(beside.place)
         ),
-        false => super::page::place(beside.place).to_owned(),
+        false => place(beside.place).to_owned(),
     };
     format!(
         "<section id=\"both\">\n<h2>The simulator beside the laboratory</h2>\n\
@@ -122,5 +122,13 @@ fn apart(ratios: &[Estimate]) -> String {
         0 => "cannot be told from one seed".to_owned(),
         all if all == ratios.len() => format!("{real} of {all}"),
         all => format!("{real} of {}", count(all, "cell") + " with several seeds"),
+    }
+}
+
+/// Where something ran, in words.
+pub(super) fn place(place: Place) -> &'static str {
+    match place {
+        Place::Sim => "the simulator, in virtual time",
+        Place::Lab => "the laboratory: real kernels on emulated links",
     }
 }

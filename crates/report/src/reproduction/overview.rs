@@ -3,7 +3,7 @@
 use super::page::{Data, Names, SCRIPT, SCRIPT_OF_SIGNS, STYLE};
 use super::plot::{self, Plot};
 use super::run_cell::RunCell;
-use super::{Reproduction, page, verdict};
+use super::{Reproduction, beside, page, verdict};
 use crate::escape::html as text;
 use crate::figures::distinct;
 use crate::machine::WriteError;
@@ -60,7 +60,7 @@ fn header(page: &mut String, title: &str, runs: &[Reproduction<'_>]) {
             studies(distinct(runs.iter().map(|run| run.name.to_owned())).len())
         )],
     );
-    fact("Ran in", runs.iter().map(|run| page::place(run.place).to_owned()).collect());
+    fact("Ran in", runs.iter().map(|run| beside::place(run.place).to_owned()).collect());
     fact("Version", runs.iter().map(page::version).collect());
     fact("Machine", runs.iter().map(page::machine).take(1).collect());
     page.push_str("</dl>\n");
@@ -91,7 +91,7 @@ fn card(
         text(&run.title()),
         text(&run.study.source),
         text(&page::runs(run)),
-        text(page::place(run.place)),
+        text(beside::place(run.place)),
         verdict::tally(std::slice::from_ref(run))
     );
     page::warnings(page, run);

@@ -9,7 +9,6 @@ use crate::escape::html as text;
 use crate::machine::WriteError;
 use crate::page::count;
 use crate::shell;
-use midhop_experiment::study::Place;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -114,7 +113,7 @@ fn header(page: &mut String, run: &Reproduction<'_>, beside: bool) {
         }
     };
     fact("Source", &text(&study.source));
-    fact("Ran in", &text(place(run.place)));
+    fact("Ran in", &text(beside::place(run.place)));
     fact("Runs", &text(&runs(run)));
     fact("Time", &text(&took(run)));
     fact("Version", &text(&version(run)));
@@ -171,13 +170,6 @@ pub(super) fn warnings(page: &mut String, run: &Reproduction<'_>) {
             let _ = write!(page, "<li>{}</li>", text(fault));
         }
         page.push_str("</ul>\n</details>\n");
-    }
-}
-
-pub(super) fn place(place: Place) -> &'static str {
-    match place {
-        Place::Sim => "the simulator, in virtual time",
-        Place::Lab => "the laboratory: real kernels on emulated links",
     }
 }
 

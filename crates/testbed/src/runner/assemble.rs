@@ -1,6 +1,6 @@
 //! From what all parts of a run measured to its record, and whether it may be believed.
 
-use super::execute::io_error;
+use super::fault::io_error;
 use super::traffic::TrafficOutcome;
 use super::{RunError, RunOptions, lateness_bound, stood_still};
 use crate::lab::{NetworkReport, find_daemon};

@@ -1,6 +1,7 @@
 //! One run, from its plan to its record.
 
 use super::assemble::{Measured, assemble};
+use super::fault::io_error;
 use super::meters::{Client, MeterServer};
 use super::naive::start_naive_proxies;
 use super::traffic::Traffic;
@@ -218,9 +219,4 @@ fn load_average() -> f64 {
         .ok()
         .and_then(|text| text.split_whitespace().next()?.parse().ok())
         .unwrap_or(0.0)
-}
-
-pub(super) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
-    let action = action.into();
-    move |source| RunError::Io { action, source }
 }

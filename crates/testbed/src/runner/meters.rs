@@ -1,6 +1,6 @@
 //! The meter's two ends as processes on their nodes.
 
-use super::execute::io_error;
+use super::fault::io_error;
 use super::worker::Worker;
 use super::{RunError, RunOptions};
 use crate::lab::Network;

@@ -1,7 +1,7 @@
 //! The naive proxies of a run: a process on each node that has one.
 
 use super::RunError;
-use super::execute::io_error;
+use super::fault::io_error;
 use super::meters::command;
 use super::worker::Worker;
 use crate::lab::Network;

@@ -1,6 +1,6 @@
 //! Cross traffic of a run: a process at each end of each line of it.
 
-use super::execute::io_error;
+use super::fault::io_error;
 use super::meters::command;
 use super::worker::Worker;
 use super::{RunError, RunOptions, lateness_bound};

@@ -4,7 +4,7 @@
 //! asked from inside its node. No TCP connection runs where a tunnel does, so the probe sees nothing of it.
 
 use super::RunError;
-use super::execute::io_error;
+use super::fault::io_error;
 use crate::lab::{Network, find_daemon};
 use crate::namespace::Namespace;
 use midhop_experiment::plan::{Plan, PlannedNode};

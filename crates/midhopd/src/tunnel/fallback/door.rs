@@ -122,7 +122,7 @@ async fn serve_session(worker: Rc<Worker>, peer: PeerPlan, session: Rc<TcpSessio
     spawn_local({
         let (worker, name, session) = (worker.clone(), peer.name.clone(), session.clone());
         async move {
-            let why = link::follow_tcp(&worker, &name, &session).await;
+            let why = link::keeper::follow_tcp(&worker, &name, &session).await;
             tracing::info!(peer = name, %why, "a peer has left");
             drop(seat);
         }

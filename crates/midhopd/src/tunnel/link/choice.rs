@@ -14,7 +14,9 @@ mod judge;
 mod weigh;
 
 use self::judge::Judge;
-use super::{Aside, LinkKeeper, OpenTunnel, follow, follow_tcp};
+use super::OpenTunnel;
+use super::aside::Aside;
+use super::keeper::{LinkKeeper, follow, follow_tcp};
 use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::path::GATEWAY_INSIDE;
 use crate::relays::{RELAY_PORT, lead_here};
 use midhop_testbed::namespace::Namespace;
-use midhopd::flow::Ends;
+use midhopd::ends::Ends;
 use midhopd::intercept::{Injector, Marks, Packet, Queue, Ruleset, Segment, syn};
 use std::os::fd::{AsFd, BorrowedFd};
 

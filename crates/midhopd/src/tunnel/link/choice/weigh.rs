@@ -7,8 +7,7 @@ use super::{
 use crate::{
     ledger::Carrier,
     tunnel::{
-        fallback,
-        link::{Aside, Backlog, OpenTunnel},
+        fallback, link::OpenTunnel, link::aside::Aside, link::backlog::Backlog,
         session::QuicSession,
     },
 };

@@ -1,0 +1,67 @@
+//! What all workers share of holding SYNs.
+
+use super::entries::Entries;
+use crate::assist::translated::Translated;
+use crate::intercept::InterceptError;
+use crate::intercept::inject::Injector;
+use crate::intercept::marks::Marks;
+use crate::watchdog::Watchdog;
+use midhop_pep::config::Plan;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The flows on their way, and what they are opened with.
+#[derive(Debug)]
+pub struct Hold {
+    /// The flows on their way.
+    pub entries: Entries,
+    /// Whether they come about.
+    pub watchdog: Watchdog,
+    /// Bits of the firewall mark.
+    pub marks: Marks,
+    /// Whether connections are entered into connection tracking.
+    pub tracked: Arc<AtomicBool>,
+    /// Assisted flows whose addresses are translated.
+    pub translated: Translated,
+    /// None where nothing is intercepted.
+    pub(super) injector: Option<Arc<Injector>>,
+    /// Names of the legs that have listeners, in the order of their tags, which begin with 1.
+    listeners: Vec<String>,
+}
+
+impl Hold {
+    /// For a data plane with these legs' listeners.
+    pub fn new(plan: &Plan, injector: Option<Injector>, listeners: Vec<String>) -> Self {
+        let (entries, watchdog, tracked) =
+            (Entries::default(), Watchdog::default(), Arc::default());
+        let marks = Marks::new(plan.intercept.mark);
+        let injector = injector.map(Arc::new);
+        let translated = Translated::default();
+        Self { entries, watchdog, marks, tracked, translated, injector, listeners }
+    }
+
+    /// The raw sockets; none where nothing is intercepted.
+    pub fn raw(&self) -> Option<&Arc<Injector>> {
+        self.injector.as_ref()
+    }
+
+    /// The raw sockets that a plan needs; none where it intercepts nothing.
+    ///
+    /// # Errors
+    /// When the kernel refuses them.
+    pub fn injector(plan: &Plan) -> Result<Option<Injector>, InterceptError> {
+        if plan.intercept.interfaces.is_empty() {
+            return Ok(None);
+        }
+        let open = Injector::open(Marks::new(plan.intercept.mark));
+        open.map(Some).map_err(|source| InterceptError::Raw { source })
+    }
+
+    /// By which an injected SYN names the listener of a leg; a leg that is new since the start has the
+    /// last one's.
+    pub(super) fn tag(&self, leg: &str) -> u16 {
+        let own = self.listeners.iter().position(|name| name == leg);
+        let index = own.unwrap_or(self.listeners.len().saturating_sub(1));
+        u16::try_from(index + 1).unwrap_or(u16::MAX)
+    }
+}

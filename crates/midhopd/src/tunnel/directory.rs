@@ -1,0 +1,187 @@
+//! The tunnels of all workers, as each of them reaches them, and what one thread asks of the one that owns a tunnel.
+
+use super::error_mapping::NoFlow;
+use super::stream::Stream;
+use super::{earlier, guests, opened, paces, reorder, windows};
+use crate::admission::Ticket;
+use crate::ends::Ends;
+use crate::flow::packed::Packed;
+use crate::ledger::Party;
+use crate::lookup;
+use bytes::Bytes;
+use midhop_pep::config::PeerPlan;
+use midhop_tunnel::connect::Request;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// One for all threads.
+#[derive(Debug, Default)]
+pub struct Tunnels {
+    pub(super) entrances: RwLock<Vec<TunnelEntrance>>,
+    /// Where each worker is given the tunnels that a reload adds; none where there is no identity for them.
+    pub(super) openings: Vec<UnboundedSender<OpeningTunnel>>,
+    /// What peers have open here.
+    pub guests: Arc<guests::Guests>,
+    /// The names that are being looked up.
+    pub lookups: Arc<lookup::PendingLookups>,
+    /// Whether peers are to ask for nothing more.
+    pub(super) left: watch::Sender<bool>,
+    /// By what peers have come.
+    pub earlier: earlier::Earlier,
+    /// What waits of their streams.
+    pub rooms: reorder::Rooms,
+    /// What QUIC may hold for those that have come.
+    pub windows: Arc<windows::Windows>,
+    /// How the carriers of a tunnel divide its rate.
+    pub paces: Arc<paces::Paces>,
+    /// Flows that leave from here for peers.
+    pub opened: opened::Opened,
+}
+
+#[derive(Debug)]
+pub(super) struct TunnelEntrance {
+    pub(super) peer: PeerPlan,
+    /// The tunnel is kept for as long as this is there.
+    pub(super) orders: UnboundedSender<TunnelOrder>,
+}
+
+/// A tunnel that a worker is to open from now on.
+#[derive(Debug)]
+pub struct OpeningTunnel {
+    pub(super) peer: PeerPlan,
+    pub(super) address: SocketAddr,
+    pub(super) orders: UnboundedReceiver<TunnelOrder>,
+}
+
+/// What a thread asks of the one that owns a tunnel.
+#[derive(Debug)]
+pub(super) enum TunnelOrder {
+    /// A flow is wanted.
+    Open { request: Request, until: Until, answer: oneshot::Sender<Result<Stream, NoFlow>> },
+    /// A client has been accepted.
+    Live(Box<Packed>),
+    /// A client asked for the proxy, and both of its sides are open.
+    Carry(Box<RequestedFlow>),
+}
+
+/// Up to when a flow is opened for somebody else.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// The far side has been asked.
+    Asked,
+    /// The far side has answered.
+    Answered,
+}
+
+/// A flow that a client asked for, whose far side is a stream.
+#[derive(Debug)]
+pub struct RequestedFlow {
+    /// The client.
+    pub client: std::net::TcpStream,
+    /// The leg that it is on.
+    pub client_leg: Party,
+    /// The peer at the other end of its tunnel.
+    pub peer: String,
+    /// What it said behind its request.
+    pub first: Bytes,
+    /// The far side.
+    pub stream: Stream,
+    /// Its addresses.
+    pub ends: Ends,
+    /// Its place.
+    pub ticket: Ticket,
+}
+
+impl Tunnels {
+    /// Opens the tunnels to `peers`, and no others: those to peers whose tables have changed are opened anew.
+    pub fn follow(&self, peers: &[PeerPlan]) {
+        let mut entrances = self.entrances.write().unwrap_or_else(PoisonError::into_inner);
+        entrances.retain(|kept| peers.iter().any(|peer| peer.is_written_as(&kept.peer)));
+        for (number, peer) in peers.iter().enumerate() {
+            let Some(address) = peer.address else { continue };
+            if entrances.iter().any(|kept| kept.peer.name == peer.name) {
+                continue;
+            }
+            let Some(opening) = self.openings.get(number % self.openings.len().max(1)) else {
+                continue;
+            };
+            let (sender, orders) = mpsc::unbounded_channel();
+            // Where the worker has ended, so has the daemon.
+            if opening.send(OpeningTunnel { peer: peer.clone(), address, orders }).is_ok() {
+                entrances.push(TunnelEntrance { peer: peer.clone(), orders: sender });
+            }
+        }
+    }
+
+    /// Tells all peers to ask for nothing more; their flows go on.
+    pub fn leave(&self) {
+        self.left.send_replace(true);
+    }
+
+    /// Whether peers have been told so.
+    pub fn are_left(&self) -> bool {
+        *self.left.borrow()
+    }
+
+    /// Waits until they are.
+    pub async fn left(&self) {
+        let mut left = self.left.subscribe();
+        // The sender is here.
+        let _ = left.wait_for(|left| *left).await;
+    }
+
+    /// Asks the tunnel to `peer` for a flow, and waits for the far side's answer.
+    ///
+    /// # Errors
+    /// The far side's refusal, or that there is no tunnel.
+    pub async fn open(&self, peer: &str, request: Request) -> Result<Stream, NoFlow> {
+        self.order(peer, request, Until::Answered).await
+    }
+
+    /// Asks the tunnel to `peer` for a flow whose answer comes with its first bytes.
+    ///
+    /// # Errors
+    /// That there is no tunnel: nothing has been asked for then.
+    pub async fn begin(&self, peer: &str, request: Request) -> Result<Stream, NoFlow> {
+        self.order(peer, request, Until::Asked).await
+    }
+
+    async fn order(&self, peer: &str, request: Request, until: Until) -> Result<Stream, NoFlow> {
+        let none = || NoFlow::Unavailable(format!("there is no tunnel to {peer}"));
+        let (answer, answered) = oneshot::channel();
+        let order = TunnelOrder::Open { request, until, answer };
+        self.orders(peer).ok_or_else(none)?.send(order).map_err(|_| none())?;
+        answered.await.unwrap_or_else(|_| Err(none()))
+    }
+
+    /// Hands a flow to the worker that owns the tunnel to `peer`.
+    ///
+    /// # Errors
+    /// The flow itself, if there is none.
+    pub fn live(&self, peer: &str, flow: Box<Packed>) -> Result<(), Box<Packed>> {
+        let Some(orders) = self.orders(peer) else { return Err(flow) };
+        // Where the data plane has ended the flow ends with it.
+        let _ = orders.send(TunnelOrder::Live(flow));
+        Ok(())
+    }
+
+    /// Hands a flow both of whose sides are open to the worker that owns its tunnel.
+    ///
+    /// # Errors
+    /// When the data plane has ended.
+    pub fn carry(&self, asked: RequestedFlow) -> io::Result<()> {
+        let ended = || io::Error::new(io::ErrorKind::BrokenPipe, "the data plane has ended");
+        let orders = self.orders(&asked.peer);
+        let order = TunnelOrder::Carry(Box::new(asked));
+        orders.ok_or_else(ended)?.send(order).map_err(|_| ended())
+    }
+
+    fn orders(&self, peer: &str) -> Option<UnboundedSender<TunnelOrder>> {
+        let entrances = self.entrances.read().unwrap_or_else(PoisonError::into_inner);
+        let entrance = entrances.iter().find(|entrance| entrance.peer.name == peer);
+        entrance.map(|entrance| entrance.orders.clone())
+    }
+}

@@ -1,0 +1,306 @@
+//! A tunnel to a peer that we go to is opened, held open, measured, opened again.
+//!
+//! Invariant: while a tunnel can be had there is one; attempts come at growing intervals, the first at
+//! once. Which of QUIC and TCP it is on says `choice`.
+
+use super::aside::Aside;
+use super::backlog::Backlog;
+use super::choice::Choice;
+use super::{Link, State};
+use crate::ledger::{Repaired, Tunnel};
+use crate::relay::BudgetPart;
+use crate::tunnel::identity::Identity;
+use crate::tunnel::paces::PacePart;
+use crate::tunnel::reopen::{self, FailedSocket};
+use crate::tunnel::session::QuicSession;
+use crate::tunnel::shards::Shard;
+use crate::tunnel::socket::{Course, Paced};
+use crate::tunnel::{fallback, transport};
+use crate::worker::Worker;
+use midhop_pep::config::PeerPlan;
+use midhop_tunnel::{control::Pace, http3::Code};
+use midhop_units::Bytes;
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{self, Instant};
+
+/// Between two attempts: at first, and at most.
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_MOST: Duration = Duration::from_secs(30);
+const UNREADABLE: &str = "it cannot be read any more";
+/// How long the last words to a peer that is not gone to any more may take to leave.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// How often the kernel's and QUIC's numbers are booked.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the carriers of a tunnel divide its rate.
+const DIVIDE: Duration = Duration::from_millis(250);
+/// What the path carries of a segment at most, with its headers. Unit: bytes.
+const SEGMENT: u64 = 1500;
+
+/// What keeps a link, before it runs.
+#[derive(Debug)]
+pub struct LinkKeeper {
+    /// Whom it goes to.
+    pub peer: PeerPlan,
+    /// Where.
+    pub address: SocketAddr,
+    /// A socket for it; none: it is bound as the link begins.
+    pub socket: Option<UdpSocket>,
+    /// Who we are, now and after a reload.
+    pub identity: watch::Receiver<Arc<Identity>>,
+}
+
+/// QUIC's end on a socket, and what paces that.
+type Ends = (quinn::Endpoint, Arc<Paced>);
+
+impl LinkKeeper {
+    /// The link, and what keeps it until `end`.
+    pub fn begin(
+        self,
+        worker: Rc<Worker>,
+        end: impl Future<Output = ()>,
+    ) -> (Link, impl Future<Output = ()>) {
+        let (sender, state) = watch::channel(State::Gone(Instant::now()));
+        let patience = Duration::from_nanos(self.peer.patience.as_ns());
+        let aside = Rc::<Aside>::default();
+        let link = Link { state, aside: aside.clone(), patience };
+        (link, self.keep_until(end, worker, sender, aside))
+    }
+
+    async fn keep_until(
+        mut self,
+        end: impl Future<Output = ()>,
+        worker: Rc<Worker>,
+        link: watch::Sender<State>,
+        aside: Rc<Aside>,
+    ) {
+        let socket = self.socket.take();
+        let current = RefCell::default();
+        tokio::select! {
+            never = self.keep(&worker, socket, &link, &aside, &current) => match never {},
+            () = end => {}
+        }
+        link.send_replace(State::Gone(Instant::now()));
+        let Some((endpoint, socket)): Option<Ends> = current.take() else { return };
+        // Its tunnels are closed by whoever looks whether the peer may stay; their last words leave first.
+        let _ = time::timeout(LAST_WORDS, endpoint.wait_idle()).await;
+        reopen::forget(&worker, endpoint.local_addr().ok());
+        socket.fail();
+    }
+
+    async fn keep(
+        &self,
+        worker: &Rc<Worker>,
+        socket: Option<UdpSocket>,
+        link: &watch::Sender<State>,
+        aside: &Rc<Aside>,
+        current: &RefCell<Option<Ends>>,
+    ) -> Infallible {
+        let mut failed = FailedSocket::not(format!("the socket towards {} (UDP)", self.peer.name));
+        let mut socket = socket.map_or_else(|| reopen::towards(self.address), Ok);
+        loop {
+            let why = match socket.and_then(|socket| self.endpoint(worker, socket)) {
+                Ok((endpoint, socket)) => {
+                    failed.is_back();
+                    *current.borrow_mut() = Some((endpoint.clone(), socket.clone()));
+                    let address = endpoint.local_addr();
+                    let choice = Choice::new(self, worker, endpoint, socket.clone(), aside.clone());
+                    let keep = self.keep_by(&choice, &socket, link);
+                    tokio::pin!(keep);
+                    tokio::select! {
+                        () = &mut keep => {}
+                        () = socket.failed() => {
+                            failed.tell(worker, &UNREADABLE);
+                            // A tunnel over TCP is sound without it, and is kept to its end.
+                            keep.await;
+                        }
+                    }
+                    link.send_replace(State::Gone(Instant::now()));
+                    *current.borrow_mut() = None;
+                    reopen::forget(worker, address.ok());
+                    io::Error::other(UNREADABLE)
+                }
+                Err(error) => error,
+            };
+            failed.rest(worker, &why).await;
+            socket = reopen::towards(self.address);
+        }
+    }
+
+    fn endpoint(&self, worker: &Worker, socket: UdpSocket) -> io::Result<Ends> {
+        let identity = self.identity.borrow().clone();
+        let shard = Shard::alone(transport::keys(&identity));
+        let ledger = worker.ledger.clone();
+        let (endpoint, socket) = transport::endpoint(socket, None, &identity, shard, ledger)?;
+        worker.endpoints.borrow_mut().push(endpoint.clone());
+        Ok((endpoint, socket))
+    }
+
+    /// Keeps a tunnel as long as the socket is good.
+    async fn keep_by(&self, choice: &Choice<'_>, socket: &Paced, link: &watch::Sender<State>) {
+        let mut pause = PAUSE_FIRST;
+        // Before anything else is tried: TCP is for where UDP does not pass.
+        while !socket.has_failed() {
+            match choice.open().await {
+                Ok(way) => {
+                    pause = PAUSE_FIRST;
+                    let mut way = Some(way);
+                    while let Some(now) = way {
+                        link.send_replace(State::Open(now.clone()));
+                        way = choice.follow(&now).await;
+                    }
+                    link.send_replace(State::Gone(Instant::now()));
+                }
+                Err(_) if socket.has_failed() => {}
+                Err(why) => {
+                    tracing::warn!(peer = self.peer.name, %why, ?pause, "a tunnel cannot be opened");
+                }
+            }
+            if !socket.has_failed() {
+                time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MOST);
+            }
+        }
+    }
+}
+
+/// Books what a session measures, and keeps its course, until it is gone; says why it went.
+pub async fn follow(
+    worker: &Worker,
+    peer: &str,
+    session: &QuicSession,
+    mut course: Course,
+) -> quinn::ConnectionError {
+    let connection = session.connection();
+    let mut ticks = time::interval(LOOK);
+    let number = connection.stable_id();
+    let mut held = BudgetPart::new(worker.desk.budget.clone());
+    let gone = connection.closed();
+    tokio::pin!(gone);
+    let settings = session.settings();
+    tokio::pin!(settings);
+    let (mut agreed, mut repaired) = (false, Repaired::default());
+    let mut backlog = Backlog::default();
+    let mut portion = portion(worker, peer, connection.remote_address());
+    let mut divisions = time::interval(DIVIDE);
+    let why = loop {
+        tokio::select! {
+            why = &mut gone => break why,
+            settings = &mut settings, if !agreed => {
+                course.agree(settings.repair_window);
+                agreed = true;
+            }
+            _ = divisions.tick(), if portion.is_some() => {
+                let sent = connection.stats().udp_tx;
+                let headers = course.pace().overhead().get().saturating_mul(sent.datagrams);
+                let sent = Bytes::new(sent.bytes.saturating_add(headers));
+                course.pace().bound(portion.as_mut().and_then(|portion| portion.look(sent)));
+            }
+            _ = ticks.tick() => {
+                // A peer may have moved.
+                course.take(connection.remote_address());
+                held.set(session.held(course.pace().in_flight().get()));
+                repaired = course.repaired().map_or(repaired, Repaired::from);
+                if backlog.look(course.pace()).1 {
+                    session.tell_backlog(LOOK);
+                }
+                worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
+                if !session.is_open() && session.is_idle() {
+                    // It takes nothing new, and its last flow has ended.
+                    session.close(Code::NO_ERROR);
+                }
+            }
+        }
+    };
+    repaired = course.repaired().map_or(repaired, Repaired::from);
+    worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
+    if session.is_broken() {
+        worker.ledger.broke_rule(peer);
+    }
+    worker.ledger.gone(peer, number);
+    why
+}
+
+fn measured(session: &QuicSession, pace: &Pace, repaired: Repaired) -> Tunnel {
+    let path = session.connection().stats().path;
+    Tunnel {
+        rtt: path.rtt,
+        rtt_min: path.min_rtt,
+        window: pace.window(),
+        rate: pace.rate(),
+        in_flight: pace.in_flight(),
+        streams: session.flows(),
+        sent_packets: path.sent_packets,
+        lost_packets: path.lost_packets,
+        repaired,
+        is_tcp: false,
+    }
+}
+
+/// The same for a session over TCP.
+pub async fn follow_tcp(
+    worker: &Worker,
+    peer: &str,
+    session: &Rc<fallback::TcpSession>,
+) -> Arc<str> {
+    worker.fallbacks.borrow_mut().push(session.clone());
+    let mut held = BudgetPart::new(worker.desk.budget.clone());
+    let mut ticks = time::interval(LOOK);
+    let (number, mut gone) = (session.number(), std::pin::pin!(session.gone()));
+    let mut portion = portion(worker, peer, session.remote_address());
+    let mut divisions = time::interval(DIVIDE);
+    let why = loop {
+        tokio::select! {
+            why = &mut gone => break why,
+            _ = divisions.tick(), if portion.is_some() => {
+                let sent = session.sample().map_or(0, |sample| u64::from(sample.sent_segments));
+                let sent = Bytes::new(sent.saturating_mul(SEGMENT));
+                session.pace(portion.as_mut().and_then(|portion| portion.look(sent)));
+            }
+            _ = ticks.tick() => {
+                session.look();
+                held.set(session.held());
+                worker.ledger.measured(peer, number, measured_tcp(session));
+                if !session.is_open() && session.is_idle() && session.is_quiet() {
+                    session.close();
+                }
+            }
+        }
+    };
+    worker.ledger.measured(peer, number, measured_tcp(session));
+    worker.ledger.gone(peer, number);
+    worker.fallbacks.borrow_mut().retain(|other| !Rc::ptr_eq(other, session));
+    why
+}
+
+/// A carrier's part in the pace of its tunnel, where the rate is known.
+fn portion(worker: &Worker, peer: &str, remote: SocketAddr) -> Option<PacePart> {
+    let plan = worker.plan();
+    let rate = plan.peers.iter().find(|it| it.name == peer)?.rate?;
+    Some(worker.tunnels.paces.join(peer, remote.ip(), rate))
+}
+
+fn measured_tcp(session: &fallback::TcpSession) -> Tunnel {
+    let Some(sample) = session.sample() else {
+        return Tunnel { is_tcp: true, ..Tunnel::default() };
+    };
+    let micros = |time| Duration::from_micros(u64::from(time));
+    Tunnel {
+        rtt: micros(sample.rtt_us),
+        rtt_min: micros(sample.rtt_min_us),
+        window: Bytes::new(sample.window),
+        rate: None,
+        in_flight: Bytes::new(sample.in_flight),
+        streams: session.flows(),
+        sent_packets: u64::from(sample.sent_segments),
+        lost_packets: u64::from(sample.retransmissions),
+        repaired: Repaired::default(),
+        is_tcp: true,
+    }
+}

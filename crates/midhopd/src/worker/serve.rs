@@ -1,0 +1,78 @@
+//! One thread with its own runtime: what comes in to it, and the tasks that it keeps.
+
+use super::Worker;
+use crate::accept::accept;
+use crate::assist::{AssistDoor, assist};
+use crate::handover::{self, HandedFlow};
+use crate::hold::hold;
+use crate::intercept::Queue;
+use crate::tunnel;
+use midhop_pep::config::LegPlan;
+use std::convert::Infallible;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+/// Lets `worker` serve on the calling thread until `stop` turns true.
+///
+/// # Errors
+/// When the thread can have no runtime.
+pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = LocalSet::new();
+    let worker = Rc::new(worker);
+    local.block_on(&runtime, async {
+        let health = worker.health.clone();
+        health.keep("the beat of a worker", health.clone().beat(worker.number()));
+        for (door, listener) in doors.listeners {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            health.keep("accepting", accept(worker.clone(), door, listener));
+        }
+        match doors.queue {
+            Some(queue) => {
+                health.keep("holding SYNs", hold(worker.clone(), queue, doors.waiting));
+            }
+            None => drop(doors.waiting),
+        }
+        if let Some(door) = doors.assist {
+            health.keep("assisting flows", assist(worker.clone(), door));
+        }
+        let watching = worker.clone();
+        let looking = async move { watching.watch.look(&watching.ledger).await };
+        health.keep("looking at live flows", looking);
+        let ending = worker.clone();
+        let looking = async move { ending.looks.go_on().await };
+        health.keep("looking at flows that end", looking);
+        doors.tunnels.serve(&worker);
+        if let Some(handed) = doors.handed {
+            health.keep("taking flows over", handover::receive(worker.clone(), handed));
+        }
+        // A closed channel means that the daemon is gone: an end as well.
+        let _ = stop.wait_for(|stop| *stop).await;
+        worker.stop();
+        tunnel::close(&worker.endpoints.take(), &worker.fallbacks.take()).await;
+        Ok(())
+    })
+}
+
+/// Where flows come in to one worker.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// One listener per leg and address family, with the leg as it was when it began to listen.
+    pub listeners: Vec<(Arc<LegPlan>, TcpListener)>,
+    /// Where SYNs wait for the far side.
+    pub queue: Option<Queue>,
+    /// Where packets of assisted flows come in.
+    pub assist: Option<AssistDoor>,
+    /// Held until what waits there is safe.
+    pub waiting: Option<Sender<Infallible>>,
+    /// Where flows come from that clients asked for.
+    pub handed: Option<UnboundedReceiver<HandedFlow>>,
+    /// The tunnels that are this worker's own.
+    pub tunnels: tunnel::TunnelDoors,
+}

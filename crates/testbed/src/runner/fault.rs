@@ -1,0 +1,9 @@
+//! What the runner was doing when the host refused something.
+
+use crate::runner::RunError;
+use std::io;
+
+pub(super) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+    let action = action.into();
+    move |source| RunError::Io { action, source }
+}
