@@ -16,7 +16,7 @@ pub struct Description {
     pub slow_start: FirstSlowStart,
     /// Whether it takes an [opening](crate::Opening) other than a burst.
     pub opens: bool,
-    /// Whether its first window is [`Settings::initial_window`].
+    /// Whether its first window is [`Settings::initial_window`](crate::Settings::initial_window).
     pub initial_window: bool,
     /// Whether it is a window that [a committed rate](crate::committed) can stand beneath.
     pub committed: bool,
