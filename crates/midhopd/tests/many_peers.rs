@@ -135,6 +135,8 @@ impl Crowd {
     /// A server on the daemon's host that says what it hears.
     fn echo(&self) -> SocketAddr {
         let listener: TcpListener = self.stage.listen(self.family);
+        // All peers open their flows at once.
+        socket2::SockRef::from(&listener).listen(4096).expect("a longer queue");
         let address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a listener that does not block");
         self.runtime.spawn(async move {
