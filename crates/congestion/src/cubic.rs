@@ -14,7 +14,7 @@ pub use law::{
 };
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::{Description, FirstSlowStart, InKernel};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Restart, Rto,
     SlowStart, Spurious,
@@ -158,13 +158,8 @@ impl Cubic {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "cubic",
         kernel: InKernel::Native,
-        pacing: Pacing::Chosen,
         slow_start: FirstSlowStart::Chosen(SlowStart::HyStart),
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
-        keys: &[],
+        ..Description::WINDOW
     };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {

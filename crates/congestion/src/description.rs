@@ -26,6 +26,31 @@ pub struct Description {
     pub keys: &'static [&'static str],
 }
 
+impl Description {
+    /// A window in segments that begins as it is asked to; a program of ours runs it in kernels.
+    pub(crate) const WINDOW: Self = Self {
+        name: "",
+        kernel: InKernel::Program,
+        pacing: Pacing::Chosen,
+        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
+        opens: true,
+        initial_window: true,
+        committed: true,
+        draws: false,
+        keys: &[],
+    };
+
+    /// What begins and sends by a rule of its own, in simulations and tunnels only.
+    pub(crate) const OWN_RULE: Self = Self {
+        kernel: InKernel::Never,
+        pacing: Pacing::Always,
+        slow_start: FirstSlowStart::Own,
+        opens: false,
+        committed: false,
+        ..Self::WINDOW
+    };
+}
+
 /// How a kernel's sockets come by an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InKernel {

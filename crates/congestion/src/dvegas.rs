@@ -18,7 +18,7 @@
 //! - A timeout says that nothing arrives at all: slow start from one segment, up to half the window.
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::description::{Description, FirstSlowStart, InKernel, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, QueueReport, Rto,
     Spurious, reno,
@@ -184,13 +184,9 @@ impl DVegas {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "dvegas",
         kernel: InKernel::Never,
-        pacing: Pacing::Chosen,
         slow_start: FirstSlowStart::Own,
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
         keys: &["alpha", "beta", "gamma", "limit", "queue_feedback"],
+        ..Description::WINDOW
     };
 
     pub(crate) fn controller(common: &Common<'_>, thresholds: &DVegasThresholds) -> Controller {

@@ -22,7 +22,7 @@ pub use law::{
 };
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::description::{Description, FirstSlowStart, Pacing, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Rto,
     SlowStart, Spurious, reno,
@@ -320,14 +320,10 @@ fn ms(now: Instant) -> u32 {
 impl Hybla {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "hybla-plus",
-        kernel: InKernel::Program,
         pacing: Pacing::Usually,
         slow_start: FirstSlowStart::OwnUnlessChosen,
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
         keys: &["rate", "rtt0", "growth_max", "loss_tolerance", "start_at_rate"],
+        ..Description::WINDOW
     };
 
     pub(crate) fn controller(common: &Common<'_>, own: &HyblaSettings) -> Controller {
@@ -341,17 +337,8 @@ impl Hybla {
 }
 
 impl Published {
-    pub(crate) const DESCRIPTION: Description = Description {
-        name: "hybla",
-        kernel: InKernel::Program,
-        pacing: Pacing::Chosen,
-        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
-        keys: &["rtt0"],
-    };
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "hybla", keys: &["rtt0"], ..Description::WINDOW };
 
     pub(crate) fn controller(common: &Common<'_>, imitated: &ReferenceFlow) -> Controller {
         let hybla = Hybla::new(common.mss, HyblaSettings::published(imitated.rtt0));

@@ -9,7 +9,7 @@
 //! in midhop-bpf computes the same.
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::{Description, InKernel, Pacing};
 use crate::hybla::ReferenceFlow;
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Spurious, reno,
@@ -146,12 +146,9 @@ impl HyblaLinux {
         name: "hybla-linux",
         kernel: InKernel::Program,
         pacing: Pacing::Chosen,
-        slow_start: FirstSlowStart::Own,
-        opens: false,
         initial_window: false,
-        committed: false,
-        draws: false,
         keys: &["rtt0"],
+        ..Description::OWN_RULE
     };
 
     pub(crate) fn controller(common: &Common<'_>, imitated: &ReferenceFlow) -> Controller {

@@ -15,7 +15,7 @@ mod leg;
 pub use leg::Leg;
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::description::{Description, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
     Spurious,
@@ -255,14 +255,8 @@ fn part(rate: Rate, numerator: u64, denominator: u64) -> Rate {
 impl KnownRate {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "known-rate",
-        kernel: InKernel::Never,
-        pacing: Pacing::Always,
-        slow_start: FirstSlowStart::Own,
-        opens: false,
-        initial_window: true,
-        committed: false,
-        draws: false,
         keys: &["rate", "link", "window", "queue_max", "loss_max", "open_loop"],
+        ..Description::OWN_RULE
     };
 
     pub(crate) fn controller(common: &Common<'_>, own: &KnownRateSettings) -> Controller {

@@ -7,7 +7,7 @@
 //! half of what is in flight; a window that is not used does not grow, so the two stay near.
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::{Description, InKernel};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, SlowStart,
     Spurious,
@@ -75,17 +75,8 @@ impl Reno {
 }
 
 impl Reno {
-    pub(crate) const DESCRIPTION: Description = Description {
-        name: "reno",
-        kernel: InKernel::Native,
-        pacing: Pacing::Chosen,
-        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
-        keys: &[],
-    };
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "reno", kernel: InKernel::Native, ..Description::WINDOW };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::windowed(

@@ -6,7 +6,7 @@
 //! computes the same.
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::description::{Description, FirstSlowStart, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Spurious, reno,
     segments::{INITIAL_WINDOW, SegmentWindow, Segmented, saturated, us},
@@ -153,14 +153,9 @@ impl Vegas {
 impl Vegas {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "vegas",
-        kernel: InKernel::Program,
-        pacing: Pacing::Chosen,
         slow_start: FirstSlowStart::Own,
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
         keys: &["alpha", "beta", "gamma"],
+        ..Description::WINDOW
     };
 
     pub(crate) fn controller(common: &Common<'_>, thresholds: &VegasThresholds) -> Controller {

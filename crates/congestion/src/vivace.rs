@@ -21,7 +21,7 @@ mod utility;
 pub use utility::utility_micros;
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::Description;
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Restart, Rto,
     Spurious, random::Draws,
@@ -353,17 +353,8 @@ fn gradient_micros(difference: i128, width: i128) -> u128 {
 }
 
 impl Vivace {
-    pub(crate) const DESCRIPTION: Description = Description {
-        name: "vivace",
-        kernel: InKernel::Never,
-        pacing: Pacing::Always,
-        slow_start: FirstSlowStart::Own,
-        opens: false,
-        initial_window: true,
-        committed: false,
-        draws: true,
-        keys: &[],
-    };
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "vivace", draws: true, ..Description::OWN_RULE };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::new(Self::new(common.mss, common.initial_window, common.seed))

@@ -8,7 +8,7 @@
 //! `programs/laws/westwood.h` in midhop-bpf computes the same.
 
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::Description;
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, SlowStart,
     Spurious, reno,
@@ -151,17 +151,8 @@ fn ms(span: Duration) -> u32 {
 }
 
 impl Westwood {
-    pub(crate) const DESCRIPTION: Description = Description {
-        name: "westwood",
-        kernel: InKernel::Program,
-        pacing: Pacing::Chosen,
-        slow_start: FirstSlowStart::Chosen(SlowStart::Classic),
-        opens: true,
-        initial_window: true,
-        committed: true,
-        draws: false,
-        keys: &[],
-    };
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "westwood", ..Description::WINDOW };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::windowed(

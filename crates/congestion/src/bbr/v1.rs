@@ -13,7 +13,7 @@ mod aggregation;
 use super::policer::{Look, Policer};
 use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::{Description, InKernel};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Restart,
     Rto, Spurious, random::Draws,
@@ -426,17 +426,8 @@ impl BbrV1 {
 }
 
 impl BbrV1 {
-    pub(crate) const DESCRIPTION: Description = Description {
-        name: "bbr",
-        kernel: InKernel::Native,
-        pacing: Pacing::Always,
-        slow_start: FirstSlowStart::Own,
-        opens: false,
-        initial_window: true,
-        committed: false,
-        draws: true,
-        keys: &[],
-    };
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "bbr", kernel: InKernel::Native, draws: true, ..Description::OWN_RULE };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::new(Self::new(common.mss, BbrSettings::of(common)))

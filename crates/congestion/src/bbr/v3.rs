@@ -23,7 +23,7 @@ pub use state::State;
 
 use super::{BbrSettings, HeldBack, Sample, WindowedMax, scaled};
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing};
+use crate::description::Description;
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, LostSegment, Phase, Restart,
     Rto, Spurious, random::Draws,
@@ -289,17 +289,8 @@ fn percent(bytes: u64, percent: u64) -> u64 {
 }
 
 impl BbrV3 {
-    pub(crate) const DESCRIPTION: Description = Description {
-        name: "bbr3",
-        kernel: InKernel::Never,
-        pacing: Pacing::Always,
-        slow_start: FirstSlowStart::Own,
-        opens: false,
-        initial_window: true,
-        committed: false,
-        draws: true,
-        keys: &[],
-    };
+    pub(crate) const DESCRIPTION: Description =
+        Description { name: "bbr3", draws: true, ..Description::OWN_RULE };
 
     pub(crate) fn controller(common: &Common<'_>) -> Controller {
         Controller::new(Self::new(common.mss, BbrSettings::of(common)))

@@ -8,7 +8,7 @@
 
 use super::{DEMAND_MAX_Q16, Header};
 use crate::common::Common;
-use crate::description::{Description, FirstSlowStart, InKernel, Pacing, Parameters};
+use crate::description::{Description, Pacing, Parameters};
 use crate::{
     Ack, CongestionControl, Controller, Established, Handover, Loss, Phase, Rto, Spurious,
     segments::{INITIAL_WINDOW, SegmentWindow, saturated},
@@ -87,14 +87,9 @@ impl Xcp {
 impl Xcp {
     pub(crate) const DESCRIPTION: Description = Description {
         name: "xcp",
-        kernel: InKernel::Never,
         pacing: Pacing::Chosen,
-        slow_start: FirstSlowStart::Own,
-        opens: false,
-        initial_window: true,
-        committed: false,
-        draws: false,
         keys: &["rate", "keep_on_loss"],
+        ..Description::OWN_RULE
     };
 
     pub(crate) fn controller(common: &Common<'_>, own: &XcpSettings) -> Controller {
