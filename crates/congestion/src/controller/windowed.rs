@@ -28,8 +28,11 @@ impl Windowed {
     }
 
     pub fn on_ack(&mut self, ack: &Ack) {
-        let may_grow = self.opening.on_ack(&mut *self.law, ack);
-        self.law.on_ack(&Ack { app_limited: ack.app_limited || !may_grow, ..*ack });
+        if self.opening.on_ack(&mut *self.law, ack) {
+            self.law.on_ack(ack);
+        } else {
+            self.law.on_ack(&Ack { app_limited: true, ..*ack });
+        }
         if let Some(floor) = &mut self.floor {
             floor.on_ack(ack);
             floor.raise(&mut *self.law);
