@@ -1,6 +1,6 @@
 //! Each algorithm carries real bytes between sockets in a network namespace of the test's own.
 
-use midhop_bpf::{Active, Algorithm, Parameters, Resolution, missing_to_load, select};
+use midhop_bpf::{Active, Algorithm, HyblaBounds, Parameters, Resolution, missing_to_load, select};
 use nix::sched::{CloneFlags, unshare};
 use socket2::SockRef;
 use std::{
@@ -20,19 +20,43 @@ const ADDRESSES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 5000),
 ];
 
+/// Runs a program of the system with the words of each line and lets none fail.
+fn run_each<const N: usize>(program: &str, lines: [&str; N]) {
+    for line in lines {
+        let status = Command::new(program).args(line.split(' ')).status();
+        assert!(status.expect("it is installed").success(), "{program} {line}");
+    }
+}
+
 /// Runs `body` on a thread of its own in a new network namespace with loopback up at Ethernet's MTU
 /// and without segments joined, so that what is lost is one segment.
 fn in_own_namespace<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let running = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
-            let settings = ["link", "set", "lo", "up", "mtu", "1500", "gso_max_segs", "1"];
-            let status = Command::new("ip").args(settings).status();
-            assert!(status.expect("iproute2 is installed").success());
+            run_each("ip", ["link set lo up mtu 1500 gso_max_segs 1"]);
             body()
         });
         running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Lets acknowledgements queue behind one another, so that the window is what bounds the flight.
+///
+/// Loopback alone acknowledges within the call that sends, and a window above the sixteen segments
+/// between two looks at what has arrived is filled by chance only. A queue for the data would not do:
+/// the kernel sends no more into a queue of its own than a millisecond's worth.
+fn hold_acknowledgements() {
+    let class = "class add dev lo parent 1: classid 1:1 htb rate 10mbit burst 1k";
+    run_each("tc", ["qdisc add dev lo root handle 1: htb", class]);
+    run_each(
+        "nft",
+        [
+            "add table inet hold",
+            "add chain inet hold leaving { type filter hook output priority 0; }",
+            "add rule inet hold leaving tcp dport 5000 meta priority set 1:1",
+        ],
+    );
 }
 
 /// The same bytes every time, none like its neighbours: xorshift64.
@@ -55,14 +79,14 @@ fn name_of(socket: &TcpStream) -> String {
 
 /// Drops every hundredth segment that the sender sends, at random, where it arrives.
 fn lose_one_in_a_hundred() {
-    for rule in [
-        "add table inet loss",
-        "add chain inet loss arriving { type filter hook input priority 0; }",
-        "add rule inet loss arriving tcp sport 5000 numgen random mod 100 == 0 drop",
-    ] {
-        let status = Command::new("nft").args(rule.split(' ')).status();
-        assert!(status.expect("nftables is installed").success(), "{rule}");
-    }
+    run_each(
+        "nft",
+        [
+            "add table inet loss",
+            "add chain inet loss arriving { type filter hook input priority 0; }",
+            "add rule inet loss arriving tcp sport 5000 numgen random mod 100 == 0 drop",
+        ],
+    );
 }
 
 /// Sends the payload from an accepted socket, which inherits its listener's algorithm, as a proxy's
@@ -106,6 +130,7 @@ fn windows(algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32);
         .activate(parameters)
         .unwrap_or_else(|error| panic!("{algorithm}: {error}"));
     Some(in_own_namespace(|| {
+        hold_acknowledgements();
         ADDRESSES
             .map(|address| transfer(&active, address))
             .map(|(before, after)| (before.tcpi_snd_cwnd, after.tcpi_snd_cwnd))
@@ -117,10 +142,20 @@ fn as_if_far() -> Parameters {
     Parameters { rtt0: Duration::from_micros(1), ..Parameters::default() }
 }
 
+/// The same, where the first window is wider than what is in flight on loopback alone.
+fn as_if_farther() -> Parameters {
+    let hybla = HyblaBounds { initial_window: 100, ..HyblaBounds::default() };
+    Parameters { hybla, ..as_if_far() }
+}
+
 #[test]
 fn hybla_moves_bytes_and_grows() {
-    for algorithm in [Algorithm::Hybla, Algorithm::HyblaPlus] {
-        let Some(windows) = windows(algorithm, &as_if_far()) else { return };
+    for (algorithm, parameters) in [
+        (Algorithm::Hybla, as_if_far()),
+        (Algorithm::HyblaPlus, as_if_far()),
+        (Algorithm::HyblaPlus, as_if_farther()),
+    ] {
+        let Some(windows) = windows(algorithm, &parameters) else { return };
         for (before, after) in windows {
             assert!(before >= 10, "{algorithm} starts with ten segments or rho: {before}");
             assert!(after > before, "{algorithm}: {before} to {after}");
