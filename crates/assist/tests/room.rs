@@ -1,10 +1,10 @@
 //! A cache holds no more memory than it counts, however small the segments are.
 
-use midhop_allocations::{Counting, held};
 use midhop_assist::{
     Actions, Carried, DProxy, DProxySettings, Side, Snoop, SnoopSettings, Way, place,
 };
 use midhop_tcp::{Flags, Segment};
+use midhop_testkit::allocations::{Counting, held};
 use midhop_units::{Bytes, Duration, Instant};
 use std::sync::Arc;
 

@@ -245,7 +245,7 @@ mod tests {
     /// What the kernel says to registering Vegas under `name`; `None` where that takes more privilege.
     fn refusal(name: &str) -> Option<(String, String)> {
         if let Some(missing) = missing_to_load() {
-            midhop_skips::skipped(missing);
+            midhop_testkit::skipped(missing);
             return None;
         }
         let settings = Parameters::default().settings(Algorithm::Vegas).expect("defaults");
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_kernel_without_a_function_is_told_from_a_refusal() {
         if let Some(missing) = missing_to_load() {
-            midhop_skips::skipped(missing);
+            midhop_testkit::skipped(missing);
             return;
         }
         let bytes = altered(b"tcp_reno_ssthresh\0", b"tcp_reno_nonsense\0");
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_refusal_carries_the_verifiers_log() {
         if let Some(missing) = missing_to_load() {
-            midhop_skips::skipped(missing);
+            midhop_testkit::skipped(missing);
             return;
         }
         // A field no kernel has: libbpf leaves the access unresolved, and the verifier says so.

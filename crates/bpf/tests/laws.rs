@@ -13,7 +13,7 @@ use std::ffi::OsString;
 /// The object with every law as a program, or `None` where it cannot be loaded: the test is skipped.
 fn laws() -> Option<Object> {
     if let Some(missing) = missing_to_load() {
-        midhop_skips::skipped(missing);
+        midhop_testkit::skipped(missing);
         return None;
     }
     let (_, bytes) =

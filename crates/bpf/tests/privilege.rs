@@ -14,7 +14,7 @@ fn inside(test: &str, wrapper: &[&str]) -> bool {
         return true;
     }
     if let Some(missing) = missing_to_load() {
-        midhop_skips::skipped(missing);
+        midhop_testkit::skipped(missing);
         return false;
     }
     // Registered here, so that the process inside finds something to select.

@@ -17,7 +17,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Whether this test must be skipped; says so and why.
 fn skipped() -> bool {
-    missing_to_load().inspect(|missing| midhop_skips::skipped(missing)).is_some()
+    missing_to_load().inspect(|missing| midhop_testkit::skipped(missing)).is_some()
 }
 
 /// Parameters that no other test and no daemon uses, so that the registration is this test's own.

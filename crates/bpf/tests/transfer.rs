@@ -123,7 +123,7 @@ fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_
 /// the algorithm cannot be registered.
 fn windows(algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32); 2]> {
     if let Some(missing) = missing_to_load() {
-        midhop_skips::skipped(missing);
+        midhop_testkit::skipped(missing);
         return None;
     }
     let active = Resolution::Program(algorithm)
@@ -199,7 +199,7 @@ fn vegas_moves_bytes() {
 #[test]
 fn every_byte_arrives_where_one_segment_in_a_hundred_does_not() {
     if let Some(missing) = missing_to_load() {
-        midhop_skips::skipped(missing);
+        midhop_testkit::skipped(missing);
         return;
     }
     for algorithm in Algorithm::ALL {

@@ -3,7 +3,7 @@
 //! What takes long runs on less of the same, and it is checked that the program takes the whole.
 //! `MIDHOP_BOOK=all` (`make book-commands`) runs blocks as they stand.
 
-use midhop_pages::{blocks, mentioned, typed};
+use midhop_testkit::pages::{blocks, mentioned, typed};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -154,7 +154,7 @@ impl Reader {
             self.make(document, recipe, all);
         } else if lab && (!is_root() || !daemon_is_here()) {
             self.must_be_known(document, line.split(" -- ").next().expect("a command"));
-            midhop_skips::skipped(format!("{line} needs root and a midhopd"));
+            midhop_testkit::skipped(format!("{line} needs root and a midhopd"));
         } else if let Some(asked) = line.strip_prefix("midhop lab exec client -- curl ") {
             assert_eq!(asked, "http://…", "{document}: what should be asked for?");
             let _server = self.serve("midhop lab exec server --", "python3 -m http.server 80", 80);
@@ -275,7 +275,7 @@ fn two_hosts_measure_between_them() {
     let controls = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let controls = std::fs::read_to_string(controls).unwrap_or_default();
     if !is_root() || !controls.contains("bbr") {
-        midhop_skips::skipped("two hosts of a lab need root, and BBR in the kernel");
+        midhop_testkit::skipped("two hosts of a lab need root, and BBR in the kernel");
         return;
     }
     let all = std::env::var("MIDHOP_BOOK").as_deref() == Ok("all");

@@ -78,7 +78,7 @@ fn each_end_of_each_link_is_an_interface_of_its_own_also_between_satellites() {
             let file = directory.path().join(format!("out/0000.{name}.pcapng"));
             let fields = ["-T", "fields", "-e", "frame.interface_name", "-e", "tcp.stream", "-r"];
             let Some(text) = printed("tshark", &file, &fields) else {
-                return midhop_skips::skipped("tshark is not installed");
+                return midhop_testkit::skipped("tshark is not installed");
             };
             assert_eq!(text.lines().count() as u64, packets, "{name}");
             let expected = format!("{name}\t0");
@@ -96,7 +96,7 @@ fn tcptrace_counts_what_the_record_says() {
     for name in ["feeder@server", "isl@sat1"] {
         let file = directory.path().join(format!("out/0000.{name}.pcapng"));
         let Some(text) = printed("tcptrace", &file, &["-l", "-n"]) else {
-            return midhop_skips::skipped("tcptrace is not installed");
+            return midhop_testkit::skipped("tcptrace is not installed");
         };
         assert!(text.contains("1 TCP connection traced:"), "{text}");
         // Two columns: of the client, which opens, and of the server.

@@ -157,7 +157,7 @@ fn every_lost_packet_is_in_the_books_and_is_sent_again() {
 fn a_proxys_satellite_leg_is_in_the_record() {
     let daemon = Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd");
     if !daemon.is_file() {
-        midhop_skips::skipped("there is no midhopd; cargo build -p midhopd");
+        midhop_testkit::skipped("there is no midhopd; cargo build -p midhopd");
         return;
     }
     let place = Place::new(
@@ -360,7 +360,7 @@ fn two_labs_are_held_at_once_and_run_any_program() {
 fn nobody_runs_a_lab_without_root() {
     if !nix::unistd::geteuid().is_root() {
         // Then every other test of this file is the arm without root.
-        midhop_skips::skipped("only root can become nobody");
+        midhop_testkit::skipped("only root can become nobody");
         return;
     }
     let place = Place::new(&scenario("", "bytes = \"200 kB\""));
@@ -440,7 +440,7 @@ fn a_proxys_mistakes_are_told_before_anything_starts() {
 fn what_a_daemon_needs_is_missed_before_anything_starts() {
     let daemon = Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd");
     if !daemon.is_file() {
-        midhop_skips::skipped("there is no midhopd; cargo build -p midhopd");
+        midhop_testkit::skipped("there is no midhopd; cargo build -p midhopd");
         return;
     }
     let proxied =

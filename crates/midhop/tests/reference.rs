@@ -1,11 +1,12 @@
 //! The book's pages of commands, scenarios and studies say what the program says.
 
+use midhop_testkit::pages;
 use std::path::Path;
 
 #[test]
 fn the_book_has_every_command() {
     let program = Path::new(env!("CARGO_BIN_EXE_midhop"));
-    midhop_pages::assert_page("midhop.md", &midhop_pages::commands(program, "midhop"));
+    pages::assert_page("midhop.md", &pages::commands(program, "midhop"));
 }
 
 const NAMES: &str =
@@ -19,8 +20,8 @@ fn the_book_has_every_key_of_a_scenario() {
          `midhop schema scenario` prints them for an editor. A proxy's table under `[peps]` takes the \
          [configuration](configuration.md) of the daemon.\n\n{NAMES}"
     );
-    let page = midhop_pages::keys("Keys of a scenario", &words, schema.as_value());
-    midhop_pages::assert_page("scenario.md", &page);
+    let page = pages::keys("Keys of a scenario", &words, schema.as_value());
+    pages::assert_page("scenario.md", &page);
 }
 
 #[test]
@@ -30,8 +31,8 @@ fn the_book_has_every_key_of_a_study() {
         "A study is a directory with this file, `study.toml`, and the scenarios that it names. \
          `midhop schema study` prints its keys for an editor.\n\n{NAMES}"
     );
-    let page = midhop_pages::keys("Keys of a study", &words, schema.as_value());
-    midhop_pages::assert_page("study.md", &page);
+    let page = pages::keys("Keys of a study", &words, schema.as_value());
+    pages::assert_page("study.md", &page);
 }
 
 /// What an editor would underline in files that are right.

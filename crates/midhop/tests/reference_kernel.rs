@@ -103,7 +103,7 @@ fn machine() -> Option<PathBuf> {
     let made = Command::new(script).arg(&place).arg(program).output().expect("a shell");
     let said = String::from_utf8_lossy(&made.stderr);
     if made.status.code() == Some(UNABLE) {
-        midhop_skips::skipped(said.trim().lines().last().unwrap_or("no reason given"));
+        midhop_testkit::skipped(said.trim().lines().last().unwrap_or("no reason given"));
         return None;
     }
     assert!(made.status.success(), "{said}");

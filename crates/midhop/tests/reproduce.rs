@@ -528,7 +528,7 @@ fn a_study_runs_on_kernels_as_far_as_they_can() {
     let left_out = value["left_out"].as_array().expect("lines");
     let hybla = left_out.iter().any(|line| line.as_str().is_some_and(|it| it.contains("hybla")));
     if hybla {
-        midhop_skips::skipped("Hybla cannot be registered here");
+        midhop_testkit::skipped("Hybla cannot be registered here");
     }
     let runs = if hybla { 4 } else { 6 };
     assert_eq!((&value["runs"], &value["finished"]), (&runs.into(), &runs.into()), "{told}");

@@ -413,7 +413,7 @@ fn traces_hold_every_packet_and_tshark_opens_them() {
         .args(["-e", "tcp.flags.syn", "-e", "_ws.malformed", "-e", "tcp.srcport"])
         .args(["-e", "tcp.len", "-e", "tcp.seq"])
         .output();
-    let Ok(tshark) = tshark else { return midhop_skips::skipped("tshark is not installed") };
+    let Ok(tshark) = tshark else { return midhop_testkit::skipped("tshark is not installed") };
     assert!(tshark.status.success(), "{}", said(&tshark.stderr));
     let text = said(&tshark.stdout);
     let fields: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();

@@ -60,7 +60,7 @@ fn cells_that_the_link_decides_are_the_same_in_both() {
     let more: &[&str] = if daemon.is_file() {
         &[]
     } else {
-        midhop_skips::skipped(
+        midhop_testkit::skipped(
             "the cells with a proxy: there is no midhopd; cargo build -p midhopd",
         );
         &["--set", "proxy=none"]

@@ -37,7 +37,7 @@ fn midhop(place: &Path, runner: &str, text: &str, more: &[&str]) -> Output {
 fn run(text: &str) -> Option<(Option<i32>, Option<Record>, String)> {
     let daemon = Path::new(env!("CARGO_BIN_EXE_midhop")).with_file_name("midhopd");
     if !daemon.is_file() {
-        midhop_skips::skipped("there is no midhopd; cargo build -p midhopd");
+        midhop_testkit::skipped("there is no midhopd; cargo build -p midhopd");
         return None;
     }
     let place = tempfile::tempdir().expect("a directory");

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn roots_key_may_be_read_by_the_group_of_the_daemon_and_by_no_other() {
         if !geteuid().is_root() {
-            return midhop_skips::skipped("giving files away takes root");
+            return midhop_testkit::skipped("giving files away takes root");
         }
         let taken = |owner: u32, group: u32| {
             let file = key(0o640);

@@ -461,7 +461,7 @@ mod tests {
                 }
             }
         }
-        midhop_pages::assert_page("metrics.md", &page);
+        midhop_testkit::pages::assert_page("metrics.md", &page);
     }
 
     #[test]

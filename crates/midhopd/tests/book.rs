@@ -7,7 +7,7 @@ mod program;
 mod stage;
 
 use flows::exchange;
-use midhop_pages::{blocks, mentioned, typed};
+use midhop_testkit::pages::{blocks, mentioned, typed};
 use program::{Desk, Running, errors, log_of, midhopd, output_in};
 use stage::{Family, Stage, until};
 use std::net::IpAddr;

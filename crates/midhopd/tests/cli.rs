@@ -221,7 +221,7 @@ fn the_units_privileges_are_enough() {
     let Some(stage) = Stage::set() else { return };
     let users = std::fs::read_to_string("/proc/self/uid_map").expect("a map of users");
     if users.split_whitespace().last() != Some("4294967295") {
-        midhop_skips::skipped("no other user can be taken on in here, that takes root");
+        midhop_testkit::skipped("no other user can be taken on in here, that takes root");
         return;
     }
     let unit = include_str!("../../../packaging/midhopd.service");

@@ -152,7 +152,7 @@ fn files_are_read_and_not_written() {
     let file = directory.path().join("file");
     let enforced = confine::files(&[directory.path().to_owned()]).expect("Landlock, or none");
     if enforced == confine::Enforced::Not {
-        return midhop_skips::skipped("this kernel has no Landlock");
+        return midhop_testkit::skipped("this kernel has no Landlock");
     }
     let kind = |result: std::io::Result<()>| result.map_err(|error| error.kind());
     let refused = Err(ErrorKind::PermissionDenied);

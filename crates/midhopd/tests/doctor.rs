@@ -68,7 +68,7 @@ fn it_is_proved_to_an_ordinary_user() {
     }
     let users = std::fs::read_to_string("/proc/self/uid_map").expect("a map of users");
     if users.split_whitespace().last() != Some("4294967295") {
-        midhop_skips::skipped("no other user can be taken on in here, that takes root");
+        midhop_testkit::skipped("no other user can be taken on in here, that takes root");
         return;
     }
     let place = tempfile::tempdir().expect("a directory");

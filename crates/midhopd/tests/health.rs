@@ -32,7 +32,9 @@ fn destroy(namespace: &midhop_testbed::namespace::Namespace, which: &str) -> Opt
     let mut command = Command::new("ss");
     let output = output_in(namespace, command.args(["--kill", "--udp", "--all", "-H", which]));
     if String::from_utf8_lossy(&output.stdout).trim().is_empty() {
-        midhop_skips::skipped("the kernel does not destroy UDP sockets (CONFIG_INET_DIAG_DESTROY)");
+        midhop_testkit::skipped(
+            "the kernel does not destroy UDP sockets (CONFIG_INET_DIAG_DESTROY)",
+        );
         return None;
     }
     Some(())

@@ -3,7 +3,7 @@
 mod machine;
 
 use machine::Machine;
-use midhop_pages::{blocks, typed};
+use midhop_testkit::pages::{blocks, typed};
 
 /// What a guide has between fences.
 fn configuration(guide: &str, table: &str) -> String {

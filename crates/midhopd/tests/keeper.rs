@@ -155,7 +155,7 @@ fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
     let output = child.wait_with_output().expect("its end");
     let errors = program::errors(&output);
     if errors.contains("unshare failed") {
-        return midhop_skips::skipped("ordinary users may make no namespaces here");
+        return midhop_testkit::skipped("ordinary users may make no namespaces here");
     }
     assert!(heard.is_ok(), "{errors}");
     assert_eq!(capabilities.as_deref(), Some("0000000000000000"));

@@ -189,7 +189,7 @@ fn are_served(family: Family, count: usize) {
     let wanted = 3 * count as u64 + 1024;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     if soft < wanted && setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
-        midhop_skips::skipped(format!("{wanted} open files"));
+        midhop_testkit::skipped(format!("{wanted} open files"));
         return;
     }
     let crowd = Crowd::new(stage, family, count);

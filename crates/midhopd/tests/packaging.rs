@@ -241,13 +241,13 @@ fn expose_at_most(unit: &str, most: f64) {
     let mut analyze = Command::new("systemd-analyze");
     let Ok(analyzed) = analyze.args(["security", "--offline=true", "--no-pager", unit]).output()
     else {
-        return midhop_skips::skipped("the exposure of a unit is told by systemd-analyze");
+        return midhop_testkit::skipped("the exposure of a unit is told by systemd-analyze");
     };
     let table = String::from_utf8_lossy(&analyzed.stdout);
     let Some(score) = table.lines().find_map(|line| line.split_once("exposure level for ")) else {
         let errors = String::from_utf8_lossy(&analyzed.stderr);
         assert!(errors.contains("unrecognized option"), "{table}{errors}");
-        return midhop_skips::skipped("this systemd-analyze rates no files");
+        return midhop_testkit::skipped("this systemd-analyze rates no files");
     };
     let score = score.1.split_whitespace().nth(1).and_then(|score| score.parse::<f64>().ok());
     let score = score.unwrap_or_else(|| panic!("no score in {table}"));

@@ -38,7 +38,7 @@ fn break_waiting(thread: u32, fails: &str) -> Option<Tracer> {
     match strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn() {
         Ok(child) => Some(Tracer(child)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            midhop_skips::skipped("strace is not there");
+            midhop_testkit::skipped("strace is not there");
             None
         }
         Err(error) => panic!("strace: {error}"),
@@ -73,7 +73,7 @@ fn a_worker_that_panics(family: Family) {
     let Some(mut tracer) = break_waiting(worker, WORKER_FAILS) else { return };
     until("one of them ends", || running.has_ended() || tracer.has_failed());
     if !running.has_ended() {
-        midhop_skips::skipped("strace may look into no process here");
+        midhop_testkit::skipped("strace may look into no process here");
         return;
     }
     assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
@@ -128,7 +128,7 @@ fn following_the_firewall_goes_on_after_it_failed() {
         has_failed() || tracer.has_failed()
     });
     if !has_failed() {
-        midhop_skips::skipped("strace may look into no process here");
+        midhop_testkit::skipped("strace may look into no process here");
         return;
     }
     drop(tracer);

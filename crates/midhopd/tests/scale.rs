@@ -85,7 +85,7 @@ fn idle(flows: usize) {
     let wanted = 2 * flows as u64 + 1024;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted.max(hard)).is_err() {
-        midhop_skips::skipped(format!("{wanted} open files"));
+        midhop_testkit::skipped(format!("{wanted} open files"));
         return;
     }
     let desk = Desk::new(&format!(

@@ -124,7 +124,7 @@ fn want_of_privilege_is_told_at_the_start() {
         .stdin(Stdio::null());
     let output = match stage.server.run(|| command.output()).expect("entering") {
         Ok(output) => output,
-        Err(error) => return midhop_skips::skipped(format!("there is no setpriv: {error}")),
+        Err(error) => return midhop_testkit::skipped(format!("there is no setpriv: {error}")),
     };
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     let said = errors(&output);

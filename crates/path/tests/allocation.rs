@@ -1,7 +1,7 @@
 //! A packet costs no memory allocation once the queues have grown to their size.
 
-use midhop_allocations::{Counting, so_far};
 use midhop_path::{Direction, DirectionSpec, Link, presets};
+use midhop_testkit::allocations::{Counting, so_far};
 use midhop_units::{Bytes, Duration, Instant, Seed};
 
 #[global_allocator]

@@ -6,8 +6,8 @@
 
 mod scenes;
 
-use midhop_allocations::{Counting, so_far};
 use midhop_sim::{Options, run};
+use midhop_testkit::allocations::{Counting, so_far};
 use std::cell::RefCell;
 
 #[global_allocator]

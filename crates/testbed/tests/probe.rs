@@ -68,7 +68,7 @@ fn wait_for_acknowledgements(node: &Namespace) {
 /// The gateway sends over its lossy leg, and talks briefly over the other, over one IP version.
 fn watch(family: usize) {
     if let Err(missing) = Namespace::create("a try") {
-        midhop_skips::skipped(missing);
+        midhop_testkit::skipped(missing);
         return;
     }
     let scenario = Scenario::parse("test.toml", SCENARIO).expect("a scenario");

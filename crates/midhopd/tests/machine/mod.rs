@@ -23,11 +23,11 @@ impl Machine {
     /// Boots one; none, with a word about it, where this host has not what it takes.
     pub fn boot() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() || !Path::new("/lib/systemd/systemd").exists() {
-            midhop_skips::skipped("a machine with systemd takes root, and systemd");
+            midhop_testkit::skipped("a machine with systemd takes root, and systemd");
             return None;
         }
         let Some(group) = control_group() else {
-            midhop_skips::skipped("a machine with systemd takes a cgroup2 that is mounted");
+            midhop_testkit::skipped("a machine with systemd takes a cgroup2 that is mounted");
             return None;
         };
         let directory = tempfile::tempdir().expect("a directory");
@@ -61,7 +61,7 @@ impl Machine {
             }
             let why = || std::fs::read_to_string(&said).unwrap_or_default();
             if ended && self.pid.is_empty() {
-                midhop_skips::skipped(format!("no machine can be booted here: {}", why()));
+                midhop_testkit::skipped(format!("no machine can be booted here: {}", why()));
                 return false;
             }
             assert!(!ended && begin.elapsed() < PATIENCE, "systemd does not come up: {}", why());

@@ -50,7 +50,7 @@ pub fn had(found: &'static Result<Vec<PathBuf>, String>) -> Option<&'static [Pat
     match found {
         Ok(words) => Some(words),
         Err(why) => {
-            midhop_skips::skipped(why);
+            midhop_testkit::skipped(why);
             None
         }
     }

@@ -93,7 +93,7 @@ impl Stage {
         let client = match Namespace::create("client") {
             Ok(client) => client,
             Err(error) => {
-                midhop_skips::skipped(error);
+                midhop_testkit::skipped(error);
                 return None;
             }
         };

@@ -23,7 +23,7 @@ pub fn browser() -> Option<&'static str> {
         Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
     });
     if found.is_none() {
-        midhop_skips::skipped("no Chromium here; install it with: apt-get install chromium");
+        midhop_testkit::skipped("no Chromium here; install it with: apt-get install chromium");
     }
     found
 }

@@ -6,8 +6,6 @@
 //!
 //! What stands in the book and in the README to be typed or written into a file is taken out of them by
 //! [`blocks`], and commands that their sentences name by [`mentioned`], so that tests can do it.
-//!
-//! For tests only: no program links it.
 
 mod keys;
 

@@ -13,7 +13,7 @@ fn skip(variable: Option<&str>) -> Output {
 #[test]
 #[ignore = "the other tests of this file start it"]
 fn the_one_that_skips() {
-    midhop_skips::skipped("there is no\nmoon tonight");
+    midhop_testkit::skipped("there is no\nmoon tonight");
 }
 
 #[test]
@@ -44,6 +44,6 @@ fn it_is_listed_one_line_each_time() {
     std::fs::remove_file(&list).expect("removed");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
-    assert!(lines[0].starts_with("the_one_that_skips (crates/skips/tests/outcome.rs)"), "{text}");
+    assert!(lines[0].starts_with("the_one_that_skips (crates/testkit/tests/outcome.rs)"), "{text}");
     assert!(lines[0].ends_with(": there is no moon tonight"), "{text}");
 }

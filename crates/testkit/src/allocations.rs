@@ -1,9 +1,9 @@
 //! How often a test's thread has asked the system for memory, and how much it has.
 //!
-//! A test that counts makes [`Counting`] its allocator and asks [`so_far`], or [`held`], before and after:
+//! A test program that counts makes [`Counting`] its allocator and asks [`so_far`], or [`held`], before and after:
 //!
 //! ```
-//! use midhop_allocations::{Counting, so_far};
+//! use midhop_testkit::allocations::{Counting, so_far};
 //!
 //! #[global_allocator]
 //! static COUNTING: Counting = Counting;
@@ -14,7 +14,6 @@
 //! ```
 //!
 //! Each thread has its own count, so that tests that run beside each other do not disturb one another.
-//! For tests only: no program links it.
 #![expect(unsafe_code, reason = "counting allocations means being the allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

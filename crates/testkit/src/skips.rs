@@ -1,22 +1,20 @@
 //! Tests that the machine at hand cannot run.
-//!
-//! Rust's test harness knows a test as passed, failed, or ignored when it was built; one that finds at
-//! run time that it lacks a privilege or a program can only return, and is counted as passed. So it
-//! calls [`skipped`], which does what `MIDHOP_SKIPS` says:
-//!
-//! | `MIDHOP_SKIPS` | what becomes of the test |
-//! |---|---|
-//! | unset | it passes, with a line on standard output (`cargo test -- --nocapture`) |
-//! | `refuse` | it fails: this machine is one where nothing may be skipped |
-//! | any other | it passes, with a line appended to the file of that name, which `make test` lists |
-//!
-//! For tests only: no program links it.
 
 use std::fmt::{Arguments, Display};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-/// Says that the running test is skipped because of `why`.
+/// Reports that the running test is skipped because of `why`.
+///
+/// Rust's test harness knows a test as passed, failed, or ignored when it was built; one that finds at
+/// run time that it lacks a privilege or a program can only return, and is counted as passed. So it
+/// calls this, which does what `MIDHOP_SKIPS` says:
+///
+/// | `MIDHOP_SKIPS` | what becomes of the test |
+/// |---|---|
+/// | unset | it passes, with a line on standard output (`cargo test -- --nocapture`) |
+/// | `refuse` | it fails: this machine is one where nothing may be skipped |
+/// | any other | it passes, with a line appended to the file of that name, which `make test` lists |
 ///
 /// # Panics
 /// Where no test may be skipped, or the list of skipped tests cannot be written.
