@@ -28,7 +28,6 @@ mod resolve;
 pub mod route;
 mod scenario;
 pub mod spec;
-pub mod study;
 pub mod tcp;
 pub mod traffic;
 pub mod tunnel;

@@ -553,7 +553,7 @@ impl Plan {
     }
 
     /// The nodes between which a crossing leads: from, to.
-    pub(crate) fn ends(&self, crossing: &Crossing) -> Option<[&str; 2]> {
+    pub fn ends(&self, crossing: &Crossing) -> Option<[&str; 2]> {
         let [first, second] = self.link(&crossing.link)?.between.each_ref().map(String::as_str);
         Some(match crossing.direction {
             Direction::Down => [second, first],

@@ -26,7 +26,7 @@ fn the_book_has_every_key_of_a_scenario() {
 
 #[test]
 fn the_book_has_every_key_of_a_study() {
-    let schema = midhop_experiment::study::Study::schema();
+    let schema = midhop_study::Study::schema();
     let words = format!(
         "A study is a directory with this file, `study.toml`, and the scenarios that it names. \
          `midhop schema study` prints its keys for an editor.\n\n{NAMES}"
@@ -42,7 +42,7 @@ fn schemas_take_the_files_that_ship() {
     let validator =
         |schema: schemars::Schema| jsonschema::validator_for(schema.as_value()).expect("a schema");
     let scenario = validator(midhop_experiment::Scenario::schema());
-    let study = validator(midhop_experiment::study::Study::schema());
+    let study = validator(midhop_study::Study::schema());
     let configuration = validator(midhop_pep::config::Config::schema());
     let read = |path: &Path| -> serde_json::Value {
         let text = std::fs::read_to_string(path).expect("a file");

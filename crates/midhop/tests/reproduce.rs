@@ -2,7 +2,7 @@
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Record;
-use midhop_experiment::study::{Study, Whose};
+use midhop_study::{Study, Whose};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

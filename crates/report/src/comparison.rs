@@ -8,10 +8,11 @@
 //! place, simulator or laboratory: where each side has but one, their cells meet; where a side has several,
 //! each is set against its own kind, and no mean is taken over two of them.
 
-use crate::stats::LEVEL;
 use crate::summary::counted_runs;
-use midhop_experiment::metrics::{Summary, median};
+use midhop_experiment::metrics::median;
 use midhop_experiment::record::{Record, Runner, TransferResult};
+use midhop_study::LEVEL;
+use midhop_study::statistics::Summary;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -229,7 +229,7 @@ fn bar(row: &Row, page: bool) -> Option<Bar> {
     notes.retain(|note| !note.is_empty());
     Some(Bar {
         value: rounded(estimate.mean),
-        half_width: estimate.half_width.filter(|_| row.is_complete()).map(rounded),
+        half_width: estimate.margin.filter(|_| row.is_complete()).map(rounded),
         at_least: !row.is_complete(),
         valid: row.valid > 0,
         note: notes.join(", "),

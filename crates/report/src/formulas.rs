@@ -1,11 +1,11 @@
 //! Simulated flows beside the formulas that were published for them.
 
 use crate::number;
-use crate::stats::Estimate;
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
 use midhop_experiment::law::{self, Expected};
 use midhop_experiment::record::Record;
+use midhop_study::{Estimate, LEVEL};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ impl Held {
     pub fn ratio(&self) -> Option<Estimate> {
         let expected = self.expected.goodput_mbit_per_s;
         let ratios: Vec<f64> = self.values.iter().map(|value| value / expected).collect();
-        Estimate::of(&ratios)
+        Estimate::of(&ratios, LEVEL)
     }
 
     /// Whether the mean is within the formula's band.
@@ -96,9 +96,7 @@ pub fn formulas_table(formulas: &Formulas) -> String {
             format!("{goodput_mbit_per_s:.decimals$}"),
             format!("{mean:.decimals$}"),
             ratio.map_or("–".to_owned(), |ratio| format!("{:.3}", ratio.mean)),
-            ratio
-                .and_then(|it| it.half_width)
-                .map_or("–".to_owned(), |half| format!("{half:.3}")),
+            ratio.and_then(|it| it.margin).map_or("–".to_owned(), |half| format!("{half:.3}")),
             if is_judged { format!("{:.0} %", law.band() * 100.0) } else { "–".to_owned() },
             match is_judged {
                 true if held.agrees() => "yes",

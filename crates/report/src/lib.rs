@@ -28,7 +28,6 @@ mod parquet_file;
 mod reproduction;
 mod runs;
 mod shell;
-mod stats;
 mod study;
 mod summary;
 mod terminal;
@@ -42,7 +41,6 @@ pub use page::{Options, html};
 pub use reproduction::{
     Beside, CellSeeds, Plans, Reproduction, Seeds, Trace, overview, study_columns, study_page,
 };
-pub use stats::{Estimate, LEVEL};
 pub use study::{study, verdict_name};
 pub use summary::{Row, rows, rows_at};
 pub use terminal::{table, table_in};

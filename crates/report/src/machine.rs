@@ -2,9 +2,9 @@
 
 use crate::axes::Axes;
 use crate::columns::{Columns, Values};
-use crate::stats::Estimate;
 use crate::summary::{Row, faults, phases, proxy_retransmissions, retransmissions, rows, rows_at};
 use midhop_experiment::record::{LimitResult, PhaseTimes, Record, Runner, TransferResult};
+use midhop_study::Estimate;
 use midhop_units::Duration;
 use serde_json::{Value, json};
 
@@ -126,7 +126,7 @@ pub fn cells(records: &[Record], level: f64) -> Columns {
     ];
     for (name, figure) in FIGURES {
         let mean = rows.iter().map(|row| figure(row).map(|found| found.mean)).collect();
-        let half = rows.iter().map(|row| figure(row)?.half_width).collect();
+        let half = rows.iter().map(|row| figure(row)?.margin).collect();
         columns.push(format!("{name}.mean"), Values::Number(mean));
         columns.push(format!("{name}.half_width"), Values::Number(half));
     }

@@ -1,6 +1,6 @@
 //! Numbers as a reader wants them: few digits, the same in a column.
 
-use crate::stats::Estimate;
+use midhop_study::Estimate;
 
 /// Decimals that show the smallest of `values` with three digits, between 1 and 4.
 pub(crate) fn decimals(values: impl Iterator<Item = f64>) -> usize {
@@ -20,9 +20,9 @@ pub(crate) fn estimate(
     decimals: usize,
     bound: &str,
 ) -> String {
-    let Some(Estimate { mean, half_width, .. }) = estimate else { return "–".to_owned() };
+    let Some(Estimate { mean, margin, .. }) = estimate else { return "–".to_owned() };
     let mean = mean * scale;
-    match half_width {
+    match margin {
         // Around a bound there is no interval: the spread of what did not finish is unknown.
         Some(half) if bound.is_empty() => {
             format!("{mean:.decimals$} ± {:.decimals$}", half * scale)

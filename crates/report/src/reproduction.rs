@@ -30,7 +30,7 @@ pub use trace::Trace;
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::Environment;
-use midhop_experiment::study::{Cell, Judgement, Measured, Place, Study};
+use midhop_study::{Cell, Judgement, Measured, Place, Study};
 use midhop_units::Seed;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -32,7 +32,7 @@ pub(crate) fn table(page: &mut String, records: &[Record]) {
         page.push_str("<th class=\"n\">By proxy<br><small>segments</small></th>");
     }
     page.push_str("<th>State</th></tr></thead>\n<tbody>\n");
-    let mean = |estimate: Option<crate::Estimate>| estimate.map_or(0.0, |found| found.mean);
+    let mean = |estimate: Option<midhop_study::Estimate>| estimate.map_or(0.0, |found| found.mean);
     let goodput = number::decimals(rows.iter().map(|row| mean(row.goodput_mbit_per_s)));
     let time = number::decimals(rows.iter().map(|row| mean(row.time_s)));
     let mut faults: Vec<&str> = Vec::new();

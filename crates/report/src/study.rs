@@ -2,7 +2,7 @@
 
 use crate::terminal::{frame, plain};
 use comfy_table::{CellAlignment, Table};
-use midhop_experiment::study::{
+use midhop_study::{
     Cell, CellValue, Claim, Figure, Judgement, Measured, Metric, Missed, Study, Verdict, Whose,
 };
 use std::fmt::Write as _;

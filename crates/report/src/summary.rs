@@ -1,9 +1,9 @@
 //! Runs of the same cell gathered into one row per transfer.
 
 use crate::axes::{Axes, Role};
-use crate::stats::{Estimate, LEVEL};
 use midhop_experiment::record::{PhaseTimes, Record, Runner, TransferResult};
-use serde::Serialize;
+use midhop_study::{Estimate, LEVEL};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// One transfer in one cell of the experiment, over all its seeds.
@@ -26,15 +26,20 @@ pub struct Row {
     /// How many of those that count delivered everything.
     pub complete: usize,
     /// Payload that arrived over the time it took. Unit: Mbit/s.
+    #[serde(serialize_with = "written")]
     pub goodput_mbit_per_s: Option<Estimate>,
     /// From the first SYN to the last byte. Unit: seconds. A lower bound where `complete < counted`.
+    #[serde(serialize_with = "written")]
     pub time_s: Option<Estimate>,
     /// Ideal over measured, for the bytes that arrived. Range: 0 to 1 in a correct run.
+    #[serde(serialize_with = "written")]
     pub efficiency: Option<Estimate>,
     /// Segments that the transfer's own sender sent again, all flows together.
+    #[serde(serialize_with = "written")]
     pub retransmissions: Option<Estimate>,
     /// Segments that proxies on the way sent again, on all their legs and for all transfers of the
     /// run. None without a proxy, or where it was not watched.
+    #[serde(serialize_with = "written")]
     pub proxy_retransmissions: Option<Estimate>,
     /// Payload that arrived in the first run that counts. Unit: bytes.
     pub bytes: u64,
@@ -46,6 +51,19 @@ pub struct Row {
     pub page: bool,
     /// What is wrong with the runs: one sentence each, with its seed.
     pub faults: Vec<String>,
+}
+
+/// An estimate as `midhop report --json` writes it.
+fn written<S: Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Written {
+        mean: f64,
+        /// Half the width of the interval; none of a single sample.
+        half_width: Option<f64>,
+        samples: usize,
+    }
+    let written = |it: Estimate| Written { mean: it.mean, half_width: it.margin, samples: it.runs };
+    estimate.map(written).serialize(to)
 }
 
 impl Row {
@@ -175,7 +193,7 @@ fn row(
         .unzip();
     let over = |figure: &dyn Fn(&TransferResult) -> Option<f64>| {
         let samples: Option<Vec<f64>> = counted.iter().map(|transfer| figure(transfer)).collect();
-        samples.and_then(|samples| Estimate::at(&samples, level))
+        samples.and_then(|samples| Estimate::of(&samples, level))
     };
     let by_proxies: Option<Vec<f64>> = sources
         .iter()
@@ -195,7 +213,7 @@ fn row(
         time_s: over(&|transfer| Some(transfer.took.as_s_f64())),
         efficiency: over(&|transfer| transfer.limit.as_ref().map(|limit| limit.efficiency)),
         retransmissions: over(&|transfer| Some(retransmissions(transfer) as f64)),
-        proxy_retransmissions: by_proxies.and_then(|samples| Estimate::at(&samples, level)),
+        proxy_retransmissions: by_proxies.and_then(|samples| Estimate::of(&samples, level)),
         bytes: counted.first().map_or(0, |transfer| transfer.bytes.get()),
         limit_time_s: limits().map(|limit| limit.time.as_s_f64()).next(),
         limit_goodput_mbit_per_s: limits().map(|limit| limit.goodput.mbit_per_s()).next(),

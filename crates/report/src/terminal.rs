@@ -105,7 +105,8 @@ struct Digits {
 
 impl Digits {
     fn of(rows: &[Row]) -> Self {
-        let mean = |estimate: Option<crate::Estimate>| estimate.map_or(0.0, |found| found.mean);
+        let mean =
+            |estimate: Option<midhop_study::Estimate>| estimate.map_or(0.0, |found| found.mean);
         Self {
             goodput: number::decimals(rows.iter().map(|row| mean(row.goodput_mbit_per_s))),
             time: number::decimals(rows.iter().map(|row| mean(row.time_s))),

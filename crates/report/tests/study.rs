@@ -12,8 +12,8 @@ mod synthetic;
 
 use chromium::{append, browser, folder, open, png_size};
 use drawn::drawn;
-use midhop_experiment::study::{Place, Reading};
 use midhop_report::{Reproduction, overview, study_columns, study_page};
+use midhop_study::{Place, Reading};
 use midhop_units::Seed;
 use sample::{Ran, STUDY};
 use serde_json::Value;

@@ -7,7 +7,7 @@ mod synthetic;
 
 use eyes::{ALL, DICHROMATS, GREY};
 use many::Many;
-use midhop_experiment::study::{Measured, Reading};
+use midhop_study::{Measured, Reading};
 use serde_json::Value;
 
 /// The styles as pages have them.

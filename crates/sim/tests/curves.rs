@@ -2,8 +2,8 @@
 
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{Record, Series};
-use midhop_experiment::study::Figure;
 use midhop_sim::{Options, run};
+use midhop_study::Figure;
 
 const CABLE: &str = r#"
 title = "a cable"

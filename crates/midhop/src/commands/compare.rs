@@ -19,7 +19,7 @@ pub struct Compare {
     #[arg(value_name = "B")]
     second: PathBuf,
     /// Confidence of the intervals around ratios
-    #[arg(long, value_name = "LEVEL", default_value_t = midhop_report::LEVEL, value_parser = arguments::confidence)]
+    #[arg(long, value_name = "LEVEL", default_value_t = midhop_study::LEVEL, value_parser = arguments::confidence)]
     confidence: f64,
     /// Print JSON instead of the table
     #[arg(long)]

@@ -3,7 +3,7 @@
 use super::output;
 use anyhow::Context;
 use midhop_experiment::Scenario;
-use midhop_experiment::study::Study;
+use midhop_study::Study;
 use std::process::ExitCode;
 
 /// Arguments of `midhop schema`.

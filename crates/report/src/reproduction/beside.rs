@@ -5,7 +5,7 @@ use crate::escape::html as text;
 use crate::page::count;
 use midhop_experiment::Scenario;
 use midhop_experiment::metrics::median;
-use midhop_experiment::study::{CellValue, Estimate, Figure, Measured, Place};
+use midhop_study::{CellValue, Estimate, Figure, Measured, Place};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

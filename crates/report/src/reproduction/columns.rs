@@ -2,7 +2,7 @@
 
 use super::{Reproduction, table, verdict};
 use crate::columns::{Columns, Values};
-use midhop_experiment::study::{CellValue, Figure};
+use midhop_study::{CellValue, Figure};
 use std::collections::BTreeSet;
 
 /// One row per figure and cell; units in a column of their own. Each axis is a column `cell.<axis>`.

@@ -3,7 +3,7 @@
 use super::plot::is_choice;
 use super::run_cell::{RunCell, spoken};
 use super::{Reproduction, Trace};
-use midhop_experiment::study::Cell;
+use midhop_study::Cell;
 use serde::Serialize;
 use std::fmt::Write as _;
 

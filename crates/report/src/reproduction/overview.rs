@@ -9,7 +9,7 @@ use crate::figures::distinct;
 use crate::machine::WriteError;
 use crate::page::count;
 use crate::shell;
-use midhop_experiment::study::{Figure, Whose};
+use midhop_study::{Figure, Whose};
 use std::fmt::Write as _;
 
 const SCRIPT_OF_OVERVIEW: &str = include_str!("../../assets/overview.js");

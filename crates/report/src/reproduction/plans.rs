@@ -4,7 +4,7 @@
 use super::Reproduction;
 use super::run_cell::RunCell;
 use crate::escape::html as text;
-use midhop_experiment::study::Cell;
+use midhop_study::Cell;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

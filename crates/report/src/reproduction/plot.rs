@@ -14,7 +14,7 @@ pub(super) use scatter::{Scatter, scatters};
 use super::run_cell::RunCell;
 use super::{Reproduction, beside, verdict};
 use layout::Layout;
-use midhop_experiment::study::{CellValue, Figure};
+use midhop_study::{CellValue, Figure};
 use serde::Serialize;
 
 /// More groups in one picture are more than one can see.

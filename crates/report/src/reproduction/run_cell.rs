@@ -3,7 +3,7 @@
 use super::plans::Change;
 use super::{CellSeeds, Reproduction, beside};
 use midhop_experiment::Scenario;
-use midhop_experiment::study::{Cell, Place};
+use midhop_study::{Cell, Place};
 use serde::Serialize;
 
 /// A cell for the page's script.

@@ -2,7 +2,7 @@
 
 use super::{Reproduction, beside, verdict};
 use crate::escape::html as text;
-use midhop_experiment::study::{CellValue, Figure, Published};
+use midhop_study::{CellValue, Figure, Published};
 use std::fmt::Write as _;
 
 /// Longer tables are folded.

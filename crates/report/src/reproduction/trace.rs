@@ -2,7 +2,7 @@
 
 use crate::curves;
 use midhop_experiment::record::{Record, Series};
-use midhop_experiment::study::Cell;
+use midhop_study::Cell;
 use midhop_units::Seed;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -2,9 +2,7 @@
 
 use super::Reproduction;
 use crate::escape::html as text;
-use midhop_experiment::study::{
-    CellValue, Figure, Judgement, Measured, Missed, Study, Verdict, Whose,
-};
+use midhop_study::{CellValue, Figure, Judgement, Measured, Missed, Study, Verdict, Whose};
 use std::fmt::Write as _;
 
 /// All verdicts in the order in which they are told.

@@ -5,8 +5,8 @@
 use super::synthetic;
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{Record, Series};
-use midhop_experiment::study::{Judgement, Measured, Place, Reading, Study};
 use midhop_report::{Beside, CellSeeds, Plans, Reproduction, Seeds, Trace, study_page};
+use midhop_study::{Judgement, Measured, Place, Reading, Study};
 use midhop_units::Rate;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::shipped::Bundle;
 use crate::failure::Failure;
 use midhop_experiment::Plan;
-use midhop_experiment::study::Cell;
+use midhop_study::Cell;
 use std::str::FromStr;
 
 /// Some cells: `SCENARIO`, or `SCENARIO:AXIS=LABEL,…`.

@@ -4,8 +4,8 @@ use super::Reproduce;
 use super::chosen::Prepared;
 use super::outcome::{Outcome, Read, kept};
 use super::shipped;
-use midhop_experiment::study::Place;
 use midhop_store::Key;
+use midhop_study::Place;
 use std::fmt::Write as _;
 
 /// Which of `studies` is that of `number` in the other place.

@@ -7,8 +7,8 @@ use crate::commands::lab::refusal::parted;
 use crate::commands::lab::session::Isolated;
 use crate::commands::scenario::{runnable_plans, simulable_plans};
 use crate::failure::Failure;
-use midhop_experiment::study::Place;
 use midhop_experiment::{Plan, Scenario};
+use midhop_study::Place;
 use std::collections::BTreeMap;
 
 /// A study with all that is to be run of it in one place.

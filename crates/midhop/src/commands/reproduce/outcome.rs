@@ -3,10 +3,10 @@
 use super::chosen::Prepared;
 use crate::failure;
 use midhop_experiment::record::{Environment, Record};
-use midhop_experiment::study::{Judgement, Measured, Place, Reading, Verdict};
 use midhop_experiment::{Plan, Scenario};
 use midhop_report::{Plans, Seeds, Trace};
 use midhop_store::{Files, Key};
+use midhop_study::{Judgement, Measured, Place, Reading, Verdict};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

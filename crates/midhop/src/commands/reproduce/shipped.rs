@@ -4,7 +4,7 @@ use crate::commands::scenario::supply_files;
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_experiment::Scenario;
-use midhop_experiment::study::{Cell, Place, Study};
+use midhop_study::{Cell, Place, Study};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

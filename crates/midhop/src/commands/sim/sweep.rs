@@ -45,7 +45,7 @@ pub struct Sweep {
     #[arg(long, value_name = "N")]
     seeds: Option<u32>,
     /// Confidence of the intervals around means
-    #[arg(long, value_name = "LEVEL", default_value_t = midhop_report::LEVEL, value_parser = arguments::confidence)]
+    #[arg(long, value_name = "LEVEL", default_value_t = midhop_study::LEVEL, value_parser = arguments::confidence)]
     confidence: f64,
     /// Keep the curves over time in the records; without, a record holds only its figures
     #[arg(long)]

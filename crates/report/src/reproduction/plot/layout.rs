@@ -3,8 +3,8 @@
 use super::{Along, Series};
 use crate::axes::magnitude;
 use crate::reproduction::Reproduction;
-use midhop_experiment::study::{CellValue, Figure};
 use midhop_experiment::vary::Axis;
+use midhop_study::{CellValue, Figure};
 
 /// Of several axes, no more configurations side by side than one can compare.
 const SERIES_MAX: usize = 7;

@@ -6,7 +6,7 @@ use super::layout::{self, Layout};
 use super::{Frame, Point, Series, beside, named_beside, point, titled, words};
 use crate::reproduction::run_cell::RunCell;
 use crate::reproduction::{Reproduction, columns};
-use midhop_experiment::study::{CellValue, Figure};
+use midhop_study::{CellValue, Figure};
 use serde::Serialize;
 
 /// A picture of two figures.

@@ -2,7 +2,7 @@
 
 use super::Plot;
 use crate::reproduction::Reproduction;
-use midhop_experiment::study::{Figure, Metric, Take};
+use midhop_study::{Figure, Metric, Take};
 
 /// What the value axis shows, with its unit.
 pub(super) fn axis(run: &Reproduction<'_>, figure: &Figure) -> String {

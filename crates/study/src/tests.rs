@@ -1,13 +1,14 @@
 //! Claims over cells, and studies that name what is not there.
 
 use super::*;
-use crate::Scenario;
-use crate::metrics::Summary;
-use crate::record::{
+use crate::statistics::Summary;
+use midhop_experiment::Scenario;
+use midhop_experiment::record::{
     Environment, FlowResult, LegResult, LimitResult, LinkResult, PhaseTimes, Record, Restarts,
     SCHEMA, Series, TransferResult, Validity,
 };
 use midhop_units::{Bytes, Duration, Rate};
+use std::collections::BTreeMap;
 
 fn cell(text: &str) -> Cell {
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').expect("axis=label"));

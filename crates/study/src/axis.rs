@@ -1,6 +1,6 @@
 //! What readers are told of an axis and its labels, which are short for the command line.
 
-use super::Cell;
+use crate::cell::Cell;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct AxisWords {
 ///
 /// # Errors
 /// One sentence, when an axis or a label is in none of them.
-pub(super) fn check(
+pub(crate) fn check(
     axes: &BTreeMap<String, AxisWords>,
     cells: &BTreeMap<String, Vec<Cell>>,
 ) -> Result<(), String> {

@@ -1,40 +1,17 @@
-//! A published study as data: which figures it printed, what of ours stands beside them, and what it
-//! claimed.
-//!
-//! ```text
-//! study.toml ─► Study ─► check (against the cells of its scenarios)
-//! Record ─► Measured::add ─► (a figure's values, cell by cell) ─► Study::judge ─► Judgement per claim
-//! ```
-//!
-//! A study's scenarios are ordinary scenario files beside it. A figure is one metric of one transfer over
-//! the cells of one scenario; a claim is about cells of one figure and holds, does not hold, or cannot be
-//! told: from so few runs, or from the text.
-//!
-//! Invariant: what a claim allows stands in the file. Nothing here knows a study.
+//! A study as written, what is refused of it, and what becomes of its figures and claims.
 
-mod axis;
-mod chance;
-mod claim;
-mod figure;
-mod many;
-mod measured;
-mod part;
-mod sender;
-mod shared;
-
-pub use axis::AxisWords;
-pub use claim::{Claim, Judgement, Missed, Other, Pick, Verdict, Whose};
-pub use figure::{Figure, Metric, Published, Take};
-pub use measured::{CellValue, Estimate, Measured, Reading};
-pub use part::{Here, Part, Place};
-
+use crate::axis::{self, AxisWords};
+use crate::cell::{Cell, covers, joined, one};
+use crate::claim::{Claim, Judgement, Verdict};
+use crate::estimate::LEVEL;
+use crate::figure::{Figure, Published};
+use crate::many;
+use crate::measured::Measured;
+use crate::part::{Here, Part, Place};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// A cell of a scenario, or some of its positions: axis → label.
-pub type Cell = BTreeMap<String, String>;
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -306,31 +283,6 @@ impl Study {
     }
 }
 
-/// Whether `cell` stands at every position of `at`.
-fn covers(cell: &Cell, at: &Cell) -> bool {
-    at.iter().all(|(axis, label)| cell.get(axis) == Some(label))
-}
-
-/// The positions of both; those of `more` win.
-fn joined(at: &Cell, more: &Cell) -> Cell {
-    let mut cell = at.clone();
-    cell.extend(more.clone());
-    cell
-}
-
-/// The one of `cells` that stands at `at`.
-fn one<'c>(cells: &[&'c Cell], at: &Cell) -> Result<&'c Cell, String> {
-    let mut fitting = cells.iter().filter(|cell| covers(cell, at));
-    match (fitting.next(), fitting.next()) {
-        (Some(cell), None) => Ok(cell),
-        (None, _) => Err(format!("no cell is at {at:?}")),
-        (Some(_), Some(_)) => Err(format!("more than one cell is at {at:?}")),
-    }
-}
-
 fn level() -> f64 {
-    0.95
+    LEVEL
 }
-
-#[cfg(test)]
-mod tests;

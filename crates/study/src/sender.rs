@@ -3,13 +3,13 @@
 //! Who sends over a link is a matter of the way of the data: the last proxy before it that ends connections, else
 //! the transfer's own sender.
 
-use crate::plan::{Crossing, Plan};
-use crate::record::{Record, Series, TransferResult};
+use midhop_experiment::plan::{Crossing, Plan};
+use midhop_experiment::record::{Record, Series, TransferResult};
 use midhop_units::Duration;
 
 /// Of what time samples count.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// From here on.
     pub from: Duration,
     /// Until here.
@@ -18,7 +18,7 @@ pub(super) struct Span {
 
 impl Span {
     /// The mean of the samples of `series` within it; none without one.
-    pub(super) fn mean(self, series: &Series) -> Option<f64> {
+    pub(crate) fn mean(self, series: &Series) -> Option<f64> {
         let until = self.until.map_or(f64::INFINITY, Duration::as_s_f64);
         let span = self.from.as_s_f64()..until;
         let samples = series.time_s.iter().zip(&series.value);
@@ -30,7 +30,7 @@ impl Span {
 }
 
 /// The congestion windows of the sender over `link`, of all its connections together, in the mean. Unit: bytes.
-pub(super) fn window(
+pub(crate) fn window(
     record: &Record,
     transfer: &TransferResult,
     link: Option<&str>,
@@ -41,7 +41,7 @@ pub(super) fn window(
 }
 
 /// The smoothed round trip that the sender over `link` has, in the mean of its connections. Unit: ms.
-pub(super) fn round_trip(
+pub(crate) fn round_trip(
     record: &Record,
     transfer: &TransferResult,
     link: Option<&str>,

@@ -5,7 +5,7 @@
 //! decided by chance, in the mean. Source: Y. Benjamini, Y. Hochberg, "Controlling the False Discovery Rate", Journal of
 //! the Royal Statistical Society B 57, 1995.
 
-use super::Verdict;
+use crate::claim::Verdict;
 
 /// Below this nobody asks how small a chance is.
 const CHANCE_MIN: f64 = 1e-9;
@@ -14,7 +14,7 @@ const STEPS: u32 = 16;
 
 /// The level at which verdicts are given of which a share of `1 − level` may be decided by chance; `verdicts` say what
 /// each of them is at any level. What is open at all levels has not run, and is no test.
-pub(super) fn level(level: f64, verdicts: &[Box<dyn Fn(f64) -> Verdict + '_>]) -> f64 {
+pub(crate) fn level(level: f64, verdicts: &[Box<dyn Fn(f64) -> Verdict + '_>]) -> f64 {
     let share = 1.0 - level;
     let told = verdicts.iter().filter(|verdict| verdict(0.0) != Verdict::Open);
     let mut chances: Vec<f64> = told.map(|verdict| chance(verdict, share)).collect();

@@ -1,12 +1,14 @@
 //! What is read from a record: one number for each run.
 
-use super::claim::Bounds;
-use super::sender::{self, Span};
-use super::{Cell, Measured, Verdict, shared};
-use crate::limit::Handshake;
-use crate::metrics;
-use crate::plan::{Direction, Plan, TransferPlan};
-use crate::record::{LegResult, PhaseTimes, Record, Series, TransferResult};
+use crate::cell::Cell;
+use crate::claim::{Bounds, Verdict};
+use crate::measured::Measured;
+use crate::sender::{self, Span};
+use crate::shared;
+use midhop_experiment::limit::Handshake;
+use midhop_experiment::metrics;
+use midhop_experiment::plan::{Direction, Plan, TransferPlan};
+use midhop_experiment::record::{LegResult, PhaseTimes, Record, Series, TransferResult};
 use midhop_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -248,7 +250,7 @@ impl Figure {
     }
 
     /// Whether it can be drawn against another: each of its runs stands for itself, and a mean for all.
-    pub(super) fn is_of_runs(&self) -> bool {
+    pub(crate) fn is_of_runs(&self) -> bool {
         self.relative_to.is_none() && self.take == Take::Mean
     }
 

@@ -15,9 +15,9 @@
 //!
 //! What kernels cannot do needs no word here: whoever runs the study leaves such cells out, and says why.
 
-use super::Study;
-use crate::record::{Record, Runner};
+use crate::study::Study;
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use midhop_experiment::record::{Record, Runner};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ impl Study {
     }
 
     /// Refuses scenarios that the study does not have.
-    pub(super) fn check_parts(&self, document: &Document) -> Result<(), ConfigError> {
+    pub(crate) fn check_parts(&self, document: &Document) -> Result<(), ConfigError> {
         let check = |at: KeyPath, set: &BTreeMap<String, Vec<String>>, without: &[String]| {
             let set = set.keys().map(|name| (at.join("set").join(name.as_str()), name));
             let without = without.iter().map(|name| (at.join("without"), name));

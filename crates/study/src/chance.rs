@@ -1,7 +1,7 @@
 //! Whether the seed matters: where it does not, one run says all there is to say.
 
-use crate::plan::Plan;
 use midhop_congestion::Algorithm;
+use midhop_experiment::plan::Plan;
 use midhop_path::DirectionPlan;
 use midhop_path::aqm::AqmPlan;
 use midhop_path::jitter::JitterPlan;
@@ -9,7 +9,7 @@ use midhop_units::Loss;
 
 /// Whether another seed could give another result. Says so of cross traffic of any kind, and of a
 /// congestion control that it does not know.
-pub(super) fn has_part_in(plan: &Plan) -> bool {
+pub(crate) fn has_part_in(plan: &Plan) -> bool {
     let links = plan.links.iter().flat_map(|link| [&link.down, &link.up]).any(draws);
     let controls = plan.congestion_controls();
     links || !plan.traffic.is_empty() || controls.iter().any(|name| control_draws(name))

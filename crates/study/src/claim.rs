@@ -22,8 +22,9 @@
 //! in which chance has a part. Where it has none, a run is its own interval. What is untold cannot be told
 //! from any runs.
 
-use super::measured::{Estimate, Measured};
-use super::{Cell, covers, joined};
+use crate::cell::{Cell, covers, joined};
+use crate::estimate::Estimate;
+use crate::measured::Measured;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -142,7 +143,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The same, but for a failure that `departs` explains.
-    pub(super) fn unless(self, departs: &Option<String>) -> Self {
+    pub(crate) fn unless(self, departs: &Option<String>) -> Self {
         match self {
             Self::Fails if departs.is_some() => Self::Departs,
             other => other,
@@ -180,7 +181,7 @@ pub struct Missed {
 
 /// What a claim comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Test<'c> {
+pub(crate) enum Test<'c> {
     Nothing,
     Order { axis: &'c str, falling: Vec<&'c str> },
     Value { bounds: Bounds },
@@ -190,9 +191,9 @@ pub(super) enum Test<'c> {
 
 /// What a value has to lie within.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Bounds {
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(crate) struct Bounds {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 impl Claim {
@@ -200,7 +201,7 @@ impl Claim {
     ///
     /// # Errors
     /// One sentence, when the claim says too little or two things at once.
-    pub(super) fn test(&self) -> Result<Test<'_>, String> {
+    pub(crate) fn test(&self) -> Result<Test<'_>, String> {
         if let Some(why) = &self.untold {
             return match self.beside_untold() {
                 Some(key) => {
@@ -257,7 +258,7 @@ impl Claim {
     }
 
     /// Whether something of it can be found out.
-    pub(super) fn is_judged(&self) -> bool {
+    pub(crate) fn is_judged(&self) -> bool {
         self.untold.is_none() && self.calibrates.is_none()
     }
 
@@ -324,7 +325,7 @@ impl Claim {
     }
 
     /// All cells of `known` that the claim looks at, each as what names it.
-    pub(super) fn cells(&self, known: &[&Cell]) -> Result<Vec<Cell>, String> {
+    pub(crate) fn cells(&self, known: &[&Cell]) -> Result<Vec<Cell>, String> {
         let with = |more: &Cell| {
             let mut at = self.at.clone();
             at.extend(more.clone());
@@ -404,7 +405,7 @@ impl Claim {
     }
 
     /// The figure that `than` is about.
-    pub(super) fn other_figure(&self) -> &str {
+    pub(crate) fn other_figure(&self) -> &str {
         self.than.as_ref().and_then(|than| than.figure.as_deref()).unwrap_or(self.figure())
     }
 
@@ -513,7 +514,7 @@ const NOT_RUN: &str = "not all of its cells have run";
 
 impl Bounds {
     /// What has no interval, one random draw, decides nothing.
-    pub(super) fn judge(self, found: Estimate) -> Verdict {
+    pub(crate) fn judge(self, found: Estimate) -> Verdict {
         let Some(margin) = found.margin else { return Verdict::Open };
         let (least, most) = (found.mean - margin, found.mean + margin);
         if least >= self.low && most <= self.high {
@@ -577,7 +578,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::Study;
+    use crate::{Reading, Study};
     use std::collections::BTreeMap;
 
     #[test]
@@ -593,7 +594,7 @@ mod tests {
             let mut measured = Measured::default();
             for (link, value) in runs {
                 let cell = Cell::from([("link".to_owned(), (*link).to_owned())]);
-                measured.add(super::super::Reading::given(cell, "f", Some(*value)));
+                measured.add(Reading::given(cell, "f", Some(*value)));
             }
             let judgement = claim.judge(&measured, 0.95);
             let missed = judgement.missed.iter().map(|it| (it.at["link"].clone(), it.verdict));

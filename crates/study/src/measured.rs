@@ -1,114 +1,13 @@
 //! What all runs gave, figure by figure and cell by cell.
-//!
-//! Differences and ratios have Welch's margins, as those of `midhop compare` have.
 
-use super::figure::Take;
-use super::{Cell, Figure, Place, chance, covers, joined};
-use crate::metrics::Summary;
-use crate::plan::Plan;
-use crate::record::Record;
-use serde::Serialize;
+use crate::cell::{Cell, covers, joined};
+use crate::chance;
+use crate::estimate::Estimate;
+use crate::figure::{Figure, Take};
+use crate::part::Place;
+use midhop_experiment::plan::Plan;
+use midhop_experiment::record::Record;
 use std::collections::BTreeMap;
-
-/// A mean, or what else is taken of several runs, and how far it may be off either way.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The mean.
-    pub mean: f64,
-    /// Half of the interval; zero where chance has no part in a run, none of a single run in which it
-    /// has.
-    pub margin: Option<f64>,
-    /// How many runs.
-    pub runs: usize,
-    /// What it is from; none of what is from several samples.
-    #[serde(skip)]
-    samples: Option<Summary>,
-    /// The confidence of the margin.
-    #[serde(skip)]
-    level: f64,
-}
-
-impl Estimate {
-    /// The estimate from `samples` at a confidence of `level`; none without samples.
-    pub fn of(samples: &[f64], level: f64) -> Option<Self> {
-        let summary = Summary::of(samples)?;
-        let margin = summary.margin(level);
-        Some(Self {
-            mean: summary.mean,
-            margin,
-            runs: summary.count,
-            samples: Some(summary),
-            level,
-        })
-    }
-
-    /// The greatest of `samples`, with a margin of what the greatest of as many is in the mean; none without
-    /// samples.
-    fn greatest_of(samples: &[f64], level: f64) -> Option<Self> {
-        let summary = Summary::of(samples)?;
-        let margin = summary.margin_of_max(level);
-        Some(Self { mean: summary.max, margin, runs: summary.count, samples: None, level })
-    }
-
-    /// How far a mean of `runs` runs may be off that deviate as these do; zero where they do not, or are too few to say.
-    pub(super) fn margin_of(self, runs: u32) -> f64 {
-        let of_unit = |count: usize| {
-            Summary { count, mean: 0.0, deviation: 1.0, min: 0.0, max: 0.0 }.margin(self.level)
-        };
-        let scale = of_unit(runs as usize).zip(of_unit(self.runs));
-        let scale = scale.filter(|(_, own)| *own > 0.0).map_or(0.0, |(theirs, own)| theirs / own);
-        self.margin.unwrap_or(0.0) * scale
-    }
-
-    /// The same of what every run would give again.
-    fn certain(self) -> Self {
-        Self { margin: self.margin.or(Some(0.0)), ..self }
-    }
-
-    /// This over that; none where one of them is nothing.
-    pub fn over(self, that: Self) -> Option<Self> {
-        (that.mean > 0.0 && self.mean > 0.0).then(|| {
-            let mean = self.mean / that.mean;
-            // As shares of the means, errors of a ratio add up as those of a difference do.
-            let margin = self.shares().margin_against(that.shares()).map(|margin| mean * margin);
-            Self { mean, margin, runs: self.runs.min(that.runs), samples: None, ..self }
-        })
-    }
-
-    /// This without that.
-    pub(super) fn minus(self, that: Self) -> Self {
-        let (mean, margin) = (self.mean - that.mean, self.margin_against(that));
-        Self { mean, margin, runs: self.runs.min(that.runs), samples: None, ..self }
-    }
-
-    /// By how much the difference of both may be off either way: after Welch, but for what is itself a
-    /// ratio or a difference, whose margins are added in quadrature.
-    fn margin_against(self, that: Self) -> Option<f64> {
-        match (self.samples, that.samples) {
-            _ if self.margin == Some(0.0) => that.margin,
-            _ if that.margin == Some(0.0) => self.margin,
-            (Some(these), Some(those)) => these.margin_against(&those, self.level),
-            _ => self.margin.zip(that.margin).map(|(a, b)| a.hypot(b)),
-        }
-    }
-
-    /// The same in units of its mean.
-    fn shares(self) -> Self {
-        let scaled = |it: Summary| Summary {
-            mean: it.mean / self.mean,
-            deviation: it.deviation / self.mean,
-            min: it.min / self.mean,
-            max: it.max / self.mean,
-            ..it
-        };
-        Self {
-            mean: 1.0,
-            margin: self.margin.map(|margin| margin / self.mean),
-            samples: self.samples.map(scaled),
-            ..self
-        }
-    }
-}
 
 /// What the runs of one cell gave for one figure.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -186,14 +85,14 @@ struct Read {
 impl Reading {
     /// A reading of one figure without a record, of a run in which chance has a part.
     #[cfg(test)]
-    pub(super) fn given(cell: Cell, figure: &str, value: Option<f64>) -> Self {
+    pub(crate) fn given(cell: Cell, figure: &str, value: Option<f64>) -> Self {
         let read = Read { figure: figure.to_owned(), value, ..Read::default() };
         Self { cell, chance: true, figures: vec![read] }
     }
 
     /// The same of a run in which chance has none.
     #[cfg(test)]
-    pub(super) fn certain(cell: Cell, figure: &str, value: f64) -> Self {
+    pub(crate) fn certain(cell: Cell, figure: &str, value: f64) -> Self {
         Self { chance: false, ..Self::given(cell, figure, Some(value)) }
     }
 
@@ -286,6 +185,7 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Summary;
 
     const ON: [f64; 3] = [30.0, 33.0, 36.0];
     const OFF: [f64; 3] = [9.0, 10.0, 11.0];

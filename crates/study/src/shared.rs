@@ -4,8 +4,8 @@
 //! transfer, and those of cross traffic that send all the time over the same narrowest link in the same
 //! direction. A tunnel's flows stand for themselves here, however few connections carry them.
 
-use crate::plan::{Plan, TransferPlan};
-use crate::record::{LinkResult, Record, Series, TransferResult};
+use midhop_experiment::plan::{Plan, TransferPlan};
+use midhop_experiment::record::{LinkResult, Record, Series, TransferResult};
 use midhop_units::Duration;
 
 /// What one flow has of the path of `transfer` where all have the same. Unit: Mbit/s.
@@ -16,7 +16,7 @@ fn equal_part(plan: &Plan, transfer: &TransferPlan) -> Option<f64> {
 }
 
 /// A transfer's goodput, in Mbit/s, over the equal parts of its flows. Unit: percent.
-pub(super) fn share(record: &Record, transfer: &TransferResult, goodput: f64) -> Option<f64> {
+pub(crate) fn share(record: &Record, transfer: &TransferResult, goodput: f64) -> Option<f64> {
     let plan = Plan::from_json(&record.plan).ok()?;
     let planned = plan.transfer(&transfer.name)?;
     let part = equal_part(&plan, planned)? * f64::from(planned.work.flows().max(1));
@@ -25,7 +25,7 @@ pub(super) fn share(record: &Record, transfer: &TransferResult, goodput: f64) ->
 
 /// What others got while the transfer ran, between `from` and `until`, over their equal parts. Unit:
 /// percent. None where there are none, or nobody noted when their data arrived.
-pub(super) fn share_of_others(
+pub(crate) fn share_of_others(
     record: &Record,
     transfer: &TransferResult,
     from: Duration,
@@ -63,7 +63,7 @@ fn mean(series: &Series, from: f64, until: f64) -> Option<f64> {
 /// What of `resent`, in percent of what had to be sent, the losses on `link` do not explain: p / (1 − p) of
 /// it, where p is the share of the packets that the link dropped in the direction of the data. Unit:
 /// percent.
-pub(super) fn excess(
+pub(crate) fn excess(
     record: &Record,
     transfer: &TransferResult,
     link: &str,
@@ -76,7 +76,7 @@ pub(super) fn excess(
 }
 
 /// What became of the packets on `link` in the direction of the transfer's data.
-pub(super) fn on_the_way<'r>(
+pub(crate) fn on_the_way<'r>(
     record: &'r Record,
     transfer: &TransferResult,
     link: &str,

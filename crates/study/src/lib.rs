@@ -1,0 +1,39 @@
+//! A published study as data: which figures it printed, what of ours stands beside them, and what it
+//! claimed.
+//!
+//! ```text
+//! study.toml ─► Study ─► check (against the cells of its scenarios)
+//! Record ─► Measured::add ─► (a figure's values, cell by cell) ─► Study::judge ─► Judgement per claim
+//! ```
+//!
+//! A study's scenarios are ordinary scenario files beside it. A figure is one metric of one transfer over
+//! the cells of one scenario; a claim is about cells of one figure and holds, does not hold, or cannot be
+//! told: from so few runs, or from the text.
+//!
+//! Invariant: what a claim allows stands in the file. Nothing here knows a study.
+
+mod axis;
+mod cell;
+mod chance;
+mod claim;
+mod estimate;
+mod figure;
+mod many;
+mod measured;
+mod part;
+mod sender;
+mod shared;
+pub mod statistics;
+mod study;
+
+pub use axis::AxisWords;
+pub use cell::Cell;
+pub use claim::{Claim, Judgement, Missed, Other, Pick, Verdict, Whose};
+pub use estimate::{Estimate, LEVEL};
+pub use figure::{Figure, Metric, Published, Take};
+pub use measured::{CellValue, Measured, Reading};
+pub use part::{Here, Part, Place};
+pub use study::Study;
+
+#[cfg(test)]
+mod tests;
