@@ -97,8 +97,14 @@ fn a_plan_goes_in_and_a_report_becomes_a_record() {
     assert_eq!(file.flows[0].retransmissions, 12);
     // What is there is not run again.
     fs::write(place.path("program"), "#!/bin/sh\nexit 9\n").expect("written");
-    let again = place.run(&[&to[..], &["--resume"]].concat());
-    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    let resume = || place.run(&[&to[..], &["--resume"]].concat()).status;
+    assert!(resume().success());
+    // What another build of this version has made is.
+    let kept = out.join("0000.json");
+    let mut record = Record::from_json(&fs::read_to_string(&kept).expect("kept")).expect("JSON");
+    record.environment.versions.insert("build".to_owned(), "another".to_owned());
+    fs::write(&kept, record.to_json().expect("JSON")).expect("written");
+    assert!(!resume().success());
 }
 
 #[test]

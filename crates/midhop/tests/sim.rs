@@ -193,7 +193,7 @@ fn a_disk_that_is_full_is_told_and_fails() {
         .expect("a link");
     let output = midhop(directory.path(), &["sim", "run", "file.toml", "--out", ".", "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
-    assert!(said(&output.stderr).contains("1 results were not written"), "{output:?}");
+    assert!(said(&output.stderr).contains("1 of 1 records were not written"), "{output:?}");
     assert_eq!(records(&said(&output.stdout)).len(), 1);
     assert!(!directory.path().join("0000.json").exists(), "no record that is cut short");
 }

@@ -126,11 +126,11 @@ fn when(records: &[Record]) -> String {
     format!("{}, {} s from the first run's start to the last one's end", utc(first), last - first)
 }
 
-/// Each part with its version; several where runs differ.
+/// Each part with its version; several where runs differ. The key of a plan, which stands among them, is each run's own.
 fn versions(records: &[Record]) -> String {
     let parts =
         distinct(records.iter().flat_map(|record| record.environment.versions.keys().cloned()));
-    let versions = parts.iter().map(|part| {
+    let versions = parts.iter().filter(|part| *part != "plan").map(|part| {
         let found = records.iter().filter_map(|record| record.environment.versions.get(part));
         format!("{part} {}", distinct(found.cloned()).join(" and "))
     });

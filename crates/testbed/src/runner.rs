@@ -1,11 +1,9 @@
-//! Plans in, records out: runs whole experiments, several at a time where asked.
+//! A plan in, a record out.
 //!
 //! ```text
-//! run_all ─ workers take plans, longest first
-//!   └ one run: build the network → proxies, servers, programs → carry frames → clients
-//!              → wait → take down → record
+//! build the network → proxies, servers, programs → carry frames → clients → wait → take down → record
 //! ```
-//! Invariant: one run's failure is its own; what has finished is kept, whatever happens later.
+//! Runs may go beside each other, each in a thread of its own. Invariant: one run's failure is its own.
 
 mod assemble;
 mod execute;
@@ -16,18 +14,15 @@ mod traffic;
 mod tunnels;
 mod worker;
 
-pub use execute::{Programs, start_programs, start_proxies};
+pub use execute::{Programs, execute, start_programs, start_proxies};
 pub use naive::{NaiveProxies, start_naive_proxies};
 
 use crate::lab::{LabError, Links, ProxyError};
 use midhop_experiment::plan::Plan;
 use midhop_experiment::record::{LinkResult, Record};
 use midhop_units::Duration;
-use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Why a run gave no record.
 #[derive(Debug, thiserror::Error)]
@@ -75,8 +70,6 @@ pub struct RunOptions {
     pub scratch: PathBuf,
     /// The program that has the `meter` command; usually this one.
     pub program: PathBuf,
-    /// Runs at a time.
-    pub jobs: usize,
     /// Whether root's rights over the machine are there, for the record.
     pub privileged: bool,
     /// What carries frames over the links.
@@ -115,59 +108,6 @@ fn stood_still(result: &LinkResult, bound: Duration) -> Option<(Duration, Durati
     let time = result.lateness.as_ref()?.stood_still;
     let allowed = bound.max(STOOD_STILL_MAX);
     (time > allowed).then_some((time, allowed))
-}
-
-/// What happens while plans run.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// A run has begun.
-    Started(&'a Plan),
-    /// A run is over.
-    Finished(&'a Plan, &'a Result<Record, RunError>),
-}
-
-/// Runs all plans, at most `options.jobs` at a time, longest first. The results are in the order of
-/// `plans`; those never begun because of `interrupted` are [`RunError::Interrupted`].
-///
-/// The caller must be isolated ([`crate::isolation::enter`]), or see to its orphans itself.
-pub fn run_all(
-    plans: &[Plan],
-    options: &RunOptions,
-    interrupted: &AtomicBool,
-    observe: impl Fn(Event<'_>) + Sync,
-) -> Vec<Result<Record, RunError>> {
-    let mut order: Vec<usize> = (0..plans.len()).collect();
-    order.sort_by_cached_key(|&index| std::cmp::Reverse(plans[index].expected_time()));
-    let waiting = Mutex::new(VecDeque::from(order));
-    let results: Vec<Mutex<Option<Result<Record, RunError>>>> =
-        plans.iter().map(|_| Mutex::new(None)).collect();
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    // Children die with the thread that started them, so each worker sees its runs to their end.
-    let work = || {
-        while !interrupted.load(Ordering::Relaxed) {
-            let Some(index) = next() else { break };
-            let plan = &plans[index];
-            observe(Event::Started(plan));
-            let result = execute::execute(plan, options, interrupted);
-            observe(Event::Finished(plan, &result));
-            *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..options.jobs.clamp(1, plans.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    results
-        .into_iter()
-        .map(|slot| {
-            slot.into_inner()
-                .unwrap_or_else(PoisonError::into_inner)
-                .unwrap_or(Err(RunError::Interrupted))
-        })
-        .collect()
 }
 
 #[cfg(test)]

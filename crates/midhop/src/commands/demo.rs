@@ -2,8 +2,9 @@
 
 use super::lab::check_daemon;
 use super::lab::session::{Isolated, Session};
+use super::records::{numbered, print};
 use super::scenario::runnable_plans;
-use super::{arguments, records};
+use super::{arguments, origin};
 use crate::failure::Failure;
 use anyhow::Context;
 use midhop_bpf::{Parameters, resolve};
@@ -13,7 +14,7 @@ use midhop_report::Options;
 use midhop_testbed::runner::LATENESS;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const FILE: &str = "scenarios/geo-demo.toml";
@@ -51,14 +52,13 @@ impl Demo {
                 .into());
         }
         let directory = self.out.join("records");
-        remove_old(&directory)?;
+        // The records of an earlier demo go, and nothing else.
+        numbered(&directory, origin::real()?)?.clear()?;
         let session =
             Session { out: Some(directory), jobs: self.jobs, lateness: LATENESS, resume: false };
-        let ran = session.run(&plans, &inside)?;
-        let code = ran.judge(&plans);
-        let records: Vec<_> = ran.results.into_iter().flatten().collect();
+        let (records, code) = session.run(&plans, &inside)?;
         // First, so that it is not lost with a page that cannot be written.
-        records::print(&records, false)?;
+        print(&records, false)?;
         let page = self.out.join("report.html");
         fs::write(&page, midhop_report::html(&records, &Options::default().from_scenario(FILE))?)
             .with_context(|| format!("cannot write {}", page.display()))?;
@@ -91,21 +91,4 @@ fn unavailable(name: &str) -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     resolution.activate(&Parameters::default()).err().map(|error| error.to_string())
-}
-
-/// Takes away the records of an earlier demo, and nothing else.
-fn remove_old(directory: &Path) -> anyhow::Result<()> {
-    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let ours = path.extension().is_some_and(|extension| extension == "json")
-            && path.file_stem().is_some_and(|stem| {
-                stem.to_string_lossy().chars().all(|digit| digit.is_ascii_digit())
-            });
-        if ours {
-            fs::remove_file(&path)
-                .with_context(|| format!("cannot remove the old {}", path.display()))?;
-        }
-    }
-    Ok(())
 }

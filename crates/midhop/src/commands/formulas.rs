@@ -3,10 +3,11 @@
 //! Standard output carries data only: the table, or JSON with `--json`. Progress goes to standard error.
 
 use super::scenario::{runnable_plans, supply_files};
-use super::sim::batch::{processors, run_all};
+use super::sim::batch::{Simulator, processors, run_all};
 use super::{arguments, output};
 use crate::failure::{self, Failure};
 use anyhow::Context;
+use midhop_campaign::Resumed;
 use midhop_experiment::record::Record;
 use midhop_experiment::{Plan, Scenario};
 use midhop_report::Formulas;
@@ -51,14 +52,10 @@ impl CheckFormulas {
                 .map_err(|error| Failure::usage(format!("{}: {error}", plan.label())))?;
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let all: Vec<&Plan> = plans.iter().collect();
-        let results = run_all(
-            &all,
-            self.jobs,
-            &interrupts,
-            |_| Ok(Vec::new()),
-            |_, outcome| outcome.ok().map(|(record, _)| record),
-        );
+        let all = Resumed::of(&plans, None, |_, record| Some(record));
+        let simulator = Simulator::unwatched();
+        let ran = run_all(&simulator, all, self.jobs, &interrupts, None, |_, it| it.ok());
+        let results = ran.results;
         let mut cells = Formulas::default();
         let mut missing = 0;
         for (plan, record) in plans.iter().zip(&results) {

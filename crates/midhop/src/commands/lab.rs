@@ -5,7 +5,6 @@
 
 mod held;
 mod list;
-mod pace;
 pub mod progress;
 pub mod refusal;
 mod run;

@@ -7,6 +7,7 @@ pub mod formulas;
 pub mod lab;
 pub mod meter;
 pub mod orbit;
+mod origin;
 mod output;
 mod records;
 pub mod reference;

@@ -3,12 +3,12 @@
 use super::output;
 use crate::failure::{self, Failure};
 use anyhow::Context;
+use midhop_campaign::{Files, Naming, Origin, Resumed, StoreError, try_directory};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
-use std::fs;
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Prints records, one JSON object a line, or as a table.
 pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
@@ -26,11 +26,7 @@ pub fn print(records: &[Record], json: bool) -> anyhow::Result<()> {
 
 /// Makes a directory for records and tries it: better refused now than after an hour of runs.
 pub fn check_place(directory: &Path) -> anyhow::Result<()> {
-    let trial = directory.join(format!("trial-{}.new", std::process::id()));
-    let tried =
-        fs::create_dir_all(directory).and_then(|()| fs::write(&trial, "a record would go here\n"));
-    let _ = fs::remove_file(&trial);
-    tried.map_err(|error| {
+    try_directory(directory).map_err(|error| {
         Failure::usage(format!("no records can be written to {}", directory.display()))
             .because(error)
             .hint("give another directory with --out, or make room in this one")
@@ -38,15 +34,16 @@ pub fn check_place(directory: &Path) -> anyhow::Result<()> {
     })
 }
 
+/// The files, named by number, of a scenario's records in `directory`, which is made and tried first.
+pub fn numbered(directory: &Path, origin: Origin) -> anyhow::Result<Files> {
+    check_place(directory)?;
+    Ok(Files::new(directory, origin, Naming::ByNumber))
+}
+
 /// Warns of records in a directory that these plans will not replace: who reads the directory later reads
 /// them too.
-pub fn warn_of_others(directory: &Path, plans: &[Plan]) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    let number = |name: &str| name.strip_suffix(".json")?.parse::<usize>().ok();
-    let others = entries.flatten().filter(|entry| {
-        number(&entry.file_name().to_string_lossy()).is_some_and(|number| number >= plans.len())
-    });
-    let others = others.count();
+pub fn warn_of_others(directory: &Path, store: &Files, plans: &[Plan]) {
+    let others = store.others(plans);
     if others > 0 {
         let directory = directory.display();
         eprintln!("warning: {directory} also holds {others} records of other runs");
@@ -56,28 +53,17 @@ pub fn warn_of_others(directory: &Path, plans: &[Plan]) {
     }
 }
 
-/// Writes a record whole or not at all.
-pub fn write_record(directory: &Path, plan: &Plan, record: &Record) -> anyhow::Result<()> {
-    let path = directory.join(format!("{:04}.json", plan.number));
-    let draft = directory.join(format!("{:04}.json.new", plan.number));
-    let text = serde_json::to_vec_pretty(record).context("cannot print a record")?;
-    fs::write(&draft, text)
-        .and_then(|()| fs::rename(&draft, &path))
-        .inspect_err(|_| {
-            let _ = fs::remove_file(&draft);
-        })
-        .with_context(|| format!("cannot write {}", path.display()))
+/// Reports how many of `plans` are there already, where some are.
+pub fn announce<K>(resumed: &Resumed<'_, K>, plans: &[Plan]) {
+    if resumed.there() > 0 {
+        eprintln!("{} of {} runs are there already", resumed.there(), plans.len());
+    }
 }
 
-/// The record of `plan` that an earlier call has left in `directory`, if this release made it.
-pub fn finished(directory: &Path, plan: &Plan) -> Option<Record> {
-    let text = fs::read_to_string(directory.join(format!("{:04}.json", plan.number))).ok()?;
-    let record = Record::from_json(&text).ok()?;
-    let version = record.environment.versions.get("midhop").map(String::as_str);
-    // Through text, as the record's went: numbers may lose their last bit there.
-    let text = plan.to_json().ok()?.to_string();
-    let same = serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|it| it == record.plan);
-    (same && version == Some(env!("CARGO_PKG_VERSION"))).then_some(record)
+/// A line for a record that could not be kept.
+pub fn not_kept(error: &StoreError) -> String {
+    let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+    format!("error: {error}{cause}")
 }
 
 /// Says on standard error what went wrong, and gives the exit code.
@@ -112,34 +98,13 @@ pub fn judge<E>(
     code
 }
 
-/// How many results could not be written. A full disk ends no run: what can be printed is.
-#[derive(Debug, Default)]
-pub struct Unwritten(AtomicUsize);
-
-impl Unwritten {
-    /// Tells of what was not written, and counts it.
-    pub fn note(&self, written: anyhow::Result<()>) {
-        if let Err(error) = written {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            eprintln!("error: {error:#}");
-        }
+/// The exit code, which is `code` but where some of the records of `plans` were not written.
+pub fn judge_unwritten(unwritten: usize, plans: &[Plan], code: ExitCode) -> ExitCode {
+    if unwritten == 0 {
+        return code;
     }
-
-    /// How many there are so far.
-    pub fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// The exit code, which was `code` but for this.
-    pub fn judge(self, code: ExitCode) -> ExitCode {
-        match self.0.into_inner() {
-            0 => code,
-            count => {
-                eprintln!("error: {count} results were not written");
-                ExitCode::from(failure::RUN)
-            }
-        }
-    }
+    eprintln!("error: {unwritten} of {} records were not written", plans.len());
+    ExitCode::from(failure::RUN)
 }
 
 #[cfg(test)]

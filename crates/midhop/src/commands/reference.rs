@@ -5,17 +5,20 @@ mod batch;
 mod ns3;
 
 use super::lab::check_kernels_can;
+use super::origin::own_build;
 use super::own_program;
 use super::records::print;
+use super::sim::progress::weight;
 use crate::failure::Failure;
 use anyhow::Context;
-use batch::{ReferenceBatch, RunError};
+use batch::ReferenceBatch;
+use midhop_campaign::{Executor, Origin};
 use midhop_experiment::Plan;
 use midhop_experiment::record::{Record, Runner};
 use midhop_testbed::lab::Links;
 use midhop_testbed::machine::{Machine, MachineError};
 use midhop_testbed::netem;
-use midhop_testbed::runner::{LATENESS, RunOptions, run_all};
+use midhop_testbed::runner::{LATENESS, RunOptions, execute};
 use midhop_testbed::state::StateDir;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,23 +79,35 @@ impl Run {
                 .hint("make one with scripts/reference-machine, or name another with --machine")
         })?;
         let state = StateDir::create()?;
-        let is_own = |record: &Record| {
-            let kernel = record.environment.versions.get("linux").map(String::as_str);
-            Runner::of(record) == Runner::Reference && kernel == Some(machine.release())
-        };
-        self.batch.run(&plans, is_own, |plan, interrupts| {
-            run_on(&machine, plan, state.path(), interrupts.flag())
-        })
+        let origin = Origin::new(Runner::Reference, own_build()?);
+        let origin = origin.with("linux", Some(machine.release()));
+        self.batch.run(&plans, origin, &Emulation { machine, state })
     }
 }
 
-impl RunError for MachineError {
-    fn interrupted() -> Self {
-        Self::Interrupted
+/// Runs plans on emulated machines.
+struct Emulation {
+    machine: Machine,
+    state: StateDir,
+}
+
+impl Executor for Emulation {
+    type Error = MachineError;
+
+    fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Record, MachineError> {
+        run_on(&self.machine, plan, self.state.path(), stop)
     }
 
-    fn is_interruption(&self) -> bool {
-        matches!(self, Self::Interrupted)
+    fn cost(&self, plan: &Plan) -> u64 {
+        weight(plan)
+    }
+
+    fn interrupted() -> MachineError {
+        MachineError::Interrupted
+    }
+
+    fn is_interruption(error: &MachineError) -> bool {
+        matches!(error, MachineError::Interrupted)
     }
 }
 
@@ -144,19 +159,13 @@ impl Inside {
         let options = RunOptions {
             scratch: state.path().to_owned(),
             program: own_program()?,
-            jobs: 1,
             privileged: true,
             links: Links::Netem,
             lateness: LATENESS,
         };
-        let ran = run_all(&[plan], &options, &AtomicBool::new(false), |_| {});
-        let mut records = Vec::new();
-        for result in ran {
-            let mut record = result?;
-            Runner::Reference.name().clone_into(&mut record.environment.runner);
-            records.push(record);
-        }
-        print(&records, true)?;
+        let mut record = execute(&plan, &options, &AtomicBool::new(false))?;
+        Runner::Reference.name().clone_into(&mut record.environment.runner);
+        print(&[record], true)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -11,21 +11,20 @@ mod shipped;
 
 use super::lab::progress::spoken;
 use super::lab::session::{Isolated, outlook as lab_outlook};
-use super::records::{Unwritten, check_place};
-use super::sim::batch::{processors, run_all};
+use super::records::check_place;
+use super::sim::batch::{Simulator, processors, run_all};
 use super::sim::outlook::outlook as sim_outlook;
-use super::{arguments, output, own_program};
+use super::{arguments, origin, output};
 use anyhow::Context;
 use asked::Asked;
 use chosen::Prepared;
+use midhop_campaign::{Files, Naming, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
-use midhop_store::{Build, Files, Key};
 use midhop_study::{Judgement, Measured, Place, Study, Verdict, Whose};
-use midhop_testbed::lab::find_daemon;
 use midhop_testbed::runner::LATENESS;
 use midhop_testbed::signals::Interrupts;
-use outcome::{Outcome, Read, kept};
+use outcome::{Outcome, Read};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -167,46 +166,28 @@ impl Reproduce {
             check_place(&directory)?;
         }
         let store = self.store(study)?;
-        let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
+        let store = store.as_ref().map(|it| it as &dyn Store);
         let read = |plan: &Plan, record: &Record| Read::of(study, plan, record, reported);
-        let finished = |(plan, key)| Some(read(plan, &kept(store.as_ref(), study, plan, key)?));
-        let mut results: Vec<Option<Read>> = plans.iter().zip(&keys).map(finished).collect();
-        let left: Vec<&Plan> =
-            plans.iter().filter(|plan| results[plan.number as usize].is_none()).collect();
-        eprintln!("{}", self.announced(study, &left));
-        let unwritten = Unwritten::default();
-        let keep = |plan: &Plan, record: &mut Record| {
-            if let Some(store) = &store {
-                let key = &keys[plan.number as usize];
-                unwritten.note(store.keep(record, plan, key).map_err(Into::into));
-            }
-        };
-        let ran: Vec<Option<Read>> = match inside.filter(|_| study.place == Place::Lab) {
+        let resumed = Resumed::of(plans, store, |plan, record| Some(read(plan, &record)));
+        eprintln!("{}", self.announced(study, &resumed.left()));
+        // What failed was reported when it did.
+        let ran = match inside.filter(|_| study.place == Place::Lab) {
             Some(inside) => {
-                let left: Vec<Plan> = left.iter().map(|plan| (*plan).clone()).collect();
-                let keep = |plan: &Plan, record: &Record| {
-                    keep(plan, &mut record.clone());
-                    None
-                };
-                let ran = inside.run(&left, self.jobs, self.lateness, interrupts, keep);
-                // What failed was told when it did.
-                left.iter().zip(ran).map(|(plan, ran)| Some(read(plan, &ran.ok()?))).collect()
+                let (jobs, lateness) = (self.jobs, self.lateness);
+                inside.run(resumed, jobs, lateness, interrupts, store, |plan, outcome| {
+                    Some(read(plan, &outcome.ok()?))
+                })
             }
             None => {
-                let jobs = self.jobs.unwrap_or_else(processors);
-                let unwatched = |_: &Plan| Ok(Vec::new());
-                run_all(&left, jobs, interrupts, unwatched, |plan, outcome| {
-                    let (mut record, _) = outcome.ok()?;
-                    keep(plan, &mut record);
-                    Some(read(plan, &record))
+                let (simulator, jobs) =
+                    (Simulator::unwatched(), self.jobs.unwrap_or_else(processors));
+                run_all(&simulator, resumed, jobs, interrupts, store, |plan, outcome| {
+                    Some(read(plan, &outcome.ok()?))
                 })
             }
         };
-        for (plan, result) in left.iter().zip(ran) {
-            results[plan.number as usize] = result;
-        }
-        let mut outcome = Outcome::of(study, results);
-        outcome.unwritten = unwritten.count();
+        let mut outcome = Outcome::of(study, ran.results);
+        outcome.unwritten = ran.unwritten;
         outcome.took = began.elapsed();
         outcome.tell();
         Ok(outcome)
@@ -244,8 +225,7 @@ impl Reproduce {
         match place {
             Place::Sim => (sim_outlook(plans, self.jobs.unwrap_or_else(processors)), 1),
             Place::Lab => {
-                let plans: Vec<Plan> = plans.iter().map(|plan| (*plan).clone()).collect();
-                let (time, most) = lab_outlook(&plans, self.jobs);
+                let (time, most) = lab_outlook(plans, self.jobs);
                 (Some(time), most)
             }
         }
@@ -279,12 +259,11 @@ impl Reproduce {
         let mut left = Vec::new();
         let mut ours = None;
         for plan in &study.plans {
-            let key = Key::of(plan)?;
-            let read = || kept(store.as_ref(), study, plan, &key).is_some();
+            let read = || store.as_ref().is_some_and(|it| it.finished(plan).is_some());
             let there = match study.place {
                 Place::Lab => read(),
                 Place::Sim => {
-                    store.as_ref().is_some_and(|it| it.holds(&key))
+                    store.as_ref().is_some_and(|it| it.holds(plan))
                         && *ours.get_or_insert_with(read)
                 }
             };
@@ -305,13 +284,11 @@ impl Reproduce {
     /// Where the records of a study are kept, if anywhere.
     fn store(&self, study: &Prepared) -> anyhow::Result<Option<Files>> {
         let Some(directory) = self.directory(study) else { return Ok(None) };
-        let build = Build::of(&own_program()?)?;
-        // On kernels the daemon matters too.
-        let build = match find_daemon() {
-            Ok(daemon) if study.place == Place::Lab => build.and(&Build::of(&daemon)?),
-            _ => build,
+        let origin = match study.place {
+            Place::Sim => origin::simulated()?,
+            Place::Lab => origin::real()?,
         };
-        Ok(Some(Files::new(&directory, build)))
+        Ok(Some(Files::new(&directory, origin, Naming::ByKey)))
     }
 
     fn shown(&self, study: &Prepared, outcome: &Outcome) -> anyhow::Result<String> {

@@ -5,7 +5,7 @@
 
 pub mod batch;
 pub mod outlook;
-mod progress;
+pub mod progress;
 mod run;
 mod sweep;
 

@@ -25,8 +25,14 @@ use std::{fs, io};
 /// How long after the plan's end clients may take to fetch the far ends' logs over slow links.
 const GRACE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Runs one plan.
-pub(super) fn execute(
+/// Runs one plan, until `interrupted` is set.
+///
+/// Children die with the thread that started them: it sees the run to its end. The caller must be isolated
+/// ([`crate::isolation::enter`]), or see to its orphans itself.
+///
+/// # Errors
+/// When there is no record.
+pub fn execute(
     plan: &Plan,
     options: &RunOptions,
     interrupted: &AtomicBool,

@@ -1,9 +1,11 @@
 //! A bar on standard error: how much of an experiment is done, and how long it still takes.
 
+use crate::commands::records::not_kept;
 use indicatif::{ProgressBar, ProgressStyle};
+use midhop_campaign::pace::expected;
+use midhop_campaign::{Observer, StoreError};
 use midhop_experiment::plan::Plan;
-use midhop_experiment::record::Record;
-use midhop_testbed::runner::RunError;
+use std::fmt;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -64,40 +66,8 @@ impl LabProgress {
         Self { bar, shared, stop, ticker }
     }
 
-    /// What comes now is these runs, so many of them at once.
-    pub fn begin<'p>(&self, plans: impl IntoIterator<Item = &'p Plan>, jobs: usize) {
-        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        state.jobs = jobs.max(1);
-        state.waiting = plans.into_iter().map(expected).sum();
-        state.later = state.later.saturating_sub(state.shared(state.waiting));
-        state.show(&self.bar);
-    }
-
-    /// A run has begun.
-    pub fn started(&self, plan: &Plan) {
-        let expected = expected(plan);
-        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        state.waiting = state.waiting.saturating_sub(expected);
-        state.running.push(Running { number: plan.number, since: Instant::now(), expected });
-        state.show(&self.bar);
-    }
-
-    /// A run is over.
-    pub fn finished(&self, plan: &Plan, result: &Result<Record, RunError>) {
-        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        state.running.retain(|run| run.number != plan.number);
-        let share = state.shared(expected(plan));
-        state.done += share;
-        state.show(&self.bar);
-        drop(state);
-        let failed = result.as_ref().err();
-        if let Some(error) = failed.filter(|error| !matches!(error, RunError::Interrupted)) {
-            self.say(&format!("error: {}: {error}", plan.label()));
-        }
-    }
-
     /// Prints a line that the bar does not overwrite.
-    pub fn say(&self, line: &str) {
+    fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
@@ -108,6 +78,45 @@ impl LabProgress {
             let _ = ticker.join();
         }
         self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for LabProgress {
+    fn begin(&self, plans: &[&Plan], at_once: usize) {
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.jobs = at_once.max(1);
+        state.waiting = plans.iter().map(|plan| expected(plan)).sum();
+        state.later = state.later.saturating_sub(state.shared(state.waiting));
+        state.show(&self.bar);
+    }
+
+    fn started(&self, plan: &Plan) {
+        let expected = expected(plan);
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting = state.waiting.saturating_sub(expected);
+        state.running.push(Running { number: plan.number, since: Instant::now(), expected });
+        state.show(&self.bar);
+    }
+
+    fn finished(&self, plan: &Plan, failed: Option<&dyn fmt::Display>) {
+        let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running.retain(|run| run.number != plan.number);
+        let share = state.shared(expected(plan));
+        state.done += share;
+        state.show(&self.bar);
+        drop(state);
+        if let Some(error) = failed {
+            self.say(&format!("error: {}: {error}", plan.label()));
+        }
+    }
+
+    fn unwritten(&self, error: &StoreError) {
+        self.say(&not_kept(error));
+    }
+
+    fn again(&self, late: usize, ran: usize, at_once: usize) {
+        let company = if at_once == 1 { "alone" } else { "fewer at a time" };
+        self.say(&format!("{late} of {ran} runs were late: again, {company}"));
     }
 }
 
@@ -133,11 +142,6 @@ impl State {
 /// Short, so that with the percentage it fits a terminal of 40 columns.
 fn message(left: Duration, under_way: usize) -> String {
     format!("about {} left, {under_way} under way", spoken(left))
-}
-
-/// About how long a run takes, with all that belongs to it.
-pub fn expected(plan: &Plan) -> Duration {
-    Duration::from(plan.expected_time()) + Duration::from(plan.expected_preparation())
 }
 
 /// A time as a person says it.

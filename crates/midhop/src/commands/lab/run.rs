@@ -18,7 +18,7 @@ pub struct LabRun {
     /// Write each record to a file of its own in this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run only what --out has no valid record of yet, made on this kernel
+    /// Run only what --out has no valid record of yet, made on this kernel by these builds of midhop and midhopd
     #[arg(long, requires = "out")]
     resume: bool,
     /// Print the records, one JSON object a line, instead of the table
@@ -48,9 +48,8 @@ impl LabRun {
             lateness: self.lateness,
             resume: self.resume,
         };
-        let ran = session.run(&plans, &Isolated::enter()?)?;
-        let code = ran.judge(&plans);
-        print(&ran.results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
+        let (records, code) = session.run(&plans, &Isolated::enter()?)?;
+        print(&records, self.json)?;
         Ok(code)
     }
 }

@@ -1,8 +1,11 @@
 //! Plans in ns-3: what of them it can express, in the words of the program that is built against it
 //! (`crates/midhop/ns3/path.cc`), and its answer as a record.
 
-use super::batch::{ReferenceBatch, RunError};
+use super::batch::ReferenceBatch;
+use crate::commands::origin::own_build;
+use crate::commands::sim::progress::weight;
 use crate::failure::Failure;
+use midhop_campaign::{Executor, Origin};
 use midhop_experiment::Plan;
 use midhop_experiment::congestion::{Own, Tuning};
 use midhop_experiment::limit::{Family, Opener};
@@ -74,23 +77,36 @@ impl Ns3 {
             let hint = "make it: scripts/ns3 crates/midhop/ns3/path.cc";
             return Err(Failure::usage(why).hint(hint).into());
         }
-        let is_own = |record: &Record| {
-            let as_it_is = record.environment.versions.contains_key(HYBLA_AS_IT_IS);
-            Runner::of(record) == Runner::Ns3 && as_it_is == self.hybla_as_it_is
-        };
-        self.batch.run(&plans, is_own, |plan, interrupts| {
-            run_in(&self.program, plan, self.hybla_as_it_is, interrupts.flag())
-        })
+        let origin = Origin::new(Runner::Ns3, own_build()?);
+        let origin = origin.with(HYBLA_AS_IT_IS, self.hybla_as_it_is.then_some("yes"));
+        let simulator = Ns3Simulator { program: self.program, hybla_as_it_is: self.hybla_as_it_is };
+        self.batch.run(&plans, origin, &simulator)
     }
 }
 
-impl RunError for Ns3Error {
-    fn interrupted() -> Self {
-        Self::Interrupted
+/// Runs plans in ns-3.
+struct Ns3Simulator {
+    program: PathBuf,
+    hybla_as_it_is: bool,
+}
+
+impl Executor for Ns3Simulator {
+    type Error = Ns3Error;
+
+    fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Record, Ns3Error> {
+        run_in(&self.program, plan, self.hybla_as_it_is, stop)
     }
 
-    fn is_interruption(&self) -> bool {
-        matches!(self, Self::Interrupted)
+    fn cost(&self, plan: &Plan) -> u64 {
+        weight(plan)
+    }
+
+    fn interrupted() -> Ns3Error {
+        Ns3Error::Interrupted
+    }
+
+    fn is_interruption(error: &Ns3Error) -> bool {
+        matches!(error, Ns3Error::Interrupted)
     }
 }
 

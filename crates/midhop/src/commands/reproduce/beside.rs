@@ -2,9 +2,9 @@
 
 use super::Reproduce;
 use super::chosen::Prepared;
-use super::outcome::{Outcome, Read, kept};
+use super::outcome::{Outcome, Read};
 use super::shipped;
-use midhop_store::Key;
+use midhop_campaign::Store;
 use midhop_study::Place;
 use std::fmt::Write as _;
 
@@ -22,10 +22,7 @@ impl Reproduce {
         let bundle = shipped::find(&study.bundle.name).ok()?;
         let there = self.prepared(bundle, study.place.other()).ok()?;
         let store = self.store(&there).ok()??;
-        let left = |plan| {
-            let key = Key::of(plan).ok()?;
-            Some(Read::of(&there, plan, &kept(Some(&store), &there, plan, &key)?, false))
-        };
+        let left = |plan| Some(Read::of(&there, plan, &store.finished(plan)?, false));
         let results = there.plans.iter().map(left).collect();
         let outcome = Outcome::of(&there, results);
         (outcome.finished > 0).then_some(outcome)

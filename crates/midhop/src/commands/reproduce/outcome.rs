@@ -5,8 +5,7 @@ use crate::failure;
 use midhop_experiment::record::{Environment, Record};
 use midhop_experiment::{Plan, Scenario};
 use midhop_report::{Plans, Seeds, Trace};
-use midhop_store::{Files, Key};
-use midhop_study::{Judgement, Measured, Place, Reading, Verdict};
+use midhop_study::{Judgement, Measured, Reading, Verdict};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -41,12 +40,6 @@ impl Read {
             trace: first.then(|| Trace::of(scenario, record)).flatten(),
         }
     }
-}
-
-/// The record of `plan` that an earlier call has left; none on kernels where it was not valid.
-pub fn kept(store: Option<&Files>, study: &Prepared, plan: &Plan, key: &Key) -> Option<Record> {
-    let record = store?.get(plan, key)?;
-    (study.place == Place::Sim || record.validity.is_valid()).then_some(record)
 }
 
 /// What came of a study.

@@ -1,15 +1,16 @@
-//! Runs plans on all cores, with progress, each record handed over the moment it is there.
+//! Runs plans in virtual time on all cores, with progress.
 
 use super::progress::{SimProgress, weight};
+use midhop_campaign::pace::Batch;
+use midhop_campaign::{Campaign, Executor, Ran, Resumed, Store};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use midhop_sim::watch::Watcher;
-use midhop_sim::{Effort, Options, RunError};
+use midhop_sim::{Options, RunError};
 use midhop_testbed::signals::Interrupts;
 use midhop_units::Duration;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,78 +19,71 @@ pub fn processors() -> usize {
     available_parallelism().map_or(1, |count| count.get())
 }
 
-/// What became of a plan.
-pub type RunOutcome = Result<(Record, Effort), RunError>;
-
 /// Those who watch a run.
 pub type Watchers = io::Result<Vec<Box<dyn Watcher>>>;
 
-/// Runs `plans`, at most `jobs` at a time and the costliest first, until all are done or
-/// `interrupts` says stop. `watch` says who watches a run. `keep` gets each outcome as it comes, from
-/// whatever thread, and may make less of it. What it gives back is in the order of `plans`;
-/// [`RunError::Interrupted`] stands for those that never began.
-pub fn run_all<K: Send>(
-    plans: &[&Plan],
-    jobs: usize,
-    interrupts: &Interrupts,
-    watch: impl Fn(&Plan) -> Watchers + Sync,
-    keep: impl Fn(&Plan, RunOutcome) -> K + Sync,
-) -> Vec<K> {
-    let interrupted = || interrupts.flag().load(Ordering::Relaxed);
-    let kept = each(plans, jobs, interrupts, |plan, progress| {
-        let outcome = run(plan, &interrupted, &watch);
-        let failed = outcome.as_ref().err();
-        let failed = failed.filter(|error| !matches!(error, RunError::Interrupted));
-        progress.finished(plan, failed.map(|error| error as _));
-        keep(plan, outcome)
-    });
-    let never = |plan| keep(plan, Err(RunError::Interrupted));
-    plans.iter().zip(kept).map(|(plan, it)| it.unwrap_or_else(|| never(plan))).collect()
+/// Runs plans in virtual time.
+pub struct Simulator<'w> {
+    /// Who watches the run of a plan.
+    pub watch: &'w (dyn Fn(&Plan) -> Watchers + Sync),
+    /// Whether records keep their curves over time.
+    pub curves: bool,
 }
 
-/// Calls `work` for each of `plans`, at most `jobs` at a time and the costliest first, until all are done or
-/// `interrupts` says stop; it tells the progress when one has finished. What it gives is in the order of `plans`,
-/// and none for those that never began.
-pub fn each<K: Send>(
-    plans: &[&Plan],
+impl Simulator<'_> {
+    /// One whose runs nobody watches, and whose records are whole.
+    pub fn unwatched() -> Self {
+        Self { watch: &|_| Ok(Vec::new()), curves: true }
+    }
+}
+
+impl Executor for Simulator<'_> {
+    type Error = RunError;
+
+    /// One run, and what the wall clock and the machine have to add.
+    fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Record, RunError> {
+        let (began, started) = (Instant::now(), SystemTime::now());
+        let interrupted = || stop.load(Ordering::Relaxed);
+        let options = Options { interrupted: &interrupted, ..Options::default() };
+        let (mut record, _) = midhop_sim::run_watched(plan, &options, (self.watch)(plan)?)?;
+        let environment = &mut record.environment;
+        environment.processors = u32::try_from(processors()).unwrap_or(u32::MAX);
+        environment.started_unix_s =
+            started.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
+        environment.took = Duration::from(began.elapsed());
+        if !self.curves {
+            record.series.clear();
+        }
+        Ok(record)
+    }
+
+    fn cost(&self, plan: &Plan) -> u64 {
+        weight(plan)
+    }
+
+    fn interrupted() -> RunError {
+        RunError::Interrupted
+    }
+
+    fn is_interruption(error: &RunError) -> bool {
+        matches!(error, RunError::Interrupted)
+    }
+}
+
+/// Runs what is left of `resumed`, at most `jobs` at a time, until all are done or `interrupts` says stop. Each record
+/// goes to `store` the moment it is there; `read` makes a result of it, from whatever thread.
+pub fn run_all<E: Executor, K: Send>(
+    executor: &E,
+    resumed: Resumed<'_, K>,
     jobs: usize,
     interrupts: &Interrupts,
-    work: impl Fn(&Plan, &SimProgress) -> K + Sync,
-) -> Vec<Option<K>> {
-    let mut order: Vec<usize> = (0..plans.len()).collect();
-    order.sort_by_key(|&index| std::cmp::Reverse(weight(plans[index])));
-    let next = AtomicUsize::new(0);
-    let kept: Vec<Mutex<Option<K>>> = plans.iter().map(|_| Mutex::new(None)).collect();
-    let progress = SimProgress::new(plans);
-    let worker = || {
-        while !interrupts.flag().load(Ordering::Relaxed) {
-            let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let value = work(plans[index], &progress);
-            *kept[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..jobs.clamp(1, plans.len().max(1)) {
-            scope.spawn(worker);
-        }
-        worker();
-    });
+    store: Option<&dyn Store>,
+    read: impl Fn(&Plan, Result<Record, E::Error>) -> K + Sync,
+) -> Ran<K> {
+    let left = resumed.left();
+    let progress = SimProgress::new(&left);
+    let campaign = Campaign { executor, store, stop: interrupts.flag(), observer: &progress };
+    let ran = campaign.run(resumed, vec![Batch::whole(&left, jobs)], read);
     progress.end();
-    kept.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
-}
-
-/// One run, and what the wall clock and the machine have to say of it.
-fn run(
-    plan: &Plan,
-    interrupted: &dyn Fn() -> bool,
-    watch: &dyn Fn(&Plan) -> Watchers,
-) -> RunOutcome {
-    let (began, started) = (Instant::now(), SystemTime::now());
-    let options = Options { interrupted, ..Options::default() };
-    let (mut record, effort) = midhop_sim::run_watched(plan, &options, watch(plan)?)?;
-    let environment = &mut record.environment;
-    environment.processors = u32::try_from(processors()).unwrap_or(u32::MAX);
-    environment.started_unix_s = started.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs());
-    environment.took = Duration::from(began.elapsed());
-    Ok((record, effort))
+    ran
 }

@@ -1,6 +1,8 @@
 //! A bar on standard error: how much of a batch is done, and how long it still takes.
 
+use crate::commands::records::not_kept;
 use indicatif::{ProgressBar, ProgressStyle};
+use midhop_campaign::{Observer, StoreError};
 use midhop_experiment::Plan;
 use midhop_experiment::plan::Work;
 use midhop_units::Bytes;
@@ -34,8 +36,14 @@ impl SimProgress {
         Self { bar, state }
     }
 
-    /// A run is over; `failed` says why there is no record.
-    pub fn finished(&self, plan: &Plan, failed: Option<&dyn fmt::Display>) {
+    /// All is over.
+    pub fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for SimProgress {
+    fn finished(&self, plan: &Plan, failed: Option<&dyn fmt::Display>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.done += weight(plan);
         state.runs_done += 1;
@@ -54,9 +62,8 @@ impl SimProgress {
         }
     }
 
-    /// All is over.
-    pub fn end(self) {
-        self.bar.finish_and_clear();
+    fn unwritten(&self, error: &StoreError) {
+        self.bar.suspend(|| eprintln!("{}", not_kept(error)));
     }
 }
 

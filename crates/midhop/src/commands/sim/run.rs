@@ -1,14 +1,12 @@
 //! `midhop sim run`.
 
-use super::batch::{Watchers, processors, run_all};
-use crate::commands::arguments;
-use crate::commands::records::{
-    Unwritten, check_place, judge, print, warn_of_others, write_record,
-};
+use super::batch::{Simulator, Watchers, processors, run_all};
+use crate::commands::records::{judge, judge_unwritten, numbered, print, warn_of_others};
 use crate::commands::scenario::ScenarioArguments;
+use crate::commands::{arguments, origin};
 use anyhow::Context;
+use midhop_campaign::{Executor, Resumed, Store};
 use midhop_experiment::Plan;
-use midhop_sim::RunError;
 use midhop_sim::watch::{Captures, QueueLines, SenderLines, Watcher};
 use midhop_testbed::signals::Interrupts;
 use std::fs::File;
@@ -54,29 +52,20 @@ impl SimRun {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.simulable_plans(&[], &seeds)?;
-        if let Some(directory) = &self.out {
-            check_place(directory)?;
-            warn_of_others(directory, &plans);
+        let out = self.out.as_deref();
+        let store = out.map(|out| numbered(out, origin::simulated()?)).transpose()?;
+        if let Some((directory, store)) = out.zip(store.as_ref()) {
+            warn_of_others(directory, store, &plans);
         }
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let all: Vec<&Plan> = plans.iter().collect();
-        let unwritten = Unwritten::default();
-        let results = run_all(
-            &all,
-            self.jobs,
-            &interrupts,
-            |plan| self.watchers(plan),
-            |plan, outcome| {
-                let (record, _) = outcome?;
-                // At once, so that what is finished survives whatever comes.
-                if let Some(directory) = &self.out {
-                    unwritten.note(write_record(directory, plan, &record));
-                }
-                Ok(record)
-            },
-        );
-        let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
-        let code = unwritten.judge(code);
+        let watch = |plan: &Plan| self.watchers(plan);
+        let simulator = Simulator { watch: &watch, curves: true };
+        let store = store.as_ref().map(|it| it as &dyn Store);
+        let all = Resumed::of(&plans, None, |_, record| Ok(record));
+        let ran = run_all(&simulator, all, self.jobs, &interrupts, store, |_, outcome| outcome);
+        let results = ran.results;
+        let code = judge(&plans, &results, Simulator::is_interruption);
+        let code = judge_unwritten(ran.unwritten, &plans, code);
         print(&results.into_iter().flatten().collect::<Vec<_>>(), self.json)?;
         Ok(code)
     }

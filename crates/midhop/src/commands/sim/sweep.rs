@@ -8,16 +8,15 @@
 //! A sweep that goes on in a directory runs only what is missing there: a record counts when its plan
 //! is the one that would run and the same build of this program made it.
 
-use super::batch::{processors, run_all};
-use crate::commands::records::{Unwritten, check_place, judge, print};
+use super::batch::{Simulator, processors, run_all};
+use crate::commands::records::{announce, check_place, judge, judge_unwritten, print};
 use crate::commands::scenario::ScenarioArguments;
-use crate::commands::{arguments, own_program};
+use crate::commands::{arguments, origin};
+use crate::failure;
 use anyhow::Context;
-use midhop_experiment::Plan;
+use midhop_campaign::{Executor, Lines, Resumed, without_bulk};
 use midhop_experiment::record::Record;
 use midhop_report::Columns;
-use midhop_sim::RunError;
-use midhop_store::{Build, Key, Lines, without_bulk};
 use midhop_testbed::signals::Interrupts;
 use std::fs;
 use std::path::PathBuf;
@@ -58,53 +57,23 @@ impl Sweep {
         let seeds: Vec<_> = self.seeds.map(|seeds| format!("seeds={seeds}")).into_iter().collect();
         let plans = self.scenario.simulable_plans(&self.vary, &seeds)?;
         check_place(&self.out)?;
-        let program = own_program()?;
-        let keys: Vec<Key> = plans.iter().map(Key::of).collect::<Result<_, _>>()?;
-        let store = Lines::open(&self.out.join("records.jsonl"), Build::of(&program)?)?;
-        let missing: Vec<&Plan> = plans
-            .iter()
-            .zip(&keys)
-            .filter(|(_, key)| !store.has(key))
-            .map(|(plan, _)| plan)
-            .collect();
-        if missing.len() < plans.len() {
-            let there = plans.len() - missing.len();
-            eprintln!("{there} of {} runs are there already", plans.len());
-        }
+        let store = Lines::open(&self.out.join("records.jsonl"), origin::simulated()?)?;
+        let resumed = Resumed::of(&plans, Some(&store), |_, record| Ok(record));
+        announce(&resumed, &plans);
         let interrupts = Interrupts::watch().context("cannot watch for signals")?;
-        let keep = |plan: &Plan, record: &mut Record| -> anyhow::Result<()> {
-            if !self.series {
-                record.series.clear();
-            }
-            Ok(store.keep(record, &Key::of(plan)?)?)
-        };
-        let unwritten = Unwritten::default();
-        let outcomes = run_all(
-            &missing,
-            self.jobs,
-            &interrupts,
-            |_| Ok(Vec::new()),
-            |plan, outcome| {
-                let (mut record, _) = outcome?;
-                unwritten.note(keep(plan, &mut record));
-                Ok(without_bulk(record))
-            },
-        );
-        let mut fresh = outcomes.into_iter();
-        // Several plans may have one record; each that had none has run, and has its own outcome.
-        let results: Vec<Result<Record, RunError>> = plans
-            .iter()
-            .zip(&keys)
-            .map(|(plan, key)| match store.get(plan, key) {
-                Some(record) => Ok(record),
-                None => fresh.next().unwrap_or(Err(RunError::Interrupted)),
-            })
-            .collect();
-        let code = judge(&plans, &results, |error| matches!(error, RunError::Interrupted));
-        let records: Vec<Record> = results.into_iter().flatten().collect();
-        unwritten.note(self.write_tables(&records));
+        let simulator = Simulator { curves: self.series, ..Simulator::unwatched() };
+        let ran =
+            run_all(&simulator, resumed, self.jobs, &interrupts, Some(&store), |_, outcome| {
+                outcome.map(without_bulk)
+            });
+        let mut code = judge(&plans, &ran.results, Simulator::is_interruption);
+        let records: Vec<Record> = ran.results.into_iter().flatten().collect();
+        if let Err(error) = self.write_tables(&records) {
+            eprintln!("error: {error:#}");
+            code = ExitCode::from(failure::RUN);
+        }
         print(&records, self.json)?;
-        Ok(unwritten.judge(code))
+        Ok(judge_unwritten(ran.unwritten, &plans, code))
     }
 
     fn write_tables(&self, records: &[Record]) -> anyhow::Result<()> {

@@ -1,11 +1,13 @@
-//! How many runs go at once: as many as the machine carries without being late.
+//! How many runs go at once, and how long they take.
 //!
+//! In real time they are as many as the machine carries without being late.
 //! What a run costs is what its emulator carries: each link that a transfer crosses handles each of its
 //! packets. A core carries some 500 Mbit/s of that when it has nothing else to do; the kernels and the
 //! proxies of the run need the rest, and a run beside others must not be late.
 
-use midhop_experiment::plan::Plan;
+use midhop_experiment::Plan;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// What a processor is trusted with. Unit: Mbit/s, summed over all links that they cross.
 const CARRIED_MBIT_PER_S: f64 = 100.0;
@@ -23,6 +25,13 @@ pub struct Batch {
     pub places: Vec<usize>,
 }
 
+impl Batch {
+    /// All of `plans`, `at_once` of them at once.
+    pub fn whole(plans: &[&Plan], at_once: usize) -> Self {
+        Self { at_once, places: (0..plans.len()).collect() }
+    }
+}
+
 /// How many runs like `plan` go at once on so many processors.
 pub fn at_once(plan: &Plan, processors: usize) -> usize {
     let is_tunnelled = plan.nodes.iter().any(|node| node.tunnels.is_some());
@@ -38,7 +47,7 @@ pub fn at_once(plan: &Plan, processors: usize) -> usize {
 }
 
 /// `plans` in batches, those of which most go at once first; all in one where `jobs` are asked for.
-pub fn batches(plans: &[Plan], jobs: Option<usize>, processors: usize) -> Vec<Batch> {
+pub fn batches(plans: &[&Plan], jobs: Option<usize>, processors: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for (place, plan) in plans.iter().enumerate() {
         let at_once = jobs.unwrap_or_else(|| at_once(plan, processors));
@@ -49,6 +58,22 @@ pub fn batches(plans: &[Plan], jobs: Option<usize>, processors: usize) -> Vec<Ba
     }
     batches.sort_by_key(|batch| std::cmp::Reverse(batch.at_once));
     batches
+}
+
+/// About how long a run takes in real time, with all that belongs to it.
+pub fn expected(plan: &Plan) -> Duration {
+    Duration::from(plan.expected_time()) + Duration::from(plan.expected_preparation())
+}
+
+/// About how long `plans` take in `batches`, in real time.
+pub fn time(plans: &[&Plan], batches: &[Batch]) -> Duration {
+    let of = |batch: &Batch| {
+        let expected = batch.places.iter().map(|place| expected(plans[*place]));
+        let sum: Duration = expected.clone().sum();
+        let shared = sum / u32::try_from(batch.at_once).unwrap_or(u32::MAX).max(1);
+        shared.max(expected.max().unwrap_or_default())
+    };
+    batches.iter().map(of).sum()
 }
 
 #[cfg(test)]
@@ -70,6 +95,7 @@ mod tests {
     #[test]
     fn slow_links_run_beside_each_other_and_fast_ones_alone() {
         let plans = plans("\"1 Mbit/s\", \"500 Mbit/s\", \"2 Mbit/s\", \"60 Mbit/s\"");
+        let plans: Vec<&Plan> = plans.iter().collect();
         let batches = batches(&plans, None, 2);
         let found: Vec<_> = batches.iter().map(|it| (it.at_once, it.places.clone())).collect();
         assert_eq!(found, [(6, vec![0, 2]), (3, vec![3]), (1, vec![1])]);

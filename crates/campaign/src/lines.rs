@@ -3,7 +3,9 @@
 //! Who reads the file elsewhere finds the records whole; in memory, where there may be thousands, they are
 //! without their curves and their plans.
 
-use crate::{Build, Key, StoreError, at, of_plan};
+use crate::key::Key;
+use crate::origin::Origin;
+use crate::store::{Store, StoreError, at, of_plan};
 use midhop_experiment::Plan;
 use midhop_experiment::record::Record;
 use std::collections::BTreeMap;
@@ -17,18 +19,18 @@ use std::sync::{Mutex, PoisonError};
 pub struct Lines {
     path: PathBuf,
     file: Mutex<File>,
-    build: Build,
+    origin: Origin,
     /// What was there when it was opened.
     kept: BTreeMap<Key, Record>,
 }
 
 impl Lines {
-    /// Reads what `build` has written, and opens the file for more. A line that a crash has cut short is
+    /// Reads what counts of `origin`, and opens the file for more. A line that a crash has cut short is
     /// passed over.
     ///
     /// # Errors
     /// When the file cannot be read or written.
-    pub fn open(path: &Path, build: Build) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, origin: Origin) -> Result<Self, StoreError> {
         let mut options = OpenOptions::new();
         let options = options.read(true).append(true).create(true);
         let mut file = options.open(path).map_err(at(path, "open"))?;
@@ -39,33 +41,27 @@ impl Lines {
             let text = String::from_utf8(line).unwrap_or_default();
             ends_with_newline = text.is_empty() || text.ends_with('}');
             let Ok(record) = Record::from_json(&text) else { continue };
-            if let Some(key) = build.key(&record) {
+            if let Some(key) = origin.key(&record) {
                 kept.insert(key, without_bulk(record));
             }
         }
         if !ends_with_newline {
             writeln!(file).map_err(at(path, "write"))?;
         }
-        Ok(Self { path: path.to_owned(), file: Mutex::new(file), build, kept })
+        Ok(Self { path: path.to_owned(), file: Mutex::new(file), origin, kept })
+    }
+}
+
+impl Store for Lines {
+    /// What was there when the file was opened, without curves and plan.
+    fn finished(&self, plan: &Plan) -> Option<Record> {
+        let key = Key::of(plan).ok()?;
+        Some(of_plan(self.kept.get(&key)?.clone(), plan))
     }
 
-    /// Whether a record of such a plan was there when the file was opened.
-    pub fn has(&self, key: &Key) -> bool {
-        self.kept.contains_key(key)
-    }
-
-    /// The record of `plan`, whose key is `key`, that was there when the file was opened; without curves
-    /// and plan.
-    pub fn get(&self, plan: &Plan, key: &Key) -> Option<Record> {
-        Some(of_plan(self.kept.get(key)?.clone(), plan))
-    }
-
-    /// Adds the record of a plan whose key is `key`.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn keep(&self, record: &mut Record, key: &Key) -> Result<(), StoreError> {
-        self.build.sign(record, key);
+    /// Adds it to the file.
+    fn keep(&self, plan: &Plan, record: &mut Record) -> Result<(), StoreError> {
+        self.origin.sign(record, &Key::of(plan)?);
         let text =
             record.to_json().map_err(|source| StoreError::Print { what: "a record", source })?;
         // At once and in one piece, so that what is finished survives whatever comes.
