@@ -8,11 +8,9 @@ use midhop_config::KeyPath;
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Family;
 use midhop_experiment::tunnel::TunnelPeer;
-use midhop_tunnel::quic::Carrier;
-use midhop_tunnel::quic::plaintext::Plaintext;
+use midhop_tunnel::quic::Lone;
 use midhop_units::Seed;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 /// The port of an end that goes to another.
 const PORT: u16 = 4434;
@@ -79,11 +77,10 @@ fn connect(
     #[expect(clippy::disallowed_methods, reason = "QUIC counts from some moment, whichever it is")]
     let epoch = std::time::Instant::now();
     let back = SocketAddr::new(address.ip(), PORT);
-    let near =
-        Carrier::connect(plans[0], address, Arc::new(Plaintext), (epoch, seed.derive("near")));
-    let far = Carrier::listen(plans[1], back, Arc::new(Plaintext), (epoch, seed.derive("far")));
-    let carriers = [near, far].map(|made| made.map_err(|error| error.to_string()));
-    let [near, far] = carriers;
+    let near = Lone::connect(plans[0], address, (epoch, seed.derive("near")));
+    let far = Lone::listen(plans[1], back, (epoch, seed.derive("far")));
+    let ends = [near, far].map(|made| made.map_err(|error| error.to_string()));
+    let [near, far] = ends;
     let family = if address.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
     let flow = hosts.tunnel_flow(nodes, address.port(), family);
     let [own, other] = nodes;

@@ -10,11 +10,17 @@
 //! ```
 
 mod carrier;
+mod endpoint;
 mod flow;
+#[cfg(feature = "plaintext")]
+mod lone;
 #[cfg(feature = "plaintext")]
 pub mod plaintext;
 mod session;
 
-pub use carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats};
+pub use carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};
+pub use endpoint::{Datagram, Endpoint, EndpointEvent};
 pub use flow::{FlowFault, Taken};
-pub use quinn_proto::StreamId;
+#[cfg(feature = "plaintext")]
+pub use lone::Lone;
+pub use quinn_proto::{ConnectionError, ConnectionHandle, EcnCodepoint, Incoming, StreamId};

@@ -13,7 +13,7 @@ use midhop_experiment::record::LegResult;
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
-use midhop_tunnel::quic::{Carrier, CarrierStats, StreamId};
+use midhop_tunnel::quic::{Carrier, CarrierEvent, CarrierStats, Lone, StreamId};
 use midhop_units::{Duration, Instant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub struct TunnelEnd {
     pub node: String,
     /// The link on which the way to it begins.
     pub link: String,
-    carrier: Carrier,
+    lone: Lone,
     addressing: Addressing,
     between: Rc<Between>,
     /// For how long it was connected when the run began.
@@ -92,21 +92,20 @@ impl TunnelEnd {
     /// Both ends of a tunnel, the opener's first: who they are to each other, their carriers and addresses.
     pub fn pair(
         names: [[String; 3]; 2],
-        carriers: [Carrier; 2],
+        ends: [Lone; 2],
         addressing: [Addressing; 2],
         rtt: Duration,
     ) -> [Self; 2] {
         let lead = rtt * LEAD_RTTS + LEAD;
         let between = Rc::<Between>::default();
-        let carriers = rehearse(carriers, rtt / 2, lead);
-        let ends = carriers.into_iter().zip(addressing).zip(names);
+        let ends = rehearse(ends, rtt / 2, lead).into_iter().zip(addressing).zip(names);
         let ends: Vec<Self> = ends
-            .map(|((carrier, addressing), [peer, node, link])| Self {
+            .map(|((lone, addressing), [peer, node, link])| Self {
                 peer,
                 node,
                 link,
-                before: carrier.stats(),
-                carrier,
+                before: lone.stats(),
+                lone,
                 addressing,
                 between: between.clone(),
                 lead,
@@ -126,7 +125,7 @@ impl TunnelEnd {
 
     /// The connection, and its time at `now`.
     pub fn carrier(&mut self, now: Instant) -> (Instant, &mut Carrier) {
-        (now + self.lead, &mut self.carrier)
+        (now + self.lead, self.lone.carrier())
     }
 
     /// Whether a packet is one of the tunnel's that has come here.
@@ -134,20 +133,25 @@ impl TunnelEnd {
         packet.flow == self.addressing.flow && packet.destination == self.addressing.nodes[0]
     }
 
+    /// What has happened on it.
+    pub fn poll_event(&mut self, now: Instant) -> Option<CarrierEvent> {
+        self.lone.poll_event(now + self.lead)
+    }
+
     /// Takes a datagram that has come.
     pub fn receive(&mut self, now: Instant, datagram: Bytes) {
-        self.carrier.handle_datagram(now + self.lead, datagram, false);
+        self.lone.handle_datagram(now + self.lead, datagram, false);
     }
 
     /// The time that it asked for has come.
     pub fn wake(&mut self, now: Instant) {
-        self.carrier.handle_timeout(now + self.lead);
+        self.lone.handle_timeout(now + self.lead);
     }
 
     /// Sends what may leave; whether anything did.
     pub fn send(&mut self, now: Instant, actions: &mut Actions) -> bool {
         let mut any = false;
-        while let Some(datagram) = self.carrier.poll_datagram(now + self.lead) {
+        while let Some(datagram) = self.lone.poll_datagram(now + self.lead) {
             any = true;
             let size = datagram.len() as u32;
             let contents = actions.contents().insert(datagram);
@@ -170,7 +174,7 @@ impl TunnelEnd {
 
     /// Finds out when it wants to be looked at: at the next tick.
     pub fn settle(&mut self) {
-        let due = self.carrier.poll_timeout();
+        let due = self.lone.poll_timeout();
         self.due = due.map_or(Instant::NEVER, |at| {
             let since = at.saturating_since(Instant::START + self.lead).as_ns();
             Instant::from_ns(since.next_multiple_of(TICK.as_ns()))
@@ -186,7 +190,7 @@ impl TunnelEnd {
         asked: AskedFlow,
         class: &ClassPlan,
     ) -> Option<StreamId> {
-        let stream = self.carrier.ask(now + self.lead, request.as_deref()?, class)?;
+        let stream = self.lone.carrier().ask(now + self.lead, request.as_deref()?, class)?;
         *request = None;
         self.flows.insert(stream, asked.flow);
         self.between.asked.borrow_mut().insert(stream, asked);
@@ -196,7 +200,7 @@ impl TunnelEnd {
     /// Forgets a flow. A half that has not ended is broken off with this code.
     pub fn forget(&mut self, stream: StreamId, code: Code) {
         self.flows.remove(&stream);
-        self.carrier.forget(stream, code);
+        self.lone.carrier().forget(stream, code);
     }
 
     /// The flow that the other end has asked for by a stream.
@@ -221,7 +225,7 @@ impl TunnelEnd {
     pub fn result(&self, node: &str) -> LegResult {
         let [own, far] = [self.addressing.end, self.addressing.end.other()]
             .map(|end| self.between.received[end.index()].get());
-        let stats = self.carrier.stats();
+        let stats = self.lone.stats();
         LegResult {
             node: node.to_owned(),
             link: self.link.clone(),
@@ -237,30 +241,30 @@ impl TunnelEnd {
 }
 
 /// Lets two ends talk for some time, over a path that loses nothing and takes `delay` each way.
-fn rehearse(mut carriers: [Carrier; 2], delay: Duration, time: Duration) -> [Carrier; 2] {
+fn rehearse(mut both: [Lone; 2], delay: Duration, time: Duration) -> [Lone; 2] {
     let end = Instant::START + time;
     // What is on its way to each, in order.
     let mut ways: [std::collections::VecDeque<(Instant, Bytes)>; 2] = Default::default();
     let mut now = Instant::START;
     while now <= end {
-        for (to, carrier) in carriers.iter_mut().enumerate() {
+        for (to, lone) in both.iter_mut().enumerate() {
             while ways[to].front().is_some_and(|(at, _)| *at <= now) {
                 if let Some((_, datagram)) = ways[to].pop_front() {
-                    carrier.handle_datagram(now, datagram, false);
+                    lone.handle_datagram(now, datagram, false);
                 }
             }
-            carrier.handle_timeout(now);
-            while carrier.poll_event().is_some() {}
-            while let Some(datagram) = carrier.poll_datagram(now) {
+            lone.handle_timeout(now);
+            while lone.poll_event(now).is_some() {}
+            while let Some(datagram) = lone.poll_datagram(now) {
                 ways[1 - to].push_back((now + delay, datagram));
             }
         }
         let arrivals = ways.iter().filter_map(|way| way.front().map(|(at, _)| *at));
         let arrivals: Vec<Instant> = arrivals.collect();
-        let timers = carriers.iter_mut().filter_map(Carrier::poll_timeout);
+        let timers = both.iter_mut().filter_map(Lone::poll_timeout);
         let Some(next) = arrivals.into_iter().chain(timers).min() else { break };
         // A timer that has fired and names the same moment again would stop the time.
         now = if next > now { next } else { now + Duration::from_us(1) };
     }
-    carriers
+    both
 }

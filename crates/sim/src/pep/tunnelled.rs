@@ -122,7 +122,7 @@ impl Proxy {
         let mut again = !self.shared.tunnels.is_empty();
         while std::mem::take(&mut again) {
             for at in 0..self.shared.tunnels.len() {
-                while let Some(event) = self.shared.tunnels[at].carrier(now).1.poll_event() {
+                while let Some(event) = self.shared.tunnels[at].poll_event(now) {
                     again = true;
                     self.on_carrier(now, at, &event, actions);
                 }
@@ -137,7 +137,11 @@ impl Proxy {
             CarrierEvent::Asked(stream, request) => {
                 return self.serve(now, at, *stream, request, actions);
             }
-            CarrierEvent::Connected | CarrierEvent::Settled => return,
+            CarrierEvent::Connected
+            | CarrierEvent::Opened(_)
+            | CarrierEvent::Settled
+            | CarrierEvent::Leaving
+            | CarrierEvent::Backlog(_) => return,
             // It has all that it wants.
             CarrierEvent::Stopped(_, code) if *code == Code::NO_ERROR => return,
             CarrierEvent::Granted(stream)

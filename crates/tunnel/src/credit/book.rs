@@ -79,6 +79,8 @@ pub struct CreditBook<W> {
     stuck: u64,
     /// Unit: bytes. What all streams hold that has come, behind gaps or not, as far as it is counted here.
     waiting: u64,
+    /// Unit: bytes. The same of the peer's streams on other connections.
+    elsewhere: u64,
     /// What the peer gives each stream at first, once its settings have come; zero: it knows nothing of
     /// credit.
     first: Option<u64>,
@@ -98,7 +100,17 @@ impl<W> CreditBook<W> {
     /// Nothing has come.
     pub fn new(bounds: CreditBounds) -> Self {
         let (first, granted, grants) = Default::default();
-        Self { bounds, answered: false, drawn: 0, stuck: 0, waiting: 0, first, granted, grants }
+        Self {
+            bounds,
+            answered: false,
+            drawn: 0,
+            stuck: 0,
+            waiting: 0,
+            elsewhere: 0,
+            first,
+            granted,
+            grants,
+        }
     }
 
     /// What may be under way and waiting.
@@ -111,9 +123,19 @@ impl<W> CreditBook<W> {
         self.waiting = self.waiting - before + now;
     }
 
+    /// Unit: bytes. What all streams hold.
+    pub fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// What streams on other connections of the same peer hold. Unit: bytes.
+    pub fn set_elsewhere(&mut self, bytes: u64) {
+        self.elsewhere = bytes;
+    }
+
     /// Whether all streams together hold as much as they may.
     pub fn is_crowded(&self) -> bool {
-        self.waiting >= self.bounds.waiting
+        self.waiting.saturating_add(self.elsewhere) >= self.bounds.waiting
     }
 
     /// What the peer gives each stream at first; zero: it knows nothing of credit.

@@ -77,6 +77,11 @@ pub struct Report {
 }
 
 impl Packet {
+    /// Whether a datagram is QUIC's as it is (RFC 9000 §17.2, §17.3.1).
+    pub fn is_quic(datagram: &[u8]) -> bool {
+        datagram.first().is_some_and(|first| first & QUIC_BIT != 0)
+    }
+
     /// QUIC's own part of a datagram, as [`parse`](Self::parse) finds it. None where there is none.
     pub fn quic_in(datagram: &[u8]) -> Option<&[u8]> {
         let first = *datagram.first()?;

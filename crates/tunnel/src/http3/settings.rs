@@ -17,7 +17,7 @@ pub struct Settings {
     /// The largest window of a repair of [`fec`] that it reads; zero: it reads none. Unit: datagrams.
     pub repair_window: u64,
     /// Whether it listens to [`Backlog`](super::Frame::Backlog).
-    pub hears_backlog: bool,
+    pub wants_backlog: bool,
     /// The credit of its own that it gives each stream at first ([`credit`]); zero: it gives none. Unit: bytes.
     pub stream_credit: u64,
 }
@@ -43,7 +43,7 @@ impl Settings {
             extended_connect: true,
             connect_tcp: TRIAL,
             repair_window: 0,
-            hears_backlog: false,
+            wants_backlog: false,
             stream_credit: 0,
         }
     }
@@ -78,7 +78,7 @@ impl Settings {
         if self.repair_window > 0 {
             say(fec::SETTING, self.repair_window);
         }
-        if self.hears_backlog {
+        if self.wants_backlog {
             say(MIDHOP_BACKLOG, 1);
         }
         if self.stream_credit > 0 {
@@ -117,7 +117,7 @@ impl Settings {
                 (ENABLE_CONNECT_PROTOCOL, 1) => settings.extended_connect = true,
                 (ENABLE_CONNECT_PROTOCOL, _) => return Err(Code::SETTINGS_ERROR),
                 (MIDHOP_CONNECT_TCP, trial) => settings.connect_tcp = trial,
-                (MIDHOP_BACKLOG, value) => settings.hears_backlog = value == 1,
+                (MIDHOP_BACKLOG, value) => settings.wants_backlog = value == 1,
                 (fec::SETTING, datagrams) => settings.repair_window = datagrams,
                 (credit::SETTING, bytes) => settings.stream_credit = bytes,
                 // Tables that the peer would let us fill, and what we do not know.
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let repairs = Settings { repair_window: 128, ..Settings::own() };
-        let backlog = Settings { hears_backlog: true, ..Settings::own() };
+        let backlog = Settings { wants_backlog: true, ..Settings::own() };
         let credit = Settings { stream_credit: 63_000_000, ..Settings::own() };
         for settings in [Settings::own(), Settings::default(), repairs, backlog, credit] {
             let mut input = Bytes::from(settings.encode());

@@ -243,6 +243,11 @@ impl Incoming {
         self.arrived.held().get() + (self.piece.len() + self.data.len()) as u64
     }
 
+    /// Unit: bytes. What has come in order and was not given out; what waits behind it counts itself.
+    pub fn unread(&self) -> usize {
+        self.piece.len() + self.data.len()
+    }
+
     /// The next header fields, packed; none: they have not come.
     pub fn headers(
         &mut self,
@@ -301,7 +306,7 @@ impl Incoming {
     }
 
     /// Whatever has been given out has been passed on: the peer may send as much again.
-    fn grant(&mut self, book: &mut CreditBook<StreamId>) {
+    pub fn grant(&mut self, book: &mut CreditBook<StreamId>) {
         let position = self.arrived.position().saturating_sub(self.piece.len() as u64);
         if !self.credit.pass_on_quietly(position) {
             self.credit.pass_on(book, position);
@@ -316,7 +321,10 @@ impl Incoming {
     ) -> Result<(), FlowFault> {
         self.credit.stand_still(book);
         while !self.complete && self.may_draw(book) {
-            let Some(count) = self.read(connection, book)? else { break };
+            let Some((offset, bytes)) = self.read(connection)? else { break };
+            let count = bytes.len() as u64;
+            self.arrived.insert(offset, bytes);
+            self.recount(book);
             self.credit.draw(book, count);
         }
         Ok(())
@@ -352,7 +360,7 @@ impl Incoming {
     }
 
     /// The next frame; none of them: the stream has ended; none at all: it has not come.
-    fn frame(
+    pub fn frame(
         &mut self,
         connection: &mut Connection,
         book: &mut CreditBook<StreamId>,
@@ -382,8 +390,10 @@ impl Incoming {
             {
                 return Ok(None);
             }
-            if self.read(connection, book)?.is_none() {
-                return Ok(None);
+            let Some((offset, bytes)) = self.read(connection)? else { return Ok(None) };
+            match self.arrived.pass(offset, bytes) {
+                Some(piece) => self.piece = piece,
+                None => self.recount(book),
             }
         }
     }
@@ -415,13 +425,9 @@ impl Incoming {
         first
     }
 
-    /// Reads the next chunk that has come. Gives its length; none: nothing has. Where none will come any more, all
-    /// is complete.
-    fn read(
-        &mut self,
-        connection: &mut Connection,
-        book: &mut CreditBook<StreamId>,
-    ) -> Result<Option<u64>, FlowFault> {
+    /// Reads the next chunk that has come, with its place; none: nothing has. Where none will come any more it is empty, and
+    /// all is complete.
+    fn read(&mut self, connection: &mut Connection) -> Result<Option<(u64, Bytes)>, FlowFault> {
         let mut receiving = connection.recv_stream(self.id);
         let read = match receiving.read(false) {
             Ok(mut chunks) => {
@@ -443,14 +449,11 @@ impl Incoming {
         };
         let Some(Chunk { offset, bytes, .. }) = chunk else {
             self.complete = true;
-            return Ok(Some(0));
+            return Ok(Some((0, Bytes::new())));
         };
-        let count = bytes.len() as u64;
-        if !self.credit.may_come(offset.saturating_add(count)) {
+        if !self.credit.may_come(offset.saturating_add(bytes.len() as u64)) {
             return Err(FlowFault::Wrong(Code::GENERAL_PROTOCOL_ERROR));
         }
-        self.arrived.insert(offset, bytes);
-        self.recount(book);
-        Ok(Some(count))
+        Ok(Some((offset, bytes)))
     }
 }

@@ -3,24 +3,32 @@
 //! Invariant: the control stream of this end lives as long as the connection, and whoever breaks a rule that concerns
 //! the connection as a whole ends it ([`Session::fault`]).
 
-use super::carrier::CarrierEvent;
+mod by_frames;
+mod control;
+mod unidirectional;
+
+use self::control::Outgoing;
+use self::unidirectional::PeerStream;
+use super::carrier::{CarrierEvent, Opening};
 use super::flow::{Awaited, FlowFault, FlowStream, Incoming, Taken};
 use crate::cause::Cause;
 use crate::connect::{Form, Request, Response};
 use crate::credit::{self, CreditBook, CreditBounds};
-use crate::http3::{Code, Field, Frame, FrameReader, Settings, StreamKind, field, frame};
+use crate::fec;
+use crate::http3::{Code, Field, Settings, StreamKind, field, frame};
 use crate::peer::Places;
-use crate::{fec, varint};
 use bytes::Bytes;
 use midhop_pep::config::{ClassPlan, PeerPlan, Repair, RequestForm};
 use midhop_pep::scheduler::{Attempt, Scheduler};
 use midhop_units::{Duration, Instant, Rate};
-use quinn_proto::{Connection, Dir, ReadError, StreamId, VarInt};
+use quinn_proto::{Connection, Dir, StreamEvent, StreamId, VarInt};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A stream that nobody reads for so long is drawn out of QUIC from then on. Of 1 Gbit/s it has no more than 415
 /// gaps by then, whatever is lost; and one that waits for less costs nothing.
 const DRAW: Duration = Duration::from_ms(10);
+/// How long a peer may take to ask by a stream that it has opened.
+const PATIENCE: Duration = Duration::from_s(10);
 
 /// The session on one connection.
 #[derive(Debug)]
@@ -43,55 +51,37 @@ pub(super) struct Session {
     ready: VecDeque<StreamId>,
     /// Streams that are drawn out of QUIC then, if nobody has read them since.
     draws: VecDeque<(Instant, StreamId)>,
+    /// Streams by which a request is to have come by then.
+    requests: VecDeque<(Instant, StreamId)>,
     /// Until when whoever is first in the queue waits, and who that is.
     shaped: Option<(Instant, StreamId)>,
     /// This end's unidirectional streams, and what of them waits to be sent.
     control: Option<Outgoing>,
     grants: Option<Outgoing>,
     /// The peer's.
-    uni: BTreeMap<StreamId, Side>,
+    uni: BTreeMap<StreamId, PeerStream>,
     /// The kinds of them that there were: of each there is one.
     seen: Vec<StreamKind>,
+    /// Until when the peer may take to let the control stream be opened; none: it has, or nobody has asked.
+    silent_until: Option<Instant>,
+    /// Whether this end has said that it takes no more flows, and the other one.
+    leaving: [bool; 2],
+    /// Whether the caller reads and writes the frames of flows itself.
+    by_frames: bool,
+    /// The number of the first request that has not come.
+    next: u64,
     pub events: VecDeque<CarrierEvent>,
-    /// Which rule the peer broke that concerns the whole connection.
-    pub fault: Option<Code>,
-}
-
-/// A stream by which this end sends what concerns all.
-#[derive(Debug)]
-struct Outgoing {
-    id: StreamId,
-    waiting: Vec<u8>,
-}
-
-impl Outgoing {
-    fn flush(&mut self, connection: &mut Connection) {
-        // What finds no room is sent once there is some.
-        if let Ok(written) = connection.send_stream(self.id).write(&self.waiting) {
-            self.waiting.drain(..written);
-        }
-    }
-}
-
-/// What a stream of the peer's has been found to be, and its reader.
-#[derive(Debug)]
-enum Side {
-    /// Its first number has not come whole.
-    Unknown(Vec<u8>),
-    Control(FrameReader),
-    Credit(credit::CreditReader),
-    /// Instructions about a dynamic table, of which there is none.
-    Encoder,
-    Decoder,
+    /// Which rule the peer broke that concerns the whole connection, and whether it was ended for that.
+    fault: Option<Code>,
+    is_judged: bool,
 }
 
 impl Session {
-    /// That of a connection to `peer`, which is named `authority`. `initial` is what QUIC lets come of each stream before
-    /// anything of it is read.
+    /// That of a connection to `peer`, which is named `authority`.
     pub fn new(
         peer: &PeerPlan,
         authority: String,
-        initial: u64,
+        Opening { initial, wants_backlog, by_frames }: Opening,
         now: Instant,
         rate: Option<Rate>,
     ) -> Self {
@@ -99,7 +89,12 @@ impl Session {
         let bounds = CreditBounds::of(flow_window, peer.receive_window.get(), initial);
         let repair_window = if peer.repair == Repair::Off { 0 } else { fec::WINDOW_MAX as u64 };
         Self {
-            own: Settings { repair_window, stream_credit: bounds.first, ..Settings::own() },
+            own: Settings {
+                repair_window,
+                stream_credit: bounds.first,
+                wants_backlog,
+                ..Settings::own()
+            },
             peer: None,
             form: peer.request,
             authority,
@@ -111,13 +106,19 @@ impl Session {
             held_max: credit::held_max(flow_window),
             ready: VecDeque::new(),
             draws: VecDeque::new(),
+            requests: VecDeque::new(),
             shaped: None,
             control: None,
             grants: None,
             uni: BTreeMap::new(),
             seen: Vec::new(),
+            silent_until: None,
+            leaving: [false; 2],
+            by_frames,
+            next: 0,
             events: VecDeque::new(),
             fault: None,
+            is_judged: false,
         }
     }
 
@@ -126,13 +127,54 @@ impl Session {
         self.peer.as_ref()
     }
 
-    /// Begins to speak HTTP/3.
-    pub fn begin(&mut self, connection: &mut Connection) {
-        let Some(id) = connection.streams().open(Dir::Uni) else { return };
-        let mut waiting = Vec::new();
-        varint::write(StreamKind::CONTROL, &mut waiting);
-        waiting.extend(self.own.encode());
-        self.control.insert(Outgoing { id, waiting }).flush(connection);
+    /// Something has happened on streams.
+    pub fn handle_event(&mut self, now: Instant, event: StreamEvent, connection: &mut Connection) {
+        match event {
+            StreamEvent::Opened { dir } => self.accept(now, dir, connection),
+            StreamEvent::Readable { id } => self.readable(now, id, connection),
+            StreamEvent::Writable { id } => self.writable(id, connection),
+            StreamEvent::Finished { id } => self.finished(id),
+            StreamEvent::Stopped { id, error_code } => self.stopped(id, error_code),
+            StreamEvent::Available { dir: Dir::Uni } => self.open_control(connection),
+            StreamEvent::Available { dir: Dir::Bi } => {
+                self.events.push_back(CarrierEvent::Available);
+            }
+        }
+    }
+
+    /// Which rule the peer broke that concerns the connection as a whole.
+    pub fn broken_rule(&self) -> Option<Code> {
+        self.fault
+    }
+
+    /// The same, once: the connection is to be ended for it.
+    pub fn take_fault(&mut self) -> Option<Code> {
+        self.fault.filter(|_| !std::mem::replace(&mut self.is_judged, true))
+    }
+
+    /// Whether one of the ends has said that there will be no more flows.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving != [false; 2]
+    }
+
+    /// Whether the flows have written as much as may be unacknowledged, as far as any has found.
+    pub fn is_full(&self) -> bool {
+        self.scheduler.is_full()
+    }
+
+    /// From now on so much may be unacknowledged. Unit: bytes.
+    pub fn set_pool(&mut self, pool: u64) {
+        self.pool = pool;
+    }
+
+    /// Unit: bytes. What has come and costs memory here.
+    pub fn stored(&self) -> u64 {
+        self.credit.waiting()
+    }
+
+    /// What other connections of the peer store. Unit: bytes.
+    pub fn set_stored_elsewhere(&mut self, bytes: u64) {
+        self.credit.set_elsewhere(bytes);
     }
 
     /// Flows that are open.
@@ -150,6 +192,9 @@ impl Session {
         class: &ClassPlan,
         connection: &mut Connection,
     ) -> Option<StreamId> {
+        if self.is_leaving() {
+            return None;
+        }
         let template = self.peer.is_some_and(|it| it.serves_templates());
         let form = match self.form {
             RequestForm::Template if !template => return None,
@@ -265,12 +310,18 @@ impl Session {
         self.flows.get(&id).map_or(0, |flow| flow.incoming.held())
     }
 
-    /// A flow has nothing more to send for now: others may.
-    pub fn rest(&mut self, id: StreamId) {
+    /// A flow has nothing more to send for now: others may; whether any waits for that.
+    pub fn rest(&mut self, id: StreamId) -> bool {
         if let Some(flow) = self.flows.get_mut(&id) {
             self.scheduler.leave(&mut flow.schedule);
             self.wake_next();
         }
+        !self.ready.is_empty()
+    }
+
+    /// Unit: bytes. What of a stream has come in order and was not given out.
+    pub fn unread(&self, id: StreamId) -> usize {
+        self.flows.get(&id).map_or(0, |flow| flow.incoming.unread())
     }
 
     /// Forgets a flow. A half that has not ended is broken off.
@@ -293,14 +344,31 @@ impl Session {
     // What the connection does.
 
     /// The peer has opened streams.
-    pub fn accept(&mut self, now: Instant, dir: Dir, connection: &mut Connection) {
+    fn accept(&mut self, now: Instant, dir: Dir, connection: &mut Connection) {
         while let Some(id) = connection.streams().accept(dir) {
             if dir == Dir::Uni {
-                self.uni.insert(id, Side::Unknown(Vec::new()));
+                self.uni.insert(id, PeerStream::Unknown(Vec::new()));
                 self.read_uni(id, connection);
                 continue;
             }
-            self.open(now, id, Awaited::Request);
+            let number = VarInt::from(id).into_inner();
+            if self.leaving[0] && number >= self.next {
+                // The peer may ask elsewhere: nothing was done.
+                let code = VarInt::from_u64(Code::REQUEST_REJECTED.0).unwrap_or(VarInt::MAX);
+                let _ = connection.send_stream(id).reset(code);
+                let _ = connection.recv_stream(id).stop(code);
+                continue;
+            }
+            // Streams of one kind are four apart.
+            self.next = self.next.max(number + 4);
+            let by_frames = self.by_frames;
+            let flow = self.open(now, id, Awaited::Request);
+            if by_frames {
+                flow.incoming.awaits = None;
+                self.events.push_back(CarrierEvent::Opened(id));
+            } else {
+                self.requests.push_back((now + PATIENCE, id));
+            }
             if let Some(more) = self.places.grow(self.flows.len() as u64 + 1) {
                 connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(more));
             }
@@ -309,7 +377,7 @@ impl Session {
     }
 
     /// Something has come on a stream.
-    pub fn readable(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
+    fn readable(&mut self, now: Instant, id: StreamId, connection: &mut Connection) {
         if id.dir() == Dir::Uni {
             return self.read_uni(id, connection);
         }
@@ -348,7 +416,7 @@ impl Session {
             }
         }
         if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.incoming.ended) {
-            if flow.incoming.untaken.replace(now).is_none() {
+            if !self.by_frames && flow.incoming.untaken.replace(now).is_none() {
                 self.draws.push_back((now + DRAW, id));
             }
             self.events.push_back(CarrierEvent::Readable(id));
@@ -373,7 +441,7 @@ impl Session {
     }
 
     /// A stream may have room.
-    pub fn writable(&mut self, id: StreamId, connection: &mut Connection) {
+    fn writable(&mut self, id: StreamId, connection: &mut Connection) {
         for own in [&mut self.control, &mut self.grants].into_iter().flatten() {
             if own.id == id {
                 return own.flush(connection);
@@ -383,14 +451,14 @@ impl Session {
     }
 
     /// The peer has all of a stream.
-    pub fn finished(&mut self, id: StreamId) {
+    fn finished(&mut self, id: StreamId) {
         if self.flows.contains_key(&id) {
             self.events.push_back(CarrierEvent::Delivered(id));
         }
     }
 
     /// The peer wants no more of a stream.
-    pub fn stopped(&mut self, id: StreamId, code: VarInt) {
+    fn stopped(&mut self, id: StreamId, code: VarInt) {
         if self.flows.contains_key(&id) {
             self.events.push_back(CarrierEvent::Stopped(id, Code(code.into_inner())));
         }
@@ -399,12 +467,29 @@ impl Session {
     /// When [`Session::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let draw = self.draws.front().map(|(at, _)| *at);
-        draw.into_iter().chain(self.shaped.map(|(at, _)| at)).min()
+        let request = self.requests.front().map(|(at, _)| *at);
+        let shaped = self.shaped.map(|(at, _)| at);
+        [draw, request, shaped, self.silent_until].into_iter().flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Instant, connection: &mut Connection) {
         if let Some((_, id)) = self.shaped.take_if(|(at, _)| *at <= now) {
             self.ready.push_back(id);
+        }
+        if self.silent_until.take_if(|at| *at <= now).is_some() {
+            // RFC 9114 §6.2 has each end let the other open what HTTP needs.
+            self.fault.get_or_insert(Code::GENERAL_PROTOCOL_ERROR);
+        }
+        while let Some(&(_, id)) = self.requests.front().filter(|(at, _)| *at <= now) {
+            self.requests.pop_front();
+            let incoming = self.flows.get(&id).map(|flow| &flow.incoming);
+            if incoming.is_some_and(|it| it.awaits == Some(Awaited::Request)) {
+                self.events.push_back(CarrierEvent::Broken(
+                    id,
+                    FlowFault::Wrong(Code::REQUEST_INCOMPLETE),
+                ));
+                self.forget(id, Code::REQUEST_INCOMPLETE, connection);
+            }
         }
         while let Some(&(_, id)) = self.draws.front().filter(|(at, _)| *at <= now) {
             self.draws.pop_front();
@@ -450,7 +535,11 @@ impl Session {
                 Ok(Attempt::Queued | Attempt::Blocked) => return,
                 Err(fault) => {
                     self.scheduler.leave(&mut flow.schedule);
-                    return self.broke(id, fault);
+                    // Of the peer's having stopped the stream there is an event.
+                    if !(self.by_frames && matches!(fault, FlowFault::Reset(_))) {
+                        self.broke(id, fault);
+                    }
+                    return;
                 }
             }
         }
@@ -475,7 +564,8 @@ impl Session {
         self.flows.entry(id).or_insert_with(|| FlowStream::new(now, incoming))
     }
 
-    fn put_fields(
+    /// Takes header fields. Nothing may wait.
+    pub fn put_fields(
         &mut self,
         now: Instant,
         id: StreamId,
@@ -487,7 +577,8 @@ impl Session {
         self.put_frame(now, id, out, Bytes::new(), connection);
     }
 
-    fn put_data(
+    /// Takes some payload: `head`, which is short, and what follows it. Nothing may wait.
+    pub fn put_data(
         &mut self,
         now: Instant,
         id: StreamId,
@@ -527,22 +618,6 @@ impl Session {
         }
     }
 
-    fn grant(&mut self, connection: &mut Connection) {
-        let grants = self.credit.take_grants();
-        if self.grants.is_none() && self.credit.is_understood() {
-            let Some(id) = connection.streams().open(Dir::Uni) else { return };
-            let mut waiting = Vec::new();
-            varint::write(credit::STREAM, &mut waiting);
-            self.grants = Some(Outgoing { id, waiting });
-        } else if grants.is_empty() {
-            return;
-        }
-        if let Some(own) = &mut self.grants {
-            grants.into_iter().for_each(|(id, limit)| credit::write(id, limit, &mut own.waiting));
-            own.flush(connection);
-        }
-    }
-
     fn broke(&mut self, id: StreamId, fault: FlowFault) {
         self.judge(fault);
         self.events.push_back(CarrierEvent::Broken(id, fault));
@@ -560,105 +635,6 @@ impl Session {
             && !OF_ONE_STREAM.contains(&code)
         {
             self.fault.get_or_insert(code);
-        }
-    }
-
-    // The peer's unidirectional streams.
-
-    fn read_uni(&mut self, id: StreamId, connection: &mut Connection) {
-        loop {
-            let mut receiving = connection.recv_stream(id);
-            let Ok(mut chunks) = receiving.read(true) else { return };
-            let next = chunks.next(usize::MAX);
-            let _ = chunks.finalize();
-            let outcome = match next {
-                Ok(Some(chunk)) => self.read_piece(id, chunk.bytes, connection),
-                Err(ReadError::Blocked) => return,
-                Ok(None) | Err(ReadError::Reset(_)) => {
-                    let critical = !matches!(self.uni.remove(&id), None | Some(Side::Unknown(_)));
-                    if critical {
-                        self.fault.get_or_insert(Code::CLOSED_CRITICAL_STREAM);
-                    }
-                    return;
-                }
-            };
-            if let Err(code) = outcome {
-                self.fault.get_or_insert(code);
-                return;
-            }
-        }
-    }
-
-    /// Reads a piece of one of them.
-    fn read_piece(
-        &mut self,
-        id: StreamId,
-        mut bytes: Bytes,
-        connection: &mut Connection,
-    ) -> Result<(), Code> {
-        let Some(side) = self.uni.get_mut(&id) else { return Ok(()) };
-        if let Side::Unknown(head) = side {
-            head.extend_from_slice(&bytes);
-            let Some((number, length)) = varint::read(head) else { return Ok(()) };
-            bytes = Bytes::copy_from_slice(head.get(length..).unwrap_or_default());
-            let kind = StreamKind::of(number);
-            let side = match kind {
-                StreamKind::Unknown => {
-                    self.uni.remove(&id);
-                    let code = VarInt::from_u64(Code::STREAM_CREATION_ERROR.0).unwrap_or_default();
-                    let _ = connection.recv_stream(id).stop(code);
-                    return Ok(());
-                }
-                StreamKind::Push => return Err(Code::STREAM_CREATION_ERROR),
-                StreamKind::Control => Side::Control(FrameReader::default()),
-                StreamKind::Credit => Side::Credit(credit::CreditReader::default()),
-                StreamKind::Encoder => Side::Encoder,
-                StreamKind::Decoder => Side::Decoder,
-            };
-            if self.seen.contains(&kind) {
-                return Err(Code::STREAM_CREATION_ERROR);
-            }
-            self.seen.push(kind);
-            if kind == StreamKind::Credit {
-                self.credit.answer();
-            }
-            self.uni.insert(id, side);
-        }
-        match self.uni.get_mut(&id) {
-            Some(Side::Control(reader)) => {
-                let mut frames = Vec::new();
-                while let Some(frame) = reader.read(&mut bytes)? {
-                    frames.push(frame);
-                }
-                frames.into_iter().try_for_each(|frame| self.control_frame(frame))
-            }
-            Some(Side::Credit(reader)) => {
-                while let Some((stream, limit)) = reader.read(&mut bytes) {
-                    self.ready.extend(self.credit.raise(stream, limit));
-                }
-                Ok(())
-            }
-            // "Set Dynamic Table Capacity" to 0, RFC 9204 §4.3.1.
-            Some(Side::Encoder) if bytes.iter().any(|byte| *byte != 0b0010_0000) => {
-                Err(Code::ENCODER_STREAM_ERROR)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn control_frame(&mut self, frame: Frame) -> Result<(), Code> {
-        match (frame, self.peer) {
-            (Frame::Settings(packed), None) => {
-                let settings = Settings::decode(&packed)?;
-                self.credit.begin(settings.stream_credit);
-                self.peer = Some(settings);
-                self.events.push_back(CarrierEvent::Settled);
-                Ok(())
-            }
-            (_, None) => Err(Code::MISSING_SETTINGS),
-            // Whoever leaves serves the flows that it has; a backlog is for the choice of a carrier.
-            (Frame::GoAway(_) | Frame::Push | Frame::Backlog(_), Some(_)) => Ok(()),
-            (_, Some(_)) => Err(Code::FRAME_UNEXPECTED),
         }
     }
 }

@@ -5,19 +5,19 @@ use bytes::Bytes;
 use midhop_pep::config::{ClassPlan, PeerPlan, Plan};
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
-use midhop_tunnel::quic::plaintext::Plaintext;
-use midhop_tunnel::quic::{Carrier, CarrierEvent, CarrierStats, StreamId};
+use midhop_tunnel::quic::{CarrierEvent, CarrierStats, Lone, StreamId};
 use midhop_tunnel::target::Target;
 use midhop_units::{Instant, Seed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 /// What is handed to a flow at once.
 static ZEROS: [u8; 65_536] = [0; 65_536];
+/// What IPv4 and UDP add to a datagram.
+const OVERHEAD: midhop_units::Bytes = midhop_units::Bytes::new(28);
 
 pub struct End {
-    carrier: Carrier,
+    lone: Lone,
     serves: bool,
     connected: bool,
     class: ClassPlan,
@@ -39,35 +39,19 @@ fn address(port: u16) -> SocketAddr {
 impl End {
     pub fn server(peer: &PeerPlan, (epoch, seed): (std::time::Instant, Seed)) -> Self {
         let own = (epoch, seed.derive("server"));
-        Self::new(
-            Carrier::listen(peer, address(1), Arc::new(Plaintext), own).expect("an end"),
-            true,
-        )
+        Self::new(Lone::listen(peer, address(1), own).expect("an end"), true)
     }
 
     pub fn client(peer: &PeerPlan, (epoch, seed): (std::time::Instant, Seed)) -> Self {
         let own = (epoch, seed.derive("client"));
-        Self::new(
-            Carrier::connect(peer, address(2), Arc::new(Plaintext), own).expect("an end"),
-            false,
-        )
+        Self::new(Lone::connect(peer, address(2), own).expect("an end"), false)
     }
 
-    fn new(carrier: Carrier, serves: bool) -> Self {
+    fn new(lone: Lone, serves: bool) -> Self {
         let plan = Plan::read("pair.toml", "").expect("a plan");
         let class = plan.class_named(None).clone();
         let (serving, ended, delivered, read) = Default::default();
-        Self {
-            carrier,
-            serves,
-            connected: false,
-            class,
-            serving,
-            ended,
-            delivered,
-            read,
-            held_max: 0,
-        }
+        Self { lone, serves, connected: false, class, serving, ended, delivered, read, held_max: 0 }
     }
 
     pub fn is_connected(&self) -> bool {
@@ -75,36 +59,35 @@ impl End {
     }
 
     pub fn stats(&self) -> CarrierStats {
-        self.carrier.stats()
+        self.lone.stats()
     }
 
     /// Asks for an object of some size.
     pub fn ask(&mut self, now: Instant, size: u64) -> u64 {
         let target = Target::Address(address(80));
         let request = Request { target, client: None, class: None, hops: 0 };
-        let id = self.carrier.ask(now, &request, &self.class).expect("a flow");
-        self.carrier.put(now, id, Bytes::copy_from_slice(&size.to_be_bytes()));
-        self.carrier.finish(now, id);
+        let id = self.lone.carrier().ask(now, &request, &self.class).expect("a flow");
+        self.lone.carrier().put(now, id, Bytes::copy_from_slice(&size.to_be_bytes()));
+        self.lone.carrier().finish(now, id);
         id.index()
     }
 
     pub fn receive(&mut self, now: Instant, datagram: Datagram) {
-        self.carrier.handle_datagram(now, datagram, false);
+        self.lone.handle_datagram(now, datagram, false);
     }
 
     /// Does what is due, and hands over the datagrams that leave, with their size on the link.
     pub fn drive(&mut self, now: Instant, mut leave: impl FnMut(midhop_units::Bytes, Datagram)) {
-        let overhead = self.carrier.pace().overhead();
-        self.carrier.handle_timeout(now);
+        self.lone.handle_timeout(now);
         loop {
             let mut any = false;
-            while let Some(event) = self.carrier.poll_event() {
+            while let Some(event) = self.lone.poll_event(now) {
                 any = true;
                 self.on_event(now, event);
             }
-            while let Some(datagram) = self.carrier.poll_datagram(now) {
+            while let Some(datagram) = self.lone.poll_datagram(now) {
                 any = true;
-                leave(midhop_units::Bytes::new(datagram.len() as u64) + overhead, datagram);
+                leave(midhop_units::Bytes::new(datagram.len() as u64) + OVERHEAD, datagram);
             }
             if !any {
                 return;
@@ -115,7 +98,7 @@ impl End {
     fn on_event(&mut self, now: Instant, event: CarrierEvent) {
         match event {
             CarrierEvent::Connected => self.connected = true,
-            CarrierEvent::Asked(id, _) => self.carrier.grant(now, id, &self.class),
+            CarrierEvent::Asked(id, _) => self.lone.carrier().grant(now, id, &self.class),
             CarrierEvent::Readable(id) => self.on_readable(now, id),
             CarrierEvent::Writable(id) => self.serve(now, id),
             CarrierEvent::Delivered(id) => {
@@ -132,9 +115,10 @@ impl End {
 
     /// Leaves a flow that is over at both ends.
     fn leave(&mut self, id: StreamId) {
-        let has_come = self.ended.contains(&id) && self.carrier.take_end(id).expect("an end");
+        let has_come =
+            self.ended.contains(&id) && self.lone.carrier().take_end(id).expect("an end");
         if has_come && self.delivered.contains(&id) {
-            self.carrier.forget(id, Code::NO_ERROR);
+            self.lone.carrier().forget(id, Code::NO_ERROR);
             self.serving.remove(&id);
         }
     }
@@ -143,9 +127,9 @@ impl End {
         if self.ended.contains(&id) {
             return self.leave(id);
         }
-        self.held_max = self.held_max.max(self.carrier.held(id));
+        self.held_max = self.held_max.max(self.lone.carrier().held(id));
         loop {
-            let taken = self.carrier.take(id).expect("a sound flow");
+            let taken = self.lone.carrier().take(id).expect("a sound flow");
             let bytes: usize = taken.pieces.iter().map(Bytes::len).sum();
             if self.serves && bytes > 0 {
                 let size = taken.pieces.concat().try_into().expect("eight bytes at once");
@@ -167,15 +151,15 @@ impl End {
     /// Goes on sending an object.
     fn serve(&mut self, now: Instant, id: StreamId) {
         let Some(left) = self.serving.get_mut(&id) else { return };
-        if self.carrier.waiting(id) != Some(0) {
+        if self.lone.carrier().waiting(id) != Some(0) {
             return;
         }
         let size = (*left).min(ZEROS.len() as u64);
         *left -= size;
         if size > 0 {
-            self.carrier.put(now, id, Bytes::from_static(&ZEROS[..size as usize]));
+            self.lone.carrier().put(now, id, Bytes::from_static(&ZEROS[..size as usize]));
         } else {
-            self.carrier.finish(now, id);
+            self.lone.carrier().finish(now, id);
         }
     }
 
@@ -185,6 +169,6 @@ impl End {
     }
 
     pub fn wake(&mut self) -> Option<Instant> {
-        self.carrier.poll_timeout()
+        self.lone.poll_timeout()
     }
 }

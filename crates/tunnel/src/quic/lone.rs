@@ -1,0 +1,183 @@
+//! One connection with an endpoint of its own, as simulations and tests have it: in virtual time, without secrets.
+
+use super::carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};
+use super::endpoint::{Endpoint, EndpointEvent};
+use super::plaintext::Plaintext;
+use crate::control::Pace;
+use crate::peer;
+use bytes::{Bytes, BytesMut};
+use midhop_congestion::Settings;
+use midhop_pep::config::{PeerPlan, Repair};
+use midhop_units::{Instant, Seed};
+use quinn_proto::{
+    ClientConfig, ConnectionHandle, EcnCodepoint, EndpointConfig, ServerConfig, TransportConfig,
+};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time;
+
+/// A connection and its endpoint.
+///
+/// After each call ask [`poll_event`](Self::poll_event) and [`poll_datagram`](Self::poll_datagram) until there is none, and
+/// call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
+#[derive(Debug)]
+pub struct Lone {
+    endpoint: Endpoint,
+    remote: SocketAddr,
+    peer: PeerPlan,
+    /// How whoever comes is let in; none: nobody is, or somebody was.
+    welcome: Option<(Arc<ServerConfig>, Pace)>,
+    connection: State,
+}
+
+/// What has become of a connection.
+#[derive(Debug)]
+enum State {
+    Awaited,
+    Open(ConnectionHandle),
+    Gone(Box<Carrier>),
+}
+
+impl Lone {
+    /// The end that goes to a peer at `remote`, beginning at `epoch`, which is [`Instant::START`]. `seed` decides whatever
+    /// QUIC leaves to chance.
+    ///
+    /// # Errors
+    /// When its congestion control cannot be had, or the peer has no name.
+    pub fn connect(
+        peer: &PeerPlan,
+        remote: SocketAddr,
+        (epoch, seed): (time::Instant, Seed),
+    ) -> Result<Self, CarrierError> {
+        let (transport, pace) = transport(peer, remote, seed)?;
+        let mut config = ClientConfig::new(Arc::new(Plaintext));
+        config.transport_config(Arc::new(transport));
+        let mut endpoint = endpoint(None, (epoch, seed));
+        let now = Instant::START;
+        let handle = endpoint.connect(now, peer, remote, (config, pace), opening(peer))?;
+        let connection = State::Open(handle);
+        Ok(Self { endpoint, remote, peer: peer.clone(), welcome: None, connection })
+    }
+
+    /// The end to which the peer at `remote` comes.
+    ///
+    /// # Errors
+    /// When its congestion control cannot be had.
+    pub fn listen(
+        peer: &PeerPlan,
+        remote: SocketAddr,
+        (epoch, seed): (time::Instant, Seed),
+    ) -> Result<Self, CarrierError> {
+        let (transport, pace) = transport(peer, remote, seed)?;
+        let mut config = ServerConfig::with_crypto(Arc::new(Plaintext));
+        config.transport_config(Arc::new(transport));
+        let config = Arc::new(config);
+        Ok(Self {
+            endpoint: endpoint(Some(config.clone()), (epoch, seed)),
+            remote,
+            peer: peer.clone(),
+            welcome: Some((config, pace)),
+            connection: State::Awaited,
+        })
+    }
+
+    /// The connection.
+    ///
+    /// # Panics
+    /// As long as the peer has not come.
+    pub fn carrier(&mut self) -> &mut Carrier {
+        let carrier = match &mut self.connection {
+            State::Awaited => None,
+            State::Open(handle) => self.endpoint.carrier_mut(*handle),
+            State::Gone(carrier) => Some(&mut **carrier),
+        };
+        carrier.unwrap_or_else(|| unreachable!("the peer has not come"))
+    }
+
+    /// What the connection has done.
+    pub fn stats(&self) -> CarrierStats {
+        let carrier = match &self.connection {
+            State::Awaited => None,
+            State::Open(handle) => self.endpoint.carrier(*handle),
+            State::Gone(carrier) => Some(&**carrier),
+        };
+        carrier.map_or_else(CarrierStats::default, Carrier::stats)
+    }
+
+    /// Takes a datagram that has come from the peer; `marked` where the path reports congestion (ECN: CE).
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Bytes, marked: bool) {
+        let label = Label { ecn: marked.then_some(EcnCodepoint::Ce), ..Label::of(self.remote) };
+        let size = datagram.len();
+        self.endpoint.handle_datagrams(now, BytesMut::from(datagram), size, label);
+    }
+
+    /// The time that it asked for has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.endpoint.handle_timeout(now);
+    }
+
+    /// When to call [`Lone::handle_timeout`], and to ask for datagrams again.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.endpoint.poll_timeout()
+    }
+
+    /// What has happened.
+    pub fn poll_event(&mut self, now: Instant) -> Option<CarrierEvent> {
+        loop {
+            match self.endpoint.poll_event()? {
+                EndpointEvent::Incoming(incoming) => {
+                    let Some(welcome) = self.welcome.take() else {
+                        self.endpoint.ignore(*incoming);
+                        continue;
+                    };
+                    let may_repair = self.peer.repair != Repair::Off;
+                    let accepted = self.endpoint.accept(now, *incoming, welcome, may_repair);
+                    let Ok(handle) = accepted else { continue };
+                    self.connection = State::Open(handle);
+                    let opening = opening(&self.peer);
+                    if let Some(carrier) = self.endpoint.carrier_mut(handle) {
+                        carrier.begin(now, &self.peer, opening);
+                    }
+                }
+                EndpointEvent::Carrier(_, event) => return Some(event),
+                EndpointEvent::Drained(_, carrier) => self.connection = State::Gone(carrier),
+            }
+        }
+    }
+
+    /// The next datagram that may leave.
+    pub fn poll_datagram(&mut self, now: Instant) -> Option<Bytes> {
+        self.endpoint.poll_datagram(now).map(|(datagram, _)| datagram)
+    }
+}
+
+fn opening(peer: &PeerPlan) -> Opening {
+    Opening { initial: peer.flow_window.get(), wants_backlog: false, by_frames: false }
+}
+
+fn transport(
+    peer: &PeerPlan,
+    remote: SocketAddr,
+    seed: Seed,
+) -> Result<(TransportConfig, Pace), CarrierError> {
+    let repaired = peer.repair != Repair::Off;
+    let settings = Settings { seed: seed.derive("congestion"), ..peer::congestion(peer) };
+    let (config, steering) = peer::transport(peer, remote.is_ipv6(), repaired, settings)?;
+    Ok((config, steering.pace()))
+}
+
+fn endpoint(server: Option<Arc<ServerConfig>>, (epoch, seed): (time::Instant, Seed)) -> Endpoint {
+    let mut own = EndpointConfig::default();
+    // By that bit QUIC is distinguished from what may be sent below it.
+    own.grease_quic_bit(false);
+    Endpoint::new(Arc::new(own), server, epoch, Some(random_seed(seed)))
+}
+
+/// What decides the numbers that QUIC draws.
+fn random_seed(seed: Seed) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (part, name) in bytes.chunks_mut(8).zip(["quic-0", "quic-1", "quic-2", "quic-3"]) {
+        part.copy_from_slice(&seed.derive(name).0.to_be_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,81 @@
+//! Flows whose caller reads and writes the frames itself.
+
+use super::{Awaited, DRAW, FlowFault, Session};
+use crate::http3::{Code, Frame};
+use bytes::Bytes;
+use midhop_units::Instant;
+use quinn_proto::{Connection, Dir, StreamId, VarInt};
+
+impl Session {
+    /// Opens a stream for a flow; none: the peer takes no more for now.
+    pub fn open_flow(&mut self, now: Instant, connection: &mut Connection) -> Option<StreamId> {
+        if self.is_leaving() {
+            return None;
+        }
+        let id = connection.streams().open(Dir::Bi)?;
+        self.open(now, id, Awaited::Answer).incoming.awaits = None;
+        Some(id)
+    }
+
+    /// The next frame of a stream; none of them: it has ended; none at all: it has not come.
+    ///
+    /// # Errors
+    /// Why there is no more of it.
+    pub fn next_frame(
+        &mut self,
+        id: StreamId,
+        connection: &mut Connection,
+    ) -> Result<Option<Option<Frame>>, FlowFault> {
+        let Some(flow) = self.flows.get_mut(&id) else { return Ok(None) };
+        flow.incoming.untaken = None;
+        flow.incoming.frame(connection, &mut self.credit)
+    }
+
+    /// Whatever frames of a stream were given out have been passed on: the peer may send as much again.
+    pub fn pass_on(&mut self, id: StreamId) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.incoming.grant(&mut self.credit);
+        }
+    }
+
+    /// What breaks a stream off that nobody reads; none: nothing does.
+    pub fn reset_of(&mut self, id: StreamId, connection: &mut Connection) -> Option<FlowFault> {
+        let flow = self.flows.get_mut(&id).filter(|flow| !flow.incoming.ended)?;
+        let code = connection.recv_stream(id).received_reset().ok().flatten()?;
+        flow.incoming.ended = true;
+        Some(FlowFault::Reset(Code(code.into_inner())))
+    }
+
+    /// Nobody reads a stream for now: what comes is drawn out of QUIC in a moment, unless somebody does by then. Whether that
+    /// was not known before.
+    pub fn stand_still(&mut self, now: Instant, id: StreamId) -> bool {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.incoming.ended) else {
+            return false;
+        };
+        let is_new = flow.incoming.untaken.replace(now).is_none();
+        if is_new {
+            self.draws.push_back((now + DRAW, id));
+        }
+        is_new
+    }
+
+    /// Ends this end's half of a stream abruptly.
+    pub fn reset(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
+        self.rest(id);
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.ended = true;
+            flow.waiting = [Bytes::new(), Bytes::new()];
+            let code = VarInt::from_u64(code.0).unwrap_or(VarInt::MAX);
+            let _ = connection.send_stream(id).reset(code);
+        }
+    }
+
+    /// Wants no more of a stream.
+    pub fn stop(&mut self, id: StreamId, code: Code, connection: &mut Connection) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if !std::mem::replace(&mut flow.incoming.ended, true) {
+            let code = VarInt::from_u64(code.0).unwrap_or(VarInt::MAX);
+            let _ = connection.recv_stream(id).stop(code);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! This end's unidirectional streams: its control stream and the credit that it grants.
+
+use super::Session;
+use crate::http3::{StreamKind, frame};
+use crate::{credit, varint};
+use midhop_units::{Duration, Instant};
+use quinn_proto::{Connection, Dir, StreamId};
+
+/// How long a peer may take to let a control stream be opened: longer than any satellite needs.
+const PATIENCE: Duration = Duration::from_s(10);
+
+/// A stream by which this end sends what concerns all.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub id: StreamId,
+    waiting: Vec<u8>,
+}
+
+impl Outgoing {
+    pub fn flush(&mut self, connection: &mut Connection) {
+        // What finds no room is sent once there is some.
+        if let Ok(written) = connection.send_stream(self.id).write(&self.waiting) {
+            self.waiting.drain(..written);
+        }
+    }
+}
+
+impl Session {
+    /// Begins to speak HTTP/3.
+    pub fn begin(&mut self, now: Instant, connection: &mut Connection) {
+        self.silent_until = Some(now + PATIENCE);
+        self.open_control(connection);
+    }
+
+    /// Opens the control stream, as soon as the peer lets it be.
+    pub(super) fn open_control(&mut self, connection: &mut Connection) {
+        if self.silent_until.is_none() {
+            return;
+        }
+        let Some(id) = connection.streams().open(Dir::Uni) else { return };
+        self.silent_until = None;
+        let mut waiting = Vec::new();
+        varint::write(StreamKind::CONTROL, &mut waiting);
+        waiting.extend(self.own.encode());
+        self.control.insert(Outgoing { id, waiting }).flush(connection);
+    }
+
+    /// Takes no more flows than have come, and tells the peer.
+    pub fn leave(&mut self, connection: &mut Connection) {
+        if std::mem::replace(&mut self.leaving[0], true) {
+            return;
+        }
+        let mut next = Vec::new();
+        varint::write(self.next, &mut next);
+        self.send_control(frame::GOAWAY, &next, connection);
+    }
+
+    /// Tells the peer that this end has had more to send than the path takes.
+    pub fn report_backlog(&mut self, lasted: Duration, connection: &mut Connection) {
+        if !self.peer.is_some_and(|it| it.wants_backlog) {
+            return;
+        }
+        // What has not left says the same.
+        if self.control.as_ref().is_some_and(|own| !own.waiting.is_empty()) {
+            return;
+        }
+        let mut number = Vec::new();
+        varint::write(lasted.as_ns() / 1_000_000, &mut number);
+        // The flows' pool is full then: there is room beside it.
+        connection.set_send_window(self.pool.saturating_mul(2));
+        self.send_control(frame::BACKLOG, &number, connection);
+        connection.set_send_window(self.pool);
+    }
+
+    fn send_control(&mut self, kind: u64, payload: &[u8], connection: &mut Connection) {
+        if let Some(own) = &mut self.control {
+            frame::write(kind, payload, &mut own.waiting);
+            own.flush(connection);
+        }
+    }
+
+    /// Grants the peer what there is to grant.
+    pub(super) fn grant(&mut self, connection: &mut Connection) {
+        let grants = self.credit.take_grants();
+        if self.grants.is_none() && self.credit.is_understood() {
+            let Some(id) = connection.streams().open(Dir::Uni) else { return };
+            let mut waiting = Vec::new();
+            varint::write(credit::STREAM, &mut waiting);
+            self.grants = Some(Outgoing { id, waiting });
+        } else if grants.is_empty() {
+            return;
+        }
+        if let Some(own) = &mut self.grants {
+            grants.into_iter().for_each(|(id, limit)| credit::write(id, limit, &mut own.waiting));
+            own.flush(connection);
+        }
+    }
+}
