@@ -3,9 +3,9 @@
 //! Near the client: a rule names a peer → [`open`] asks its tunnel for a flow → the answer is the far
 //! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
 //! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come,
-//! [`transport`] sets QUIC up for a peer's leg, [`scheduling`] divides its window among flows, and [`socket`]
-//! lets its datagrams go at the leg's pace and repairs what the leg loses. Where UDP does not pass [`fallback`]
-//! has HTTP/2 on TCP instead; [`carrier`] is what of a stream is either's.
+//! [`transport`] sets QUIC up for a peer's leg, and [`quic`] drives the machine that divides its window among flows,
+//! lets datagrams go at the leg's pace and repairs what the leg loses. Where UDP does not pass [`fallback`]
+//! has HTTP/2 on TCP instead, whose flows take turns by [`scheduling`]; [`carrier`] is what of a stream is either's.
 //!
 //! Peers come to all workers: each has a socket of its own at each address ([`shards`]), and a connection stays with
 //! the worker that let it in.
@@ -13,28 +13,24 @@
 //! [`guests`] counts what each peer has open, and [`standing`] closes the tunnels of those who may not stay.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
-//! took is handed over before its first byte is moved; no lock is taken on the way of a byte. A flow that goes
-//! from one tunnel into the next ([`chain`]) lives with the one that it came by.
+//! took is handed over before its first byte is moved. Only a flow that goes from one tunnel into the next ([`chain`]) and
+//! lives with the one that it came by may ask an endpoint of another worker, and wait for its lock.
 
-pub mod arrivals;
 pub mod carrier;
 pub mod carry;
 pub mod chain;
-pub mod credit;
 pub mod crowd;
 pub mod directory;
-mod drivers;
 pub mod earlier;
 pub mod error_mapping;
 pub mod fallback;
 mod gathering;
 pub mod guests;
 pub mod identity;
-pub mod lane;
-mod lanes;
 pub mod link;
 pub mod opened;
 pub mod paces;
+pub mod quic;
 pub mod relay;
 pub mod reopen;
 pub mod reorder;
@@ -44,7 +40,6 @@ pub mod serve;
 pub mod session;
 pub mod shards;
 pub mod silence;
-pub mod socket;
 pub mod standing;
 pub mod stream;
 pub mod transport;
@@ -58,7 +53,6 @@ use directory::{OpeningTunnel, TunnelEntrance, TunnelOrder, Tunnels, Until};
 pub use identity::{Doubt, Identity, IdentityError};
 use midhop_pep::config::{Fallback, Plan};
 use midhop_tunnel::http3::Code;
-use quinn::VarInt;
 use shards::{Shard, Shards};
 use std::convert::Infallible;
 use std::io;
@@ -201,7 +195,7 @@ fn keep(
 }
 
 /// Tells all peers that this end goes. They need not answer.
-pub async fn close(endpoints: &[quinn::Endpoint], fallbacks: &[Rc<fallback::TcpSession>]) {
+pub async fn close(endpoints: &[quic::QuicEndpoint], fallbacks: &[Rc<fallback::TcpSession>]) {
     /// Enough for the words to leave this host.
     const MOMENT: Duration = Duration::from_millis(20);
     fallback::session::close(fallbacks).await;
@@ -209,7 +203,7 @@ pub async fn close(endpoints: &[quinn::Endpoint], fallbacks: &[Rc<fallback::TcpS
         return;
     }
     for endpoint in endpoints {
-        endpoint.close(VarInt::from_u32(Code::NO_ERROR.0 as u32), b"");
+        endpoint.close(Code::NO_ERROR);
     }
     time::sleep(MOMENT).await;
 }

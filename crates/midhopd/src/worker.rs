@@ -47,7 +47,7 @@ pub struct Worker {
     /// Those that are this worker's own, by peer.
     pub links: RefCell<BTreeMap<String, Link>>,
     /// The ends of QUIC on this thread.
-    pub endpoints: RefCell<Vec<quinn::Endpoint>>,
+    pub endpoints: RefCell<Vec<crate::tunnel::quic::QuicEndpoint>>,
     /// The tunnels over TCP on this thread.
     pub fallbacks: RefCell<Vec<Rc<fallback::TcpSession>>>,
     /// Looks up the targets that peers name.

@@ -5,22 +5,20 @@
 //! is no concern of its.
 
 pub mod http2;
-pub mod quic;
 
+use super::quic::{QuicConnection, QuicReceiver, QuicSender};
 use super::stream::StreamError;
 use bytes::Bytes;
 use midhop_pep::config::ClassPlan;
 use midhop_tunnel::http3::{Code, Field};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 /// The connection that a stream is one of.
 #[derive(Debug, Clone)]
 pub enum Connection {
-    /// HTTP/3; and whether its peer was found to have broken a rule.
-    Quic(quinn::Connection, Arc<AtomicBool>),
+    /// HTTP/3.
+    Quic(QuicConnection),
     /// HTTP/2, with whoever is there. Who breaks its rules is h2's to judge.
     Tcp(SocketAddr),
 }
@@ -29,7 +27,7 @@ impl Connection {
     /// Where its other end is.
     pub fn remote_address(&self) -> SocketAddr {
         match self {
-            Self::Quic(connection, _) => connection.remote_address(),
+            Self::Quic(connection) => connection.remote_address(),
             Self::Tcp(address) => *address,
         }
     }
@@ -37,10 +35,7 @@ impl Connection {
     /// Ends it because its peer broke a rule.
     pub fn close(&self, code: Code) {
         match self {
-            Self::Quic(connection, broken) => {
-                broken.store(true, Relaxed);
-                connection.close(quic::varint(code), b"");
-            }
+            Self::Quic(connection) => connection.break_off(code),
             Self::Tcp(_) => {}
         }
     }
@@ -50,7 +45,7 @@ impl Connection {
 #[derive(Debug)]
 pub enum Sender {
     /// Of QUIC.
-    Quic(quic::QuicSender),
+    Quic(QuicSender),
     /// Of HTTP/2.
     Http2(http2::Http2Sender),
 }
@@ -59,7 +54,7 @@ pub enum Sender {
 #[derive(Debug)]
 pub enum Receiver {
     /// Of QUIC.
-    Quic(quic::QuicReceiver),
+    Quic(QuicReceiver),
     /// Of HTTP/2.
     Http2(http2::Http2Receiver),
 }

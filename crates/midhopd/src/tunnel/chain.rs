@@ -20,8 +20,10 @@ use bytes::Bytes;
 use midhop_tunnel::{connect::Request, http3::Code};
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::task::yield_now;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
 const TURN_BYTES: usize = 1 << 20;
@@ -291,7 +293,8 @@ impl Way {
                 return Poll::Ready(Ok(()));
             }
             if moved >= TURN_BYTES {
-                cx.waker().wake_by_ref();
+                // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
+                let _yielded = pin!(yield_now()).poll(cx);
                 return Poll::Pending;
             }
             self.reading = true;

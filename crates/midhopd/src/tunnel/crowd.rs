@@ -7,8 +7,8 @@
 //!
 //! Invariant: peers that are in are not counted, and are none the worse for it.
 
+use super::quic::Incoming;
 use crate::networks::{Member, Networks};
-use quinn::Incoming;
 use std::{
     net::IpAddr,
     sync::{
@@ -58,9 +58,7 @@ impl Crowd {
         }
         if count >= FEW && !incoming.remote_address_validated() {
             // Nothing is kept of it: it comes again, with the proof.
-            if let Err(refused) = incoming.retry() {
-                refused.into_incoming().ignore();
-            }
+            incoming.retry();
             return None;
         }
         Some((incoming, self.take(from)))

@@ -7,9 +7,8 @@
 //!
 //! Invariant: nothing is ended for anything but silence.
 
-use super::{carrier::quic, fallback};
+use super::{fallback, quic::QuicConnection};
 use midhop_tunnel::http3::Code;
-use quinn::Connection;
 use std::{
     sync::{Mutex, PoisonError, Weak},
     time::Duration,
@@ -24,7 +23,7 @@ const LEAST: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub enum PeerTransport {
     /// HTTP/3.
-    Quic(Connection),
+    Quic(QuicConnection),
     /// HTTP/2.
     Tcp(Weak<fallback::LivenessProbe>),
 }
@@ -68,20 +67,14 @@ pub fn patience(rtt: Duration) -> Duration {
 
 /// Ends a connection whose peer gives no sign of life.
 ///
-/// It is asked by a stream that ends before it says what it is (RFC 9114 §6.2): that takes no credit but for a
-/// stream, and every peer takes it.
-async fn prove(peer: &str, connection: Connection) {
+async fn prove(peer: &str, connection: QuicConnection) {
     let patience = patience(connection.rtt());
-    let heard = |connection: &Connection| connection.stats().udp_rx.datagrams;
+    let heard = |connection: &QuicConnection| connection.stats().udp_rx.datagrams;
     let before = heard(&connection);
-    // Who lets nothing be asked is not silent.
-    let Ok(Ok(mut stream)) = time::timeout(patience, connection.open_uni()).await else { return };
-    if stream.finish().is_err() {
-        return;
-    }
-    let sign = time::timeout(patience, stream.stopped()).await;
-    if sign.is_err() && heard(&connection) == before {
+    connection.ping();
+    time::sleep(patience).await;
+    if heard(&connection) == before {
         tracing::info!(peer, "a peer that has come again says nothing of its earlier tunnel");
-        connection.close(quic::varint(Code::NO_ERROR), b"");
+        connection.close(Code::NO_ERROR);
     }
 }

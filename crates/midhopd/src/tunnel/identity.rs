@@ -12,7 +12,7 @@ use crate::key_file::{self, HINT_EXPOSED, KeyFileError};
 use ::ring::hmac;
 use midhop_pep::config::{Credentials, PeerPlan};
 use midhop_tunnel::{http2, http3};
-use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
     client::{Resumption, WebPkiServerVerifier, danger::HandshakeSignatureValid},

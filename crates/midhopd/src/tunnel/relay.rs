@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
-const TURN_BYTES: usize = 1 << 20;
+const TURN_BYTES: usize = 256 << 10;
 /// Pieces that are written at once.
 const PIECES: usize = 64;
 
@@ -217,7 +217,8 @@ impl Outwards<'_> {
                 return Poll::Ready(Ok(()));
             }
             if moved >= TURN_BYTES {
-                cx.waker().wake_by_ref();
+                // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
+                let _yielded = pin!(yield_now()).poll(cx);
                 return Poll::Pending;
             }
             self.reading = true;
@@ -408,7 +409,8 @@ impl Inwards<'_> {
                 return Poll::Ready(Ok(()));
             }
             if moved >= TURN_BYTES {
-                cx.waker().wake_by_ref();
+                // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
+                let _yielded = pin!(yield_now()).poll(cx);
                 return Poll::Pending;
             }
             let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);

@@ -121,7 +121,7 @@ pub async fn listen_tcp(
 
 /// Lets go of the endpoint of a socket that has failed: while anybody has it, its address is taken.
 pub fn forget(worker: &Worker, address: Option<SocketAddr>) {
-    worker.endpoints.borrow_mut().retain(|endpoint| endpoint.local_addr().ok() != address);
+    worker.endpoints.borrow_mut().retain(|endpoint| Some(endpoint.local_addr()) != address);
 }
 
 /// A socket by which this end goes to a peer.

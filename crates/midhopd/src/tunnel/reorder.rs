@@ -1,14 +1,13 @@
 //! What has come on streams and waits there: behind a gap, or because nobody reads it.
 //!
-//! Streams are read as they come, which renews QUIC's credit, so QUIC bounds nothing of this. Here it is counted,
-//! in the memory of all flows ([`BudgetPart`]), and bounded for each peer, over all of its connections and all threads.
+//! Streams are read as they come, which renews QUIC's credit, so QUIC bounds nothing of this. Here it is counted
+//! for each peer, over all of its connections and all threads.
 //!
-//! Invariant: what streams of a peer hold here is at most its room and one chunk of each stream; the byte that
-//! the first gap of a stream waits for is always taken, so a full room stops no stream for good.
+//! Invariant: what streams of a peer hold is at most its room, what each connection has come to hold since it was last
+//! counted, and one chunk of each stream; the byte that the first gap of a stream waits for is always taken, so a full
+//! room stops no stream for good.
 
-use crate::relay::{Budget, BudgetPart};
-use bytes::Bytes;
-use midhop_tunnel::reassembly::Reassembly;
+use crate::relay::Budget;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -35,15 +34,6 @@ impl Rooms {
     }
 }
 
-/// What of a connection's streams may come, and where it waits.
-#[derive(Debug)]
-pub struct Intake {
-    /// Its peer's.
-    pub room: Arc<ReorderRoom>,
-    /// What QUIC lets come of each stream before anything of it is read.
-    pub initial: midhop_units::Bytes,
-}
-
 /// What the streams of one peer hold.
 #[derive(Debug)]
 pub struct ReorderRoom {
@@ -58,72 +48,19 @@ impl ReorderRoom {
         Arc::new(Self { budget, held: AtomicU64::new(0) })
     }
 
+    /// The memory that it is a part of.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     /// Unit: bytes. What is held.
     pub fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }
-}
 
-/// What has come on one stream and has not been taken.
-#[derive(Debug)]
-pub struct ArrivedData {
-    pieces: Reassembly,
-    room: Arc<ReorderRoom>,
-    part: BudgetPart,
-}
-
-impl ArrivedData {
-    /// Nothing has come.
-    pub fn new(room: &Arc<ReorderRoom>) -> Self {
-        let part = BudgetPart::new(room.budget.clone());
-        Self { pieces: Reassembly::new(midhop_units::Bytes::MAX), room: room.clone(), part }
-    }
-
-    /// Takes what has come for this place of the stream. What it costs is counted by [`ArrivedData::settle`].
-    pub fn insert(&mut self, offset: u64, bytes: Bytes) {
-        self.pieces.insert(offset, bytes);
-    }
-
-    /// The next bytes in order, where they have come.
-    pub fn pop(&mut self) -> Option<Bytes> {
-        self.pieces.pop()
-    }
-
-    /// How far the stream has been taken.
-    pub fn position(&self) -> u64 {
-        self.pieces.position()
-    }
-
-    /// Unit: bytes. What of the stream waits.
-    pub fn held(&self) -> u64 {
-        self.pieces.held().get()
-    }
-
-    /// Unit: bytes. What that costs.
-    pub fn cost(&self) -> u64 {
-        self.pieces.cost().get()
-    }
-
-    /// Whether the peer's streams together hold `most` bytes or more.
-    pub fn is_crowded(&self, most: u64) -> bool {
-        // What of this stream was not settled yet counts as well.
-        let others = self.room.held().saturating_sub(self.part.held());
-        others.saturating_add(self.cost()) >= most
-    }
-
-    /// Counts what waits now.
-    pub fn settle(&mut self) {
-        let (before, now) = (self.part.held(), self.cost());
-        if now != before {
-            self.part.set(now);
-            self.room.held.fetch_add(now.wrapping_sub(before), Relaxed);
-        }
-    }
-}
-
-impl Drop for ArrivedData {
-    fn drop(&mut self) {
-        self.room.held.fetch_sub(self.part.held(), Relaxed);
+    /// A connection that held `before` holds so much `now`. Unit: bytes.
+    pub fn recount(&self, before: u64, now: u64) {
+        self.held.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 }
 
@@ -132,28 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_counted_once_for_the_peer_and_for_all_and_given_back() {
+    fn a_peer_has_one_room_as_long_as_anybody_has_it() {
         let budget = Arc::new(Budget::new(1000));
         let rooms = Rooms::default();
         let room = rooms.of("far", &budget);
         assert!(Arc::ptr_eq(&room, &rooms.of("far", &budget)));
-        let mut streams = [0, 1].map(|_| ArrivedData::new(&room));
-        for stream in &mut streams {
-            stream.insert(1, Bytes::from_static(&[7; 100]));
-            stream.settle();
-            stream.settle();
-        }
-        let each = streams[0].cost();
-        assert!(each > 100, "a piece costs more than its bytes");
-        assert_eq!((room.held(), budget.held()), (2 * each, 2 * each));
-        assert!(streams[0].is_crowded(2 * each) && !streams[0].is_crowded(2 * each + 1));
-        let [mut first, second] = streams;
-        first.insert(0, Bytes::from_static(&[7; 1]));
-        while first.pop().is_some() {}
-        first.settle();
-        assert_eq!((room.held(), budget.held()), (each, each));
-        drop((first, second));
-        assert_eq!((room.held(), budget.held()), (0, 0));
+        room.recount(0, 300);
+        room.recount(300, 100);
+        assert_eq!((room.held(), rooms.of("far", &budget).held()), (100, 100));
+        assert_eq!(rooms.of("other", &budget).held(), 0);
         drop(room);
         assert_eq!(rooms.of("far", &budget).held(), 0);
     }

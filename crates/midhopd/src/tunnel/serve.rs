@@ -4,7 +4,6 @@
 //! answered; then its bytes are relayed to the very end.
 
 use super::{
-    carrier::quic,
     carry,
     chain::{self, NoNext},
     crowd::{Crowd, Place},
@@ -13,11 +12,10 @@ use super::{
     identity::{self, Identity},
     link,
     opened::Leaving,
-    reorder::Intake,
+    quic::Incoming,
     session::QuicSession,
     shards::Shard,
     silence,
-    socket::Paced,
     standing::Standing,
     stream::{Stream, judge},
     transport,
@@ -40,9 +38,9 @@ use midhop_tunnel::{
     connect::{Request, Response},
     http3::{Code, Field},
     payload::Payload,
+    quic::Opening,
     target::Target,
 };
-use quinn::Incoming;
 use rustls::pki_types::CertificateDer;
 use std::{
     fmt, io,
@@ -68,7 +66,7 @@ pub async fn listen(
 ) -> io::Result<()> {
     let now = identity.borrow().clone();
     let (config, ledger) = (transport::welcoming(&now), worker.ledger.clone());
-    let (endpoint, socket) = transport::endpoint(socket, Some(config), &now, shard, ledger)?;
+    let endpoint = transport::endpoint(socket, Some(config), &now, shard, ledger)?;
     worker.endpoints.borrow_mut().push(endpoint.clone());
     while let Some(incoming) = endpoint.accept().await {
         if worker.tunnels.are_left() {
@@ -77,7 +75,7 @@ pub async fn listen(
         }
         let Some((incoming, place)) = crowd.admit(incoming) else { continue };
         let identity = (identity.borrow().clone(), identity.clone());
-        spawn_local(welcome(worker.clone(), incoming, identity, socket.clone(), place));
+        spawn_local(welcome(worker.clone(), incoming, identity, place));
     }
     Ok(())
 }
@@ -87,7 +85,6 @@ async fn welcome(
     worker: Rc<Worker>,
     incoming: Incoming,
     (identity, identities): (Arc<Identity>, watch::Receiver<Arc<Identity>>),
-    socket: Arc<Paced>,
     place: Place,
 ) {
     let from = incoming.remote_address();
@@ -97,56 +94,45 @@ async fn welcome(
         Err(error) => return tracing::warn!(%from, %error, "nobody can come in"),
     };
     let widest = transport::widest(&plan.peers);
-    let mut course = socket.steer_attempt(from, steering.pace());
-    if transport::may_repair(&plan.peers) {
-        course.propose();
-    }
-    let connecting = match incoming.accept_with(Arc::new(config)) {
-        Ok(connecting) => time::timeout(PATIENCE, connecting),
+    let may_repair = transport::may_repair(&plan.peers);
+    let connection = match incoming.accept((config, steering.pace()), may_repair) {
+        Ok(connection) => connection,
         Err(error) => return tracing::debug!(%from, %error, "somebody did not come in"),
     };
-    let connection = match connecting.await {
-        Ok(Ok(connection)) => connection,
+    match time::timeout(PATIENCE, connection.connected()).await {
+        Ok(Ok(())) => {}
         Ok(Err(error)) => return tracing::info!(%from, %error, "a stranger was shown out"),
         Err(_late) => return tracing::debug!(%from, "somebody did not come in"),
-    };
+    }
     drop(place);
     let plan = worker.plan();
-    let shown = connection.peer_identity();
-    let shown = shown.and_then(|it| it.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let chain = shown.as_deref().map(Vec::as_slice).unwrap_or_default();
+    let chain = connection.peer_certificates();
     let Some(peer) = chain.first().and_then(|shown| peer_of(shown, &plan.peers)) else {
         // Known when its certificate was looked at, and not any more.
-        return connection.close(0u32.into(), b"");
+        return connection.close(Code(0));
     };
-    let mut standing = Standing::new(peer, chain, worker.plans(), identities);
+    let mut standing = Standing::new(peer, &chain, worker.plans(), identities);
     if let Some(why) = standing.dismissal() {
         tracing::info!(peer = peer.name, %from, %why, "a peer was not let in");
-        return connection.close(0u32.into(), b"");
+        return connection.close(Code(0));
     }
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
         // Some of them may be of a process that is no more.
         worker.tunnels.earlier.doubt(&peer.name);
         tracing::warn!(peer = peer.name, %from, "a peer has too many connections: one more is refused");
-        return connection.close(quic::varint(Code::EXCESSIVE_LOAD), b"");
+        return connection.close(Code::EXCESSIVE_LOAD);
     };
     if peer != guess
-        && let Err(error) = transport::adapt(&connection, &steering, peer)
+        && let Err(error) = connection.adapt(&steering, peer)
     {
         return tracing::warn!(peer = peer.name, %error, "a tunnel cannot be steered");
     }
     let portion = worker.tunnels.windows.join(peer, connection.clone());
-    course.take(connection.remote_address());
-    if let Some(repairs) = transport::repairs(peer, connection.remote_address()) {
-        course.repair(repairs);
-    }
-    let room = worker.tunnels.rooms.of(&peer.name, &worker.desk.budget);
-    let intake = Intake { room, initial: widest };
-    let session = match QuicSession::begin(connection, peer, steering.pace(), false, intake).await {
-        Ok(session) => session,
-        Err(error) => return tracing::info!(%from, %error, "a peer left at once"),
-    };
+    connection.count_in(worker.tunnels.rooms.of(&peer.name, &worker.desk.budget));
+    let opening = Opening { initial: widest.get(), wants_backlog: false, by_frames: true };
+    connection.begin(peer, opening);
+    let session = QuicSession::new(connection, peer, steering.pace());
     tracing::info!(peer = peer.name, %from, "a peer has come");
     worker
         .tunnels
@@ -155,7 +141,7 @@ async fn welcome(
     spawn_local({
         let (worker, peer, session) = (worker.clone(), peer.clone(), session.clone());
         async move {
-            let why = link::keeper::follow(&worker, &peer.name, &session, course).await;
+            let why = link::keeper::follow(&worker, &peer.name, &session).await;
             tracing::info!(peer = peer.name, %why, "a peer has left");
             drop((seat, portion));
         }
@@ -164,7 +150,7 @@ async fn welcome(
         let (worker, session) = (worker.clone(), session.clone());
         async move {
             tokio::select! {
-                () = worker.tunnels.left() => session.leave().await,
+                () = worker.tunnels.left() => session.connection().leave(),
                 _ = session.connection().closed() => {}
             }
         }

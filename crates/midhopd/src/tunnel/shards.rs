@@ -5,9 +5,9 @@
 //! worker has made it, to those who know the key, and whoever receives what is somebody else's hands it over.
 //! Repairs have no connection ID: they go where what came from their address last went.
 
-use super::lane::Datagram;
-use super::socket::Paced;
+use super::quic::{EndpointShared, QuicEndpoint};
 use midhop_tunnel::fec::Packet;
+use midhop_tunnel::quic::Datagram;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator, InvalidCid};
 use std::{
     fmt,
@@ -108,7 +108,7 @@ impl ConnectionIdGenerator for Ids {
 pub struct Shards {
     keys: Keys,
     /// One of each worker, where it is open.
-    sockets: Vec<RwLock<Weak<Paced>>>,
+    sockets: Vec<RwLock<Weak<EndpointShared>>>,
 }
 
 /// One worker's place among them.
@@ -140,9 +140,9 @@ impl Shard {
     }
 
     /// Its socket is open.
-    pub fn open(&self, socket: &Arc<Paced>) {
+    pub fn open(&self, endpoint: &QuicEndpoint) {
         if let Some(own) = self.all.sockets.get(self.number) {
-            *own.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(socket);
+            *own.write().unwrap_or_else(PoisonError::into_inner) = endpoint.downgrade();
         }
     }
 
@@ -167,11 +167,10 @@ impl Shard {
             .sockets
             .get(shard)
             .and_then(|socket| socket.read().unwrap_or_else(PoisonError::into_inner).upgrade());
-        let Some(socket) = socket.filter(|socket| !socket.has_failed()) else {
-            return Err(datagram);
-        };
-        socket.take_over(datagram);
-        Ok(())
+        match socket {
+            Some(endpoint) => endpoint.take_over(datagram),
+            None => Err(datagram),
+        }
     }
 }
 

@@ -4,10 +4,9 @@
 //! as the most impatient of the peers wants it, and takes as much silence as the most patient; what its own
 //! peer may take of it is watched here.
 
-use super::carrier::quic;
+use super::quic::QuicConnection;
 use midhop_pep::config::PeerPlan;
 use midhop_tunnel::http3::Code;
-use quinn::Connection;
 use std::time::Duration;
 use tokio::time;
 
@@ -27,7 +26,7 @@ pub fn of_anybody(peer: &PeerPlan, peers: &[PeerPlan]) -> PeerPlan {
 }
 
 /// Ends a connection by which its peer has said nothing for as long as its table has. Over when it is gone.
-pub async fn end(connection: Connection, peer: PeerPlan) {
+pub async fn end(connection: QuicConnection, peer: PeerPlan) {
     let timeout = Duration::from(peer.timeout);
     let (mut heard, mut since) = (said(&connection), time::Instant::now());
     loop {
@@ -40,13 +39,13 @@ pub async fn end(connection: Connection, peer: PeerPlan) {
             (heard, since) = (now, time::Instant::now());
         } else if since.elapsed() >= timeout.max(connection.rtt() * TRIPS) {
             tracing::info!(peer = peer.name, timeout = %peer.timeout, "a peer has said nothing for too long");
-            return connection.close(quic::varint(Code::NO_ERROR), b"");
+            return connection.close(Code::NO_ERROR);
         }
     }
 }
 
 /// What the peer has said, and nobody else could: datagrams are also counted that are noise.
-fn said(connection: &Connection) -> u64 {
+fn said(connection: &QuicConnection) -> u64 {
     let frames = connection.stats().frame_rx;
     frames.acks + frames.stream + frames.ping
 }

@@ -1,20 +1,18 @@
 //! How QUIC is set up between two proxies.
 
 use super::{
-    drivers::Drivers,
     identity::Identity,
+    quic::QuicEndpoint,
     shards::{Keys, Shard},
-    silence,
-    socket::Paced,
-    windows,
+    silence, windows,
 };
 use crate::keeper::{line, order::Setting};
 use crate::{ledger::Ledger, sockopt};
 use midhop_pep::config::{PeerPlan, Repair};
-use midhop_tunnel::{control::Steering, fec::FecSettings, peer};
+use midhop_tunnel::{control::Steering, peer};
 use midhop_units::Bytes;
 use nix::libc;
-use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig, VarInt};
 use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -100,30 +98,15 @@ pub fn endpoint(
     identity: &Identity,
     shard: Shard,
     ledger: Arc<Ledger>,
-) -> io::Result<(Endpoint, Arc<Paced>)> {
-    let socket = Paced::new(socket, shard.clone(), ledger)?;
+) -> io::Result<QuicEndpoint> {
     // It outlives this process as well (RFC 9000 §10.3): peers need not wait until they give up.
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &identity.secret("stateless reset"));
     let mut config = EndpointConfig::new(Arc::new(reset));
-    config.cid_generator(move || Box::new(shard.ids()));
+    let ids = shard.clone();
+    config.cid_generator(move || Box::new(ids.ids()));
     // That bit tells QUIC from what may be said below it.
     config.grease_quic_bit(false);
-    let runtime = Arc::new(Drivers);
-    let endpoint = Endpoint::new_with_abstract_socket(config, server, socket.clone(), runtime)?;
-    let (driven, driving) = (socket.clone(), endpoint.clone());
-    tokio::task::spawn_local(async move {
-        let Err(error) = driven.drive().await;
-        tracing::debug!(%error, "datagrams cannot leave");
-        driven.fail();
-        // Whoever waits for its connections learns of it.
-        driving.close(VarInt::from_u32(0), b"");
-    });
-    Ok((endpoint, socket))
-}
-
-/// How losses on the way to a peer are repaired below QUIC, where they may be.
-pub fn repairs(peer: &PeerPlan, remote: SocketAddr) -> Option<FecSettings> {
-    peer::repairs(peer, remote.is_ipv6())
+    QuicEndpoint::open(socket, config, server, shard, ledger)
 }
 
 /// Whether losses on the way to one of them may be repaired.
@@ -181,21 +164,6 @@ pub fn server<'a>(
 /// What QUIC lets come of each stream of whichever of the peers comes, before anything of it is read.
 pub fn widest(peers: &[PeerPlan]) -> Bytes {
     peers.iter().map(|peer| peer.flow_window).max().unwrap_or(Bytes::ZERO)
-}
-
-/// Gives a connection that a peer has opened what is that peer's, but for its windows.
-///
-/// # Errors
-/// When the congestion control cannot be had.
-pub fn adapt(
-    connection: &quinn::Connection,
-    steering: &Steering,
-    peer: &PeerPlan,
-) -> io::Result<()> {
-    let leg = peer::leg(peer, connection.remote_address().is_ipv6());
-    connection.set_max_concurrent_bi_streams(VarInt::from_u32(leg.streams_max));
-    let now = tokio::time::Instant::now().into_std();
-    leg.turn(steering, now, peer::congestion(peer)).map_err(io::Error::other)
 }
 
 fn common(

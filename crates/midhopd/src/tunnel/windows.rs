@@ -6,9 +6,9 @@
 //!
 //! Invariant: the windows of a peer's connections are together less than twice the peer's, and [`LEAST`] for each.
 
+use super::quic::QuicConnection;
 use midhop_pep::config::PeerPlan;
 use midhop_units::Bytes;
-use quinn::{Connection, VarInt};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,16 +23,9 @@ pub trait Windowed {
     fn set(&self, send: Bytes, receive: Bytes);
 }
 
-impl Windowed for Connection {
-    fn set(&self, send: Bytes, receive: Bytes) {
-        self.set_send_window(send.get());
-        self.set_receive_window(VarInt::from_u64(receive.get()).unwrap_or(VarInt::MAX));
-    }
-}
-
 /// The connections by which peers have come, of all workers, the oldest first.
 #[derive(Debug)]
-pub struct Windows<C = Connection>(Mutex<Book<C>>);
+pub struct Windows<C = QuicConnection>(Mutex<Book<C>>);
 
 #[derive(Debug)]
 struct Book<C> {
@@ -48,7 +41,7 @@ impl<C> Default for Windows<C> {
 
 /// A connection's place among those of its peer; dropping it leaves.
 #[derive(Debug)]
-pub struct Portion<C: Windowed = Connection> {
+pub struct Portion<C: Windowed = QuicConnection> {
     windows: Arc<Windows<C>>,
     peer: String,
     /// Of the whole peer: what may be sent, what may come.

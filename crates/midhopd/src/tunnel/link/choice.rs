@@ -20,19 +20,17 @@ use super::keeper::{LinkKeeper, follow, follow_tcp};
 use crate::ledger::Carrier;
 use crate::tunnel::{
     fallback::{self, socket},
-    reorder::Intake,
+    quic::QuicEndpoint,
     serve,
     session::QuicSession,
-    socket::{Course, Paced},
     standing::Standing,
     transport,
 };
 use crate::worker::Worker;
 use midhop_pep::config::Fallback;
-use midhop_tunnel::control::Pace;
-use quinn::Endpoint;
+use midhop_tunnel::quic::Opening;
 use rustls::pki_types::{CertificateDer, ServerName};
-use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, future::pending, io, pin::pin, rc::Rc, time::Duration};
 use tokio::{
     sync::watch,
     task::spawn_local,
@@ -63,8 +61,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct Choice<'a> {
     keeper: &'a LinkKeeper,
     worker: &'a Rc<Worker>,
-    endpoint: Endpoint,
-    socket: Arc<Paced>,
+    endpoint: QuicEndpoint,
     /// A QUIC tunnel that is not used for its peer's silence.
     doubted: RefCell<Option<Watched>>,
     /// A QUIC tunnel that is not used because UDP is throttled.
@@ -84,7 +81,6 @@ type Ending = watch::Receiver<bool>;
 #[derive(Clone)]
 struct Watched {
     session: Rc<QuicSession>,
-    pace: Pace,
     gone: Ending,
 }
 
@@ -116,8 +112,7 @@ impl<'a> Choice<'a> {
     pub fn new(
         keeper: &'a LinkKeeper,
         worker: &'a Rc<Worker>,
-        endpoint: Endpoint,
-        socket: Arc<Paced>,
+        endpoint: QuicEndpoint,
         aside: Rc<Aside>,
     ) -> Self {
         let peer = &keeper.peer;
@@ -125,7 +120,6 @@ impl<'a> Choice<'a> {
             keeper,
             worker,
             endpoint,
-            socket,
             doubted: RefCell::default(),
             kept: RefCell::default(),
             followed: RefCell::default(),
@@ -165,9 +159,9 @@ impl<'a> Choice<'a> {
             tokio::select! {
                 biased;
                 opened = &mut quic, if failed.is_none() => match opened {
-                    Ok((session, course)) => {
+                    Ok(session) => {
                         self.tell("a tunnel is open");
-                        return Ok(self.on_quic(session, course));
+                        return Ok(self.on_quic(session));
                     }
                     Err(error) if no_tcp || error.kind() != io::ErrorKind::TimedOut => {
                         return Err(error);
@@ -175,9 +169,9 @@ impl<'a> Choice<'a> {
                     Err(error) => failed = Some(error),
                 },
                 opened = &mut anew, if failed.is_none() && !is_off => {
-                    let (session, course) = opened?;
+                    let session = opened?;
                     self.tell("a tunnel is open");
-                    return Ok(self.on_quic(session, course));
+                    return Ok(self.on_quic(session));
                 }
                 opened = &mut tcp, if !no_tcp => match opened {
                     Ok(session) => {
@@ -294,9 +288,9 @@ impl<'a> Choice<'a> {
             time::sleep(pause).await;
             pause = (pause * 2).min(RETURN_MOST);
             match self.open_quic().await {
-                Ok((session, course)) => {
+                Ok(session) => {
                     self.tell("a tunnel is open again over QUIC: UDP passes");
-                    return self.on_quic(session, course);
+                    return self.on_quic(session);
                 }
                 Err(error) => {
                     tracing::debug!(peer = self.keeper.peer.name, %error, ?pause, "UDP does not pass");
@@ -310,8 +304,8 @@ impl<'a> Choice<'a> {
         self.worker.ledger.carried_by(&self.keeper.peer.name, carrier);
     }
 
-    fn on_quic(&self, session: Rc<QuicSession>, course: Course) -> OpenTunnel {
-        self.follow_quic(self.watch_quic((session, course)))
+    fn on_quic(&self, session: Rc<QuicSession>) -> OpenTunnel {
+        self.follow_quic(self.watch_quic(session))
     }
 
     fn follow_quic(&self, watched: Watched) -> OpenTunnel {
@@ -321,16 +315,16 @@ impl<'a> Choice<'a> {
         OpenTunnel::Quic(session)
     }
 
-    fn watch_quic(&self, (session, course): (Rc<QuicSession>, Course)) -> Watched {
+    fn watch_quic(&self, session: Rc<QuicSession>) -> Watched {
         let (sender, gone) = watch::channel(false);
         let (worker, name) = (self.worker.clone(), self.keeper.peer.name.clone());
-        let (followed, pace) = (session.clone(), course.pace().clone());
+        let followed = session.clone();
         spawn_local(async move {
-            let why = follow(&worker, &name, &followed, course).await;
+            let why = follow(&worker, &name, &followed).await;
             tracing::warn!(peer = name, %why, "a tunnel is gone");
             sender.send_replace(true);
         });
-        Watched { session, pace, gone }
+        Watched { session, gone }
     }
 
     fn on_tcp(&self, session: Rc<fallback::TcpSession>, why: Carrier) -> OpenTunnel {
@@ -369,30 +363,23 @@ impl<'a> Choice<'a> {
         gone
     }
 
-    async fn open_quic(&self) -> io::Result<(Rc<QuicSession>, Course)> {
+    async fn open_quic(&self) -> io::Result<Rc<QuicSession>> {
         let LinkKeeper { peer, address, identity, .. } = self.keeper;
         let identity = identity.borrow().clone();
         let (config, steering) = transport::client(&identity, peer, *address)?;
-        // An earlier connection may still be served to its end.
-        let mut course = self.socket.steer_attempt(*address, steering.pace());
-        if let Some(repairs) = transport::repairs(peer, *address) {
-            course.repair(repairs);
-        }
-        let connecting = self
-            .endpoint
-            .connect_with(config, *address, &peer.identity)
-            .map_err(io::Error::other)?;
+        let opening =
+            Opening { initial: peer.flow_window.get(), wants_backlog: true, by_frames: true };
+        let config = (config, steering.pace());
         let connection =
-            time::timeout(ATTEMPT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        course.take(*address);
-        let shown = connection.peer_identity();
-        let shown = shown.and_then(|it| it.downcast::<Vec<CertificateDer<'static>>>().ok());
-        let standing = self.standing(shown.as_deref().map(Vec::as_slice).unwrap_or_default());
-        let room = self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget);
-        let intake = Intake { room, initial: peer.flow_window };
-        let session = QuicSession::begin(connection, peer, steering.pace(), true, intake).await?;
+            self.endpoint.connect(peer, *address, config, opening).map_err(io::Error::other)?;
+        connection.count_in(self.worker.tunnels.rooms.of(&peer.name, &self.worker.desk.budget));
+        time::timeout(ATTEMPT, connection.connected())
+            .await
+            .map_err(|_| io::ErrorKind::TimedOut)??;
+        let standing = self.standing(&connection.peer_certificates());
+        let session = QuicSession::new(connection, peer, steering.pace());
         spawn_local(serve::dismiss(session.clone(), standing));
-        Ok((session, course))
+        Ok(session)
     }
 
     async fn open_tcp(&self) -> io::Result<Rc<fallback::TcpSession>> {

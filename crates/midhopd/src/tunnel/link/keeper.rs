@@ -11,14 +11,14 @@ use crate::ledger::{Repaired, Tunnel};
 use crate::relay::BudgetPart;
 use crate::tunnel::identity::Identity;
 use crate::tunnel::paces::PacePart;
+use crate::tunnel::quic::QuicEndpoint;
 use crate::tunnel::reopen::{self, FailedSocket};
 use crate::tunnel::session::QuicSession;
 use crate::tunnel::shards::Shard;
-use crate::tunnel::socket::{Course, Paced};
 use crate::tunnel::{fallback, transport};
 use crate::worker::Worker;
 use midhop_pep::config::PeerPlan;
-use midhop_tunnel::{control::Pace, http3::Code};
+use midhop_tunnel::{http3::Code, quic::ConnectionError};
 use midhop_units::Bytes;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -56,9 +56,6 @@ pub struct LinkKeeper {
     pub identity: watch::Receiver<Arc<Identity>>,
 }
 
-/// QUIC's end on a socket, and what paces that.
-type Ends = (quinn::Endpoint, Arc<Paced>);
-
 impl LinkKeeper {
     /// The link, and what keeps it until `end`.
     pub fn begin(
@@ -87,11 +84,11 @@ impl LinkKeeper {
             () = end => {}
         }
         link.send_replace(State::Gone(Instant::now()));
-        let Some((endpoint, socket)): Option<Ends> = current.take() else { return };
+        let Some(endpoint): Option<QuicEndpoint> = current.take() else { return };
         // Its tunnels are closed by whoever looks whether the peer may stay; their last words leave first.
         let _ = time::timeout(LAST_WORDS, endpoint.wait_idle()).await;
-        reopen::forget(&worker, endpoint.local_addr().ok());
-        socket.fail();
+        reopen::forget(&worker, Some(endpoint.local_addr()));
+        endpoint.fail();
     }
 
     async fn keep(
@@ -100,22 +97,21 @@ impl LinkKeeper {
         socket: Option<UdpSocket>,
         link: &watch::Sender<State>,
         aside: &Rc<Aside>,
-        current: &RefCell<Option<Ends>>,
+        current: &RefCell<Option<QuicEndpoint>>,
     ) -> Infallible {
         let mut failed = FailedSocket::not(format!("the socket towards {} (UDP)", self.peer.name));
         let mut socket = socket.map_or_else(|| reopen::towards(self.address), Ok);
         loop {
             let why = match socket.and_then(|socket| self.endpoint(worker, socket)) {
-                Ok((endpoint, socket)) => {
+                Ok(endpoint) => {
                     failed.is_back();
-                    *current.borrow_mut() = Some((endpoint.clone(), socket.clone()));
-                    let address = endpoint.local_addr();
-                    let choice = Choice::new(self, worker, endpoint, socket.clone(), aside.clone());
-                    let keep = self.keep_by(&choice, &socket, link);
+                    *current.borrow_mut() = Some(endpoint.clone());
+                    let choice = Choice::new(self, worker, endpoint.clone(), aside.clone());
+                    let keep = self.keep_by(&choice, &endpoint, link);
                     tokio::pin!(keep);
                     tokio::select! {
                         () = &mut keep => {}
-                        () = socket.failed() => {
+                        () = endpoint.failed() => {
                             failed.tell(worker, &UNREADABLE);
                             // A tunnel over TCP is sound without it, and is kept to its end.
                             keep.await;
@@ -123,7 +119,7 @@ impl LinkKeeper {
                     }
                     link.send_replace(State::Gone(Instant::now()));
                     *current.borrow_mut() = None;
-                    reopen::forget(worker, address.ok());
+                    reopen::forget(worker, Some(endpoint.local_addr()));
                     io::Error::other(UNREADABLE)
                 }
                 Err(error) => error,
@@ -133,20 +129,25 @@ impl LinkKeeper {
         }
     }
 
-    fn endpoint(&self, worker: &Worker, socket: UdpSocket) -> io::Result<Ends> {
+    fn endpoint(&self, worker: &Worker, socket: UdpSocket) -> io::Result<QuicEndpoint> {
         let identity = self.identity.borrow().clone();
         let shard = Shard::alone(transport::keys(&identity));
         let ledger = worker.ledger.clone();
-        let (endpoint, socket) = transport::endpoint(socket, None, &identity, shard, ledger)?;
+        let endpoint = transport::endpoint(socket, None, &identity, shard, ledger)?;
         worker.endpoints.borrow_mut().push(endpoint.clone());
-        Ok((endpoint, socket))
+        Ok(endpoint)
     }
 
     /// Keeps a tunnel as long as the socket is good.
-    async fn keep_by(&self, choice: &Choice<'_>, socket: &Paced, link: &watch::Sender<State>) {
+    async fn keep_by(
+        &self,
+        choice: &Choice<'_>,
+        endpoint: &QuicEndpoint,
+        link: &watch::Sender<State>,
+    ) {
         let mut pause = PAUSE_FIRST;
         // Before anything else is tried: TCP is for where UDP does not pass.
-        while !socket.has_failed() {
+        while !endpoint.has_failed() {
             match choice.open().await {
                 Ok(way) => {
                     pause = PAUSE_FIRST;
@@ -157,12 +158,12 @@ impl LinkKeeper {
                     }
                     link.send_replace(State::Gone(Instant::now()));
                 }
-                Err(_) if socket.has_failed() => {}
+                Err(_) if endpoint.has_failed() => {}
                 Err(why) => {
                     tracing::warn!(peer = self.peer.name, %why, ?pause, "a tunnel cannot be opened");
                 }
             }
-            if !socket.has_failed() {
+            if !endpoint.has_failed() {
                 time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MOST);
             }
@@ -170,47 +171,35 @@ impl LinkKeeper {
     }
 }
 
-/// Books what a session measures, and keeps its course, until it is gone; says why it went.
-pub async fn follow(
-    worker: &Worker,
-    peer: &str,
-    session: &QuicSession,
-    mut course: Course,
-) -> quinn::ConnectionError {
+/// Books what a session measures until it is gone; says why it went.
+pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
-    let number = connection.stable_id();
+    let number = connection.number() as usize;
     let mut held = BudgetPart::new(worker.desk.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);
-    let settings = session.settings();
-    tokio::pin!(settings);
-    let (mut agreed, mut repaired) = (false, Repaired::default());
+    let pace = session.pace();
+    let mut repaired = Repaired::default();
     let mut backlog = Backlog::default();
     let mut portion = portion(worker, peer, connection.remote_address());
     let mut divisions = time::interval(DIVIDE);
     let why = loop {
         tokio::select! {
             why = &mut gone => break why,
-            settings = &mut settings, if !agreed => {
-                course.agree(settings.repair_window);
-                agreed = true;
-            }
             _ = divisions.tick(), if portion.is_some() => {
                 let sent = connection.stats().udp_tx;
-                let headers = course.pace().overhead().get().saturating_mul(sent.datagrams);
+                let headers = pace.overhead().get().saturating_mul(sent.datagrams);
                 let sent = Bytes::new(sent.bytes.saturating_add(headers));
-                course.pace().bound(portion.as_mut().and_then(|portion| portion.look(sent)));
+                pace.bound(portion.as_mut().and_then(|portion| portion.look(sent)));
             }
             _ = ticks.tick() => {
-                // A peer may have moved.
-                course.take(connection.remote_address());
-                held.set(session.held(course.pace().in_flight().get()));
-                repaired = course.repaired().map_or(repaired, Repaired::from);
-                if backlog.look(course.pace()).1 {
-                    session.tell_backlog(LOOK);
+                held.set(session.held(pace.in_flight().get()));
+                repaired = connection.repaired().map_or(repaired, Repaired::from);
+                if backlog.look(pace).1 {
+                    connection.report_backlog(LOOK);
                 }
-                worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
+                worker.ledger.measured(peer, number, measured(session, repaired));
                 if !session.is_open() && session.is_idle() {
                     // It takes nothing new, and its last flow has ended.
                     session.close(Code::NO_ERROR);
@@ -218,8 +207,8 @@ pub async fn follow(
             }
         }
     };
-    repaired = course.repaired().map_or(repaired, Repaired::from);
-    worker.ledger.measured(peer, number, measured(session, course.pace(), repaired));
+    repaired = connection.repaired().map_or(repaired, Repaired::from);
+    worker.ledger.measured(peer, number, measured(session, repaired));
     if session.is_broken() {
         worker.ledger.broke_rule(peer);
     }
@@ -227,7 +216,8 @@ pub async fn follow(
     why
 }
 
-fn measured(session: &QuicSession, pace: &Pace, repaired: Repaired) -> Tunnel {
+fn measured(session: &QuicSession, repaired: Repaired) -> Tunnel {
+    let pace = session.pace();
     let path = session.connection().stats().path;
     Tunnel {
         rtt: path.rtt,
@@ -235,7 +225,7 @@ fn measured(session: &QuicSession, pace: &Pace, repaired: Repaired) -> Tunnel {
         window: pace.window(),
         rate: pace.rate(),
         in_flight: pace.in_flight(),
-        streams: session.flows(),
+        streams: session.connection().flows(),
         sent_packets: path.sent_packets,
         lost_packets: path.lost_packets,
         repaired,

@@ -161,7 +161,7 @@ struct Scale {
     last: Option<Instant>,
     backlog: Backlog,
     /// Which QUIC connection was looked at, and what had come by it.
-    received: Option<(usize, u64)>,
+    received: Option<(u64, u64)>,
     /// The same of TCP, both ways.
     tcp: Option<(usize, PerDirection<u64>)>,
 }
@@ -189,11 +189,12 @@ impl Scale {
     fn weigh_quic(&mut self, quic: &Watched) -> PerDirection<QuicProgress> {
         let session: &QuicSession = &quic.session;
         let connection = session.connection();
-        let (number, received) = (connection.stable_id(), connection.stats().udp_rx.bytes);
+        let (number, received) = (connection.number(), connection.stats().udp_rx.bytes);
         let before = self.received.replace((number, received));
         let come = before.filter(|(known, _)| *known == number).map_or(0, |it| received - it.1);
-        let (sent, backlogged) = self.backlog.look(&quic.pace);
-        let towards = QuicProgress { bytes: Bytes::new(come), backlogged: session.is_backlogged() };
+        let (sent, backlogged) = self.backlog.look(quic.session.pace());
+        let towards =
+            QuicProgress { bytes: Bytes::new(come), backlogged: connection.is_backlogged() };
         [QuicProgress { bytes: sent, backlogged }, towards]
     }
 

@@ -1,0 +1,322 @@
+//! A connection as tasks use it, of whichever thread.
+
+use super::state::{EndpointShared, EndpointState};
+use crate::tunnel::reorder::ReorderRoom;
+use crate::tunnel::windows::Windowed;
+use midhop_congestion::BuildError;
+use midhop_pep::config::PeerPlan;
+use midhop_tunnel::control::Steering;
+use midhop_tunnel::fec::Stats;
+use midhop_tunnel::http3::{Code, Settings};
+use midhop_tunnel::quic::{Carrier, CarrierEvent, ConnectionError, Opening, StreamId};
+use midhop_units::Instant;
+use quinn_proto::ConnectionStats;
+use rustls::pki_types::CertificateDer;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// A connection. It is closed when nobody has it any more.
+#[derive(Debug, Clone)]
+pub struct QuicConnection(Arc<ConnectionShared>);
+
+/// What is reached without the lock.
+#[derive(Debug)]
+pub struct ConnectionShared {
+    pub shared: Arc<EndpointShared>,
+    pub number: u64,
+    /// Whether its handshake is over.
+    connected: watch::Sender<bool>,
+    /// What the peer understands, once it has said so.
+    settings: watch::Sender<Option<Settings>>,
+    /// Whether one of the ends takes no more flows.
+    leaving: watch::Sender<bool>,
+    /// For how long the peer has had more to send than the path takes; when that was said.
+    backlog: watch::Sender<Option<(tokio::time::Instant, Duration)>>,
+    /// Why it is gone, once it is.
+    lost: watch::Sender<Option<ConnectionError>>,
+    /// Whether its peer broke a rule that concerns it.
+    is_broken: AtomicBool,
+    /// The peer has opened a stream.
+    pub came: Notify,
+    /// The peer takes more flows than before.
+    available: Notify,
+}
+
+impl ConnectionShared {
+    /// Something has happened that no single stream waits for.
+    pub fn on_event(&self, event: &CarrierEvent, settings: Option<Settings>) {
+        match event {
+            CarrierEvent::Connected => drop(self.connected.send_replace(true)),
+            CarrierEvent::Settled => drop(self.settings.send_replace(settings)),
+            CarrierEvent::Available => self.available.notify_waiters(),
+            CarrierEvent::Leaving => drop(self.leaving.send_replace(true)),
+            CarrierEvent::Backlog(lasted) => {
+                let lasted = (tokio::time::Instant::now(), Duration::from(*lasted));
+                self.backlog.send_replace(Some(lasted));
+            }
+            _ => {}
+        }
+    }
+
+    /// It is gone, perhaps because its peer broke a rule.
+    pub fn on_lost(&self, why: ConnectionError, rule: Option<Code>) {
+        if let Some(code) = rule
+            && !self.is_broken.swap(true, Relaxed)
+        {
+            tracing::warn!(number = self.number, %code, "a tunnel ends: a rule was broken");
+        }
+        self.lost.send_if_modified(|lost| {
+            let is_new = lost.is_none();
+            lost.get_or_insert(why);
+            is_new
+        });
+        self.came.notify_one();
+        self.available.notify_waiters();
+    }
+
+    /// Why it is gone; none: it is not.
+    pub fn lost(&self) -> Option<ConnectionError> {
+        self.lost.borrow().clone()
+    }
+}
+
+impl Drop for ConnectionShared {
+    fn drop(&mut self) {
+        // The lock may be held: by whoever has just woken the last one who had it.
+        self.shared.drop_connection(self.number);
+    }
+}
+
+impl QuicConnection {
+    /// The connection that has this handle, as its tasks have it.
+    pub(super) fn new(
+        shared: &Arc<EndpointShared>,
+        state: &mut EndpointState,
+        handle: midhop_tunnel::quic::ConnectionHandle,
+    ) -> Self {
+        Self(Arc::new_cyclic(|inner| ConnectionShared {
+            shared: shared.clone(),
+            number: state.add(handle, inner.clone()),
+            connected: watch::Sender::new(false),
+            settings: watch::Sender::new(None),
+            leaving: watch::Sender::new(false),
+            backlog: watch::Sender::new(None),
+            lost: watch::Sender::new(None),
+            is_broken: AtomicBool::new(false),
+            came: Notify::new(),
+            available: Notify::new(),
+        }))
+    }
+
+    /// What is reached without the lock.
+    pub(super) fn inner(&self) -> &Arc<ConnectionShared> {
+        &self.0
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Carrier) -> T) -> Option<T> {
+        self.0.shared.lock().carrier(self.0.number).map(look)
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(Instant, &mut Carrier) -> T) -> Option<T> {
+        let now = self.0.shared.now();
+        let mut state = self.0.shared.lock();
+        let asked = state.carrier_mut(self.0.number).map(|carrier| ask(now, carrier));
+        // What it comes to, such as an end, is known at once.
+        state.settle();
+        drop(state);
+        self.0.shared.call();
+        asked
+    }
+
+    /// Waits until its handshake is over.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub async fn connected(&self) -> Result<(), ConnectionError> {
+        let mut connected = self.0.connected.subscribe();
+        let mut lost = self.0.lost.subscribe();
+        tokio::select! {
+            biased;
+            // The senders are here.
+            _ = connected.wait_for(|it| *it) => Ok(()),
+            why = lost.wait_for(Option::is_some) => {
+                Err(why.ok().and_then(|why| why.clone()).unwrap_or(ConnectionError::LocallyClosed))
+            }
+        }
+    }
+
+    /// The certificates that the peer has shown.
+    pub fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
+        let shown = self.look(Carrier::peer_identity).flatten();
+        shown.and_then(|it| it.downcast().ok()).map_or_else(Vec::new, |shown| *shown)
+    }
+
+    /// It is known who the peer is that has come: the session with it begins.
+    pub fn begin(&self, peer: &PeerPlan, opening: Opening) {
+        self.ask(|now, carrier| carrier.begin(now, peer, opening));
+    }
+
+    /// What its streams store is counted in `room` from now on.
+    pub fn count_in(&self, room: Arc<ReorderRoom>) {
+        self.0.shared.lock().count_in(self.0.number, room);
+    }
+
+    /// Gives a connection that a peer has opened what is that peer's, but for its windows.
+    ///
+    /// # Errors
+    /// When the congestion control cannot be had.
+    pub fn adapt(&self, steering: &Steering, peer: &PeerPlan) -> Result<(), BuildError> {
+        self.ask(|now, carrier| carrier.adapt(now, peer, steering)).unwrap_or(Ok(()))
+    }
+
+    /// Which of its endpoint's it is.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Where the peer is.
+    pub fn remote_address(&self) -> SocketAddr {
+        let unknown = SocketAddr::from(([0; 4], 0));
+        self.look(Carrier::remote_address).unwrap_or(unknown)
+    }
+
+    /// What QUIC has counted.
+    pub fn stats(&self) -> ConnectionStats {
+        self.look(Carrier::quic_stats).unwrap_or_default()
+    }
+
+    /// The round trip, smoothed.
+    pub fn rtt(&self) -> Duration {
+        self.stats().path.rtt
+    }
+
+    /// What repairs have cost and given, and what part of its datagrams the peer has missed before them.
+    pub fn repaired(&self) -> Option<(Stats, f64)> {
+        self.look(|carrier| (carrier.stats().repairs, carrier.loss()))
+    }
+
+    /// Flows that it has.
+    pub fn flows(&self) -> u64 {
+        self.look(Carrier::flows).unwrap_or(0) as u64
+    }
+
+    /// Whether the flows have written as much as may be unacknowledged.
+    pub fn is_full(&self) -> bool {
+        self.look(Carrier::is_full).unwrap_or(false)
+    }
+
+    /// Whether its peer was found to have broken a rule that concerns it: that is why it ended.
+    pub fn is_broken(&self) -> bool {
+        self.0.is_broken.load(Relaxed)
+    }
+
+    /// Ends it because its peer broke a rule.
+    pub fn break_off(&self, code: Code) {
+        self.0.is_broken.store(true, Relaxed);
+        self.close(code);
+    }
+
+    /// Ends it, and with it whatever flows it has. Why it has ended before stays known.
+    pub fn close(&self, code: Code) {
+        self.ask(|now, carrier| carrier.close(now, code));
+    }
+
+    /// Why it is gone; none: it is not.
+    pub fn close_reason(&self) -> Option<ConnectionError> {
+        self.0.lost()
+    }
+
+    /// Waits until it is gone; says why.
+    pub async fn closed(&self) -> ConnectionError {
+        let mut lost = self.0.lost.subscribe();
+        let why = lost.wait_for(Option::is_some).await;
+        // The sender is here.
+        why.ok().and_then(|why| why.clone()).unwrap_or(ConnectionError::LocallyClosed)
+    }
+
+    /// The peer's settings, once they have come.
+    pub fn settings(&self) -> watch::Receiver<Option<Settings>> {
+        self.0.settings.subscribe()
+    }
+
+    /// Whether one of the ends takes no more flows.
+    pub fn leaving(&self) -> watch::Receiver<bool> {
+        self.0.leaving.subscribe()
+    }
+
+    /// Takes no more flows, and tells the peer.
+    pub fn leave(&self) {
+        if !self.0.leaving.send_replace(true) {
+            self.ask(|now, carrier| carrier.leave(now));
+        }
+    }
+
+    /// Tells the peer that this end has had more to send than the path takes, for so long.
+    pub fn report_backlog(&self, lasted: Duration) {
+        self.ask(|now, carrier| carrier.report_backlog(now, lasted.into()));
+    }
+
+    /// Whether the peer has more to send than the path takes, as far as it has said.
+    pub fn is_backlogged(&self) -> bool {
+        // What is said as often as it lasts may be late.
+        self.0.backlog.borrow().is_some_and(|(at, lasted)| at.elapsed() < lasted * 5 / 2)
+    }
+
+    /// Asks the peer for a sign of life.
+    pub fn ping(&self) {
+        self.ask(|_, carrier| carrier.ping());
+    }
+
+    /// Opens a stream for a flow. Waits while the peer has as many flows as it takes.
+    ///
+    /// # Errors
+    /// Why there is none to be had any more.
+    pub async fn open_flow(&self) -> Result<StreamId, ConnectionError> {
+        loop {
+            let available = self.0.available.notified();
+            tokio::pin!(available);
+            // What comes from here on is not missed.
+            available.as_mut().enable();
+            if let Some(why) = self.close_reason() {
+                return Err(why);
+            }
+            if *self.0.leaving.borrow() {
+                return Err(ConnectionError::LocallyClosed);
+            }
+            if let Some(id) = self.ask(|now, carrier| carrier.open_flow(now)).flatten() {
+                return Ok(id);
+            }
+            let mut leaving = self.0.leaving.subscribe();
+            tokio::select! {
+                () = available => {}
+                _ = leaving.wait_for(|it| *it) => {}
+            }
+        }
+    }
+
+    /// Waits for the next stream that the peer opens for a flow.
+    ///
+    /// # Errors
+    /// Why there will be none any more.
+    pub async fn accept_flow(&self) -> Result<StreamId, ConnectionError> {
+        loop {
+            let opened = self.0.shared.lock().next_opened(self.0.number);
+            if let Some(id) = opened {
+                return Ok(id);
+            }
+            if let Some(why) = self.close_reason() {
+                return Err(why);
+            }
+            self.0.came.notified().await;
+        }
+    }
+}
+
+impl Windowed for QuicConnection {
+    fn set(&self, send: midhop_units::Bytes, receive: midhop_units::Bytes) {
+        self.ask(|_, carrier| carrier.set_windows(send.get(), receive.get()));
+    }
+}

@@ -1,0 +1,292 @@
+//! What drives an endpoint: reads its socket, lets time pass, and sends.
+
+use super::batch::DatagramBatch;
+use super::state::{EndpointShared, EndpointState};
+use crate::ledger::Ledger;
+use crate::tunnel::shards::Shard;
+use bytes::{Bytes, BytesMut};
+use midhop_tunnel::fec::Packet;
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::quic::{Datagram, EcnCodepoint, Label};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::time::{self, Sleep};
+
+/// What comes by one call at most, where the kernel joins datagrams of one size. Unit: bytes.
+const RECEIVED_BYTES: usize = 64 << 10;
+/// Calls that read at most before what has come is answered.
+const READS: usize = 1;
+/// Addresses of which is known where what comes from them is to go.
+const MOVED_MAX: usize = 4096;
+
+thread_local! {
+    /// Where sockets of this thread are read to: what has come is taken out before the next one is read.
+    static RECEIVED: RefCell<Vec<u8>> = RefCell::new(vec![0; BATCH_SIZE * RECEIVED_BYTES]);
+}
+
+/// The task of one endpoint.
+pub struct Driver {
+    shared: Arc<EndpointShared>,
+    io: Arc<UdpSocket>,
+    udp: UdpSocketState,
+    /// Which of its address's it is.
+    shard: Shard,
+    /// Where its worker counts.
+    ledger: Arc<Ledger>,
+    /// Where what came from some addresses went last, which was for other shards.
+    moved: BTreeMap<SocketAddr, usize>,
+    /// What may leave and has not.
+    batch: DatagramBatch,
+    /// What may leave next and does not belong to it.
+    next: Option<Datagram>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Driver {
+    /// One for an endpoint on `socket`.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch the socket.
+    pub fn new(
+        shared: Arc<EndpointShared>,
+        socket: std::net::UdpSocket,
+        shard: Shard,
+        ledger: Arc<Ledger>,
+    ) -> io::Result<Self> {
+        let udp = UdpSocketState::new((&socket).into())?;
+        let io = Arc::new(UdpSocket::from_std(socket)?);
+        let timer = Box::pin(time::sleep(time::Duration::MAX));
+        let (moved, batch, next) = Default::default();
+        Ok(Self { shared, io, udp, shard, ledger, moved, batch, next, timer })
+    }
+
+    /// Drives the endpoint until its socket has failed, or nobody uses it any more.
+    pub async fn run(mut self) {
+        let io = self.io.clone();
+        let error = tokio::select! {
+            error = poll_fn(|cx| self.poll(cx)) => error,
+            error = destroyed(&io) => error,
+        };
+        tracing::debug!(%error, "datagrams cannot leave");
+        self.shared.fail();
+        let now = self.shared.now();
+        self.shared.lock().close_all(now, Code::NO_ERROR);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if *self.shared.failed.borrow() {
+            return Poll::Ready(io::Error::other("the socket has failed"));
+        }
+        let dropped = self.shared.attend(cx.waker());
+        if let Poll::Ready(error) = self.receive(cx) {
+            return Poll::Ready(error);
+        }
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        dropped.into_iter().for_each(|number| state.forget(number, shared.now()));
+        while let Some((bytes, label)) = state.handed.pop_front() {
+            let size = bytes.len();
+            state.endpoint.handle_datagrams(shared.now(), BytesMut::from(bytes), size, label);
+        }
+        loop {
+            let now = shared.now();
+            state.endpoint.handle_timeout(now);
+            state.settle();
+            if let Err(error) = self.send(cx, &mut state) {
+                return Poll::Ready(error);
+            }
+            state.settle();
+            if !self.batch.is_empty() {
+                // Once the kernel has room.
+                break;
+            }
+            let Some(wake) = state.endpoint.poll_timeout() else { break };
+            let wake = shared.since(wake);
+            // Each change costs the runtime a call.
+            if self.timer.deadline() != wake {
+                self.timer.as_mut().reset(wake);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                break;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Reads what has come. Ready when the socket cannot be used any more.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        for _ in 0..READS {
+            match self.io.poll_recv_ready(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(error),
+                Poll::Pending => return Poll::Pending,
+            }
+            let read = RECEIVED.with_borrow_mut(|room| self.read(room));
+            match read {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(error),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> io::Result<()> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut buffers = room.chunks_mut(RECEIVED_BYTES);
+        let mut buffers: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
+        let count = self.io.try_io(Interest::READABLE, || {
+            self.udp.recv((&*self.io).into(), &mut buffers, &mut metas)
+        })?;
+        let mut others = Vec::new();
+        let mut came = 0;
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        let now = shared.now();
+        for (buffer, meta) in buffers.iter().zip(&metas).take(count) {
+            let Some(contents) = buffer.get(..meta.len) else { continue };
+            let size = meta.stride.max(1);
+            came += contents.len().div_ceil(size) as u64;
+            let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+            let label = Label { peer: meta.addr, own: meta.dst_ip, ecn };
+            if self.is_all_own(&state, contents, size, label.peer) {
+                state.endpoint.handle_datagrams(now, BytesMut::from(contents), size, label);
+            } else {
+                self.divide(&mut state, contents, size, label, &mut others);
+            }
+        }
+        // Another shard's lock is not taken under this one's.
+        drop(state);
+        self.ledger.datagrams.add(came);
+        for (shard, datagram) in others {
+            match self.shard.hand_over(shard, datagram) {
+                Ok(()) => self.ledger.handed_datagrams.add(1),
+                // Its connections are gone, and this one can tell their peers as well.
+                Err((bytes, label)) => {
+                    let size = bytes.len();
+                    let mut state = shared.lock();
+                    state.endpoint.handle_datagrams(now, BytesMut::from(bytes), size, label);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether none of what has come at once is for another shard.
+    fn is_all_own(
+        &self,
+        state: &EndpointState,
+        contents: &[u8],
+        size: usize,
+        from: SocketAddr,
+    ) -> bool {
+        self.shard.is_alone()
+            || contents.chunks(size).all(|it| self.shard_of(state, from, it).is_none())
+    }
+
+    /// Takes what has come apart, in which there is something for another shard, which goes to `others`.
+    fn divide(
+        &mut self,
+        state: &mut EndpointState,
+        contents: &[u8],
+        size: usize,
+        label: Label,
+        others: &mut Vec<(usize, Datagram)>,
+    ) {
+        for datagram in contents.chunks(size) {
+            let Some(shard) = self.shard_of(state, label.peer, datagram) else {
+                let (now, datagram) = (self.shared.now(), BytesMut::from(datagram));
+                state.endpoint.handle_datagrams(now, datagram, size, label);
+                continue;
+            };
+            if self.moved.len() >= MOVED_MAX {
+                self.moved.clear();
+            }
+            self.moved.insert(label.peer, shard);
+            others.push((shard, (Bytes::copy_from_slice(datagram), label)));
+        }
+    }
+
+    /// Which other shard a datagram is for.
+    fn shard_of(&self, state: &EndpointState, from: SocketAddr, datagram: &[u8]) -> Option<usize> {
+        let moved = || {
+            let is_repair = Packet::quic_in(datagram).is_none();
+            (is_repair && !state.endpoint.has_peer_at(from))
+                .then(|| self.moved.get(&from).copied())?
+        };
+        self.shard.other(datagram).or_else(moved)
+    }
+
+    /// Sends what may leave now, as long as the kernel has room.
+    fn send(&mut self, cx: &mut Context<'_>, state: &mut EndpointState) -> io::Result<()> {
+        let segments = self.udp.max_gso_segments();
+        loop {
+            let now = self.shared.now();
+            let next = self.next.take().or_else(|| state.endpoint.poll_datagram(now));
+            if let Some(datagram) = &next
+                && self.batch.takes(datagram, segments)
+            {
+                self.batch.put(datagram);
+                continue;
+            }
+            let ends = next.is_none();
+            self.next = next;
+            match self.batch.send(|transmit| send(&self.io, &self.udp, transmit)) {
+                Ok(()) if ends => return Ok(()),
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Told to come again it is woken by that; ready, it tries at once.
+                    match self.io.poll_send_ready(cx) {
+                        Poll::Ready(ready) => ready?,
+                        Poll::Pending => return Ok(()),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Waits until the socket was destroyed. That wakes nobody who waits for datagrams, and where there are none nobody would be
+/// told.
+async fn destroyed(io: &UdpSocket) -> io::Error {
+    loop {
+        if let Err(error) = io.ready(Interest::ERROR).await {
+            return error;
+        }
+        if let Ok(Some(error)) = io.take_error()
+            && is_destroyed(&error)
+        {
+            return error;
+        }
+        // Until the next one.
+        let clear = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _cleared = io.try_io(Interest::ERROR, clear);
+    }
+}
+
+/// Sends, or loses what the network does not take, as it may lose it anywhere.
+fn send(io: &UdpSocket, udp: &UdpSocketState, transmit: &Transmit<'_>) -> io::Result<()> {
+    match io.try_io(Interest::WRITABLE, || udp.try_send(io.into(), transmit)) {
+        // The socket was destroyed. Whoever asks it first is told, and nobody after that.
+        Err(error) if is_destroyed(&error) || error.kind() == io::ErrorKind::WouldBlock => {
+            Err(error)
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn is_destroyed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionAborted
+}

@@ -1,0 +1,414 @@
+//! What the tasks of one endpoint share: the machine, and who waits for what of it.
+
+use super::connection::ConnectionShared;
+use crate::relay::BudgetPart;
+use crate::tunnel::reorder::ReorderRoom;
+use midhop_tunnel::http3::Code;
+use midhop_tunnel::quic::{
+    Carrier, CarrierEvent, ConnectionError, ConnectionHandle, Datagram, Endpoint, EndpointEvent,
+    FlowFault, StreamId,
+};
+use midhop_units::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use tokio::sync::watch;
+use tokio::time;
+
+/// Datagrams from other workers' sockets that wait at most.
+pub const HANDED_MAX: usize = 1024;
+
+/// One endpoint, as all of its tasks reach it.
+#[derive(Debug)]
+pub struct EndpointShared {
+    /// Zero of the endpoint's clock.
+    epoch: time::Instant,
+    state: Mutex<EndpointState>,
+    /// Whether the driver was called since it ran.
+    is_called: AtomicBool,
+    /// Taken under the state's lock or alone, and nothing under it.
+    called: Mutex<Called>,
+    /// Whether its socket cannot be used any more.
+    pub failed: watch::Sender<bool>,
+}
+
+/// What its driver is called for.
+#[derive(Debug, Default)]
+struct Called {
+    driver: Option<Waker>,
+    /// Connections that nobody has any more.
+    dropped: Vec<u64>,
+}
+
+/// What is behind the lock.
+#[derive(Debug)]
+pub struct EndpointState {
+    pub endpoint: Endpoint,
+    connections: BTreeMap<u64, Entry>,
+    /// Which of them a handle is of: handles are used again.
+    numbers: BTreeMap<ConnectionHandle, u64>,
+    next: u64,
+    /// Those who have come and have not been looked at.
+    pub incoming: VecDeque<midhop_tunnel::quic::Incoming>,
+    pub acceptor: Option<Waker>,
+    /// Whether nobody is let in any more.
+    pub is_closed: bool,
+    /// Datagrams that other workers' sockets have received for this one.
+    pub handed: VecDeque<Datagram>,
+}
+
+/// A connection, as its tasks see it.
+#[derive(Debug)]
+struct Entry {
+    handle: ConnectionHandle,
+    /// What it was, once nothing of it is on its way any more.
+    gone: Option<Box<Carrier>>,
+    inner: Weak<ConnectionShared>,
+    /// Streams that the peer has opened and nobody has taken.
+    opened: VecDeque<StreamId>,
+    streams: BTreeMap<StreamId, StreamWaiters>,
+    /// Where what its streams store is counted.
+    stored: Option<Stored>,
+}
+
+/// Who waits for something of a stream, and what has come of it.
+#[derive(Debug, Default)]
+pub struct StreamWaiters {
+    pub reader: Option<Waker>,
+    /// Until nothing waits to be taken.
+    pub writer: Option<Waker>,
+    /// Until the peer has all of this end's half, or wants no more of it.
+    pub ender: Option<Waker>,
+    /// Whether the peer has all of this end's half.
+    pub is_delivered: bool,
+    /// With which code the peer has stopped this end's half.
+    pub stopped: Option<Code>,
+    pub fault: Option<FlowFault>,
+}
+
+/// Wakes whoever waits there.
+pub fn wake(place: &mut Option<Waker>) {
+    if let Some(waker) = place.take() {
+        waker.wake();
+    }
+}
+
+impl StreamWaiters {
+    fn wake(&mut self) {
+        wake(&mut self.reader);
+        wake(&mut self.writer);
+        wake(&mut self.ender);
+    }
+}
+
+/// What the streams of a connection store, in the memory of all flows and in the room of their peer.
+#[derive(Debug)]
+struct Stored {
+    room: Arc<ReorderRoom>,
+    part: BudgetPart,
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        self.room.recount(self.part.held(), 0);
+    }
+}
+
+impl EndpointShared {
+    /// What its tasks share, around an endpoint made at `epoch`.
+    pub fn new(endpoint: Endpoint, epoch: time::Instant) -> Arc<Self> {
+        let (connections, numbers, incoming, handed) = Default::default();
+        let state = EndpointState {
+            endpoint,
+            connections,
+            numbers,
+            next: 0,
+            incoming,
+            acceptor: None,
+            is_closed: false,
+            handed,
+        };
+        Arc::new(Self {
+            epoch,
+            state: Mutex::new(state),
+            is_called: AtomicBool::new(false),
+            called: Mutex::default(),
+            failed: watch::Sender::new(false),
+        })
+    }
+
+    /// The endpoint's time.
+    pub fn now(&self) -> Instant {
+        Instant::START + self.epoch.elapsed().into()
+    }
+
+    /// When that is.
+    pub fn since(&self, at: Instant) -> time::Instant {
+        self.epoch + at.saturating_since(Instant::START).into()
+    }
+
+    /// What is behind the lock.
+    pub fn lock(&self) -> MutexGuard<'_, EndpointState> {
+        // Its holder never panics in between: what it guards is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The socket cannot be used any more, or nobody uses it any more.
+    pub fn fail(&self) {
+        self.failed.send_replace(true);
+        let mut state = self.lock();
+        state.is_closed = true;
+        wake(&mut state.acceptor);
+        drop(state);
+        self.call();
+    }
+
+    /// Takes a datagram that another worker's socket has received; what there is no room for is lost, as it may be anywhere.
+    ///
+    /// # Errors
+    /// The datagram, where the endpoint cannot be used any more.
+    pub fn take_over(&self, datagram: Datagram) -> Result<(), Datagram> {
+        if *self.failed.borrow() {
+            return Err(datagram);
+        }
+        let mut state = self.lock();
+        if state.handed.len() < HANDED_MAX {
+            state.handed.push_back(datagram);
+        }
+        drop(state);
+        self.call();
+        Ok(())
+    }
+
+    /// Has the endpoint driven: it was asked for something.
+    pub fn call(&self) {
+        if !self.is_called.swap(true, AcqRel)
+            && let Some(driver) = &self.called().driver
+        {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Whoever asks is woken by the next call. Gives the connections that nobody has any more.
+    pub fn attend(&self, waker: &Waker) -> Vec<u64> {
+        self.is_called.store(false, Release);
+        let mut called = self.called();
+        match &mut called.driver {
+            Some(known) => known.clone_from(waker),
+            None => called.driver = Some(waker.clone()),
+        }
+        std::mem::take(&mut called.dropped)
+    }
+
+    /// Nobody has a connection any more.
+    pub fn drop_connection(&self, number: u64) {
+        self.called().dropped.push(number);
+        self.call();
+    }
+
+    fn called(&self) -> MutexGuard<'_, Called> {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EndpointState {
+    /// Makes a connection known; its number.
+    pub fn add(&mut self, handle: ConnectionHandle, inner: Weak<ConnectionShared>) -> u64 {
+        self.next += 1;
+        let number = self.next;
+        self.numbers.insert(handle, number);
+        let (opened, streams) = Default::default();
+        let entry = Entry { handle, gone: None, inner, opened, streams, stored: None };
+        self.connections.insert(number, entry);
+        number
+    }
+
+    /// A connection, to be looked at.
+    pub fn carrier(&self, number: u64) -> Option<&Carrier> {
+        let entry = self.connections.get(&number)?;
+        entry.gone.as_deref().or_else(|| self.endpoint.carrier(entry.handle))
+    }
+
+    /// A connection, to be asked for something, after which the endpoint is to be [called](EndpointShared::call).
+    pub fn carrier_mut(&mut self, number: u64) -> Option<&mut Carrier> {
+        let Self { endpoint, connections, .. } = self;
+        let entry = connections.get_mut(&number)?;
+        match &mut entry.gone {
+            Some(gone) => Some(&mut **gone),
+            None => endpoint.carrier_mut(entry.handle),
+        }
+    }
+
+    /// The same, with who waits for one of its streams.
+    pub fn stream(
+        &mut self,
+        number: u64,
+        id: StreamId,
+    ) -> Option<(&mut Carrier, &mut StreamWaiters)> {
+        let Self { endpoint, connections, .. } = self;
+        let entry = connections.get_mut(&number)?;
+        let carrier = match &mut entry.gone {
+            Some(gone) => Some(&mut **gone),
+            None => endpoint.carrier_mut(entry.handle),
+        };
+        Some((carrier?, entry.streams.entry(id).or_default()))
+    }
+
+    /// The next stream that the peer has opened.
+    pub fn next_opened(&mut self, number: u64) -> Option<StreamId> {
+        self.connections.get_mut(&number)?.opened.pop_front()
+    }
+
+    /// Nobody has a stream any more.
+    pub fn forget_stream(&mut self, number: u64, id: StreamId, code: Code) {
+        if let Some(carrier) = self.carrier_mut(number) {
+            carrier.forget(id, code);
+        }
+        if let Some(entry) = self.connections.get_mut(&number) {
+            entry.streams.remove(&id);
+        }
+        self.recount(number);
+    }
+
+    /// Nobody has a connection any more: it is closed, and forgotten once nothing of it is on its way.
+    pub fn forget(&mut self, number: u64, now: Instant) {
+        if let Some(carrier) = self.carrier_mut(number) {
+            carrier.close(now, Code::NO_ERROR);
+        }
+        if self.connections.get(&number).is_some_and(|entry| entry.gone.is_some()) {
+            self.connections.remove(&number);
+        }
+    }
+
+    /// Counts what a connection's streams store from now on.
+    pub fn count_in(&mut self, number: u64, room: Arc<ReorderRoom>) {
+        if let Some(entry) = self.connections.get_mut(&number) {
+            let part = BudgetPart::new(room.budget().clone());
+            entry.stored = Some(Stored { room, part });
+        }
+    }
+
+    /// Counts what a connection's streams store now.
+    pub fn recount(&mut self, number: u64) {
+        let Self { endpoint, connections, .. } = self;
+        let Some(entry) = connections.get_mut(&number) else { return };
+        let Some(Stored { room, part }) = &mut entry.stored else { return };
+        let stored = endpoint.carrier(entry.handle).map_or(0, Carrier::stored);
+        if stored != part.held() {
+            room.recount(part.held(), stored);
+            part.set(stored);
+        }
+        let elsewhere = room.held().saturating_sub(stored);
+        if let Some(carrier) = endpoint.carrier_mut_quietly(entry.handle) {
+            carrier.set_stored_elsewhere(elsewhere);
+        }
+    }
+
+    /// Ends all connections.
+    pub fn close_all(&mut self, now: Instant, code: Code) {
+        let handles: Vec<_> = self.endpoint.handles().collect();
+        for handle in handles {
+            if let Some(carrier) = self.endpoint.carrier_mut(handle) {
+                carrier.close(now, code);
+            }
+        }
+        self.settle();
+    }
+
+    /// Wakes whoever waits for what has happened.
+    pub fn settle(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                EndpointEvent::Incoming(incoming) => {
+                    if self.is_closed {
+                        self.endpoint.ignore(*incoming);
+                        continue;
+                    }
+                    self.incoming.push_back(*incoming);
+                    wake(&mut self.acceptor);
+                }
+                EndpointEvent::Carrier(handle, event) => {
+                    self.on_carrier(handle, event);
+                }
+                EndpointEvent::Drained(handle, carrier) => self.on_drained(handle, carrier),
+            }
+        }
+    }
+
+    fn on_carrier(&mut self, handle: ConnectionHandle, event: CarrierEvent) {
+        let Some(number) = self.numbers.get(&handle).copied() else { return };
+        self.recount(number);
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        // Of a stream that nobody has any more nothing is kept.
+        let has = |id| self.endpoint.carrier(handle).is_some_and(|it| it.waiting(id).is_some());
+        let inner = entry.inner.upgrade();
+        match event {
+            CarrierEvent::Readable(id) => {
+                if let Some(waiting) = entry.streams.get_mut(&id) {
+                    wake(&mut waiting.reader);
+                }
+            }
+            CarrierEvent::Writable(id) => {
+                if let Some(waiting) = entry.streams.get_mut(&id) {
+                    wake(&mut waiting.writer);
+                }
+            }
+            CarrierEvent::Delivered(id) => {
+                if has(id) {
+                    let waiting = entry.streams.entry(id).or_default();
+                    waiting.is_delivered = true;
+                    wake(&mut waiting.ender);
+                }
+            }
+            CarrierEvent::Stopped(id, code) => {
+                if has(id) {
+                    let waiting = entry.streams.entry(id).or_default();
+                    waiting.stopped = Some(code);
+                    wake(&mut waiting.writer);
+                    wake(&mut waiting.ender);
+                }
+            }
+            CarrierEvent::Broken(id, fault) => {
+                if has(id) {
+                    let waiting = entry.streams.entry(id).or_default();
+                    waiting.fault = Some(fault);
+                    waiting.wake();
+                }
+            }
+            CarrierEvent::Opened(id) => {
+                entry.opened.push_back(id);
+                if let Some(inner) = inner {
+                    inner.came.notify_one();
+                }
+            }
+            CarrierEvent::Lost(why) => {
+                entry.streams.values_mut().for_each(StreamWaiters::wake);
+                let rule = self.endpoint.carrier(handle).and_then(Carrier::broken_rule);
+                if let Some(inner) = inner {
+                    inner.on_lost(why, rule);
+                }
+            }
+            event => {
+                let settings = self.endpoint.carrier(handle).and_then(Carrier::settings).copied();
+                if let Some(inner) = inner {
+                    inner.on_event(&event, settings);
+                }
+            }
+        }
+    }
+
+    fn on_drained(&mut self, handle: ConnectionHandle, carrier: Box<Carrier>) {
+        let Some(number) = self.numbers.remove(&handle) else { return };
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        entry.gone = Some(carrier);
+        entry.stored = None;
+        match entry.inner.upgrade() {
+            Some(inner) => inner.on_lost(ConnectionError::TimedOut, None),
+            None => drop(self.connections.remove(&number)),
+        }
+    }
+}
