@@ -73,6 +73,7 @@ impl Driver {
     pub async fn run(mut self) {
         let io = self.io.clone();
         let error = tokio::select! {
+            biased;
             error = poll_fn(|cx| self.poll(cx)) => error,
             error = destroyed(&io) => error,
         };
