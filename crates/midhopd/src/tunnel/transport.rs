@@ -137,7 +137,7 @@ pub fn welcoming(identity: &Identity) -> ServerConfig {
 }
 
 /// The settings of a connection that a peer opens from `remote`, what steers it, and for which of
-/// the peers they are: which it is shows later, unless it is known by its address. Then [`adapt`]
+/// the peers they are: which it is shows later, unless it is known by its address. Then [`QuicConnection::adapt`](super::quic::QuicConnection::adapt)
 /// follows.
 ///
 /// # Errors

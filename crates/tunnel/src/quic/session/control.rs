@@ -43,13 +43,19 @@ impl Session {
         varint::write(StreamKind::CONTROL, &mut waiting);
         waiting.extend(self.own.encode());
         self.control.insert(Outgoing { id, waiting }).flush(connection);
+        if self.leaving[0] {
+            self.send_goaway(connection);
+        }
     }
 
     /// Takes no more flows than have come, and tells the peer.
     pub fn leave(&mut self, connection: &mut Connection) {
-        if std::mem::replace(&mut self.leaving[0], true) {
-            return;
+        if !std::mem::replace(&mut self.leaving[0], true) {
+            self.send_goaway(connection);
         }
+    }
+
+    fn send_goaway(&mut self, connection: &mut Connection) {
         let mut next = Vec::new();
         varint::write(self.next, &mut next);
         self.send_control(frame::GOAWAY, &next, connection);
@@ -79,8 +85,11 @@ impl Session {
         }
     }
 
-    /// Grants the peer what there is to grant.
+    /// Grants the peer what there is to grant. As long as it takes none, the newest of each stream is kept.
     pub(super) fn grant(&mut self, connection: &mut Connection) {
+        if self.grants.as_ref().is_some_and(|own| !own.waiting.is_empty()) {
+            return;
+        }
         let grants = self.credit.take_grants();
         if self.grants.is_none() && self.credit.is_understood() {
             let Some(id) = connection.streams().open(Dir::Uni) else { return };
