@@ -50,6 +50,8 @@ pub struct Endpoint {
     by_address: BTreeMap<SocketAddr, ConnectionHandle>,
     /// When connections want to be looked at, the soonest first.
     due: BTreeSet<(Instant, ConnectionHandle)>,
+    /// Connections that may want to be looked at at another time than is known: found out once somebody asks.
+    stale: Vec<ConnectionHandle>,
     /// Connections on which something may have happened since they were looked at.
     touched: VecDeque<ConnectionHandle>,
     /// Connections that may have something to send, in their turns.
@@ -69,6 +71,8 @@ struct Entry {
     address: Option<SocketAddr>,
     is_touched: bool,
     is_sending: bool,
+    /// Whether it is in [`Endpoint::stale`].
+    is_stale: bool,
 }
 
 impl fmt::Debug for Endpoint {
@@ -94,6 +98,7 @@ impl Endpoint {
             carriers: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: BTreeSet::new(),
+            stale: Vec::new(),
             touched: VecDeque::new(),
             sending: VecDeque::new(),
             answers: VecDeque::new(),
@@ -269,6 +274,7 @@ impl Endpoint {
 
     /// The time that it asked for has come.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.set_timers();
         while let Some((at, handle)) = self.due.first().copied()
             && at <= now
         {
@@ -285,6 +291,7 @@ impl Endpoint {
     /// When to call [`Endpoint::handle_timeout`], and to ask for datagrams again.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.settle();
+        self.set_timers();
         self.due.first().map(|(at, _)| *at)
     }
 
@@ -326,7 +333,21 @@ impl Endpoint {
         }
     }
 
-    /// Looks what has happened on a connection, and when it wants to be looked at again.
+    /// Finds out when the connections that were looked at want to be looked at again.
+    fn set_timers(&mut self) {
+        while let Some(handle) = self.stale.pop() {
+            let Some(entry) = self.carriers.get_mut(&handle) else { continue };
+            entry.is_stale = false;
+            let due = entry.carrier.poll_timeout();
+            if due != entry.due {
+                entry.due.map(|at| self.due.remove(&(at, handle)));
+                due.map(|at| self.due.insert((at, handle)));
+                entry.due = due;
+            }
+        }
+    }
+
+    /// Looks what has happened on a connection.
     fn look(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.carriers.get_mut(&handle) else { return };
         entry.is_touched = false;
@@ -341,11 +362,8 @@ impl Endpoint {
             self.events.push_back(EndpointEvent::Carrier(handle, event));
         }
         entry.follow(handle, &mut self.by_address);
-        let due = entry.carrier.poll_timeout();
-        if due != entry.due {
-            entry.due.map(|at| self.due.remove(&(at, handle)));
-            due.map(|at| self.due.insert((at, handle)));
-            entry.due = due;
+        if !std::mem::replace(&mut entry.is_stale, true) {
+            self.stale.push(handle);
         }
         if is_drained {
             self.remove(handle);
@@ -353,8 +371,14 @@ impl Endpoint {
     }
 
     fn put(&mut self, handle: ConnectionHandle, carrier: Carrier, remote: SocketAddr) {
-        let mut entry =
-            Entry { carrier, due: None, address: None, is_touched: false, is_sending: false };
+        let mut entry = Entry {
+            carrier,
+            due: None,
+            address: None,
+            is_touched: false,
+            is_sending: false,
+            is_stale: false,
+        };
         // Somebody who is not known yet takes the place of nobody who is.
         if let btree_map::Entry::Vacant(place) = self.by_address.entry(remote) {
             place.insert(handle);
