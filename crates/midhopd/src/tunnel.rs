@@ -13,8 +13,8 @@
 //! [`guests`] counts what each peer has open, and [`standing`] closes the tunnels of those who may not stay.
 //!
 //! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
-//! took is handed over before its first byte is moved. Only a flow that goes from one tunnel into the next ([`chain`]) and
-//! lives with the one that it came by may ask an endpoint of another worker, and wait for its lock.
+//! took is handed over before its first byte is moved. A flow that goes from one tunnel into the next ([`chain`]) lives with
+//! the one that it came by, and asks the endpoint of another worker under its lock ([`quic`]).
 
 pub mod carrier;
 pub mod carry;

@@ -1,16 +1,16 @@
 //! What a connection promises of its flows, end to end in virtual time: every byte once and in order, ends as they were
 //! meant, and no flow held up by another.
 
+mod flows;
+
 use bytes::Bytes;
-use midhop_pep::config::{ClassPlan, PeerPlan, Plan};
+use flows::{address, class, noise, peer, request};
 use midhop_tunnel::cause::Cause;
-use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{CarrierEvent, FlowFault, Lone, StreamId, Taken};
 use midhop_tunnel::target::Target;
 use midhop_units::{Duration, Instant, Seed};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
 
 const DELAY: Duration = Duration::from_ms(30);
 
@@ -29,26 +29,6 @@ struct Wire {
 
 const NEAR: usize = 0;
 const FAR: usize = 1;
-
-fn address(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}
-
-fn peer(more: &str) -> PeerPlan {
-    let text = format!(
-        "[tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
-         [peers.far]\n{more}"
-    );
-    Plan::read("carrier.toml", &text).expect("a plan").peers.remove(0)
-}
-
-fn class() -> ClassPlan {
-    Plan::read("carrier.toml", "").expect("a plan").class_named(None).clone()
-}
-
-fn request() -> Request {
-    Request { target: Target::Address(address(80)), client: None, class: None, hops: 0 }
-}
 
 impl Wire {
     fn new(lost_each: u64, more: &str) -> Self {
@@ -184,16 +164,6 @@ fn changed(state: &mut u64, datagram: Bytes) -> Bytes {
         }
     }
     bytes.into()
-}
-
-/// Bytes of which no two places are alike.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let next = |_| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as u8
-    };
-    (0..len).map(next).collect()
 }
 
 #[test]

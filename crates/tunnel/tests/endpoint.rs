@@ -1,10 +1,12 @@
 //! What an endpoint with many connections promises, in virtual time: each has its own, whoever comes beside it, wherever
 //! its peer moves to, and however late it is known who that is.
 
+mod flows;
+
 use bytes::{Bytes, BytesMut};
+use flows::{address, class, noise, peer, request};
 use midhop_congestion::Settings;
-use midhop_pep::config::{ClassPlan, PeerPlan, Plan, Repair};
-use midhop_tunnel::connect::Request;
+use midhop_pep::config::{PeerPlan, Repair};
 use midhop_tunnel::http3::{Code, Field, Frame};
 use midhop_tunnel::peer;
 use midhop_tunnel::quic::plaintext::Plaintext;
@@ -12,11 +14,9 @@ use midhop_tunnel::quic::{
     CarrierEvent, ConnectionError, ConnectionHandle, Endpoint, EndpointEvent, FlowFault, Incoming,
     Label, Opening, StreamId,
 };
-use midhop_tunnel::target::Target;
 use midhop_units::{Duration, Instant};
 use quinn_proto::{ClientConfig, EndpointConfig, ServerConfig};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 const DELAY: Duration = Duration::from_ms(20);
@@ -37,41 +37,11 @@ struct Net {
     events: BTreeMap<u16, VecDeque<(ConnectionHandle, CarrierEvent)>>,
 }
 
-fn address(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}
-
-fn peer(more: &str) -> PeerPlan {
-    let text = format!(
-        "[tunnel]\ncertificate = \"/c\"\nkey = \"/k\"\nauthority = \"/a\"\nlisten = \"127.0.0.1:443\"\n\
-         [peers.far]\nrate = \"50 Mbit/s\"\nrtt = \"40 ms\"\n{more}"
-    );
-    Plan::read("endpoint.toml", &text).expect("a plan").peers.remove(0)
-}
-
-fn class() -> ClassPlan {
-    Plan::read("endpoint.toml", "").expect("a plan").class_named(None).clone()
-}
-
-fn request() -> Request {
-    Request { target: Target::Address(address(80)), client: None, class: None, hops: 0 }
-}
-
-/// Bytes of which no two places are alike.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let next = |_| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as u8
-    };
-    (0..len).map(next).collect()
-}
-
 impl Net {
     fn new(more: &str) -> Self {
         #[expect(clippy::disallowed_methods, reason = "there is no other way to have an instant")]
         let epoch = std::time::Instant::now();
-        let peer = peer(more);
+        let peer = peer(&format!("rate = \"50 Mbit/s\"\nrtt = \"40 ms\"\n{more}"));
         let opening =
             Opening { initial: peer.flow_window.get(), wants_backlog: true, by_frames: false };
         let (way, incoming, events, ends) = Default::default();
@@ -325,16 +295,23 @@ fn a_stranger_at_a_peer_s_address_takes_nothing_of_it() {
     let mut net = Net::new("repair = \"auto\"\n");
     let mut all = vec![transfer(&mut net, 1000, 300_000)];
     net.lost_each = 23;
+    let mut strangers = 0;
     carry(&mut net, &mut all, |net, _, round| {
         if round == 5 {
             // Who has the same address begins a connection, and is never known.
             net.connect(1000);
         }
-        if let Some(incoming) = (round == 40).then(|| net.incoming.pop()).flatten() {
-            net.server().refuse(incoming);
+        if !net.incoming.is_empty() {
+            net.accept();
+            strangers += 1;
         }
     });
     assert!(all[0].come == noise(1000, 300_000));
+    assert_eq!(
+        (strangers, net.server().connections()),
+        (1, 2),
+        "it came while there was something to take"
+    );
 }
 
 #[test]

@@ -72,7 +72,10 @@ async fn prove(peer: &str, connection: QuicConnection) {
     let heard = |connection: &QuicConnection| connection.stats().udp_rx.datagrams;
     let before = heard(&connection);
     connection.ping();
-    time::sleep(patience).await;
+    tokio::select! {
+        () = time::sleep(patience) => {}
+        _ = connection.closed() => return,
+    }
     if heard(&connection) == before {
         tracing::info!(peer, "a peer that has come again says nothing of its earlier tunnel");
         connection.close(Code::NO_ERROR);

@@ -5,8 +5,9 @@
 //! may leave. Flows put bytes into a connection and take them out; the driver is called then and runs once they have
 //! had their turns, so that what they put leaves together.
 //!
-//! Invariant: all of that happens under the endpoint's lock, which a flow of another worker takes as well where a chain
-//! goes on through a tunnel of that one. Nobody waits for anything while it has the lock.
+//! Invariant: all of that happens under the endpoint's lock. Another worker takes it for a chain's flow that goes on
+//! through a tunnel of this one, for a datagram that its socket received, and to divide a peer's windows. Nobody waits for
+//! anything but the socket's calls while it has the lock.
 
 mod batch;
 mod connection;

@@ -82,7 +82,7 @@ pub struct Label {
     pub peer: SocketAddr,
     /// This end's address, where it is known.
     pub own: Option<IpAddr>,
-    /// What is said of congestion.
+    /// How it is marked (ECN).
     pub ecn: Option<EcnCodepoint>,
 }
 
@@ -92,7 +92,7 @@ impl Label {
         Self { peer, own: None, ecn: None }
     }
 
-    /// Whether the path says that it has met congestion.
+    /// Whether the path has marked it: it has met congestion.
     fn is_marked(&self) -> bool {
         self.ecn == Some(EcnCodepoint::Ce)
     }
@@ -114,8 +114,6 @@ pub struct Carrier {
     to_agree: bool,
     /// Whether the handshake is over.
     is_connected: bool,
-    /// Datagrams that QUIC may make at once, at most.
-    segments_max: u64,
     /// What QUIC made when there was no room for it: it cannot be taken back.
     made: VecDeque<(Bytes, Label)>,
     /// What has happened while there was no session.
@@ -148,7 +146,7 @@ pub enum CarrierError {
 pub struct Opening {
     /// Unit: bytes. What QUIC lets come of each stream before anything of it is read.
     pub initial: u64,
-    /// Whether this end wants to be told that the peer has more to send than the path takes.
+    /// Whether the peer is to report that it has more to send than the path takes.
     pub wants_backlog: bool,
     /// Whether the caller reads and writes the frames of flows itself ([`Carrier::open_flow`], [`Carrier::next_frame`]);
     /// else it has requests, answers and payload.
@@ -171,7 +169,6 @@ impl Carrier {
             reads_repairs: false,
             to_agree: false,
             is_connected: false,
-            segments_max: SEGMENTS_MAX,
             made: VecDeque::new(),
             events: VecDeque::new(),
             buffer: Vec::new(),
@@ -227,11 +224,6 @@ impl Carrier {
         }
     }
 
-    /// As many datagrams as this may be made at once, at most.
-    pub fn set_segments_max(&mut self, segments: u64) {
-        self.segments_max = segments.clamp(1, SEGMENTS_MAX);
-    }
-
     /// Where the peer is.
     pub fn remote_address(&self) -> SocketAddr {
         self.connection.remote_address()
@@ -256,19 +248,19 @@ impl Carrier {
         }
     }
 
-    /// Takes no more flows, and tells the peer; those that have come go on.
+    /// Takes no more flows, and announces that (GOAWAY); those that have come go on.
     pub fn leave(&mut self, now: Instant) {
         self.with(|session, connection| session.leave(connection));
         self.work(now);
     }
 
-    /// Tells the peer, if it wants to know, that this end has had more to send than the path takes, for so long.
+    /// Reports to the peer, if it wants that, that this end has had more to send than the path takes, for so long.
     pub fn report_backlog(&mut self, now: Instant, lasted: Duration) {
         self.with(|session, connection| session.report_backlog(lasted, connection));
         self.work(now);
     }
 
-    /// Whether flows may be asked for: neither end has said that there will be no more.
+    /// Whether flows may be asked for: neither end has sent GOAWAY.
     pub fn is_open(&self) -> bool {
         !self.connection.is_closed() && self.session.as_ref().is_some_and(|it| !it.is_leaving())
     }
@@ -590,8 +582,8 @@ impl Carrier {
 
     /// Datagrams that QUIC is to make at once: those of a slow leg would wait for longer than they need.
     fn segments(&self) -> usize {
-        let Some(rate) = self.shim.pace().rate() else { return self.segments_max as usize };
-        (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM).clamp(1, self.segments_max) as usize
+        let Some(rate) = self.shim.pace().rate() else { return SEGMENTS_MAX as usize };
+        (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM).clamp(1, SEGMENTS_MAX) as usize
     }
 
     /// Does all that there is to do at this moment but for sending.

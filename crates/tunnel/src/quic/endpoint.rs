@@ -85,7 +85,7 @@ impl Endpoint {
     /// An endpoint without connections, whose time begins at `epoch`, which is [`Instant::START`]. To one with a `server`
     /// others may come. `seed` decides whatever QUIC leaves to chance; none: the system's does.
     ///
-    /// Datagrams that are not QUIC's are told by QUIC's fixed bit: `config` must not grease it.
+    /// QUIC's fixed bit distinguishes its datagrams from others: `config` must not grease it.
     pub fn new(
         config: Arc<EndpointConfig>,
         server: Option<Arc<ServerConfig>>,
@@ -127,8 +127,8 @@ impl Endpoint {
         Ok(handle)
     }
 
-    /// Lets somebody in. Who it is shows once it is [connected](CarrierEvent::Connected); the connection waits until it was
-    /// told by [`Carrier::begin`]. Where it `may_repair`, the peer may turn out to be one that repairs losses.
+    /// Lets somebody in. Who it is shows once it is [connected](CarrierEvent::Connected); the connection waits for
+    /// [`Carrier::begin`]. Where it `may_repair`, the peer may turn out to be one that repairs losses.
     ///
     /// # Errors
     /// When the connection does not come about. QUIC has answered what there is to answer.
@@ -166,7 +166,7 @@ impl Endpoint {
         self.answer(&transmit);
     }
 
-    /// Has somebody show that it is where it says to be.
+    /// Has somebody prove its address.
     ///
     /// # Errors
     /// Whoever has shown that already.
@@ -180,11 +180,6 @@ impl Endpoint {
     /// Does not answer somebody.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.quic.ignore(incoming);
-    }
-
-    /// Those who come from now on are met with this; none: nobody is let in.
-    pub fn set_server_config(&mut self, server: Option<Arc<ServerConfig>>) {
-        self.quic.set_server_config(server);
     }
 
     /// Connections that are there.
@@ -211,7 +206,7 @@ impl Endpoint {
         })
     }
 
-    /// A connection, to be told what changes nothing of what it sends or when it wants to be looked at.
+    /// A connection, for what changes nothing of what it sends or when it wants to be looked at.
     pub fn carrier_mut_quietly(&mut self, handle: ConnectionHandle) -> Option<&mut Carrier> {
         self.carriers.get_mut(&handle).map(|entry| &mut entry.carrier)
     }
@@ -247,7 +242,7 @@ impl Endpoint {
             } else if Packet::is_quic(&datagram) {
                 self.deliver(now, datagram, label);
             } else if let Some(quic) = Packet::quic_in(&datagram) {
-                // Who it is, and what to say to it, QUIC knows.
+                // Who it is, and what to answer, QUIC knows.
                 self.deliver(now, BytesMut::from(quic), label);
             }
         }

@@ -64,7 +64,7 @@ pub(super) struct Session {
     seen: Vec<StreamKind>,
     /// Until when the peer may take to let the control stream be opened; none: it has, or nobody has asked.
     silent_until: Option<Instant>,
-    /// Whether this end has said that it takes no more flows, and the other one.
+    /// Whether this end has sent GOAWAY, and the other one.
     leaving: [bool; 2],
     /// Whether the caller reads and writes the frames of flows itself.
     by_frames: bool,
@@ -152,7 +152,7 @@ impl Session {
         self.fault.filter(|_| !std::mem::replace(&mut self.is_judged, true))
     }
 
-    /// Whether one of the ends has said that there will be no more flows.
+    /// Whether one of the ends takes no more flows.
     pub fn is_leaving(&self) -> bool {
         self.leaving != [false; 2]
     }

@@ -171,7 +171,7 @@ impl LinkKeeper {
     }
 }
 
-/// Books what a session measures until it is gone; says why it went.
+/// Books what a session measures until it is gone; gives why it went.
 pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);

@@ -29,11 +29,11 @@ pub struct ConnectionShared {
     pub number: u64,
     /// Whether its handshake is over.
     connected: watch::Sender<bool>,
-    /// What the peer understands, once it has said so.
+    /// What the peer understands, once its settings have come.
     settings: watch::Sender<Option<Settings>>,
     /// Whether one of the ends takes no more flows.
     leaving: watch::Sender<bool>,
-    /// For how long the peer has had more to send than the path takes; when that was said.
+    /// For how long the peer has had more to send than the path takes; when it reported that.
     backlog: watch::Sender<Option<(tokio::time::Instant, Duration)>>,
     /// Why it is gone, once it is.
     lost: watch::Sender<Option<ConnectionError>>,
@@ -61,12 +61,12 @@ impl ConnectionShared {
         }
     }
 
-    /// It is gone, perhaps because its peer broke a rule.
-    pub fn on_lost(&self, why: ConnectionError, rule: Option<Code>) {
-        if let Some(code) = rule
+    /// It is gone, perhaps because its peer, at that address, broke a rule.
+    pub fn on_lost(&self, why: ConnectionError, rule: Option<(SocketAddr, Code)>) {
+        if let Some((peer, code)) = rule
             && !self.is_broken.swap(true, Relaxed)
         {
-            tracing::warn!(number = self.number, %code, "a tunnel ends: a rule was broken");
+            tracing::warn!(%peer, %code, "a tunnel ends: a rule was broken");
         }
         self.lost.send_if_modified(|lost| {
             let is_new = lost.is_none();
@@ -229,7 +229,7 @@ impl QuicConnection {
         self.0.lost()
     }
 
-    /// Waits until it is gone; says why.
+    /// Waits until it is gone; gives why.
     pub async fn closed(&self) -> ConnectionError {
         let mut lost = self.0.lost.subscribe();
         let why = lost.wait_for(Option::is_some).await;
@@ -247,21 +247,21 @@ impl QuicConnection {
         self.0.leaving.subscribe()
     }
 
-    /// Takes no more flows, and tells the peer.
+    /// Takes no more flows, and announces that.
     pub fn leave(&self) {
         if !self.0.leaving.send_replace(true) {
             self.ask(|now, carrier| carrier.leave(now));
         }
     }
 
-    /// Tells the peer that this end has had more to send than the path takes, for so long.
+    /// Reports to the peer that this end has had more to send than the path takes, for so long.
     pub fn report_backlog(&self, lasted: Duration) {
         self.ask(|now, carrier| carrier.report_backlog(now, lasted.into()));
     }
 
-    /// Whether the peer has more to send than the path takes, as far as it has said.
+    /// Whether the peer has more to send than the path takes, as far as it has reported.
     pub fn is_backlogged(&self) -> bool {
-        // What is said as often as it lasts may be late.
+        // A report that comes as often as it covers may be late.
         self.0.backlog.borrow().is_some_and(|(at, lasted)| at.elapsed() < lasted * 5 / 2)
     }
 

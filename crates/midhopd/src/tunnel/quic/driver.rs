@@ -6,7 +6,6 @@ use crate::ledger::Ledger;
 use crate::tunnel::shards::Shard;
 use bytes::{Bytes, BytesMut};
 use midhop_tunnel::fec::Packet;
-use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{Datagram, EcnCodepoint, Label};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use std::cell::RefCell;
@@ -16,15 +15,13 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::time::{self, Sleep};
 
 /// What comes by one call at most, where the kernel joins datagrams of one size. Unit: bytes.
 const RECEIVED_BYTES: usize = 64 << 10;
-/// Calls that read at most before what has come is answered.
-const READS: usize = 1;
 /// Addresses of which is known where what comes from them is to go.
 const MOVED_MAX: usize = 4096;
 
@@ -78,9 +75,6 @@ impl Driver {
             error = destroyed(&io) => error,
         };
         tracing::debug!(%error, "datagrams cannot leave");
-        self.shared.fail();
-        let now = self.shared.now();
-        self.shared.lock().close_all(now, Code::NO_ERROR);
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
@@ -123,23 +117,21 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Reads what has come. Ready when the socket cannot be used any more.
+    /// Reads what has come, by one call: what it brings is acknowledged before more is read. Ready when the socket cannot be
+    /// used any more.
     fn receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        for _ in 0..READS {
-            match self.io.poll_recv_ready(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(error),
-                Poll::Pending => return Poll::Pending,
-            }
-            let read = RECEIVED.with_borrow_mut(|room| self.read(room));
-            match read {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(error),
+        if let Err(error) = ready!(self.io.poll_recv_ready(cx)) {
+            return Poll::Ready(error);
+        }
+        let read = RECEIVED.with_borrow_mut(|room| self.read(room));
+        match read {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Poll::Ready(error),
+            // Again, after whoever else has something to do: the runtime wakes nobody for what it knows to be there.
+            Ok(()) | Err(_) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 
     fn read(&mut self, room: &mut [u8]) -> io::Result<()> {
@@ -173,7 +165,7 @@ impl Driver {
         for (shard, datagram) in others {
             match self.shard.hand_over(shard, datagram) {
                 Ok(()) => self.ledger.handed_datagrams.add(1),
-                // Its connections are gone, and this one can tell their peers as well.
+                // Its connections are gone, and this one can answer their peers as well.
                 Err((bytes, label)) => {
                     let size = bytes.len();
                     let mut state = shared.lock();
@@ -247,7 +239,7 @@ impl Driver {
                 Ok(()) if ends => return Ok(()),
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Told to come again it is woken by that; ready, it tries at once.
+                    // Pending, the kernel's room wakes it; ready, it tries at once.
                     match self.io.poll_send_ready(cx) {
                         Poll::Ready(ready) => ready?,
                         Poll::Pending => return Ok(()),
@@ -259,8 +251,16 @@ impl Driver {
     }
 }
 
-/// Waits until the socket was destroyed. That wakes nobody who waits for datagrams, and where there are none nobody would be
-/// told.
+/// However its task ends, whoever waits for its connections learns of it, and another endpoint is opened.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.fail();
+        self.shared.lock().lose_all();
+    }
+}
+
+/// Waits until the socket was destroyed. That wakes nobody who waits for datagrams, so that without any nobody would learn
+/// of it.
 async fn destroyed(io: &UdpSocket) -> io::Error {
     loop {
         if let Err(error) = io.ready(Interest::ERROR).await {
@@ -280,7 +280,7 @@ async fn destroyed(io: &UdpSocket) -> io::Error {
 /// Sends, or loses what the network does not take, as it may lose it anywhere.
 fn send(io: &UdpSocket, udp: &UdpSocketState, transmit: &Transmit<'_>) -> io::Result<()> {
     match io.try_io(Interest::WRITABLE, || udp.try_send(io.into(), transmit)) {
-        // The socket was destroyed. Whoever asks it first is told, and nobody after that.
+        // The socket was destroyed. The first call after that reports it, and no other.
         Err(error) if is_destroyed(&error) || error.kind() == io::ErrorKind::WouldBlock => {
             Err(error)
         }

@@ -15,12 +15,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio::time;
-
-/// Between two looks whether the last words have left.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// An endpoint, and the socket that it is on.
 #[derive(Debug, Clone)]
@@ -117,8 +113,13 @@ impl QuicEndpoint {
 
     /// Waits until no connection is there.
     pub async fn wait_idle(&self) {
-        while self.open_connections() > 0 && !self.has_failed() {
-            time::sleep(LOOK).await;
+        let idle = self.shared.lock().idle.clone();
+        let notified = idle.notified();
+        tokio::pin!(notified);
+        // What comes from here on is not missed.
+        notified.as_mut().enable();
+        if self.open_connections() > 0 && !self.has_failed() {
+            notified.await;
         }
     }
 
@@ -192,7 +193,7 @@ impl Incoming {
     /// Does not answer it.
     pub fn ignore(self) {}
 
-    /// Has it show that it is where it says to be. One that has already is not answered.
+    /// Has it prove its address. One that has already is not answered.
     pub fn retry(mut self) {
         if let Some(incoming) = self.incoming.take() {
             let mut state = self.shared.lock();

@@ -16,7 +16,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time;
 
 /// Datagrams from other workers' sockets that wait at most.
@@ -57,6 +57,8 @@ pub struct EndpointState {
     pub acceptor: Option<Waker>,
     /// Whether nobody is let in any more.
     pub is_closed: bool,
+    /// No connection is there any more.
+    pub idle: Arc<Notify>,
     /// Datagrams that other workers' sockets have received for this one.
     pub handed: VecDeque<Datagram>,
 }
@@ -130,6 +132,7 @@ impl EndpointShared {
             incoming,
             acceptor: None,
             is_closed: false,
+            idle: Arc::default(),
             handed,
         };
         Arc::new(Self {
@@ -308,6 +311,17 @@ impl EndpointState {
         }
     }
 
+    /// Nothing drives the connections any more.
+    pub fn lose_all(&mut self) {
+        for entry in self.connections.values_mut() {
+            if let Some(connection) = entry.inner.upgrade() {
+                connection.on_lost(ConnectionError::LocallyClosed, None);
+            }
+            entry.streams.values_mut().for_each(StreamWaiters::wake);
+        }
+        self.idle.notify_waiters();
+    }
+
     /// Ends all connections.
     pub fn close_all(&mut self, now: Instant, code: Code) {
         let handles: Vec<_> = self.endpoint.handles().collect();
@@ -387,7 +401,8 @@ impl EndpointState {
             }
             CarrierEvent::Lost(why) => {
                 entry.streams.values_mut().for_each(StreamWaiters::wake);
-                let rule = self.endpoint.carrier(handle).and_then(Carrier::broken_rule);
+                let carrier = self.endpoint.carrier(handle);
+                let rule = carrier.and_then(|it| Some((it.remote_address(), it.broken_rule()?)));
                 if let Some(inner) = inner {
                     inner.on_lost(why, rule);
                 }
@@ -402,6 +417,9 @@ impl EndpointState {
     }
 
     fn on_drained(&mut self, handle: ConnectionHandle, carrier: Box<Carrier>) {
+        if self.endpoint.connections() == 0 {
+            self.idle.notify_waiters();
+        }
         let Some(number) = self.numbers.remove(&handle) else { return };
         let Some(entry) = self.connections.get_mut(&number) else { return };
         entry.gone = Some(carrier);

@@ -82,6 +82,19 @@ async fn what_is_another_shard_s_is_handed_to_it_and_repairs_go_along() {
     LocalSet::new().run_until(test).await;
 }
 
+/// Whatever ends what drives an endpoint, a panic as well: others learn of it, and open another one.
+#[tokio::test]
+async fn an_endpoint_that_nobody_drives_has_failed() {
+    let tasks = LocalSet::new();
+    let mut all = tasks.run_until(async { endpoints(1) }).await;
+    let One { endpoint, .. } = all.remove(0);
+    assert!(!endpoint.has_failed());
+    drop(tasks);
+    time::timeout(PATIENCE, endpoint.failed()).await.expect("it has failed");
+    assert!(endpoint.accept().await.is_none());
+    time::timeout(PATIENCE, endpoint.wait_idle()).await.expect("nothing is there");
+}
+
 /// What is received for an endpoint that is not driven is bounded.
 #[tokio::test]
 async fn one_that_does_not_read_is_handed_no_more_than_it_has_room_for() {

@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// Takes no more flows than have come, and tells the peer.
+    /// Takes no more flows than have come, and announces that.
     pub fn leave(&mut self, connection: &mut Connection) {
         if !std::mem::replace(&mut self.leaving[0], true) {
             self.send_goaway(connection);
@@ -61,12 +61,12 @@ impl Session {
         self.send_control(frame::GOAWAY, &next, connection);
     }
 
-    /// Tells the peer that this end has had more to send than the path takes.
+    /// Reports that this end has had more to send than the path takes.
     pub fn report_backlog(&mut self, lasted: Duration, connection: &mut Connection) {
         if !self.peer.is_some_and(|it| it.wants_backlog) {
             return;
         }
-        // What has not left says the same.
+        // A report that has not left is as good.
         if self.control.as_ref().is_some_and(|own| !own.waiting.is_empty()) {
             return;
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use midhop_units::Duration;
 use quinn_proto::{Connection, ReadError, StreamId, VarInt};
 
-/// What a peer says of its backlog says nothing of a longer time than this.
+/// A report of a backlog covers no longer time than this.
 const BACKLOG_MAX: Duration = Duration::from_s(10);
 
 /// What a stream of the peer's has been found to be, and its reader.
