@@ -108,6 +108,41 @@ impl<D> Departures<D> {
         Some(datagram)
     }
 
+    /// Whether the next datagram may leave: `None` where none waits or none may.
+    pub fn peek(&mut self, now: Instant) -> Option<&D> {
+        self.earn(now);
+        if self.credit < 0 && self.pace.rate().is_some() {
+            return None;
+        }
+        self.queue.front().map(|(datagram, _)| datagram)
+    }
+
+    /// How many datagrams with a payload of up to `size` bytes may leave now past the queue, which is empty: at most
+    /// `max`, and none where one waits.
+    pub fn room(&mut self, now: Instant, size: Bytes, max: usize) -> usize {
+        self.earn(now);
+        if !self.queue.is_empty() {
+            return 0;
+        }
+        let Some(_) = self.pace.rate() else { return max };
+        let size = size.saturating_add(self.pace.overhead()).get().max(1);
+        // The one that exceeds the credit may leave as well.
+        let whole = u128::try_from(self.credit).map(|it| it / (u128::from(size) * 8 * ONE_BIT as u128) + 1);
+        whole.map_or(0, |whole| usize::try_from(whole).unwrap_or(max).min(max))
+    }
+
+    /// So many datagrams with a payload of `size` bytes together have left past the queue, for which there was
+    /// [room](Self::room).
+    pub fn pass(&mut self, count: usize, size: Bytes) {
+        let overhead = self.pace.overhead().get().saturating_mul(count as u64);
+        let size = size.get().saturating_add(overhead);
+        self.refused = false;
+        self.emptied = self.at;
+        if self.pace.rate().is_some() {
+            self.credit -= i128::from(size) * 8 * ONE_BIT;
+        }
+    }
+
     /// When the next datagram may leave; `None` where none waits.
     pub fn wake(&self) -> Option<Instant> {
         self.queue.front()?;
@@ -202,6 +237,29 @@ mod tests {
         assert_eq!(queue.wake(), Some(Instant::START));
         assert_eq!((0..1000).filter_map(|_| queue.pop(Instant::START)).count(), 1000);
         assert_eq!(queue.wake(), None);
+    }
+
+    /// What passes an empty queue by is what the queue would have let go at once.
+    #[test]
+    fn what_passes_by_is_as_much_as_the_queue_lets_go() {
+        for rate in [None, Some(Rate::from_mbit_per_s(12)), Some(Rate::from_mbit_per_s(400))] {
+            let (mut queue, mut passing) = (departures(rate), departures(rate));
+            for now in [0, 5, 1000, 1001, 90_000].map(at_us) {
+                (0..200).for_each(|number| queue.push(now, Bytes::new(1472), number));
+                let left = std::iter::from_fn(|| queue.pop(now)).count();
+                let room = passing.room(now, Bytes::new(1472), 200);
+                assert_eq!(room, left, "{rate:?} at {now}");
+                if room > 0 {
+                    passing.pass(room, Bytes::new(1472 * room as u64));
+                }
+                queue.queue.clear();
+                queue.waiting = 0;
+                assert_eq!(passing.credit, queue.credit);
+                assert_eq!(passing.room(now, Bytes::new(1472), 1), usize::from(rate.is_none()));
+            }
+            passing.push(at_us(99_000_000), Bytes::new(100), 0);
+            assert_eq!(passing.room(at_us(99_000_000), Bytes::new(1472), 1), 0, "one waits");
+        }
     }
 
     #[test]

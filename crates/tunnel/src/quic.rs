@@ -9,6 +9,7 @@
 //! flows ─► session ─► quinn-proto ─► shim ─► datagrams
 //! ```
 
+mod batch;
 mod carrier;
 mod endpoint;
 mod flow;
@@ -18,6 +19,7 @@ mod lone;
 pub mod plaintext;
 mod session;
 
+pub use batch::DatagramBatch;
 pub use carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};
 pub use endpoint::{Datagram, Endpoint, EndpointEvent};
 pub use flow::{FlowFault, Taken};

@@ -11,8 +11,8 @@ use midhop_tunnel::http3::{Code, Field, Frame};
 use midhop_tunnel::peer;
 use midhop_tunnel::quic::plaintext::Plaintext;
 use midhop_tunnel::quic::{
-    CarrierEvent, ConnectionError, ConnectionHandle, Endpoint, EndpointEvent, FlowFault, Incoming,
-    Label, Opening, StreamId,
+    CarrierEvent, ConnectionError, ConnectionHandle, DatagramBatch, Endpoint, EndpointEvent,
+    FlowFault, Incoming, Label, Opening, StreamId,
 };
 use midhop_units::{Duration, Instant};
 use quinn_proto::{ClientConfig, EndpointConfig, ServerConfig};
@@ -32,6 +32,7 @@ struct Net {
     /// What is on its way: when it is there, where from, where to.
     way: VecDeque<(Instant, u16, u16, Bytes)>,
     sent: u64,
+    batch: DatagramBatch,
     lost_each: u64,
     incoming: Vec<Incoming>,
     events: BTreeMap<u16, VecDeque<(ConnectionHandle, CarrierEvent)>>,
@@ -46,8 +47,9 @@ impl Net {
             Opening { initial: peer.flow_window.get(), wants_backlog: true, by_frames: false };
         let (way, incoming, events, ends) = Default::default();
         let (now, sent, lost_each) = (Instant::START, 0, 0);
+        let batch = DatagramBatch::new(8);
         let mut net =
-            Self { now, epoch, peer, opening, ends, way, sent, lost_each, incoming, events };
+            Self { now, epoch, peer, opening, ends, way, sent, batch, lost_each, incoming, events };
         let server = ServerConfig::with_crypto(Arc::new(Plaintext));
         net.open(SERVER, Some(server));
         net
@@ -172,11 +174,16 @@ impl Net {
         }
         for (port, end) in &mut self.ends {
             end.handle_timeout(now);
-            while let Some((datagram, label)) = end.poll_datagram(now) {
-                self.sent += 1;
-                if self.lost_each == 0 || !self.sent.is_multiple_of(self.lost_each) {
-                    self.way.push_back((now + DELAY, *port, label.peer.port(), datagram));
+            while end.poll_batch(now, &mut self.batch) {
+                let to = self.batch.label().expect("a batch").peer.port();
+                for datagram in self.batch.datagrams() {
+                    self.sent += 1;
+                    if self.lost_each == 0 || !self.sent.is_multiple_of(self.lost_each) {
+                        let datagram = Bytes::copy_from_slice(datagram);
+                        self.way.push_back((now + DELAY, *port, to, datagram));
+                    }
                 }
+                self.batch.clear();
             }
             while let Some(event) = end.poll_event() {
                 match event {

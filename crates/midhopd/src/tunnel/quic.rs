@@ -9,7 +9,6 @@
 //! through a tunnel of this one, for a datagram that its socket received, and to divide a peer's windows. Nobody waits for
 //! anything but the socket's calls while it has the lock.
 
-mod batch;
 mod connection;
 mod driver;
 mod endpoint;

@@ -35,6 +35,8 @@ const QUEUEING_MIN: Duration = Duration::from_ms(20);
 /// So many datagrams after the last loss that anybody has found are numbered, which is what repairs and
 /// reports of further losses take; a leg that loses nothing is spared the work.
 const NUMBERED: u32 = 20_000;
+/// No datagram of QUIC is larger, whatever the path carries.
+const DATAGRAM_MAX: midhop_units::Bytes = midhop_units::Bytes::new(1500);
 /// Repairs that are read for each datagram that comes, and how many before the first: what somebody
 /// else may cost us who floods us with sums.
 const REPAIRS_UNASKED: u32 = SPAN as u32;
@@ -235,7 +237,7 @@ impl<T: Clone> Shim<T> {
         self.sending.busy = now;
         self.sending.tag = Some(tag.clone());
         // A probe of the path's MTU: its repair would say that it has passed, and be lost as well.
-        let is_probe = datagram.len() as u64 > self.pace.datagram_max().get();
+        let is_probe = self.is_probe(datagram.len());
         let Some(window_max) = self.window_max else {
             if !(self.proposed && is_probe) {
                 self.depart(now, datagram, tag);
@@ -276,14 +278,51 @@ impl<T: Clone> Shim<T> {
         }
     }
 
-    /// The next datagram that may leave.
-    pub fn poll_output(&mut self, now: Instant) -> Option<(Bytes, T)> {
+    /// How many of QUIC's datagrams may leave now as they are, without being [pushed](Self::push): at most `max`, and
+    /// none while something waits or while they are numbered.
+    pub fn room(&mut self, now: Instant, max: usize) -> usize {
+        let sending = &self.sending;
+        let is_numbering = sending.numbered > 0
+            || sending.losses != self.pace.losses()
+            || sending.encoder.len() > 0;
+        if self.window_max.is_some() && is_numbering {
+            return 0;
+        }
+        let size = self.pace.datagram_max().min(DATAGRAM_MAX);
+        self.departures.room(now, size, max)
+    }
+
+    /// So many datagrams of QUIC, of so many bytes together, leave as they are: there was [room](Self::room).
+    pub fn pass(&mut self, now: Instant, count: usize, size: usize, tag: T) {
+        self.sending.busy = now;
+        self.sending.tag = Some(tag);
+        self.departures.pass(count, midhop_units::Bytes::new(size as u64));
+    }
+
+    /// Whether a datagram of this size probes the path's MTU: such a one is to be [pushed](Self::push).
+    pub fn is_probe(&self, size: usize) -> bool {
+        size as u64 > self.pace.datagram_max().get()
+    }
+
+    /// The next datagram that may leave, which [`poll_output`](Self::poll_output) gives.
+    pub fn peek_output(&mut self, now: Instant) -> Option<&(Bytes, T)> {
+        self.make(now);
+        self.departures.peek(now)
+    }
+
+    /// Makes what is due by itself: repairs of an end, and reports.
+    fn make(&mut self, now: Instant) {
         if self.end_at().is_some_and(|at| at <= now) {
             self.end(now);
         }
         if self.receiving.report_at.is_some_and(|at| at <= now) {
             self.report(now);
         }
+    }
+
+    /// The next datagram that may leave.
+    pub fn poll_output(&mut self, now: Instant) -> Option<(Bytes, T)> {
+        self.make(now);
         let left = self.departures.pop(now)?;
         self.sending.busy = now;
         Some(left)
@@ -535,6 +574,25 @@ mod tests {
         let report = Report { judged: 9000, lost: 1, runs: 1, ..Report::default() };
         shim.handle_input(Instant::START, report.written(), (), false);
         assert_eq!(len(&mut shim), 1003);
+    }
+
+    #[test]
+    fn what_is_to_be_numbered_does_not_leave_as_it_is() {
+        let now = Instant::START;
+        let pace = pace();
+        let mut shim = Shim::new(FecSettings::default(), pace.clone(), now);
+        pace.loses();
+        assert_eq!(shim.room(now, 44), 44, "nothing is agreed");
+        shim.agree(WINDOW_MAX);
+        assert_eq!(shim.room(now, 44), 0, "something was lost");
+        let mut clean = Shim::new(FecSettings::default(), pace, now);
+        clean.agree(WINDOW_MAX);
+        assert_eq!(clean.room(now, 44), 44, "nothing was lost since");
+        clean.push(now, Bytes::from_static(&[0x40; 1000]), ());
+        assert_eq!(clean.room(now, 44), 0, "one waits");
+        assert_eq!(clean.peek_output(now).map(|(datagram, ())| datagram.len()), Some(1000));
+        assert_eq!(output(&mut clean, now).len(), 1);
+        assert_eq!(clean.room(now, 44), 44);
     }
 
     #[test]

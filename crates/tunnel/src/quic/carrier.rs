@@ -1,5 +1,6 @@
 //! One end of a connection: quinn-proto's, with its session above it and its shim below.
 
+use super::batch::DatagramBatch;
 use super::flow::{FlowFault, Taken};
 use super::session::Session;
 use crate::cause::Cause;
@@ -95,6 +96,12 @@ impl Label {
     /// Whether the path has marked it: it has met congestion.
     fn is_marked(&self) -> bool {
         self.ecn == Some(EcnCodepoint::Ce)
+    }
+}
+
+impl From<Transmit> for Label {
+    fn from(transmit: Transmit) -> Self {
+        Self { peer: transmit.destination, own: transmit.src_ip, ecn: transmit.ecn }
     }
 }
 
@@ -537,17 +544,48 @@ impl Carrier {
         self.events.pop_front().or_else(|| self.session.as_mut()?.events.pop_front())
     }
 
-    /// The next datagram that may leave.
-    pub(super) fn poll_datagram(&mut self, now: Instant) -> Option<(Bytes, Label)> {
+    /// Fills a batch with datagrams that may leave now.
+    ///
+    /// QUIC writes them there itself, unless they are to be numbered, or have to wait for the pace.
+    pub(super) fn fill(&mut self, now: Instant, batch: &mut DatagramBatch) {
         loop {
-            if let Some(datagram) = self.shim.poll_output(now) {
-                return Some(datagram);
+            while let Some(next) = self.shim.peek_output(now) {
+                if !batch.takes(next) {
+                    return;
+                }
+                self.shim.poll_output(now).iter().for_each(|next| batch.put(next));
             }
             self.work(now);
-            if !self.transmit(now) {
-                return self.shim.poll_output(now);
+            let room = self.shim.room(now, batch.room(DATAGRAM as usize));
+            if room == 0 || !self.made.is_empty() {
+                if !self.transmit(now) {
+                    return;
+                }
+            } else if !batch.is_empty() || !self.write(now, room, batch) || !batch.is_empty() {
+                return;
             }
         }
+    }
+
+    /// Lets QUIC write up to `count` datagrams to an empty batch; whether there was anything.
+    fn write(&mut self, now: Instant, count: usize, batch: &mut DatagramBatch) -> bool {
+        let (at, connection) = (self.at(now), &mut self.connection);
+        let wrote = batch.write(|buffer| {
+            let transmit = connection.poll_transmit(at, count, buffer)?;
+            buffer.truncate(transmit.size);
+            let segment = transmit.segment_size.unwrap_or(transmit.size);
+            Some((Label::from(transmit), segment))
+        });
+        let Some(label) = wrote else { return false };
+        let (count, size) = (batch.datagrams().len(), batch.bytes().len());
+        if count == 1 && self.shim.is_probe(size) {
+            let probe = Bytes::copy_from_slice(batch.bytes());
+            batch.clear();
+            self.shim.push(now, probe, label);
+        } else {
+            self.shim.pass(now, count, size, label);
+        }
+        true
     }
 
     /// Hands what QUIC has to send to the shim, as long as that has room; whether there was anything.
@@ -562,13 +600,14 @@ impl Carrier {
                 else {
                     return any;
                 };
-                let Transmit { destination: peer, ecn, src_ip: own, .. } = transmit;
-                let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
-                let made = self.buffer.get(..transmit.size).unwrap_or_default();
+                let (size, segment) = (transmit.size, transmit.segment_size);
+                let label = Label::from(transmit);
+                let segment = segment.unwrap_or(size).max(1);
+                let made = self.buffer.get(..size).unwrap_or_default();
                 let mut made = Bytes::copy_from_slice(made);
                 while !made.is_empty() {
                     let datagram = made.split_to(segment.min(made.len()));
-                    self.made.push_back((datagram, Label { peer, own, ecn }));
+                    self.made.push_back((datagram, label));
                 }
             }
             if self.shim.is_full() {

@@ -7,6 +7,7 @@
 //! Invariant: a call costs what the connections cost that it concerns, however many there are: one is visited when
 //! something of it has come, when it was asked for something, and when its time has come.
 
+use super::batch::DatagramBatch;
 use super::carrier::{Carrier, CarrierError, CarrierEvent, Label, Opening};
 use crate::control::Pace;
 use crate::fec::Packet;
@@ -39,7 +40,7 @@ pub type Datagram = (Bytes, Label);
 
 /// All connections of one socket.
 ///
-/// After each call ask [`poll_event`](Self::poll_event) and [`poll_datagram`](Self::poll_datagram) until there is none, and
+/// After each call ask [`poll_event`](Self::poll_event) and [`poll_batch`](Self::poll_batch) until there is none, and
 /// call [`handle_timeout`](Self::handle_timeout) at [`poll_timeout`](Self::poll_timeout).
 pub struct Endpoint {
     /// What stands for [`Instant::START`] in QUIC.
@@ -296,16 +297,21 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// The next datagram that may leave. Those of one connection follow one another.
-    pub fn poll_datagram(&mut self, now: Instant) -> Option<Datagram> {
+    /// Fills a batch with what may leave now by one call; whether there is anything. Those of one connection follow one
+    /// another.
+    pub fn poll_batch(&mut self, now: Instant, batch: &mut DatagramBatch) -> bool {
         self.settle();
-        if let Some(answer) = self.answers.pop_front() {
-            return Some(answer);
+        while let Some(answer) = self.answers.front().filter(|answer| batch.takes(answer)) {
+            batch.put(answer);
+            self.answers.pop_front();
         }
-        while let Some(handle) = self.sending.front().copied() {
+        while batch.is_empty()
+            && let Some(handle) = self.sending.front().copied()
+        {
             if let Some(entry) = self.carriers.get_mut(&handle) {
-                if let Some(datagram) = entry.carrier.poll_datagram(now) {
-                    return Some(datagram);
+                entry.carrier.fill(now, batch);
+                if !batch.is_empty() {
+                    break;
                 }
                 entry.is_sending = false;
             }
@@ -313,7 +319,7 @@ impl Endpoint {
             // What was sent may have changed when it is to be looked at, and what has happened.
             self.look(handle);
         }
-        None
+        !batch.is_empty()
     }
 
     /// Looks at the connections on which something may have happened: they may have something to send.

@@ -1,5 +1,6 @@
 //! One connection with an endpoint of its own, as simulations and tests have it: in virtual time, without secrets.
 
+use super::batch::DatagramBatch;
 use super::carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};
 use super::endpoint::{Endpoint, EndpointEvent};
 use super::plaintext::Plaintext;
@@ -12,9 +13,13 @@ use midhop_units::{Instant, Seed};
 use quinn_proto::{
     ClientConfig, ConnectionHandle, EcnCodepoint, EndpointConfig, ServerConfig, TransportConfig,
 };
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time;
+
+/// Datagrams that leave at once, as by Linux's segmentation offload.
+const BATCH_MAX: usize = 64;
 
 /// A connection and its endpoint.
 ///
@@ -28,6 +33,9 @@ pub struct Lone {
     /// How whoever comes is let in; none: nobody is, or somebody was.
     welcome: Option<(Arc<ServerConfig>, Pace)>,
     connection: State,
+    batch: DatagramBatch,
+    /// Datagrams of a batch that were not given out.
+    left: VecDeque<Bytes>,
 }
 
 /// What has become of a connection.
@@ -56,7 +64,7 @@ impl Lone {
         let now = Instant::START;
         let handle = endpoint.connect(now, peer, remote, (config, pace), opening(peer))?;
         let connection = State::Open(handle);
-        Ok(Self { endpoint, remote, peer: peer.clone(), welcome: None, connection })
+        Ok(Self::new(endpoint, remote, peer, None, connection))
     }
 
     /// The end to which the peer at `remote` comes.
@@ -72,13 +80,19 @@ impl Lone {
         let mut config = ServerConfig::with_crypto(Arc::new(Plaintext));
         config.transport_config(Arc::new(transport));
         let config = Arc::new(config);
-        Ok(Self {
-            endpoint: endpoint(Some(config.clone()), (epoch, seed)),
-            remote,
-            peer: peer.clone(),
-            welcome: Some((config, pace)),
-            connection: State::Awaited,
-        })
+        let endpoint = endpoint(Some(config.clone()), (epoch, seed));
+        Ok(Self::new(endpoint, remote, peer, Some((config, pace)), State::Awaited))
+    }
+
+    fn new(
+        endpoint: Endpoint,
+        remote: SocketAddr,
+        peer: &PeerPlan,
+        welcome: Option<(Arc<ServerConfig>, Pace)>,
+        connection: State,
+    ) -> Self {
+        let (batch, left) = (DatagramBatch::new(BATCH_MAX), VecDeque::new());
+        Self { endpoint, remote, peer: peer.clone(), welcome, connection, batch, left }
     }
 
     /// The connection.
@@ -147,7 +161,11 @@ impl Lone {
 
     /// The next datagram that may leave.
     pub fn poll_datagram(&mut self, now: Instant) -> Option<Bytes> {
-        self.endpoint.poll_datagram(now).map(|(datagram, _)| datagram)
+        if self.left.is_empty() && self.endpoint.poll_batch(now, &mut self.batch) {
+            self.left.extend(self.batch.datagrams().map(Bytes::copy_from_slice));
+            self.batch.clear();
+        }
+        self.left.pop_front()
     }
 }
 

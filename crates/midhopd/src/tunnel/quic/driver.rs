@@ -1,12 +1,11 @@
 //! What drives an endpoint: reads its socket, lets time pass, and sends.
 
-use super::batch::DatagramBatch;
 use super::state::{EndpointShared, EndpointState};
 use crate::ledger::Ledger;
 use crate::tunnel::shards::Shard;
 use bytes::{Bytes, BytesMut};
 use midhop_tunnel::fec::Packet;
-use midhop_tunnel::quic::{Datagram, EcnCodepoint, Label};
+use midhop_tunnel::quic::{Datagram, DatagramBatch, EcnCodepoint, Label};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -43,8 +42,6 @@ pub struct Driver {
     moved: BTreeMap<SocketAddr, usize>,
     /// What may leave and has not.
     batch: DatagramBatch,
-    /// What may leave next and does not belong to it.
-    next: Option<Datagram>,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -62,8 +59,8 @@ impl Driver {
         let udp = UdpSocketState::new((&socket).into())?;
         let io = Arc::new(UdpSocket::from_std(socket)?);
         let timer = Box::pin(time::sleep(time::Duration::MAX));
-        let (moved, batch, next) = Default::default();
-        Ok(Self { shared, io, udp, shard, ledger, moved, batch, next, timer })
+        let batch = DatagramBatch::new(udp.max_gso_segments());
+        Ok(Self { shared, io, udp, shard, ledger, moved: BTreeMap::new(), batch, timer })
     }
 
     /// Drives the endpoint until its socket has failed, or nobody uses it any more.
@@ -223,21 +220,10 @@ impl Driver {
 
     /// Sends what may leave now, as long as the kernel has room.
     fn send(&mut self, cx: &mut Context<'_>, state: &mut EndpointState) -> io::Result<()> {
-        let segments = self.udp.max_gso_segments();
-        loop {
-            let now = self.shared.now();
-            let next = self.next.take().or_else(|| state.endpoint.poll_datagram(now));
-            if let Some(datagram) = &next
-                && self.batch.takes(datagram, segments)
-            {
-                self.batch.put(datagram);
-                continue;
-            }
-            let ends = next.is_none();
-            self.next = next;
-            match self.batch.send(|transmit| send(&self.io, &self.udp, transmit)) {
-                Ok(()) if ends => return Ok(()),
-                Ok(()) => {}
+        while !self.batch.is_empty() || state.endpoint.poll_batch(self.shared.now(), &mut self.batch)
+        {
+            match send(&self.io, &self.udp, &self.batch) {
+                Ok(()) => self.batch.clear(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Pending, the kernel's room wakes it; ready, it tries at once.
                     match self.io.poll_send_ready(cx) {
@@ -248,6 +234,7 @@ impl Driver {
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 }
 
@@ -278,8 +265,16 @@ async fn destroyed(io: &UdpSocket) -> io::Error {
 }
 
 /// Sends, or loses what the network does not take, as it may lose it anywhere.
-fn send(io: &UdpSocket, udp: &UdpSocketState, transmit: &Transmit<'_>) -> io::Result<()> {
-    match io.try_io(Interest::WRITABLE, || udp.try_send(io.into(), transmit)) {
+fn send(io: &UdpSocket, udp: &UdpSocketState, batch: &DatagramBatch) -> io::Result<()> {
+    let Some(label) = batch.label() else { return Ok(()) };
+    let transmit = Transmit {
+        destination: label.peer,
+        ecn: label.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+        contents: batch.bytes(),
+        segment_size: batch.segment(),
+        src_ip: label.own,
+    };
+    match io.try_io(Interest::WRITABLE, || udp.try_send(io.into(), &transmit)) {
         // The socket was destroyed. The first call after that reports it, and no other.
         Err(error) if is_destroyed(&error) || error.kind() == io::ErrorKind::WouldBlock => {
             Err(error)
