@@ -21,7 +21,7 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
         match listener.accept().await {
             Ok((client, peer)) => match ends(&client, peer) {
                 Ok(ends) => match Flow::taken(&worker, client, ends, &door) {
-                    Some(flow) => drop(tokio::task::spawn_local(flow.run())),
+                    Some(flow) => flow.spawn(),
                     // A client that came too late, or no client at all: its socket resets as it goes.
                     None => tracing::debug!(?ends, "nobody expects a client"),
                 },

@@ -9,7 +9,7 @@ use crate::hold::known::{Far, FarSide, Known};
 use crate::ledger::{FlowBook, Party};
 use crate::leg::{Bound, Failure};
 use crate::relay::Stages;
-use crate::tunnel::carry;
+use crate::tunnel::carry::{self, Permits};
 use crate::watch::BothLegs;
 use crate::worker::Worker;
 use crate::{close, leg, relay};
@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpStream;
+use tokio::task::spawn_local;
 
 /// A flow whose client has been accepted.
 #[derive(Debug)]
@@ -51,12 +52,12 @@ impl Flow {
         Some(Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() })
     }
 
-    /// Lives the flow.
-    pub async fn run(self) {
+    /// Lives the flow, in a task of its own.
+    pub fn spawn(self) {
         match self.route() {
-            Some(route) => Box::pin(self.run_through(route)).await,
-            None => self.run_split().await,
-        }
+            Some(route) => spawn_local(self.run_through(route)),
+            None => spawn_local(self.run_split()),
+        };
     }
 
     /// By which tunnel it goes; none: by none, or its far side is open without.
@@ -67,7 +68,7 @@ impl Flow {
         }
     }
 
-    /// Lives the flow with its far side in a tunnel, on the thread that owns the tunnel.
+    /// Opens the flow's far side in a tunnel, on the thread that owns the tunnel, which then carries it.
     async fn run_through(mut self, route: Route) {
         let worker = self.worker.clone();
         let link = worker.links.borrow().get(&route.peer).cloned();
@@ -77,7 +78,7 @@ impl Flow {
                     Ok(()) => {}
                     // A reload took the peer away.
                     Err(packed) => match Self::unpack(&worker, *packed) {
-                        Ok(flow) => flow.run_split().await,
+                        Ok(flow) => Box::pin(flow.run_split()).await,
                         Err(error) => tracing::warn!(%error, "a flow is reset"),
                     },
                 },
@@ -99,7 +100,7 @@ impl Flow {
                     Err(why) => {
                         tracing::debug!(ends = ?self.ends, ?why, "a flow goes without its tunnel");
                         drop(ticket);
-                        return self.run_split().await;
+                        return Box::pin(self.run_split()).await;
                     }
                 }
             }
@@ -108,8 +109,8 @@ impl Flow {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
         let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer));
-        carry::carry(&worker, self.client, Side::Client, stream, book).await;
-        drop(ticket);
+        let permits = Permits { ticket, of_peer: None, leaving: None };
+        carry::spawn(&worker, (self.client, Side::Client), stream, book, permits);
     }
 
     /// What the peer at the other end of the tunnel is asked for.
@@ -254,6 +255,6 @@ mod tests {
     #[test]
     fn an_idle_flow_is_small() {
         // The task of a flow; its two sockets' registrations and its book add less than 1 KiB.
-        assert!(bytes_of(Flow::run) <= 4096, "{} bytes", bytes_of(Flow::run));
+        assert!(bytes_of(Flow::run_split) <= 4096, "{} bytes", bytes_of(Flow::run_split));
     }
 }

@@ -223,11 +223,11 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
                     let _ = answer.send(opened);
                 }
                 TunnelOrder::Live(packed) => match Flow::unpack(&worker, *packed) {
-                    Ok(flow) => flow.run().await,
+                    Ok(flow) => flow.spawn(),
                     Err(error) => tracing::warn!(%error, "a flow was handed over in vain"),
                 },
                 TunnelOrder::Carry(asked) => {
-                    if let Err(error) = carry_asked(&worker, *asked).await {
+                    if let Err(error) = carry_asked(&worker, *asked) {
                         tracing::warn!(%error, "a flow was handed over in vain");
                     }
                 }

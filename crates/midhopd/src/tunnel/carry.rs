@@ -2,9 +2,12 @@
 
 use super::directory::RequestedFlow;
 use super::error_mapping::NoFlow;
+use super::guests;
 use super::link::Link;
+use super::opened::Leaving;
 use super::relay;
 use super::stream::Stream;
+use crate::admission::Ticket;
 use crate::close;
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Party};
@@ -14,7 +17,10 @@ use midhop_pep::config::Plan;
 use midhop_pep::source;
 use midhop_tunnel::connect::Request;
 use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
 use tokio::net::TcpStream;
+use tokio::task::spawn_local;
 
 /// Asks for a flow and waits for the answer.
 pub(super) async fn open(plan: &Plan, link: &Link, request: &Request) -> Result<Stream, NoFlow> {
@@ -35,7 +41,11 @@ pub async fn begin(plan: &Plan, link: &Link, request: &Request) -> Result<Stream
     way.ask(request, class).await.map_err(|fault| NoFlow::of(fault, &request.target))
 }
 
-pub(super) async fn carry_asked(worker: &Worker, asked: RequestedFlow) -> io::Result<()> {
+/// Goes on with a flow of another thread, whose stream is open.
+///
+/// # Errors
+/// When the thread's event loop does not take the client's socket.
+pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Result<()> {
     let RequestedFlow { client, client_leg, peer, first, mut stream, ends, ticket } = asked;
     leg::guard(&client)?;
     let client = TcpStream::from_std(client)?;
@@ -45,9 +55,33 @@ pub(super) async fn carry_asked(worker: &Worker, asked: RequestedFlow) -> io::Re
         stream.output.put(first);
     }
     let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer));
-    carry(worker, client, Side::Client, stream, book).await;
-    drop(ticket);
+    let permits = Permits { ticket, of_peer: None, leaving: None };
+    spawn(worker, (client, Side::Client), stream, book, permits);
     Ok(())
+}
+
+/// What a flow holds until it ends.
+#[derive(Debug)]
+pub struct Permits {
+    /// Its place among the flows of this daemon.
+    pub ticket: Ticket,
+    /// Among those of its peer, which has asked for it.
+    pub of_peer: Option<guests::Seat>,
+    /// Among those that leave here for a server.
+    pub leaving: Option<Leaving>,
+}
+
+/// Moves the bytes of a flow between a TCP connection, which is one side of it, and a stream, to its very end, in a task of
+/// its own: what it took to open it is free from here on.
+pub fn spawn(
+    worker: &Rc<Worker>,
+    (tcp, side): (TcpStream, Side),
+    stream: Stream,
+    book: FlowBook,
+    permits: Permits,
+) {
+    let book = worker.ledger.open(book);
+    spawn_local(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits));
 }
 
 /// Offers the end that a flow has on this side what keeps the tunnel full from as far as it is.
@@ -67,18 +101,17 @@ fn welcome_source(worker: &Worker, book: &FlowBook, side: Side, tcp: &TcpStream)
     }
 }
 
-/// Moves the bytes of a flow between `tcp`, which is its `side`, and a stream, to its very end.
-pub async fn carry(
-    worker: &Worker,
-    tcp: TcpStream,
-    side: Side,
-    mut stream: Stream,
-    book: FlowBook,
+/// Its parameters are small: a task keeps them twice.
+async fn carry(
+    worker: Rc<Worker>,
+    (tcp, side): (TcpStream, Side),
+    mut stream: Box<Stream>,
+    book: Arc<FlowBook>,
+    permits: Permits,
 ) {
-    let book = worker.ledger.open(book);
     let watched = worker.watch.add(&book, crate::watch::One { side, stream: tcp });
     let tcp = &watched.sides().stream;
-    welcome_source(worker, &book, side, tcp);
+    welcome_source(&worker, &book, side, tcp);
     let linger = worker.plan().limits.linger.into();
     let carried = relay::relay(tcp, side, &mut stream, &book, &worker.desk, linger).await;
     let last = worker.ledger.sample(&book, side, tcp);
@@ -91,4 +124,20 @@ pub async fn carry(
         close::close_one(tcp, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);
+    drop(permits);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of<A, B, C, D, E, F>(_: fn(A, B, C, D, E) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_flow_is_small() {
+        let bytes = bytes_of(carry) + size_of::<Stream>();
+        assert!(bytes <= 2048, "{bytes} bytes");
+    }
 }

@@ -8,6 +8,7 @@
 //! the first tunnel's credit closes by itself. No byte is said to two servers: a flow whose bytes went on is
 //! asked for elsewhere only where the next proxy has said that it reached nobody.
 
+use super::carry::Permits;
 use super::error_mapping::NoFlow;
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::RelayOutcome;
@@ -21,9 +22,11 @@ use midhop_tunnel::{connect::Request, http3::Code};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::task::yield_now;
+use tokio::task::{spawn_local, yield_now};
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
 const TURN_BYTES: usize = 1 << 20;
@@ -133,26 +136,41 @@ async fn go_ahead(
     .await
 }
 
-/// Moves the bytes of a flow between two streams, to its very end. `client` is the one that asked.
-pub async fn carry(worker: &Worker, mut client: Stream, next: NextHop, book: FlowBook) {
-    let NextHop { stream: mut server, up } = next;
+/// Moves the bytes of a flow between two streams, to its very end, in a task of its own. `client` is the one that asked.
+pub fn spawn(
+    worker: &Rc<Worker>,
+    client: Stream,
+    next: Box<NextHop>,
+    book: FlowBook,
+    permits: Permits,
+) {
     let book = worker.ledger.open(book);
+    spawn_local(carry(worker.clone(), Box::new(client), next, book, permits));
+}
+
+async fn carry(
+    worker: Rc<Worker>,
+    mut client: Box<Stream>,
+    mut next: Box<NextHop>,
+    book: Arc<FlowBook>,
+    permits: Permits,
+) {
     let linger = worker.plan().limits.linger.into();
-    let carried = relay(&mut client, &mut server, up, &book, &worker.desk, linger).await;
+    let carried = relay(&mut client, &mut next, &book, &worker.desk, linger).await;
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
     }
     // What has not ended in order is reset at both sides.
-    drop((client, server));
+    drop((client, next));
     worker.ledger.close(&book, &carried);
+    drop(permits);
 }
 
 /// Relays until both directions have ended and have arrived, or one side breaks and what came from it before has
 /// arrived: for no longer than `linger` where nobody takes it.
 async fn relay(
     client: &mut Stream,
-    server: &mut Stream,
-    mut up: Way,
+    NextHop { stream: server, up }: &mut NextHop,
     book: &FlowBook,
     desk: &Desk,
     linger: Duration,
@@ -176,7 +194,7 @@ async fn relay(
                 *taken = true;
             }
         }
-        let both = [(&up, &mut client.input), (&down, &mut server.input)];
+        let both = [(&*up, &mut client.input), (&down, &mut server.input)];
         for ((way, input), come) in both.into_iter().zip(&mut come) {
             if way.ended
                 && !*come
@@ -191,7 +209,7 @@ async fn relay(
         if ended && taken == [true; 2] {
             return Poll::Ready(Ok(Side::Server));
         }
-        for (way, input) in [(&up, &mut client.input), (&down, &mut server.input)] {
+        for (way, input) in [(&*up, &mut client.input), (&down, &mut server.input)] {
             if !(way.reading || way.ended)
                 && let Poll::Ready(fault) = input.poll_reset(cx)
             {
@@ -207,8 +225,8 @@ async fn relay(
     });
     if let Err(Broken { side, error }) = &outcome {
         let (way, back, guilty, other) = match side {
-            Side::Client => (&mut up, &mut down, client, server),
-            Side::Server => (&mut down, &mut up, server, client),
+            Side::Client => (&mut *up, &mut down, client, server),
+            Side::Server => (&mut down, &mut *up, server, client),
         };
         guilty.blame(error);
         back.leave();

@@ -4,11 +4,12 @@
 //! answered; then its bytes are relayed to the very end.
 
 use super::{
-    carry,
+    carry::{self, Permits},
     chain::{self, NoNext},
     crowd::{Crowd, Place},
     earlier,
     error_mapping::{self, NoFlow},
+    guests,
     identity::{self, Identity},
     link,
     opened::Leaving,
@@ -186,7 +187,7 @@ pub fn peer_of<'a>(
 
 /// Serves one stream.
 pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
-    let Some(_seat) = worker.tunnels.guests.open(&peer) else {
+    let Some(seat) = worker.tunnels.guests.open(&peer) else {
         worker.ledger.excessive.add(1);
         return deny(stream, &Response::from(Cause::Full).fields(Payload::Raw)).await;
     };
@@ -211,7 +212,7 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
                         peer = peer.name, client = %ends.client, claims, %from, target = %request.target, ?payload,
                         "a flow is granted"
                     );
-                    return carry_on(&worker, &peer, stream, opened).await;
+                    return carry_on(&worker, &peer, stream, opened, seat).await;
                 }
                 Err(Denial { cause, next }) => {
                     let client = request.client.map(tracing::field::display);
@@ -510,8 +511,14 @@ impl fmt::Display for Source {
     }
 }
 
-/// Answers and moves the bytes, to the very end.
-async fn carry_on(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: Opened) {
+/// Answers, and has the bytes moved.
+async fn carry_on(
+    worker: &Rc<Worker>,
+    peer: &PeerPlan,
+    mut stream: Stream,
+    opened: Opened,
+    seat: guests::Seat,
+) {
     let Opened { server, ends, leg, ticket, leaving, .. } = opened;
     // A peer that lets nothing be said must not hold a server for ever.
     let answer = Response::Granted.fields(stream.payload());
@@ -521,9 +528,9 @@ async fn carry_on(worker: &Worker, peer: &PeerPlan, mut stream: Stream, opened: 
     }
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg);
+    let permits = Permits { ticket, of_peer: Some(seat), leaving };
     match server {
-        Server::Leg(server) => carry::carry(worker, server, Side::Server, stream, book).await,
-        Server::Tunnel(next) => chain::carry(worker, stream, *next, book).await,
+        Server::Leg(server) => carry::spawn(worker, (server, Side::Server), stream, book, permits),
+        Server::Tunnel(next) => chain::spawn(worker, stream, next, book, permits),
     }
-    drop((ticket, leaving));
 }
