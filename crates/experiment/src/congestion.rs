@@ -13,8 +13,8 @@ mod proxy;
 mod resolve;
 mod settings;
 
-pub use proxy::{LegCongestion, LegTables, ProxyLeg};
-pub(crate) use proxy::{check_legs, leave_names};
+pub use proxy::ProxyLeg;
+pub(crate) use proxy::check_legs;
 pub(crate) use resolve::{Leg, resolve, resolve_for_proxy};
 pub use settings::KernelLeg;
 
