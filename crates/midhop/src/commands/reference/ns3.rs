@@ -159,7 +159,7 @@ fn refusal(plan: &Plan) -> Option<String> {
 
 /// Whether ns-3 has this congestion control with these parameters.
 fn has(tuning: &Tuning) -> bool {
-    let rtt0 = matches!(tuning.own, Own::Hybla { .. });
+    let rtt0 = matches!(tuning.own, Own::Hybla(_));
     let plain = tuning.of_kernel().is_some_and(|name| rtt0 || name == tuning.algorithm);
     plain && CONTROLS.contains(&tuning.algorithm.as_str())
 }
@@ -319,7 +319,7 @@ fn leg_is_of(leg: &LegPlan, link: &str) -> bool {
 fn host(plan: &Plan, node: &str) -> (String, Option<Duration>) {
     let own = plan.transfers.iter().find(|it| it.from == node || it.to == node);
     let rtt0 = own.and_then(|it| it.tuning.as_ref()).and_then(|it| match it.own {
-        Own::Hybla { rtt0 } => Some(rtt0),
+        Own::Hybla(own) => Some(own.rtt0),
         _ => None,
     });
     (own.map_or_else(|| "cubic".to_owned(), |it| it.congestion.clone()), rtt0)
