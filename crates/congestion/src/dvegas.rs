@@ -34,8 +34,10 @@ const SAMPLES_MIN: u32 = 3;
 ///
 /// Unit: segments. Range: alpha ≤ beta ≤ limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DVegasThresholds {
     /// Vegas' α, β and γ.
+    #[cfg_attr(feature = "serde", serde(rename = "thresholds"))]
     pub vegas: vegas::VegasThresholds,
     /// Above this the terminal's queue is drained at once.
     pub limit: u32,

@@ -37,23 +37,27 @@ const RTT0: Duration = Duration::from_ms(25);
 const WINDOW_MAX: u32 = 65_535;
 const MIN_RTT_WINDOW: Duration = Duration::from_s(60);
 
-/// How a [`Hybla`] behaves.
+/// How a [`Hybla`] behaves. What no scenario can change is not in its serialised form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct HyblaSettings {
     /// The round-trip time of the flow it imitates.
     pub rtt0: Duration,
     /// How many times the window may grow per round in slow start, with ten binary places.
     pub growth_max_q10: u32,
     /// The window's upper bound. Unit: segments.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub window_max: u32,
     /// The rate of the path where it is known: slow start ends at its bandwidth-delay product.
     pub rate: Option<Rate>,
     /// With a known rate, the window's bound in bandwidth-delay products, with ten binary places.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub window_bdp_max_q10: u32,
     /// Whether the known rate is this flow's own share of the path: it then starts at it, paced, and
     /// keeps to it until more is lost than the tolerance explains.
     pub start_at_rate: bool,
     /// How long the smallest RTT counts before a larger one may replace it.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub min_rtt_window: Duration,
     /// The share of segments that may be lost without the window being halved, with sixteen binary
     /// places. Zero: the paper's halving at every loss.
@@ -99,6 +103,7 @@ impl Parameters for HyblaSettings {
 
 /// The flow that Hybla imitates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReferenceFlow {
     /// Its round-trip time. Default: 25 ms.
     pub rtt0: Duration,

@@ -43,22 +43,42 @@ pub struct KnownRateSettings {
     pub leg: Leg,
     /// The round-trip time, where it is known before it is measured.
     pub rtt: Option<Duration>,
-    /// The window in hundredths of the product of rate and round-trip time. Default: 150.
-    pub window_percent: u32,
     /// What the leg carries of each segment beyond its payload. Default: 52 bytes: IPv4, TCP,
     /// timestamps.
     pub overhead: Bytes,
+    /// How long the smallest round-trip time counts before a larger one replaces it. Default: 60 s.
+    pub min_rtt_window: Duration,
+    /// How far the rate is believed.
+    pub bounds: KnownRateBounds,
+}
+
+/// How far a known rate is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct KnownRateBounds {
+    /// The window in hundredths of the product of rate and round-trip time. Default: 150.
+    pub window_percent: u32,
     /// The longest queue that may stand for a round trip. Default: 100 ms.
     pub queue_max: Duration,
     /// The largest part of a round's data that the channel may lose. Unit: percent. Default: 20.
     pub loss_percent_max: u32,
-    /// How long the smallest round-trip time counts before a larger one replaces it. Default: 60 s.
-    pub min_rtt_window: Duration,
     /// Whether the rate is sent at whatever becomes of it. Default: no.
     ///
     /// Neither losses nor queues nor timeouts change what is sent, and no window bounds what is outstanding; buffers do.
     /// So sends SCPS-TP where its congestion control is switched off (CCSDS 714.0-B-2).
+    #[cfg_attr(feature = "serde", serde(default))]
     pub open_loop: bool,
+}
+
+impl Default for KnownRateBounds {
+    fn default() -> Self {
+        Self {
+            window_percent: 150,
+            queue_max: Duration::from_ms(100),
+            loss_percent_max: 20,
+            open_loop: false,
+        }
+    }
 }
 
 impl KnownRateSettings {
@@ -67,12 +87,9 @@ impl KnownRateSettings {
         Self {
             leg,
             rtt: None,
-            window_percent: 150,
             overhead: Bytes::new(52),
-            queue_max: Duration::from_ms(100),
-            loss_percent_max: 20,
             min_rtt_window: Duration::from_s(60),
-            open_loop: false,
+            bounds: KnownRateBounds::default(),
         }
     }
 }
@@ -208,7 +225,7 @@ impl KnownRate {
 
     /// A round is over: does the leg carry what was said of it?
     fn judge(&mut self) {
-        if self.settings.open_loop {
+        if self.settings.bounds.open_loop {
             return;
         }
         let Round { rtt_min, acked, lost, rate_max, settled, .. } = self.round;
@@ -224,8 +241,9 @@ impl KnownRate {
         let product =
             self.min_rtt.min().map_or(0, |rtt| self.payload(self.rate()).bytes_in(rtt).get());
         let too_lossy = u128::from(lost) * 100
-            > u128::from((acked + lost).max(product)) * u128::from(self.settings.loss_percent_max);
-        if queue > self.settings.queue_max || too_lossy {
+            > u128::from((acked + lost).max(product))
+                * u128::from(self.settings.bounds.loss_percent_max);
+        if queue > self.settings.bounds.queue_max || too_lossy {
             // A round that was sent before the last answer says nothing of it.
             if settled && rate_max > Rate::ZERO {
                 let delivered = part(rate_max, self.segment(), self.mss);
@@ -235,7 +253,7 @@ impl KnownRate {
                 return;
             }
         } else if let Some(ceiling) = self.ceiling
-            && queue.as_ns() <= self.settings.queue_max.as_ns() / 2
+            && queue.as_ns() <= self.settings.bounds.queue_max.as_ns() / 2
         {
             let step = share.bits_per_s() / 100 * RETURN_PERCENT;
             let ceiling = Rate::from_bits_per_s(ceiling.bits_per_s().saturating_add(step));
@@ -323,7 +341,7 @@ impl CongestionControl for KnownRate {
     }
 
     fn window(&self) -> Bytes {
-        if self.settings.open_loop {
+        if self.settings.bounds.open_loop {
             return WINDOW_OPEN;
         }
         if self.timed_out {
@@ -333,7 +351,7 @@ impl CongestionControl for KnownRate {
             return Bytes::new(self.initial_window);
         };
         let bdp = u128::from(self.payload(self.rate()).bytes_in(min_rtt).get());
-        let window = bdp * u128::from(self.settings.window_percent) / 100;
+        let window = bdp * u128::from(self.settings.bounds.window_percent) / 100;
         let window = u64::try_from(window).unwrap_or(u64::MAX);
         Bytes::new(window.max(WINDOW_MIN * self.mss))
     }

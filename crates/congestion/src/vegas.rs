@@ -20,6 +20,7 @@ const SAMPLES_MIN: u32 = 3;
 ///
 /// Unit: segments. Range: alpha ≤ beta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct VegasThresholds {
     /// Below this the window grows.
     pub alpha: u32,

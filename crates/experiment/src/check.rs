@@ -2,9 +2,11 @@
 
 use crate::agents;
 use crate::bounds::BYTES_MAX;
+use crate::pep::PepPlan;
 use crate::spec::{NO_PEP, Spec, TransferSpec};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_units::{Bytes, Duration};
+use std::collections::BTreeMap;
 
 const SEEDS_MAX: u32 = 10_000;
 /// Nodes, links, transfers: so many of each.
@@ -20,18 +22,22 @@ const INTERFACE_CHARS_MAX: usize = 15;
 /// The kernel's limit (TCP_CA_NAME_MAX without its final zero).
 const CONGESTION_CHARS_MAX: usize = 15;
 
-/// Refuses a spec that has the right shape and still cannot be run.
+/// Refuses a spec that has the right shape and still cannot be run, with the proxies of it that run.
 ///
 /// # Errors
 /// At the first thing that is wrong, with its place in `document`.
-pub(crate) fn check(spec: &Spec, document: &Document) -> Result<(), ConfigError> {
+pub(crate) fn check(
+    spec: &Spec,
+    peps: &BTreeMap<String, PepPlan>,
+    document: &Document,
+) -> Result<(), ConfigError> {
     let checker = Checker { spec, document };
     checker.numbers()?;
     checker.nodes()?;
     checker.links()?;
     for (name, node) in &spec.nodes {
-        if let Some(pep) = node.pep.as_deref().filter(|pep| *pep != NO_PEP) {
-            checker.interfaces(name, pep)?;
+        if let Some((pep, plan)) = node.pep.as_ref().and_then(|pep| peps.get_key_value(pep)) {
+            checker.interfaces(name, pep, plan)?;
         }
     }
     for (name, transfer) in &spec.transfers {
@@ -128,7 +134,7 @@ impl Checker<'_> {
 
     /// The interfaces that the table of `pep` names are links of the node that it runs on. All else in
     /// it is the proxy's own business.
-    fn interfaces(&self, node: &str, pep: &str) -> Result<(), ConfigError> {
+    fn interfaces(&self, node: &str, pep: &str, plan: &PepPlan) -> Result<(), ConfigError> {
         let at = |name: &str| {
             self.spec.links.get(name).is_some_and(|link| link.between.iter().any(|end| end == node))
         };
@@ -137,28 +143,24 @@ impl Checker<'_> {
             let hint = suggest::hint(name, "its links", links);
             self.refuse(path, format!("no link of `{node}` is called `{name}`"), hint)
         };
-        let Some(table) = self.spec.peps.get(pep) else { return Ok(()) };
         let path = KeyPath::of(["peps", pep]);
-        let interfaces = table.get("intercept").and_then(|intercept| intercept.get("interfaces"));
-        if let Some(interfaces) = interfaces {
-            let path = path.join("intercept").join("interfaces");
-            let one = interfaces.as_str().map(|name| (path.clone(), name));
-            let many = interfaces.as_array().into_iter().flatten().enumerate();
-            let many =
-                many.filter_map(|(n, name)| Some((path.join(n.to_string()), name.as_str()?)));
-            if let Some((path, name)) = one.into_iter().chain(many).find(|(_, name)| !at(name)) {
-                return refuse(&path, name);
+        let listed = path.join("intercept").join("interfaces");
+        for (number, name) in plan.config().intercept.interfaces.iter().enumerate() {
+            if !at(name) {
+                let item = listed.join(number.to_string());
+                // One alone may stand there without a list.
+                let is_list = self.document.get(&item).is_some();
+                return refuse(if is_list { &item } else { &listed }, name);
             }
         }
-        for (leg, keys) in table.get("legs").and_then(|legs| legs.as_table()).into_iter().flatten()
-        {
-            let path = path.join("legs").join(leg.as_str());
-            let named = keys.get("interface").and_then(|interface| interface.as_str());
-            if let Some(name) = named.filter(|name| !at(name)) {
-                return refuse(&path.join("interface"), name);
-            }
-            if named.is_none() && keys.get("prefixes").is_none() && !at(leg) {
-                return refuse(&path, leg);
+        for (name, leg) in &plan.config().legs {
+            let path = path.join("legs").join(name.as_str());
+            match &leg.interface {
+                Some(interface) if !at(interface) => {
+                    return refuse(&path.join("interface"), interface);
+                }
+                None if leg.prefixes.is_empty() && !at(name) => return refuse(&path, name),
+                _ => {}
             }
         }
         Ok(())

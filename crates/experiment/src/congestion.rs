@@ -13,11 +13,16 @@ mod proxy;
 mod resolve;
 mod settings;
 
-pub use proxy::{LegCongestion, LegTables, ProxyLeg};
-pub(crate) use proxy::{check_legs, leave_names};
+pub use proxy::ProxyLeg;
+pub(crate) use proxy::check_legs;
 pub(crate) use resolve::{Leg, resolve, resolve_for_proxy};
 pub use settings::KernelLeg;
 
+use midhop_congestion::dvegas::DVegasThresholds;
+use midhop_congestion::hybla::{HyblaSettings, ReferenceFlow};
+use midhop_congestion::known_rate::KnownRateBounds;
+use midhop_congestion::vegas::VegasThresholds;
+use midhop_congestion::xcp::XcpSettings;
 use midhop_units::{Bytes, Duration, Loss, Rate};
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
@@ -208,53 +213,30 @@ pub enum OpeningPlan {
     },
 }
 
-/// What only one algorithm is told.
+/// What only one algorithm is told: the parameters of its law, and what of them a plan has in another form or beside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Own {
     /// Nothing.
     Nothing,
     /// Hybla's as its paper has it.
-    Hybla {
-        /// The round-trip time of the flow it imitates.
-        rtt0: Duration,
-    },
+    Hybla(ReferenceFlow),
     /// That of Hybla with bounds and a tolerance.
-    HyblaPlus {
-        /// The round-trip time of the flow it imitates.
-        rtt0: Duration,
-        /// How many times the window may grow per round in slow start, in 1024ths.
-        growth_max_q10: u32,
-        /// The share of segments that may be lost without the window being halved, in 65536ths.
-        loss_tolerance_q16: u32,
-        /// The rate of the path, where it is known.
-        rate: Option<Rate>,
-        /// Whether it starts at that rate.
-        start_at_rate: bool,
-    },
+    HyblaPlus(HyblaSettings),
     /// Hybla's as Linux computes it.
-    HyblaLinux {
-        /// The round-trip time of the flow it imitates.
-        rtt0: Duration,
-    },
+    HyblaLinux(ReferenceFlow),
     /// Vegas'.
-    Vegas(Thresholds),
+    Vegas(VegasThresholds),
     /// DVegas'.
     DVegas {
-        /// Vegas' part.
-        thresholds: Thresholds,
-        /// More segments in the terminal's queue are drained at once.
-        limit: u32,
+        /// Its thresholds.
+        #[serde(flatten)]
+        own: DVegasThresholds,
         /// Whether the sender is told what waits at its own first link.
         queue_feedback: bool,
     },
     /// XCP's.
-    Xcp {
-        /// The rate it asks for; none: as much as there is.
-        rate: Option<Rate>,
-        /// Whether a loss leaves the window as it is.
-        keep_on_loss: bool,
-    },
+    Xcp(XcpSettings),
     /// Of a flow whose leg has a known rate.
     KnownRate {
         /// The link; all flows of known rate that a node sends over it share its rate.
@@ -263,40 +245,33 @@ pub enum Own {
         rate: Rate,
         /// What the end that receives may send.
         rate_back: Rate,
-        /// The window in hundredths of the product of rate and round-trip time.
-        window_percent: u32,
-        /// The longest queue that may stand for a round trip.
-        queue_max: Duration,
-        /// The largest part of a round's data that the channel may lose. Unit: percent.
-        loss_percent_max: u32,
-        /// Whether the rate is sent at whatever becomes of it.
-        #[serde(default)]
-        open_loop: bool,
+        /// How far the rate is believed.
+        #[serde(flatten)]
+        bounds: KnownRateBounds,
     },
 }
 
 impl Own {
+    /// The round-trip time of the flow that a Hybla imitates.
+    pub fn rtt0(&self) -> Option<Duration> {
+        match self {
+            Self::Hybla(own) | Self::HyblaLinux(own) => Some(own.rtt0),
+            Self::HyblaPlus(own) => Some(own.rtt0),
+            _ => None,
+        }
+    }
+
     /// Whether a sender gets reports of the queue at its own first link.
     pub fn has_queue_feedback(&self) -> bool {
         matches!(self, Self::DVegas { queue_feedback: true, .. })
     }
 }
 
-/// How many segments may wait, after Vegas.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Thresholds {
-    /// Fewer let the window grow.
-    pub alpha: u32,
-    /// More shrink it.
-    pub beta: u32,
-    /// More end slow start.
-    pub gamma: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use midhop_congestion::Algorithm;
+    use serde_json::json;
 
     #[test]
     fn every_key_of_an_algorithm_can_be_written() {
@@ -307,6 +282,53 @@ mod tests {
                     toml::from_str::<CongestionSpec>(&text).expect_err("no key takes a list");
                 assert!(!error.message().contains("unknown field"), "{algorithm}: {error}");
             }
+        }
+    }
+
+    /// Records are compared by it.
+    #[test]
+    fn the_form_in_a_plan_is_that_of_earlier_records() {
+        let known = |rate: Rate| Own::KnownRate {
+            link: "satellite".to_owned(),
+            rate,
+            rate_back: Rate::from_mbit_per_s(5),
+            bounds: KnownRateBounds::default(),
+        };
+        let dvegas = Own::DVegas { own: DVegasThresholds::default(), queue_feedback: true };
+        for (own, form) in [
+            (Own::Nothing, json!({ "kind": "nothing" })),
+            (Own::Hybla(ReferenceFlow::default()), json!({ "kind": "hybla", "rtt0": "25 ms" })),
+            (
+                Own::HyblaLinux(ReferenceFlow::default()),
+                json!({ "kind": "hybla-linux", "rtt0": "25 ms" }),
+            ),
+            (
+                Own::HyblaPlus(HyblaSettings::default()),
+                json!({ "kind": "hybla-plus", "rtt0": "25 ms", "growth_max_q10": 4096,
+                    "loss_tolerance_q16": 1311, "rate": null, "start_at_rate": false }),
+            ),
+            (
+                Own::Vegas(VegasThresholds::default()),
+                json!({ "kind": "vegas", "alpha": 2, "beta": 4, "gamma": 1 }),
+            ),
+            (
+                dvegas,
+                json!({ "kind": "d-vegas", "thresholds": { "alpha": 2, "beta": 4, "gamma": 1 },
+                    "limit": 16, "queue_feedback": true }),
+            ),
+            (
+                Own::Xcp(XcpSettings::default()),
+                json!({ "kind": "xcp", "rate": null, "keep_on_loss": false }),
+            ),
+            (
+                known(Rate::from_mbit_per_s(20)),
+                json!({ "kind": "known-rate", "link": "satellite", "rate": "20 Mbit/s",
+                    "rate_back": "5 Mbit/s", "window_percent": 150, "queue_max": "100 ms",
+                    "loss_percent_max": 20, "open_loop": false }),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(&own).expect("JSON"), form);
+            assert_eq!(serde_json::from_value::<Own>(form).expect("it reads back"), own);
         }
     }
 

@@ -12,6 +12,7 @@
 use crate::congestion::Own;
 use crate::plan::{Plan, TransferPlan};
 use crate::record::{Record, TransferResult};
+use midhop_congestion::hybla::{HyblaSettings, ReferenceFlow};
 use midhop_units::{Duration, Loss};
 use serde::Serialize;
 
@@ -89,7 +90,8 @@ impl Expected {
             }
             ("reno", _) => (Law::Padhye, padhye(loss, rtt, 1, rtt + TIMEOUT_BEYOND_RTT)),
             ("cubic", _) => (Law::Cubic, cubic(loss, rtt)),
-            (_, Own::Hybla { rtt0 } | Own::HyblaPlus { rtt0, loss_tolerance_q16: 0, .. }) => {
+            (_, Own::Hybla(ReferenceFlow { rtt0 }))
+            | (_, Own::HyblaPlus(HyblaSettings { rtt0, loss_tolerance_q16: 0, .. })) => {
                 (Law::Hybla, hybla(loss, rtt, *rtt0, 1))
             }
             _ => return None,

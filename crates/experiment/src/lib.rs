@@ -20,6 +20,7 @@ pub mod limit;
 pub mod metrics;
 pub mod naive;
 mod own_keys;
+pub mod pep;
 mod physics;
 pub mod plan;
 pub mod random;
@@ -35,5 +36,5 @@ pub mod vary;
 
 pub use plan::Plan;
 pub use record::Record;
-pub use scenario::{PepFault, Scenario};
+pub use scenario::Scenario;
 pub use spec::Spec;

@@ -5,6 +5,7 @@ pub use crate::bounds::MTU;
 use crate::congestion::Tuning;
 use crate::limit::{Demand, Family, Framing, Handshake, Limit, Opener, by_window};
 use crate::naive::NaivePlan;
+use crate::pep::PepPlan;
 use crate::record::LimitResult;
 pub use crate::route::Crossing;
 use crate::spec::Connections;
@@ -44,8 +45,8 @@ pub struct Plan {
     pub nodes: Vec<PlannedNode>,
     /// The links, in the order of their names.
     pub links: Vec<PlannedLink>,
-    /// The proxy configurations that run on some node, as written.
-    pub peps: BTreeMap<String, toml::Table>,
+    /// The proxy configurations that run on some node.
+    pub peps: BTreeMap<String, PepPlan>,
     /// The naive proxies that run on some node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub naive: BTreeMap<String, NaivePlan>,
@@ -393,28 +394,18 @@ impl Plan {
     }
 
     /// Every congestion control that the run needs, as the kernel names them: what its transfers and
-    /// its cross traffic ask for, and every `congestion` in the tables of its proxies.
+    /// its cross traffic ask for, and what the legs, rules and peers of its proxies name.
     pub fn congestion_controls(&self) -> BTreeSet<String> {
-        fn collect(value: &toml::Value, names: &mut BTreeSet<String>) {
-            match value {
-                toml::Value::Table(table) => {
-                    let name = table.get("congestion").and_then(|congestion| match congestion {
-                        toml::Value::Table(told) => told.get("algorithm")?.as_str(),
-                        name => name.as_str(),
-                    });
-                    names.extend(name.map(str::to_owned));
-                    table.values().for_each(|inner| collect(inner, names));
-                }
-                toml::Value::Array(items) => items.iter().for_each(|inner| collect(inner, names)),
-                _ => {}
-            }
-        }
         let mut names: BTreeSet<String> =
             self.transfers.iter().map(|transfer| transfer.congestion.clone()).collect();
         let traffic = self.traffic.iter().filter_map(|traffic| traffic.load.congestion());
         names.extend(traffic.map(str::to_owned));
-        for table in self.peps.values() {
-            collect(&toml::Value::Table(table.clone()), &mut names);
+        for config in self.peps.values().map(PepPlan::config) {
+            let legs = config.legs.values().map(|leg| &leg.congestion);
+            let changed = config.rules.iter().flat_map(|rule| rule.legs.values());
+            let changed = changed.map(|leg| &leg.congestion);
+            let peers = config.peers.values().map(|peer| &peer.congestion);
+            names.extend(legs.chain(changed).chain(peers).flatten().cloned());
         }
         names
     }
@@ -517,8 +508,8 @@ impl Plan {
         if let Some(naive) = self.naive.get(pep) {
             return naive.leg(Some(link)).window;
         }
-        let buffer = self.peps.get(pep)?.get("legs")?.get(link)?.get("buffer")?.as_str()?;
-        buffer.parse::<Bytes>().ok().map(|buffer| buffer.scale(0.5))
+        let buffer = self.peps.get(pep)?.config().legs.get(link)?.buffer;
+        buffer.map(|buffer| buffer.scale(0.5))
     }
 
     /// Whether the queue in which `node` begins to send over `link` answers XCP.

@@ -4,6 +4,7 @@ use crate::agents;
 use crate::congestion::{self, CongestionSpec, Leg, Own};
 use crate::limit::{Bottleneck, Family, Framing, Hop, Opener};
 use crate::naive;
+use crate::pep::PepPlan;
 use crate::plan::{
     AxisPosition, Crossing, Direction, Interface, MTU, Plan, PlannedLink, PlannedNode, RestartPlan,
     Route, TransferLimit, TransferPlan, Work,
@@ -18,7 +19,7 @@ use midhop_path::orbit::{Journeys, OrbitError, OrbitPlan};
 use midhop_path::presets::{self, UnknownPreset};
 use midhop_path::{DirectionPlan, LinkError, LinkSpec, loss::LossPlan, rate::LinkRate};
 use midhop_units::{Duration, Loss, Rate};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The first port that a transfer listens on; the next transfer takes the next.
@@ -27,13 +28,14 @@ const CONGESTION: &str = "cubic";
 /// How long a transfer waits before it begins again what was cut short.
 const RESTART_AFTER: Duration = Duration::from_s(1);
 
-/// Resolves `spec`, which [`crate::check::check`] has accepted, with its first seed. Ways over
-/// constellations that `journeys` knows are not computed again.
+/// Resolves `spec`, which [`crate::check::check`] has accepted with the proxies that run, with its first
+/// seed. Ways over constellations that `journeys` knows are not computed again.
 ///
 /// # Errors
 /// When a link cannot be run, or a transfer's nodes are not connected.
 pub(crate) fn resolve(
     spec: &Spec,
+    peps: BTreeMap<String, PepPlan>,
     document: &Document,
     axes: Vec<AxisPosition>,
     journeys: &mut Journeys,
@@ -50,8 +52,6 @@ pub(crate) fn resolve(
         }
     }
     let links = links(spec, document, &edges, &transfers, &orbits)?;
-    let used: BTreeSet<&String> = nodes.iter().filter_map(|node| node.pep.as_ref()).collect();
-    let peps = spec.peps.iter().filter(|(name, _)| used.contains(name));
     let mut plan = Plan {
         number: 0,
         title: spec.title.clone(),
@@ -59,7 +59,7 @@ pub(crate) fn resolve(
         seed: spec.seed,
         seeds: spec.seeds,
         duration: spec.duration,
-        peps: peps.map(|(name, table)| (name.clone(), table.clone())).collect(),
+        peps,
         naive: naive::resolve(spec, document)?,
         nodes,
         links,

@@ -1,15 +1,14 @@
 //! A scenario file: from its text to the plans of all its runs.
 
-use crate::congestion::{LegCongestion, leave_names};
+use crate::pep::{LegCongestion, PepPlan};
 use crate::plan::{AxisPosition, Plan};
-use crate::spec::Spec;
+use crate::spec::{NO_PEP, Spec};
 use crate::vary::{self, Axis, Case};
 use crate::{check, files, resolve, tunnel};
 use midhop_config::tree::{Node, Value};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_path::orbit::Journeys;
 use midhop_units::Seed;
-use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most plans one scenario may give.
@@ -23,17 +22,6 @@ pub struct Scenario {
     /// What was fixed from outside; it wins over the cases of every axis.
     fixed: Vec<(KeyPath, Node)>,
     texts: BTreeMap<String, String>,
-}
-
-/// What a proxy would refuse in its table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PepFault {
-    /// The key at fault, from the proxy's table on.
-    pub key: KeyPath,
-    /// What is wrong with it.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
 }
 
 impl Scenario {
@@ -237,7 +225,8 @@ impl Scenario {
         for (document, cell) in self.cells() {
             let document = document?;
             let spec: Spec = document.read()?;
-            check::check(&spec, &document)?;
+            let peps = running(&spec, &document, LegCongestion::NamesAndTables)?;
+            check::check(&spec, &peps, &document)?;
             let axes: Vec<AxisPosition> = self
                 .axes
                 .iter()
@@ -247,7 +236,7 @@ impl Scenario {
                     label: case.label.clone(),
                 })
                 .collect();
-            let first = resolve::resolve(&spec, &document, axes, &mut journeys)?;
+            let first = resolve::resolve(&spec, peps, &document, axes, &mut journeys)?;
             if plans.len() + spec.seeds as usize > PLANS_MAX {
                 return Err(too_many(&document));
             }
@@ -279,34 +268,22 @@ impl Scenario {
         cell.as_ref().unwrap_or(&self.document).fault(path, message, hint)
     }
 
-    /// Reads each proxy's table that runs in some cell as a `P`, the type of the proxy's own
-    /// configuration, which this crate does not know, and has `check` judge it: so that what the
-    /// proxy would refuse is reported on its line in the scenario, before anything runs. What
-    /// `legs` may say beyond that configuration is not shown to it, and what a tunnel takes and the
-    /// runner fills in is shown as if it were there.
+    /// Resolves the configuration of each proxy that runs in some cell as midhopd would, so that what it
+    /// would refuse is reported on its line in the scenario, before anything runs. What a tunnel takes and
+    /// the runner fills in is there.
     ///
     /// # Errors
-    /// At the first table that is no `P` or that `check` refuses; and as [`Scenario::plans`].
-    pub fn check_peps<P: DeserializeOwned>(
-        &self,
-        legs: LegCongestion,
-        check: impl Fn(P) -> Result<(), PepFault>,
-    ) -> Result<(), ConfigError> {
+    /// At the first table that midhopd would refuse, or whose legs have what `legs` are not to have; and as
+    /// [`Scenario::plans`].
+    pub fn check_peps(&self, legs: LegCongestion) -> Result<(), ConfigError> {
         for (document, _) in self.cells() {
-            let mut document = document?;
-            if legs == LegCongestion::NamesAndTables {
-                leave_names(&mut document)?;
-            }
-            tunnel::stand_in(&mut document)?;
+            let document = document?;
             let spec: Spec = document.read()?;
-            let used: BTreeSet<&str> =
-                spec.nodes.values().filter_map(|node| node.pep.as_deref()).collect();
-            for name in spec.peps.keys().filter(|name| used.contains(name.as_str())) {
-                let table = KeyPath::of(["peps", name.as_str()]);
-                check(document.read_at(&table)?).map_err(|fault| {
-                    let keys = fault.key.keys().iter();
-                    let path = keys.fold(table, |path, key| path.join(key.as_str()));
-                    document.fault(&path, fault.message, fault.hint)
+            for (name, plan) in running(&spec, &document, legs)? {
+                tunnel::stand_in(&plan).resolve().map_err(|fault| {
+                    let table = ["peps", name.as_str()].into_iter();
+                    let keys = table.chain(fault.key.keys().iter().map(String::as_str));
+                    document.fault(&KeyPath::of(keys), fault.message, fault.hint)
                 })?;
             }
         }
@@ -325,6 +302,25 @@ impl Scenario {
             (changed.map(|()| document), cell)
         })
     }
+}
+
+/// The proxies of `spec` that run on some node.
+///
+/// # Errors
+/// As [`PepPlan::read`].
+fn running(
+    spec: &Spec,
+    document: &Document,
+    legs: LegCongestion,
+) -> Result<BTreeMap<String, PepPlan>, ConfigError> {
+    let runs = |name: &str| spec.nodes.values().any(|node| node.pep.as_deref() == Some(name));
+    let names = spec.peps.keys().filter(|name| *name != NO_PEP && runs(name));
+    names
+        .map(|name| {
+            let path = KeyPath::of(["peps", name.as_str()]);
+            Ok((name.clone(), PepPlan::read(document, &path, legs)?))
+        })
+        .collect()
 }
 
 /// The values between the commas that are in no quotes and no brackets.

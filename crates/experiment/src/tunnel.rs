@@ -14,26 +14,29 @@
 //! The end whose rules name the peer opens the tunnel, and the other one listens. That one need not name
 //! its peer in turn, unless it has something to say of it.
 
+use crate::pep::{NODE, PepPlan};
 use crate::plan::{Crossing, Plan, PlannedNode};
 use crate::route::{self, Edge};
-use midhop_config::tree::Table;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
+use midhop_pep::config::{Config, OneOrMany};
 use midhop_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use toml::Value;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// The UDP port on which peers are awaited.
 const PORT: u16 = 4433;
 /// Where the laboratory's servers are: private networks, which a far end serves only if it is told.
-const NETWORKS: [&str; 2] = ["10.0.0.0/8", "fd00::/8"];
+const NETWORKS: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0), 8)),
+];
 /// What follows a node's name in its certificate. The authority's own files have none of it.
 const DOMAIN: &str = "midhop";
 /// The longest part of a name in DNS.
 const LABEL_MAX: usize = 63;
-/// The key by which a scenario names a peer's node.
-const NODE: &str = "node";
 
 /// A node's end of all of its tunnels.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -73,58 +76,31 @@ pub struct TunnelPeer {
 }
 
 impl NodeTunnels {
-    /// The configuration that the node's proxy reads: what is `written`, and what that leaves out. Its
-    /// certificate, its key and the authority's certificate are in `directory`.
-    pub fn configuration(&self, written: &toml::Table, directory: &str) -> toml::Table {
-        let mut table = written.clone();
-        let file = |name: &str| Some(Value::String(format!("{directory}/{name}")));
-        let text = |it: Option<String>| it.map(Value::String);
-        within(&mut table, "tunnel", |own| {
-            fill(own, "certificate", file(&format!("{}.pem", self.identity)));
-            fill(own, "key", file(&format!("{}.key", self.identity)));
-            fill(own, "authority", file("ca.pem"));
-            let listen: Vec<Value> = self.listen.iter().map(|it| it.to_string().into()).collect();
-            let targets = NETWORKS.map(|prefix| Value::String(prefix.to_owned()));
-            fill(own, "targets", (!listen.is_empty()).then(|| Value::Array(targets.to_vec())));
-            fill(own, "listen", (!listen.is_empty()).then_some(Value::Array(listen)));
-        });
-        within(&mut table, "peers", |peers| {
-            for peer in &self.peers {
-                within(peers, &peer.name, |own| {
-                    own.remove(NODE);
-                    fill(own, "name", text(Some(peer.identity.clone())));
-                    fill(own, "address", text(peer.address.map(|it| it.to_string())));
-                    fill(own, "rate", text(peer.rate.map(|it| it.to_string())));
-                    fill(own, "rate_in", text(peer.rate_in.map(|it| it.to_string())));
-                    fill(own, "rtt", text(peer.rtt.map(|it| it.to_string())));
-                });
+    /// Fills in what the table of `pep`, the node's proxy, leaves out in `config`. Its certificate, its key and the
+    /// authority's certificate are in `directory`.
+    pub fn complete(&self, config: &mut Config, pep: &PepPlan, directory: &str) {
+        let file = |name: &str| PathBuf::from(format!("{directory}/{name}"));
+        let own = &mut config.tunnel;
+        own.certificate.get_or_insert_with(|| file(&format!("{}.pem", self.identity)));
+        own.key.get_or_insert_with(|| file(&format!("{}.key", self.identity)));
+        own.authority.get_or_insert_with(|| file("ca.pem"));
+        if !self.listen.is_empty() {
+            if !pep.is_written(["tunnel", "listen"]) {
+                own.listen = OneOrMany(self.listen.iter().copied().collect());
             }
-        });
-        table
+            if !pep.is_written(["tunnel", "targets"]) {
+                own.targets = OneOrMany(NETWORKS.to_vec());
+            }
+        }
+        for peer in &self.peers {
+            let own = config.peers.entry(peer.name.clone()).or_default();
+            own.name.get_or_insert_with(|| peer.identity.clone());
+            own.address = own.address.or(peer.address);
+            own.rate = own.rate.or(peer.rate);
+            own.rate_in = own.rate_in.or(peer.rate_in);
+            own.rtt = own.rtt.or(peer.rtt);
+        }
     }
-}
-
-fn fill(table: &mut toml::Table, key: &str, value: Option<Value>) {
-    if let Some(value) = value {
-        table.entry(key).or_insert(value);
-    }
-}
-
-/// Changes the table at `key`, which is made where there is none.
-fn within(table: &mut toml::Table, key: &str, change: impl FnOnce(&mut toml::Table)) {
-    let mut inner = match table.remove(key) {
-        Some(Value::Table(inner)) => inner,
-        _ => toml::Table::new(),
-    };
-    change(&mut inner);
-    table.insert(key.to_owned(), Value::Table(inner));
-}
-
-/// The key below a proxy's table that speaks of tunnels, if one does.
-pub fn key_of(pep: &toml::Table) -> Option<KeyPath> {
-    let peer = pep.get("peers").and_then(|peers| peers.as_table()?.keys().next().cloned());
-    let peer = peer.map(|name| KeyPath::of(["peers".to_owned(), name]));
-    peer.or_else(|| pep.contains_key("tunnel").then(|| KeyPath::of(["tunnel"])))
 }
 
 /// Gives each node of `plan` its end of the tunnels that tables of proxies speak of.
@@ -189,26 +165,27 @@ struct Pair {
 fn pairs(plan: &Plan, document: &Document) -> Result<Vec<Pair>, ConfigError> {
     let mut pairs: Vec<Pair> = Vec::new();
     for node in &plan.nodes {
-        for (name, far) in named(plan, node) {
+        let Some(own) = pep(plan, node) else { continue };
+        for (name, far) in own.peer_nodes() {
             let pep = node.pep.as_deref().unwrap_or_default();
             let path = KeyPath::of(["peps", pep, "peers", name.as_str(), NODE]);
-            let known = |pair: &&mut Pair| pair.near == far && pair.far == node.name;
+            let known = |pair: &&mut Pair| pair.near == *far && pair.far == node.name;
             if let Some(pair) = pairs.iter_mut().find(known) {
                 // The other end was here before.
-                pair.goes[1] = goes(plan, node, &name);
-                pair.names[1] = name;
+                pair.goes[1] = goes(own, name);
+                pair.names[1].clone_from(name);
                 continue;
             }
-            let other = peer_node(plan, node, &far, &path, document)?;
-            for own in [&node.name, &far] {
-                check_name(own, &path, document)?;
+            let other = peer_node(plan, node, far, &path, document)?;
+            for end in [&node.name, far] {
+                check_name(end, &path, document)?;
             }
             pairs.push(Pair {
                 path,
                 near: node.name.clone(),
                 names: [name.clone(), name_at(plan, other, &node.name)],
-                goes: [goes(plan, node, &name), false],
-                far,
+                goes: [goes(own, name), false],
+                far: far.clone(),
             });
         }
     }
@@ -223,39 +200,26 @@ fn pairs(plan: &Plan, document: &Document) -> Result<Vec<Pair>, ConfigError> {
     }
 }
 
-/// The peers of a node's proxy whose nodes are named: name, node.
-fn named(plan: &Plan, node: &PlannedNode) -> Vec<(String, String)> {
-    let peers = table(plan, node).and_then(|table| table.get("peers")?.as_table());
-    let named = |(name, peer): (&String, &Value)| {
-        Some((name.clone(), peer.get(NODE)?.as_str()?.to_owned()))
-    };
-    peers.into_iter().flatten().filter_map(named).collect()
-}
-
-fn table<'p>(plan: &'p Plan, node: &PlannedNode) -> Option<&'p toml::Table> {
+fn pep<'p>(plan: &'p Plan, node: &PlannedNode) -> Option<&'p PepPlan> {
     plan.peps.get(node.pep.as_ref()?)
 }
 
-/// Whether the proxy of `node` opens the tunnel to `peer`: its table says where to, or has a rule for it.
-fn goes(plan: &Plan, node: &PlannedNode, peer: &str) -> bool {
-    let Some(table) = table(plan, node) else { return false };
-    let written = table.get("peers").and_then(|peers| peers.get(peer)?.get("address"));
-    let rules = table.get("rules").and_then(Value::as_array).into_iter().flatten();
-    let by_rule = |rule: &Value| rule.get("tunnel").and_then(Value::as_str) == Some(peer);
-    written.is_some() || rules.into_iter().any(by_rule)
+/// Whether a proxy opens the tunnel to `peer`: its table says where to, or has a rule for it.
+fn goes(pep: &PepPlan, peer: &str) -> bool {
+    let config = pep.config();
+    config.peers.get(peer).is_some_and(|peer| peer.address.is_some())
+        || config.rules.iter().any(|rule| rule.tunnel.as_deref() == Some(peer))
 }
 
 /// What the table of `node` calls the peer at `far`, or may call it.
 fn name_at(plan: &Plan, node: &PlannedNode, far: &str) -> String {
-    if let Some((name, _)) = named(plan, node).into_iter().find(|(_, at)| at == far) {
-        return name;
+    let Some(pep) = pep(plan, node) else { return far.to_owned() };
+    if let Some((name, _)) = pep.peer_nodes().iter().find(|(_, at)| *at == far) {
+        return name.clone();
     }
-    let taken = |name: &str| {
-        let of = |key: &str| table(plan, node)?.get(key)?.get(name).map(|_| ());
-        of("legs").or_else(|| of("peers")).is_some()
-    };
+    let Config { legs, peers, .. } = pep.config();
     let mut name = far.to_owned();
-    while taken(&name) {
+    while legs.contains_key(&name) || peers.contains_key(&name) {
         name.push_str("-peer");
     }
     name
@@ -277,7 +241,7 @@ fn peer_node<'p>(
         let hint = suggest::hint(far, "nodes", plan.nodes.iter().map(|node| &node.name));
         return refuse(format!("no node is called `{far}`"), hint);
     };
-    if table(plan, other).is_none() {
+    if pep(plan, other).is_none() {
         let hint = format!("give it one: nodes.{far}.pep = \"NAME\", and a table [peps.NAME]");
         return refuse(format!("no proxy with tunnels runs on `{far}`"), Some(hint));
     }
@@ -307,13 +271,10 @@ fn listener(plan: &Plan, node: &str, way: &[Crossing]) -> Option<SocketAddr> {
     let last = way.last()?;
     let own = node.interfaces.iter().find(|own| own.link == last.link)?;
     let own = SocketAddr::new(IpAddr::from(own.ipv4), PORT);
-    let written = table(plan, node).and_then(|table| table.get("tunnel")?.get("listen"));
-    let first = written.and_then(|it| it.as_str().or_else(|| it.as_array()?.first()?.as_str()));
-    let written: Option<SocketAddr> = first.and_then(|text| text.parse().ok());
-    Some(match written {
+    Some(match pep(plan, node).and_then(|pep| pep.config().tunnel.listen.first()) {
         None => own,
         Some(any) if any.ip().is_unspecified() => SocketAddr::new(own.ip(), any.port()),
-        Some(address) => address,
+        Some(address) => *address,
     })
 }
 
@@ -330,49 +291,21 @@ fn delay(plan: &Plan, way: &[Crossing]) -> Duration {
     way.iter().filter_map(of).fold(Duration::ZERO, Duration::saturating_add)
 }
 
-/// Gives each proxy's table in `document` what its tunnels take and the runner fills in, so that the rest
-/// can be judged as the proxy would, and takes out what the proxy does not know.
-pub(crate) fn stand_in(document: &mut Document) -> Result<(), ConfigError> {
-    let Some(peps) = document.root().get("peps").and_then(|it| it.value.as_table()) else {
-        return Ok(());
-    };
-    let tables = |table: &Table| -> Vec<(String, Table)> {
-        let all = table.entries().iter();
-        all.filter_map(|it| Some((it.key.clone(), it.node.value.as_table()?.clone()))).collect()
-    };
-    let mut missing = Vec::new();
-    let mut foreign = Vec::new();
-    for (pep, written) in tables(peps) {
-        let path = KeyPath::of(["peps", pep.as_str()]);
-        let peers = written.get("peers").and_then(|it| it.value.as_table());
-        let mut own = false;
-        for (name, peer) in peers.map(tables).unwrap_or_default() {
-            let path = path.join("peers").join(name);
-            if peer.get(NODE).is_some() {
-                own = true;
-                foreign.push(path.join(NODE));
-                if peer.get("address").is_none() {
-                    missing.push((path.join("address"), format!("192.0.2.1:{PORT}")));
-                }
-            }
-        }
-        let tunnel = written.get("tunnel").and_then(|it| it.value.as_table());
-        for key in ["certificate", "key", "authority"] {
-            if own && tunnel.is_none_or(|tunnel| tunnel.get(key).is_none()) {
-                missing.push((path.join("tunnel").join(key), format!("{key}.pem")));
-            }
+/// The configuration of `pep` with something in each place where the runner fills in what a tunnel takes, so that the rest
+/// can be judged as midhopd would.
+pub(crate) fn stand_in(pep: &PepPlan) -> Config {
+    let mut config = pep.config().clone();
+    for name in pep.peer_nodes().keys() {
+        let somewhere = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), PORT);
+        config.peers.entry(name.clone()).or_default().address.get_or_insert(somewhere);
+    }
+    if !pep.peer_nodes().is_empty() {
+        let Config { tunnel, .. } = &mut config;
+        for file in [&mut tunnel.certificate, &mut tunnel.key, &mut tunnel.authority] {
+            file.get_or_insert_with(|| "stand-in.pem".into());
         }
     }
-    for path in foreign {
-        document.remove(&path);
-    }
-    for (path, value) in missing {
-        let text = document.add_text("what a tunnel takes", &format!("value = {value:?}"))?;
-        if let Some(node) = text.get("value") {
-            document.set(&path, node.clone())?;
-        }
-    }
-    Ok(())
+    config
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ pub(crate) fn apply(
 ) -> Result<(), ConfigError> {
     let keys = path.keys();
     let named = keys.first().is_some_and(|first| NAMED.contains(&first.as_str()));
-    // A proxy's table is kept as written and read by nobody here: all but the last key must be there.
+    // A proxy's table has names of its own in it, of legs and peers: all but the last key must be there.
     let known = match keys.first().map(String::as_str) {
         Some("peps") => keys.len().saturating_sub(1).max(2),
         _ => 2,

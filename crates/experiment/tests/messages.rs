@@ -1,8 +1,8 @@
 //! What somebody who wrote a scenario wrongly gets to read.
 
-use midhop_config::KeyPath;
-use midhop_experiment::congestion::LegCongestion;
-use midhop_experiment::{PepFault, Scenario};
+use midhop_config::ConfigError;
+use midhop_experiment::Scenario;
+use midhop_experiment::pep::LegCongestion;
 
 /// A scenario without a fault; the tests put one in.
 const GOOD: &str = r#"title = "a test"
@@ -155,47 +155,30 @@ fn interfaces_of_a_proxy() {
 
 #[test]
 fn keys_that_the_proxy_would_refuse() {
-    /// A proxy's configuration, as far as this test needs one.
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Proxy {
-        legs: std::collections::BTreeMap<String, Leg>,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Leg {
-        congestion: String,
-    }
-    let sound = |_: Proxy| Ok(());
     let scenario = |text: &str| Scenario::parse("lab.toml", text).expect("it is TOML");
-    assert_eq!(scenario(GOOD).check_peps(LegCongestion::Names, sound), Ok(()));
+    let checked = |text: &str| scenario(text).check_peps(LegCongestion::Names);
+    let at = |error: &ConfigError| (error.line, error.key.clone().unwrap_or_default());
+    assert_eq!(checked(GOOD), Ok(()));
     let wrong = GOOD.replacen("{ congestion =", "{ conjestion =", 1);
-    let error = scenario(&wrong).check_peps(LegCongestion::Names, sound).expect_err("no such key");
-    assert_eq!((error.line, error.key.as_deref()), (20, Some("peps.gw.legs.sat.conjestion")));
-    assert_eq!(error.hint.as_deref(), Some("did you mean `congestion`?"));
+    for error in [checked(&wrong), scenario(&wrong).plans().map(drop)] {
+        let error = error.expect_err("no such key");
+        assert_eq!(at(&error), (20, "peps.gw.legs.sat.conjestion".to_owned()));
+        let hint = error.hint.unwrap_or_default();
+        assert!(hint.starts_with("did you mean `congestion`?"), "{hint}");
+    }
     // Where it does not run, nobody minds.
     let unused = wrong.replacen("pep = \"gw\"", "pep = \"none\"", 1);
-    assert_eq!(scenario(&unused).check_peps(LegCongestion::Names, sound), Ok(()));
+    assert_eq!(checked(&unused), Ok(()));
+    assert!(scenario(&unused).plans().is_ok());
     // A case of an axis may be wrong where the file is not.
     let varied = GOOD.to_owned() + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"bbr\", 7]";
-    let error =
-        scenario(&varied).check_peps(LegCongestion::Names, sound).expect_err("a number is no name");
-    assert_eq!(error.line, 32);
+    assert_eq!(checked(&varied).expect_err("a number is no name").line, 32);
     // What reads well may still make no sense to the proxy, which knows only its own keys.
-    let refuse = |proxy: Proxy| match proxy.legs["sat"].congestion.as_str() {
-        "bbr" => Err(PepFault {
-            key: KeyPath::of(["legs", "sat", "congestion"]),
-            message: "not today".to_owned(),
-            hint: None,
-        }),
-        _ => Ok(()),
-    };
-    assert_eq!(scenario(GOOD).check_peps(LegCongestion::Names, refuse), Ok(()));
-    let varied = GOOD.to_owned() + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"reno\", \"bbr\"]";
-    let error = scenario(&varied)
-        .check_peps(LegCongestion::Names, refuse)
-        .expect_err("one case is refused");
-    assert_eq!((error.line, error.key.as_deref()), (32, Some("peps.gw.legs.sat.congestion")));
+    let varied = GOOD.to_owned()
+        + "[vary]\n\"peps.gw.legs.sat.congestion\" = [\"reno\", \"by-its-long-name\"]";
+    let error = checked(&varied).expect_err("one case is refused");
+    assert_eq!(at(&error), (32, "peps.gw.legs.sat.congestion".to_owned()));
+    assert!(scenario(&varied).plans().is_ok(), "it is midhopd that refuses it");
 }
 
 #[test]

@@ -19,15 +19,16 @@ use crate::watch::Watcher;
 use midhop_config::KeyPath;
 use midhop_experiment::Plan;
 use midhop_experiment::limit::Opener;
+use midhop_experiment::pep::PepPlan;
 use midhop_experiment::plan::TransferPlan;
 use midhop_experiment::record::{
     Environment, LegResult, LinkResult, NodeResult, Record, SCHEMA, Validity,
 };
 use midhop_experiment::route::{self, Edge};
 use midhop_experiment::traffic::{Beginnings, Departures, Load, TrafficPlan};
-use midhop_experiment::tunnel::key_of;
 use midhop_path::aqm::AqmPlan;
 use midhop_path::{Direction, Link};
+use midhop_pep::config::Assist;
 use midhop_units::{Instant, Seed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -207,9 +208,10 @@ fn proxies(
     let listening: BTreeSet<u16> = plan.transfers.iter().map(|it| it.listener.port()).collect();
     for node in &plan.nodes {
         let Some(pep) = &node.pep else { continue };
-        let written = plan.peps.get(pep);
+        let own = plan.peps.get(pep);
         // Peers that are elsewhere than in the scenario.
-        if let Some(below) = written.and_then(key_of).filter(|_| node.tunnels.is_none()) {
+        let tunnel_key = own.and_then(PepPlan::tunnel_key);
+        if let Some(below) = tunnel_key.filter(|_| node.tunnels.is_none()) {
             let keys = ["peps", pep].into_iter().chain(below.keys().iter().map(String::as_str));
             return Err(RunError::Tunnel {
                 node: node.name.clone(),
@@ -217,7 +219,7 @@ fn proxies(
                 why: "its peer is no node of the scenario".to_owned(),
             });
         }
-        if plan.peps.get(pep).is_some_and(|table| table.contains_key("assist")) {
+        if own.is_some_and(|own| own.config().assist != Assist::default()) {
             return Err(RunError::Assist { node: node.name.clone(), pep: pep.clone() });
         }
         let at = ids.node(&node.name)?;
@@ -234,11 +236,9 @@ fn proxies(
             Place { addresses, link, answers_xcp }
         });
         let places = places.collect();
-        let proxy = match (plan.peps.get(pep), plan.naive.get(pep)) {
-            (Some(table), _) => {
-                let filled = node.tunnels.as_ref().map(|tunnels| tunnels.configuration(table, "/"));
-                let table = filled.as_ref().unwrap_or(table);
-                Proxy::new(at, &node.name, table, places, plan.seed)
+        let proxy = match (own, plan.naive.get(pep)) {
+            (Some(own), _) => {
+                Proxy::new(at, &node.name, (own, node.tunnels.as_ref()), places, plan.seed)
             }
             (None, Some(naive)) => Proxy::naive(at, &node.name, naive, places, plan.seed),
             (None, None) => return Err(RunError::Plan { what: format!("the proxy {pep}") }),

@@ -54,11 +54,7 @@ fn a_plan_shows_all_that_an_algorithm_is_told() {
     assert!(spread.expect("one of ours").pacing, "what is spread is paced");
     assert!(tuning("hybla-plus").expect("one of ours").pacing, "as the program asks the kernel");
     let hybla = tuning("{ algorithm = \"hybla\", rtt0 = \"50 ms\" }").expect("one of ours").own;
-    let rtt0 = match hybla {
-        Own::Hybla { rtt0, .. } => rtt0,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(rtt0, Duration::from_ms(50));
+    assert_eq!(hybla.rtt0(), Some(Duration::from_ms(50)));
     let known = tuning("known-rate").expect("one of ours").own;
     let Own::KnownRate { link, rate, .. } = known else { panic!("{known:?}") };
     assert_eq!((link.as_str(), rate), ("satellite", Rate::from_mbit_per_s(20)));

@@ -135,7 +135,7 @@ impl LegSettings {
         if let Law::KnownRate(own) = &mut settings.law {
             own.rtt = own.rtt.or(self.rtt);
             own.overhead = self.overhead();
-            own.window_percent = self.window_percent();
+            own.bounds.window_percent = self.window_percent();
         }
         if let Some(own) = &mut settings.committed {
             own.rtt = own.rtt.or(self.rtt);

@@ -21,8 +21,10 @@ const WINDOW_MAX_Q16: i128 = 1 << 56;
 
 /// What an [`Xcp`] sender can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct XcpSettings {
     /// The rate it asks for. Default: none, as much as there is.
+    #[cfg_attr(feature = "serde", serde(rename = "rate"))]
     pub demand: Option<Rate>,
     /// Whether a loss leaves the window as it is (P-XCP). Default: no.
     pub keep_on_loss: bool,

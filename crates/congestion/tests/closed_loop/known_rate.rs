@@ -3,7 +3,7 @@
 use crate::path::{Link, Path};
 use midhop_congestion::{
     CongestionControl, Handover, Rto,
-    known_rate::{KnownRate, KnownRateSettings, Leg},
+    known_rate::{KnownRate, KnownRateBounds, KnownRateSettings, Leg},
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
 
@@ -158,7 +158,7 @@ fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
         let leg = Leg::new(Rate::from_mbit_per_s(configured));
         let settings = KnownRateSettings {
             overhead: Bytes::ZERO,
-            open_loop: true,
+            bounds: KnownRateBounds { open_loop: true, ..KnownRateBounds::default() },
             ..KnownRateSettings::new(leg)
         };
         let mut flow = KnownRate::new(Bytes::new(1448), 10, settings);

@@ -1,12 +1,16 @@
 //! From what is written to a tuning: checked, and with every default filled in.
 
-use super::{CongestionSpec, OpeningPlan, Own, ProxyLeg, Thresholds, Tuning};
+use super::{CongestionSpec, OpeningPlan, Own, ProxyLeg, Tuning};
 use crate::own_keys;
 use crate::plan::{Crossing, Direction, Plan};
 use midhop_config::{ConfigError, Document, KeyPath, suggest};
 use midhop_congestion::{
-    Algorithm, BuildError, FirstSlowStart, Law, Pacing, Settings, SlowStart, build, known_rate,
-    vegas,
+    Algorithm, BuildError, FirstSlowStart, Law, Pacing, Settings, SlowStart, build,
+    dvegas::DVegasThresholds,
+    hybla::{HyblaSettings, ReferenceFlow},
+    known_rate::KnownRateBounds,
+    vegas::VegasThresholds,
+    xcp::XcpSettings,
 };
 use midhop_path::aqm::AqmPlan;
 use midhop_units::{Bytes, Duration, Rate};
@@ -214,9 +218,9 @@ impl Reader<'_> {
         }
         let usual = Law::usual(algorithm, None).expect("all others go by their name alone");
         Ok(match usual {
-            Law::Hybla(usual) => Own::Hybla { rtt0: self.rtt0(usual.rtt0)? },
-            Law::HyblaLinux(usual) => Own::HyblaLinux { rtt0: self.rtt0(usual.rtt0)? },
-            Law::HyblaPlus(usual) => Own::HyblaPlus {
+            Law::Hybla(usual) => Own::Hybla(self.imitated(usual)?),
+            Law::HyblaLinux(usual) => Own::HyblaLinux(self.imitated(usual)?),
+            Law::HyblaPlus(usual) => Own::HyblaPlus(HyblaSettings {
                 rtt0: self.rtt0(usual.rtt0)?,
                 growth_max_q10: self.growth_max(usual.growth_max_q10)?,
                 loss_tolerance_q16: match written.loss_tolerance {
@@ -225,11 +229,14 @@ impl Reader<'_> {
                 },
                 rate: written.rate.or(self.proxy().and_then(|leg| leg.rate)),
                 start_at_rate: self.start_at_rate()?,
-            },
+                ..usual
+            }),
             Law::Vegas(usual) => Own::Vegas(self.thresholds(usual)?),
             Law::DVegas(usual) => Own::DVegas {
-                thresholds: self.thresholds(usual.vegas)?,
-                limit: self.limit(usual.limit)?,
+                own: DVegasThresholds {
+                    vegas: self.thresholds(usual.vegas)?,
+                    limit: self.limit(usual.limit)?,
+                },
                 queue_feedback: written.queue_feedback.unwrap_or(false),
             },
             Law::Xcp(_) => self.xcp()?,
@@ -242,6 +249,10 @@ impl Reader<'_> {
             Way::Route(..) => None,
             Way::Proxy(leg) => Some(leg),
         }
+    }
+
+    fn imitated(&self, usual: ReferenceFlow) -> Result<ReferenceFlow, ConfigError> {
+        Ok(ReferenceFlow { rtt0: self.rtt0(usual.rtt0)? })
     }
 
     fn rtt0(&self, usual: Duration) -> Result<Duration, ConfigError> {
@@ -277,15 +288,15 @@ impl Reader<'_> {
         Ok(starts)
     }
 
-    fn thresholds(&self, default: vegas::VegasThresholds) -> Result<Thresholds, ConfigError> {
-        let Thresholds { alpha, beta, gamma } = Thresholds::of(default);
+    fn thresholds(&self, usual: VegasThresholds) -> Result<VegasThresholds, ConfigError> {
+        let VegasThresholds { alpha, beta, gamma } = usual;
         let alpha = self.written.alpha.unwrap_or(alpha);
         let beta = self.written.beta.unwrap_or(beta.max(alpha));
         if alpha > beta {
             let message = format!("α = {alpha} is above β = {beta}");
             return Err(self.fault("alpha", message, Some("at most beta".to_owned())));
         }
-        Ok(Thresholds { alpha, beta, gamma: self.written.gamma.unwrap_or(gamma) })
+        Ok(VegasThresholds { alpha, beta, gamma: self.written.gamma.unwrap_or(gamma) })
     }
 
     fn limit(&self, default: u32) -> Result<u32, ConfigError> {
@@ -314,7 +325,7 @@ impl Reader<'_> {
             return Err(self.fault("algorithm", message, Some(hint.to_owned())));
         }
         let keep_on_loss = self.written.keep_on_loss.unwrap_or(false);
-        Ok(Own::Xcp { rate: self.written.rate, keep_on_loss })
+        Ok(Own::Xcp(XcpSettings { demand: self.written.rate, keep_on_loss }))
     }
 
     fn known_rate(&self) -> Result<Own, ConfigError> {
@@ -346,7 +357,7 @@ impl Reader<'_> {
             let message = format!("in an open loop nothing answers to `{key}`");
             return Err(self.fault(key, message, Some("leave one of them out".to_owned())));
         }
-        let default = known_rate::KnownRateSettings::new(known_rate::Leg::new(rate));
+        let default = KnownRateBounds::default();
         let window_percent = match written.window {
             None => default.window_percent,
             Some(window) if (0.5..=100.0).contains(&window) => (window * 100.0).round() as u32,
@@ -360,13 +371,15 @@ impl Reader<'_> {
             link,
             rate,
             rate_back,
-            window_percent,
-            queue_max: written.queue_max.unwrap_or(default.queue_max),
-            loss_percent_max: match written.loss_max {
-                Some(loss) => (loss.probability() * 100.0).round() as u32,
-                None => default.loss_percent_max,
+            bounds: KnownRateBounds {
+                window_percent,
+                queue_max: written.queue_max.unwrap_or(default.queue_max),
+                loss_percent_max: match written.loss_max {
+                    Some(loss) => (loss.probability() * 100.0).round() as u32,
+                    None => default.loss_percent_max,
+                },
+                open_loop,
             },
-            open_loop,
         })
     }
 

@@ -1,10 +1,9 @@
 //! What a tuning is for the crate that computes: its settings.
 
-use super::{OpeningPlan, Own, Thresholds, Tuning};
+use super::{OpeningPlan, Own, Tuning};
 use midhop_congestion::{
-    Algorithm, Law, Opening, Settings, SlowStart, dvegas, hybla, known_rate,
+    Algorithm, Law, Opening, Settings, SlowStart, known_rate,
     opening::{Jump, Record, Saved},
-    vegas, xcp,
 };
 use midhop_units::{Duration, Rate};
 
@@ -36,15 +35,14 @@ impl Tuning {
             return Some(self.algorithm.clone());
         }
         match (&self.own, &mut plain.own) {
-            (Own::Hybla { rtt0 }, Own::Hybla { rtt0: usual })
-            | (Own::HyblaPlus { rtt0, .. }, Own::HyblaPlus { rtt0: usual, .. })
-            | (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
-                *usual = *rtt0;
-                let name = format!("{},rtt0={rtt0}", self.algorithm).replace(' ', "");
-                (plain == *self).then_some(name)
-            }
-            _ => None,
+            (Own::Hybla(own), Own::Hybla(usual))
+            | (Own::HyblaLinux(own), Own::HyblaLinux(usual)) => usual.rtt0 = own.rtt0,
+            (Own::HyblaPlus(own), Own::HyblaPlus(usual)) => usual.rtt0 = own.rtt0,
+            _ => return None,
         }
+        let rtt0 = plain.own.rtt0()?;
+        let name = format!("{},rtt0={rtt0}", self.algorithm).replace(' ', "");
+        (plain == *self).then_some(name)
     }
 
     /// What a proxy on a kernel has to register that is to do all this; none where no kernel can.
@@ -59,17 +57,14 @@ impl Tuning {
         };
         let mut rest = self.clone();
         match (&mut rest.own, &plain.own) {
-            (
-                Own::HyblaPlus { rtt0, rate, start_at_rate, .. },
-                Own::HyblaPlus { rtt0: usual, rate: none, start_at_rate: no, .. },
-            ) => {
-                leg.rtt0 = Some(std::mem::replace(rtt0, *usual));
-                leg.rate = std::mem::replace(rate, *none);
-                leg.start_at_rate = std::mem::replace(start_at_rate, *no);
+            (Own::HyblaPlus(own), Own::HyblaPlus(usual)) => {
+                leg.rtt0 = Some(std::mem::replace(&mut own.rtt0, usual.rtt0));
+                leg.rate = std::mem::replace(&mut own.rate, usual.rate);
+                leg.start_at_rate = std::mem::replace(&mut own.start_at_rate, usual.start_at_rate);
             }
-            (Own::Hybla { rtt0 }, Own::Hybla { rtt0: usual })
-            | (Own::HyblaLinux { rtt0 }, Own::HyblaLinux { rtt0: usual }) => {
-                leg.rtt0 = Some(std::mem::replace(rtt0, *usual));
+            (Own::Hybla(own), Own::Hybla(usual))
+            | (Own::HyblaLinux(own), Own::HyblaLinux(usual)) => {
+                leg.rtt0 = Some(std::mem::replace(&mut own.rtt0, usual.rtt0));
             }
             _ => {}
         }
@@ -82,32 +77,14 @@ impl Tuning {
         let algorithm = self.algorithm()?;
         let law = match &self.own {
             Own::Nothing => Law::usual(algorithm, None)?,
-            Own::Hybla { rtt0 } => Law::Hybla(hybla::ReferenceFlow { rtt0: *rtt0 }),
-            Own::HyblaLinux { rtt0 } => Law::HyblaLinux(hybla::ReferenceFlow { rtt0: *rtt0 }),
-            Own::HyblaPlus { rtt0, growth_max_q10, loss_tolerance_q16, rate, start_at_rate } => {
-                Law::HyblaPlus(hybla::HyblaSettings {
-                    rtt0: *rtt0,
-                    growth_max_q10: *growth_max_q10,
-                    loss_tolerance_q16: *loss_tolerance_q16,
-                    rate: *rate,
-                    start_at_rate: *start_at_rate,
-                    ..hybla::HyblaSettings::default()
-                })
-            }
-            Own::Vegas(thresholds) => Law::Vegas(thresholds.vegas()),
-            Own::DVegas { thresholds, limit, .. } => {
-                Law::DVegas(dvegas::DVegasThresholds { vegas: thresholds.vegas(), limit: *limit })
-            }
-            Own::Xcp { rate, keep_on_loss } => {
-                Law::Xcp(xcp::XcpSettings { demand: *rate, keep_on_loss: *keep_on_loss })
-            }
-            Own::KnownRate {
-                rate, window_percent, queue_max, loss_percent_max, open_loop, ..
-            } => Law::KnownRate(known_rate::KnownRateSettings {
-                window_percent: *window_percent,
-                queue_max: *queue_max,
-                loss_percent_max: *loss_percent_max,
-                open_loop: *open_loop,
+            Own::Hybla(own) => Law::Hybla(*own),
+            Own::HyblaLinux(own) => Law::HyblaLinux(*own),
+            Own::HyblaPlus(own) => Law::HyblaPlus(*own),
+            Own::Vegas(own) => Law::Vegas(*own),
+            Own::DVegas { own, .. } => Law::DVegas(*own),
+            Own::Xcp(own) => Law::Xcp(*own),
+            Own::KnownRate { rate, bounds, .. } => Law::KnownRate(known_rate::KnownRateSettings {
+                bounds: *bounds,
                 ..known_rate::KnownRateSettings::new(known_rate::Leg::new(*rate))
             }),
         };
@@ -142,22 +119,12 @@ impl Tuning {
     fn of(algorithm: Algorithm) -> Option<Self> {
         let settings = Settings::of(Law::usual(algorithm, None)?);
         let own = match settings.law {
-            Law::Hybla(imitated) => Own::Hybla { rtt0: imitated.rtt0 },
-            Law::HyblaLinux(imitated) => Own::HyblaLinux { rtt0: imitated.rtt0 },
-            Law::HyblaPlus(own) => Own::HyblaPlus {
-                rtt0: own.rtt0,
-                growth_max_q10: own.growth_max_q10,
-                loss_tolerance_q16: own.loss_tolerance_q16,
-                rate: own.rate,
-                start_at_rate: own.start_at_rate,
-            },
-            Law::Vegas(thresholds) => Own::Vegas(Thresholds::of(thresholds)),
-            Law::DVegas(own) => Own::DVegas {
-                thresholds: Thresholds::of(own.vegas),
-                limit: own.limit,
-                queue_feedback: false,
-            },
-            Law::Xcp(own) => Own::Xcp { rate: own.demand, keep_on_loss: own.keep_on_loss },
+            Law::Hybla(own) => Own::Hybla(own),
+            Law::HyblaLinux(own) => Own::HyblaLinux(own),
+            Law::HyblaPlus(own) => Own::HyblaPlus(own),
+            Law::Vegas(own) => Own::Vegas(own),
+            Law::DVegas(own) => Own::DVegas { own, queue_feedback: false },
+            Law::Xcp(own) => Own::Xcp(own),
             _ => Own::Nothing,
         };
         Some(Self::plain(algorithm, own, settings.initial_window))
@@ -174,16 +141,5 @@ impl Tuning {
             pacing: algorithm.paces(),
             own,
         }
-    }
-}
-
-impl Thresholds {
-    pub(super) fn of(thresholds: vegas::VegasThresholds) -> Self {
-        let vegas::VegasThresholds { alpha, beta, gamma } = thresholds;
-        Self { alpha, beta, gamma }
-    }
-
-    fn vegas(&self) -> vegas::VegasThresholds {
-        vegas::VegasThresholds { alpha: self.alpha, beta: self.beta, gamma: self.gamma }
     }
 }

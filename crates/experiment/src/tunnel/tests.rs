@@ -1,8 +1,11 @@
 //! What a scenario's tables say of tunnels, and what is filled in.
 
-use crate::{PepFault, Plan, Scenario};
+use crate::pep::LegCongestion;
+use crate::{Plan, Scenario};
 use midhop_config::ConfigError;
-use std::collections::BTreeMap;
+use midhop_pep::config::Config;
+use midhop_units::Duration;
+use std::path::PathBuf;
 
 const PAIR: &str = r#"
 title = "a pair"
@@ -41,16 +44,18 @@ fn plans(text: &str) -> Result<Vec<Plan>, ConfigError> {
 }
 
 /// What the proxy of `node` reads.
-fn configuration(plan: &Plan, node: &str) -> toml::Table {
+fn configuration(plan: &Plan, node: &str) -> Config {
     let node = plan.node(node).expect("a node");
-    let table = &plan.peps[node.pep.as_ref().expect("a proxy")];
-    node.tunnels.as_ref().expect("a tunnel").configuration(table, "/run/pki")
+    let pep = &plan.peps[node.pep.as_ref().expect("a proxy")];
+    let mut config = pep.configuration([]);
+    node.tunnels.as_ref().expect("a tunnel").complete(&mut config, pep, "/run/pki");
+    config
 }
 
 #[test]
 fn three_lines_make_a_pair() {
     let plan = plan(PAIR);
-    let near: toml::Table = toml::from_str(
+    let near: Config = toml::from_str(
         r#"
         rules = [{ tunnel = "gw" }]
         [tunnel]
@@ -66,7 +71,7 @@ fn three_lines_make_a_pair() {
         "#,
     )
     .expect("TOML");
-    let far: toml::Table = toml::from_str(
+    let far: Config = toml::from_str(
         r#"
         [tunnel]
         certificate = "/run/pki/gateway.midhop.pem"
@@ -112,24 +117,21 @@ fn what_a_table_says_itself_stays() {
     let plan = plan(&text);
     let near = configuration(&plan, "terminal");
     let far = configuration(&plan, "gateway");
-    let text = |table: &toml::Table, path: &[&str]| {
-        let (first, rest) = path.split_first().expect("a key");
-        let value = rest.iter().try_fold(table.get(*first)?, |value, key| value.get(*key));
-        value?.as_str().map(str::to_owned)
-    };
-    for (table, path, wanted) in [
-        (&near, ["peers", "gw", "rate"], "4 Mbit/s"),
-        (&near, ["peers", "gw", "rate_in"], "20 Mbit/s"),
-        (&near, ["peers", "gw", "congestion"], "hybla-plus"),
-        (&near, ["peers", "gw", "address"], "10.0.2.2:443"),
-        (&far, ["peers", "user", "rtt"], "610 ms"),
-        (&far, ["peers", "user", "name"], "terminal.midhop"),
-    ] {
-        assert_eq!(text(table, &path).as_deref(), Some(wanted), "{path:?}");
-    }
-    assert_eq!(text(&far, &["tunnel", "listen"]).as_deref(), Some("0.0.0.0:443"));
-    assert_eq!(text(&far, &["tunnel", "key"]).as_deref(), Some("mine"));
-    assert_eq!(far["peers"].as_table().expect("peers").len(), 1, "{far}");
+    let peer = &near.peers["gw"];
+    assert_eq!(peer.rate.map(|rate| rate.to_string()).as_deref(), Some("4 Mbit/s"));
+    assert_eq!(peer.rate_in.map(|rate| rate.to_string()).as_deref(), Some("20 Mbit/s"));
+    assert_eq!(peer.congestion.as_deref(), Some("hybla-plus"));
+    assert_eq!(peer.address, "10.0.2.2:443".parse().ok());
+    let peer = &far.peers["user"];
+    assert_eq!(peer.rtt, Some(Duration::from_ms(610)));
+    assert_eq!(peer.name.as_deref(), Some("terminal.midhop"));
+    assert_eq!(*far.tunnel.listen, ["0.0.0.0:443".parse().expect("an address")]);
+    assert_eq!(far.tunnel.key, Some(PathBuf::from("mine")));
+    assert_eq!(far.peers.len(), 1);
+    assert_eq!(far.tunnel.targets.len(), 2);
+    // Nobody may be asked for, which is not the same as that nothing is written.
+    let text = text.replace("tunnel = {", "tunnel = { targets = [],");
+    assert!(configuration(&self::plan(&text), "gateway").tunnel.targets.is_empty());
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn both_ends_may_go_to_the_other() {
     );
     let plan = plan(&text);
     let address = |node: &str, peer: &str| {
-        configuration(&plan, node)["peers"][peer]["address"].as_str().map(str::to_owned)
+        configuration(&plan, node).peers[peer].address.map(|address| address.to_string())
     };
     assert_eq!(address("terminal", "gw").as_deref(), Some("10.0.2.2:4433"));
     assert_eq!(address("gateway", "user").as_deref(), Some("10.0.2.1:4433"));
@@ -158,7 +160,7 @@ fn the_middle_of_a_chain_has_two_tunnels() {
     let mut scenario = Scenario::parse("chain.toml", CHAIN).expect("a scenario");
     scenario.set("setup=chain").expect("a case");
     let plan = scenario.plans().expect("plans").swap_remove(0);
-    let mid: toml::Table = toml::from_str(
+    let mid: Config = toml::from_str(
         r#"
         rules = [{ tunnel = "next" }]
         [intercept]
@@ -186,10 +188,10 @@ fn the_middle_of_a_chain_has_two_tunnels() {
     .expect("TOML");
     assert_eq!(configuration(&plan, "gateway"), mid);
     let [near, hop] = ["terminal", "exchange"].map(|node| configuration(&plan, node));
-    assert_eq!(near["peers"]["gateway"]["address"].as_str(), Some("10.0.3.2:4433"));
-    assert_eq!(hop["tunnel"]["listen"], toml::Value::from(vec!["10.0.1.2:4433"]));
-    assert_eq!(hop["peers"]["back"]["name"].as_str(), Some("gateway.midhop"));
-    assert!(hop["peers"]["back"].get("address").is_none(), "it comes to us: {hop}");
+    assert_eq!(near.peers["gateway"].address, "10.0.3.2:4433".parse().ok());
+    assert_eq!(*hop.tunnel.listen, ["10.0.1.2:4433".parse().expect("an address")]);
+    assert_eq!(hop.peers["back"].name.as_deref(), Some("gateway.midhop"));
+    assert_eq!(hop.peers["back"].address, None, "it comes to us");
 }
 
 #[test]
@@ -210,36 +212,18 @@ fn a_peer_that_cannot_be_is_refused_by_its_key() {
 }
 
 #[test]
-fn a_proxy_judges_its_table_with_what_will_be_filled_in() {
-    type Peer = BTreeMap<String, String>;
-    #[derive(serde::Deserialize)]
-    struct Table {
-        #[serde(default)]
-        tunnel: BTreeMap<String, String>,
-        #[serde(default)]
-        peers: BTreeMap<String, Peer>,
+fn a_table_is_judged_with_what_will_be_filled_in() {
+    let checked = |text: &str| {
+        Scenario::parse("pair.toml", text).expect("a scenario").check_peps(LegCongestion::Names)
+    };
+    assert_eq!(checked(PAIR), Ok(()));
+    for (peer, key) in [
+        ("node = \"gateway\", window = \"1 B\"", "window"),
+        ("node = \"gateway\", windw = \"1 MB\"", "windw"),
+        ("node = 7", "node"),
+    ] {
+        let error = checked(&PAIR.replace("node = \"gateway\"", peer)).expect_err(peer);
+        let place = (error.line, error.key.as_deref());
+        assert_eq!(place, (20, Some(&*format!("peps.term.peers.gw.{key}"))), "{error}");
     }
-    let seen = std::cell::RefCell::new(Vec::new());
-    let legs = crate::congestion::LegCongestion::Names;
-    let text = PAIR.replace("{ node = \"gateway\" }", "{ node = \"gateway\", window = \"1 B\" }");
-    let scenario = Scenario::parse("pair.toml", &text).expect("a scenario");
-    let error = scenario
-        .check_peps(legs, |table: Table| {
-            seen.borrow_mut().push((table.tunnel.len(), table.peers.clone()));
-            match table.peers.get("gw") {
-                None => Ok(()),
-                Some(_) => Err(PepFault {
-                    key: midhop_config::KeyPath::of(["peers", "gw", "window"]),
-                    message: "too small".to_owned(),
-                    hint: None,
-                }),
-            }
-        })
-        .expect_err("a fault");
-    assert_eq!((error.line, error.key.as_deref()), (20, Some("peps.term.peers.gw.window")));
-    let seen = seen.into_inner();
-    assert_eq!(seen[0], (0, BTreeMap::new()), "the far end says nothing of tunnels");
-    assert_eq!(seen[1].0, 3, "certificate, key, authority");
-    let keys: Vec<&String> = seen[1].1["gw"].keys().collect();
-    assert_eq!(keys, ["address", "window"]);
 }

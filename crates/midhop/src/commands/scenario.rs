@@ -1,9 +1,8 @@
 //! Scenarios from files and from the command line, as plans.
 
 use crate::failure::Failure;
-use midhop_experiment::congestion::LegCongestion;
-use midhop_experiment::{PepFault, Plan, Scenario};
-use midhop_pep::config::{Config, ResolveError};
+use midhop_experiment::pep::LegCongestion;
+use midhop_experiment::{Plan, Scenario};
 use std::path::{Path, PathBuf};
 
 /// A scenario and what is changed in it.
@@ -75,11 +74,7 @@ pub fn runnable_plans(scenario: &Scenario) -> anyhow::Result<Vec<Plan>> {
 
 fn plans_with(scenario: &Scenario, legs: LegCongestion) -> anyhow::Result<Vec<Plan>> {
     let plans = scenario.plans().map_err(Failure::from)?;
-    let check = |config: Config| match config.resolve() {
-        Ok(_) => Ok(()),
-        Err(ResolveError { key, message, hint, .. }) => Err(PepFault { key, message, hint }),
-    };
-    scenario.check_peps(legs, check).map_err(Failure::from)?;
+    scenario.check_peps(legs).map_err(Failure::from)?;
     Ok(plans)
 }
 

@@ -2,8 +2,9 @@
 
 use super::leg::{LegContext, Model};
 use super::{Place, ProxyError};
-use midhop_experiment::congestion::LegTables;
-use midhop_pep::config::{Accept, Action, ClassPlan, Config, LegPlan, Plan};
+use midhop_experiment::pep::PepPlan;
+use midhop_experiment::tunnel::NodeTunnels;
+use midhop_pep::config::{Accept, Action, ClassPlan, LegPlan, Plan};
 use midhop_pep::policy::{Decision, FlowKey};
 use midhop_tunnel::cause::Cause;
 use midhop_units::Duration;
@@ -45,21 +46,21 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// What `table` says, at a node that reaches others as `places` tell.
+    /// What `pep` means, with its `tunnels`, at a node that reaches others as `places` tell.
     ///
     /// # Errors
-    /// When the table is no configuration, or asks for what a simulation has not.
-    pub fn new(table: &toml::Table, places: &[Place]) -> Result<Self, ProxyError> {
-        let mut written = table.clone();
-        let said = |error: toml::de::Error| ProxyError::new(error);
-        let tables = LegTables::take(&mut written).map_err(said)?;
-        let mut config: Config = written.try_into().map_err(said)?;
-        if table.get("intercept").is_none_or(|intercept| intercept.get("interfaces").is_none()) {
-            let links = places.iter().filter_map(|place| place.link.clone());
-            config.intercept.interfaces.0 = links.collect::<BTreeSet<_>>().into_iter().collect();
+    /// When it makes no sense, or asks for what a simulation has not.
+    pub fn new(
+        (pep, tunnels): (&PepPlan, Option<&NodeTunnels>),
+        places: &[Place],
+    ) -> Result<Self, ProxyError> {
+        let links: BTreeSet<_> = places.iter().filter_map(|place| place.link.clone()).collect();
+        let mut config = pep.configuration(links);
+        if let Some(tunnels) = tunnels {
+            tunnels.complete(&mut config, pep, "/");
         }
         let mut plan = config.resolve().map_err(ProxyError::new)?;
-        let context = LegContext::new(tables, &plan.legs, places);
+        let context = LegContext::new(pep.leg_tables().clone(), &plan.legs, places);
         // Also the legs as rules change them: no flow may find out too late.
         let model = |leg: &LegPlan| {
             Model::of(leg, &context).map_err(|message| ProxyError::of_leg(leg, message))

@@ -4,7 +4,7 @@ use super::Place;
 use crate::host::send_room;
 use crate::stack;
 use midhop_congestion::{Algorithm, Law, build, known_rate};
-use midhop_experiment::congestion::{CongestionSpec, LegTables, ProxyLeg, Tuning};
+use midhop_experiment::congestion::{CongestionSpec, ProxyLeg, Tuning};
 use midhop_experiment::limit::Family;
 use midhop_experiment::naive::{Forwards, Holds, NaiveLeg, NaivePlan};
 use midhop_experiment::tcp::TcpPlan;
@@ -22,7 +22,8 @@ const DEFAULT: &str = Algorithm::Cubic.name();
 /// What a proxy's legs get besides what midhopd would read.
 #[derive(Debug)]
 pub(super) struct LegContext {
-    tables: LegTables,
+    /// What legs tell their congestion control besides its name.
+    tables: BTreeMap<String, CongestionSpec>,
     /// The legs of known rate, by name: all flows of one share it, whatever rule they are under.
     known: BTreeMap<String, known_rate::Leg>,
     /// The legs whose flows divide their rate, likewise.
@@ -33,7 +34,11 @@ pub(super) struct LegContext {
 
 impl LegContext {
     /// For `legs` at a node that reaches others as `places` say.
-    pub fn new(tables: LegTables, legs: &[LegPlan], places: &[Place]) -> Self {
+    pub fn new(
+        tables: BTreeMap<String, CongestionSpec>,
+        legs: &[LegPlan],
+        places: &[Place],
+    ) -> Self {
         let known = |leg: &LegPlan| Some((leg.name.clone(), known_rate::Leg::new(leg.rate?)));
         let pool = |leg: &LegPlan| {
             let pool = Pool::default();
@@ -61,7 +66,7 @@ impl LegContext {
             answers_xcp: self.answering.contains(link),
         };
         // A rule may name another one, and then by its name only.
-        let table = self.tables.leg(&leg.name).filter(|table| table.algorithm == name);
+        let table = self.tables.get(&leg.name).filter(|table| table.algorithm == name);
         let written = table.cloned().unwrap_or_else(|| CongestionSpec::from(name));
         let tuning = proxys.tuning(&written).map_err(|error| error.message)?;
         tuning.ok_or_else(|| format!("nobody knows `{name}`"))
@@ -245,14 +250,14 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midhop_pep::config::Plan;
+    use midhop_experiment::pep::PepPlan;
 
     /// The models of all legs, then of those that rules change.
     fn models(text: &str) -> Result<Vec<Model>, String> {
-        let mut table: toml::Table = text.parse().expect("TOML");
-        let tables = LegTables::take(&mut table).map_err(|error| error.to_string())?;
-        let mut plan = Plan::read("test.toml", &table.to_string()).expect("a configuration");
-        let context = LegContext::new(tables, &plan.legs, &[]);
+        let table: toml::Table = text.parse().expect("TOML");
+        let pep = PepPlan::try_from(table).map_err(|error| error.to_string())?;
+        let mut plan = pep.config().clone().resolve().expect("a configuration");
+        let context = LegContext::new(pep.leg_tables().clone(), &plan.legs, &[]);
         let mut models = Vec::new();
         plan.replace_congestion(|leg| {
             models.push(Model::of(leg, &context)?);

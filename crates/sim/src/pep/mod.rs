@@ -8,7 +8,7 @@
 //! here; a buffer's bytes are payload where the kernel counts its bookkeeping too, so that of a
 //! configured receive buffer half is offered, as the kernel does. A leg may have any congestion control of
 //! ours, also such as no kernel has, and tell it more than its name
-//! ([`LegTables`](midhop_experiment::congestion::LegTables)); with `known-rate` it is the algorithm itself
+//! ([`PepPlan::leg_tables`]); with `known-rate` it is the algorithm itself
 //! that divides the leg's rate among all flows.
 //!
 //! A node may have a naive proxy instead ([`Proxy::naive`]), which is made of the same flows and legs and
@@ -46,9 +46,11 @@ use midhop_config::suggest;
 use midhop_congestion::{Algorithm, QueueReport};
 use midhop_experiment::limit::Family;
 use midhop_experiment::naive::NaivePlan;
+use midhop_experiment::pep::PepPlan;
 use midhop_experiment::random::Random;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_experiment::tcp::TcpPlan;
+use midhop_experiment::tunnel::NodeTunnels;
 use midhop_pep::config::{LegPlan, PeerPlan};
 use midhop_pep::policy::FlowKey;
 use midhop_tcp::{Flags, Segment, refusal};
@@ -196,19 +198,19 @@ struct Counts {
 }
 
 impl Proxy {
-    /// The proxy that `table` describes, at `node`, called `name`. `places` tells how each node of the
-    /// network, by its number, is reached from there.
+    /// The proxy of a configuration with tunnels, if it has any, at `node`, called `name`. `places` tells how
+    /// each node of the network, by its number, is reached from there.
     ///
     /// # Errors
-    /// When the table is no configuration, or asks for what a simulation has not.
+    /// When the configuration makes no sense, or asks for what a simulation has not.
     pub fn new(
         node: NodeId,
         name: &str,
-        table: &toml::Table,
+        configuration: (&PepPlan, Option<&NodeTunnels>),
         places: Vec<Place>,
         seed: Seed,
     ) -> Result<Self, ProxyError> {
-        let configured = Configured::new(table, &places)?;
+        let configured = Configured::new(configuration, &places)?;
         let shared = Shared::new(configured.plan.limits.memory.get());
         let make = Make::Configured(Box::new(configured));
         Ok(Self::made(node, name, make, shared, places, seed))

@@ -42,7 +42,8 @@ fn endpoint(dials: bool) -> Endpoint {
 impl Rig {
     fn new(table: &str) -> Self {
         let table = table.parse::<toml::Table>().expect("TOML");
-        Self::with(|places| Proxy::new(NodeId(1), "box", &table, places, Seed(1)))
+        let pep = PepPlan::try_from(table).expect("a configuration");
+        Self::with(|places| Proxy::new(NodeId(1), "box", (&pep, None), places, Seed(1)))
     }
 
     fn with(proxy: impl FnOnce(Vec<Place>) -> Result<Proxy, ProxyError>) -> Self {

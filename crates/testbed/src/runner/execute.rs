@@ -125,20 +125,14 @@ pub fn start_proxies(
     let mut proxies = Vec::new();
     let authority = tunnels::authority(plan, directory)?;
     for node in &plan.nodes {
-        let Some(mut table) = node.pep.as_ref().and_then(|pep| plan.peps.get(pep)).cloned() else {
-            continue;
-        };
+        let Some(pep) = node.pep.as_ref().and_then(|pep| plan.peps.get(pep)) else { continue };
         let Some(namespace) = network.node(&node.name) else { continue };
+        let mut config =
+            pep.configuration(node.interfaces.iter().map(|interface| interface.link.clone()));
         if let Some(tunnels) = &node.tunnels {
-            table = tunnels.configuration(&table, &authority);
+            tunnels.complete(&mut config, pep, &authority);
         }
-        let intercept =
-            table.entry("intercept").or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        if let toml::Value::Table(intercept) = intercept {
-            let interfaces = node.interfaces.iter().map(|own| own.link.clone().into()).collect();
-            intercept.entry("interfaces").or_insert(toml::Value::Array(interfaces));
-        }
-        let text = toml::to_string(&table)
+        let text = toml::to_string(&config)
             .map_err(|error| io_error("write a proxy's configuration")(io::Error::other(error)))?;
         proxies.push(Proxy::start(namespace, &node.name, &text, directory)?);
     }

@@ -190,10 +190,9 @@ fn legs_of(
     network: &Network,
     node: &PlannedNode,
 ) -> Result<BTreeMap<String, Told>, RunError> {
-    let table = node.pep.as_ref().and_then(|pep| plan.peps.get(pep));
-    let written = table.and_then(|table| table.get("admin")?.get("listen"));
-    let first = written.and_then(|it| it.as_str().or_else(|| it.as_array()?.first()?.as_str()));
-    let address = first.and_then(|text| text.parse().ok()).unwrap_or(ADMIN);
+    let pep = node.pep.as_ref().and_then(|pep| plan.peps.get(pep));
+    let listen = pep.map(|pep| &pep.config().admin.listen);
+    let address = listen.and_then(|all| all.first()).copied().unwrap_or(ADMIN);
     let fault = |why: &dyn std::fmt::Display| RunError::Tunnel {
         node: node.name.clone(),
         what: format!("does not tell of its tunnels at {address}: {why}"),

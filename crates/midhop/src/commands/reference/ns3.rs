@@ -9,6 +9,7 @@ use midhop_campaign::{Executor, Origin};
 use midhop_experiment::Plan;
 use midhop_experiment::congestion::{Own, Tuning};
 use midhop_experiment::limit::{Family, Opener};
+use midhop_experiment::pep::PepPlan;
 use midhop_experiment::plan::{PlannedLink, PlannedNode, TransferPlan, Work};
 use midhop_experiment::record::{
     Environment, FlowResult, Record, Restarts, Runner, SCHEMA, TransferResult, Validity,
@@ -17,7 +18,7 @@ use midhop_experiment::tcp::TcpPlan;
 use midhop_path::DirectionPlan;
 use midhop_path::delay::LinkDelay;
 use midhop_path::queue::QueueLimit;
-use midhop_pep::config::{Config, LegPlan};
+use midhop_pep::config::LegPlan;
 use midhop_testbed::bystander::Bystander;
 use midhop_testbed::netem;
 use midhop_units::{Bytes, Duration, Rate};
@@ -158,7 +159,7 @@ fn refusal(plan: &Plan) -> Option<String> {
 
 /// Whether ns-3 has this congestion control with these parameters.
 fn has(tuning: &Tuning) -> bool {
-    let rtt0 = matches!(tuning.own, Own::Hybla { .. });
+    let rtt0 = matches!(tuning.own, Own::Hybla(_));
     let plain = tuning.of_kernel().is_some_and(|name| rtt0 || name == tuning.algorithm);
     plain && CONTROLS.contains(&tuning.algorithm.as_str())
 }
@@ -193,13 +194,18 @@ fn sends_by(leg: &LegPlan) -> &str {
 fn proxies(plan: &Plan) -> Result<BTreeMap<String, Proxy>, String> {
     let used: BTreeSet<&String> = plan.nodes.iter().filter_map(|node| node.pep.as_ref()).collect();
     let read = |name: &String| {
-        let written = plan.peps.get(name).cloned().unwrap_or_default();
-        let interfaces = written.get("intercept").and_then(|it| it.get("interfaces"));
-        let everywhere = interfaces.is_none();
-        let config: Config = written.try_into().map_err(|error| format!("peps.{name}: {error}"))?;
+        let pep = plan.peps.get(name);
+        if let Some(leg) = pep.and_then(|pep| pep.leg_tables().keys().next()) {
+            let place = format!("peps.{name}.legs.{leg}.congestion");
+            return Err(format!("the program for ns-3 takes no more than a name ({place})"));
+        }
+        if let Some(peer) = pep.and_then(|pep| pep.peer_nodes().keys().next()) {
+            return Err(format!("the program for ns-3 has no tunnels (peps.{name}.peers.{peer})"));
+        }
+        let interfaces = pep.and_then(PepPlan::interfaces).map(<[String]>::to_vec);
+        let config = pep.map(PepPlan::config).cloned().unwrap_or_default();
         let has_rules = !config.rules.is_empty();
         let resolved = config.resolve().map_err(|error| format!("peps.{name}: {error}"))?;
-        let interfaces = (!everywhere).then(|| resolved.intercept.interfaces.0.clone());
         Ok((name.clone(), Proxy { legs: resolved.legs, interfaces, has_rules }))
     };
     used.into_iter().map(read).collect()
@@ -313,7 +319,7 @@ fn leg_is_of(leg: &LegPlan, link: &str) -> bool {
 fn host(plan: &Plan, node: &str) -> (String, Option<Duration>) {
     let own = plan.transfers.iter().find(|it| it.from == node || it.to == node);
     let rtt0 = own.and_then(|it| it.tuning.as_ref()).and_then(|it| match it.own {
-        Own::Hybla { rtt0 } => Some(rtt0),
+        Own::Hybla(own) => Some(own.rtt0),
         _ => None,
     });
     (own.map_or_else(|| "cubic".to_owned(), |it| it.congestion.clone()), rtt0)

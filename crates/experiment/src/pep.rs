@@ -1,0 +1,175 @@
+//! The proxies of a scenario: their tables as written, and what those are to midhopd.
+//!
+//! A table under `[peps]` is a configuration file of midhopd ([`Config`]). Two things may stand there that only the
+//! laboratory knows: the `node` of a peer, and in simulations a table where a leg's congestion control is named.
+//!
+//! ```toml
+//! [peps.gw]
+//! legs.satellite = { congestion = { algorithm = "cubic", slow_start = "search" } }
+//! peers.terminal = { node = "terminal" }
+//! ```
+//!
+//! A table is read where its proxy runs, cell by cell: a case of an axis may complete what the file leaves open.
+
+use crate::congestion::CongestionSpec;
+use midhop_config::tree::{Table, Value};
+use midhop_config::{ConfigError, Document, KeyPath};
+use midhop_pep::config::{Config, OneOrMany, Tunnel};
+use serde::{Deserialize, Serialize, Serializer};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The key by which a scenario names a peer's node.
+pub(crate) const NODE: &str = "node";
+const CONGESTION: &str = "congestion";
+
+/// What the legs of proxies may have for their congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LegCongestion {
+    /// Names, as midhopd has them.
+    Names,
+    /// Tables too, as simulations have them.
+    NamesAndTables,
+}
+
+/// A proxy's configuration.
+///
+/// Its form in a plan, and so in a record, is the table as written: records are compared by it, and [`Config`] cannot
+/// give it back, which has no keys of the laboratory's, spells out every default, and takes an empty list for one that
+/// is not there.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct PepPlan {
+    written: toml::Table,
+    config: Config,
+    peer_nodes: BTreeMap<String, String>,
+    leg_tables: BTreeMap<String, CongestionSpec>,
+}
+
+impl Serialize for PepPlan {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.written.serialize(to)
+    }
+}
+
+impl TryFrom<toml::Table> for PepPlan {
+    type Error = ConfigError;
+
+    fn try_from(written: toml::Table) -> Result<Self, ConfigError> {
+        let document = Document::parse("the proxy's table", &written.to_string())?;
+        Self::read(&document, &KeyPath::ROOT, LegCongestion::NamesAndTables)
+    }
+}
+
+impl PepPlan {
+    /// Reads what is at `path`.
+    ///
+    /// # Errors
+    /// At the first key that neither midhopd nor the laboratory knows, and at the first value of the wrong kind.
+    pub(crate) fn read(
+        document: &Document,
+        path: &KeyPath,
+        legs: LegCongestion,
+    ) -> Result<Self, ConfigError> {
+        let mut own = Cow::Borrowed(document);
+        let mut peer_nodes = BTreeMap::new();
+        let peers = path.join("peers");
+        for peer in keys(document, &peers) {
+            let node = peers.join(peer).join(NODE);
+            if document.get(&node).is_some() {
+                peer_nodes.insert(peer.to_owned(), document.read_at(&node)?);
+                own.to_mut().remove(&node);
+            }
+        }
+        let mut leg_tables = BTreeMap::new();
+        if legs == LegCongestion::NamesAndTables {
+            no_tables_in_rules(document, path)?;
+            for (leg, at, table) in tables_in_legs(document, &path.join("legs")) {
+                leg_tables.insert(leg.to_owned(), document.read_at(&at)?);
+                if let Some(name) = table.get("algorithm") {
+                    own.to_mut().set(&at, name.clone())?;
+                }
+            }
+        }
+        let config = own.read_at(path)?;
+        Ok(Self { written: document.read_at(path)?, config, peer_nodes, leg_tables })
+    }
+
+    /// What midhopd would read, without what [`configuration`](Self::configuration) and a node's tunnels fill in. In the
+    /// place of a table of congestion control is its algorithm's name.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The configuration on a node with these `interfaces`, all of which it intercepts on unless the table has a list.
+    pub fn configuration(&self, interfaces: impl IntoIterator<Item = String>) -> Config {
+        let mut config = self.config.clone();
+        if self.interfaces().is_none() {
+            config.intercept.interfaces = OneOrMany(interfaces.into_iter().collect());
+        }
+        config
+    }
+
+    /// The interfaces on which it intercepts; none: all of its node's.
+    pub fn interfaces(&self) -> Option<&[String]> {
+        let written = self.is_written(["intercept", "interfaces"]);
+        written.then(|| &*self.config.intercept.interfaces)
+    }
+
+    /// The peers whose nodes are named: peer, node.
+    pub fn peer_nodes(&self) -> &BTreeMap<String, String> {
+        &self.peer_nodes
+    }
+
+    /// What legs tell their congestion control besides its name, by leg.
+    pub fn leg_tables(&self) -> &BTreeMap<String, CongestionSpec> {
+        &self.leg_tables
+    }
+
+    /// The key that speaks of tunnels, if one does.
+    pub fn tunnel_key(&self) -> Option<KeyPath> {
+        let peer = self.config.peers.keys().next().map(|name| KeyPath::of(["peers", name]));
+        peer.or_else(|| (self.config.tunnel != Tunnel::default()).then(|| KeyPath::of(["tunnel"])))
+    }
+
+    /// Whether a list is written, be it an empty one.
+    pub(crate) fn is_written(&self, [table, key]: [&str; 2]) -> bool {
+        self.written.get(table).is_some_and(|table| table.get(key).is_some())
+    }
+}
+
+fn keys<'d>(document: &'d Document, path: &KeyPath) -> impl Iterator<Item = &'d str> {
+    let table = document.get(path).and_then(|node| node.value.as_table());
+    table.into_iter().flat_map(Table::keys)
+}
+
+/// The legs at `path` that have a table of congestion control: leg, where it is, the table.
+fn tables_in_legs<'d>(
+    document: &'d Document,
+    path: &KeyPath,
+) -> impl Iterator<Item = (&'d str, KeyPath, &'d Table)> {
+    keys(document, path).filter_map(move |leg| {
+        let at = path.join(leg).join(CONGESTION);
+        let table = document.get(&at)?.value.as_table()?;
+        Some((leg, at, table))
+    })
+}
+
+/// Refuses tables in the rules of the proxy at `path`, whose own configuration has names there: it would
+/// claim that a simulation takes them.
+fn no_tables_in_rules(document: &Document, path: &KeyPath) -> Result<(), ConfigError> {
+    let path = path.join("rules");
+    let Some(Value::Array(rules)) = document.get(&path).map(|node| &node.value) else {
+        return Ok(());
+    };
+    for rule in 0..rules.len() {
+        let legs = path.join(rule.to_string()).join("legs");
+        if let Some((leg, at, _)) = tables_in_legs(document, &legs).next() {
+            let hint =
+                format!("a table stands at the leg: legs.{leg}.{CONGESTION}, outside of rules");
+            let message = "in a rule a congestion control is a name";
+            return Err(document.fault(&at, message, Some(hint)));
+        }
+    }
+    Ok(())
+}
