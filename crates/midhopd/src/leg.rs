@@ -17,7 +17,7 @@ pub use time_wait::dismiss;
 use crate::ends::Ends;
 use crate::keeper::line;
 use crate::keeper::order::{Recipe, Setting};
-use crate::sockopt;
+use midhop_linux::sockopt;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_pep::credit::Shares;
 use midhop_units::Duration;

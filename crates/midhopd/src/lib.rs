@@ -55,7 +55,6 @@ pub mod pki;
 pub mod privileges;
 pub mod relay;
 pub mod snapshot;
-mod sockopt;
 pub mod targets;
 pub mod tunnel;
 pub mod watch;

@@ -6,7 +6,7 @@ use super::conntrack::TrackedConnection;
 use crate::keeper::line::line;
 use crate::keeper::order::{Order, Verdict};
 use crate::netlink::{Channel, Message, attributes, messages};
-use crate::sockopt;
+use midhop_linux::sockopt;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use std::cell::RefCell;

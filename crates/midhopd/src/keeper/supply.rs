@@ -13,7 +13,7 @@ use crate::intercept::origin::Origins;
 use crate::intercept::queue::QueueJudge;
 use crate::leg;
 use crate::netlink::Channel;
-use crate::sockopt;
+use midhop_linux::sockopt;
 use midhop_pep::config::Intercept;
 use nix::libc;
 use nix::sys::socket::SockProtocol;

@@ -3,7 +3,8 @@
 //! Invariant: what the kernel sends is parsed as if a stranger had sent it; a message that is cut
 //! short or of another shape is skipped.
 
-use crate::meter::tcp_info::{self, TcpInfo};
+use crate::meter::tcp_sample::TcpSample;
+use midhop_linux::tcp_info::TcpInfo;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
@@ -46,7 +47,7 @@ pub(super) struct Seen {
     pub(super) remote: SocketAddr,
     /// Its name; no two sockets of one boot share it.
     pub(super) cookie: u64,
-    pub(super) info: TcpInfo,
+    pub(super) info: TcpSample,
 }
 
 /// One netlink message.
@@ -202,7 +203,7 @@ fn description(bytes: &[u8]) -> Option<Seen> {
         local: SocketAddr::new(address(8)?, port(4)?),
         remote: SocketAddr::new(address(24)?, port(6)?),
         cookie: u64::from(word(bytes, 44)?) | u64::from(word(bytes, 48)?) << 32,
-        info: tcp_info::parse(info)?,
+        info: TcpInfo::parse(info)?.into(),
     })
 }
 

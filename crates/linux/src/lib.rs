@@ -1,0 +1,8 @@
+//! Linux's interfaces for sockets and networks, without a policy.
+//!
+//! Each file has one interface. A caller brings the names, numbers and limits; what they are chosen by,
+//! what is logged and what is counted is the caller's. What the kernel sends is read as if a stranger had sent it: no bytes
+//! can make reading go past their end, and what is of another shape is skipped.
+
+pub mod sockopt;
+pub mod tcp_info;
