@@ -13,12 +13,12 @@ mod met;
 mod peer;
 pub mod translated;
 
+use midhop_linux::netlink::Channel;
 pub use peer::{AssistPeerError, Peer, secret};
 use translated::Translated;
 
 use crate::intercept::{self, Injector, Packet, Queue};
 use crate::leg::InterfaceNames;
-use crate::netlink::Channel;
 use crate::worker::Worker;
 use met::MetPacket;
 use midhop_assist::{

@@ -29,11 +29,12 @@ use crate::intercept::conntrack::{Legs, TrackedConnection, Tracker};
 use crate::intercept::{self, Injector, Origins, Packet, Queue, REFUSED, Segment, syn};
 use crate::keeper::line::line;
 use crate::ledger::Ledger;
-use crate::leg::{self, Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
-use crate::netlink::Channel;
+use crate::leg::{Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
 use crate::tunnel::error_mapping::NoFlow;
 use crate::worker::Worker;
 use attempt::Attempt;
+use midhop_linux::netlink::Channel;
+use midhop_linux::sock_diag;
 use midhop_pep::config::{Action, Plan};
 use midhop_pep::policy::{Crossing, Decision, FlowKey, Route};
 use midhop_tunnel::{connect::Request, target::Target};
@@ -513,7 +514,7 @@ impl Holder {
     /// Has the client's connection of a flow answer a SYN; it stays as it is in connection tracking. Where that is gone
     /// and the flow ends, the client's next SYN opens another: this one would meet a listener that expects nobody.
     fn answer_by_flow(&self, ends: Ends, syn: &[u8]) -> Verdict {
-        match leg::is_connected(ends.server, ends.client) {
+        match sock_diag::is_connected(ends.server, ends.client) {
             Ok(true) => self.deliver(ends, syn),
             Ok(false) => Verdict::Drop,
             Err(error) => {

@@ -22,11 +22,11 @@ mod table;
 
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order};
-use crate::netlink::Channel;
 use crate::watchdog::{Handshakes, Passage};
 pub use follow::Follower;
 pub use inject::Injector;
 pub use marks::Marks;
+use midhop_linux::netlink::Channel;
 use midhop_pep::config::{Intercept, Plan};
 use mirror::Mirror;
 pub use origin::Origins;

@@ -1,14 +1,12 @@
 //! One side of a flow: which settings its socket gets, and how the far side is opened.
 
 mod buffers;
-mod diag;
 mod egress;
 mod refusal;
 mod sample;
 mod time_wait;
 
 pub use buffers::{bound, offer};
-pub use diag::is_connected;
 pub use egress::{Egress, InterfaceNames};
 pub use refusal::{Failure, Refusal};
 pub use sample::{Sample, SendBacklog};

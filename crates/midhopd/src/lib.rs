@@ -48,7 +48,6 @@ pub mod logging;
 pub mod looks;
 pub mod lookup;
 pub mod metrics;
-mod netlink;
 pub mod networks;
 pub mod notify;
 pub mod pki;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a room has no name in the system. It goes when its last holder does, however that ends.
 
-use crate::netlink::on_own_runtime;
+use midhop_linux::route::on_own_runtime;
 use nix::{
     net::if_::if_nametoindex,
     sched::{CloneFlags, setns, unshare},

@@ -9,7 +9,7 @@
 use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{ConntrackEntry, ENTRIES_MAX, Order, pair};
-use crate::netlink::{Channel, Message, attributes};
+use midhop_linux::netlink::{Channel, Message, attributes};
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use std::cell::RefCell;
@@ -332,7 +332,7 @@ fn v6(address: IpAddr) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::messages;
+    use midhop_linux::netlink::messages;
 
     #[test]
     fn what_is_entered_is_read_back() {

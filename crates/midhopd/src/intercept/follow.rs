@@ -1,7 +1,7 @@
 //! Follows what others do to the host's firewall and routing policy while the daemon serves.
 
 use super::Interception;
-use crate::netlink::Channel;
+use midhop_linux::netlink::Channel;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::SockProtocol;

@@ -6,7 +6,7 @@ use super::{Packet, table};
 use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
-use crate::netlink::{Channel, Message, attributes, messages};
+use midhop_linux::netlink::{Channel, Message, attributes, messages};
 use nix::sys::socket::SockProtocol;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

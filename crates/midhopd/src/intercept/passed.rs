@@ -4,14 +4,13 @@
 //! and its counters begin anew.
 
 use super::table;
-use crate::netlink::{Channel, Message, attributes, messages};
+use midhop_linux::netlink::{Channel, Message, attributes};
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-const DONE: u16 = 3;
 const SUBSYSTEM: u16 = 10;
 const NEW_OBJECT: u16 = SUBSYSTEM << 8 | 18;
 const GET_OBJECT: u16 = SUBSYSTEM << 8 | 19;
@@ -109,22 +108,13 @@ pub fn counters(channel: &Channel, table: &str) -> io::Result<BTreeMap<String, u
     let question = Message::netfilter(GET_OBJECT, libc::NLM_F_DUMP, INET, 0)
         .with_name(OBJECT_TABLE, table)
         .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes());
-    channel.send(&question.finish())?;
     let mut counters = BTreeMap::new();
-    let mut buffer = vec![0; ANSWER_BYTES];
-    loop {
-        for message in messages(channel.receive(&mut buffer, true)?) {
-            match message.kind {
-                DONE => return Ok(counters),
-                NEW_OBJECT => counters.extend(counter(message.body, table)),
-                _ => {
-                    if let Some(verdict) = message.verdict() {
-                        return verdict.map(|()| counters);
-                    }
-                }
-            }
+    channel.dump(question, &mut vec![0; ANSWER_BYTES], |message| {
+        if message.kind == NEW_OBJECT {
+            counters.extend(counter(message.body, table));
         }
-    }
+    })?;
+    Ok(counters)
 }
 
 /// Name and packets of one counter, if it is one of `table`.
@@ -151,6 +141,7 @@ fn counter(body: &[u8], table: &str) -> Option<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midhop_linux::netlink::messages;
 
     fn object(table: &str, packets: &[u8]) -> Vec<u8> {
         Message::netfilter(NEW_OBJECT, 0, INET, 0)

@@ -5,7 +5,7 @@ mod watch;
 use super::conntrack::TrackedConnection;
 use crate::keeper::line::line;
 use crate::keeper::order::{Order, Verdict};
-use crate::netlink::{Channel, Message, attributes, messages};
+use midhop_linux::netlink::{Channel, Message, attributes, messages};
 use midhop_linux::sockopt;
 use nix::libc;
 use nix::sys::socket::SockProtocol;

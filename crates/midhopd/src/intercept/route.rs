@@ -11,8 +11,8 @@
 //! (`src_valid_mark`, which WireGuard's script sets) would take every source for this host's own.
 
 use super::Marks;
-use crate::netlink::on_own_runtime;
 use futures_util::TryStreamExt;
+use midhop_linux::route::{allow, on_own_runtime};
 use midhop_pep::config::Intercept;
 use nix::libc::{EEXIST, ENOENT, ESRCH};
 use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
@@ -159,19 +159,4 @@ impl Delivery {
 struct Rule {
     action: RuleAction,
     attributes: Vec<RuleAttribute>,
-}
-
-/// Takes a refusal for success where the thing is as wanted already.
-pub(super) fn allow(
-    codes: &[i32],
-    result: Result<(), rtnetlink::Error>,
-) -> Result<(), rtnetlink::Error> {
-    match &result {
-        Err(rtnetlink::Error::NetlinkError(message))
-            if message.code.is_some_and(|code| codes.contains(&-code.get())) =>
-        {
-            Ok(())
-        }
-        _ => result,
-    }
 }

@@ -2,7 +2,7 @@
 //! write: the gate that lets new flows pass by, and the rule that hands SYNs to the daemon.
 
 use super::table;
-use crate::netlink::{Channel, Message};
+use midhop_linux::netlink::{Channel, Message};
 use nix::libc;
 use nix::sys::socket::SockProtocol;
 use std::io;

@@ -12,7 +12,7 @@ use crate::intercept::marks::Marks;
 use crate::intercept::origin::Origins;
 use crate::intercept::queue::QueueJudge;
 use crate::leg;
-use crate::netlink::Channel;
+use midhop_linux::netlink::Channel;
 use midhop_linux::sockopt;
 use midhop_pep::config::Intercept;
 use nix::libc;

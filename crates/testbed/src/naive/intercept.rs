@@ -1,5 +1,6 @@
 //! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
 
+use midhop_linux::route::exchange;
 use rtnetlink::packet_route::route::{RouteScope, RouteType};
 use rtnetlink::packet_route::rule::RuleAction;
 use rtnetlink::{Handle, RouteMessageBuilder};
@@ -27,18 +28,14 @@ pub(super) struct Interception;
 impl Interception {
     /// Delivers what passes to `entrances` from now on.
     pub(super) async fn install(entrances: &[Entrance]) -> io::Result<Self> {
-        let (connection, handle, _) = rtnetlink::new_connection()?;
-        let connection = tokio::spawn(connection);
-        let delivered = deliver(&handle).await;
-        connection.abort();
-        delivered.map_err(io::Error::other)?;
+        exchange(deliver).await?;
         nft(&table(entrances))?;
         Ok(Self)
     }
 }
 
 /// Routes marked packets to this node's own sockets.
-async fn deliver(handle: &Handle) -> Result<(), rtnetlink::Error> {
+async fn deliver(handle: Handle) -> Result<(), rtnetlink::Error> {
     let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
         .output_interface(LOOPBACK)

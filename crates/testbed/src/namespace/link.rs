@@ -2,6 +2,7 @@
 
 use super::{Namespace, NamespaceError};
 use futures_util::TryStreamExt;
+use midhop_linux::route::on_own_runtime;
 use midhop_units::Seed;
 use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
@@ -298,22 +299,7 @@ fn netlink(
     action: impl Fn() -> String,
     talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
 ) -> Result<(), NamespaceError> {
-    let exchange = || -> io::Result<Result<(), rtnetlink::Error>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let (connection, handle, _) = rtnetlink::new_connection()?;
-            let connection = tokio::spawn(connection);
-            let answer = talk(handle).await;
-            connection.abort();
-            Ok(answer)
-        })
-    };
-    let answer = namespace.run(exchange)?.and_then(|answer| {
-        answer.map_err(|error| match error {
-            rtnetlink::Error::NetlinkError(message) => message.to_io(),
-            other => io::Error::other(other),
-        })
-    });
+    let answer = namespace.run(|| on_own_runtime(talk))?;
     answer.map_err(|source| NamespaceError::Device {
         name: namespace.name().to_owned(),
         action: action(),

@@ -1,15 +1,33 @@
 //! Sockets of a node gathered by the link that they use.
 
-use super::diag::{FIN_WAIT2, Seen};
 use super::{INTERVAL, ProbeReport};
 use crate::meter::series::{Capacity, Samples};
 use crate::meter::tcp_sample::TcpSample;
 use midhop_experiment::metrics::median;
 use midhop_experiment::plan::{Plan, PlannedNode};
 use midhop_experiment::record::LegResult;
+use midhop_linux::sock_diag::{DiagSocket, FIN_WAIT2};
 use midhop_units::{Bytes, Duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+
+/// A socket and what it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    state: u8,
+    local: SocketAddr,
+    remote: SocketAddr,
+    cookie: u64,
+    info: TcpSample,
+}
+
+impl Seen {
+    /// One that the kernel describes; none where nothing is measured on it.
+    pub(super) fn of(socket: DiagSocket) -> Option<Self> {
+        let DiagSocket { state, local, remote, cookie, info } = socket;
+        Some(Self { state, local, remote, cookie, info: info?.into() })
+    }
+}
 
 /// The legs of one proxy.
 #[derive(Debug)]
@@ -163,10 +181,10 @@ impl Leg {
 
 #[cfg(test)]
 mod tests {
-    use super::super::diag::ESTABLISHED;
     use super::*;
     use midhop_experiment::Scenario;
     use midhop_experiment::record::Series;
+    use midhop_linux::sock_diag::ESTABLISHED;
 
     const MS: u64 = 1_000_000;
 
