@@ -16,6 +16,7 @@ use crate::ends::Ends;
 use crate::keeper::line;
 use crate::keeper::order::{Recipe, Setting};
 use midhop_linux::sockopt;
+use midhop_linux::tproxy::set_transparent;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_pep::credit::Shares;
 use midhop_units::Duration;
@@ -262,10 +263,7 @@ fn open(address: SocketAddr, mark: u32) -> io::Result<Socket> {
     let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     let v4 = address.is_ipv4();
     let transparent = || Setting::Transparent { v4 };
-    line::set(&socket, transparent, || match v4 {
-        true => socket.set_ip_transparent_v4(true),
-        false => socket.set_ip_transparent_v6(true),
-    })?;
+    line::set(&socket, transparent, || set_transparent(&socket, v4))?;
     line::set(&socket, || Setting::Mark(mark), || socket.set_mark(mark))?;
     Ok(socket)
 }

@@ -1,6 +1,7 @@
 //! What only trying shows: parts of the kernel, each tried in a room of its own.
 
 use super::{CheckState, Finding, room::ProbeNamespace};
+use midhop_linux::tproxy::set_transparent;
 use socket2::{Domain, Socket, Type};
 use std::{
     io::{self, Write},
@@ -94,5 +95,5 @@ fn queue() -> io::Result<()> {
 }
 
 fn transparent() -> io::Result<()> {
-    Socket::new(Domain::IPV4, Type::STREAM, None)?.set_ip_transparent_v4(true)
+    set_transparent(Socket::new(Domain::IPV4, Type::STREAM, None)?, true)
 }

@@ -14,6 +14,7 @@ use crate::intercept::queue::QueueJudge;
 use crate::leg;
 use midhop_linux::netlink::Channel;
 use midhop_linux::sockopt;
+use midhop_linux::tproxy::set_transparent;
 use midhop_pep::config::Intercept;
 use nix::libc;
 use nix::sys::socket::SockProtocol;
@@ -239,8 +240,7 @@ fn ends((client, server): Pair) -> Ends {
 fn apply(setting: &Setting, socket: &OwnedFd) -> io::Result<()> {
     let handle = SockRef::from(socket);
     match setting {
-        Setting::Transparent { v4: true } => handle.set_ip_transparent_v4(true),
-        Setting::Transparent { v4: false } => handle.set_ip_transparent_v6(true),
+        Setting::Transparent { v4 } => set_transparent(socket, *v4),
         Setting::Mark(mark) => handle.set_mark(*mark),
         Setting::Buffer { sends, bytes } => {
             let option = if *sends { libc::SO_SNDBUFFORCE } else { libc::SO_RCVBUFFORCE };

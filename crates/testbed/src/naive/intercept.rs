@@ -1,18 +1,16 @@
 //! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
 
 use midhop_linux::route::exchange;
-use rtnetlink::packet_route::route::{RouteScope, RouteType};
+use midhop_linux::tproxy::local_routes;
+use rtnetlink::Handle;
 use rtnetlink::packet_route::rule::RuleAction;
-use rtnetlink::{Handle, RouteMessageBuilder};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 /// The mark of packets for sockets of this node, and the number of the routing table that delivers them.
 const HERE: u32 = 0x6e61;
-/// The loopback is the first device of every network namespace.
-const LOOPBACK: u32 = 1;
 
 /// Where connections that come over a link are to be delivered.
 #[derive(Debug)]
@@ -36,18 +34,7 @@ impl Interception {
 
 /// Routes marked packets to this node's own sockets.
 async fn deliver(handle: Handle) -> Result<(), rtnetlink::Error> {
-    let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
-        .output_interface(LOOPBACK)
-        .table_id(HERE)
-        .scope(RouteScope::Host)
-        .kind(RouteType::Local);
-    let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
-        .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
-        .output_interface(LOOPBACK)
-        .table_id(HERE)
-        .kind(RouteType::Local);
-    for route in [v4.build(), v6.build()] {
+    for route in local_routes(HERE) {
         handle.route().add(route).execute().await?;
     }
     let rule = || handle.rule().add().fw_mark(HERE).table_id(HERE).action(RuleAction::ToTable);

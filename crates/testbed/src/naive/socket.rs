@@ -3,6 +3,7 @@
 use super::NaiveLegOptions;
 use midhop_linux::sockopt;
 use midhop_linux::tcp_info::TcpInfo;
+use midhop_linux::tproxy::set_transparent;
 use midhop_units::Bytes;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
@@ -48,10 +49,7 @@ pub(super) async fn dial(
 fn open(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-    match address {
-        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
-        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
-    }
+    set_transparent(&socket, address.is_ipv4())?;
     socket.set_reuse_address(true)?;
     guard(&socket)?;
     socket.set_tcp_congestion(leg.congestion.as_bytes())?;
