@@ -4,9 +4,12 @@
 //! what is logged and what is counted is the caller's. What the kernel sends is read as if a stranger had sent it: no bytes
 //! can make reading go past their end, and what is of another shape is skipped.
 
+pub mod conntrack;
 pub mod link;
 pub mod netlink;
 pub mod netns;
+pub mod nfqueue;
+pub mod nft;
 pub mod route;
 pub mod sock_diag;
 pub mod sockopt;

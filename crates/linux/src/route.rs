@@ -6,6 +6,9 @@ use rtnetlink::{Error, Handle};
 use std::io;
 use std::net::IpAddr;
 
+/// Changes to routing rules of IPv4 and IPv6, as bits of multicast groups of [`nix::sys::socket::SockProtocol::NetlinkRoute`].
+pub const RULE_CHANGES: u32 = 1 << (8 - 1) | 1 << (19 - 1);
+
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;

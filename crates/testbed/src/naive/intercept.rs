@@ -1,13 +1,13 @@
 //! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
 
+use midhop_linux::nft;
 use midhop_linux::route::exchange;
 use midhop_linux::tproxy::local_routes;
 use rtnetlink::Handle;
 use rtnetlink::packet_route::rule::RuleAction;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 
 /// The mark of packets for sockets of this node, and the number of the routing table that delivers them.
 const HERE: u32 = 0x6e61;
@@ -27,7 +27,7 @@ impl Interception {
     /// Delivers what passes to `entrances` from now on.
     pub(super) async fn install(entrances: &[Entrance]) -> io::Result<Self> {
         exchange(deliver).await?;
-        nft(&table(entrances))?;
+        nft::run(&table(entrances)).map_err(io::Error::other)?;
         Ok(Self)
     }
 }
@@ -63,22 +63,4 @@ fn table(entrances: &[Entrance]) -> String {
         );
     }
     text + "}\n}\n"
-}
-
-fn nft(text: &str) -> io::Result<()> {
-    let mut child = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        // A child that fails early closes its input; its exit status says so below.
-        let _ = input.write_all(text.as_bytes());
-    }
-    let output = child.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
