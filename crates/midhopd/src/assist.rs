@@ -13,12 +13,12 @@ mod met;
 mod peer;
 pub mod translated;
 
+use midhop_linux::nfqueue::Packet;
 pub use peer::{AssistPeerError, Peer, secret};
 use translated::Translated;
 
-use crate::intercept::{self, Injector, Packet, Queue};
+use crate::intercept::{self, Injector, Queue};
 use crate::leg::InterfaceNames;
-use crate::netlink::Channel;
 use crate::worker::Worker;
 use met::MetPacket;
 use midhop_assist::{
@@ -28,7 +28,6 @@ use midhop_assist::{
 use midhop_pep::config::{Assist, Repairer};
 use midhop_units::Instant;
 use nix::libc;
-use nix::sys::socket::SockProtocol;
 use peer::WatchedPeer;
 use std::collections::VecDeque;
 use std::io;
@@ -71,7 +70,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
     door.queue.hand_over()?;
     let queue = door.queue.watch()?;
     let peer = door.peer.map(Peer::watch).transpose()?;
-    let counters = Channel::open(SockProtocol::NetlinkNetFilter)?;
+    let table = intercept::open_table(&plan.intercept.instance)?;
     let mut helper = Helper::new(plan.assist.clone(), injector, peer);
     let begin = time::Instant::now();
     let now = || Instant::START + begin.elapsed().into();
@@ -111,10 +110,7 @@ pub async fn assist(worker: Rc<Worker>, door: AssistDoor) -> io::Result<()> {
             }
             () = timer => helper.wake(now()),
             _ = looks.tick() => {
-                helper.look(|| {
-                    let instance = &plan.intercept.instance;
-                    intercept::handshakes(&counters, instance).map(|counted| counted.mended)
-                });
+                helper.look(|| intercept::handshakes(&table).map(|counted| counted.mended));
                 helper.book(&worker);
             }
         }

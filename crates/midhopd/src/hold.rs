@@ -26,18 +26,19 @@ pub use state::Hold;
 use crate::admission::Ticket;
 use crate::ends::Ends;
 use crate::intercept::conntrack::{Legs, TrackedConnection, Tracker};
-use crate::intercept::{self, Injector, Origins, Packet, Queue, REFUSED, Segment, syn};
+use crate::intercept::{self, Injector, Origins, Queue, REFUSED, Segment, syn};
 use crate::keeper::line::line;
 use crate::ledger::Ledger;
-use crate::leg::{self, Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
-use crate::netlink::Channel;
+use crate::leg::{Bound, Departure, Failure, InterfaceNames, Opening, Refusal};
 use crate::tunnel::error_mapping::NoFlow;
 use crate::worker::Worker;
 use attempt::Attempt;
+use midhop_linux::nfqueue::Packet;
+use midhop_linux::nft::Table;
+use midhop_linux::sock_diag;
 use midhop_pep::config::{Action, Plan};
 use midhop_pep::policy::{Crossing, Decision, FlowKey, Route};
 use midhop_tunnel::{connect::Request, target::Target};
-use nix::sys::socket::SockProtocol;
 use split::Prepared;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -74,8 +75,7 @@ struct Holder {
     /// What is opened once the keeper has entered it: by the number of the message that asked for it.
     entering: RefCell<VecDeque<(u64, Vec<Prepared>)>>,
     names: InterfaceNames,
-    counters: Channel,
-    instance: String,
+    table: Table,
     /// There are verdicts to be given.
     decided: Notify,
 }
@@ -109,8 +109,7 @@ pub async fn hold(
         prepared: RefCell::default(),
         entering: RefCell::default(),
         names: InterfaceNames::default(),
-        counters: Channel::open(SockProtocol::NetlinkNetFilter)?,
-        instance: intercept.instance,
+        table: intercept::open_table(&intercept.instance)?,
         decided: Notify::new(),
         worker,
     });
@@ -399,7 +398,7 @@ impl Holder {
         if hold.entries.counts() == (0, 0) || !hold.watchdog.is_due(now, LOOK / 2) {
             return;
         }
-        match intercept::handshakes(&self.counters, &self.instance) {
+        match intercept::handshakes(&self.table) {
             Ok(counted) => hold.watchdog.counted(counted, now),
             Err(error) => tracing::debug!(%error, "the firewall's counters are not to be had"),
         }
@@ -513,7 +512,7 @@ impl Holder {
     /// Has the client's connection of a flow answer a SYN; it stays as it is in connection tracking. Where that is gone
     /// and the flow ends, the client's next SYN opens another: this one would meet a listener that expects nobody.
     fn answer_by_flow(&self, ends: Ends, syn: &[u8]) -> Verdict {
-        match leg::is_connected(ends.server, ends.client) {
+        match sock_diag::is_connected(ends.server, ends.client) {
             Ok(true) => self.deliver(ends, syn),
             Ok(false) => Verdict::Drop,
             Err(error) => {

@@ -22,26 +22,24 @@ mod table;
 
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order};
-use crate::netlink::Channel;
 use crate::watchdog::{Handshakes, Passage};
 pub use follow::Follower;
 pub use inject::Injector;
 pub use marks::Marks;
+use midhop_linux::nft::{self, NftError, Table};
 use midhop_pep::config::{Intercept, Plan};
 use mirror::Mirror;
 pub use origin::Origins;
 use passed::PassedCounters;
-pub use queue::{Packet, Queue};
+pub use queue::Queue;
 use route::Delivery;
 pub use ruleset::Ruleset;
 pub use segment::Segment;
 use std::fmt;
-use std::io::{self, Write};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub use table::{Entrance, REFUSED, TableSetting};
+pub use table::{Entrance, REFUSED, TableSetting, open_table};
 
 /// Why flows cannot be taken.
 #[derive(Debug, thiserror::Error)]
@@ -172,7 +170,7 @@ impl Interception {
         let mut installed = this.installed();
         installed.follow_rules().map_err(refused)?;
         // Not through `across`: what a dead predecessor's table counted is not ours.
-        this.put(&installed, |text| nft(&this.instance, text))?;
+        this.put(&installed, |text| transact(&this.instance, text))?;
         drop(installed);
         Ok(this)
     }
@@ -213,7 +211,7 @@ impl Interception {
         installed.mirror = mirror(plan, self.delivery);
         let refused = |source| InterceptError::Route { table: self.delivery.table(), source };
         installed.follow_rules().map_err(refused)?;
-        self.put(&installed, |text| self.passed.across(|| nft(&self.instance, text)))
+        self.put(&installed, |text| self.passed.across(|| transact(&self.instance, text)))
     }
 
     /// Looks at what others have done to the firewall and to the routing rules, and follows.
@@ -234,7 +232,7 @@ impl Interception {
         }
         installed.setting = setting;
         let replaced =
-            self.put(&installed, |text| self.passed.across(|| nft(&self.instance, text)));
+            self.put(&installed, |text| self.passed.across(|| transact(&self.instance, text)));
         if let Err(error) = replaced {
             tracing::error!(%error, "the table is not as it should be: new flows pass by");
         }
@@ -283,7 +281,7 @@ impl Interception {
     pub fn close(&self) -> Result<(), InterceptError> {
         let mut installed = self.installed();
         if !installed.entrances.is_empty() {
-            nft(&self.instance, &table::closing(&self.instance))?;
+            transact(&self.instance, &table::closing(&self.instance))?;
         }
         installed.open = false;
         Ok(())
@@ -312,7 +310,7 @@ impl Installed {
 impl Drop for Interception {
     fn drop(&mut self) {
         if !self.leaves_table.load(Relaxed)
-            && let Err(error) = nft(&self.instance, &table::removal(&self.instance))
+            && let Err(error) = transact(&self.instance, &table::removal(&self.instance))
         {
             tracing::warn!(%error, "the table stays behind; the next start replaces it");
         }
@@ -342,14 +340,14 @@ fn mirror(plan: &Plan, delivery: Delivery) -> Mirror {
 ///
 /// # Errors
 /// When the kernel does not answer.
-pub fn handshakes(channel: &Channel, instance: &str) -> io::Result<Handshakes> {
+pub fn handshakes(table: &Table) -> io::Result<Handshakes> {
     if let Some(line) = line() {
         return match line.order(&Order::Handshakes, None)? {
             Done::Handshakes(numbers) => Ok(Handshakes::of(numbers)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         };
     }
-    let counters = passed::counters(channel, &table::name(instance))?;
+    let counters = table.counters()?;
     let of = |name: &str| counters.get(name).copied().unwrap_or(0);
     let passage = |before, behind| Passage { entered: of(before), left: of(behind) };
     Ok(Handshakes {
@@ -360,27 +358,11 @@ pub fn handshakes(channel: &Channel, instance: &str) -> io::Result<Handshakes> {
 }
 
 /// Runs one transaction.
-fn nft(instance: &str, text: &str) -> Result<(), InterceptError> {
-    let mut child = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        // A terminal's ^C is for the daemon, which then has something to clean up.
-        .process_group(0)
-        .spawn()
-        .map_err(InterceptError::NoNft)?;
-    if let Some(mut input) = child.stdin.take() {
-        // A child that fails early closes its input; its exit status says so below.
-        let _ = input.write_all(text.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(InterceptError::NoNft)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    // What a signal ended has said nothing.
-    let said = errors.lines().next().map(|line| line.trim().to_owned());
-    let reason = said.unwrap_or_else(|| format!("nft ended with {}", output.status));
-    Err(InterceptError::Table { table: table::name(instance), reason })
+fn transact(instance: &str, text: &str) -> Result<(), InterceptError> {
+    nft::run(text).map_err(|error| match error {
+        NftError::Start(error) => InterceptError::NoNft(error),
+        refused => {
+            InterceptError::Table { table: table::name(instance), reason: refused.first_line() }
+        }
+    })
 }

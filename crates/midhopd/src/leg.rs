@@ -1,14 +1,12 @@
 //! One side of a flow: which settings its socket gets, and how the far side is opened.
 
 mod buffers;
-mod diag;
 mod egress;
 mod refusal;
 mod sample;
 mod time_wait;
 
 pub use buffers::{bound, offer};
-pub use diag::is_connected;
 pub use egress::{Egress, InterfaceNames};
 pub use refusal::{Failure, Refusal};
 pub use sample::{Sample, SendBacklog};
@@ -17,7 +15,8 @@ pub use time_wait::dismiss;
 use crate::ends::Ends;
 use crate::keeper::line;
 use crate::keeper::order::{Recipe, Setting};
-use crate::sockopt;
+use midhop_linux::sockopt;
+use midhop_linux::tproxy::set_transparent;
 use midhop_pep::config::{Keepalive, LegPlan};
 use midhop_pep::credit::Shares;
 use midhop_units::Duration;
@@ -264,10 +263,7 @@ fn open(address: SocketAddr, mark: u32) -> io::Result<Socket> {
     let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     let v4 = address.is_ipv4();
     let transparent = || Setting::Transparent { v4 };
-    line::set(&socket, transparent, || match v4 {
-        true => socket.set_ip_transparent_v4(true),
-        false => socket.set_ip_transparent_v6(true),
-    })?;
+    line::set(&socket, transparent, || set_transparent(&socket, v4))?;
     line::set(&socket, || Setting::Mark(mark), || socket.set_mark(mark))?;
     Ok(socket)
 }

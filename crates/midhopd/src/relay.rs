@@ -9,9 +9,9 @@ mod share;
 
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{FlowBook, Ledger};
-use crate::sockopt;
 pub use budget::{Budget, BudgetPart};
 use direction::Direction;
+use midhop_linux::sockopt;
 use midhop_pep::config::LegPlan;
 use midhop_pep::credit::Shares;
 pub use pipe::PipePool;

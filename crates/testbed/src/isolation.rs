@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "a program that goes on in its child needs fork")]
 
 use crate::state::{StateDir, StateError};
+use midhop_linux::netns::map_root;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -140,13 +141,8 @@ fn unshare_processes() -> Result<bool, IsolationError> {
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUSER)
         .map_err(|errno| IsolationError::Unshare { source: errno.into() })?;
-    let write = |file: &str, text: String| {
-        fs::write(format!("/proc/self/{file}"), text)
-            .map_err(|source| IsolationError::Step { action: "map the user into the lab", source })
-    };
-    write("setgroups", "deny".to_owned())?;
-    write("uid_map", format!("0 {user} 1"))?;
-    write("gid_map", format!("0 {group} 1"))?;
+    map_root(user, group)
+        .map_err(|source| IsolationError::Step { action: "map the user into the lab", source })?;
     Ok(false)
 }
 

@@ -16,11 +16,10 @@ pub(crate) use process::mortal_command;
 
 pub use link::{Mac, VethEnd, veth, veth_with_offloads};
 
-use nix::sched::{CloneFlags, setns, unshare};
-use std::fs::File;
+use midhop_linux::netns::NetNamespace;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Why a namespace could not be made, entered or arranged.
@@ -74,7 +73,7 @@ pub enum NamespaceError {
 #[derive(Debug, Clone)]
 pub struct Namespace {
     name: Arc<str>,
-    fd: Arc<OwnedFd>,
+    inner: NetNamespace,
 }
 
 impl Namespace {
@@ -87,12 +86,7 @@ impl Namespace {
     /// When the kernel refuses: this takes CAP_SYS_ADMIN in the current user namespace.
     pub fn create(name: &str) -> Result<Self, NamespaceError> {
         let fail = |source: io::Error| NamespaceError::Create { name: name.to_owned(), source };
-        let fd = on_own_thread(|| {
-            unshare(CloneFlags::CLONE_NEWNET)?;
-            File::open("/proc/thread-self/ns/net")
-        })
-        .map_err(fail)?;
-        let namespace = Self { name: name.into(), fd: Arc::new(fd.into()) };
+        let namespace = Self { name: name.into(), inner: NetNamespace::new().map_err(fail)? };
         sysctl::apply_defaults(&namespace)?;
         namespace.set_up("lo")?;
         Ok(namespace)
@@ -103,9 +97,9 @@ impl Namespace {
     /// # Errors
     /// When `/proc` is not there.
     pub fn current(name: &str) -> Result<Self, NamespaceError> {
-        let fd = File::open("/proc/thread-self/ns/net")
+        let inner = NetNamespace::current()
             .map_err(|source| NamespaceError::Enter { name: name.to_owned(), source })?;
-        Ok(Self { name: name.into(), fd: Arc::new(fd.into()) })
+        Ok(Self { name: name.into(), inner })
     }
 
     /// The name that messages use.
@@ -122,11 +116,8 @@ impl Namespace {
     /// # Panics
     /// When `work` does.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
-        on_own_thread(|| {
-            setns(self.fd.as_fd(), CloneFlags::CLONE_NEWNET)?;
-            Ok(work())
-        })
-        .map_err(|source| NamespaceError::Enter { name: self.name.to_string(), source })
+        let refused = |source| NamespaceError::Enter { name: self.name.to_string(), source };
+        self.inner.run(work).map_err(refused)
     }
 
     /// Moves the calling thread into the namespace for good; for a thread that serves it all its
@@ -135,10 +126,8 @@ impl Namespace {
     /// # Errors
     /// When the kernel refuses.
     pub fn enter(&self) -> Result<(), NamespaceError> {
-        setns(self.fd.as_fd(), CloneFlags::CLONE_NEWNET).map_err(|errno| NamespaceError::Enter {
-            name: self.name.to_string(),
-            source: errno.into(),
-        })
+        let refused = |source| NamespaceError::Enter { name: self.name.to_string(), source };
+        self.inner.enter().map_err(refused)
     }
 
     /// Sets a kernel parameter such as `net.ipv4.ip_forward` inside.
@@ -226,17 +215,6 @@ impl Namespace {
 
 impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.inner.as_fd()
     }
-}
-
-/// Runs `work` on a fresh thread, which alone may change its namespace.
-fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    std::thread::scope(|scope| {
-        std::thread::Builder::new()
-            .name("namespace".to_owned())
-            .spawn_scoped(scope, work)?
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }

@@ -12,15 +12,14 @@
 //! Invariants: the probe only reads; nothing of the proxy has to know of it, so any proxy can be
 //! watched. Sums never lose a connection that is gone: what it had sent again stays counted.
 
-mod diag;
 mod legs;
 
 use crate::meter::clock;
 use crate::namespace::{Namespace, NamespaceError};
-use diag::{Diag, Notices};
-use legs::Legs;
+use legs::{Legs, Seen};
 use midhop_experiment::plan::{Plan, PlannedNode};
 use midhop_experiment::record::{LegResult, Series};
+use midhop_linux::sock_diag::{Diag, Notices};
 use midhop_units::{Duration, Instant};
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -151,10 +150,10 @@ impl Watched {
     fn look(&mut self, epoch: Instant) -> bool {
         let legs = &mut self.legs;
         // A look that fails is one sample less; the next one counts what this one missed.
-        let dumped = self.diag.dump(|socket| legs.see(&socket));
+        let dumped = self.diag.dump(|socket| Seen::of(socket).iter().for_each(|it| legs.see(it)));
         let at = clock::now().saturating_since(epoch);
         // Dumps knew most of those whose notices were lost.
-        if !self.notices.drain(|socket| legs.bury(&socket)) {
+        if !self.notices.drain(|socket| Seen::of(socket).iter().for_each(|it| legs.bury(it))) {
             legs.await_no_notice();
         }
         legs.sample(at, dumped.is_ok())

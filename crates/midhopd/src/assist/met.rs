@@ -1,10 +1,10 @@
 //! A packet of an assisted flow, as agents meet it.
 
 use super::Translated;
-use crate::intercept::Packet;
 use bytes::Bytes;
 use midhop_assist::wire::{self, Route};
 use midhop_assist::{Carried, Headed, Heading, place};
+use midhop_linux::nfqueue::Packet;
 use midhop_tcp::Segment;
 use std::time;
 

@@ -7,9 +7,9 @@
 //! has caught up.
 
 use crate::key_file::{self, KeyFileError};
-use crate::sockopt;
 use midhop_assist::wire::Route;
 use midhop_assist::{Report, message};
+use midhop_linux::sockopt;
 use midhop_pep::config::AssistPeer;
 use nix::libc;
 use ring::hmac;

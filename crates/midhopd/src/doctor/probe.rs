@@ -1,12 +1,10 @@
 //! What only trying shows: parts of the kernel, each tried in a room of its own.
 
 use super::{CheckState, Finding, room::ProbeNamespace};
+use midhop_linux::nft::{self, NftError};
+use midhop_linux::tproxy::set_transparent;
 use socket2::{Domain, Socket, Type};
-use std::{
-    io::{self, Write},
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{io, path::Path};
 
 /// Rules of which each uses one part of the kernel.
 const TABLES: [(&str, &str, &str); 3] = [
@@ -70,22 +68,10 @@ fn table(rule: &str) -> io::Result<()> {
     let text = format!(
         "table inet trial {{ chain trial {{ type filter hook prerouting priority mangle; {rule}; }}; }}"
     );
-    let mut nft = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = nft.stdin.take() {
-        // A child that fails early closes its input; its exit status says so below.
-        let _ = input.write_all(text.as_bytes());
-    }
-    let output = nft.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(errors.lines().next().unwrap_or("refused").to_owned()))
+    nft::run(&text).map_err(|error| match error {
+        NftError::Start(error) => error,
+        refused => io::Error::other(refused.first_line()),
+    })
 }
 
 fn queue() -> io::Result<()> {
@@ -94,5 +80,5 @@ fn queue() -> io::Result<()> {
 }
 
 fn transparent() -> io::Result<()> {
-    Socket::new(Domain::IPV4, Type::STREAM, None)?.set_ip_transparent_v4(true)
+    set_transparent(Socket::new(Domain::IPV4, Type::STREAM, None)?, true)
 }

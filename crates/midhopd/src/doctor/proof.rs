@@ -90,12 +90,12 @@ fn furnish(families: &[Addresses]) -> io::Result<Rooms> {
         proxy: ProbeNamespace::new()?,
         server: ProbeNamespace::new()?,
     };
-    rooms.proxy.set("net/ipv4/ip_forward", "1")?;
+    rooms.proxy.set("net.ipv4.ip_forward", "1")?;
     for interface in ["all", "default"] {
         rooms.proxy.set(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
     }
     if families.iter().any(|family| family.client.is_ipv6()) {
-        rooms.proxy.set("net/ipv6/conf/all/forwarding", "1")?;
+        rooms.proxy.set("net.ipv6.conf.all.forwarding", "1")?;
     }
     rooms.proxy.wire("lan0", &rooms.client, "eth0")?;
     rooms.proxy.wire("wan0", &rooms.server, "eth0")?;

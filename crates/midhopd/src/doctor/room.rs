@@ -2,25 +2,18 @@
 //!
 //! Invariant: a room has no name in the system. It goes when its last holder does, however that ends.
 
-use crate::netlink::on_own_runtime;
+use midhop_linux::link::{self, LOOPBACK_INDEX, NewVeth};
+use midhop_linux::netns::{NetNamespace, map_root, write_sysctl};
+use midhop_linux::route::on_own_runtime;
 use nix::{
-    net::if_::if_nametoindex,
-    sched::{CloneFlags, setns, unshare},
+    sched::{CloneFlags, unshare},
     unistd::{getegid, geteuid},
 };
-use rtnetlink::{
-    Handle, LinkUnspec, LinkVeth, RouteMessageBuilder,
-    packet_route::{
-        address::{AddressAttribute, AddressFlags},
-        link::{InfoData, InfoVeth},
-    },
-};
+use rtnetlink::Handle;
 use std::{
-    fs::{self, File},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::fd::AsRawFd,
-    thread,
+    panic::{AssertUnwindSafe, catch_unwind},
 };
 
 /// How long the whole trial may take before the kernel ends it.
@@ -36,80 +29,57 @@ pub(super) fn isolate_process() -> io::Result<()> {
     }
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
-    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+    map_root(user, group)
 }
 
 /// A network namespace.
 #[derive(Debug)]
-pub(super) struct ProbeNamespace(File);
+pub(super) struct ProbeNamespace(NetNamespace);
 
 impl ProbeNamespace {
     /// An empty one, with its loopback up.
     pub(super) fn new() -> io::Result<Self> {
-        let own_namespace = || {
-            unshare(CloneFlags::CLONE_NEWNET)?;
-            File::open("/proc/thread-self/ns/net")
-        };
-        let room = thread::scope(|scope| join(scope.spawn(own_namespace)))?.map(Self)?;
-        room.netlink(async |handle| {
-            handle.link().set(LinkUnspec::new_with_name("lo").up().build()).execute().await
-        })?;
+        let room = Self(NetNamespace::new()?);
+        room.netlink(async |handle| link::set_up(&handle, LOOPBACK_INDEX).await)?;
         Ok(room)
     }
 
     /// Runs `work` inside, on a thread of its own. Sockets and threads that it makes stay inside.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        thread::scope(|scope| {
-            join(scope.spawn(|| {
-                setns(&self.0, CloneFlags::CLONE_NEWNET)?;
-                Ok(work())
-            }))
-        })?
+        let outcome = self.0.run(|| catch_unwind(AssertUnwindSafe(work)))?;
+        outcome.map_err(|_| io::Error::other("a trial panicked"))
     }
 
     /// Sets a kernel parameter inside.
     pub(super) fn set(&self, key: &str, value: &str) -> io::Result<()> {
-        self.run(|| fs::write(format!("/proc/sys/{key}"), value))?
+        self.run(|| write_sysctl(key, value))?
     }
 
     /// Connects two rooms by a pair of devices of these names.
     pub(super) fn wire(&self, name: &str, other: &Self, other_name: &str) -> io::Result<()> {
-        let peer = rtnetlink::LinkMessageBuilder::<LinkUnspec>::new()
-            .name(other_name)
-            .setns_by_fd(other.0.as_raw_fd())
-            .build();
-        let pair = rtnetlink::LinkMessageBuilder::<LinkVeth>::new(name, other_name)
-            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
-            .build();
+        let end = |name| NewVeth { name, mac: None, mtu: None };
+        let pair = link::veth(end(name), end(other_name), &other.0);
         self.netlink(async |handle| handle.link().add(pair).execute().await)?;
         for (room, name) in [(self, name), (other, other_name)] {
-            let up = LinkUnspec::new_with_name(name).up().build();
-            room.netlink(async |handle| handle.link().set(up).execute().await)?;
+            let index = room.run(|| link::index(name))??;
+            room.netlink(async |handle| link::set_up(&handle, index).await)?;
         }
         Ok(())
     }
 
     /// Gives a device an address that is usable at once.
     pub(super) fn address(&self, device: &str, address: IpAddr, length: u8) -> io::Result<()> {
-        let index = self.run(|| if_nametoindex(device))??;
-        self.netlink(async |handle| {
-            let mut request = handle.address().add(index, address, length);
-            if address.is_ipv6() {
-                let no_detection = AddressAttribute::Flags(AddressFlags::Nodad);
-                request.message_mut().attributes.push(no_detection);
-            }
-            request.execute().await
-        })
+        let index = self.run(|| link::index(device))??;
+        self.netlink(async |handle| link::add_address(&handle, index, address, length).await)
     }
 
     /// Sends everything that is not nearby to `gateway`.
     pub(super) fn default_route(&self, gateway: IpAddr) -> io::Result<()> {
-        let route = match gateway {
-            IpAddr::V4(gateway) => RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).build(),
-            IpAddr::V6(gateway) => RouteMessageBuilder::<Ipv6Addr>::new().gateway(gateway).build(),
+        let any: IpAddr = match gateway {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
+        let route = link::route_over(any, 0, gateway).ok_or(io::ErrorKind::InvalidInput)?;
         self.netlink(async |handle| handle.route().add(route).execute().await)
     }
 
@@ -119,8 +89,4 @@ impl ProbeNamespace {
     ) -> io::Result<()> {
         self.run(|| on_own_runtime(talk))?
     }
-}
-
-fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> io::Result<T> {
-    handle.join().map_err(|_| io::Error::other("a trial panicked"))
 }

@@ -1,7 +1,8 @@
 //! Follows what others do to the host's firewall and routing policy while the daemon serves.
 
 use super::Interception;
-use crate::netlink::Channel;
+use midhop_linux::netlink::Channel;
+use midhop_linux::{nft, route};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::SockProtocol;
@@ -13,10 +14,6 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Multicast groups of routing: rules of IPv4 and IPv6.
-const RULES: u32 = 1 << (8 - 1) | 1 << (19 - 1);
-/// That of changes to nftables.
-const TABLES: u32 = 1 << (7 - 1);
 /// Changes come in bursts: one look for all within this time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Before following goes on that has failed.
@@ -35,8 +32,8 @@ impl Follower {
     /// # Errors
     /// When the kernel announces no changes, or there can be no thread.
     pub fn start(interception: Arc<Interception>) -> io::Result<Self> {
-        let rules = Channel::subscribe(SockProtocol::NetlinkRoute, RULES)?;
-        let tables = Channel::subscribe(SockProtocol::NetlinkNetFilter, TABLES)?;
+        let rules = Channel::subscribe(SockProtocol::NetlinkRoute, route::RULE_CHANGES)?;
+        let tables = Channel::subscribe(SockProtocol::NetlinkNetFilter, nft::CHANGES)?;
         let (stop, stopped) = UnixStream::pair()?;
         let thread = thread::Builder::new()
             .name("follower".to_owned())

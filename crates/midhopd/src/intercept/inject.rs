@@ -2,6 +2,7 @@
 //! clients.
 
 use super::Marks;
+use midhop_linux::sockopt;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
@@ -9,8 +10,6 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
-
-use crate::sockopt;
 
 /// What of assisted flows may wait in the kernel: all that is held behind a gap goes at once. Unit: bytes.
 const MENDED_BYTES: i32 = 4 << 20;

@@ -6,15 +6,15 @@
 //! that asks for what servers' legs have instead.
 
 use super::Marks;
-use crate::netlink::on_own_runtime;
 use futures_util::TryStreamExt;
+use midhop_linux::route::{allow, on_own_runtime};
 use nix::libc::{EEXIST, ENOENT};
 use rtnetlink::packet_route::route::RouteProtocol;
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 use std::io;
 
-use super::route::{LOOPBACK, allow};
+use super::route::LOOPBACK;
 
 /// What marks a routing rule as a copy of ours: a routing protocol's number that nobody has.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(109);

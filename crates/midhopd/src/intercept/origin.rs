@@ -2,26 +2,19 @@
 //! leaves, connection tracking those with which it came.
 
 use super::conntrack::TrackedConnection;
-use super::{Packet, table};
+use super::table;
 use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
-use crate::netlink::{Channel, Message, attributes, messages};
-use nix::sys::socket::SockProtocol;
+use midhop_linux::nfqueue::Packet;
+use midhop_linux::nft::Table;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-const SUBSYSTEM: u16 = 10;
-const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
-const GET_ELEMENT: u16 = SUBSYSTEM << 8 | 13;
-const INET: i32 = 1;
-const NETFILTER_HEADER: usize = 4;
 
 /// Asks the maps of the instance's table.
 #[derive(Debug)]
 pub struct Origins {
-    channel: Channel,
-    table: String,
+    table: Table,
 }
 
 impl Origins {
@@ -30,8 +23,7 @@ impl Origins {
     /// # Errors
     /// When the kernel gives no channel.
     pub fn open(instance: &str) -> io::Result<Self> {
-        let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
-        Ok(Self { channel, table: table::name(instance) })
+        Ok(Self { table: table::open_table(instance)? })
     }
 
     /// The connection that a held packet opens, which leaves between `leaving`; `noted` is whether
@@ -41,7 +33,7 @@ impl Origins {
     /// When it knows more, and nobody can be asked what.
     pub fn of(&self, packet: &Packet, leaving: Ends, noted: bool) -> io::Result<TrackedConnection> {
         match packet.connection {
-            Some(connection) => Ok(connection),
+            Some(connection) => Ok(connection.into()),
             None if noted => self.ask(leaving),
             None => Ok(TrackedConnection { ends: leaving, mark: 0 }),
         }
@@ -64,7 +56,7 @@ impl Origins {
         let short = || io::Error::from(io::ErrorKind::InvalidData);
         match leaving.client {
             SocketAddr::V4(_) => {
-                let value = self.element(table::ORIGINS_V4, &key)?;
+                let value = self.table.element(table::ORIGINS_V4, &key)?;
                 let (client, rest) = v4(&value).ok_or_else(short)?;
                 let (server, rest) = v4(rest).ok_or_else(short)?;
                 Ok(TrackedConnection {
@@ -73,47 +65,15 @@ impl Origins {
                 })
             }
             SocketAddr::V6(_) => {
-                let value = self.element(table::CLIENTS_V6, &key)?;
+                let value = self.table.element(table::CLIENTS_V6, &key)?;
                 let (client, rest) = v6(&value).ok_or_else(short)?;
                 let mark = mark(rest).ok_or_else(short)?;
-                let value = self.element(table::SERVERS_V6, &key)?;
+                let value = self.table.element(table::SERVERS_V6, &key)?;
                 let (server, _) = v6(&value).ok_or_else(short)?;
                 Ok(TrackedConnection { ends: Ends { client, server }, mark })
             }
         }
     }
-
-    /// What a map has under a key.
-    fn element(&self, map: &str, key: &[u8]) -> io::Result<Vec<u8>> {
-        let question = Message::netfilter(GET_ELEMENT, 0, INET, 0)
-            .with_name(1, &self.table)
-            .with_name(2, map)
-            .with_nested(3, |list| {
-                list.with_nested(1, |element| element.with_nested(1, |data| data.with(1, key)))
-            });
-        self.channel.send(&question.finish())?;
-        let mut buffer = vec![0; 8192];
-        loop {
-            for message in messages(self.channel.receive(&mut buffer, true)?) {
-                if let Some(verdict) = message.verdict() {
-                    verdict?;
-                }
-                if message.kind == NEW_ELEMENT {
-                    let value = message.body.get(NETFILTER_HEADER..).and_then(value);
-                    return value.ok_or_else(|| io::ErrorKind::InvalidData.into());
-                }
-            }
-        }
-    }
-}
-
-/// The data of the first element in a list.
-fn value(bytes: &[u8]) -> Option<Vec<u8>> {
-    let inside = |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted);
-    let (_, list) = inside(bytes, 3)?;
-    let (_, element) = inside(list, 1)?;
-    let (_, data) = inside(element, 2)?;
-    inside(data, 1).map(|(_, value)| value.to_vec())
 }
 
 /// A flow as the maps name it: each part fills whole words.

@@ -4,39 +4,20 @@
 //! and its counters begin anew.
 
 use super::table;
-use crate::netlink::{Channel, Message, attributes, messages};
-use nix::libc;
-use nix::sys::socket::SockProtocol;
+use midhop_linux::nft::Table;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-const DONE: u16 = 3;
-const SUBSYSTEM: u16 = 10;
-const NEW_OBJECT: u16 = SUBSYSTEM << 8 | 18;
-const GET_OBJECT: u16 = SUBSYSTEM << 8 | 19;
-const INET: i32 = 1;
-const OBJECT_TABLE: u16 = 1;
-const OBJECT_NAME: u16 = 2;
-const OBJECT_TYPE: u16 = 3;
-const OBJECT_DATA: u16 = 4;
-const TYPE_COUNTER: u32 = 1;
-const COUNTER_PACKETS: u16 = 2;
-/// The header of netfilter's own that attributes follow.
-const NETFILTER_HEADER: usize = 4;
-/// More than the kernel puts into one piece of an answer.
-const ANSWER_BYTES: usize = 32 << 10;
-
 /// The counters of an instance's table.
 #[derive(Debug)]
 pub struct PassedCounters {
-    table: String,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    channel: Channel,
+    table: Table,
     /// Counted by tables that are gone, and by this one when it was last read.
     counts: BTreeMap<&'static str, Count>,
 }
@@ -53,16 +34,16 @@ impl PassedCounters {
     /// # Errors
     /// When the kernel gives no channel.
     pub fn open(instance: &str) -> io::Result<Self> {
-        let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
         let counts = table::PASSED.into_iter().map(|reason| (reason, Count::default())).collect();
-        Ok(Self { table: table::name(instance), state: Mutex::new(State { channel, counts }) })
+        let table = table::open_table(instance)?;
+        Ok(Self { state: Mutex::new(State { table, counts }) })
     }
 
     /// SYNs let pass since the start, by the reasons of [`table::PASSED`]. Where the kernel does not
     /// answer, as when the table is gone, what it said last.
     pub fn total(&self) -> BTreeMap<String, u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.read(&self.table);
+        state.read();
         let sum = |count: &Count| count.before + count.now;
         state.counts.iter().map(|(reason, count)| ((*reason).to_owned(), sum(count))).collect()
     }
@@ -73,7 +54,7 @@ impl PassedCounters {
     /// That of `replace`; then the old table is still there.
     pub fn across<E>(&self, replace: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.read(&self.table);
+        state.read();
         replace()?;
         for count in state.counts.values_mut() {
             *count = Count { before: count.before + count.now, now: 0 };
@@ -83,8 +64,8 @@ impl PassedCounters {
 }
 
 impl State {
-    fn read(&mut self, table: &str) {
-        match counters(&self.channel, table) {
+    fn read(&mut self) {
+        match self.table.counters() {
             Ok(counters) => {
                 for (reason, count) in &mut self.counts {
                     if let Some(packets) = counters.get(&table::counter(reason)) {
@@ -97,88 +78,6 @@ impl State {
                 }
             }
             Err(error) => tracing::debug!(%error, "the firewall's counters are not to be had"),
-        }
-    }
-}
-
-/// All counters of a table by name.
-///
-/// # Errors
-/// When the kernel does not answer.
-pub fn counters(channel: &Channel, table: &str) -> io::Result<BTreeMap<String, u64>> {
-    let question = Message::netfilter(GET_OBJECT, libc::NLM_F_DUMP, INET, 0)
-        .with_name(OBJECT_TABLE, table)
-        .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes());
-    channel.send(&question.finish())?;
-    let mut counters = BTreeMap::new();
-    let mut buffer = vec![0; ANSWER_BYTES];
-    loop {
-        for message in messages(channel.receive(&mut buffer, true)?) {
-            match message.kind {
-                DONE => return Ok(counters),
-                NEW_OBJECT => counters.extend(counter(message.body, table)),
-                _ => {
-                    if let Some(verdict) = message.verdict() {
-                        return verdict.map(|()| counters);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Name and packets of one counter, if it is one of `table`.
-fn counter(body: &[u8], table: &str) -> Option<(String, u64)> {
-    let text = |value: &[u8]| {
-        std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok().map(str::to_owned)
-    };
-    let (mut of, mut name, mut packets) = (None, None, None);
-    for (kind, value) in attributes(body.get(NETFILTER_HEADER..)?) {
-        match kind {
-            OBJECT_TABLE => of = text(value),
-            OBJECT_NAME => name = text(value),
-            OBJECT_DATA => {
-                packets = attributes(value)
-                    .find(|(kind, _)| *kind == COUNTER_PACKETS)
-                    .and_then(|(_, value)| Some(u64::from_be_bytes(value.try_into().ok()?)));
-            }
-            _ => {}
-        }
-    }
-    (of? == table).then_some((name?, packets?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn object(table: &str, packets: &[u8]) -> Vec<u8> {
-        Message::netfilter(NEW_OBJECT, 0, INET, 0)
-            .with_name(OBJECT_TABLE, table)
-            .with_name(OBJECT_NAME, "passed_rule")
-            .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes())
-            .with_nested(OBJECT_DATA, |data| {
-                data.with(1, &600u64.to_be_bytes()).with(COUNTER_PACKETS, packets)
-            })
-            .finish()
-    }
-
-    fn read(bytes: &[u8]) -> Option<(String, u64)> {
-        counter(messages(bytes).next()?.body, "midhop_main")
-    }
-
-    #[test]
-    fn a_counter_is_read_and_others_are_not() {
-        let ours = object("midhop_main", &10u64.to_be_bytes());
-        assert_eq!(read(&ours), Some(("passed_rule".to_owned(), 10)));
-        assert_eq!(read(&object("midhop_other", &10u64.to_be_bytes())), None);
-        assert_eq!(read(&object("midhop_main", &[0, 1])), None, "no number of 64 bits");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_bytes_can_hurt(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..100)) {
-            let _ = counter(&bytes, "midhop_main");
         }
     }
 }

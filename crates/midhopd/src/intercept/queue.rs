@@ -1,34 +1,14 @@
-//! A netfilter queue: packets that wait in the kernel until the daemon says what becomes of them.
+//! A netfilter queue of the daemon's, whose verdicts the keeper gives where there is one.
 
 mod watch;
 
-use super::conntrack::TrackedConnection;
 use crate::keeper::line::line;
 use crate::keeper::order::{Order, Verdict};
-use crate::netlink::{Channel, Message, attributes, messages};
-use crate::sockopt;
-use nix::libc;
-use nix::sys::socket::SockProtocol;
+use midhop_linux::nfqueue::{NfQueue, Packet, Verdicts};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-const SUBSYSTEM: u16 = 3;
-const PACKET: u16 = SUBSYSTEM << 8;
-const VERDICT: u16 = SUBSYSTEM << 8 | 1;
-/// A verdict on all packets up to one.
-const VERDICTS: u16 = SUBSYSTEM << 8 | 3;
-/// A packet behind all that were ever there: they are counted from 1.
-const LAST: u32 = i32::MAX.cast_unsigned();
-const CONFIG: u16 = SUBSYSTEM << 8 | 2;
-/// All of a SYN, whatever headers IPv6 puts before it.
-const COPIED_BYTES: u32 = 0xffff;
-/// When the queue is full, packets pass instead of being dropped.
-const FAIL_OPEN: u32 = 1;
-/// What connection tracking knows of the packet comes with it.
-const CONNTRACK: u32 = 2;
-/// One packet of the largest size, or many SYNs.
-const BUFFER_BYTES: usize = 128 << 10;
 /// What the kernel may hold for a worker to read: some hundreds of SYNs. With more, each would wait for
 /// too long.
 const SOCKET_BYTES: i32 = 1 << 20;
@@ -39,72 +19,26 @@ const DROPPED_TOGETHER: usize = 32;
 /// One bound queue.
 #[derive(Debug)]
 pub struct Queue {
-    channel: Channel,
-    number: u16,
+    queue: NfQueue,
     /// Verdicts that wait to be given by the keeper.
     given: RefCell<Vec<Verdict>>,
-    buffer: RefCell<Vec<u8>>,
-}
-
-/// A packet that waits.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Packet {
-    /// What the verdict names it by.
-    pub id: u32,
-    /// Index of the interface on which it came.
-    pub interface: u32,
-    /// Index of the interface by which it leaves; 0 before routing.
-    pub egress: u32,
-    /// Its firewall mark.
-    pub mark: u32,
-    /// From the network header on.
-    pub bytes: Vec<u8>,
-    /// What connection tracking knows of its connection, where the kernel gives it.
-    pub connection: Option<TrackedConnection>,
 }
 
 impl Queue {
     /// Binds a queue that holds at most `limit` packets; more pass by.
     pub fn bind(number: u16, limit: u32) -> io::Result<Self> {
-        let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
-        let config = || Message::netfilter(CONFIG, libc::NLM_F_ACK, 0, number);
-        let bind = config().with(1, &[1, 0, 0, 0]);
-        let [a, b, c, d] = COPIED_BYTES.to_be_bytes();
-        let options = |flags: u32| {
-            config()
-                .with(2, &[a, b, c, d, 2])
-                .with(3, &limit.to_be_bytes())
-                .with(4, &flags.to_be_bytes())
-                .with(5, &flags.to_be_bytes())
-                .finish()
-        };
-        channel.request(&bind.finish())?;
-        // Not every kernel has connection tracking, or the glue to it.
-        if channel.request(&options(FAIL_OPEN | CONNTRACK)).is_err() {
-            channel.request(&options(FAIL_OPEN))?;
-        }
-        // A burst beyond the socket's buffer is no reason to stop: what did not fit passed by.
-        sockopt::set_int(&channel, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
-        let room = |name| sockopt::set_int(&channel, libc::SOL_SOCKET, name, SOCKET_BYTES);
-        // Beyond net.core.rmem_max takes a privilege that root of a user namespace lacks.
-        room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
-        let buffer = RefCell::new(vec![0; BUFFER_BYTES]);
-        Ok(Self { channel, number, given: RefCell::default(), buffer })
+        let queue = NfQueue::bind(number, limit, SOCKET_BYTES)?;
+        Ok(Self { queue, given: RefCell::default() })
     }
 
     /// The packets that are there now; `WouldBlock` when there are none.
     pub fn receive(&self) -> io::Result<Vec<Packet>> {
-        let mut buffer = self.buffer.borrow_mut();
-        let received = self.channel.receive(&mut buffer, false)?;
-        Ok(messages(received)
-            .filter(|message| message.kind == PACKET)
-            .filter_map(|message| packet(message.body.get(4..)?))
-            .collect())
+        self.queue.receive()
     }
 
     /// By which the kernel knows it.
     pub fn number(&self) -> u16 {
-        self.number
+        self.queue.verdicts().number()
     }
 
     /// Lets a packet go on, with another firewall mark if one is given.
@@ -123,16 +57,16 @@ impl Queue {
     /// When it does not take the queue.
     pub fn hand_over(&self) -> io::Result<()> {
         let Some(line) = line() else { return Ok(()) };
-        line.order(&Order::Queue(self.number), Some(&self.channel)).map(drop)
+        line.order(&Order::Queue(self.number()), Some(&self.queue)).map(drop)
     }
 
     fn verdict(&self, packet: u32, passes: bool, mark: Option<u32>) -> io::Result<()> {
-        let verdict = Verdict { queue: self.number, packet, passes, mark };
         if line().is_some() {
+            let verdict = Verdict { queue: self.number(), packet, passes, mark };
             self.given.borrow_mut().push(verdict);
             return Ok(());
         }
-        give(&self.channel, &verdict)
+        self.queue.verdicts().give(packet, passes, mark)
     }
 
     /// Whether verdicts that wait are to be given now: a packet that is to go on waits for no others.
@@ -169,15 +103,12 @@ impl Queue {
 
 /// What gives the verdicts on the packets of a queue that another process reads.
 #[derive(Debug)]
-pub struct QueueJudge {
-    channel: Channel,
-    number: u16,
-}
+pub struct QueueJudge(Verdicts);
 
 impl QueueJudge {
     /// That of a queue.
     pub fn of(channel: OwnedFd, number: u16) -> Self {
-        Self { channel: Channel::of(channel), number }
+        Self(Verdicts::of(channel, number))
     }
 
     /// Gives a verdict.
@@ -185,67 +116,30 @@ impl QueueJudge {
     /// # Errors
     /// When it is another queue's, or the kernel refuses.
     pub fn give(&self, verdict: &Verdict) -> io::Result<()> {
-        if verdict.queue != self.number {
+        let Verdict { queue, packet, passes, mark } = *verdict;
+        if queue != self.0.number() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        give(&self.channel, verdict)
+        self.0.give(packet, passes, mark)
     }
 }
 
 impl Drop for QueueJudge {
     fn drop(&mut self) {
         // Whoever reads the queue is gone. What waits in it goes on, as it would have without a queue; what may
-        // not, the table stops. With nothing there the kernel says so, and nobody minds.
-        let mut header = libc::NF_ACCEPT.to_be_bytes().to_vec();
-        header.extend_from_slice(&LAST.to_be_bytes());
-        let all = Message::netfilter(VERDICTS, 0, 0, self.number).with(2, &header);
-        let _ = self.channel.send(&all.finish());
+        // not, the table stops.
+        let _ = self.0.pass_all();
     }
-}
-
-fn give(channel: &Channel, verdict: &Verdict) -> io::Result<()> {
-    let outcome = if verdict.passes { libc::NF_ACCEPT } else { libc::NF_DROP };
-    let mut header = outcome.to_be_bytes().to_vec();
-    header.extend_from_slice(&verdict.packet.to_be_bytes());
-    let mut message = Message::netfilter(VERDICT, 0, 0, verdict.queue).with(2, &header);
-    if let Some(mark) = verdict.mark {
-        message = message.with(3, &mark.to_be_bytes());
-    }
-    channel.send(&message.finish())
 }
 
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.queue.as_fd()
     }
 }
 
 impl AsRawFd for Queue {
     fn as_raw_fd(&self) -> RawFd {
-        self.channel.as_raw_fd()
+        self.queue.as_raw_fd()
     }
-}
-
-fn packet(bytes: &[u8]) -> Option<Packet> {
-    let mut packet = Packet::default();
-    let mut named = false;
-    for (kind, value) in attributes(bytes) {
-        match kind {
-            1 => {
-                packet.id = number(value)?;
-                named = true;
-            }
-            3 => packet.mark = number(value)?,
-            5 => packet.interface = number(value)?,
-            6 => packet.egress = number(value)?,
-            10 => packet.bytes = value.to_vec(),
-            11 => packet.connection = TrackedConnection::read(value),
-            _ => {}
-        }
-    }
-    named.then_some(packet)
-}
-
-fn number(value: &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?))
 }

@@ -11,15 +11,14 @@
 //! (`src_valid_mark`, which WireGuard's script sets) would take every source for this host's own.
 
 use super::Marks;
-use crate::netlink::on_own_runtime;
 use futures_util::TryStreamExt;
+use midhop_linux::route::{allow, on_own_runtime};
+use midhop_linux::tproxy::local_routes;
 use midhop_pep::config::Intercept;
 use nix::libc::{EEXIST, ENOENT, ESRCH};
-use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
+use rtnetlink::{Handle, IpVersion};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The device by which what this host sends comes in, as rules name it.
 pub(super) const LOOPBACK: &str = "lo";
@@ -56,7 +55,7 @@ impl Delivery {
     pub fn install(self) -> io::Result<()> {
         on_own_runtime(async move |handle| {
             self.sweep(&handle).await?;
-            for route in self.routes() {
+            for route in local_routes(self.table) {
                 handle.route().add(route).replace().execute().await?;
             }
             for version in [IpVersion::V4, IpVersion::V6] {
@@ -123,7 +122,7 @@ impl Delivery {
                 allow(&[ENOENT, ESRCH], handle.rule().del(rule).execute().await)?;
             }
         }
-        for route in self.routes() {
+        for route in local_routes(self.table) {
             allow(&[ENOENT, ESRCH], handle.route().del(route).execute().await)?;
         }
         Ok(())
@@ -135,23 +134,6 @@ impl Delivery {
                 && own.attributes.iter().all(|wanted| rule.attributes.contains(wanted))
         })
     }
-
-    fn routes(self) -> [RouteMessage; 2] {
-        // The loopback is the first device of every network namespace.
-        const LOOPBACK_INDEX: u32 = 1;
-        let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
-            .output_interface(LOOPBACK_INDEX)
-            .table_id(self.table)
-            .scope(RouteScope::Host)
-            .kind(RouteType::Local);
-        let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
-            .output_interface(LOOPBACK_INDEX)
-            .table_id(self.table)
-            .kind(RouteType::Local);
-        [v4.build(), v6.build()]
-    }
 }
 
 /// A routing rule.
@@ -159,19 +141,4 @@ impl Delivery {
 struct Rule {
     action: RuleAction,
     attributes: Vec<RuleAttribute>,
-}
-
-/// Takes a refusal for success where the thing is as wanted already.
-pub(super) fn allow(
-    codes: &[i32],
-    result: Result<(), rtnetlink::Error>,
-) -> Result<(), rtnetlink::Error> {
-    match &result {
-        Err(rtnetlink::Error::NetlinkError(message))
-            if message.code.is_some_and(|code| codes.contains(&-code.get())) =>
-        {
-            Ok(())
-        }
-        _ => result,
-    }
 }

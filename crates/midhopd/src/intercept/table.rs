@@ -7,9 +7,11 @@
 
 use super::marks::Marks;
 use crate::leg::REPEATS;
+use midhop_linux::nft::Table;
 use midhop_pep::config::{OneOrMany, Plan};
 use midhop_pep::policy::{ClientTuple, Unjudged};
 use std::fmt::Write;
+use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
@@ -146,6 +148,14 @@ pub fn exists(instance: &str) -> bool {
         let text = String::from_utf8_lossy(&listed.stdout);
         !listed.status.success() || text.lines().any(|line| line.ends_with(&format!(" {table}")))
     })
+}
+
+/// Opens a channel to the table of an instance, in the calling thread's network namespace.
+///
+/// # Errors
+/// When the kernel gives no channel.
+pub fn open_table(instance: &str) -> io::Result<Table> {
+    Table::open(name(instance))
 }
 
 /// Deletes the table of an instance if it is there.

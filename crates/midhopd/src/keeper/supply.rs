@@ -12,11 +12,11 @@ use crate::intercept::marks::Marks;
 use crate::intercept::origin::Origins;
 use crate::intercept::queue::QueueJudge;
 use crate::leg;
-use crate::netlink::Channel;
-use crate::sockopt;
+use midhop_linux::nft::Table;
+use midhop_linux::sockopt;
+use midhop_linux::tproxy::set_transparent;
 use midhop_pep::config::Intercept;
 use nix::libc;
-use nix::sys::socket::SockProtocol;
 use socket2::{SockRef, Socket};
 use std::collections::BTreeMap;
 use std::io;
@@ -110,13 +110,13 @@ struct Clerk {
     judges: BTreeMap<u16, QueueJudge>,
     tracker: Option<Tracker>,
     origins: Option<Origins>,
-    counters: Option<Channel>,
+    table: Option<Table>,
 }
 
 impl Clerk {
     fn new(terms: Terms) -> Self {
-        let (judges, tracker, origins, counters) = Default::default();
-        Self { terms, judges, tracker, origins, counters }
+        let (judges, tracker, origins, table) = Default::default();
+        Self { terms, judges, tracker, origins, table }
     }
 
     fn serve(mut self, orders: &OwnedFd) {
@@ -211,12 +211,11 @@ impl Clerk {
             Order::Dismiss(pair) => return leg::dismiss(ends(*pair)).map(Done::Found),
             Order::Settle => {}
             Order::Handshakes => {
-                let counters = match self.counters.take() {
-                    Some(counters) => counters,
-                    None => Channel::open(SockProtocol::NetlinkNetFilter)?,
+                let table = match self.table.take() {
+                    Some(table) => table,
+                    None => intercept::open_table(&self.terms.instance)?,
                 };
-                let counters = self.counters.insert(counters);
-                let counted = intercept::handshakes(counters, &self.terms.instance)?;
+                let counted = intercept::handshakes(self.table.insert(table))?;
                 return Ok(Done::Handshakes(counted.numbers()));
             }
         }
@@ -239,8 +238,7 @@ fn ends((client, server): Pair) -> Ends {
 fn apply(setting: &Setting, socket: &OwnedFd) -> io::Result<()> {
     let handle = SockRef::from(socket);
     match setting {
-        Setting::Transparent { v4: true } => handle.set_ip_transparent_v4(true),
-        Setting::Transparent { v4: false } => handle.set_ip_transparent_v6(true),
+        Setting::Transparent { v4 } => set_transparent(socket, *v4),
         Setting::Mark(mark) => handle.set_mark(*mark),
         Setting::Buffer { sends, bytes } => {
             let option = if *sends { libc::SO_SNDBUFFORCE } else { libc::SO_RCVBUFFORCE };

@@ -2,7 +2,7 @@
 
 use crate::keeper::line;
 use crate::keeper::order::Setting;
-use crate::sockopt;
+use midhop_linux::sockopt;
 use midhop_pep::credit::Shares;
 use midhop_units::Bytes;
 use nix::libc;

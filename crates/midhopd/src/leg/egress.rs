@@ -1,9 +1,9 @@
 //! Which interface packets to an address leave by: what the kernel's routes say, remembered for a
 //! moment.
 
-use crate::netlink::{Channel, Message, attributes, messages};
+use midhop_linux::netlink::Channel;
+use midhop_linux::route::{self, Route};
 use midhop_pep::policy::NextHop;
-use nix::libc;
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::SockProtocol;
 use std::cell::RefCell;
@@ -13,16 +13,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_VIA: u16 = 18;
-/// Where a route's type is in its header, and the types of addresses that are this host's.
-const TYPE: usize = 7;
-const RTN_LOCAL: u8 = 2;
-const RTN_ANYCAST: u8 = 4;
 /// How long an answer is believed. A flow keeps the leg it began with, so a route that changes
 /// matters to new flows only.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -58,7 +48,7 @@ impl Egress {
         {
             return next.clone();
         }
-        let next = self.ask(address).ok().and_then(|route| route.next);
+        let next = self.ask(address).ok().flatten();
         let mut answers = self.answers.borrow_mut();
         if answers.len() >= REMEMBERED {
             answers.clear();
@@ -72,40 +62,13 @@ impl Egress {
     /// # Errors
     /// When the kernel cannot be asked.
     pub fn is_own(&self, address: IpAddr) -> io::Result<bool> {
-        Ok(matches!(self.ask(address.to_canonical())?.kind, Some(RTN_LOCAL | RTN_ANYCAST)))
+        Ok(route::lookup(&self.channel, address.to_canonical())?.is_own)
     }
 
-    fn ask(&self, address: IpAddr) -> io::Result<Route> {
-        let (family, octets) = match address {
-            IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
-            IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
-        };
-        let bits = u8::try_from(octets.len() * 8).unwrap_or(0);
-        let mut header = [0; 12];
-        header[0] = u8::try_from(family).unwrap_or(0);
-        header[1] = bits;
-        let question = Message::new(RTM_GETROUTE, 0, &header).with(RTA_DST, &octets);
-        self.channel.send(&question.finish())?;
-        let mut buffer = vec![0; 8192];
-        let received = self.channel.receive(&mut buffer, true)?;
-        let answer = messages(received).find(|message| message.kind == RTM_NEWROUTE);
-        let Some(answer) = answer else { return Ok(Route::default()) };
-        let parts = answer.body.get(12..).unwrap_or_default();
-        let part = |wanted| attributes(parts).find(|(kind, _)| *kind == wanted).map(|it| it.1);
-        let index = part(RTA_OIF).and_then(|it| Some(u32::from_ne_bytes(it.try_into().ok()?)));
-        // A router of the other address family stands behind two bytes that name its family.
-        let via = part(RTA_VIA).and_then(|via| via.get(2..));
-        let gateway = part(RTA_GATEWAY).or(via).and_then(read);
-        let next = index.and_then(name_of).map(|interface| NextHop { interface, gateway });
-        Ok(Route { kind: answer.body.get(TYPE).copied(), next })
-    }
-}
-
-fn read(octets: &[u8]) -> Option<IpAddr> {
-    match octets.len() {
-        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
-        16 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
-        _ => None,
+    fn ask(&self, address: IpAddr) -> io::Result<Option<NextHop<Rc<str>>>> {
+        let Route { interface, gateway, .. } = route::lookup(&self.channel, address)?;
+        let interface = interface.and_then(name_of);
+        Ok(interface.map(|interface| NextHop { interface, gateway }))
     }
 }
 
@@ -135,13 +98,6 @@ impl InterfaceNames {
         known.insert(index, (name.clone(), now));
         name
     }
-}
-
-/// What the kernel says of a route; nothing where there is none.
-#[derive(Debug, Default)]
-struct Route {
-    kind: Option<u8>,
-    next: Option<NextHop<Rc<str>>>,
 }
 
 /// The name of an interface of this network namespace.

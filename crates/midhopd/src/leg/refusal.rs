@@ -1,6 +1,6 @@
 //! What a far side says that does not accept, so that it can be told to the client in its own words.
 
-use crate::sockopt;
+use midhop_linux::sockopt;
 use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg};
 use std::io::{self, IoSliceMut};

@@ -9,14 +9,11 @@
 //! With timestamps Linux lets a connection follow another (RFC 6191). Without, it refuses it
 //! (`EADDRNOTAVAIL`), and the one that waits has to be sent away first, which `ss --kill` does as well.
 
-use super::diag::{self, FoundSocket};
 use crate::ends::Ends;
 use crate::keeper::line::line;
 use crate::keeper::order::{Done, Order, pair};
+use midhop_linux::sock_diag::{self, DiagSocket, TIME_WAIT};
 use std::io;
-
-/// The kernel's `TCP_TIME_WAIT`.
-const TIME_WAIT: u8 = 6;
 
 /// Sends away what waits at the client's address and port for late segments of the server's; `false`: nothing
 /// waits there, but something else may be.
@@ -28,10 +25,10 @@ pub fn dismiss(ends: Ends) -> io::Result<bool> {
     if let Some(line) = line() {
         return Ok(line.order(&Order::Dismiss(pair(ends)), None)? == Done::Found(true));
     }
-    match diag::find(ends.client, ends.server)? {
-        Some(FoundSocket { state: TIME_WAIT, cookie }) => {
+    match sock_diag::find(ends.client, ends.server)? {
+        Some(DiagSocket { state: TIME_WAIT, cookie, .. }) => {
             // Nothing but the very socket that was looked at.
-            diag::destroy(ends.client, ends.server, cookie)?;
+            sock_diag::destroy(ends.client, ends.server, cookie)?;
             Ok(true)
         }
         _ => Ok(false),

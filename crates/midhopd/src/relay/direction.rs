@@ -13,7 +13,7 @@ use super::share::RateShare;
 use super::{Desk, Stage};
 use crate::ends::{Broken, Side};
 use crate::ledger::Counter;
-use crate::sockopt;
+use midhop_linux::sockopt;
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
 use nix::libc;

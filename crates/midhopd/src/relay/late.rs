@@ -12,7 +12,7 @@
 use super::direction::Direction;
 use super::{Desk, broken};
 use crate::ledger::Counter;
-use crate::sockopt;
+use midhop_linux::sockopt;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{MsgFlags, recv};

@@ -2,7 +2,7 @@
 //! worker's clock and the socket's backlog. Its socket is paced by what it gets.
 
 use crate::leg::SendBacklog;
-use crate::sockopt;
+use midhop_linux::sockopt;
 use midhop_pep::config::LegPlan;
 use midhop_pep::rate_share::{Member, Pool};
 use midhop_units::{self as units, Bytes, Rate};

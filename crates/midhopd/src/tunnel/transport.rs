@@ -7,7 +7,8 @@ use super::{
     silence, windows,
 };
 use crate::keeper::{line, order::Setting};
-use crate::{ledger::Ledger, sockopt};
+use crate::ledger::Ledger;
+use midhop_linux::sockopt;
 use midhop_pep::config::{PeerPlan, Repair};
 use midhop_tunnel::{control::Steering, peer};
 use midhop_units::Bytes;

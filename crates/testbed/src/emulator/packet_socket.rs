@@ -3,9 +3,9 @@
 
 use super::frame::{Frame, Frames};
 use super::ring::{Ring, Taken};
+use midhop_linux::sockopt;
 use midhop_units::Instant;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{getsockopt, sockopt::SocketError};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::{io, mem, ptr};
 
@@ -53,7 +53,7 @@ impl PacketSocket {
         }
         // SAFETY: fd was just made and nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let set = |level, option, value: libc::c_int| set_option(fd.as_fd(), level, option, &value);
+        let set = |level, option, value| sockopt::set_int(&fd, level, option, value);
         set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         set(libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1)?;
         // Past the host's limit where we may, up to it where we may not.
@@ -122,31 +122,16 @@ impl PacketSocket {
     /// # Errors
     /// Just that.
     pub(super) fn check(&self) -> io::Result<()> {
-        match getsockopt(&self.fd, SocketError)? {
-            0 => Ok(()),
-            number => Err(io::Error::from_raw_os_error(number)),
-        }
+        sockopt::take_error(&self.fd)?.map_or(Ok(()), Err)
     }
 
     /// Frames that the kernel dropped because the emulator did not take them in time, so far.
     pub(super) fn dropped(&mut self) -> io::Result<u64> {
         // `struct tpacket_stats`: packets, drops. Reading resets both.
-        let mut statistics = [0_u32; 2];
-        let mut length = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: the buffer is as long as `length` says and outlives the call.
-        let result = unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                PACKET_STATISTICS,
-                statistics.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        self.dropped += u64::from(statistics[1]);
+        let mut statistics = [0; 8];
+        sockopt::read(&self.fd, libc::SOL_PACKET, PACKET_STATISTICS, &mut statistics)?;
+        let [.., a, b, c, d] = statistics;
+        self.dropped += u64::from(u32::from_ne_bytes([a, b, c, d]));
         Ok(self.dropped)
     }
 }
@@ -155,24 +140,4 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Sets an option whose value is plain data.
-pub(super) fn set_option<T>(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    // SAFETY: the value is as long as said and outlives the call, which only reads it.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

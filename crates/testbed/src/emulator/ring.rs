@@ -9,7 +9,7 @@
 #![expect(unsafe_code, reason = "the kernel and this process share the ring's memory")]
 
 use super::frame::{Frame, Frames};
-use super::packet_socket::set_option;
+use midhop_linux::sockopt;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
@@ -33,15 +33,6 @@ const PACKET_VERSION: libc::c_int = 10;
 const TPACKET_V2: libc::c_int = 1;
 const STATUS_KERNEL: u32 = 0;
 const STATUS_USER: u32 = 1;
-
-/// `struct tpacket_req`.
-#[repr(C)]
-struct Request {
-    block_size: libc::c_uint,
-    block_count: libc::c_uint,
-    slot_size: libc::c_uint,
-    slot_count: libc::c_uint,
-}
 
 /// `struct tpacket2_hdr`, behind its status word.
 #[repr(C)]
@@ -77,18 +68,17 @@ impl Ring {
     pub(super) fn open(socket: BorrowedFd<'_>, mtu: usize, burst: u64) -> io::Result<Self> {
         let burst = usize::try_from(burst).unwrap_or(SLOTS_MAX).min(SLOTS_MAX);
         let slots = burst.next_power_of_two().clamp(SLOTS_MIN, SLOTS_MAX);
-        set_option(socket, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
+        sockopt::set_int(socket, libc::SOL_PACKET, PACKET_VERSION, TPACKET_V2)?;
         let slot_size = (mtu + OVERHEAD).next_power_of_two().max(2048);
         let block_size = BLOCK.max(slot_size);
         let bytes = slot_size * slots;
-        let too_large = |_| io::Error::from(io::ErrorKind::InvalidInput);
-        let request = Request {
-            block_size: block_size.try_into().map_err(too_large)?,
-            block_count: (bytes / block_size).try_into().map_err(too_large)?,
-            slot_size: slot_size.try_into().map_err(too_large)?,
-            slot_count: slots.try_into().map_err(too_large)?,
-        };
-        set_option(socket, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
+        // `struct tpacket_req`: the size of a block, blocks, the size of a slot, slots.
+        let mut request = Vec::with_capacity(16);
+        for field in [block_size, bytes / block_size, slot_size, slots] {
+            let field = u32::try_from(field).map_err(|_| io::ErrorKind::InvalidInput)?;
+            request.extend_from_slice(&field.to_ne_bytes());
+        }
+        sockopt::set(socket, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
         let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.

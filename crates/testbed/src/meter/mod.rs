@@ -30,7 +30,7 @@ pub(crate) mod series;
 mod server;
 mod sessions;
 mod socket;
-pub(crate) mod tcp_info;
+pub(crate) mod tcp_sample;
 mod traffic;
 mod wire;
 

@@ -195,7 +195,7 @@ mod tests {
     use crate::meter::message::Amount;
     use crate::meter::sampler::SharedLog;
     use crate::meter::series::Capacity;
-    use crate::meter::tcp_info::TcpInfo;
+    use crate::meter::tcp_sample::TcpSample;
 
     const MS: u64 = 1_000_000;
     const EPOCH: Instant = Instant::from_ns(5_000 * MS);
@@ -225,7 +225,7 @@ mod tests {
             replaced: false,
         };
         let mut far = Log { origin_ns: 77_000 * MS, retransmissions: 3, ..Log::default() };
-        far.samples.push(50 * MS, 100 * MS, TcpInfo { rtt_us: 600_000, ..TcpInfo::default() });
+        far.samples.push(50 * MS, 100 * MS, TcpSample { rtt_us: 600_000, ..TcpSample::default() });
         (outcome, far)
     }
 

@@ -3,7 +3,7 @@
 use super::clock;
 use super::message::Log;
 use super::series::{Arrivals, Capacity, Samples};
-use super::tcp_info;
+use super::tcp_sample::TcpSample;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl SharedLog {
     /// Notes what the kernel says of the connection now; a sample too when `interval_ns` is given.
     pub(super) fn look(&self, stream: &TcpStream, interval_ns: Option<u64>) {
         // A socket that is gone has said all it had to say.
-        let Ok(info) = tcp_info::read(stream) else { return };
+        let Ok(info) = TcpSample::of(stream) else { return };
         let now = clock::now().as_ns();
         let mut log = self.lock();
         log.retransmissions = info.retransmissions;

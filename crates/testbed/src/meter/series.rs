@@ -3,7 +3,7 @@
 //! Both are bounded: when a run is longer than the memory set aside, samples are thinned and bins
 //! are merged by two, so that the whole run stays visible at half the resolution.
 
-use super::tcp_info::TcpInfo;
+use super::tcp_sample::TcpSample;
 use midhop_experiment::record::Series;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub(crate) struct Samples {
 struct Sample {
     /// After the connection's origin. Unit: nanoseconds.
     at_ns: u64,
-    info: TcpInfo,
+    info: TcpSample,
 }
 
 /// What a series needs of a [`Sample`], on the wire without names: there are thousands of them.
@@ -58,7 +58,7 @@ impl From<Row> for Sample {
     fn from(row: Row) -> Self {
         let (at_ns, cwnd_bytes, rtt_us, rtt_min_us, resent, rate, in_flight, outstanding, pacing) =
             row;
-        let info = TcpInfo {
+        let info = TcpSample {
             cwnd_bytes,
             rtt_us,
             rtt_min_us,
@@ -67,7 +67,7 @@ impl From<Row> for Sample {
             in_flight_bytes: in_flight,
             outstanding_bytes: outstanding,
             pacing_rate: pacing,
-            ..TcpInfo::default()
+            ..TcpSample::default()
         };
         Self { at_ns, info }
     }
@@ -96,7 +96,7 @@ impl Samples {
     }
 
     /// Adds a sample taken `at_ns` after the connection's origin; samples come every `interval_ns`.
-    pub(crate) fn push(&mut self, at_ns: u64, interval_ns: u64, info: TcpInfo) {
+    pub(crate) fn push(&mut self, at_ns: u64, interval_ns: u64, info: TcpSample) {
         // Half an interval of grace: a timer may be late once and in time the next time.
         let due = self.rows.last().map_or(0, |last| last.at_ns.saturating_add(self.spacing_ns));
         if at_ns.saturating_add(interval_ns / 2) < due {
@@ -115,7 +115,7 @@ impl Samples {
 
     /// One series per quantity, at times `offset_s` later than the connection's origin.
     pub(crate) fn series(&self, place: &str, flow: Option<u32>, offset_s: f64) -> Vec<Series> {
-        type Column = (&'static str, &'static str, fn(&TcpInfo) -> Option<f64>);
+        type Column = (&'static str, &'static str, fn(&TcpSample) -> Option<f64>);
         const COLUMNS: [Column; 7] = [
             ("cwnd", "B", |info| Some(info.cwnd_bytes as f64)),
             ("rtt", "ms", |info| Some(info.rtt_us as f64 / 1e3)),
@@ -237,7 +237,7 @@ mod tests {
             samples.push(
                 tick * TICK + late,
                 TICK,
-                TcpInfo { cwnd_bytes: tick, ..TcpInfo::default() },
+                TcpSample { cwnd_bytes: tick, ..TcpSample::default() },
             );
         }
         assert!(samples.rows.len() < 4096);
@@ -261,14 +261,14 @@ mod tests {
             assert!(bytes(connections) < 80 << 20, "{connections}: {}", bytes(connections));
         }
         let mut samples = Samples::new(Capacity::among(8_192));
-        (0..10_000).for_each(|tick| samples.push(tick * TICK, TICK, TcpInfo::default()));
+        (0..10_000).for_each(|tick| samples.push(tick * TICK, TICK, TcpSample::default()));
         assert!(samples.rows.len() <= 64);
     }
 
     #[test]
     fn a_connection_without_pacing_has_no_pacing_series() {
         let mut samples = Samples::default();
-        samples.push(TICK, TICK, TcpInfo { cwnd_bytes: 14_480, ..TcpInfo::default() });
+        samples.push(TICK, TICK, TcpSample { cwnd_bytes: 14_480, ..TcpSample::default() });
         let series = samples.series("page", Some(3), 2.0);
         assert_eq!(series.len(), 6);
         let cwnd = &series[0];

@@ -1,17 +1,16 @@
 //! Takes the connections that pass a node of the laboratory, in that node's own network namespace.
 
-use rtnetlink::packet_route::route::{RouteScope, RouteType};
+use midhop_linux::nft;
+use midhop_linux::route::exchange;
+use midhop_linux::tproxy::local_routes;
+use rtnetlink::Handle;
 use rtnetlink::packet_route::rule::RuleAction;
-use rtnetlink::{Handle, RouteMessageBuilder};
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::io;
+use std::net::SocketAddr;
 
 /// The mark of packets for sockets of this node, and the number of the routing table that delivers them.
 const HERE: u32 = 0x6e61;
-/// The loopback is the first device of every network namespace.
-const LOOPBACK: u32 = 1;
 
 /// Where connections that come over a link are to be delivered.
 #[derive(Debug)]
@@ -27,30 +26,15 @@ pub(super) struct Interception;
 impl Interception {
     /// Delivers what passes to `entrances` from now on.
     pub(super) async fn install(entrances: &[Entrance]) -> io::Result<Self> {
-        let (connection, handle, _) = rtnetlink::new_connection()?;
-        let connection = tokio::spawn(connection);
-        let delivered = deliver(&handle).await;
-        connection.abort();
-        delivered.map_err(io::Error::other)?;
-        nft(&table(entrances))?;
+        exchange(deliver).await?;
+        nft::run(&table(entrances)).map_err(io::Error::other)?;
         Ok(Self)
     }
 }
 
 /// Routes marked packets to this node's own sockets.
-async fn deliver(handle: &Handle) -> Result<(), rtnetlink::Error> {
-    let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
-        .output_interface(LOOPBACK)
-        .table_id(HERE)
-        .scope(RouteScope::Host)
-        .kind(RouteType::Local);
-    let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
-        .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
-        .output_interface(LOOPBACK)
-        .table_id(HERE)
-        .kind(RouteType::Local);
-    for route in [v4.build(), v6.build()] {
+async fn deliver(handle: Handle) -> Result<(), rtnetlink::Error> {
+    for route in local_routes(HERE) {
         handle.route().add(route).execute().await?;
     }
     let rule = || handle.rule().add().fw_mark(HERE).table_id(HERE).action(RuleAction::ToTable);
@@ -79,22 +63,4 @@ fn table(entrances: &[Entrance]) -> String {
         );
     }
     text + "}\n}\n"
-}
-
-fn nft(text: &str) -> io::Result<()> {
-    let mut child = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        // A child that fails early closes its input; its exit status says so below.
-        let _ = input.write_all(text.as_bytes());
-    }
-    let output = child.wait_with_output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

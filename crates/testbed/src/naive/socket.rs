@@ -1,14 +1,14 @@
 //! The sockets of a leg: what window they offer, how they send, and what their far end has acknowledged.
-#![expect(unsafe_code, reason = "setsockopt for options that have no safe wrapper")]
 
 use super::NaiveLegOptions;
-use crate::meter::tcp_info;
+use midhop_linux::sockopt;
+use midhop_linux::tcp_info::TcpInfo;
+use midhop_linux::tproxy::set_transparent;
 use midhop_units::Bytes;
-use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -49,18 +49,16 @@ pub(super) async fn dial(
 fn open(address: SocketAddr, leg: &NaiveLegOptions) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-    match address {
-        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
-        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
-    }
+    set_transparent(&socket, address.is_ipv4())?;
     socket.set_reuse_address(true)?;
     guard(&socket)?;
     socket.set_tcp_congestion(leg.congestion.as_bytes())?;
     // The kernel doubles what is asked for, since it counts segments with their bookkeeping.
-    setsockopt(&socket, sockopt::RcvBufForce, &(int(leg.window) as usize))?;
+    sockopt::set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, int(leg.window))?;
     offer(&socket, leg.window)?;
     if let Some(rate) = leg.pacing {
-        set(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.bits_per_s() / 8)?;
+        let bytes = rate.bits_per_s() / 8;
+        sockopt::set_u64(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)?;
     }
     Ok(socket)
 }
@@ -81,30 +79,15 @@ pub(super) fn release(socket: &impl AsFd) -> io::Result<()> {
 /// Bounds the window. The kernel's own idea of how much fits into a buffer changes with the segments that
 /// come, and with it what it offers: to be said again after each.
 pub(super) fn offer(socket: &impl AsFd, window: Bytes) -> io::Result<()> {
-    set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
+    sockopt::set_int(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
 }
 
 /// What the far end of a socket has acknowledged. Unit: bytes; SYN and FIN count.
 pub(super) fn acknowledged(socket: &impl AsFd) -> Option<u64> {
-    tcp_info::read(socket).ok().map(|info| info.acknowledged_bytes)
+    TcpInfo::of(socket).ok().map(|info| info.acknowledged_bytes)
 }
 
 fn int(bytes: Bytes) -> i32 {
     // Twice that is what the kernel computes with.
     i32::try_from(bytes.get()).unwrap_or(i32::MAX).min(1 << 30)
-}
-
-fn set<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: T) -> io::Result<()> {
-    // SAFETY: the pointer and the length describe `value`, which outlives the call, and the descriptor is
-    // open for as long as `socket` is borrowed.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -2,17 +2,16 @@
 
 use super::{Namespace, NamespaceError};
 use futures_util::TryStreamExt;
+use midhop_linux::link::{self, NewVeth};
+use midhop_linux::route::on_own_runtime;
 use midhop_units::Seed;
-use nix::net::if_::if_nametoindex;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
-use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute};
+use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType,
 };
-use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::{Handle, RouteMessageBuilder};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 /// A device that passes nothing on after this long never will; then the run shows it.
@@ -73,17 +72,12 @@ fn connect(
         interface: name.to_owned(),
         mac: mac_of(namespace.name(), name, side),
     });
-    let peer = rtnetlink::LinkMessageBuilder::<LinkUnspec>::new()
-        .name(name_b)
-        .address(ends[1].mac.to_vec())
-        .mtu(mtu)
-        .setns_by_fd(b.as_fd().as_raw_fd())
-        .build();
-    let message = rtnetlink::LinkMessageBuilder::<LinkVeth>::new(name_a, name_b)
-        .address(ends[0].mac.to_vec())
-        .mtu(mtu)
-        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
-        .build();
+    let [near, far] = [0, 1].map(|at| NewVeth {
+        name: &ends[at].interface,
+        mac: Some(ends[at].mac),
+        mtu: Some(mtu),
+    });
+    let message = link::veth(near, far, b);
     netlink(
         a,
         || format!("make the device pair {name_a} – {name_b}"),
@@ -103,11 +97,10 @@ fn connect(
 /// See [`Namespace::set_up`].
 pub(super) fn set_up(namespace: &Namespace, interface: &str) -> Result<(), NamespaceError> {
     let index = index_of(namespace, interface)?;
-    let message = LinkUnspec::new_with_index(index).up().build();
     netlink(
         namespace,
         || format!("bring {interface} up"),
-        async |handle| handle.link().set(message).execute().await,
+        async |handle| link::set_up(&handle, index).await,
     )
 }
 
@@ -170,14 +163,7 @@ pub(super) fn add_address(
     netlink(
         namespace,
         || format!("give {interface} the address {address}/{prefix}"),
-        async |handle| {
-            let mut request = handle.address().add(index, address, prefix);
-            if address.is_ipv6() {
-                let attributes = &mut request.message_mut().attributes;
-                attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
-            }
-            request.execute().await
-        },
+        async |handle| link::add_address(&handle, index, address, prefix).await,
     )
 }
 
@@ -189,26 +175,11 @@ pub(super) fn add_route(
     via: IpAddr,
 ) -> Result<(), NamespaceError> {
     let action = || format!("route {destination}/{prefix} over {via}");
-    let message = match (destination, via) {
-        (IpAddr::V4(destination), IpAddr::V4(via)) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(destination, prefix)
-            .gateway(via)
-            .build(),
-        (IpAddr::V6(destination), IpAddr::V6(via)) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(destination, prefix)
-            .gateway(via)
-            .build(),
-        _ => {
-            return Err(NamespaceError::Device {
-                name: namespace.name().to_owned(),
-                action: action(),
-                source: io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "the next hop is of another address family",
-                ),
-            });
-        }
-    };
+    let message = link::route_over(destination, prefix, via).ok_or_else(|| {
+        let text = "the next hop is of another address family";
+        let source = io::Error::new(io::ErrorKind::InvalidInput, text);
+        NamespaceError::Device { name: namespace.name().to_owned(), action: action(), source }
+    })?;
     netlink(namespace, action, async |handle| handle.route().add(message).execute().await)
 }
 
@@ -285,10 +256,10 @@ fn mac_of(namespace: &str, interface: &str, side: u8) -> Mac {
 }
 
 fn index_of(namespace: &Namespace, interface: &str) -> Result<u32, NamespaceError> {
-    namespace.run(|| if_nametoindex(interface))?.map_err(|errno| NamespaceError::Device {
+    namespace.run(|| link::index(interface))?.map_err(|source| NamespaceError::Device {
         name: namespace.name().to_owned(),
         action: format!("find the device {interface}"),
-        source: errno.into(),
+        source,
     })
 }
 
@@ -298,22 +269,7 @@ fn netlink(
     action: impl Fn() -> String,
     talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
 ) -> Result<(), NamespaceError> {
-    let exchange = || -> io::Result<Result<(), rtnetlink::Error>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let (connection, handle, _) = rtnetlink::new_connection()?;
-            let connection = tokio::spawn(connection);
-            let answer = talk(handle).await;
-            connection.abort();
-            Ok(answer)
-        })
-    };
-    let answer = namespace.run(exchange)?.and_then(|answer| {
-        answer.map_err(|error| match error {
-            rtnetlink::Error::NetlinkError(message) => message.to_io(),
-            other => io::Error::other(other),
-        })
-    });
+    let answer = namespace.run(|| on_own_runtime(talk))?;
     answer.map_err(|source| NamespaceError::Device {
         name: namespace.name().to_owned(),
         action: action(),

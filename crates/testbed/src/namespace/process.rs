@@ -2,12 +2,10 @@
 #![expect(unsafe_code, reason = "a child must enter its namespace between fork and exec")]
 
 use super::Namespace;
-use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -16,8 +14,8 @@ impl Namespace {
     /// starts it: start it from a thread that lives as long as the child should. Its own children do
     /// not, unless they too see to it, or the whole is isolated.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let fd = self.fd.clone();
-        mortal(program, move || Ok(setns(fd.as_fd(), CloneFlags::CLONE_NEWNET)?))
+        let inner = self.inner.clone();
+        mortal(program, move || inner.enter())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Kernel parameters of one namespace.
 
 use super::{Namespace, NamespaceError};
-use std::{fs, io};
+use midhop_linux::netns::write_sysctl;
+use std::io;
 
 /// What every node gets. Sources of the names: the kernel's `ip-sysctl` document.
 const DEFAULTS: &[(&str, &str)] = &[
@@ -38,19 +39,16 @@ const DEFAULTS: &[(&str, &str)] = &[
 pub(super) fn apply_defaults(namespace: &Namespace) -> Result<(), NamespaceError> {
     namespace.run(|| {
         DEFAULTS.iter().try_for_each(|(key, value)| {
-            write(key, value).map_err(|source| refused(namespace, key, value, source))
+            write_sysctl(key, value).map_err(|source| refused(namespace, key, value, source))
         })
     })?
 }
 
 /// Sets one parameter.
 pub(super) fn set(namespace: &Namespace, key: &str, value: &str) -> Result<(), NamespaceError> {
-    namespace.run(|| write(key, value))?.map_err(|source| refused(namespace, key, value, source))
-}
-
-/// Writes a parameter of the namespace that this thread is in.
-fn write(key: &str, value: &str) -> io::Result<()> {
-    fs::write(format!("/proc/sys/{}", key.replace('.', "/")), value)
+    namespace
+        .run(|| write_sysctl(key, value))?
+        .map_err(|source| refused(namespace, key, value, source))
 }
 
 fn refused(namespace: &Namespace, key: &str, value: &str, source: io::Error) -> NamespaceError {

@@ -1,15 +1,33 @@
 //! Sockets of a node gathered by the link that they use.
 
-use super::diag::{FIN_WAIT2, Seen};
 use super::{INTERVAL, ProbeReport};
 use crate::meter::series::{Capacity, Samples};
-use crate::meter::tcp_info::TcpInfo;
+use crate::meter::tcp_sample::TcpSample;
 use midhop_experiment::metrics::median;
 use midhop_experiment::plan::{Plan, PlannedNode};
 use midhop_experiment::record::LegResult;
+use midhop_linux::sock_diag::{DiagSocket, FIN_WAIT2};
 use midhop_units::{Bytes, Duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+
+/// A socket and what it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    state: u8,
+    local: SocketAddr,
+    remote: SocketAddr,
+    cookie: u64,
+    info: TcpSample,
+}
+
+impl Seen {
+    /// One that the kernel describes; none where nothing is measured on it.
+    pub(super) fn of(socket: DiagSocket) -> Option<Self> {
+        let DiagSocket { state, local, remote, cookie, info } = socket;
+        Some(Self { state, local, remote, cookie, info: info?.into() })
+    }
+}
 
 /// The legs of one proxy.
 #[derive(Debug)]
@@ -36,7 +54,7 @@ struct Leg {
     /// The last round trip that a sample had.
     rtt_us: Option<u64>,
     /// Those of the look under way.
-    now: Vec<TcpInfo>,
+    now: Vec<TcpSample>,
     samples: Samples,
 }
 
@@ -136,17 +154,17 @@ impl Leg {
         self.rtt_min_us = self.rtt_min_us.into_iter().chain(info.rtt_min_us).min();
     }
 
-    fn sample(&mut self, at: Duration, now: &[TcpInfo]) {
+    fn sample(&mut self, at: Duration, now: &[TcpSample]) {
         // A connection whose handshake was repeated has no round trip yet.
         let rtts: Vec<f64> =
             now.iter().filter(|info| info.rtt_us > 0).map(|info| info.rtt_us as f64).collect();
         self.rtt_us = median(&rtts).map(|rtt| rtt as u64).or(self.rtt_us);
         let (Some(rtt_us), false) = (self.rtt_us, now.is_empty()) else { return };
-        let sum = |figure: fn(&TcpInfo) -> u64| {
+        let sum = |figure: fn(&TcpSample) -> u64| {
             now.iter().fold(0u64, |sum, info| sum.saturating_add(figure(info)))
         };
         let paced = now.iter().any(|info| info.pacing_rate.is_some());
-        let together = TcpInfo {
+        let together = TcpSample {
             cwnd_bytes: sum(|info| info.cwnd_bytes),
             rtt_us,
             rtt_min_us: self.rtt_min_us,
@@ -163,10 +181,10 @@ impl Leg {
 
 #[cfg(test)]
 mod tests {
-    use super::super::diag::ESTABLISHED;
     use super::*;
     use midhop_experiment::Scenario;
     use midhop_experiment::record::Series;
+    use midhop_linux::sock_diag::ESTABLISHED;
 
     const MS: u64 = 1_000_000;
 
@@ -189,18 +207,18 @@ mod tests {
         (legs, SocketAddr::new(client.into(), 40_000), plan.transfers[0].listener)
     }
 
-    fn seen(cookie: u64, local: SocketAddr, remote: SocketAddr, info: TcpInfo) -> Seen {
+    fn seen(cookie: u64, local: SocketAddr, remote: SocketAddr, info: TcpSample) -> Seen {
         Seen { state: ESTABLISHED, local, remote, cookie, info }
     }
 
-    fn info(cwnd_bytes: u64, rtt_us: u64, retransmissions: u64) -> TcpInfo {
-        TcpInfo {
+    fn info(cwnd_bytes: u64, rtt_us: u64, retransmissions: u64) -> TcpSample {
+        TcpSample {
             cwnd_bytes,
             rtt_us,
             rtt_min_us: Some(rtt_us),
             retransmissions,
             acknowledged_bytes: 1_000 * (retransmissions + 1),
-            ..TcpInfo::default()
+            ..TcpSample::default()
         }
     }
 

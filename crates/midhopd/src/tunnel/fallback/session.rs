@@ -8,7 +8,6 @@
 use super::socket;
 use crate::{
     leg::Sample,
-    sockopt,
     tunnel::{
         carrier::{
             Connection, Receiver, Sender,
@@ -21,6 +20,7 @@ use crate::{
 };
 use h2::{Ping, PingPong, Reason, RecvStream, client, server};
 use http::Request as Message;
+use midhop_linux::sockopt;
 use midhop_pep::config::{ClassPlan, PeerPlan};
 use midhop_tunnel::{
     connect::{Form, Request},

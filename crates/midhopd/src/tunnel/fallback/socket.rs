@@ -2,7 +2,7 @@
 
 use crate::keeper::line;
 use crate::leg::{self, bound};
-use crate::sockopt;
+use midhop_linux::sockopt;
 use midhop_pep::{config::PeerPlan, credit::Shares};
 use midhop_units::{Bytes, Duration, Rate};
 use nix::libc;

@@ -8,9 +8,10 @@ use super::THREADS;
 use crate::Result;
 use crate::path::GATEWAY_INSIDE;
 use crate::relays::{RELAY_PORT, lead_here};
+use midhop_linux::nfqueue::Packet;
 use midhop_testbed::namespace::Namespace;
 use midhopd::ends::Ends;
-use midhopd::intercept::{Injector, Marks, Packet, Queue, Ruleset, Segment, syn};
+use midhopd::intercept::{Injector, Marks, Queue, Ruleset, Segment, syn};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bits of the firewall mark, of which one is needed.

@@ -1,5 +1,5 @@
-//! Messages to and from the kernel's netfilter and routing subsystems: only the few that have no
-//! library of their own.
+//! Netlink's messages, and a socket for them (`netlink(7)`): for those few subsystems and messages that have no library of
+//! their own.
 //!
 //! Invariant: nothing that the kernel sends can make reading go past its end.
 
@@ -8,12 +8,12 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
     socket,
 };
-use rtnetlink::Handle;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const HEADER_BYTES: usize = 16;
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
 /// Attribute lengths and messages are padded to this.
 const ALIGN: usize = 4;
 const NESTED: u16 = 1 << 15;
@@ -71,7 +71,7 @@ impl Message {
         self
     }
 
-    /// Numbers it, so that what is said of it is known from what is said of others.
+    /// Numbers it, so that its answers are known from those to others.
     #[must_use]
     pub fn numbered(mut self, number: u32) -> Self {
         self.bytes[8..12].copy_from_slice(&number.to_ne_bytes());
@@ -91,6 +91,8 @@ impl Message {
 pub struct Received<'a> {
     /// Its type.
     pub kind: u16,
+    /// That of the message that it answers.
+    pub number: u32,
     /// What follows netlink's own header.
     pub body: &'a [u8],
 }
@@ -100,9 +102,10 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
         let kind = u16_at(bytes, 4)?;
+        let number = u32_at(bytes, 8)?;
         let body = bytes.get(HEADER_BYTES..length)?;
         bytes = bytes.get(length.next_multiple_of(ALIGN)..).unwrap_or_default();
-        Some(Received { kind, body })
+        Some(Received { kind, number, body })
     })
 }
 
@@ -118,13 +121,17 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 impl Received<'_> {
-    /// For an acknowledgement or refusal: what it says.
+    /// For an acknowledgement or refusal: which of both it is.
     pub fn verdict(&self) -> Option<io::Result<()>> {
         if self.kind != ERROR {
             return None;
         }
         let number = i32::from_ne_bytes(u32_at(self.body, 0)?.to_ne_bytes());
-        Some(if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) })
+        Some(if number == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(number.wrapping_neg()))
+        })
     }
 
     /// For an acknowledgement or refusal: the number of the message that it is about.
@@ -141,23 +148,6 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Talks rtnetlink on a runtime of its own, in the network namespace of the calling thread.
-pub fn on_own_runtime(
-    talk: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error>,
-) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(async {
-        let (connection, handle, _) = rtnetlink::new_connection()?;
-        let connection = tokio::spawn(connection);
-        let answer = talk(handle).await;
-        connection.abort();
-        answer.map_err(|error| match error {
-            rtnetlink::Error::NetlinkError(message) => message.to_io(),
-            other => io::Error::other(other),
-        })
-    })
-}
-
 /// A netlink socket in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Channel {
@@ -166,6 +156,9 @@ pub struct Channel {
 
 impl Channel {
     /// Opens a channel to a subsystem family, such as [`SockProtocol::NetlinkNetFilter`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn open(protocol: SockProtocol) -> io::Result<Self> {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
@@ -177,7 +170,10 @@ impl Channel {
         Self { fd }
     }
 
-    /// Opens a channel that hears what groups are told; `groups` is a bit for each.
+    /// Opens a channel that receives what is announced to groups; `groups` is a bit for each.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn subscribe(protocol: SockProtocol, groups: u32) -> io::Result<Self> {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
@@ -185,12 +181,18 @@ impl Channel {
     }
 
     /// Sends messages in one piece.
+    ///
+    /// # Errors
+    /// When the kernel does not take them.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         send(self.fd.as_raw_fd(), bytes, MsgFlags::empty())?;
         Ok(())
     }
 
-    /// Receives what is there; waits for it unless told not to.
+    /// Receives what is there; waits for it only if `wait`.
+    ///
+    /// # Errors
+    /// When nothing is there, or something was lost (`ENOBUFS`).
     pub fn receive<'a>(&self, buffer: &'a mut [u8], wait: bool) -> io::Result<&'a [u8]> {
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         let count = recv(self.fd.as_raw_fd(), buffer, flags)?;
@@ -198,7 +200,10 @@ impl Channel {
     }
 
     /// Sends messages that are numbered from 0 on, in one piece. Only the last asks for an acknowledgement: of the
-    /// others nothing is heard where they succeed. Gives what became of each.
+    /// others nothing comes where they succeed. Gives what became of each.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
     pub fn request_all(&self, messages: Vec<Message>) -> io::Result<Vec<io::Result<()>>> {
         let mut outcomes: Vec<_> = messages.iter().map(|_| Ok(())).collect();
         let Some(last) = outcomes.len().checked_sub(1) else { return Ok(outcomes) };
@@ -220,7 +225,40 @@ impl Channel {
         }
     }
 
+    /// Asks for all that there is of something, and shows `take` each message of the answer.
+    ///
+    /// # Errors
+    /// When the kernel refuses or does not answer.
+    pub fn dump(
+        &self,
+        question: Message,
+        buffer: &mut [u8],
+        mut take: impl FnMut(Received<'_>),
+    ) -> io::Result<()> {
+        let question = question.finish();
+        let number = u32_at(&question, 8);
+        self.send(&question)?;
+        loop {
+            for message in messages(self.receive(buffer, true)?) {
+                if Some(message.number) != number {
+                    // What is left of an answer that was given up.
+                    continue;
+                }
+                if message.kind == DONE {
+                    return Ok(());
+                }
+                if let Some(verdict) = message.verdict() {
+                    return verdict;
+                }
+                take(message);
+            }
+        }
+    }
+
     /// Sends, then waits for one acknowledgement or the first refusal.
+    ///
+    /// # Errors
+    /// The refusal.
     pub fn request(&self, bytes: &[u8]) -> io::Result<()> {
         self.send(bytes)?;
         let mut buffer = vec![0; 8192];
@@ -256,12 +294,23 @@ mod tests {
             .with_nested(2, |inner| inner.with_name(4, "abc"))
             .finish();
         let message = messages(&bytes).next().expect("a message");
-        assert_eq!(message.kind, 0x0301);
+        assert_eq!((message.kind, message.number), (0x0301, 0));
         assert_eq!(&message.body[..4], &[2, 0, 0, 7]);
         let found: Vec<_> = attributes(&message.body[4..]).collect();
         assert_eq!(found[0], (1, &[1u8, 2, 3][..]));
         assert_eq!(found[1].0, 2);
         assert_eq!(attributes(found[1].1).next(), Some((4, &b"abc\0"[..])));
+    }
+
+    #[test]
+    fn refusals_are_read() {
+        let message = |number: i32| Message::new(ERROR, 0, &number.to_ne_bytes()).finish();
+        let verdict = |bytes: Vec<u8>| messages(&bytes).next().expect("a message").verdict();
+        let code = |bytes| verdict(bytes).expect("one").expect_err("refused").raw_os_error();
+        assert!(verdict(message(0)).is_some_and(|it| it.is_ok()));
+        assert_eq!(code(message(-2)), Some(2));
+        // No number of the system's, and no reason to panic.
+        assert!(code(message(i32::MIN)).is_some());
     }
 
     proptest::proptest! {

@@ -3,30 +3,40 @@
 
 use nix::libc;
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Sets an option whose value is an `int`.
+///
+/// # Errors
+/// When the kernel refuses.
 pub fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the pointer and the length describe `value`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<i32>() as u32)
-    };
-    checked(result)
+    set(socket, level, name, &value.to_ne_bytes())
 }
 
 /// Sets an option whose value is a 64-bit number, such as `SO_MAX_PACING_RATE`.
+///
+/// # Errors
+/// When the kernel refuses.
 pub fn set_u64(socket: impl AsFd, level: i32, name: i32, value: u64) -> io::Result<()> {
+    set(socket, level, name, &value.to_ne_bytes())
+}
+
+/// Sets an option to what its structure has in memory.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn set(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the pointer and the length describe `value`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(fd, level, name, (&raw const value).cast(), size_of::<u64>() as u32)
-    };
-    checked(result)
+    let length = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the pointer and the length describe `value`, which outlives the call; the kernel only reads it.
+    checked(unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), length) })
 }
 
 /// Reads an option of up to `buffer.len()` bytes and returns what the kernel wrote of it.
+///
+/// # Errors
+/// When the kernel refuses.
 pub fn read(socket: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::Result<&[u8]> {
     let fd = socket.as_fd().as_raw_fd();
     let mut length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
@@ -38,6 +48,9 @@ pub fn read(socket: impl AsFd, level: i32, name: i32, buffer: &mut [u8]) -> io::
 }
 
 /// The error that the socket's state holds, which is cleared by asking.
+///
+/// # Errors
+/// When it cannot be asked.
 pub fn take_error(socket: impl AsFd) -> io::Result<Option<io::Error>> {
     let mut buffer = [0; 4];
     read(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut buffer)?;
@@ -45,12 +58,18 @@ pub fn take_error(socket: impl AsFd) -> io::Result<Option<io::Error>> {
     Ok((number != 0).then(|| io::Error::from_raw_os_error(number)))
 }
 
-/// Bytes written to a TCP socket that its far end has not acknowledged.
+/// Unit: bytes. Written to a TCP socket that its far end has not acknowledged.
+///
+/// # Errors
+/// When it is no TCP socket.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::TIOCOUTQ)
 }
 
-/// Bytes received that nobody has read.
+/// Unit: bytes. Received, and nobody has read.
+///
+/// # Errors
+/// When the socket has no such queue.
 pub fn unread(socket: impl AsFd) -> io::Result<usize> {
     query(socket, libc::FIONREAD)
 }

@@ -1,0 +1,213 @@
+//! Netfilter queues: packets that wait in the kernel until somebody says what becomes of them
+//! (`include/uapi/linux/netfilter/nfnetlink_queue.h`).
+
+use crate::conntrack::Connection;
+use crate::netlink::{Channel, Message, attributes, messages};
+use crate::sockopt;
+use nix::libc;
+use nix::sys::socket::SockProtocol;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+const SUBSYSTEM: u16 = 3;
+const PACKET: u16 = SUBSYSTEM << 8;
+const VERDICT: u16 = SUBSYSTEM << 8 | 1;
+const CONFIG: u16 = SUBSYSTEM << 8 | 2;
+/// A verdict on all packets up to one.
+const VERDICTS: u16 = SUBSYSTEM << 8 | 3;
+/// A packet behind all that were ever there: they are counted from 1.
+const LAST: u32 = i32::MAX.cast_unsigned();
+/// The whole of a packet is copied, whatever headers IPv6 puts before its content.
+const COPIED_BYTES: u32 = 0xffff;
+/// When the queue is full, packets pass instead of being dropped.
+const FAIL_OPEN: u32 = 1;
+/// What connection tracking knows of the packet comes with it.
+const CONNTRACK: u32 = 2;
+/// Unit: bytes. One packet of the largest size, or many small ones.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// One bound queue. What it has no room for passes by.
+#[derive(Debug)]
+pub struct NfQueue {
+    verdicts: Verdicts,
+    buffer: RefCell<Vec<u8>>,
+}
+
+/// A packet that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packet {
+    /// What the verdict names it by.
+    pub id: u32,
+    /// Index of the interface on which it came.
+    pub interface: u32,
+    /// Index of the interface by which it leaves; 0 before routing.
+    pub egress: u32,
+    /// Its firewall mark.
+    pub mark: u32,
+    /// From the network header on.
+    pub bytes: Vec<u8>,
+    /// What connection tracking knows of its connection, where the kernel gives it.
+    pub connection: Option<Connection>,
+}
+
+impl NfQueue {
+    /// Binds a queue that holds at most `packets`, of which `socket_bytes` wait to be read.
+    ///
+    /// # Errors
+    /// When the kernel refuses: this takes `CAP_NET_ADMIN` and a kernel with `NETFILTER_NETLINK_QUEUE`.
+    pub fn bind(number: u16, packets: u32, socket_bytes: i32) -> io::Result<Self> {
+        let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
+        let config = || Message::netfilter(CONFIG, libc::NLM_F_ACK, 0, number);
+        let bind = config().with(1, &[1, 0, 0, 0]);
+        let [a, b, c, d] = COPIED_BYTES.to_be_bytes();
+        let options = |flags: u32| {
+            config()
+                .with(2, &[a, b, c, d, 2])
+                .with(3, &packets.to_be_bytes())
+                .with(4, &flags.to_be_bytes())
+                .with(5, &flags.to_be_bytes())
+                .finish()
+        };
+        channel.request(&bind.finish())?;
+        // Not every kernel has connection tracking, or the glue to it.
+        if channel.request(&options(FAIL_OPEN | CONNTRACK)).is_err() {
+            channel.request(&options(FAIL_OPEN))?;
+        }
+        // A burst beyond the socket's buffer is no reason to stop: what did not fit passed by.
+        sockopt::set_int(&channel, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
+        let room = |name| sockopt::set_int(&channel, libc::SOL_SOCKET, name, socket_bytes);
+        // Beyond net.core.rmem_max takes a privilege that root of a user namespace lacks.
+        room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
+        let buffer = RefCell::new(vec![0; BUFFER_BYTES]);
+        Ok(Self { verdicts: Verdicts { channel, number }, buffer })
+    }
+
+    /// The packets that are there now.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there are none.
+    pub fn receive(&self) -> io::Result<Vec<Packet>> {
+        let mut buffer = self.buffer.borrow_mut();
+        let received = self.verdicts.channel.receive(&mut buffer, false)?;
+        Ok(messages(received)
+            .filter(|message| message.kind == PACKET)
+            .filter_map(|message| packet(message.body.get(4..)?))
+            .collect())
+    }
+
+    /// What gives the verdicts on its packets.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+}
+
+impl AsFd for NfQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.verdicts.channel.as_fd()
+    }
+}
+
+impl AsRawFd for NfQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.verdicts.channel.as_raw_fd()
+    }
+}
+
+/// What gives the verdicts on the packets of a queue.
+#[derive(Debug)]
+pub struct Verdicts {
+    channel: Channel,
+    number: u16,
+}
+
+impl Verdicts {
+    /// That of a queue which another process has bound to this descriptor.
+    pub fn of(channel: OwnedFd, number: u16) -> Self {
+        Self { channel: Channel::of(channel), number }
+    }
+
+    /// By which the kernel knows the queue.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Lets a packet go on or drops it; with another firewall mark, if one is given.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn give(&self, packet: u32, passes: bool, mark: Option<u32>) -> io::Result<()> {
+        let outcome = if passes { libc::NF_ACCEPT } else { libc::NF_DROP };
+        let mut header = outcome.to_be_bytes().to_vec();
+        header.extend_from_slice(&packet.to_be_bytes());
+        let mut message = Message::netfilter(VERDICT, 0, 0, self.number).with(2, &header);
+        if let Some(mark) = mark {
+            message = message.with(3, &mark.to_be_bytes());
+        }
+        self.channel.send(&message.finish())
+    }
+
+    /// Lets all packets go on that wait.
+    ///
+    /// # Errors
+    /// When the kernel refuses; that nothing waits it reports to nobody.
+    pub fn pass_all(&self) -> io::Result<()> {
+        let mut header = libc::NF_ACCEPT.to_be_bytes().to_vec();
+        header.extend_from_slice(&LAST.to_be_bytes());
+        let all = Message::netfilter(VERDICTS, 0, 0, self.number).with(2, &header);
+        self.channel.send(&all.finish())
+    }
+}
+
+fn packet(bytes: &[u8]) -> Option<Packet> {
+    let mut packet = Packet::default();
+    let mut named = false;
+    for (kind, value) in attributes(bytes) {
+        match kind {
+            1 => {
+                packet.id = number(value)?;
+                named = true;
+            }
+            3 => packet.mark = number(value)?,
+            5 => packet.interface = number(value)?,
+            6 => packet.egress = number(value)?,
+            10 => packet.bytes = value.to_vec(),
+            11 => packet.connection = Connection::read(value),
+            _ => {}
+        }
+    }
+    named.then_some(packet)
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(value.get(..4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_packet_is_read_with_its_mark_and_its_interfaces() {
+        let bytes = Message::netfilter(PACKET, 0, 0, 7)
+            .with(1, &[0, 0, 0, 9, 8, 0, 3])
+            .with(3, &5u32.to_be_bytes())
+            .with(5, &2u32.to_be_bytes())
+            .with(6, &3u32.to_be_bytes())
+            .with(10, b"a packet")
+            .finish();
+        let message = messages(&bytes).next().expect("a message");
+        let read = packet(&message.body[4..]).expect("a packet");
+        assert_eq!((read.id, read.mark, read.interface, read.egress), (9, 5, 2, 3));
+        assert_eq!((read.bytes.as_slice(), read.connection), (&b"a packet"[..], None));
+        assert_eq!(packet(&message.body[4 + 12..]), None, "nobody can name it");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = packet(&bytes);
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! nftables: whole transactions as text, by `nft(8)`, and over netlink what that is too slow for or cannot write
+//! (`include/uapi/linux/netfilter/nf_tables.h`).
+
+use crate::netlink::{Channel, Message, attributes, messages};
+use nix::libc;
+use nix::sys::socket::SockProtocol;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+const SUBSYSTEM: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
+const NEW_ELEMENT: u16 = SUBSYSTEM << 8 | 12;
+const GET_ELEMENT: u16 = SUBSYSTEM << 8 | 13;
+const DELETE_ELEMENT: u16 = SUBSYSTEM << 8 | 14;
+const NEW_OBJECT: u16 = SUBSYSTEM << 8 | 18;
+const GET_OBJECT: u16 = SUBSYSTEM << 8 | 19;
+/// The family `inet`, of IPv4 and IPv6.
+const INET: i32 = 1;
+/// Unit: bytes. The header of netfilter's own that attributes follow.
+const HEADER: usize = 4;
+const LIST_ELEMENT: u16 = 1;
+const OBJECT_TABLE: u16 = 1;
+const OBJECT_NAME: u16 = 2;
+const OBJECT_TYPE: u16 = 3;
+const OBJECT_DATA: u16 = 4;
+const TYPE_COUNTER: u32 = 1;
+const COUNTER_PACKETS: u16 = 2;
+/// Unit: bytes. More than the kernel puts into one piece of an answer.
+const ANSWER_BYTES: usize = 32 << 10;
+
+/// The first of sixteen registers of four bytes.
+const FIRST_REGISTER: u32 = 8;
+/// Enters an element, or renews the one that is there.
+const UPDATE: u32 = 1;
+/// The key of a connection's mark.
+const CT_MARK: u32 = 3;
+
+/// Changes to tables, as the bit of a multicast group of [`SockProtocol::NetlinkNetFilter`].
+pub const CHANGES: u32 = 1 << (7 - 1);
+
+/// Why a transaction was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NftError {
+    /// There is no `nft`.
+    #[error("cannot start nft: {0}; install nftables")]
+    Start(#[source] io::Error),
+    /// The kernel or `nft` refused it.
+    #[error("{0}")]
+    Refused(
+        /// What `nft` printed, or how it ended.
+        String,
+    ),
+}
+
+impl NftError {
+    /// The first line of why.
+    pub fn first_line(&self) -> String {
+        self.to_string().lines().next().unwrap_or_default().trim().to_owned()
+    }
+}
+
+/// Carries out a transaction in the calling thread's network namespace: all of it, or nothing.
+///
+/// # Errors
+/// When there is no `nft`, or the transaction is refused.
+pub fn run(transaction: &str) -> Result<(), NftError> {
+    let mut child = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // A terminal's ^C is for the caller, which then has something to clean up.
+        .process_group(0)
+        .spawn()
+        .map_err(NftError::Start)?;
+    if let Some(mut input) = child.stdin.take() {
+        // A child that fails early closes its input; its exit status says so below.
+        let _ = input.write_all(transaction.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(NftError::Start)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // What a signal ended has printed nothing.
+    let ended = || format!("nft ended with {}", output.status);
+    Err(NftError::Refused(if errors.is_empty() { ended() } else { errors }))
+}
+
+/// What a rule reads into registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Offset and length in the network header.
+    Network(u32, u32),
+    /// Offset and length in the transport header.
+    Transport(u32, u32),
+    /// A part of the connection's original tuple, of those below.
+    Original(Original),
+    /// The connection's mark.
+    ConnectionMark,
+}
+
+/// A part of the tuple of a connection's first packet, before anything translated it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Original {
+    /// The source's address of IPv4.
+    SourceV4,
+    /// The destination's.
+    DestinationV4,
+    /// The source's address of IPv6.
+    SourceV6,
+    /// The destination's.
+    DestinationV6,
+    /// The source's port.
+    SourcePort,
+    /// The destination's.
+    DestinationPort,
+}
+
+impl Original {
+    /// The kernel's number, and how long it is. Unit: bytes.
+    const fn key(self) -> (u32, u32) {
+        match self {
+            Self::SourceV4 => (19, 4),
+            Self::DestinationV4 => (20, 4),
+            Self::SourceV6 => (21, 16),
+            Self::DestinationV6 => (22, 16),
+            Self::SourcePort => (11, 2),
+            Self::DestinationPort => (12, 2),
+        }
+    }
+}
+
+impl Load {
+    /// Registers that it takes.
+    const fn words(self) -> u32 {
+        let bytes = match self {
+            Self::Network(_, length) | Self::Transport(_, length) => length,
+            Self::Original(part) => part.key().1,
+            Self::ConnectionMark => 4,
+        };
+        bytes.div_ceil(4)
+    }
+
+    fn expression(self, rule: Message, register: u32) -> Message {
+        let number = |data: Message, kind: u16, value: u32| data.with(kind, &value.to_be_bytes());
+        let payload = |base: u32, offset: u32, length: u32| {
+            move |data: Message| {
+                let fields = [register, base, offset, length];
+                (1..).zip(fields).fold(data, |data, (kind, value)| number(data, kind, value))
+            }
+        };
+        match self {
+            Self::Network(offset, length) => {
+                expression(rule, "payload", payload(1, offset, length))
+            }
+            Self::Transport(offset, length) => {
+                expression(rule, "payload", payload(2, offset, length))
+            }
+            Self::Original(part) => expression(rule, "ct", |data| {
+                // The direction of the connection's first packet.
+                number(number(data, 1, register), 2, part.key().0).with(3, &[0])
+            }),
+            Self::ConnectionMark => {
+                expression(rule, "ct", |data| number(number(data, 1, register), 2, CT_MARK))
+            }
+        }
+    }
+}
+
+/// Adds one expression to a rule.
+fn expression(rule: Message, name: &str, data: impl FnOnce(Message) -> Message) -> Message {
+    rule.with_nested(LIST_ELEMENT, |element| element.with_name(1, name).with_nested(2, data))
+}
+
+/// A table of the family `inet`, of the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Table {
+    channel: Channel,
+    name: String,
+}
+
+impl Table {
+    /// Opens a channel to a table, whether that is there or not.
+    ///
+    /// # Errors
+    /// When the kernel gives no channel.
+    pub fn open(name: impl Into<String>) -> io::Result<Self> {
+        let channel = Channel::open(SockProtocol::NetlinkNetFilter)?;
+        Ok(Self { channel, name: name.into() })
+    }
+
+    /// Appends a rule that hands packets to a queue; where nobody has bound that, they pass.
+    ///
+    /// A kernel without nftables' own expression has the older one of iptables, which does the same.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_queue(&self, chain: &str, queue: u16) -> io::Result<()> {
+        let own = |data: Message| {
+            data.with(1, &queue.to_be_bytes())
+                .with(2, &1u16.to_be_bytes())
+                .with(3, &1u16.to_be_bytes())
+        };
+        let older = |data: Message| {
+            let mut info = Vec::with_capacity(8);
+            for field in [queue, 1, 1, 0] {
+                info.extend_from_slice(&field.to_ne_bytes());
+            }
+            data.with_name(1, "NFQUEUE").with(2, &3u32.to_be_bytes()).with(3, &info)
+        };
+        match self.add_rule(chain, |rule| expression(rule, "queue", own)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                self.add_rule(chain, |rule| expression(rule, "target", older))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Appends a rule that enters `value` under `key` into a map, or `key` into a set.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_update(
+        &self,
+        chain: &str,
+        map: &str,
+        key: &[Load],
+        value: &[Load],
+    ) -> io::Result<()> {
+        let value_register = FIRST_REGISTER + key.iter().map(|load| load.words()).sum::<u32>();
+        self.add_rule(chain, |rule| {
+            let mut register = FIRST_REGISTER;
+            let rule = key.iter().chain(value).fold(rule, |rule, load| {
+                let rule = load.expression(rule, register);
+                register += load.words();
+                rule
+            });
+            expression(rule, "dynset", |data| {
+                let data = data
+                    .with_name(1, map)
+                    .with(3, &UPDATE.to_be_bytes())
+                    .with(4, &FIRST_REGISTER.to_be_bytes());
+                match value {
+                    [] => data,
+                    _ => data.with(5, &value_register.to_be_bytes()),
+                }
+            })
+        })
+    }
+
+    /// Enters a key into a set.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_element(&self, set: &str, key: &[u8]) -> io::Result<()> {
+        self.change_element(NEW_ELEMENT, libc::NLM_F_CREATE, set, key)
+    }
+
+    /// Deletes a key from a set.
+    ///
+    /// # Errors
+    /// `ENOENT`: it is not there.
+    pub fn delete_element(&self, set: &str, key: &[u8]) -> io::Result<()> {
+        self.change_element(DELETE_ELEMENT, 0, set, key)
+    }
+
+    fn change_element(&self, kind: u16, flags: i32, set: &str, key: &[u8]) -> io::Result<()> {
+        let change = Message::netfilter(kind, flags | libc::NLM_F_ACK, INET, 0);
+        self.commit(self.element_of(change, set, key))
+    }
+
+    /// What a map has under a key, as its registers hold it.
+    ///
+    /// # Errors
+    /// When it has nothing.
+    pub fn element(&self, map: &str, key: &[u8]) -> io::Result<Vec<u8>> {
+        let question = self.element_of(Message::netfilter(GET_ELEMENT, 0, INET, 0), map, key);
+        self.channel.send(&question.finish())?;
+        let mut buffer = vec![0; 8192];
+        loop {
+            for message in messages(self.channel.receive(&mut buffer, true)?) {
+                if let Some(verdict) = message.verdict() {
+                    verdict?;
+                }
+                if message.kind == NEW_ELEMENT {
+                    let value = message.body.get(HEADER..).and_then(value);
+                    return value.ok_or_else(|| io::ErrorKind::InvalidData.into());
+                }
+            }
+        }
+    }
+
+    fn element_of(&self, message: Message, set: &str, key: &[u8]) -> Message {
+        message.with_name(1, &self.name).with_name(2, set).with_nested(3, |list| {
+            list.with_nested(LIST_ELEMENT, |element| {
+                element.with_nested(1, |data| data.with(1, key))
+            })
+        })
+    }
+
+    /// Packets that its named counters have counted.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn counters(&self) -> io::Result<BTreeMap<String, u64>> {
+        let question = Message::netfilter(GET_OBJECT, libc::NLM_F_DUMP, INET, 0)
+            .with_name(OBJECT_TABLE, &self.name)
+            .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes());
+        let mut counters = BTreeMap::new();
+        self.channel.dump(question, &mut vec![0; ANSWER_BYTES], |message| {
+            if message.kind == NEW_OBJECT {
+                counters.extend(counter(message.body, &self.name));
+            }
+        })?;
+        Ok(counters)
+    }
+
+    fn add_rule(
+        &self,
+        chain: &str,
+        expressions: impl FnOnce(Message) -> Message,
+    ) -> io::Result<()> {
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_APPEND | libc::NLM_F_ACK;
+        let rule = Message::netfilter(NEW_RULE, flags, INET, 0)
+            .with_name(1, &self.name)
+            .with_name(2, chain)
+            .with_nested(4, expressions);
+        self.commit(rule)
+    }
+
+    fn commit(&self, change: Message) -> io::Result<()> {
+        let mut batch = Message::netfilter(BATCH_BEGIN, 0, 0, SUBSYSTEM).finish();
+        batch.extend(change.finish());
+        batch.extend(Message::netfilter(BATCH_END, 0, 0, SUBSYSTEM).finish());
+        self.channel.request(&batch)
+    }
+}
+
+/// The data of the first element in a list.
+fn value(bytes: &[u8]) -> Option<Vec<u8>> {
+    let inside = |bytes, wanted| attributes(bytes).find(|(kind, _)| *kind == wanted);
+    let (_, list) = inside(bytes, 3)?;
+    let (_, element) = inside(list, LIST_ELEMENT)?;
+    let (_, data) = inside(element, 2)?;
+    inside(data, 1).map(|(_, value)| value.to_vec())
+}
+
+/// Name and packets of one counter, if it is one of `table`.
+fn counter(body: &[u8], table: &str) -> Option<(String, u64)> {
+    let text = |value: &[u8]| {
+        std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok().map(str::to_owned)
+    };
+    let (mut of, mut name, mut packets) = (None, None, None);
+    for (kind, value) in attributes(body.get(HEADER..)?) {
+        match kind {
+            OBJECT_TABLE => of = text(value),
+            OBJECT_NAME => name = text(value),
+            OBJECT_DATA => {
+                packets = attributes(value)
+                    .find(|(kind, _)| *kind == COUNTER_PACKETS)
+                    .and_then(|(_, value)| Some(u64::from_be_bytes(value.try_into().ok()?)));
+            }
+            _ => {}
+        }
+    }
+    (of? == table).then_some((name?, packets?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::NetNamespace;
+    use proptest::prelude::*;
+
+    fn object(table: &str, packets: &[u8]) -> Vec<u8> {
+        Message::netfilter(NEW_OBJECT, 0, INET, 0)
+            .with_name(OBJECT_TABLE, table)
+            .with_name(OBJECT_NAME, "passed_rule")
+            .with(OBJECT_TYPE, &TYPE_COUNTER.to_be_bytes())
+            .with_nested(OBJECT_DATA, |data| {
+                data.with(1, &600u64.to_be_bytes()).with(COUNTER_PACKETS, packets)
+            })
+            .finish()
+    }
+
+    fn read(bytes: &[u8]) -> Option<(String, u64)> {
+        counter(messages(bytes).next()?.body, "midhop_main")
+    }
+
+    #[test]
+    fn a_counter_is_read_and_others_are_not() {
+        let ours = object("midhop_main", &10u64.to_be_bytes());
+        assert_eq!(read(&ours), Some(("passed_rule".to_owned(), 10)));
+        assert_eq!(read(&object("midhop_other", &10u64.to_be_bytes())), None);
+        assert_eq!(read(&object("midhop_main", &[0, 1])), None, "no number of 64 bits");
+    }
+
+    #[test]
+    fn a_table_is_changed_and_read() {
+        let place = match NetNamespace::new() {
+            Ok(place) => place,
+            Err(error) => {
+                return midhop_testkit::skipped(format!("this takes CAP_SYS_ADMIN: {error}"));
+            }
+        };
+        let text = "table inet one { counter seen { packets 3 bytes 7 }; \
+                    set gate { type inet_proto; }; \
+                    map names { type inet_service : mark; elements = { 80 : 5 }; }; \
+                    set far { type ipv4_addr; flags dynamic; }; chain waiting { }; }\n\
+                    table inet other { counter theirs { }; }";
+        let refused = place.run(|| run("table inet { }")).expect("entered");
+        match refused {
+            Err(NftError::Start(error)) => {
+                return midhop_testkit::skipped(format!("there is no nft: {error}"));
+            }
+            Err(refused @ NftError::Refused(_)) => assert!(!refused.first_line().is_empty()),
+            other => panic!("{other:?}"),
+        }
+        place.run(|| run(text)).expect("entered").expect("carried out");
+        let table = place.run(|| Table::open("one")).expect("entered").expect("a channel");
+        assert_eq!(table.counters().expect("counters"), [("seen".to_owned(), 3)].into());
+        let code = |outcome: io::Result<()>| outcome.expect_err("refused").raw_os_error();
+        assert_eq!(code(table.delete_element("gate", &[6])), Some(libc::ENOENT));
+        table.add_element("gate", &[6]).expect("entered");
+        table.delete_element("gate", &[6]).expect("deleted");
+        let value = table.element("names", &80u16.to_be_bytes()).expect("it is there");
+        assert_eq!(value, 5u32.to_ne_bytes());
+        let nothing = table.element("names", &81u16.to_be_bytes()).expect_err("it is not");
+        assert_eq!(nothing.raw_os_error(), Some(libc::ENOENT));
+        table.add_update("waiting", "far", &[Load::Network(12, 4)], &[]).expect("a rule");
+        table.add_queue("waiting", 9).expect("a rule");
+        assert_eq!(code(table.add_queue("nowhere", 9)), Some(libc::ENOENT));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_hurt(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = (counter(&bytes, "midhop_main"), value(&bytes));
+        }
+    }
+}

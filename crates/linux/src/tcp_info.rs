@@ -1,0 +1,204 @@
+//! What the kernel measured on a TCP connection (`TCP_INFO`, `struct tcp_info` in `include/uapi/linux/tcp.h`).
+
+use crate::sockopt;
+use nix::libc;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Unit: bytes. Up to and including `tcpi_delivery_rate`, which Linux 4.9 has.
+const NEEDED: usize = 168;
+/// Unit: bytes. More than any kernel writes.
+const ROOM: usize = 512;
+/// `TCP_CLOSE` in `include/net/tcp_states.h`.
+const CLOSED: u8 = 7;
+
+/// Some of `TCP_INFO`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpInfo {
+    /// As in `include/net/tcp_states.h`.
+    pub state: u8,
+    /// Unit: bytes. The sending MSS.
+    pub mss: u32,
+    /// Unit: microseconds. Smoothed round-trip time; 0 before the first.
+    pub rtt_us: u32,
+    /// Unit: microseconds. The shortest; `u32::MAX` before the first.
+    pub rtt_min_us: u32,
+    /// Unit: segments. Congestion window.
+    pub cwnd: u32,
+    /// Unit: segments. Sent, and not acknowledged in sequence.
+    pub unacknowledged: u32,
+    /// Unit: segments. Of these, those that SACK has acknowledged.
+    pub sacked: u32,
+    /// Unit: segments. Of these, those thought lost.
+    pub lost: u32,
+    /// Unit: segments. Of these, those that were sent again and are not acknowledged.
+    pub resent: u32,
+    /// Unit: segments. Sent again since the connection began.
+    pub retransmissions: u32,
+    /// Unit: segments. Sent, again or for the first time.
+    pub segments_sent: u32,
+    /// Unit: segments. Received with data.
+    pub data_segments_received: u32,
+    /// Unit: segments. Of these, those that came out of order; 0 before Linux 5.4.
+    pub out_of_order: u32,
+    /// Unit: bytes. Acknowledged by the far end; SYN and FIN count.
+    pub acknowledged_bytes: u64,
+    /// Unit: bytes. Received in order.
+    pub received_bytes: u64,
+    /// Unit: bytes. Written, and not sent even once.
+    pub unsent_bytes: u32,
+    /// Unit: bytes. Sent, again or for the first time; none before Linux 4.19.
+    pub sent_bytes: Option<u64>,
+    /// Unit: bytes per second. Delivered lately.
+    pub delivery_rate: u64,
+    /// Unit: bytes per second. `u64::MAX` where the connection is not paced.
+    pub pacing_rate: u64,
+}
+
+impl TcpInfo {
+    /// Asks the kernel about a socket.
+    ///
+    /// # Errors
+    /// When it is no TCP socket, or the kernel is older than 4.9.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        let mut room = [0; ROOM];
+        let info = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut room)?;
+        Self::parse(info)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "TCP_INFO is too short here"))
+    }
+
+    /// Reads `struct tcp_info` as the kernel wrote it, which only ever appends to it; none when it is too short.
+    pub fn parse(info: &[u8]) -> Option<Self> {
+        if info.len() < NEEDED {
+            return None;
+        }
+        let word = |offset| at(info, offset).map(u32::from_ne_bytes);
+        let long = |offset| at(info, offset).map(u64::from_ne_bytes);
+        Some(Self {
+            state: *info.first()?,
+            mss: word(16)?,
+            rtt_us: word(68)?,
+            rtt_min_us: word(148)?,
+            cwnd: word(80)?,
+            unacknowledged: word(24)?,
+            sacked: word(28)?,
+            lost: word(32)?,
+            resent: word(36)?,
+            retransmissions: word(100)?,
+            segments_sent: word(136)?,
+            data_segments_received: word(152)?,
+            out_of_order: word(224).unwrap_or(0),
+            acknowledged_bytes: long(120)?,
+            received_bytes: long(128)?,
+            unsent_bytes: word(144)?,
+            sent_bytes: long(200),
+            delivery_rate: long(160)?,
+            pacing_rate: long(104)?,
+        })
+    }
+
+    /// Unit: bytes. Congestion window, in segments of the sending MSS.
+    pub fn cwnd_bytes(&self) -> u64 {
+        self.segments(u64::from(self.cwnd))
+    }
+
+    /// Unit: bytes. Sent, neither acknowledged nor thought lost, in whole segments.
+    pub fn in_flight_bytes(&self) -> u64 {
+        let sent = u64::from(self.unacknowledged) + u64::from(self.resent);
+        self.segments(sent.saturating_sub(u64::from(self.sacked) + u64::from(self.lost)))
+    }
+
+    /// Unit: bytes. Sent and not acknowledged in sequence, lost or not, in whole segments.
+    pub fn outstanding_bytes(&self) -> u64 {
+        self.segments(u64::from(self.unacknowledged))
+    }
+
+    /// Whether both ends have ended and all is acknowledged.
+    pub fn is_closed(&self) -> bool {
+        self.state == CLOSED
+    }
+
+    fn segments(&self, count: u64) -> u64 {
+        count * u64::from(self.mss)
+    }
+}
+
+fn at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    fn connected() -> io::Result<[TcpStream; 2]> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        Ok([near, listener.accept()?.0])
+    }
+
+    #[test]
+    fn a_connection_that_moved_data_is_measured() -> io::Result<()> {
+        let [mut near, mut far] = connected()?;
+        near.write_all(&[7; 10_000])?;
+        let mut taken = vec![0; 10_000];
+        far.read_exact(&mut taken)?;
+        far.write_all(b"k")?;
+        near.read_exact(&mut taken[..1])?;
+        let sender = TcpInfo::of(&near)?;
+        assert!(sender.cwnd_bytes() >= 10_000, "{sender:?}");
+        assert!(sender.rtt_us > 0 && sender.rtt_us < 1_000_000, "{sender:?}");
+        assert!(sender.rtt_min_us < 1_000_000, "{sender:?}");
+        assert_eq!((sender.in_flight_bytes(), sender.sent_bytes), (0, Some(10_000)), "{sender:?}");
+        let receiver = TcpInfo::of(&far)?;
+        assert_eq!((receiver.received_bytes, receiver.retransmissions), (10_000, 0));
+        assert!(receiver.data_segments_received > 0, "{receiver:?}");
+        assert_eq!((receiver.out_of_order, receiver.is_closed()), (0, false));
+        Ok(())
+    }
+
+    #[test]
+    fn what_waits_and_what_is_over_shows() -> io::Result<()> {
+        let [mut near, mut far] = connected()?;
+        near.set_nonblocking(true)?;
+        // Nobody reads: the window closes, and what is written then waits.
+        while near.write(&[1; 64 << 10]).is_ok() {}
+        assert!(TcpInfo::of(&near)?.unsent_bytes > 0);
+        near.set_nonblocking(false)?;
+        near.shutdown(Shutdown::Write)?;
+        io::copy(&mut far, &mut io::sink())?;
+        far.shutdown(Shutdown::Write)?;
+        near.read_to_end(&mut Vec::new())?;
+        let info = TcpInfo::of(&near)?;
+        assert_eq!((info.unsent_bytes, info.is_closed()), (0, true));
+        Ok(())
+    }
+
+    #[test]
+    fn what_has_arrived_behind_a_hole_is_outstanding_and_not_in_flight() {
+        let mut raw = [0; NEEDED];
+        // The sending MSS; of ten segments sent three have arrived, two are lost, one is sent again.
+        for (at, word) in [(16, 1_448u32), (24, 10), (28, 3), (32, 2), (36, 1)] {
+            raw[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        let info = TcpInfo::parse(&raw).expect("long enough");
+        assert_eq!((info.outstanding_bytes(), info.in_flight_bytes()), (14_480, 6 * 1_448));
+    }
+
+    #[test]
+    fn another_socket_is_an_error() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        assert!(TcpInfo::of(&socket).is_err());
+    }
+
+    #[test]
+    fn a_short_answer_is_refused() {
+        assert_eq!(TcpInfo::parse(&[0; NEEDED - 1]), None);
+        assert_eq!(
+            TcpInfo::parse(&[0; NEEDED]),
+            Some(TcpInfo { sent_bytes: None, ..TcpInfo::default() })
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Sockets with other hosts' addresses, and the routes that deliver those hosts' packets to them
+//! (`Documentation/networking/tproxy.rst`).
+
+use crate::link::LOOPBACK_INDEX;
+use crate::sockopt;
+use nix::libc;
+use rtnetlink::RouteMessageBuilder;
+use rtnetlink::packet_route::route::{RouteMessage, RouteScope, RouteType};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+/// Lets a socket of IPv4 or of IPv6 have addresses that are not this host's.
+///
+/// # Errors
+/// When the kernel refuses: this takes `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+pub fn set_transparent(socket: impl AsFd, v4: bool) -> io::Result<()> {
+    let (level, name) = match v4 {
+        true => (libc::SOL_IP, libc::IP_TRANSPARENT),
+        false => (libc::SOL_IPV6, libc::IPV6_TRANSPARENT),
+    };
+    sockopt::set_int(socket, level, name, 1)
+}
+
+/// The routes of a table, of IPv4 and of IPv6, by which every packet is for this host.
+pub fn local_routes(table: u32) -> [RouteMessage; 2] {
+    let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
+        .output_interface(LOOPBACK_INDEX)
+        .table_id(table)
+        .scope(RouteScope::Host)
+        .kind(RouteType::Local);
+    let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
+        .destination_prefix(Ipv6Addr::UNSPECIFIED, 0)
+        .output_interface(LOOPBACK_INDEX)
+        .table_id(table)
+        .kind(RouteType::Local);
+    [v4.build(), v6.build()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn a_transparent_socket_takes_any_address() {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
+        use std::net::SocketAddr;
+        use std::os::fd::AsRawFd;
+        for (family, address) in
+            [(AddressFamily::Inet, "192.0.2.1:0"), (AddressFamily::Inet6, "[2001:db8::1]:0")]
+        {
+            let own = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+            let own = own.expect("a socket");
+            let address = SockaddrStorage::from(address.parse::<SocketAddr>().expect("one"));
+            assert!(bind(own.as_raw_fd(), &address).is_err(), "it is another host's");
+            if let Err(error) = set_transparent(&own, family == AddressFamily::Inet) {
+                return midhop_testkit::skipped(format!("this takes CAP_NET_ADMIN: {error}"));
+            }
+            bind(own.as_raw_fd(), &address).expect("any address");
+        }
+        assert!(set_transparent(UdpSocket::bind("127.0.0.1:0").expect("a socket"), false).is_err());
+    }
+}
