@@ -248,7 +248,7 @@ mod tests {
                 (0..200).for_each(|number| queue.push(now, Bytes::new(1472), number));
                 let left = std::iter::from_fn(|| queue.pop(now)).count();
                 let room = passing.room(now, Bytes::new(1472), 200);
-                assert_eq!(room, left, "{rate:?} at {now}");
+                assert_eq!(room, left, "{rate:?} at {now:?}");
                 if room > 0 {
                     passing.pass(room, Bytes::new(1472 * room as u64));
                 }

@@ -580,7 +580,7 @@ mod tests {
     fn what_is_to_be_numbered_does_not_leave_as_it_is() {
         let now = Instant::START;
         let pace = pace();
-        let mut shim = Shim::new(FecSettings::default(), pace.clone(), now);
+        let mut shim: Shim<()> = Shim::new(FecSettings::default(), pace.clone(), now);
         pace.loses();
         assert_eq!(shim.room(now, 44), 44, "nothing is agreed");
         shim.agree(WINDOW_MAX);
