@@ -41,7 +41,7 @@ fn distance_km(way: &str) -> f64 {
 
 #[test]
 fn flights_are_as_long_as_great_circles() {
-    let text = include_str!("../../../studies/far-proxy/flight.toml");
+    let text = include_str!("../../../../studies/far-proxy/flight.toml");
     let scenario: toml::Table = text.parse().expect("TOML");
     let ways = scenario["vary"]["way"].as_table().expect("an axis");
     assert_eq!(ways.len(), 10, "two stations, four homes; two sources beyond Boise");
