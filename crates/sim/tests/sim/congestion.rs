@@ -1,7 +1,6 @@
 //! What a scenario says of congestion control reaches the senders, and shows in what they send.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_experiment::congestion::{OpeningPlan, Own};
 use midhop_experiment::record::{Record, TransferResult};
 use midhop_path::Direction;
@@ -10,7 +9,6 @@ use midhop_sim::packet::{Body, Packet};
 use midhop_sim::watch::{Sight, Watcher};
 use midhop_sim::{Options, run, run_watched};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use scenes::{FILE, plan};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -87,7 +85,7 @@ fn a_connection_begins_as_it_is_told() {
     // The receiver's own window begins at 64 kB and follows what comes, as Linux has it, so that the
     // jump is cut short: 691 segments take flights of 45, 106, 228 and the rest instead of seven from ten
     // on; what a flight is spread over is lost again. Between proxies, whose windows are open, both
-    // gain whole flights (tests/pep.rs).
+    // gain whole flights (`pep`).
     let rtt = Duration::from_us(600_400);
     assert!(jumped.took + rtt < burst.took, "{} {}", jumped.took, burst.took);
     // From the jump on slow start goes on from the 45 in flight: a flight less than from ten.

@@ -1,11 +1,9 @@
 //! The TCP that hosts are given is the TCP that they speak: seen on the wire, in time, in the record.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_experiment::record::{PhaseTimes, Record};
 use midhop_sim::{Options, run};
 use midhop_units::{Bytes, Duration, Rate};
-use scenes::{FILE, plan};
 
 /// Runs with every invariant checked after every event.
 fn checked(more: &str, set: &[&str]) -> Record {

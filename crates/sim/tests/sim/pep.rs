@@ -1,12 +1,10 @@
 //! Proxies on the path: every byte arrives, windows bound what is held, and the satellite leg gains.
 
-mod scenes;
-
+use crate::scenes::{CHAIN, FILE, plan};
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{LinkResult, Record};
 use midhop_sim::{Options, run};
 use midhop_units::{Bytes, Duration};
-use scenes::{CHAIN, FILE, plan};
 
 fn record(more: &str, set: &[&str], checking: bool) -> Record {
     let options = Options { checking, ..Options::default() };

@@ -1,12 +1,10 @@
 //! Acknowledgements over a narrow return link, and those who thin them.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_experiment::record::Record;
 use midhop_sim::{Options, run};
 use midhop_units::{Bytes, Duration};
 use proptest::prelude::*;
-use scenes::{FILE, plan};
 
 /// A return link of 60 kbit/s, as wide queues as it takes for them to fill.
 const NARROW: [&str; 4] = [

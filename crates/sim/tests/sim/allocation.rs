@@ -4,8 +4,7 @@
 //! largest window, curves double until they are as long as the run. So few allocations come with so
 //! many events that their number says whether any event makes one.
 
-mod scenes;
-
+use crate::scenes;
 use midhop_sim::{Options, run};
 use midhop_testkit::allocations::{Counting, so_far};
 use std::cell::RefCell;

@@ -1,12 +1,10 @@
 //! An agent meets every packet at its node, and what it does with them shows.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_sim::agent::{Actions, Agent};
 use midhop_sim::packet::{Body, NodeId, Packet};
 use midhop_sim::{Options, run};
 use midhop_units::{Duration, Instant};
-use scenes::{FILE, plan};
 
 /// Drops every so manieth segment with payload, and holds back all acknowledgements for a while.
 #[derive(Debug, Default)]

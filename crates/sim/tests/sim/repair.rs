@@ -1,7 +1,6 @@
 //! Losses on a user link behind a long way, and agents that repair them there.
 
-mod scenes;
-
+use crate::scenes::plan;
 use midhop_experiment::Plan;
 use midhop_experiment::agents;
 use midhop_experiment::record::{NodeResult, Record};
@@ -10,7 +9,6 @@ use midhop_sim::packet::NodeId;
 use midhop_sim::repair::{DProxyNode, SnoopNode};
 use midhop_sim::{Options, run};
 use midhop_units::Bytes;
-use scenes::plan;
 
 /// The chain with a user link of 10 Mbit/s and 20 ms round trip behind 200 ms of cables; its queue
 /// holds one window of the whole path.

@@ -1,11 +1,9 @@
 //! Whole runs: what comes out is complete, deterministic, accounted for, and no faster than physics.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_experiment::record::Record;
 use midhop_sim::{Options, RunError, check, run};
 use midhop_units::{Bytes, Duration};
-use scenes::{FILE, plan};
 
 /// Runs with every invariant checked after every event.
 fn checked(more: &str, set: &[&str]) -> Record {

@@ -1,13 +1,11 @@
 //! Marks of congestion through agents that thin acknowledgements: each is echoed in time and answered.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_sim::agent::{Actions, Agent};
 use midhop_sim::packet::{Body, NodeId, Packet};
 use midhop_sim::{Options, run};
 use midhop_tcp::{Ecn, Flags, Segment};
 use midhop_units::{Duration, Instant};
-use scenes::{FILE, plan};
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -1,13 +1,11 @@
 //! Pairs and chains of proxies with tunnels between them, in virtual time: every byte arrives, the same every time, and a
 //! lossy link is filled.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{LegResult, Record};
 use midhop_sim::{Options, RunError, run};
 use midhop_units::Bytes;
-use scenes::{FILE, plan};
 
 const PAIR: &str = "[peps.near]\nintercept.accept = \"early\"\npeers.far = { node = \"gateway\" }\n\
     rules = [{ tunnel = \"far\" }]\n[peps.far]\n[peps.after]\npeers.far = { node = \"gateway\" }\n\
@@ -68,7 +66,7 @@ fn the_same_seed_gives_the_same_record_through_a_tunnel() {
 
 #[test]
 fn a_tunnel_fills_a_lossy_geostationary_link_that_split_connections_do_not() {
-    let scenario = include_str!("../../../scenarios/tunnel.toml");
+    let scenario = include_str!("../../../../scenarios/tunnel.toml");
     let plans =
         Scenario::parse("tunnel.toml", scenario).expect("a scenario").plans().expect("plans");
     let goodput = |setup: &str| {
@@ -106,7 +104,7 @@ fn uploads_and_ipv6_go_by_a_tunnel_as_well() {
 
 #[test]
 fn a_chain_of_three_delivers_every_byte() {
-    let scenario = include_str!("../../../scenarios/chain.toml");
+    let scenario = include_str!("../../../../scenarios/chain.toml");
     let plans =
         Scenario::parse("chain.toml", scenario).expect("a scenario").plans().expect("plans");
     let mut chains = 0;

@@ -31,7 +31,6 @@ delay = "10 ms"
 "#;
 
 /// A file from one end to the other.
-#[allow(dead_code, reason = "not every file of tests sends it")]
 pub const FILE: &str = "[transfers.file]\nfrom = \"server\"\nto = \"client\"\nbytes = \"2 MB\"\n";
 
 /// The first plan of the chain with something added and changed.

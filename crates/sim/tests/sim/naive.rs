@@ -1,11 +1,9 @@
 //! Proxies that are naive on purpose, and transfers that begin again what they break.
 
-mod scenes;
-
+use crate::scenes::{FILE, plan};
 use midhop_experiment::record::{NodeResult, Record, TransferResult};
 use midhop_sim::{Options, run};
 use midhop_units::{Bytes, Duration};
-use scenes::{FILE, plan};
 
 const BOX: &str = "[naive.box]\nbuffer = \"800 kB\"\n";
 

@@ -7,7 +7,7 @@ use midhop_experiment::law::{self, Law};
 use midhop_experiment::{Plan, Scenario};
 use midhop_sim::{Options, run};
 
-const SCENARIO: &str = include_str!("../../../scenarios/formulas.toml");
+const SCENARIO: &str = include_str!("../../../../scenarios/formulas.toml");
 
 /// A cell of the scenario with fewer bytes; one seed, so that what comes out is always the same.
 fn plan(congestion: &str, loss: &str, rtt: &str, bytes: &str) -> Plan {
