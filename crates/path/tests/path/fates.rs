@@ -1,8 +1,6 @@
 //! The same packets meet the same fate, and one stage does not disturb another.
 
-mod drive;
-
-use drive::{Driven, ms, plan};
+use crate::drive::{Driven, ms, plan};
 use midhop_path::{Cause, Direction, Link, presets};
 use midhop_units::{Bytes, Duration, Instant, Seed};
 use std::collections::BTreeSet;

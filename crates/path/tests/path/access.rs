@@ -1,8 +1,6 @@
 //! Access to the satellite: MODCODs that follow the signal, capacity that must be asked for.
 
-mod drive;
-
-use drive::{Driven, at_ms, ms, plan};
+use crate::drive::{Driven, at_ms, ms, plan};
 use midhop_path::Cause;
 use midhop_units::Duration;
 

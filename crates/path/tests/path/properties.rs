@@ -1,8 +1,6 @@
 //! What holds for every link that can be resolved, whatever is sent over it.
 
-mod drive;
-
-use drive::Driven;
+use crate::drive::Driven;
 use midhop_path::loss::{Burst, LossSpec, LossSpecs};
 use midhop_path::queue::QueueSpec;
 use midhop_path::rate::LinkRate;

@@ -1,7 +1,5 @@
 //! Drives a link in virtual time, checking its invariants after every call.
 
-#![allow(dead_code, reason = "each test program uses its part")]
-
 use midhop_path::{Direction, DirectionPlan, DirectionSpec, Link};
 use midhop_units::{Bytes, Duration, Instant, Seed};
 

@@ -1,8 +1,6 @@
 //! When packets come out: rate, delay, order, outages.
 
-mod drive;
-
-use drive::{Driven, at_ms, ms, plan};
+use crate::drive::{Driven, at_ms, ms, plan};
 use midhop_path::Cause;
 use midhop_units::{Duration, Instant};
 

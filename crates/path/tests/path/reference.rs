@@ -1,13 +1,11 @@
 //! The reference page says what the code does.
 
-mod drive;
-
-use drive::ms;
+use crate::drive::ms;
 use midhop_path::orbit::{ConstellationTable, Journeys, OrbitSpec, isl::IslRules};
 use midhop_path::{DirectionSpec, LinkSpec, presets};
 use serde::de::DeserializeOwned;
 
-const PAGE: &str = include_str!("../../../docs/links.md");
+const PAGE: &str = include_str!("../../../../docs/links.md");
 
 #[test]
 fn its_example_can_be_run() {

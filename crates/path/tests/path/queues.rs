@@ -1,8 +1,6 @@
 //! Who gets in, and how long they wait: limits to the packet, CoDel and PIE against live senders.
 
-mod drive;
-
-use drive::{Driven, at_ms, ms, plan};
+use crate::drive::{Driven, at_ms, ms, plan};
 use midhop_path::Cause;
 use midhop_units::{Bytes, Duration};
 use std::collections::BTreeMap;
