@@ -1,7 +1,6 @@
 //! The terminal's table and the forms for programs.
 
-mod synthetic;
-
+use crate::synthetic;
 use midhop_experiment::Record;
 use midhop_report::{csv, json, rows, table, table_in};
 use midhop_units::{Duration, Seed};

@@ -2,8 +2,6 @@
 //!
 //! The pages and pictures stay in the build directory's `tmp` for a look.
 
-#![allow(dead_code, reason = "each test binary takes what it needs")]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -1,7 +1,6 @@
 //! The HTML page: complete, well-formed, harmless, self-contained.
 
-mod synthetic;
-
+use crate::synthetic;
 use midhop_report::{Options, html};
 
 fn page(records: &[midhop_experiment::Record]) -> String {
@@ -72,10 +71,10 @@ fn nothing_is_loaded_from_anywhere() {
     }
     assert!(!markup.contains("http://") && !markup.contains("https://"));
     assert!(page.contains("default-src 'none'"), "the policy that forbids requests is gone");
-    let own_style = include_str!("../assets/report.css");
-    let own_script = include_str!("../assets/report.js");
-    let drawing = include_str!("../assets/drawing.js");
-    let study = include_str!("../assets/study.js");
+    let own_style = include_str!("../../assets/report.css");
+    let own_script = include_str!("../../assets/report.js");
+    let drawing = include_str!("../../assets/drawing.js");
+    let study = include_str!("../../assets/study.js");
     for own in [own_style, own_script, drawing, study] {
         assert!(!own.contains("http") && !own.contains("url(") && !own.contains("@import"));
     }

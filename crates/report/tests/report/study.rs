@@ -5,17 +5,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
-mod chromium;
-mod drawn;
-mod sample;
-mod synthetic;
-
-use chromium::{append, browser, folder, open, png_size};
-use drawn::drawn;
+use crate::chromium::{append, browser, folder, open, png_size};
+use crate::drawn::drawn;
+use crate::sample::{Ran, STUDY};
+use crate::synthetic;
 use midhop_report::{Reproduction, overview, study_columns, study_page};
 use midhop_study::{Place, Reading};
 use midhop_units::Seed;
-use sample::{Ran, STUDY};
 use serde_json::Value;
 use std::path::PathBuf;
 

@@ -1,18 +1,13 @@
 //! What tells curves and bars apart on pages: enough of it for every picture, and none of it twice.
 
-mod drawn;
-mod eyes;
-mod many;
-mod synthetic;
-
-use eyes::{ALL, DICHROMATS, GREY};
-use many::Many;
+use crate::eyes::{ALL, DICHROMATS, GREY};
+use crate::many::Many;
 use midhop_study::{Measured, Reading};
 use serde_json::Value;
 
 /// The styles as pages have them.
 fn styles() -> Value {
-    let text = include_str!("../assets/styles.js");
+    let text = include_str!("../../assets/styles.js");
     let (_, list) = text.split_once("const styles = ").expect("the list");
     serde_json::from_str(list.trim_end().trim_end_matches(';')).expect("JSON")
 }
@@ -46,7 +41,7 @@ const FIRST: usize = 7;
 
 /// The paper of a theme, as scripts have it.
 fn paper(theme: &str) -> String {
-    let text = include_str!("../assets/drawing.js");
+    let text = include_str!("../../assets/drawing.js");
     let (_, inks) = text.split_once("const INK").expect("inks");
     let (_, ink) = inks.split_once(&format!("{theme}: {{")).expect("a theme");
     let (_, paper) = ink.split_once("paper: \"").expect("paper");

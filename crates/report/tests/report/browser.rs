@@ -5,10 +5,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
-mod chromium;
-mod synthetic;
-
-use chromium::{append, browser, folder, open, png_size};
+use crate::chromium::{append, browser, folder, open, png_size};
+use crate::synthetic;
 use midhop_report::{Options, html};
 use std::path::PathBuf;
 

@@ -305,7 +305,6 @@ fn series(
 }
 
 /// The record at one place of the demo, to be spoiled by a test.
-#[allow(dead_code, reason = "each test binary takes what it needs")]
 pub fn one() -> Record {
     let mut all = records(1);
     all.swap_remove(0)

@@ -5,18 +5,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test writes the page that the browser opens")]
 
-mod chromium;
-mod drawn;
-mod many;
-mod sample;
-mod synthetic;
-
-use chromium::{append, browser, folder, open, png_size};
-use many::Many;
+use crate::chromium::{append, browser, folder, open, png_size};
+use crate::many::Many;
+use crate::sample::{Ran, STUDY};
 use midhop_experiment::record::Record;
 use midhop_report::Trace;
 use midhop_study::Measured;
-use sample::{Ran, STUDY};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,5 @@
 //! A study of synthetic records, ready to be made a page of.
 
-#![allow(dead_code, reason = "each test binary takes what it needs")]
-
 use super::synthetic;
 use midhop_experiment::Scenario;
 use midhop_experiment::record::{Record, Series};
@@ -118,7 +116,7 @@ impl Ran {
 
     pub fn from(text: &str, records: Vec<Record>) -> Self {
         let study = Study::parse("study.toml", text).expect("a study");
-        let demo = include_str!("../../../../scenarios/geo-demo.toml");
+        let demo = include_str!("../../../../../scenarios/geo-demo.toml");
         let demo = Scenario::parse("geo-demo.toml", demo).expect("a scenario");
         let mut ran = Self {
             name: "sample".to_owned(),
