@@ -49,7 +49,7 @@ test: prepare ## Every test: units, properties, vectors, namespaces end to end
 	@CARGO=$(CARGO) scripts/test --workspace --all-features --locked --no-fail-fast
 
 test-kernel: ## Our TCP against this machine's kernel over lossy cables, hundreds of seeds
-	$(if $(SHORT),MIDHOP_SEEDS=$${MIDHOP_SEEDS-100..104}) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhop-tcp) --test kernel -- --include-ignored --nocapture
+	$(if $(SHORT),MIDHOP_SEEDS=$${MIDHOP_SEEDS-100..104}) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhop-tcp) --test tcp -- --include-ignored --nocapture kernel::
 
 check: format lint tidy deny vet test ## What CI runs, but for `make recipes`
 

@@ -1,10 +1,8 @@
 //! Transfers over paths that are as they should be, and over one that is not.
 
-mod pair;
-
+use crate::pair::{Pair, Path};
 use midhop_tcp::{Event, Settings, State};
 use midhop_units::{Duration, Instant, Rate};
-use pair::{Pair, Path};
 
 fn path(delay_ms: u64) -> Path {
     Path { delay: Duration::from_ms(delay_ms), ..Path::default() }

@@ -1,7 +1,5 @@
 //! Two endpoints and a path between them that delays, loses, reorders and duplicates, from a seed.
 
-#![allow(dead_code, reason = "each test uses its part")]
-
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use midhop_congestion::{Ack, CongestionControl, Controller, Handover, Loss, Rto, Spurious, reno};

@@ -1,13 +1,11 @@
 //! What holds for any settings, any path and any peer.
 
-mod pair;
-
+use crate::pair::{Pair, Path, PlainReno};
 use midhop_tcp::{
     Autotuning, DelayedAck, Ecn, Endpoint, Flags, LossDetection, RtoRule, SackBlock, Segment,
     Settings, Timestamps,
 };
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use pair::{Pair, Path, PlainReno};
 use proptest::prelude::*;
 
 fn settings() -> impl Strategy<Value = Settings> {

@@ -1,12 +1,10 @@
 //! What ends agree on and what each may leave out: acknowledgements held back, windows beyond 64 KiB,
 //! timestamps, ECN, limited transmit, pacing, and how the timer backs off.
 
-mod pair;
-
+use crate::pair::{self, Fixed, Pair, Path, PlainReno, losing};
 use midhop_congestion::Controller;
 use midhop_tcp::{DelayedAck, Ecn, Endpoint, Flags, LossDetection, RtoRule, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use pair::{Fixed, Pair, Path, PlainReno, losing};
 
 const MSS: u64 = 1448;
 

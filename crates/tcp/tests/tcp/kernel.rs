@@ -1,7 +1,7 @@
 //! The endpoint against this machine's kernel, over a cable that loses, in both directions at once.
 //!
-//! A failing case names its seed; `MIDHOP_SEEDS=17 cargo test -p midhop-tcp --test kernel` plays it
-//! again, `MIDHOP_SEEDS=0..500` plays many. The dice are the same each time, the clock is not.
+//! A failing case names its seed; `MIDHOP_SEEDS=17 cargo test -p midhop-tcp --test tcp kernel::`
+//! plays it again, `MIDHOP_SEEDS=0..500` plays many. The dice are the same each time, the clock is not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says why where it stops")]
 #![allow(
@@ -10,9 +10,7 @@
     reason = "the kernel has real sockets and a real clock"
 )]
 
-#[path = "kernel/cable.rs"]
 mod cable;
-mod pair;
 
 use std::{
     env,
@@ -22,13 +20,13 @@ use std::{
     time::Instant as Clock,
 };
 
+use crate::pair::Dice;
 use cable::{Cable, Faults, Kernel};
 use midhop_congestion::{Law, build};
 use midhop_tcp::{
     Autotuning, Counters, DelayedAck, Endpoint, Event, LossDetection, RtoRule, Settings,
 };
 use midhop_units::{Bytes, Duration, Instant};
-use pair::Dice;
 
 /// Everything that a seed decides.
 #[derive(Debug, Clone)]
@@ -283,7 +281,7 @@ fn play_all(seeds: Vec<u64>) {
                     let case = Case::new(seed);
                     if std::panic::catch_unwind(|| play(&case)).is_err() {
                         eprintln!(
-                            "again: MIDHOP_SEEDS={seed} cargo test -p midhop-tcp --test kernel\n{case:#?}"
+                            "again: MIDHOP_SEEDS={seed} cargo test -p midhop-tcp --test tcp kernel::\n{case:#?}"
                         );
                         failed.lock().expect("no panic holds it").push(seed);
                     }

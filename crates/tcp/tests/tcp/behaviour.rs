@@ -1,10 +1,8 @@
 //! Windows, closing, refusing, ECN: what the peer and the application see.
 
-mod pair;
-
+use crate::pair::{Fixed, Pair, Path, PlainReno};
 use midhop_tcp::{Autotuning, Cause, Ecn, Endpoint, Event, Flags, Settings, State, refusal};
 use midhop_units::{Bytes, Duration, Instant};
-use pair::{Fixed, Pair, Path, PlainReno};
 
 const MSS: u64 = 1448;
 

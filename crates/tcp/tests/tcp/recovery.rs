@@ -1,10 +1,8 @@
 //! Recoveries whose course is known beforehand: who is sent again, when, and what the window does.
 
-mod pair;
-
+use crate::pair::{Fixed, Pair, Path, PlainReno, losing};
 use midhop_tcp::{DelayedAck, LossDetection, Settings};
 use midhop_units::{Bytes, Duration, Instant, Rate};
-use pair::{Fixed, Pair, Path, PlainReno, losing};
 
 const MSS: u64 = 1448;
 
