@@ -1,6 +1,6 @@
 //! DVegas as we read it, told what waits at the terminal.
 
-use crate::path::{Link, MSS, Path};
+use super::path::{Link, MSS, Path};
 use midhop_congestion::{
     CongestionControl, QueueReport,
     dvegas::{DVegas, DVegasThresholds},

@@ -1,7 +1,7 @@
 //! What the loss-based controllers reach when every nth segment is lost, against their published laws;
 //! what the delay-based ones keep in the queue.
 
-use crate::path::{Link, MSS, Path};
+use super::path::{Link, MSS, Path};
 use midhop_congestion::{Algorithm, Controller, Law, QueueReport, Settings, SlowStart, build};
 use midhop_units::{Bytes, Duration, Rate};
 

@@ -1,6 +1,6 @@
 //! PCC Vivace.
 
-use crate::path::{Link, Path};
+use super::path::{Link, Path};
 use midhop_congestion::{
     Handover,
     vivace::{Stage, Vivace},

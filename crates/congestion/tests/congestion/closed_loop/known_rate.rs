@@ -1,6 +1,6 @@
 //! A flow of known rate.
 
-use crate::path::{Link, Path};
+use super::path::{Link, Path};
 use midhop_congestion::{
     CongestionControl, Handover, Rto,
     known_rate::{KnownRate, KnownRateSettings, Leg},

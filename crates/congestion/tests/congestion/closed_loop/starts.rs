@@ -1,7 +1,7 @@
 //! Starts over a geostationary path of 20 Mbit/s and 600 ms, 1036 segments of 1448 bytes: how fast
 //! each fills it, and what it loses.
 
-use crate::path::{Link, MSS, Path};
+use super::path::{Link, MSS, Path};
 use midhop_congestion::{
     Controller, Law, Opening, Settings, SlowStart, build,
     opening::{Jump, Record, Saved},

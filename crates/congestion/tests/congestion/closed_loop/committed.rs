@@ -1,7 +1,7 @@
 //! A flow that comes to a link that three others of CUBIC fill, 10 Mbit/s and 540 ms with a queue of one
 //! product: what it has of an equal part, with and without a committed rate, and what it leaves them.
 
-use crate::path::{Link, Path};
+use super::path::{Link, Path};
 use midhop_congestion::{Controller, Law, Settings, build, committed};
 use midhop_units::{Bytes, Duration, Rate};
 

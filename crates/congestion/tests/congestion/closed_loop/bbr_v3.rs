@@ -1,6 +1,6 @@
 //! BBR version 3.
 
-use crate::path::{Link, Path};
+use super::path::{Link, Path};
 use midhop_congestion::{
     Handover,
     bbr::{

@@ -1,6 +1,6 @@
 //! BBR version 1.
 
-use crate::path::{Link, Path};
+use super::path::{Link, Path};
 use midhop_congestion::{
     Handover,
     bbr::{
