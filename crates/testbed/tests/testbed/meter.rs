@@ -1,6 +1,5 @@
 //! The meter end to end over loopback: what arrives is right, and what goes wrong is told.
 
-#[path = "meter/middle.rs"]
 mod middle;
 
 use middle::Middle;
