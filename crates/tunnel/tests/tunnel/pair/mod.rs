@@ -2,8 +2,6 @@
 //!
 //! The client asks for objects, each by a flow of its own, and the server sends them. The same seed gives the same run.
 
-#![allow(dead_code, reason = "each program uses its part")]
-
 mod end;
 
 use end::End;

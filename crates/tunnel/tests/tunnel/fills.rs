@@ -2,11 +2,9 @@
 //!
 //! What is compared is goodput with what the channel carries at best. `examples/leg.rs` prints all cells.
 
-mod pair;
-
+use crate::pair::{Cell, Pair};
 use midhop_congestion::Algorithm;
 use midhop_units::{Duration, Rate};
-use pair::{Cell, Pair};
 
 const S: Duration = Duration::from_s(1);
 const BURSTS: &str = "{ mean = \"2 %\", burst = \"10 packets\" }";

@@ -1,10 +1,8 @@
 //! What an endpoint with many connections promises, in virtual time: each has its own, whoever comes beside it, wherever
 //! its peer moves to, and however late it is known who that is.
 
-mod flows;
-
+use crate::flows::{address, class, noise, peer, request};
 use bytes::{Bytes, BytesMut};
-use flows::{address, class, noise, peer, request};
 use midhop_congestion::Settings;
 use midhop_pep::config::{PeerPlan, Repair};
 use midhop_tunnel::http3::{Code, Field, Frame};

@@ -1,7 +1,5 @@
 //! Two shims and a path that does to datagrams whatever it is told, in virtual time.
 
-#![allow(dead_code, reason = "each program uses its part")]
-
 use bytes::Bytes;
 use midhop_tunnel::control::Pace;
 use midhop_tunnel::fec::{FecSettings, Shim, WINDOW_MAX};

@@ -1,11 +1,9 @@
 //! What the shim below QUIC repairs, what that costs, and that no path can break it.
 
-mod way;
-
+use crate::way::{Faults, Way, left_by_a_block};
 use midhop_tunnel::fec::FecSettings;
 use midhop_units::{Duration, Rate};
 use std::collections::BTreeSet;
-use way::{Faults, Way, left_by_a_block};
 
 /// Of the runs that are made of chance; each says in its failure which one it was.
 const SEEDS: std::ops::Range<u64> = 1..5;

@@ -1,10 +1,8 @@
 //! What a connection promises of its flows, end to end in virtual time: every byte once and in order, ends as they were
 //! meant, and no flow held up by another.
 
-mod flows;
-
+use crate::flows::{address, class, noise, peer, request};
 use bytes::Bytes;
-use flows::{address, class, noise, peer, request};
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{CarrierEvent, FlowFault, Lone, StreamId, Taken};
