@@ -134,7 +134,7 @@ book: prepare ## Build the book into target/book
 
 book-commands: build ## Run every command in the README and the book, the long ones too (half an hour, as root)
 	@scripts/prepare test
-	$(if $(SHORT),env -u SHORT -u MAKEFLAGS -u MAKEOVERRIDES,MIDHOP_BOOK=all) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhop) --test book -- --nocapture $(if $(SHORT),what_sentences_name_works)
+	$(if $(SHORT),env -u SHORT -u MAKEFLAGS -u MAKEOVERRIDES,MIDHOP_BOOK=all) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhop) --test midhop -- --nocapture book::$(if $(SHORT),what_sentences_name_works)
 	$(if $(SHORT),,$(CARGO) test --release --locked -p midhopd --test book --test installed)
 
 recipes: ## Every recipe that CI does not run whole, in its shortest form (as root)

@@ -103,7 +103,7 @@ fn a_tunnel_that_carries_nothing_makes_a_run_invalid() {
 /// Three in a row that only split, from the scenario that comes with the program: each has its two legs.
 #[test]
 fn proxies_in_a_row_each_split() {
-    let chain = include_str!("../../../scenarios/chain.toml");
+    let chain = include_str!("../../../../scenarios/chain.toml");
     let short = chain.replace("270 ms", "27 ms").replace("100 ms", "10 ms");
     let file = short.replace("bytes = \"20 MB\"", "bytes = \"500 kB\"");
     let text = file[..file.find("[vary.setup]").expect("an axis")]

@@ -3,7 +3,7 @@
 //! The browser needs headless Chromium (Debian package `chromium`); without one the test says that it is
 //! skipped. The quickest cells of each study run, so that its pictures have their real names and figures.
 
-#[path = "../../report/tests/report/chromium/mod.rs"]
+#[path = "../../../report/tests/report/chromium/mod.rs"]
 mod chromium;
 
 use chromium::{append, browser, folder, open, png_size};
