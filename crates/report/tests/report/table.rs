@@ -1,6 +1,7 @@
 //! The terminal's table and the forms for programs.
 
 use crate::synthetic;
+use insta::assert_snapshot;
 use midhop_experiment::Record;
 use midhop_report::{csv, json, rows, table, table_in};
 use midhop_units::{Duration, Seed};
@@ -32,9 +33,7 @@ fn a_small_table_looks_like_this() {
         transfer.flows[0].retransmissions = resent;
         transfer.limit.as_mut().expect("a limit").efficiency = efficiency;
     }
-    let shown = table(&records);
-    let expected = include_str!("table.txt");
-    assert_eq!(shown, expected, "\n{shown}");
+    assert_snapshot!(table(&records));
 }
 
 #[test]
