@@ -74,19 +74,16 @@ fn tcp_is_left_again_when_udp_passes() {
     let _daemons = pair.start(&stage);
     let listener = stage.listen(Family::V4);
     let old = flow(&stage, &listener);
-    let said = log_of(&pair.near);
-    assert!(said.contains("a tunnel is open over TCP: UDP gave no answer"), "{said}");
+    assert!(pair.goes_by(&stage, "tcp-blocked"), "{}", log_of(&pair.near));
     unblock(&stage);
-    until("UDP is found to pass", || {
-        log_of(&pair.near).contains("a tunnel is open again over QUIC")
-    });
+    until("UDP is found to pass", || pair.goes_by(&stage, "quic"));
     let new = flow(&stage, &listener);
     pass(&old.0, &old.1);
-    assert!(!log_of(&pair.far).contains("a peer has left"), "{}", log_of(&pair.far));
+    until("both are open at the far end", || pair.tunnels_of_far(&stage) == [2, 1]);
     // What is on TCP needs no UDP, and the other way round.
     exchange(&old.0, &old.1, 1_000_000);
-    until("TCP is closed", || log_of(&pair.near).contains("a tunnel over TCP has ended"));
-    until("at the far end too", || log_of(&pair.far).contains("a peer has left"));
+    until("TCP is closed", || pair.tunnels_of_near(&stage) == [1, 0]);
+    until("at the far end too", || pair.tunnels_of_far(&stage) == [1, 0]);
     exchange(&new.0, &new.1, 1_000_000);
 }
 
@@ -101,17 +98,15 @@ fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
     block(&stage);
     // Something has to be asked for the silence to be one.
     (&old.0).write_all(b"ping").expect("writing");
-    until("QUIC is doubted", || {
-        log_of(&pair.near).contains("a tunnel is open over TCP beside QUIC")
-    });
+    until("QUIC is doubted", || pair.goes_by(&stage, "tcp-silent"));
     let new = flow(&stage, &listener);
     unblock(&stage);
     let mut heard = [0; 4];
     (&old.1).read_exact(&mut heard).expect("what was said before has come");
-    until("QUIC is heard again", || log_of(&pair.near).contains("QUIC's peer is heard again"));
+    until("QUIC is heard again", || pair.goes_by(&stage, "quic"));
     pass(&old.0, &old.1);
     exchange(&new.0, &new.1, 1_000_000);
-    until("TCP is closed", || log_of(&pair.near).contains("a tunnel over TCP has ended"));
+    until("TCP is closed", || pair.tunnels_of_near(&stage) == [1, 0]);
     let newest = flow(&stage, &listener);
     exchange(&newest.0, &newest.1, 1_000_000);
     exchange(&old.0, &old.1, 1_000_000);

@@ -39,7 +39,7 @@ fn requests_are_answered_on_a_tunnel_over_tcp_that_is_full() {
     block(&stage);
     let pair = Pair::new(told, told, "");
     let _daemons = pair.start(&stage);
-    until("there is a tunnel", || pair.has_said("a tunnel is open over TCP"));
+    until("there is a tunnel", || pair.tunnels_of_near(&stage) == [1, 1]);
     let listener = stage.listen(Family::V4);
     let flows: Vec<_> = (0..4).map(|_| stage.flow(&listener)).collect();
     flows.iter().for_each(|(client, server)| pass(client, server));

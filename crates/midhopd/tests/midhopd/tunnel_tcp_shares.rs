@@ -34,7 +34,7 @@ fn a_long_link_is_crossed_over_tcp() {
     let told = "rtt = \"600 ms\"\nrate = \"20 Mbit/s\"\n";
     let pair = Pair::new(told, told, "");
     let _daemons = pair.start(&stage);
-    until("there is a tunnel", || pair.has_said("a tunnel is open over TCP"));
+    until("there is a tunnel", || pair.tunnels_of_near(&stage) == [1, 1]);
     let listener = stage.listen(Family::V4);
     let bulk = stage.flow(&listener);
     let said = noise(3, 20_000_000);
@@ -55,11 +55,11 @@ fn both_carriers_of_a_tunnel_divide_its_rate() {
     let told = "rtt = \"20 ms\"\nrate = \"20 Mbit/s\"\n";
     let pair = Pair::new(told, told, "");
     let _daemons = pair.start(&stage);
-    until("there is a tunnel", || pair.has_said("a tunnel is open over TCP"));
+    until("there is a tunnel", || pair.tunnels_of_near(&stage) == [1, 1]);
     let listener = stage.listen(Family::V4);
     let old = stage.flow(&listener);
     unblock(&stage);
-    until("UDP passes", || pair.has_said("a tunnel is open again over QUIC"));
+    until("UDP passes", || pair.goes_by(&stage, "quic"));
     let new = stage.flow(&listener);
     let counts = [AtomicU64::new(0), AtomicU64::new(0)];
     let come = || [0, 1].map(|at: usize| counts[at].load(Relaxed));

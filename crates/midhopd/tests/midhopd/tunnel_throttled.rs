@@ -144,5 +144,5 @@ fn a_tunnel_that_wants_tcp_only_has_it_at_once() {
     let listener = stage.listen(Family::V4);
     let (client, server) = stage.flow(&listener);
     flows::exchange(&client, &server, 1_000_000);
-    assert!(pair.has_said("a tunnel is open over TCP, as it is configured"));
+    assert!(pair.goes_by(&stage, "tcp-only"), "{}", log_of(&pair.near));
 }
