@@ -49,7 +49,7 @@ test: prepare ## Every test: units, properties, vectors, namespaces end to end
 	@CARGO=$(CARGO) scripts/test --workspace --all-features --locked --no-fail-fast
 
 test-kernel: ## Our TCP against this machine's kernel over lossy cables, hundreds of seeds
-	$(if $(SHORT),MIDHOP_SEEDS=$${MIDHOP_SEEDS-100..104}) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhop-tcp) --test kernel -- --include-ignored --nocapture
+	$(if $(SHORT),MIDHOP_SEEDS=$${MIDHOP_SEEDS-100..104}) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhop-tcp) --test tcp -- --include-ignored --nocapture kernel::
 
 check: format lint tidy deny vet test ## What CI runs, but for `make recipes`
 
@@ -82,15 +82,15 @@ attack: prepare ## Everything hostile for ATTACK_SECONDS: all fuzz targets, then
 
 routers: ## Router set-ups with rules of their own, with midhopd and without, as a table (as root, minutes)
 	@$(if $(SHORT),,scripts/prepare test)
-	$(if $(SHORT),MIDHOP_ROUTERS=1) $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhopd) --test routers -- --include-ignored all_ --nocapture
+	$(if $(SHORT),MIDHOP_ROUTERS=1) $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhopd) --test midhopd -- --include-ignored routers::all_ --nocapture
 
 flood: build ## SYN floods of FLOOD_RATE a second for FLOOD_SECONDS, and what others notice (as root)
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_FLOOD_RATE=$(if $(SHORT),5000,$(FLOOD_RATE)) MIDHOP_FLOOD_SECONDS=$(if $(SHORT),3,$(FLOOD_SECONDS)) $(if $(SHORT),MIDHOP_FLOOD_KINDS=1) \
-	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test floods -- --ignored --nocapture --exact figures
+	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test midhopd -- --ignored --nocapture --exact floods::figures
 
 scale: build ## SCALE_FLOWS idle flows, SCALE_PEERS peers: memory of each, and how late workers were (as root)
 	MIDHOPD=$(abspath $(PROGRAMS)/midhopd) MIDHOP_SCALE_FLOWS=$(if $(SHORT),1000,$(SCALE_FLOWS)) MIDHOP_SCALE_PEERS=$(if $(SHORT),50,$(SCALE_PEERS)) \
-	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test scale --test many_peers -- --ignored --nocapture --exact figures
+	  $(RUNNER) $(CARGO) test $(if $(SHORT),$(TESTED),--locked -p midhopd) --test midhopd -- --ignored --nocapture --test-threads=1 --exact scale::figures many_peers::figures
 
 bench-relay: build ## Gb/s, CPU and connections/s of HAProxy, Envoy and midhopd, and of pairs beside quic-go
 	@$(if $(SHORT),,scripts/prepare bench)
@@ -134,8 +134,8 @@ book: prepare ## Build the book into target/book
 
 book-commands: build ## Run every command in the README and the book, the long ones too (half an hour, as root)
 	@scripts/prepare test
-	$(if $(SHORT),env -u SHORT -u MAKEFLAGS -u MAKEOVERRIDES,MIDHOP_BOOK=all) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhop) --test book -- --nocapture $(if $(SHORT),what_sentences_name_works)
-	$(if $(SHORT),,$(CARGO) test --release --locked -p midhopd --test book --test installed)
+	$(if $(SHORT),env -u SHORT -u MAKEFLAGS -u MAKEOVERRIDES,MIDHOP_BOOK=all) $(CARGO) test $(if $(SHORT),$(TESTED),--release --locked -p midhop) --test midhop -- --nocapture book::$(if $(SHORT),what_sentences_name_works)
+	$(if $(SHORT),,$(CARGO) test --release --locked -p midhopd --test midhopd -- book:: installed::)
 
 recipes: ## Every recipe that CI does not run whole, in its shortest form (as root)
 	@scripts/recipes

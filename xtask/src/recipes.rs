@@ -46,18 +46,18 @@ pub fn bench_faults(makefile: &str, manifest: &str) -> Vec<String> {
         .collect()
 }
 
-/// One sentence for each line of `scripts/attack.txt` that names no test file, of those that exist.
+/// One sentence for each line of `scripts/attack.txt` that names no module of tests, of those that exist.
 pub fn attack_faults(list: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let lines = list.lines().map(|line| line.split('#').next().unwrap_or_default());
     let mut faults = Vec::new();
     for line in lines.filter(|line| !line.trim().is_empty()) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [package, test, _] = words[..] else {
-            faults.push(format!("scripts/attack.txt: `{line}` is no package, test and word"));
+        let [package, module] = words[..] else {
+            faults.push(format!("scripts/attack.txt: `{line}` is no package and module"));
             continue;
         };
         let folder = package.strip_prefix("midhop-").unwrap_or(package);
-        let file = format!("crates/{folder}/tests/{test}.rs");
+        let file = format!("crates/{folder}/tests/{folder}/{module}.rs");
         if !exists(&file) {
             faults.push(format!("scripts/attack.txt names {file}, which does not exist"));
         }
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn an_attack_without_a_test_is_found() {
-        let exists = |file: &str| file == "crates/tcp/tests/there.rs";
-        let list = "# header\n\nmidhop-tcp there -   # why\n";
+        let exists = |file: &str| file == "crates/tcp/tests/tcp/there.rs";
+        let list = "# header\n\nmidhop-tcp there   # why\n";
         assert_eq!(attack_faults(list, exists), Vec::<String>::new());
-        assert_eq!(attack_faults("midhop-tcp gone -\nmidhop-tcp there\n", exists).len(), 2);
+        assert_eq!(attack_faults("midhop-tcp gone\nmidhop-tcp\n", exists).len(), 2);
     }
 
     #[test]

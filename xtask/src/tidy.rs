@@ -25,10 +25,11 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let exists = |file: &str| root.join(file).is_file();
     faults.extend(recipes::attack_faults(&read("scripts/attack.txt")?, exists));
     let tests = |name: &str| {
-        let places = [format!("tests/{name}.rs"), format!("src/{name}/tests.rs")];
+        let places = [format!("tests/midhopd/{name}.rs"), format!("src/{name}/tests.rs")];
         places.iter().find_map(|place| read(&format!("crates/midhopd/{place}")).ok())
     };
     faults.extend(hardening::faults(&read("docs/hardening.md")?, tests));
+    faults.extend(test_faults(&files, |main| read(main).ok()));
     faults.extend(name_faults(&root, &files)?);
     for file in &files {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
@@ -138,6 +139,25 @@ fn code_faults(file: &Path, text: &str) -> Vec<String> {
     faults
 }
 
+/// A file beside the `main.rs` of a crate's tests is one of its modules: else nobody runs the tests in it.
+fn test_faults(files: &[PathBuf], text: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut faults = Vec::new();
+    for file in files {
+        let path = file.to_string_lossy();
+        let parts: Vec<&str> = path.split('/').collect();
+        let ["crates", krate, "tests", program, name] = parts[..] else { continue };
+        let Some(module) = name.strip_suffix(".rs").filter(|name| *name != "main") else {
+            continue;
+        };
+        let main = format!("crates/{krate}/tests/{program}/main.rs");
+        let Some(text) = text(&main) else { continue };
+        if !text.lines().any(|line| line == format!("mod {module};")) {
+            faults.push(format!("{path} is no module of {main}: nobody runs its tests"));
+        }
+    }
+    faults
+}
+
 /// Relative links in Markdown must lead to a file.
 fn document_faults(root: &Path, file: &Path, text: &str) -> Vec<String> {
     if !has_extension(file, &["md"]) {
@@ -175,6 +195,18 @@ mod tests {
         assert_eq!(code_faults(Path::new("a.rs"), "fn main() {}\n").len(), 1);
         assert_eq!(code_faults(Path::new("chart.min.js"), &long).len(), 0);
         assert_eq!(code_faults(Path::new("x/Cargo.toml"), "[package]\nname = \"x\"\n").len(), 1);
+    }
+
+    #[test]
+    fn tests_that_nobody_runs_are_found() {
+        let files = ["main", "run", "lost", "stage/mod"];
+        let files = files.map(|name| PathBuf::from(format!("crates/x/tests/x/{name}.rs")));
+        let main =
+            |path: &str| (path == "crates/x/tests/x/main.rs").then(|| "mod run;\n".to_owned());
+        let faults = test_faults(&files, main);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(faults[0].contains("lost"), "{faults:?}");
+        assert!(test_faults(&files, |_| None).is_empty(), "fixtures of programs of one file each");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! How a leg is filled, cell by cell: `cargo run --release -p midhop-tunnel --example leg`; what repairs
 //! below QUIC gain and cost: the same with `-- repairs`.
 
-#[path = "../tests/pair/mod.rs"]
+#[path = "../tests/tunnel/pair/mod.rs"]
+#[expect(dead_code, reason = "the tests use the rest")]
 mod pair;
-#[path = "../tests/way/mod.rs"]
+#[path = "../tests/tunnel/way/mod.rs"]
 mod way;
 
 use midhop_congestion::Algorithm;

@@ -255,7 +255,7 @@ fn late(side: usize) -> Packet {
     }
 }
 
-/// As on a kernel: `crates/midhopd/tests/late.rs`.
+/// As on a kernel: `crates/midhopd/tests/midhopd/late.rs`.
 #[test]
 fn late_segments_go_to_the_leg_that_waits_or_to_the_far_end() {
     let meets = |rig: &mut Rig, side| {

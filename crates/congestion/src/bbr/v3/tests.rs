@@ -1,4 +1,4 @@
-//! Tests of single steps; the closed loop is in the crate's `tests/closed_loop`.
+//! Tests of single steps; the closed loop is in the crate's `tests/congestion/closed_loop`.
 
 use super::*;
 

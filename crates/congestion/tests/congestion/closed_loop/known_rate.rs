@@ -1,0 +1,184 @@
+//! A flow of known rate.
+
+use super::path::{Link, Path};
+use midhop_congestion::{
+    CongestionControl, Handover, Rto,
+    known_rate::{KnownRate, KnownRateBounds, KnownRateSettings, Leg},
+};
+use midhop_units::{Bytes, Duration, Instant, Rate};
+
+const RATE: Rate = Rate::from_mbit_per_s(20);
+
+fn flow(leg: &Leg) -> KnownRate {
+    // The path of these tests carries no headers.
+    let settings =
+        KnownRateSettings { overhead: Bytes::ZERO, ..KnownRateSettings::new(leg.clone()) };
+    KnownRate::new(Bytes::new(1448), 10, settings)
+}
+
+fn path(said: Rate, rtt_ms: u64) -> Path<KnownRate> {
+    Path::one(Link::new(RATE, Duration::from_ms(rtt_ms)), flow(&Leg::new(said)))
+}
+
+#[test]
+fn it_fills_the_leg_from_the_first_round_trip_on_without_a_queue() {
+    for rtt_ms in [50, 600] {
+        let mut path = path(RATE, rtt_ms);
+        path.run(Duration::from_ms(rtt_ms));
+        let share = path.share(Duration::from_s(5));
+        assert!(share > 0.995, "{rtt_ms} ms: {share}");
+        assert!(path.link.queue_max < Bytes::new(3 * 1448), "{}", path.link.queue_max);
+    }
+}
+
+#[test]
+fn losses_cost_what_they_destroy_and_nothing_more() {
+    for (loss, rtt_ms) in [(100, 50), (500, 50), (100, 600), (500, 600)] {
+        let mut path = path(RATE, rtt_ms);
+        path.link.loss = loss;
+        path.run(Duration::from_s(2));
+        let share = path.share(Duration::from_s(20));
+        let left = 1.0 - loss as f64 / 10_000.0;
+        assert!(share > 0.98 * left, "{loss} of 10,000 at {rtt_ms} ms: {share}");
+        assert_eq!(path.flows[0].control.ceiling(), None);
+    }
+}
+
+#[test]
+fn flows_of_a_leg_share_it_and_queue_nothing() {
+    let leg = Leg::new(RATE);
+    let mut path = Path::new(Link::new(RATE, Duration::from_ms(300)));
+    for _ in 0..4 {
+        path.join(flow(&leg));
+    }
+    // One of them has a tenth of the rate to send.
+    path.flows[0].backlog = Some(0);
+    for _ in 0..100 {
+        path.flows[0].backlog = path.flows[0].backlog.map(|left| left + 25_000);
+        path.run(Duration::from_ms(100));
+    }
+    path.queue();
+    let before: Vec<u64> = path.flows.iter().map(|flow| flow.delivered).collect();
+    for _ in 0..100 {
+        path.flows[0].backlog = path.flows[0].backlog.map(|left| left + 25_000);
+        path.run(Duration::from_ms(100));
+    }
+    let parts: Vec<f64> = path
+        .flows
+        .iter()
+        .zip(before)
+        .map(|(flow, before)| (flow.delivered - before) as f64 / 25_000_000.0)
+        .collect();
+    assert!((0.09..0.11).contains(&parts[0]), "{parts:?}");
+    assert!(parts.iter().sum::<f64>() > 0.95, "{parts:?}");
+    for part in &parts[2..] {
+        assert!((part / parts[1] - 1.0).abs() < 0.02, "{parts:?}");
+    }
+    assert!(path.link.queue_max < Bytes::new(20 * 1448), "{}", path.link.queue_max);
+    drop(path);
+    assert_eq!(leg.active(), 0);
+}
+
+#[test]
+fn a_page_after_a_silence_is_sent_at_the_legs_rate_at_once() {
+    let mut path = path(RATE, 600);
+    path.flows[0].backlog = Some(20_000);
+    path.run(Duration::from_s(5));
+    for _ in 0..3 {
+        let before = path.flows[0].delivered;
+        path.flows[0].backlog = Some(2_000_000);
+        // 0.8 s to send it and a round trip, no more.
+        path.run(Duration::from_ms(1420));
+        assert!(path.flows[0].delivered - before > 1_990_000, "{}", path.flows[0].delivered);
+        path.run(Duration::from_s(5));
+    }
+}
+
+#[test]
+fn a_leg_that_carries_less_than_was_said_is_not_drowned() {
+    for (said, queue) in [(30, 4.0), (40, 4.0), (40, 0.05)] {
+        let mut path = path(Rate::from_mbit_per_s(said), 100);
+        path.link.queue = Bytes::new((path.link.bdp() as f64 * queue) as u64);
+        path.run(Duration::from_s(10));
+        let (dropped, delivered) = (path.link.dropped, path.flows[0].delivered);
+        path.queue();
+        let share = path.share(Duration::from_s(30));
+        let queue_ms = path.queue() * 100.0;
+        let dropped = (path.link.dropped - dropped) as f64 * 1448.0;
+        let lost = dropped / (dropped + (path.flows[0].delivered - delivered) as f64);
+        assert!(share > 0.85, "said {said}, queue {queue}: {share}");
+        // The bound is 100 ms; it is seen a round trip late.
+        assert!(queue_ms < 220.0, "said {said}, queue {queue}: {queue_ms} ms");
+        assert!(lost < 0.15, "said {said}, queue {queue}: {lost} lost");
+    }
+}
+
+#[test]
+fn a_handover_changes_rate_and_round_trip_time_at_once() {
+    let mut path = path(RATE, 100);
+    path.run(Duration::from_s(2));
+    for (mbit, rtt_ms) in [(60, 300), (5, 50)] {
+        let (rate, rtt) = (Rate::from_mbit_per_s(mbit), Duration::from_ms(rtt_ms));
+        let hint = Handover { now: Instant::START, rtt: Some(rtt), rate: Some(rate) };
+        path.hand_over(rate, rtt, Some(hint));
+        path.run(Duration::from_ms(2 * rtt_ms + 1000));
+        let share = path.share(Duration::from_s(2));
+        assert!(share > 0.98, "{mbit} Mbit/s: {share}");
+    }
+}
+
+#[test]
+fn a_longer_path_of_which_nobody_tells_its_delay_is_not_taken_for_a_queue() {
+    let mut path = path(RATE, 40);
+    path.run(Duration::from_s(2));
+    let hint = Handover { now: Instant::START, rtt: None, rate: None };
+    path.hand_over(RATE, Duration::from_ms(250), Some(hint));
+    path.run(Duration::from_s(1));
+    let share = path.share(Duration::from_s(3));
+    assert!(share > 0.98, "{share}");
+    assert_eq!(path.flows[0].control.ceiling(), None);
+}
+
+#[test]
+fn a_leg_that_dies_for_a_while_is_tried_with_little_and_filled_again() {
+    let mut path = path(RATE, 100);
+    path.run(Duration::from_s(2));
+    path.link.loss = 10_000;
+    path.run(Duration::from_s(10));
+    assert_eq!(path.flows[0].control.window().get(), 4 * 1448);
+    path.link.loss = 0;
+    path.run(Duration::from_s(3));
+    let share = path.share(Duration::from_s(3));
+    assert!(share > 0.98, "{share}");
+}
+
+#[test]
+fn an_open_loop_sends_its_rate_whatever_becomes_of_it() {
+    for (configured, loss, queue) in [(20, 3000, 1.0), (30, 0, 0.2)] {
+        let leg = Leg::new(Rate::from_mbit_per_s(configured));
+        let settings = KnownRateSettings {
+            overhead: Bytes::ZERO,
+            bounds: KnownRateBounds { open_loop: true, ..KnownRateBounds::default() },
+            ..KnownRateSettings::new(leg)
+        };
+        let mut flow = KnownRate::new(Bytes::new(1448), 10, settings);
+        flow.on_rto(&Rto { now: Instant::START, in_flight: Bytes::ZERO });
+        assert_eq!(flow.window(), Bytes::new(1 << 30), "before anything is measured");
+        let mut path = Path::one(Link::new(RATE, Duration::from_ms(300)), flow);
+        path.link.loss = loss;
+        path.link.queue = Bytes::new((path.link.bdp() as f64 * queue) as u64);
+        path.run(Duration::from_s(5));
+        let dropped = path.link.dropped;
+        path.queue();
+        let share = path.share(Duration::from_s(10));
+        let lost = (path.link.dropped - dropped) as f64 * 1448.0 * 8.0 / 10.0 / 1e6;
+        let left = 1.0 - loss as f64 / 10_000.0;
+        assert!(
+            share > 0.97 * left,
+            "{configured} Mbit/s configured, {loss} of 10,000 lost: {share}"
+        );
+        // Ten of the thirty go into a full queue for as long as it sends.
+        assert!(configured == 20 || (9.0..11.0).contains(&lost), "{lost} Mbit/s lost");
+        assert_eq!(path.flows[0].control.ceiling(), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Scenarios, plans and records: what is read, resolved and refused.
+
+mod agents;
+mod cities;
+mod messages;
+mod naive;
+mod physics;
+mod properties;
+mod repair_agents;
+mod resolve;
+mod scenarios;
+mod tcp;
+mod traffic;
+mod vary_option;

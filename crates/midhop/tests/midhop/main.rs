@@ -1,0 +1,18 @@
+//! The tool, as people start it.
+
+mod book;
+mod captures;
+mod compare;
+mod lab;
+mod meter;
+mod naive;
+mod ns3;
+mod orbit;
+mod pages;
+mod reference;
+mod reference_kernel;
+mod report;
+mod reproduce;
+mod sim;
+mod truth;
+mod tunnel;

@@ -1,0 +1,233 @@
+//! Flows that pass by whole and are repaired: `action = "assist"`.
+
+#![allow(unsafe_code, reason = "the kernel's figures of a socket have no safe face")]
+
+use crate::program::{Desk, Running, traces};
+use crate::stage::{Family, Stage, hear, nft, noise, say, until};
+use crate::strangers::counter;
+use midhopd::data_plane::DataPlane;
+use nix::libc;
+use nix::sys::signal::Signal;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+const ASSIST: &str = "[[rules]]\naction = \"assist\"\n[assist]\ninterfaces = \"wan0\"\n";
+
+/// A link that loses packets towards the server, and only those.
+fn lossy() -> Option<Stage> {
+    // So fast that nothing waits there for long: what is lost is the link's.
+    let link = "rate = \"500 Mbit/s\"\ndelay = \"10 ms\"\nqueue = \"4 MB\"";
+    Stage::set_over(link, &format!("{link}\nloss = 0.03"), "20 ms")
+}
+
+/// What the agent did, by its name, as at its last look.
+fn counted(proxy: &DataPlane, what: &str) -> u64 {
+    let counts = proxy.ledgers().iter().map(|ledger| ledger.assist.counts());
+    counts.filter_map(|counts| counts.get(what).copied()).sum()
+}
+
+fn assisted(proxy: &DataPlane) -> u64 {
+    proxy.ledgers().iter().map(|ledger| ledger.assisted.value()).sum()
+}
+
+fn split(proxy: &DataPlane) -> u64 {
+    proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
+}
+
+/// How often the kernel of a sender had to send something again.
+fn retransmissions(sender: &TcpStream) -> u32 {
+    // SAFETY: plain numbers, of which all zeros are some.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let to = (&raw mut info).cast();
+    // SAFETY: the kernel writes at most `length` bytes, all inside `info`.
+    let outcome = unsafe {
+        libc::getsockopt(sender.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length)
+    };
+    assert_eq!(outcome, 0, "the kernel's figures");
+    info.tcpi_total_retrans
+}
+
+/// Sends `length` bytes upwards over a flow, and a few back; what the client's kernel sent again.
+fn upload(stage: &Stage, family: Family, length: usize) -> u32 {
+    let listener = stage.listen(family);
+    let (client, server) = stage.flow(&listener);
+    let (sent, answer) = (noise(3, length), noise(4, 5000));
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let received = hear(&server);
+            say(&server, &answer);
+            received
+        });
+        say(&client, &sent);
+        receiver.join().expect("all arrives")
+    });
+    assert!(received == sent, "other bytes arrived than were sent");
+    assert!(hear(&client) == answer, "other bytes came back than were sent");
+    retransmissions(&client)
+}
+
+/// Uploads until the agent has `done` something, which it does once it knows that the link loses; how many it took.
+fn upload_until(stage: &Stage, family: Family, done: impl Fn() -> bool) -> u64 {
+    let mut flows = 0;
+    until("it is repaired", || {
+        upload(stage, family, 1 << 20);
+        flows += 1;
+        done()
+    });
+    flows
+}
+
+#[test]
+fn losses_beyond_the_gateway_are_repaired_there() {
+    for family in [Family::V4, Family::V6] {
+        let Some(stage) = lossy() else { return };
+        assert!(upload(&stage, family, 1 << 20) > 0, "the link loses nothing");
+        for conntrack in ["off", "on"] {
+            let proxy = stage.proxy(&format!("conntrack = \"{conntrack}\"\n{ASSIST}"));
+            // How many are left to the client depends on how long packets take on a machine that others use too.
+            let flows = upload_until(&stage, family, || {
+                counted(&proxy, "segments-resent") > 0 && counted(&proxy, "acks-suppressed") > 0
+            });
+            assert_eq!((assisted(&proxy), split(&proxy)), (flows, 0));
+            assert_eq!(counted(&proxy, "packets-unsent"), 0);
+        }
+    }
+}
+
+#[test]
+fn a_flow_behind_source_nat_is_repaired_too() {
+    let Some(stage) = lossy() else { return };
+    nft(
+        &stage.gateway,
+        "add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+         add rule ip nat post oifname wan0 masquerade",
+    );
+    let proxy = stage.proxy(ASSIST);
+    let flows = upload_until(&stage, Family::V4, || {
+        counted(&proxy, "segments-resent") > 0 && counted(&proxy, "acks-suppressed") > 0
+    });
+    assert_eq!((assisted(&proxy), split(&proxy)), (flows, 0));
+}
+
+/// A link as fast and as far that loses nothing but what its queue has no room for.
+#[test]
+fn what_a_queue_drops_is_left_to_the_client() {
+    let link = "rate = \"100 Mbit/s\"\ndelay = \"10 ms\"";
+    let Some(stage) = Stage::set_over(link, &format!("{link}\nqueue = \"60 kB\""), "20 ms") else {
+        return;
+    };
+    let proxy = stage.proxy(ASSIST);
+    let again: u32 = (0..3).map(|_| upload(&stage, Family::V4, 4 << 20)).sum();
+    assert!(again > 0, "the queue drops nothing");
+    until("its losses are counted", || counted(&proxy, "segments-left-to-source") > 0);
+    assert_eq!((assisted(&proxy), split(&proxy)), (3, 0));
+    let [resent, kept_back] =
+        ["segments-resent", "acks-suppressed"].map(|what| counted(&proxy, what));
+    assert_eq!((resent, kept_back), (0, 0));
+}
+
+/// Of what a flow that passes by acknowledges, what leaves over a thin link is thinned, and what comes from one is spaced.
+#[test]
+fn acknowledgements_are_thinned_and_spaced() {
+    // Acknowledgements of losses are not thinned: there are none.
+    let link = "rate = \"200 Mbit/s\"\ndelay = \"5 ms\"\nqueue = \"8 MB\"";
+    let none = "repair = \"none\"\n";
+    let spacing =
+        format!("{ASSIST}{none}[assist.ack_spacing]\nrate = \"50 Mbit/s\"\nrebuild = \"2896 B\"\n");
+    let thinning = format!("{ASSIST}{none}[assist.ack_decimation]\nkeep_one_in = 8\n");
+    for family in [Family::V4, Family::V6] {
+        let Some(stage) = Stage::set_over(link, link, "20 ms") else { return };
+        let proxy = stage.proxy(&spacing);
+        upload(&stage, family, 4 << 20);
+        until("they are spaced", || counted(&proxy, "acks-spaced") > 0);
+        assert_eq!((assisted(&proxy), split(&proxy)), (1, 0));
+        drop(proxy);
+        let proxy = stage.proxy(&thinning);
+        let listener = stage.listen(family);
+        let (client, server) = stage.flow(&listener);
+        let sent = noise(8, 4 << 20);
+        let received = std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| hear(&client));
+            say(&server, &sent);
+            receiver.join().expect("all arrives")
+        });
+        assert!(received == sent, "other bytes arrived than were sent");
+        // How many depends on how close they come, and that on who else is on the processors.
+        until("they are thinned", || counted(&proxy, "acks-left-out") > 0);
+        assert_eq!(counted(&proxy, "packets-unsent"), 0);
+    }
+}
+
+#[test]
+fn a_flow_goes_on_when_the_daemon_goes() {
+    let Some(stage) = lossy() else { return };
+    let proxy = stage.proxy(ASSIST);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    let sent = noise(5, 2 << 20);
+    let (first, rest) = sent.split_at(1 << 20);
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| hear(&server));
+        std::io::Write::write_all(&mut &client, first).expect("writing");
+        drop(proxy);
+        say(&client, rest);
+        receiver.join().expect("all arrives")
+    });
+    assert!(received == sent, "other bytes arrived than were sent");
+}
+
+#[test]
+fn where_what_is_sent_does_not_leave_the_host_flows_pass_as_they_are() {
+    let Some(stage) = lossy() else { return };
+    // What the agent sends comes from no connection of this host.
+    nft(
+        &stage.gateway,
+        "add table inet strict; add chain inet strict out { type filter hook output priority 0; policy drop; }; \
+         add rule inet strict out ct state established accept",
+    );
+    let proxy = stage.proxy(ASSIST);
+    let mut flows = 0;
+    until("it is noticed", || {
+        upload(&stage, Family::V4, 1 << 20);
+        flows += 1;
+        counted(&proxy, "rests") == 1
+    });
+    upload(&stage, Family::V4, 1 << 20);
+    assert_eq!((assisted(&proxy), split(&proxy)), (flows + 1, 0));
+}
+
+#[test]
+fn without_a_rule_nothing_is_assisted() {
+    let Some(stage) = lossy() else { return };
+    let proxy = stage.proxy("[[rules]]\naction = \"bypass\"\n[assist]\ninterfaces = \"wan0\"\n");
+    upload(&stage, Family::V4, 1 << 18);
+    assert_eq!((assisted(&proxy), split(&proxy)), (0, 0));
+    assert_eq!(counted(&proxy, "segments-cached"), 0);
+}
+
+/// Without any privilege in the process that reads the packets, and to the end of a flow whose daemon was killed.
+#[test]
+fn a_daemon_with_a_keeper_repairs_and_may_be_killed() {
+    for family in [Family::V4, Family::V6] {
+        let Some(stage) = lossy() else { return };
+        let before = traces(&stage.gateway);
+        let desk = Desk::new(&format!("[intercept]\ninterfaces = \"lan0\"\n{ASSIST}"));
+        let running = Running::start(&stage, &desk);
+        upload_until(&stage, family, || counter(&stage.gateway, "midhop_main", "mended") > 0);
+        let listener = stage.listen(family);
+        let (client, server) = stage.flow(&listener);
+        let sent = noise(6, 2 << 20);
+        let (first, rest) = sent.split_at(1 << 20);
+        let received = std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| hear(&server));
+            std::io::Write::write_all(&mut &client, first).expect("writing");
+            running.signal(Signal::SIGKILL);
+            say(&client, rest);
+            receiver.join().expect("all arrives")
+        });
+        assert!(received == sent, "other bytes arrived than were sent");
+        running.end();
+        until("nothing is left", || traces(&stage.gateway) == before);
+    }
+}

@@ -1,0 +1,270 @@
+//! The program's command line: bad input gives one clear error and the right exit code, and nothing
+//! is left half-configured behind.
+
+use crate::program::{self, Desk, Running, errors, hear_ready, midhopd, output_in, traces};
+use crate::stage::{self, Stage};
+use caps::{CapSet, Capability};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+const INTERCEPT: &str = "[intercept]\ninterfaces = \"lan0\"\n";
+
+/// Runs `midhopd check` on a configuration.
+fn check(config: &str) -> Output {
+    let desk = Desk::new(config);
+    midhopd().arg("check").arg(desk.config()).output().expect("starting the program")
+}
+
+/// Runs a daemon that does not start, and checks how it says so.
+fn refused(stage: &Stage, config: &str, code: i32, parts: &[&str]) {
+    let desk = Desk::new(config);
+    let output = output_in(&stage.gateway, &mut desk.command());
+    assert_error(&output, code, parts);
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+/// One error, one hint at most, no panic.
+fn assert_error(output: &Output, code: i32, parts: &[&str]) {
+    let said = errors(output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(output.stdout.is_empty(), "standard output is for data");
+    for part in parts {
+        assert!(said.contains(part), "\"{part}\" is not in:\n{said}");
+    }
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for option in ["--help", "--version"] {
+        let output = midhopd().arg(option).output().expect("starting the program");
+        assert_eq!(output.status.code(), Some(0));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("midhopd"));
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_a_usage_error() {
+    for arguments in [&["--no-such-option"][..], &["no-such-command"], &["check", "a", "b"]] {
+        let output = midhopd().args(arguments).output().expect("starting the program");
+        assert_error(&output, 64, &[]);
+    }
+    let output = midhopd().args(["--config", "/no/such/file"]).output().expect("starting");
+    assert_error(&output, 64, &["/no/such/file cannot be read", "hint: "]);
+}
+
+#[test]
+fn check_prints_the_plan_with_every_default() {
+    let output = check("[legs.sat0]\nrate = \"20 Mbit/s\"\nrtt = \"600 ms\"");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let plan = String::from_utf8(output.stdout).expect("text");
+    for part in ["accept = \"after-connect\"", "buffer = \"4.5 MB\"", "flows = 20000", "\"other\""]
+    {
+        assert!(plan.contains(part), "\"{part}\" is not in:\n{plan}");
+    }
+    let desk = Desk::new("");
+    let output =
+        midhopd().arg("check").arg(desk.config()).arg("--json").output().expect("starting");
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(plan["limits"]["flows"], 20_000);
+}
+
+#[test]
+fn a_wrong_configuration_is_told_by_file_line_and_key() {
+    for (config, parts) in [
+        ("[limits]\n\nflow = 3", &["midhopd.toml:3:1: limits.flow: unknown key", "`flows`"][..]),
+        ("[legs.s]\nrate = \"0 bit/s\"", &["midhopd.toml:2:", "legs.s.rate", "not above zero"]),
+        ("[legs.s]\nrate = \"fast\"", &["legs.s.rate", "20 Mbit/s"]),
+        ("[[rules]]\ntunnel = \"hub\"", &["rules.0.tunnel", "there is no peer", "hint: "]),
+        ("[log]\nlevel = \"loud=loud\"", &["log.level", "hint: "]),
+        ("[intercept\n", &["midhopd.toml:1:"]),
+    ] {
+        assert_error(&check(config), 64, parts);
+    }
+}
+
+#[test]
+fn a_configuration_that_proxies_nothing_is_refused() {
+    let desk = Desk::new("");
+    let output = desk.command().output().expect("starting the program");
+    assert_error(&output, 64, &["proxies nothing", "hint: "]);
+}
+
+/// Such as ppp0 at boot: the daemon serves, says so, and takes its flows from when it is there.
+#[test]
+fn an_interface_that_is_not_there_yet_is_waited_for() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new("[intercept]\ninterfaces = [\"nope0\", \"lan0\"]\naccept = \"early\"");
+    let running = Running::start(&stage, &desk);
+    let log = program::log_of(&desk);
+    assert!(log.contains("no such interface yet") && log.contains("nope0"), "{log}");
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0));
+}
+
+#[test]
+fn a_port_in_use_is_one_clear_error() {
+    let Some(stage) = Stage::set() else { return };
+    for (address, key) in
+        [("127.0.0.1:9310", "admin.listen"), ("127.0.0.1:28009", "intercept.port")]
+    {
+        let taken = stage.gateway.run(|| TcpListener::bind(address)).expect("entering");
+        let taken = taken.expect("a listener");
+        let config = format!("{INTERCEPT}[legs.lan0]\n");
+        refused(&stage, &config, 1, &[key, address, "in use", "hint: "]);
+        drop(taken);
+    }
+}
+
+#[test]
+fn a_second_daemon_of_the_same_instance_does_not_disturb_the_first() {
+    let Some(stage) = Stage::set() else { return };
+    let first = Desk::new(INTERCEPT);
+    let running = Running::start(&stage, &first);
+    let before = traces(&stage.gateway);
+    assert!(before.len() >= 3, "{before:?}");
+    let second = Desk::new(&format!("{INTERCEPT}[admin]\nlisten = []"));
+    let output = output_in(&stage.gateway, &mut second.command());
+    assert_error(&output, 1, &["intercept.port", "instance"]);
+    assert_eq!(traces(&stage.gateway), before);
+    drop(running);
+}
+
+#[test]
+fn a_missing_privilege_is_one_clear_error() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(INTERCEPT);
+    let mut command = desk.command();
+    let output = stage.gateway.run(|| {
+        // Of this thread and what it starts only: what is not in the bounding set, not even root gets.
+        caps::drop(None, CapSet::Bounding, Capability::CAP_NET_ADMIN).expect("one capability less");
+        command.output()
+    });
+    let output = output.expect("entering").expect("starting the program");
+    assert_error(&output, 1, &["CAP_NET_ADMIN", "hint: "]);
+    assert_eq!(traces(&stage.gateway), [""; 0]);
+}
+
+#[test]
+fn an_unknown_congestion_control_is_one_clear_error() {
+    let Some(stage) = Stage::set() else { return };
+    let config = format!("{INTERCEPT}[legs.lan0]\ncongestion = \"warp\"\n");
+    refused(&stage, &config, 1, &["leg \"lan0\"", "\"warp\"", "hint: "]);
+}
+
+/// Runs with another `nft` in the way.
+fn refused_with_nft(script: Option<&str>, parts: &[&str]) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(INTERCEPT);
+    let mut command = desk.command();
+    let tools = desk.path().join("tools");
+    std::fs::create_dir(&tools).expect("a directory");
+    if let Some(script) = script {
+        let nft = tools.join("nft");
+        std::fs::write(&nft, script).expect("a script");
+        std::fs::set_permissions(&nft, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
+    command.env("PATH", &tools);
+    let output = output_in(&stage.gateway, &mut command);
+    assert_error(&output, 1, parts);
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn a_host_without_nft_is_one_clear_error() {
+    refused_with_nft(None, &["nft", "install nftables"]);
+}
+
+/// What nft says on a kernel that has no such expression.
+#[test]
+fn a_kernel_without_tproxy_is_one_clear_error() {
+    let script = "#!/bin/sh\n\
+        export PATH=/usr/sbin:/usr/bin:/sbin:/bin\n\
+        rules=$(cat)\n\
+        case $rules in *tproxy*)\n\
+          echo 'Error: Could not process rule: No such file or directory' >&2; exit 1;;\n\
+        esac\n\
+        printf '%s\\n' \"$rules\" | nft -f -\n";
+    refused_with_nft(Some(script), &["Could not process rule", "NFT_TPROXY"]);
+}
+
+#[test]
+fn an_explicit_proxy_needs_no_privilege() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new("[explicit]\nsocks5 = \"127.0.0.1:1080\"\n");
+    let mut command = desk.command();
+    let notify = desk.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
+    socket.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
+    command.env("NOTIFY_SOCKET", &notify).stderr(std::process::Stdio::null());
+    let child = stage.gateway.run(|| {
+        for capability in caps::all() {
+            let _ = caps::drop(None, CapSet::Bounding, capability);
+        }
+        command.spawn()
+    });
+    let mut child = child.expect("entering").expect("starting the program");
+    let heard = hear_ready(&socket);
+    child.kill().expect("ending it");
+    child.wait().expect("ending it");
+    assert!(heard.is_ok(), "it did not get ready: {heard:?}");
+}
+
+/// As systemd starts it: an ordinary user with the capabilities of the unit and no way to more.
+#[test]
+fn the_units_privileges_are_enough() {
+    let Some(stage) = Stage::set() else { return };
+    let users = std::fs::read_to_string("/proc/self/uid_map").expect("a map of users");
+    if users.split_whitespace().last() != Some("4294967295") {
+        midhop_testkit::skipped("no other user can be taken on in here, that takes root");
+        return;
+    }
+    let unit = include_str!("../../../../packaging/midhopd.service");
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let set = set.expect("capabilities in the unit").to_lowercase();
+    let set = set.split(' ').map(|name| name.replace("cap_", "+")).collect::<Vec<_>>().join(",");
+    let desk = Desk::new(&format!("{INTERCEPT}[legs.lan0]\ncongestion = \"reno\"\n"));
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    open(desk.path(), 0o777);
+    let program = desk.path().join("midhopd");
+    std::fs::copy(env!("CARGO_BIN_EXE_midhopd"), &program).expect("a copy of the program");
+    open(&program, 0o755);
+    let notify = desk.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
+    socket.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
+    open(&notify, 0o777);
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+        .args(["--inh-caps", "--ambient-caps", "--bounding-set"].map(|o| format!("{o}=-all,{set}")))
+        .arg(&program)
+        .arg("--config")
+        .arg(desk.config())
+        .env("NOTIFY_SOCKET", &notify)
+        .stderr(std::process::Stdio::piped());
+    let mut child = stage.gateway.run(|| command.spawn()).expect("entering").expect("starting");
+    let heard = hear_ready(&socket);
+    let there = traces(&stage.gateway);
+    let process = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+    let keeper = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let keeper = keeper.unwrap_or_default();
+    let capabilities = [process.to_string().as_str(), keeper.trim()]
+        .map(|process| std::fs::read_to_string(format!("/proc/{process}/status")));
+    let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM);
+    if heard.is_err() {
+        let _ = child.kill();
+    }
+    let output = child.wait_with_output().expect("its end");
+    assert!(heard.is_ok(), "it did not get ready: {}", errors(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(there.len() >= 3, "it intercepts nothing: {there:?}");
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+    // CAP_NET_ADMIN and CAP_NET_BIND_SERVICE: the rest is given up. The data plane has none.
+    let [data_plane, keeper] = capabilities.map(|status| status.expect("its status"));
+    assert!(data_plane.contains("CapEff:\t0000000000000000"), "{data_plane}");
+    assert!(keeper.contains("CapEff:\t0000000000001400"), "{keeper}");
+}

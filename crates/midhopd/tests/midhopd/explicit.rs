@@ -1,0 +1,254 @@
+//! Clients that ask for the proxy, by HTTP CONNECT and SOCKS5, end to end.
+
+use crate::flows::{self, duties};
+use crate::program::{Desk, Running};
+use crate::stage::{Family, PATIENCE, Stage, hear, noise, say};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+
+const HTTP: u16 = 3128;
+const SOCKS: u16 = 1080;
+
+/// A proxy that listens on the gateway's addresses and serves the client's network.
+fn start(stage: &Stage, more: &str) -> (Desk, Running) {
+    let desk = Desk::new(&format!(
+        "[explicit]\nhttp_connect = \"[::]:{HTTP}\"\nsocks5 = \"[::]:{SOCKS}\"\n\
+         clients = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n\
+         targets = [\"10.0.0.0/8\", \"fd00::/8\", \"192.0.2.0/24\", \"2001:db8::/32\"]\n{more}"
+    ));
+    let running = Running::start(stage, &desk);
+    (desk, running)
+}
+
+/// The gateway as its client knows it.
+fn gateway(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::from([10, 0, 1, 1]),
+        Family::V6 => IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, 1]),
+    }
+}
+
+/// Asks by CONNECT, with `early` right behind the request; gives the answer's head.
+fn connect(stage: &Stage, family: Family, target: &str, early: &[u8]) -> (TcpStream, String) {
+    let mut stream = stage.connect(SocketAddr::new(gateway(family), HTTP)).expect("the proxy");
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes();
+    request.extend(early);
+    stream.write_all(&request).expect("asking");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer");
+        head.extend(byte);
+    }
+    (stream, String::from_utf8(head).expect("text"))
+}
+
+/// Asks by SOCKS5, with `early` right behind the request; gives the reply's code.
+fn socks(stage: &Stage, family: Family, target: SocketAddr, early: &[u8]) -> (TcpStream, u8) {
+    let mut stream = stage.connect(SocketAddr::new(gateway(family), SOCKS)).expect("the proxy");
+    let mut request = vec![5, 1, 0, 5, 1, 0];
+    match target.ip() {
+        IpAddr::V4(address) => {
+            request.push(1);
+            request.extend(address.octets());
+        }
+        IpAddr::V6(address) => {
+            request.push(4);
+            request.extend(address.octets());
+        }
+    }
+    request.extend(target.port().to_be_bytes());
+    request.extend(early);
+    stream.write_all(&request).expect("asking");
+    let mut greeting = [0; 2];
+    stream.read_exact(&mut greeting).expect("a greeting");
+    assert_eq!(greeting, [5, 0]);
+    let mut reply = [0; 4];
+    stream.read_exact(&mut reply).expect("a reply");
+    let bound = if reply[3] == 1 { 6 } else { 18 };
+    stream.read_exact(&mut vec![0; bound]).expect("a bound address");
+    (stream, reply[1])
+}
+
+#[test]
+fn both_protocols_carry_every_byte_and_every_end() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "");
+    for family in [Family::V4, Family::V6] {
+        let listener = stage.listen(family);
+        let target = listener.local_addr().expect("an address");
+        for by_socks in [false, true] {
+            let client = if by_socks {
+                let (client, code) = socks(&stage, family, target, b"early ");
+                assert_eq!(code, 0);
+                client
+            } else {
+                let (client, head) = connect(&stage, family, &target.to_string(), b"early ");
+                assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+                client
+            };
+            let (server, peer) = listener.accept().expect("the far side");
+            server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            assert_ne!(peer.ip(), family.client(), "the server sees the proxy");
+            let bytes = noise(7, 500_000);
+            std::thread::scope(|scope| {
+                let heard = scope.spawn(|| hear(&server));
+                say(&client, &bytes);
+                let heard = heard.join().expect("hearing");
+                assert!(heard.starts_with(b"early ") && heard[6..] == bytes, "other bytes arrived");
+            });
+            // The client has ended its half; the server's still flows.
+            say(&server, &bytes);
+            assert!(hear(&client) == bytes, "other bytes came back");
+        }
+    }
+}
+
+/// What was acknowledged to a server that then resets reaches a client that reads late, and then the reset.
+#[test]
+fn a_reset_comes_behind_what_was_acknowledged() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "");
+    for family in [Family::V4, Family::V6] {
+        let listener = stage.listen(family);
+        let target = listener.local_addr().expect("an address");
+        let flow: duties::Flow<'_> = &mut || {
+            let (client, code) = socks(&stage, family, target, b"");
+            assert_eq!(code, 0);
+            let (server, _) = listener.accept().expect("the far side");
+            flows::impatient(&server);
+            (client, server)
+        };
+        for from_server in [false, true] {
+            duties::late_resets(flow, from_server, false);
+        }
+    }
+}
+
+#[test]
+fn refusals_are_told_in_each_protocols_words() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) =
+        start(&stage, "[[rules]]\nmatch = { destination_port = 99 }\naction = \"reject\"\n");
+    for family in [Family::V4, Family::V6] {
+        let closed = SocketAddr::new(family.server(), 9);
+        let rejected = SocketAddr::new(family.server(), 99);
+        let nowhere: SocketAddr = match family {
+            Family::V4 => "192.0.2.1:80".parse().expect("an address"),
+            Family::V6 => "[2001:db8::1]:80".parse().expect("an address"),
+        };
+        let own: SocketAddr = match family {
+            Family::V4 => "127.0.0.1:9310".parse().expect("an address"),
+            Family::V6 => "[::1]:9310".parse().expect("an address"),
+        };
+        // Private, and in none of the prefixes that are opened; and this host, by an address that is in one.
+        let private: SocketAddr = match family {
+            Family::V4 => "192.168.7.7:80".parse().expect("an address"),
+            Family::V6 => "[fc00::1]:80".parse().expect("an address"),
+        };
+        let of_proxy = SocketAddr::new(gateway(family), HTTP);
+        for (target, status, error, code) in [
+            (private, "403", "destination_ip_prohibited", 2),
+            (of_proxy, "403", "destination_ip_prohibited", 2),
+            (closed, "502", "connection_refused", 5),
+            (nowhere, "502", "destination_ip_unroutable", 3),
+            (rejected, "403", "destination_ip_prohibited", 2),
+            (own, "403", "destination_ip_prohibited", 2),
+        ] {
+            let (client, head) = connect(&stage, family, &target.to_string(), b"lost");
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {head}");
+            assert!(head.contains(&format!("error={error}\r\n")), "{target}: {head}");
+            assert!(hear(&client).is_empty());
+            let (client, said) = socks(&stage, family, target, b"lost");
+            assert_eq!(said, code, "{target}");
+            assert!(hear(&client).is_empty());
+        }
+    }
+}
+
+#[test]
+fn strangers_and_names_are_refused_where_that_was_asked_for() {
+    let Some(stage) = Stage::set() else { return };
+    let (desk, running) = start(&stage, "resolve = false\n");
+    let (client, head) = connect(&stage, Family::V4, "server.example:80", b"");
+    assert!(head.starts_with("HTTP/1.1 403 ") && head.contains("http_request_denied"), "{head}");
+    drop(client);
+    drop(running);
+    let strangers = "[explicit]\nhttp_connect = \"[::]:3128\"\nclients = \"192.0.2.0/24\"\n";
+    desk.rewrite(strangers);
+    let _running = Running::start(&stage, &desk);
+    // They are not even heard.
+    let client = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP));
+    // The reset may come before connecting has returned.
+    let error = client.and_then(|mut client| client.read(&mut [0; 1])).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// Those who may not come in, and those of a host that takes more than its part, keep nobody out: with places for
+/// sixteen, and nobody's time to ask over before the test is.
+#[test]
+fn idle_connections_of_some_keep_no_others_out() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "request_timeout = \"10 min\"\n[limits]\npending = 20\n");
+    for family in [Family::V4, Family::V6] {
+        let proxy = SocketAddr::new(gateway(family), HTTP);
+        let listener = stage.listen(family);
+        let target = listener.local_addr().expect("an address").to_string();
+        // By the other network, which is nobody's client.
+        let from_server = || {
+            let stream = TcpStream::connect_timeout(&proxy, PATIENCE);
+            stream.map(|stream| stream.set_read_timeout(Some(PATIENCE)).map(|()| stream))
+        };
+        for _ in 0..40 {
+            let stranger = stage.server.run(from_server).expect("entering");
+            // Some hear of it while they connect.
+            let Ok(Ok(mut stranger)) = stranger else { continue };
+            let error = stranger.read(&mut [0; 1]).expect_err("a reset");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+        let (_client, head) = connect(&stage, family, &target, b"");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    }
+    // One client holds what it may; another one of its network is served.
+    let own = |host: u8| SocketAddr::from(([10, 0, 1, host], 0));
+    stage.client.add_address("lan0", own(3).ip(), 24).expect("a second address");
+    let socket = |from: SocketAddr| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        socket.bind(&from.into()).expect("an address");
+        let proxy = SocketAddr::new(gateway(Family::V4), HTTP);
+        socket.connect(&proxy.into()).expect("the proxy");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        TcpStream::from(socket)
+    };
+    let open = |host| stage.client.run(|| socket(own(host))).expect("entering");
+    let idle: Vec<_> = (0..16).map(|_| open(2)).collect();
+    let error = open(2).read(&mut [0; 1]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let mut other = open(3);
+    other.write_all(b"nonsense\r\n\r\n").expect("asking");
+    assert!(hear(&other).starts_with(b"HTTP/1.1 4"), "it is heard");
+    drop(idle);
+}
+
+#[test]
+fn one_flow_too_many_is_told_so() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "[limits]\nflows = 1\n");
+    let listener = stage.listen(Family::V4);
+    let target = listener.local_addr().expect("an address").to_string();
+    let (_first, head) = connect(&stage, Family::V4, &target, b"");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let (_second, head) = connect(&stage, Family::V4, &target, b"");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert!(head.contains("connection_limit_reached"), "{head}");
+}
+
+#[test]
+fn a_client_that_says_nothing_is_shown_out() {
+    let Some(stage) = Stage::set() else { return };
+    let (_desk, _running) = start(&stage, "request_timeout = \"100 ms\"\n");
+    let stream = stage.connect(SocketAddr::new(gateway(Family::V4), HTTP)).expect("the proxy");
+    let said = String::from_utf8(hear(&stream)).expect("text");
+    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+}

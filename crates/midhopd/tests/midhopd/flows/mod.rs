@@ -1,0 +1,153 @@
+//! What is done to flows through a tunnel, and to the datagrams that it is made of.
+pub mod duties;
+
+use crate::ends::PORT;
+use crate::stage::{PATIENCE, Stage, hear, nft, noise, say};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+/// From now on no datagram reaches the far end of the tunnel, or comes from it.
+pub fn block(stage: &Stage) {
+    nft(&stage.server, "add table inet block");
+    for (hook, port) in [("input", "dport"), ("output", "sport")] {
+        let chain =
+            format!("add chain inet block {hook} {{ type filter hook {hook} priority 0; }}");
+        nft(&stage.server, &chain);
+        nft(&stage.server, &format!("add rule inet block {hook} udp {port} {PORT} drop"));
+    }
+}
+
+/// From now on they pass again.
+pub fn unblock(stage: &Stage) {
+    nft(&stage.server, "delete table inet block");
+}
+
+/// What both ends say arrives, and so does how they end.
+pub fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
+    let (up, down) = (noise(1, bytes), noise(2, bytes));
+    scope(|scope| {
+        scope.spawn(|| say(client, &up));
+        scope.spawn(|| say(server, &down));
+        let heard = scope.spawn(|| hear(server));
+        assert!(hear(client) == down, "what the server said");
+        assert!(heard.join().expect("the server") == up, "what the client said");
+    });
+}
+
+/// A word there and one back.
+pub fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+    let mut heard = [0; 4];
+    from.write_all(b"ping").expect("writing");
+    to.read_exact(&mut heard).expect("reading");
+    to.write_all(b"pong").expect("writing");
+    from.read_exact(&mut heard).expect("reading");
+    assert_eq!(&heard, b"pong");
+}
+
+/// Closes with a reset.
+pub fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a linger time");
+    drop(stream);
+}
+
+/// Bounds a test that hangs.
+pub fn impatient(stream: &TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+}
+
+/// Reads up to what is no end.
+pub fn hear_break(mut stream: &TcpStream) -> ErrorKind {
+    loop {
+        match stream.read(&mut [0; 1 << 16]) {
+            Ok(0) => panic!("a truncated stream ended as if it were whole"),
+            Ok(_) => {}
+            Err(error) => return error.kind(),
+        }
+    }
+}
+
+/// Writes until nothing fits anywhere.
+pub fn fill(mut stream: &TcpStream) -> usize {
+    stream.set_nonblocking(true).expect("a mode");
+    let (chunk, mut quiet, mut written) = (noise(4, 1 << 16), 0, 0);
+    while quiet < 40 {
+        match stream.write(&chunk) {
+            Ok(count) => (quiet, written) = (0, written + count),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                quiet += 1;
+                sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    stream.set_nonblocking(false).expect("a mode");
+    written
+}
+
+/// Says without an end until the other end is gone.
+pub fn say_on(mut stream: &TcpStream) {
+    let piece = noise(4, 64 << 10);
+    while stream.write_all(&piece).is_ok() {}
+}
+
+/// Counts what comes until the stream breaks.
+pub fn count_on(mut stream: &TcpStream, counted: &AtomicU64) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count) = stream.read(&mut buffer)
+        && count > 0
+    {
+        counted.fetch_add(count as u64, Relaxed);
+    }
+}
+
+/// Flows of which the server says without an end, and the same of the client where `both`. What has come
+/// of each to the client.
+pub fn with_bulk(
+    stage: &Stage,
+    listener: &TcpListener,
+    flows: usize,
+    both: bool,
+    what: impl FnOnce(&[AtomicU64]),
+) {
+    let flows: Vec<_> = (0..flows).map(|_| stage.flow(listener)).collect();
+    let counts: Vec<_> = flows.iter().map(|_| AtomicU64::new(0)).collect();
+    let other = AtomicU64::new(0);
+    scope(|scope| {
+        for ((client, server), count) in flows.iter().zip(&counts) {
+            scope.spawn(|| say_on(server));
+            scope.spawn(|| count_on(client, count));
+            if both {
+                scope.spawn(|| say_on(client));
+                scope.spawn(|| count_on(server, &other));
+            }
+        }
+        what(&counts);
+        for (client, server) in &flows {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+            let _ = server.shutdown(std::net::Shutdown::Both);
+        }
+    });
+}
+
+pub fn sum(counts: &[AtomicU64]) -> u64 {
+    counts.iter().map(|count| count.load(Relaxed)).sum()
+}
+
+/// Waits for bytes, which come as fast as the link lets them.
+pub fn await_bytes(counts: &[AtomicU64], bytes: u64) {
+    let start = sum(counts);
+    while sum(counts) < start + bytes {
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Jain's index of fairness: 1 where all parts are equal.
+pub fn jain(parts: &[u64]) -> f64 {
+    let total = parts.iter().sum::<u64>() as f64;
+    let squares: f64 = parts.iter().map(|part| (*part as f64).powi(2)).sum();
+    total * total / (parts.len() as f64 * squares)
+}

@@ -1,0 +1,451 @@
+//! TCP by hand: somebody without a kernel, who sends packets as a test wants them and hears what comes.
+use crate::stage::{Family, PATIENCE, Stage, nft};
+use midhop_testbed::namespace::Namespace;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub const FIN: u8 = 1;
+pub const SYN: u8 = 2;
+pub const RST: u8 = 4;
+pub const PSH: u8 = 8;
+pub const ACK: u8 = 16;
+pub const URG: u8 = 32;
+pub const ECE: u8 = 64;
+pub const CWR: u8 = 128;
+
+const TCP: u8 = 6;
+const FRAGMENT: u8 = 44;
+/// When whoever has no answer sends again.
+const AGAIN: Duration = Duration::from_millis(1000);
+/// All packets that come to a host, whatever they are: `ETH_P_ALL` in network order.
+const ALL: i32 = 0x0300;
+
+/// How a packet differs from what everybody sends.
+#[derive(Debug, Clone, Default)]
+pub struct Odd {
+    /// IPv4: options, a multiple of four bytes.
+    pub ip_options: Vec<u8>,
+    /// IPv6: extension headers, each its kind and its bytes, of which the first is left open.
+    pub headers: Vec<(u8, Vec<u8>)>,
+    /// It comes in fragments of so many bytes behind the IP header, a multiple of eight; 0 or none: whole.
+    pub fragments: Option<usize>,
+    /// The class of service, with the bits of ECN.
+    pub class: u8,
+    /// Options of TCP, a multiple of four bytes.
+    pub options: Vec<u8>,
+    /// More flags.
+    pub flags: u8,
+    /// The urgent pointer.
+    pub urgent: u16,
+    pub bad_checksum: bool,
+}
+
+/// A segment that came.
+#[derive(Debug, Clone)]
+pub struct Heard {
+    pub from: SocketAddr,
+    pub flags: u8,
+    pub sequence: u32,
+    pub acknowledged: u32,
+    pub bytes: Vec<u8>,
+}
+
+impl Heard {
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+/// On which side of the gateway somebody is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Client,
+    Server,
+}
+
+/// One end of a connection.
+pub struct Hand {
+    send: Socket,
+    receive: Socket,
+    pub own: SocketAddr,
+    pub other: SocketAddr,
+    /// The next sequence number that it sends.
+    pub next: u32,
+    /// The next that it expects.
+    pub expected: u32,
+    /// What it says that it takes.
+    pub window: u16,
+    /// What has come, in order.
+    pub heard: Vec<u8>,
+    /// What has come out of order.
+    later: BTreeMap<u32, Vec<u8>>,
+    /// Whether the other end has ended its half.
+    pub ended: bool,
+}
+
+/// The address of a hand: no kernel answers there.
+pub fn address(place: Place, family: Family) -> IpAddr {
+    match (place, family) {
+        (Place::Client, Family::V4) => [10, 0, 5, 9].into(),
+        (Place::Client, Family::V6) => [0xfd00, 0, 0, 5, 0, 0, 0, 9].into(),
+        (Place::Server, Family::V4) => [10, 0, 6, 9].into(),
+        (Place::Server, Family::V6) => [0xfd00, 0, 0, 6, 0, 0, 0, 9].into(),
+    }
+}
+
+/// Leads packets for the hands of both places there, and keeps the kernels there from them.
+pub fn prepare(stage: &Stage) {
+    for (place, host, device) in
+        [(Place::Client, &stage.client, "lan0"), (Place::Server, &stage.server, "wan0")]
+    {
+        nft(host, "add table inet deaf");
+        nft(host, "add chain inet deaf c { type filter hook prerouting priority -400; }");
+        for family in [Family::V4, Family::V6] {
+            let own = address(place, family);
+            let (words, via) = match (family, place) {
+                (Family::V4, Place::Client) => ("ip", family.client()),
+                (Family::V6, Place::Client) => ("ip6", family.client()),
+                (Family::V4, Place::Server) => ("ip", family.server()),
+                (Family::V6, Place::Server) => ("ip6", family.server()),
+            };
+            nft(host, &format!("add rule inet deaf c {words} daddr {own} drop"));
+            let which = if family == Family::V4 { "-4" } else { "-6" };
+            let route = format!("{which} route add {own} via {via} dev {device}");
+            let mut command = Command::new("ip");
+            command.args(route.split(' ')).stdin(Stdio::null());
+            let status = stage.gateway.run(|| command.status()).expect("entering").expect("ip");
+            assert!(status.success(), "ip refused: {route}");
+        }
+    }
+}
+
+impl Hand {
+    /// Somebody at a place that was prepared, at this port.
+    pub fn new(stage: &Stage, place: Place, family: Family, port: u16) -> Self {
+        let host: &Namespace = if place == Place::Client { &stage.client } else { &stage.server };
+        let domain = if family == Family::V4 { Domain::IPV4 } else { Domain::IPV6 };
+        // IPPROTO_RAW: packets with their own headers.
+        let raw = || Socket::new_raw(domain, Type::RAW, Some(Protocol::from(255)));
+        let send = host.run(raw).expect("entering").expect("a raw socket");
+        let all = || Socket::new_raw(Domain::PACKET, Type::DGRAM, Some(Protocol::from(ALL)));
+        let receive = host.run(all).expect("entering").expect("a packet socket");
+        receive.set_recv_buffer_size(4 << 20).expect("a buffer");
+        let own = SocketAddr::new(address(place, family), port);
+        let nobody = SocketAddr::new(own.ip(), 0);
+        Self {
+            send,
+            receive,
+            own,
+            other: nobody,
+            next: 1_000_000,
+            expected: 0,
+            window: 60_000,
+            heard: Vec::new(),
+            later: BTreeMap::new(),
+            ended: false,
+        }
+    }
+
+    /// Opens a connection: the SYN looks so, and what ends the handshake does too.
+    pub fn connect(&mut self, other: SocketAddr, odd: &Odd) {
+        self.other = other;
+        let first = self.next;
+        let answer = self.insist(SYN, first, b"", odd, |heard| heard.has(SYN | ACK));
+        assert_eq!(answer.acknowledged, first.wrapping_add(1), "another SYN was answered");
+        self.next = first.wrapping_add(1);
+        self.expected = answer.sequence.wrapping_add(1);
+        self.send(ACK, self.next, b"", &Odd::default());
+    }
+
+    /// Waits for a SYN from anybody. It is not answered yet.
+    pub fn wait_for_syn(&mut self) -> Heard {
+        let begin = Instant::now();
+        loop {
+            assert!(begin.elapsed() < PATIENCE, "nobody came");
+            let Some(heard) = self.listen(AGAIN) else { continue };
+            if heard.has(SYN) && !heard.has(ACK) {
+                self.other = heard.from;
+                self.expected = heard.sequence.wrapping_add(1);
+                return heard;
+            }
+        }
+    }
+
+    /// Answers a SYN, and waits until its sender is connected.
+    pub fn accept(&mut self) {
+        self.accept_oddly(&Odd { options: vec![2, 4, 5, 0xb4], ..Odd::default() });
+    }
+
+    /// The same, with an answer that looks so.
+    pub fn accept_oddly(&mut self, odd: &Odd) {
+        self.wait_for_syn();
+        let first = self.next;
+        let heard = self.insist(SYN | ACK, first, b"", odd, |heard| {
+            heard.has(ACK) && !heard.has(SYN) && heard.acknowledged == first.wrapping_add(1)
+        });
+        self.next = first.wrapping_add(1);
+        self.take(&heard);
+    }
+
+    /// Says something, in order, until it is acknowledged.
+    pub fn say(&mut self, bytes: &[u8], odd: &Odd) {
+        self.say_at(self.next, bytes, odd);
+    }
+
+    /// Says something at a place, until that is acknowledged.
+    pub fn say_at(&mut self, at: u32, bytes: &[u8], odd: &Odd) {
+        let end = at.wrapping_add(bytes.len() as u32);
+        self.next = end;
+        self.insist(ACK | PSH, at, bytes, odd, |heard| is_before(end, heard.acknowledged));
+    }
+
+    /// Ends its half, until that is acknowledged.
+    pub fn end(&mut self) {
+        let at = self.next;
+        let end = at.wrapping_add(1);
+        self.next = end;
+        self.insist(FIN | ACK, at, b"", &Odd::default(), |heard| {
+            is_before(end, heard.acknowledged)
+        });
+    }
+
+    /// Hears until so many bytes have come, or the end, and acknowledges them.
+    pub fn hear(&mut self, count: usize) {
+        let begin = Instant::now();
+        while self.heard.len() < count && !self.ended {
+            assert!(begin.elapsed() < PATIENCE, "only {} bytes came", self.heard.len());
+            if let Some(heard) = self.listen(AGAIN) {
+                self.take(&heard);
+                self.acknowledge();
+            }
+        }
+    }
+
+    /// Hears until the other end has ended its half.
+    pub fn hear_end(&mut self) {
+        self.hear(usize::MAX);
+    }
+
+    /// Hears until the other end resets the connection.
+    pub fn hear_reset(&mut self) {
+        let begin = Instant::now();
+        while !self.listen(AGAIN).is_some_and(|heard| heard.has(RST)) {
+            assert!(begin.elapsed() < PATIENCE, "no reset came");
+        }
+    }
+
+    pub fn acknowledge(&self) {
+        self.send(ACK, self.next, b"", &Odd::default());
+    }
+
+    pub fn reset(&self) {
+        self.send(RST | ACK, self.next, b"", &Odd::default());
+    }
+
+    /// Sends until something comes that is an answer. What else comes is taken.
+    fn insist(
+        &mut self,
+        flags: u8,
+        at: u32,
+        bytes: &[u8],
+        odd: &Odd,
+        answers: impl Fn(&Heard) -> bool,
+    ) -> Heard {
+        let begin = Instant::now();
+        loop {
+            assert!(begin.elapsed() < PATIENCE, "no answer to {flags:#x} with {odd:?}");
+            self.send(flags, at, bytes, odd);
+            let sent = Instant::now();
+            while let Some(left) = AGAIN.checked_sub(sent.elapsed()) {
+                let Some(heard) = self.listen(left) else { break };
+                assert!(!heard.has(RST), "a reset in answer to {flags:#x} with {odd:?}");
+                if !heard.has(SYN) {
+                    self.take(&heard);
+                    if heard.has(FIN) || !heard.bytes.is_empty() {
+                        self.acknowledge();
+                    }
+                }
+                if answers(&heard) {
+                    return heard;
+                }
+            }
+        }
+    }
+
+    /// Puts what came into order.
+    pub fn take(&mut self, heard: &Heard) {
+        if !heard.bytes.is_empty() {
+            self.later.insert(heard.sequence, heard.bytes.clone());
+        }
+        while let Some((at, bytes)) = self.later.pop_first() {
+            let known = self.expected.wrapping_sub(at);
+            if known > 1 << 31 {
+                self.later.insert(at, bytes);
+                break;
+            }
+            if let Some(fresh) = bytes.get(known as usize..) {
+                self.heard.extend_from_slice(fresh);
+                self.expected = self.expected.wrapping_add(fresh.len() as u32);
+            }
+        }
+        let end = heard.sequence.wrapping_add(heard.bytes.len() as u32);
+        if heard.has(FIN) && end == self.expected && !self.ended {
+            self.ended = true;
+            self.expected = self.expected.wrapping_add(1);
+        }
+    }
+
+    /// The next segment of the connection; none: none came in this time.
+    pub fn listen(&self, patience: Duration) -> Option<Heard> {
+        let begin = Instant::now();
+        let mut packet = vec![0; 70_000];
+        loop {
+            let left = patience.checked_sub(begin.elapsed())?.max(Duration::from_millis(1));
+            self.receive.set_read_timeout(Some(left)).expect("a timeout");
+            let Ok(count) = (&self.receive).read(&mut packet) else { continue };
+            let Some((heard, to)) = read(&packet[..count]) else { continue };
+            let is_ours = self.other.port() == 0 || heard.from == self.other;
+            if to == self.own && is_ours {
+                return Some(heard);
+            }
+        }
+    }
+
+    /// Sends one segment.
+    pub fn send(&self, flags: u8, at: u32, bytes: &[u8], odd: &Odd) {
+        let acknowledged = if flags & ACK == 0 { 0 } else { self.expected };
+        let flags = flags | odd.flags | if odd.urgent > 0 { URG } else { 0 };
+        let mut tcp = Vec::new();
+        tcp.extend(self.own.port().to_be_bytes());
+        tcp.extend(self.other.port().to_be_bytes());
+        tcp.extend(at.to_be_bytes());
+        tcp.extend(acknowledged.to_be_bytes());
+        tcp.extend([((5 + odd.options.len() / 4) << 4) as u8, flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0, 0]);
+        tcp.extend(odd.urgent.to_be_bytes());
+        tcp.extend(&odd.options);
+        tcp.extend(bytes);
+        let sum = checksum(self.own.ip(), self.other.ip(), &tcp) ^ u16::from(odd.bad_checksum);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        for packet in packets(self.own.ip(), self.other.ip(), &tcp, odd, at as u16) {
+            let to = SockAddr::from(SocketAddr::new(self.other.ip(), 0));
+            self.send.send_to(&packet, &to).expect("a packet");
+        }
+    }
+}
+
+/// Whether a sequence number is not behind another.
+fn is_before(one: u32, other: u32) -> bool {
+    other.wrapping_sub(one) < 1 << 31
+}
+
+/// The IP packets that carry a segment.
+fn packets(from: IpAddr, to: IpAddr, tcp: &[u8], odd: &Odd, number: u16) -> Vec<Vec<u8>> {
+    let size = odd.fragments.filter(|size| *size > 0);
+    let pieces: Vec<&[u8]> = tcp.chunks(size.unwrap_or(tcp.len())).collect();
+    let mut at = 0;
+    let mut packets = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let more = index + 1 < pieces.len();
+        let mut packet = Vec::new();
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                // Only the first fragment has the options that are not to be copied.
+                let header = 20 + odd.ip_options.len();
+                packet.extend([0x40 | (header / 4) as u8, odd.class]);
+                packet.extend(((header + piece.len()) as u16).to_be_bytes());
+                packet.extend((number | 1).to_be_bytes());
+                let flags = if odd.fragments.is_some() { 0 } else { 0x4000 };
+                let offset = (at / 8) as u16 | if more { 0x2000 } else { flags };
+                packet.extend(offset.to_be_bytes());
+                packet.extend([64, TCP, 0, 0]);
+                packet.extend(from.octets());
+                packet.extend(to.octets());
+                packet.extend(&odd.ip_options);
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let mut headers = odd.headers.clone();
+                if odd.fragments.is_some() {
+                    let offset = (at as u16 & !7) | u16::from(more);
+                    let [high, low] = offset.to_be_bytes();
+                    let [one, two] = number.to_be_bytes();
+                    headers.push((FRAGMENT, vec![0, 0, high, low, 0, 1, one, two]));
+                }
+                let kinds: Vec<u8> = headers.iter().map(|(kind, _)| *kind).chain([TCP]).collect();
+                let length: usize = headers.iter().map(|(_, bytes)| bytes.len()).sum();
+                packet.extend([0x60 | odd.class >> 4, odd.class << 4, 0, 0]);
+                packet.extend(((length + piece.len()) as u16).to_be_bytes());
+                packet.extend([kinds[0], 64]);
+                packet.extend(from.octets());
+                packet.extend(to.octets());
+                for ((_, bytes), next) in headers.iter().zip(&kinds[1..]) {
+                    packet.push(*next);
+                    packet.extend(&bytes[1..]);
+                }
+            }
+            _ => unreachable!("both are of one family"),
+        }
+        at += piece.len();
+        packet.extend(*piece);
+        packets.push(packet);
+    }
+    packets
+}
+
+/// A segment, and to whom it came.
+fn read(packet: &[u8]) -> Option<(Heard, SocketAddr)> {
+    let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = match packet.first()? >> 4 {
+        4 if packet.get(9) == Some(&TCP) => {
+            let from: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+            let to: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+            let header = usize::from(packet[0] & 15) * 4;
+            let whole = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            // A super-packet of the kernel's may be too long to say so.
+            let whole = if whole == 0 { packet.len() } else { whole };
+            (from.into(), to.into(), packet.get(header..whole)?)
+        }
+        6 if packet.get(6) == Some(&TCP) => {
+            let from: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+            let to: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+            let length = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+            let whole = if length == 0 { packet.len() } else { 40 + length };
+            (from.into(), to.into(), packet.get(40..whole)?)
+        }
+        _ => return None,
+    };
+    let short = |at: usize| Some(u16::from_be_bytes(tcp.get(at..at + 2)?.try_into().ok()?));
+    let long = |at: usize| Some(u32::from_be_bytes(tcp.get(at..at + 4)?.try_into().ok()?));
+    let heard = Heard {
+        from: SocketAddr::new(from, short(0)?),
+        flags: *tcp.get(13)?,
+        sequence: long(4)?,
+        acknowledged: long(8)?,
+        bytes: tcp.get(usize::from(tcp.get(12)? >> 4) * 4..)?.to_vec(),
+    };
+    Some((heard, SocketAddr::new(to, short(2)?)))
+}
+
+/// RFC 1071 of a segment and its pseudo-header.
+fn checksum(from: IpAddr, to: IpAddr, tcp: &[u8]) -> u16 {
+    let mut bytes = Vec::new();
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => bytes.extend([from.octets(), to.octets()].concat()),
+        (IpAddr::V6(from), IpAddr::V6(to)) => bytes.extend([from.octets(), to.octets()].concat()),
+        _ => unreachable!("both are of one family"),
+    }
+    bytes.extend([0, TCP]);
+    bytes.extend((tcp.len() as u16).to_be_bytes());
+    bytes.extend(tcp);
+    let words = bytes.chunks(2);
+    let sum: u64 = words
+        .map(|word| u64::from(word[0]) << 8 | word.get(1).map_or(0, |low| u64::from(*low)))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    !(folded as u16)
+}

@@ -1,0 +1,93 @@
+//! What fails is told by `/healthz`, and is replaced.
+//!
+//! Sockets are made to fail by the kernel (`ss --kill`), as they are when their interface's driver gives up.
+
+use crate::ends::{Authority, far_config, near_config};
+use crate::program::{Desk, Running, log_of, output_in};
+use crate::stage::{Family, PATIENCE, Stage, say, until};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:9310\"\n";
+
+fn health(namespace: &midhop_testbed::namespace::Namespace) -> String {
+    let ask = || {
+        let address = SocketAddr::from(([127, 0, 0, 1], 9310));
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer)
+    };
+    namespace.run(ask).expect("entering").unwrap_or_default()
+}
+
+/// Destroys UDP sockets; `None` where this kernel cannot.
+fn destroy(namespace: &midhop_testbed::namespace::Namespace, which: &str) -> Option<()> {
+    let mut command = Command::new("ss");
+    let output = output_in(namespace, command.args(["--kill", "--udp", "--all", "-H", which]));
+    if String::from_utf8_lossy(&output.stdout).trim().is_empty() {
+        midhop_testkit::skipped(
+            "the kernel does not destroy UDP sockets (CONFIG_INET_DIAG_DESTROY)",
+        );
+        return None;
+    }
+    Some(())
+}
+
+fn a_socket_that_fails_is_told_and_opened_again(family: Family, workers: u16) {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let quick = "keepalive = \"500 ms\"\ntimeout = \"4 s\"\n";
+    let more = format!("{quick}{ADMIN}[daemon]\nworkers = {workers}\n");
+    let far = Desk::new(&far_config(family, &authority, &more));
+    let _far = Running::start_in(&stage.server, &far);
+    let near = near_config(family, &authority, "", quick, "otherwise = \"reject\"\n");
+    let near = Desk::new(&format!("{near}{ADMIN}"));
+    let _near = Running::start(&stage, &near);
+    let listener = stage.listen(family);
+    let passes = || {
+        let address = listener.local_addr().expect("an address");
+        let Ok(client) = stage.connect(address) else { return false };
+        let (mut server, _) = listener.accept().expect("the connection's other end");
+        say(&client, b"through the tunnel");
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).expect("reading");
+        assert_eq!(heard, "through the tunnel");
+        true
+    };
+    assert!(passes());
+    let (host, desk) = (&stage.server, &far);
+    assert!(health(host).starts_with("HTTP/1.1 200 "), "{}", health(host));
+    // Of several sockets at one address the kernel destroys one, whosesoever it is.
+    if destroy(host, "sport = :4433").is_none() {
+        return;
+    }
+    until("it is told", || log_of(desk).contains("a socket has failed"));
+    assert!(log_of(desk).contains("tunnel.listen"), "{}", log_of(desk));
+    until("it is open again", || log_of(desk).contains("a socket is open again"));
+    until("all is well", || health(host).starts_with("HTTP/1.1 200 "));
+    if workers == 1 {
+        until("a tunnel is open again", || {
+            let told = log_of(&near);
+            let (gone, open) = (told.rfind("a tunnel is gone"), told.rfind("a tunnel is open"));
+            gone.is_some() && gone < open
+        });
+    }
+    until("flows pass again", passes);
+}
+
+#[test]
+fn a_listener_s_socket_that_fails_is_told_and_opened_again_ipv4() {
+    a_socket_that_fails_is_told_and_opened_again(Family::V4, 1);
+}
+
+#[test]
+fn a_listener_s_socket_that_fails_is_told_and_opened_again_ipv6() {
+    a_socket_that_fails_is_told_and_opened_again(Family::V6, 1);
+}
+
+#[test]
+fn one_of_a_listener_s_sockets_that_fails_is_told_and_opened_again() {
+    a_socket_that_fails_is_told_and_opened_again(Family::V6, 3);
+}

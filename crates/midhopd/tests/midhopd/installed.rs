@@ -1,0 +1,124 @@
+//! The guides on a machine with a real systemd: installed, started, changed, upgraded and stopped as they say.
+
+use crate::machine::Machine;
+use midhop_testkit::pages::{blocks, typed};
+
+/// What a guide has between fences.
+fn configuration(guide: &str, table: &str) -> String {
+    let block = blocks("toml")
+        .into_iter()
+        .find(|block| block.document.ends_with(guide) && block.text.contains(table));
+    block.unwrap_or_else(|| panic!("{guide} has no {table}")).text
+}
+
+fn commands_of(guide: &str) -> Vec<String> {
+    let typed = typed().into_iter().filter(|(document, _)| document.ends_with(guide));
+    typed.map(|(_, line)| line).collect()
+}
+
+/// What is built there is what this test was built with.
+fn with_our_program(line: &str) -> String {
+    line.replace("target/release/midhopd", env!("CARGO_BIN_EXE_midhopd"))
+}
+
+fn write(machine: &Machine, file: &str, text: &str) {
+    machine.must(&format!("cat > {file} <<'EOF'\n{text}\nEOF"));
+}
+
+#[test]
+fn the_guide_of_the_gateway_holds_under_systemd() {
+    let Some(machine) = Machine::boot() else { return };
+    machine.must("ip link add lan0 type veth peer name sat0");
+    machine.must("ip link set lan0 up && ip link set sat0 up");
+    let mut asked = Vec::new();
+    for line in commands_of("/gateway.md") {
+        if line.starts_with("midhopd check") {
+            write(&machine, "/etc/midhopd.toml", &configuration("/gateway.md", "[intercept]"));
+        }
+        if line.starts_with("systemctl stop") {
+            // What it is about to do then must not be cut off.
+            machine.must("systemctl reload midhopd");
+        }
+        match line.split_once(' ') {
+            // Built already, asked elsewhere, and what the unit does.
+            Some(("make", _) | ("midhopd", "doctor")) => continue,
+            Some(("midhopd", arguments)) if arguments.starts_with("run ") => continue,
+            _ => drop(machine.must(&with_our_program(&line))),
+        }
+        let Some(verb) = line.strip_prefix("systemctl ").and_then(|rest| rest.split(' ').next())
+        else {
+            continue;
+        };
+        match verb {
+            "start" | "restart" => {
+                machine.must("systemctl is-active midhopd");
+                let table = machine.must("nft list tables");
+                assert!(table.contains("midhop_main"), "{line}: {table}\n{}", machine.said());
+                let user = machine
+                    .must("cat /proc/$(systemctl show --property MainPID --value midhopd)/status");
+                assert!(!user.contains("Uid:\t0\t"), "it is no root: {user}");
+            }
+            "enable" => drop(machine.must("systemctl is-enabled midhopd")),
+            "reload" => machine.wait_for("configuration reloaded"),
+            "stop" => {
+                assert!(!machine.run("systemctl is-active midhopd").status.success());
+                assert_eq!(machine.must("nft list tables"), "", "{}", machine.said());
+            }
+            _ => {}
+        }
+        asked.push(verb.to_owned());
+    }
+    let expected = ["daemon-reload", "enable", "start", "reload", "restart", "stop"];
+    assert_eq!(asked, expected, "what the guide has an operator do");
+    let said = machine.said();
+    assert!(!said.contains("ERROR"), "{said}");
+    // The unit's own filter leaves the daemon what it confines its threads with.
+    assert!(!said.contains("not confined"), "{said}");
+}
+
+/// What is done to a host is followed on one; of other documents nobody would follow it.
+#[test]
+fn only_these_guides_administer_a_host() {
+    const BY: [&str; 4] = ["install ", "systemctl ", "useradd ", "chown "];
+    for (document, line) in typed() {
+        let followed = ["/gateway.md", "/terminal.md"].iter().any(|it| document.ends_with(it));
+        assert!(followed || !BY.iter().any(|by| line.starts_with(by)), "{document}: {line}");
+    }
+}
+
+/// The key of a pair is its owner's alone, and the unit's midhopd is not root.
+#[test]
+fn the_guide_of_the_terminal_holds_under_systemd() {
+    let Some(machine) = Machine::boot() else { return };
+    for line in commands_of("/gateway.md").iter().filter(|line| line.starts_with("install ")) {
+        machine.must(&with_our_program(line));
+    }
+    machine.must("systemctl daemon-reload");
+    machine.must("ip address add 192.0.2.1/32 dev lo");
+    machine.must("mkdir /etc/midhopd");
+    let commands = commands_of("/terminal.md");
+    for line in commands.iter().filter(|line| line.starts_with("midhopd pki ")) {
+        machine.must(&format!("cd /etc/midhopd && {line}"));
+    }
+    machine.must("cd /etc/midhopd && cp authority/ca.pem authority/ground.* .");
+    write(&machine, "/etc/midhopd.toml", &configuration("/terminal.md", "[peers.terminal]"));
+    // Root's key is nothing to the unit, which says what to do.
+    assert!(!machine.run("systemctl start midhopd").status.success(), "{}", machine.said());
+    let said = machine.said();
+    assert!(said.contains("/etc/midhopd/ground.key cannot be read: Permission denied"), "{said}");
+    assert!(said.contains("hint: give the file to the user that midhopd runs as"), "{said}");
+    let mut owned = 0;
+    let own = ["useradd ", "chown ", "systemctl "];
+    for line in commands.iter().filter(|line| own.iter().any(|start| line.starts_with(start))) {
+        machine.must(line);
+        owned += 1;
+    }
+    assert_eq!(owned, 4, "the guide does not say any more to whom a key belongs");
+    machine.must("systemctl is-active midhopd");
+    assert_eq!(machine.must("stat -c '%U %a' /etc/midhopd/ground.key"), "midhopd 600\n");
+    // New certificates are read by whom they belong to, without an end to flows.
+    machine.must("systemctl reload midhopd");
+    machine.wait_for("configuration reloaded");
+    let said = machine.said();
+    assert!(!said.contains("ERROR"), "{said}");
+}

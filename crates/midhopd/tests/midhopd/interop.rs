@@ -1,0 +1,288 @@
+//! Tunnels with an end that others wrote.
+//!
+//! With a partner far: `client – gateway with midhopd – server's host with the partner, and the server`;
+//! with a partner near it is a program on the gateway whose TCP listener the client connects to.
+//! docs/interop.md has what was seen.
+
+use crate::ends::{Authority, Ends, PORT, near_config, start_far};
+use crate::flows::{duties, impatient, reset};
+use crate::partners::{Peer, Program, curl, envoy};
+use crate::stage::{self, Family, Stage, noise, until};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+const EARLY: &str = "accept = \"early\"\n";
+const AFTER_CONNECT: &str = "accept = \"after-connect\"\n";
+
+/// It says that it serves extended CONNECT, and knows of no template: it is asked as every proxy is.
+#[test]
+fn quic_go_is_a_far_end() {
+    is_a_far_end(Program::QuicGo, &[EARLY, AFTER_CONNECT], &[], "");
+}
+
+#[test]
+fn quic_go_is_a_far_end_that_serves_templates() {
+    let modes = [EARLY, AFTER_CONNECT];
+    is_a_far_end(Program::QuicGo, &modes, &["-template"], "request = \"template\"\n");
+}
+
+#[test]
+fn quic_go_is_a_near_end() {
+    is_a_near_end(Program::QuicGo, &[]);
+}
+
+#[test]
+fn quic_go_is_a_near_end_that_asks_by_templates() {
+    is_a_near_end(Program::QuicGo, &["-template"]);
+}
+
+/// The far midhopd passes flows on to quic-go, which is near the source.
+#[test]
+fn quic_go_is_the_last_of_a_chain() {
+    let (Some(stage), Some(_)) = (Stage::set(), Program::QuicGo.words()) else { return };
+    let authority = Authority::new(&["near", "far", "last"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT + 1).to_string();
+    let more = ["-listen", &listen];
+    let _last = Peer::start(&stage.server, Program::QuicGo, "serve", &authority, "last", &more);
+    let onwards = format!(
+        "[peers.last]\naddress = \"{listen}\"\n\
+         [[rules]]\ntunnel = \"last\"\notherwise = \"reject\"\n"
+    );
+    let far = start_far(&stage, Family::V4, &authority, &onwards);
+    let config = near_config(Family::V4, &authority, EARLY, "", "otherwise = \"reject\"\n");
+    let near = stage.start(&config);
+    let _ends = Ends { near, far, authority };
+    let listener = stage.listen(Family::V4);
+    duties::all(&mut || stage.flow(&listener));
+}
+
+#[test]
+fn aioquic_is_a_far_end() {
+    is_a_far_end(Program::Aioquic, &[AFTER_CONNECT], &[], "");
+}
+
+#[test]
+fn aioquic_is_a_near_end() {
+    is_a_near_end(Program::Aioquic, &[]);
+}
+
+#[test]
+fn envoy_is_a_far_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), envoy::words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let address = SocketAddr::new(Family::V4.server(), PORT);
+    let _far = envoy::start(&stage.server, &authority, address);
+    let rule = "otherwise = \"reject\"\n";
+    let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
+    let _near = stage.start(&config);
+    let listener = stage.listen(Family::V4);
+    let flow: duties::Flow<'_> = &mut || stage.flow(&listener);
+    // An origin's end is to Envoy the end of all, so that each way takes a flow of its own.
+    for from_server in [true, false] {
+        duties::one_way(flow, from_server);
+        duties::late_readers(flow, from_server, false);
+    }
+    duties::half_closes(flow, false);
+    duties::resets(flow, true);
+    // What it makes of a client's reset is an end.
+    assert_eq!(duties::end_after_reset(flow, false).ok(), Some(0));
+    let closed = SocketAddr::new(Family::V4.server(), 9);
+    let refused = stage.connect(closed).and_then(|mut client| client.read(&mut [0; 1]));
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+/// A far end may stop listening once it has said all (RFC 9114 §4.1): what it said is heard to its end,
+/// however late, and who says more is reset.
+#[test]
+fn a_far_end_that_wants_no_more_is_heard_to_its_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), Program::Aioquic.words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
+    let more = ["-listen", &listen, "-enough", "yes"];
+    let _far = Peer::start(&stage.server, Program::Aioquic, "serve", &authority, "far", &more);
+    let rule = "otherwise = \"reject\"\n";
+    let config = near_config(Family::V4, &authority, AFTER_CONNECT, "", rule);
+    let _near = stage.start(&config);
+    let listener = stage.listen(Family::V4);
+    duties::late_readers(&mut || stage.flow(&listener), true, false);
+    let (mut client, server) = stage.flow(&listener);
+    stage::say(&server, b"that is all");
+    assert_eq!(stage::hear(&client), b"that is all");
+    until("the client is reset", || client.write(b"and more").is_err());
+}
+
+/// `more` is told to the program, `peer` to the near midhopd.
+fn is_a_far_end(program: Program, modes: &[&str], more: &[&str], peer: &str) {
+    let (Some(stage), Some(_)) = (Stage::set(), program.words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
+    let more = [&["-listen", &listen], more].concat();
+    let _far = Peer::start(&stage.server, program, "serve", &authority, "far", &more);
+    for mode in modes {
+        let rule = "otherwise = \"reject\"\n";
+        let config = near_config(Family::V4, &authority, mode, peer, rule);
+        let _near = stage.start(&config);
+        let listener = stage.listen(Family::V4);
+        duties::all(&mut || stage.flow(&listener));
+        let closed = SocketAddr::new(Family::V4.server(), 9);
+        let kind = match stage.connect(closed) {
+            Ok(mut client) => client.read(&mut [0; 1]).expect_err("a reset").kind(),
+            Err(error) => error.kind(),
+        };
+        let expected =
+            if *mode == EARLY { ErrorKind::ConnectionReset } else { ErrorKind::ConnectionRefused };
+        assert_eq!(kind, expected, "{mode}");
+    }
+}
+
+fn is_a_near_end(program: Program, how: &[&str]) {
+    let (Some(stage), Some(_)) = (Stage::set(), program.words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let _far = start_far(&stage, Family::V4, &authority, "");
+    let listener = stage.listen(Family::V4);
+    let open = |listener: &TcpListener| {
+        let proxy = SocketAddr::new(Family::V4.server(), PORT).to_string();
+        let target = listener.local_addr().expect("an address").to_string();
+        let more = ["-listen", "10.0.1.1:0", "-proxy", &proxy, "-name", "far", "-target", &target];
+        let more = [&more[..], how].concat();
+        Peer::start(&stage.gateway, program, "open", &authority, "near", &more)
+    };
+    let near = open(&listener);
+    duties::all(&mut || {
+        let client = stage.connect(near.address).expect("the near end");
+        let (server, peer) = listener.accept().expect("the far side");
+        assert_eq!(peer.ip(), Family::V4.server());
+        impatient(&server);
+        (client, server)
+    });
+    // Nobody listens any more.
+    drop(listener);
+    let kind = match stage.connect(near.address) {
+        Ok(mut client) => client.read(&mut [0; 1]).expect_err("a refusal").kind(),
+        Err(error) => error.kind(),
+    };
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn libcurl_is_a_near_end() {
+    libcurl("http3", |said| said.starts_with("code=18 ") && said.contains("error 0x10f"));
+}
+
+/// As where UDP does not pass.
+#[test]
+fn libcurl_is_a_near_end_over_http2() {
+    libcurl("http2", |said| !said.starts_with("code=0 "));
+}
+
+/// Asks the far end over HTTP/3 or HTTP/2; `is_broken` knows what it says of a reset.
+fn libcurl(over: &str, is_broken: impl Fn(&str) -> bool) {
+    let (Some(stage), Some(_)) = (Stage::set(), curl::words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    // libcurl goes without a word where it breaks off.
+    let silence = "keepalive = \"1 s\"\ntimeout = \"3 s\"\n";
+    let _far = start_far(&stage, Family::V4, &authority, silence);
+    let listener = stage.listen(Family::V4);
+    // Whatever keeps libcurl from coming, the origin does not wait for ever.
+    listener.set_nonblocking(true).expect("a listener that does not block");
+    let proxy = SocketAddr::new(Family::V4.server(), PORT);
+    let origin = listener.local_addr().expect("an address");
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("file");
+    // What libcurl says, and what the origin made of its connection.
+    let ask = |authority: &Authority, action: &str, more: &[&str]| {
+        let more = [&["-over", over][..], more].concat();
+        curl::exchange(&stage, authority, (proxy, origin), action, &file, &more)
+    };
+    let exchange = |action: &str, more: &[&str], serve: &(dyn Fn(TcpStream) + Sync)| {
+        scope(|scope| {
+            let served = scope.spawn(|| {
+                let mut came = None;
+                until("the far side comes", || {
+                    came = listener.accept().ok();
+                    came.is_some()
+                });
+                let (stream, peer) = came.expect("it came");
+                assert_eq!(peer.ip(), Family::V4.server());
+                stream.set_nonblocking(false).expect("a stream that blocks");
+                impatient(&stream);
+                serve(stream);
+            });
+            let said = ask(&authority, action, more);
+            served.join().expect("the origin");
+            said
+        })
+    };
+    let bytes = noise(4, 20_000_000);
+    let whole = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", bytes.len());
+    let say = |mut stream: &TcpStream, head: &str, bytes: &[u8]| {
+        hear_head(stream);
+        stream.write_all(head.as_bytes()).expect("a head");
+        stream.write_all(bytes).expect("a body");
+    };
+
+    std::fs::write(&file, &bytes).expect("a file");
+    let said = exchange("put", &[], &|mut stream| {
+        assert_eq!(hear_head(&stream), Some(bytes.len()));
+        let mut heard = vec![0; bytes.len()];
+        stream.read_exact(&mut heard).expect("a body");
+        assert!(heard == bytes, "every byte came");
+        stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").expect("an answer");
+    });
+    assert_eq!(said, "code=0 status=201");
+
+    // The origin closes first, whether the reader is late or not.
+    for late in ["0", "0.5"] {
+        let said = exchange("get", &["-wait", late], &|stream| say(&stream, &whole, &bytes));
+        assert_eq!(said, "code=0 status=200");
+        assert!(std::fs::read(&file).expect("a file") == bytes, "every byte came before the end");
+    }
+
+    // A reset in the middle is not taken for an end.
+    let said = exchange("get", &[], &|stream| {
+        say(&stream, &whole, &bytes[..100_000]);
+        sleep(Duration::from_millis(200));
+        reset(stream);
+    });
+    assert!(is_broken(&said), "{said}");
+
+    // libcurl breaks off, and the origin hears it.
+    let said = exchange("get", &["-stop", "1000000"], &|mut stream| {
+        hear_head(&stream);
+        stream.write_all(whole.as_bytes()).expect("a head");
+        let error = loop {
+            if let Err(error) = stream.write_all(&bytes) {
+                break error;
+            }
+        };
+        let broken = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+        assert!(broken.contains(&error.kind()), "{error}");
+    });
+    assert!(said.starts_with("code=23 "), "{said}");
+
+    // Nobody listens any more.
+    drop(listener);
+    let said = ask(&authority, "get", &[]);
+    assert!(said.starts_with("code=7 "), "{said}");
+
+    // A stranger gets nothing.
+    let other = Authority::new(&["near"]);
+    std::fs::copy(authority.path().join("ca.pem"), other.path().join("ca.pem")).expect("a copy");
+    let said = ask(&other, "get", &[]);
+    assert!(said.starts_with("code=") && !said.starts_with("code=0 "), "{said}");
+}
+
+/// Reads a request's head; gives the length of what follows.
+fn hear_head(mut stream: &TcpStream) -> Option<usize> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("a request");
+        head.extend_from_slice(&byte);
+    }
+    let head = String::from_utf8(head).expect("a head");
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    length.and_then(|length| length.parse().ok())
+}

@@ -1,0 +1,76 @@
+//! Tunnels over TCP with an end that others wrote: Go's net/http at either end. libcurl is in `interop.rs`.
+
+use crate::ends::{Authority, PORT, near_config, start_far};
+use crate::flows::duties::{self, Flow};
+use crate::flows::{block, exchange, impatient};
+use crate::partners::{Peer, Program};
+use crate::stage::{Family, Stage};
+use std::io::{ErrorKind, Read};
+use std::net::SocketAddr;
+
+/// What Go can do: the client is the first to end, the server the first to go. Where the server is the first to
+/// end Go is no help at either end: a handler ends its response as it returns, and a client whose response has
+/// ended sends no more of its request.
+fn does_what_go_can(flow: Flow<'_>) {
+    let (client, server) = flow();
+    exchange(&client, &server, 20_000_000);
+    duties::half_closes(flow, false);
+    duties::late_readers(flow, true, true);
+    for from_server in [false, true] {
+        duties::resets(flow, from_server);
+    }
+}
+
+#[test]
+fn go_is_a_far_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), Program::GoHttp2.words()) else { return };
+    block(&stage);
+    let authority = Authority::new(&["near", "far"]);
+    let listen = SocketAddr::new(Family::V4.server(), PORT).to_string();
+    let _far = Peer::start(
+        &stage.server,
+        Program::GoHttp2,
+        "serve",
+        &authority,
+        "far",
+        &["-listen", &listen],
+    );
+    let rule = "otherwise = \"reject\"\n";
+    let mode = "accept = \"after-connect\"\n";
+    let config = near_config(Family::V4, &authority, mode, "rtt = \"20 ms\"\n", rule);
+    let _near = stage.start(&config);
+    let listener = stage.listen(Family::V4);
+    does_what_go_can(&mut || stage.flow(&listener));
+    let closed = SocketAddr::new(Family::V4.server(), 9);
+    let error = stage.connect(closed).expect_err("nobody listens there");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn go_is_a_near_end() {
+    let (Some(stage), Some(_)) = (Stage::set(), Program::GoHttp2.words()) else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let _far = start_far(&stage, Family::V4, &authority, "");
+    let listener = stage.listen(Family::V4);
+    let near = {
+        let proxy = SocketAddr::new(Family::V4.server(), PORT).to_string();
+        let target = listener.local_addr().expect("an address").to_string();
+        let more = ["-listen", "10.0.1.1:0", "-proxy", &proxy, "-name", "far", "-target", &target];
+        Peer::start(&stage.gateway, Program::GoHttp2, "open", &authority, "near", &more)
+    };
+    does_what_go_can(&mut || {
+        let client = stage.connect(near.address).expect("go-http2");
+        let (server, peer) = listener.accept().expect("the far side");
+        assert_eq!(peer.ip(), Family::V4.server());
+        impatient(&server);
+        (client, server)
+    });
+    // Nobody listens any more.
+    drop(listener);
+    // The reset may come before it is known that there was a connection.
+    let kind = match stage.connect(near.address) {
+        Ok(mut client) => client.read(&mut [0; 1]).expect_err("a refusal").kind(),
+        Err(error) => error.kind(),
+    };
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+}

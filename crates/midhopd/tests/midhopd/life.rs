@@ -1,0 +1,291 @@
+//! The daemon's life as a process: ready, reload, drain, the second signal, and sudden death.
+
+use crate::program::{Desk, Running, log_of, output_in, traces};
+use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use nix::sys::signal::Signal;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\naccept = \"early\"\n[legs.lan0]\n";
+
+/// Says something from one end of a live flow and hears it at the other.
+fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
+    from.write_all(bytes).expect("writing");
+    let mut heard = vec![0; bytes.len()];
+    to.read_exact(&mut heard).expect("reading");
+    assert_eq!(heard, bytes);
+}
+
+/// What the admin server says, asked from the gateway itself.
+fn status(stage: &Stage, path: &str) -> String {
+    stage
+        .gateway
+        .run(|| {
+            let mut stream = TcpStream::connect("127.0.0.1:9310").expect("the admin server");
+            stream.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                .expect("a request");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            answer
+        })
+        .expect("entering")
+}
+
+/// The value of a metric without labels, or with those given.
+fn metric(stage: &Stage, name: &str) -> f64 {
+    let text = status(stage, "/metrics");
+    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in:\n{text}"))
+}
+
+#[test]
+fn it_takes_flows_while_it_serves_and_leaves_nothing() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    for family in [Family::V4, Family::V6] {
+        let listener = stage.listen(family);
+        let (client, server) = stage.flow(&listener);
+        let bytes = noise(1, 300_000);
+        std::thread::scope(|scope| {
+            let heard = scope.spawn(|| hear(&server));
+            say(&client, &bytes);
+            assert!(heard.join().expect("hearing") == bytes, "other bytes arrived");
+        });
+        say(&server, b"done");
+        assert_eq!(hear(&client), b"done");
+    }
+    until("both flows are booked", || metric(&stage, "midhop_flows") == 0.0);
+    assert_eq!(metric(&stage, "midhop_flows_started_total{action=\"split\"}"), 2.0);
+    let up = metric(&stage, "midhop_relayed_bytes_total{direction=\"up\"}");
+    let down = metric(&stage, "midhop_relayed_bytes_total{direction=\"down\"}");
+    assert_eq!((up, down), (600_000.0, 8.0));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn metrics_and_page_show_a_flow_while_it_lives_and_after() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&format!("{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n"));
+    let _running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V6);
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(3, 100_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| pass(&client, &server, &bytes));
+    });
+    pass(&server, &client, b"1234567");
+    let of = |name: &str, leg: &str| metric(&stage, &format!("{name}{{leg=\"{leg}\"}}"));
+    until("the flow has been looked at", || of("midhop_leg_rtt_samples_total", "wan0") > 0.0);
+    for _ in 0..2 {
+        assert_eq!(of("midhop_leg_sent_bytes_total", "wan0"), 100_000.0);
+        assert_eq!(of("midhop_leg_received_bytes_total", "wan0"), 7.0);
+        assert_eq!(of("midhop_leg_sent_bytes_total", "lan0"), 7.0);
+        assert_eq!(of("midhop_leg_received_bytes_total", "lan0"), 100_000.0);
+        assert!(of("midhop_leg_rtt_seconds", "wan0") > 0.0);
+        if metric(&stage, "midhop_flows") == 1.0 {
+            assert_eq!(of("midhop_leg_connections", "lan0"), 1.0);
+            let page = status(&stage, "/status.json");
+            for part in ["\"congestion\":\"reno\"", "\"client_leg\":\"lan0\"", "\"up\":\"100 kB\""]
+            {
+                assert!(page.contains(part), "{part} is not in {page}");
+            }
+            say(&client, b"");
+            say(&server, b"");
+            until("the flow is over", || metric(&stage, "midhop_flows") == 0.0);
+        }
+    }
+    assert_eq!(of("midhop_leg_connections", "lan0"), 0.0);
+    assert_eq!(metric(&stage, "midhop_flows_ended_total{end=\"fin\"}"), 1.0);
+    assert!(status(&stage, "/status.json").contains("\"busiest\":[]"));
+}
+
+/// Neither the rules nor anything else of a configuration is followed that the firewall refuses.
+#[test]
+fn what_the_firewall_refuses_leaves_all_as_it_was() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let next = "[log]\nlevel = \"off\"\n[legs.wan0]\ncongestion = \"reno\"\n";
+    desk.rewrite(&format!("{CONFIG}{next}"));
+    {
+        let _refusing = desk.refusing("nft", "not today");
+        running.signal(Signal::SIGHUP);
+        until("it is told", || log_of(&desk).contains("configuration not reloaded"));
+    }
+    let told = log_of(&desk);
+    assert!(told.contains("not today") && !told.contains("configuration reloaded"), "{told}");
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"as before");
+    let page = status(&stage, "/status.json");
+    assert!(page.contains("\"congestion\":") && !page.contains("reno"), "{page}");
+    desk.rewrite(CONFIG);
+    running.signal(Signal::SIGHUP);
+    until("it reloads", || log_of(&desk).contains("configuration reloaded"));
+}
+
+#[test]
+fn a_reload_touches_no_live_flow() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"before");
+
+    desk.rewrite("[limits]\nflosw = 3\n");
+    running.signal(Signal::SIGHUP);
+    until("the wrong one is told", || log_of(&desk).contains("configuration not reloaded"));
+    assert!(log_of(&desk).contains("midhopd.toml:2:1: limits.flosw"), "{}", log_of(&desk));
+    pass(&server, &client, b"after a wrong one");
+
+    desk.rewrite(&format!("{CONFIG}[limits]\nflows = 7\n[daemon]\nworkers = 1\n"));
+    running.signal(Signal::SIGHUP);
+    until("the right one is taken", || log_of(&desk).contains("configuration reloaded"));
+    assert!(log_of(&desk).contains("daemon.workers"), "{}", log_of(&desk));
+    pass(&client, &server, b"after a right one");
+    {
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server, b"and a new flow");
+        assert_eq!(metric(&stage, "midhop_flows"), 2.0);
+    }
+
+    let reloads = || log_of(&desk).matches("configuration reloaded").count();
+    let port = listener.local_addr().expect("an address").port();
+    desk.rewrite(&format!(
+        "{CONFIG}[legs.wan0]\ncongestion = \"reno\"\n\
+         [[rules]]\nmatch.destination_port = {port}\naction = \"bypass\"\n"
+    ));
+    running.signal(Signal::SIGHUP);
+    until("the rule holds", || reloads() == 2);
+    pass(&client, &server, b"a rule against flows such as this one");
+    until("the second flow is over", || metric(&stage, "midhop_flows") == 1.0);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"past it");
+    assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken against the rule");
+    assert!(status(&stage, "/status.json").contains("\"congestion\":\"reno\""));
+    // The firewall let it pass on its own, and its count outlives the table that held it.
+    let by_rule = || metric(&stage, "midhop_firewall_passed_syns_total{reason=\"rule\"}");
+    assert_eq!(by_rule(), 1.0);
+    running.signal(Signal::SIGHUP);
+    until("the table is another", || reloads() == 3);
+    assert_eq!(by_rule(), 1.0);
+    let _again = stage.flow(&listener);
+    assert_eq!(by_rule(), 2.0);
+
+    desk.rewrite("[intercept]\ninterfaces = [\"lan0\", \"nope0\"]\n");
+    running.signal(Signal::SIGHUP);
+    until("an interface may come later", || reloads() == 4);
+    assert!(log_of(&desk).contains("no such interface yet"), "{}", log_of(&desk));
+}
+
+#[test]
+fn a_drain_lets_live_flows_end_and_new_ones_pass_directly() {
+    for accept in ["early", "after-connect"] {
+        drain(accept);
+    }
+}
+
+fn drain(accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    let config = CONFIG.replace("early", accept);
+    let desk = Desk::new(&format!("{config}[daemon]\ndrain = \"1 h\"\n"));
+    let mut running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"before");
+    running.signal(Signal::SIGTERM);
+    until("it drains", || status(&stage, "/healthz").starts_with("HTTP/1.1 503 "));
+    assert_eq!(metric(&stage, "midhop_flows"), 1.0);
+    pass(&server, &client, b"while it drains");
+    {
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server, b"past it");
+        assert_eq!(metric(&stage, "midhop_flows"), 1.0, "a new flow was taken");
+    }
+    assert!(!running.has_ended());
+    say(&client, b"last");
+    assert_eq!(hear(&server), b"last");
+    drop((client, server));
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_resets_what_lives() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(&format!("{CONFIG}[daemon]\ndrain = \"1 h\"\n"));
+    let running = Running::start(&stage, &desk);
+    let listener = stage.listen(Family::V6);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"before");
+    running.signal(Signal::SIGINT);
+    until("it drains", || status(&stage, "/healthz").starts_with("HTTP/1.1 503 "));
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    for mut end in [&client, &server] {
+        let cut = end.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(cut, Err(ErrorKind::ConnectionReset), "half a stream must not look whole");
+    }
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn sudden_death_leaves_a_network_that_works_and_the_next_start_sweeps() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let first = Running::start(&stage, &desk);
+    let whole = traces(&stage.gateway);
+    first.signal(Signal::SIGKILL);
+    assert_eq!(first.end(), None);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"nobody in between");
+    drop((client, server));
+
+    let second = Running::start(&stage, &desk);
+    assert_eq!(traces(&stage.gateway), whole);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server, b"through the second");
+    assert_eq!(metric(&stage, "midhop_flows"), 1.0);
+    drop((client, server));
+    second.signal(Signal::SIGTERM);
+    assert_eq!(second.end(), Some(0));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn others_rules_are_never_touched() {
+    let Some(stage) = Stage::set() else { return };
+    for command in [
+        "nft add table inet theirs",
+        "nft add chain inet theirs input { type filter hook input priority 0 ; }",
+        "nft add rule inet theirs input tcp dport 9 counter accept",
+        "ip rule add fwmark 0x77 lookup 77",
+        "ip route add local 192.0.2.0/24 dev lo table 77",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let output = output_in(&stage.gateway, Command::new(words[0]).args(&words[1..]));
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+    let theirs = || {
+        [&["nft", "list", "ruleset"][..], &["ip", "rule"], &["ip", "route", "list", "table", "77"]]
+            .map(|words| {
+                let output = output_in(&stage.gateway, Command::new(words[0]).args(&words[1..]));
+                String::from_utf8_lossy(&output.stdout).into_owned()
+            })
+    };
+    let before = theirs();
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    assert_ne!(theirs(), before);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(theirs(), before);
+}

@@ -1,0 +1,169 @@
+//! At its limits the proxy lets flows pass by or closes windows; it never resets.
+
+use crate::stage::{Family, Stage, hear, noise, queued, say, until};
+use midhopd::data_plane::DataPlane;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+/// Two flows fill the proxy; the third passes by, and has the server's own reach.
+fn beyond(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy(&format!("accept = \"{accept}\"\n[limits]\nflows = 2\n"));
+    let split = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum() };
+    let listener = stage.listen(family);
+    let talk = |(client, server): (TcpStream, TcpStream)| {
+        say(&client, b"question");
+        assert_eq!(hear(&server), b"question");
+        say(&server, b"answer");
+        assert_eq!(hear(&client), b"answer");
+    };
+    let open = |listener: &TcpListener| stage.flow(listener);
+    let first = open(&listener);
+    let second = open(&listener);
+    until("two places are taken", || proxy.admission().is_full());
+    until("both are split", || split() == 2);
+    if accept == "early" {
+        until("the gate is shut", || proxy.admission().is_gate_shut());
+    }
+    let third = open(&listener);
+    talk(third);
+    assert_eq!(split(), 2, "the third flow passed by");
+    talk(first);
+    until("a place is free", || !proxy.admission().is_full());
+    until("the gate is open", || !proxy.admission().is_gate_shut());
+    talk(open(&listener));
+    assert_eq!(split(), 3, "a later flow is split again");
+    talk(second);
+}
+
+#[test]
+fn flows_beyond_limit_bypass_early_ipv4() {
+    beyond(Family::V4, "early");
+}
+
+#[test]
+fn flows_beyond_limit_bypass_early_ipv6() {
+    beyond(Family::V6, "early");
+}
+
+#[test]
+fn flows_beyond_limit_bypass_after_connect_ipv4() {
+    beyond(Family::V4, "after-connect");
+}
+
+#[test]
+fn flows_beyond_limit_bypass_after_connect_ipv6() {
+    beyond(Family::V6, "after-connect");
+}
+
+/// Writes without waiting, as much as fits now.
+fn stuff(mut stream: &TcpStream, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while written < bytes.len() {
+        match stream.write(&bytes[written..]) {
+            Ok(count) => written += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("no reset, no end: {error}"),
+        }
+    }
+    written
+}
+
+fn stalled(family: Family) {
+    const BUFFER: usize = 512 << 10;
+    let Some(stage) = Stage::set() else { return };
+    let config =
+        format!("[legs.lan0]\nbuffer = \"{BUFFER} B\"\n[legs.wan0]\nbuffer = \"{BUFFER} B\"\n");
+    let _proxy = stage.proxy(&config);
+    let listener = stage.listen(family);
+    let (client, server) = stage.flow(&listener);
+    let bytes = noise(5, 8 << 20);
+    server.set_nonblocking(true).expect("a mode");
+    // The client reads nothing. Whatever the moment, the proxy holds no more than its two legs may.
+    let mut written = 0;
+    let mut most = 0;
+    let mut still = 0;
+    while still < 50 {
+        let count = stuff(&server, &bytes[written..]);
+        written += count;
+        let held =
+            written.saturating_sub(queued::unacknowledged(&server) + queued::unread(&client));
+        most = most.max(held);
+        assert!(held <= 2 * BUFFER, "the proxy holds {held} bytes");
+        still = if count == 0 { still + 1 } else { 0 };
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(written < bytes.len(), "the windows are closed");
+    assert!(most > BUFFER / 2, "the proxy was full: it held {most} bytes");
+    // And then it reads on, as if nothing had been.
+    server.set_nonblocking(false).expect("a mode");
+    std::thread::scope(|scope| {
+        scope.spawn(|| say(&server, &bytes[written..]));
+        assert!(hear(&client) == bytes, "every byte arrives");
+    });
+}
+
+#[test]
+fn stalled_peer_closes_windows_and_memory_is_bounded_ipv4() {
+    stalled(Family::V4);
+}
+
+#[test]
+fn stalled_peer_closes_windows_and_memory_is_bounded_ipv6() {
+    stalled(Family::V6);
+}
+
+fn waits(proxy: &DataPlane) -> u64 {
+    proxy.ledgers().iter().map(|ledger| ledger.memory_waits.value()).sum()
+}
+
+fn memory(family: Family) {
+    const LIMIT: u64 = 2 << 20;
+    const FLOWS: u64 = 12;
+    let Some(stage) = Stage::set() else { return };
+    let config = format!(
+        "[limits]\nmemory = \"{LIMIT} B\"\n[legs.lan0]\nbuffer = \"1 MiB\"\n[legs.wan0]\nbuffer = \"1 MiB\"\n"
+    );
+    let proxy = stage.proxy(&config);
+    let listener = stage.listen(family);
+    let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
+    let noises: Vec<_> = (0..FLOWS).map(|seed| noise(seed, 3 << 20)).collect();
+    std::thread::scope(|scope| {
+        for ((_, server), bytes) in flows.iter().zip(&noises) {
+            scope.spawn(|| say(server, bytes));
+        }
+        until("the limit on memory is met", || waits(&proxy) > 0);
+        // Each flow may have read a window and a stage before it was counted.
+        let held = proxy.budget().held();
+        assert!(held <= LIMIT + FLOWS * (1 << 20), "{held} bytes are held");
+        // Now the clients read, all at once: nobody was reset, nothing was lost.
+        for ((client, _), bytes) in flows.iter().zip(&noises) {
+            scope.spawn(move || assert!(hear(client) == *bytes, "every byte arrives"));
+        }
+    });
+    until("everything is given back", || {
+        drop_unread(&flows);
+        proxy.budget().held() < LIMIT
+    });
+}
+
+/// Lets ended flows end on both sides.
+fn drop_unread(flows: &[(TcpStream, TcpStream)]) {
+    for (client, _) in flows {
+        let _ = client.shutdown(std::net::Shutdown::Write);
+    }
+    for (_, server) in flows {
+        let mut server: &TcpStream = server;
+        let _ = server.read(&mut [0; 1]);
+    }
+}
+
+#[test]
+fn memory_limit_closes_windows_never_resets_ipv4() {
+    memory(Family::V4);
+}
+
+#[test]
+fn memory_limit_closes_windows_never_resets_ipv6() {
+    memory(Family::V6);
+}

@@ -1,0 +1,442 @@
+//! Packets that are sound, and rare: fragments, options, extension headers, urgent data. What works without
+//! midhopd works with it.
+//!
+//! Each exchange is tried without the daemon first, so that what fails with it fails because of it.
+
+use crate::ends::Ends;
+use crate::hand::{ACK, CWR, ECE, Hand, Odd, PSH, Place, RST, SYN, prepare};
+use crate::stage::{Family, PATIENCE, Stage, hear, noise, say, until};
+use midhopd::data_plane::DataPlane;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+/// What a flow's packets look like.
+#[derive(Debug, Clone, Default)]
+struct Shape {
+    name: &'static str,
+    syn: Odd,
+    data: Odd,
+}
+
+/// The common options of a SYN: MSS 1200.
+const MSS: [u8; 4] = [2, 4, 4, 0xb0];
+
+fn shape(name: &'static str, syn: Odd, data: Odd) -> Shape {
+    Shape { name, syn, data }
+}
+
+fn both(name: &'static str, odd: &Odd) -> Shape {
+    shape(name, Odd { options: MSS.into(), ..odd.clone() }, odd.clone())
+}
+
+/// What both families have.
+fn segments() -> Vec<Shape> {
+    let plain = Odd::default;
+    let mss = || Odd { options: MSS.into(), ..Odd::default() };
+    let options = |options: &[u8]| Odd { options: options.into(), ..Odd::default() };
+    // Options of experiments, of nobody, and one that says that it is longer than the header.
+    let unknown = [254, 4, 0xde, 0xad, 77, 2, 1, 1];
+    // The first fragment has to have the whole header but for its options (RFC 7112).
+    let long = [&MSS[..], &[1; 20]].concat();
+    vec![
+        shape("plain", mss(), plain()),
+        shape("no MSS", plain(), plain()),
+        shape("unknown options", options(&[&MSS[..], &unknown].concat()), options(&unknown)),
+        shape("an option that is cut", options(&[2, 4, 4, 0xb0, 253, 40, 1, 2]), plain()),
+        shape("ECN", Odd { flags: ECE | CWR, ..mss() }, Odd { class: 3, ..plain() }),
+        shape("a SYN that is ECT", Odd { class: 2, flags: ECE | CWR, ..mss() }, plain()),
+        shape("a SYN in fragments", Odd { fragments: Some(24), ..options(&long) }, plain()),
+        shape("data in fragments", mss(), Odd { fragments: Some(400), ..plain() }),
+        shape(
+            "a SYN that is its only fragment",
+            Odd { fragments: Some(1 << 16), ..mss() },
+            plain(),
+        ),
+    ]
+}
+
+fn shapes(family: Family) -> Vec<Shape> {
+    let mut shapes = segments();
+    if family == Family::V4 {
+        let options = |bytes: &[u8]| Odd { ip_options: bytes.into(), ..Odd::default() };
+        let tiny = Odd { options: MSS.into(), fragments: Some(8), ..Odd::default() };
+        shapes.extend([
+            shape("a SYN in tiny fragments", tiny, Odd::default()),
+            both("router alert", &options(&[0x94, 4, 0, 0])),
+            both("time stamps", &options(&[68, 12, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
+            both("record of the route", &options(&[7, 7, 4, 0, 0, 0, 0, 0])),
+            both("options that do nothing", &options(&[1, 1, 1, 0])),
+            both("forty bytes of options", &options(&[1; 40])),
+            both(
+                "options and fragments",
+                &Odd { fragments: Some(16), ..options(&[0x94, 4, 0, 0]) },
+            ),
+        ]);
+    } else {
+        let padding = |kind: u8| (kind, vec![0, 0, 1, 4, 0, 0, 0, 0]);
+        let headers = |kinds: &[u8]| Odd {
+            headers: kinds.iter().map(|kind| padding(*kind)).collect(),
+            ..Odd::default()
+        };
+        let alert = Odd { headers: vec![(0, vec![0, 0, 5, 2, 0, 0, 1, 0])], ..Odd::default() };
+        shapes.extend([
+            both("hop-by-hop options", &headers(&[0])),
+            both("router alert", &alert),
+            both("destination options", &headers(&[60])),
+            both("hop-by-hop and destination options", &headers(&[0, 60])),
+            both("two destination options", &headers(&[60, 60])),
+            both("options and fragments", &Odd { fragments: Some(24), ..headers(&[0]) }),
+        ]);
+    }
+    shapes
+}
+
+fn target(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("an address")
+}
+
+fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
+    let (server, peer) = listener.accept().expect("a connection");
+    assert_eq!(peer, from, "the server sees its client");
+    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    server
+}
+
+/// Bytes there and back in packets of some shape, ended in order by both.
+fn exchange(stage: &Stage, family: Family, listener: &TcpListener, port: u16, shape: &Shape) {
+    let mut hand = Hand::new(stage, Place::Client, family, port);
+    hand.connect(target(listener), &shape.syn);
+    let mut server = accepted(listener, hand.own);
+    let (up, down) = (noise(u64::from(port), 900), noise(7, 5000));
+    for piece in up.chunks(300) {
+        hand.say(piece, &shape.data);
+    }
+    let mut heard = vec![0; up.len()];
+    server.read_exact(&mut heard).expect(shape.name);
+    assert!(heard == up, "{}: other bytes came", shape.name);
+    server.write_all(&down).expect("writing");
+    hand.hear(down.len());
+    assert!(hand.heard == down, "{}: other bytes came back", shape.name);
+    hand.end();
+    assert_eq!(server.read(&mut [0]).expect("an end"), 0, "{}", shape.name);
+    drop(server);
+    hand.hear_end();
+}
+
+fn splits(proxy: &DataPlane) -> u64 {
+    proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum()
+}
+
+fn settled(proxy: &DataPlane) {
+    until("all flows have ended", || proxy.admission().flows() == 0);
+    until("no buffer is held", || proxy.budget().held() == 0);
+}
+
+/// All shapes without the daemon and with it.
+fn all(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    prepare(&stage);
+    let listener = stage.listen(family);
+    let mut port = 30_000;
+    for shape in shapes(family) {
+        println!("{} without midhopd", shape.name);
+        port += 1;
+        exchange(&stage, family, &listener, port, &shape);
+    }
+    let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+    for shape in shapes(family) {
+        port += 1;
+        let before = splits(&proxy);
+        exchange(&stage, family, &listener, port, &shape);
+        println!("{} with it: {} split", shape.name, splits(&proxy) - before);
+        assert_eq!(splits(&proxy), before + 1, "{}: it is split as others are", shape.name);
+    }
+    settled(&proxy);
+}
+
+#[test]
+fn odd_packets_are_carried_as_without_it_ipv4() {
+    all(Family::V4, "after-connect");
+}
+
+#[test]
+fn odd_packets_are_carried_as_without_it_ipv6() {
+    all(Family::V6, "after-connect");
+}
+
+#[test]
+fn odd_packets_are_carried_as_without_it_early_ipv4() {
+    all(Family::V4, "early");
+}
+
+#[test]
+fn odd_packets_are_carried_as_without_it_early_ipv6() {
+    all(Family::V6, "early");
+}
+
+/// The same, from a server whose packets are odd.
+fn answer(stage: &Stage, family: Family, port: u16, shape: &Shape) {
+    let mut hand = Hand::new(stage, Place::Server, family, port);
+    let target = hand.own;
+    let (up, down) = (noise(9, 5000), noise(u64::from(port), 900));
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| {
+            // ECN is what its client asked for, or not; it does not answer with it.
+            hand.accept_oddly(&Odd { flags: 0, ..shape.syn.clone() });
+            for piece in down.chunks(300) {
+                hand.say(piece, &shape.data);
+            }
+            hand.hear(up.len());
+            assert!(hand.heard == up, "{}: other bytes came", shape.name);
+            hand.end();
+            hand.hear_end();
+        });
+        let mut client = stage.connect(target).expect(shape.name);
+        let mut heard = vec![0; down.len()];
+        client.read_exact(&mut heard).expect(shape.name);
+        assert!(heard == down, "{}: other bytes came back", shape.name);
+        client.write_all(&up).expect("writing");
+        assert_eq!(client.read(&mut [0]).expect("an end"), 0, "{}", shape.name);
+        drop(client);
+        served.join().expect(shape.name);
+    });
+}
+
+fn all_from_servers(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    prepare(&stage);
+    let mut port = 35_000;
+    for shape in shapes(family) {
+        println!("{} without midhopd", shape.name);
+        port += 1;
+        answer(&stage, family, port, &shape);
+    }
+    let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+    for shape in shapes(family) {
+        port += 1;
+        let before = splits(&proxy);
+        answer(&stage, family, port, &shape);
+        println!("{} with it: {} split", shape.name, splits(&proxy) - before);
+        assert_eq!(splits(&proxy), before + 1, "{}: it is split as others are", shape.name);
+    }
+    settled(&proxy);
+}
+
+#[test]
+fn odd_answers_are_carried_as_without_it_ipv4() {
+    all_from_servers(Family::V4, "after-connect");
+}
+
+#[test]
+fn odd_answers_are_carried_as_without_it_ipv6() {
+    all_from_servers(Family::V6, "after-connect");
+}
+
+/// A SYN whose checksum is wrong opens nothing: what the next one says counts.
+fn broken_syn(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    prepare(&stage);
+    let listener = stage.listen(family);
+    let proxies = [None, Some("after-connect"), Some("early")];
+    for (port, accept) in (31_000..).zip(proxies) {
+        let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
+        let mut hand = Hand::new(&stage, Place::Client, family, port);
+        hand.other = target(&listener);
+        let odd = Odd { options: MSS.into(), bad_checksum: true, ..Odd::default() };
+        hand.send(SYN, hand.next, b"", &odd);
+        hand.next += 5000;
+        // `connect` looks at which SYN was answered.
+        hand.connect(target(&listener), &Odd { bad_checksum: false, ..odd.clone() });
+        let mut server = accepted(&listener, hand.own);
+        hand.send(ACK | PSH, hand.next, b"evil", &Odd { options: Vec::new(), ..odd });
+        hand.say(b"good", &Odd::default());
+        let mut heard = [0; 4];
+        server.read_exact(&mut heard).expect("bytes");
+        assert_eq!(&heard, b"good", "{accept:?}");
+        hand.end();
+        drop(server);
+        hand.hear_end();
+        if let Some(proxy) = proxy {
+            settled(&proxy);
+        }
+    }
+}
+
+#[test]
+fn a_syn_with_a_bad_checksum_opens_nothing_ipv4() {
+    broken_syn(Family::V4);
+}
+
+#[test]
+fn a_syn_with_a_bad_checksum_opens_nothing_ipv6() {
+    broken_syn(Family::V6);
+}
+
+/// Data that comes with a SYN is taken once, and segments that lie over each other are one stream.
+fn overlapping(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    prepare(&stage);
+    let listener = stage.listen(family);
+    let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+    let mut hand = Hand::new(&stage, Place::Client, family, 32_000);
+    let said = noise(3, 4000);
+    hand.other = target(&listener);
+    let odd = Odd { options: MSS.into(), ..Odd::default() };
+    let first = hand.next;
+    // Nobody has a cookie for it: it is to be said again.
+    hand.send(SYN, first, &said[..400], &odd);
+    hand.connect(target(&listener), &odd);
+    let mut server = accepted(&listener, hand.own);
+    let begin = hand.next;
+    let at = |offset: usize| begin.wrapping_add(offset as u32);
+    let none = Odd::default();
+    // Out of order, twice, and over each other.
+    for (from, to) in [(3000, 4000), (500, 1500), (1000, 2000), (500, 1200), (1900, 3100)] {
+        hand.send(ACK | PSH, at(from), &said[from..to], &none);
+    }
+    hand.say_at(begin, &said[..600], &none);
+    hand.next = at(said.len());
+    let mut heard = vec![0; said.len()];
+    server.read_exact(&mut heard).expect("bytes");
+    assert!(heard == said, "other bytes came");
+    hand.end();
+    assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+    drop(server);
+    hand.hear_end();
+    assert_eq!(splits(&proxy), 1);
+    settled(&proxy);
+}
+
+#[test]
+fn overlapping_segments_are_one_stream_ipv4() {
+    overlapping(Family::V4, "after-connect");
+}
+
+#[test]
+fn overlapping_segments_are_one_stream_ipv6() {
+    overlapping(Family::V6, "early");
+}
+
+/// Urgent bytes stay where they are in the stream: among a few, and in the middle of much.
+fn urgent(family: Family, bytes: usize) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("");
+    let listener = stage.listen(family);
+    let flow = stage.flow(&listener);
+    say_urgently(&flow, bytes);
+    assert_eq!(splits(&proxy), 1);
+    drop(flow);
+    settled(&proxy);
+}
+
+fn say_urgently((client, server): &(TcpStream, TcpStream), bytes: usize) {
+    for (from, to) in [(client, server), (server, client)] {
+        let said = noise(5, bytes);
+        std::thread::scope(|scope| {
+            let heard = scope.spawn(|| hear(to));
+            let mut from = from;
+            let (first, second) = said.split_at(bytes / 2);
+            from.write_all(first).expect("writing");
+            let socket = socket2::SockRef::from(&from);
+            assert_eq!(socket.send_out_of_band(b"!").expect("an urgent byte"), 1);
+            say(from, second);
+            let heard = heard.join().expect("hearing");
+            let whole = [first, b"!", second].concat();
+            assert_eq!(heard.len(), whole.len(), "bytes are missing");
+            assert!(heard == whole, "other bytes came");
+        });
+    }
+}
+
+/// The same through a tunnel.
+#[test]
+fn urgent_bytes_stay_in_the_stream_of_a_tunnel() {
+    let Some(stage) = Stage::set() else { return };
+    let ends = Ends::start(&stage, Family::V4, "");
+    let listener = stage.listen(Family::V4);
+    for bytes in [1000, 5_000_000] {
+        say_urgently(&stage.flow(&listener), bytes);
+    }
+    assert_eq!(ends.sums(|ledger| &ledger.flows)[1], 2, "they went by the tunnel");
+    settled(&ends.near);
+    settled(&ends.far);
+}
+
+#[test]
+fn urgent_bytes_stay_in_the_stream_ipv4() {
+    urgent(Family::V4, 1000);
+}
+
+#[test]
+fn urgent_bytes_stay_in_the_stream_ipv6() {
+    urgent(Family::V6, 1000);
+}
+
+#[test]
+fn an_urgent_byte_in_the_middle_of_much_stops_nothing_ipv4() {
+    urgent(Family::V4, 20_000_000);
+}
+
+#[test]
+fn an_urgent_byte_in_the_middle_of_much_stops_nothing_ipv6() {
+    urgent(Family::V6, 20_000_000);
+}
+
+/// Both ends open at once: the SYNs cross.
+fn at_once(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    prepare(&stage);
+    let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+    let mut near = Hand::new(&stage, Place::Client, family, 33_000);
+    let mut far = Hand::new(&stage, Place::Server, family, 34_000);
+    let odd = Odd { options: MSS.into(), ..Odd::default() };
+    far.next = 7_000_000;
+    near.other = far.own;
+    std::thread::scope(|scope| {
+        let far = scope.spawn(|| {
+            let odd = Odd { options: MSS.into(), ..Odd::default() };
+            far.wait_for_syn();
+            // As if it had not come yet; then, as if it came behind its own.
+            far.send(SYN, far.next, b"", &odd);
+            let first = far.next;
+            loop {
+                let heard = far.listen(PATIENCE).expect("an answer to its SYN");
+                assert!(!heard.has(RST), "a reset");
+                if heard.has(ACK) && heard.acknowledged == first.wrapping_add(1) {
+                    break;
+                }
+            }
+            far.send(SYN | ACK, first, b"", &odd);
+            far.next = first.wrapping_add(1);
+            far.acknowledge();
+            far.hear(4);
+            assert_eq!(far.heard, b"ping");
+            far.say(b"pong", &Odd::default());
+            far.hear_end();
+            far.end();
+        });
+        near.connect(near.other, &odd);
+        near.say(b"ping", &Odd::default());
+        near.hear(4);
+        assert_eq!(near.heard, b"pong");
+        near.end();
+        near.hear_end();
+        far.join().expect("the far end");
+    });
+    settled(&proxy);
+}
+
+#[test]
+fn ends_that_open_at_once_are_connected_ipv4() {
+    at_once(Family::V4, "after-connect");
+}
+
+#[test]
+fn ends_that_open_at_once_are_connected_ipv6() {
+    at_once(Family::V6, "after-connect");
+}
+
+#[test]
+fn ends_that_open_at_once_are_connected_early_ipv4() {
+    at_once(Family::V4, "early");
+}

@@ -1,0 +1,59 @@
+//! What a daemon's admin page says.
+use crate::stage::PATIENCE;
+use midhop_testbed::namespace::Namespace;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+/// Where it is, wherever the daemon is.
+pub const ADMIN: ([u8; 4], u16) = ([127, 0, 0, 1], 9310);
+
+/// A page of the daemon's in a namespace.
+pub fn page(namespace: &Namespace, path: &str) -> String {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(SocketAddr::from(ADMIN))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    namespace.run(ask).expect("entering").expect("the daemon answers")
+}
+
+/// A metric without labels.
+pub fn metric(page: &str, name: &str) -> u64 {
+    let line = page.lines().find(|line| line.starts_with(&format!("{name} ")));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {page}")) as u64
+}
+
+/// A metric of each worker.
+pub fn of_workers(page: &str, name: &str) -> Vec<u64> {
+    let start = format!("{name}{{worker=");
+    let lines = page.lines().filter(|line| line.starts_with(&start));
+    let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+    lines.map(|line| value(line).expect("a number") as u64).collect()
+}
+
+/// Unit: seconds. What so much of all that a histogram of each worker has stays at or below, as its bounds tell.
+pub fn quantile(page: &str, name: &str, part: f64) -> f64 {
+    let mut bounds: Vec<(f64, u64)> = Vec::new();
+    let start = format!("{name}_bucket{{");
+    for line in page.lines().filter(|line| line.starts_with(&start)) {
+        let (labels, count) = line.rsplit_once(' ').expect("a count");
+        let bound = labels.split("le=\"").nth(1).and_then(|it| it.split('"').next());
+        let bound = match bound.expect("a bound") {
+            "+Inf" => f64::INFINITY,
+            bound => bound.parse().expect("a number"),
+        };
+        let count: u64 = count.parse().expect("a count");
+        match bounds.iter_mut().find(|(known, _)| *known == bound) {
+            Some((_, sum)) => *sum += count,
+            None => bounds.push((bound, count)),
+        }
+    }
+    bounds.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let all = bounds.last().map_or(0, |(_, count)| *count) as f64;
+    let found = bounds.iter().find(|(_, count)| *count as f64 >= part * all);
+    found.map_or(0.0, |(bound, _)| *bound)
+}

@@ -1,0 +1,73 @@
+//! Both ends of a tunnel as programs of their own, with the congestion control that is meant for them.
+use crate::ends::{Authority, far_config, near_config};
+use crate::pages::{ADMIN, page};
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{Family, Stage};
+use midhop_testbed::namespace::Namespace;
+
+pub const EARLY: &str = "accept = \"early\"\n";
+/// The rule of a near end without whose tunnel nothing passes.
+pub const REJECT: &str = "otherwise = \"reject\"\n";
+
+/// What the two begin with.
+pub struct Pair {
+    pub near: Desk,
+    pub far: Desk,
+    _authority: Authority,
+}
+
+impl Pair {
+    /// `near` and `far` add to each one's table of its peer, `rule` to the near one's rule.
+    pub fn new(near: &str, far: &str, rule: &str) -> Self {
+        let authority = Authority::new(&["near", "far"]);
+        let admin = format!("[admin]\nlisten = \"127.0.0.1:{}\"\n", ADMIN.1);
+        let desk = |config: String| Desk::new(&(admin.clone() + &config));
+        let far = desk(far_config(Family::V4, &authority, far));
+        let near = desk(near_config(Family::V4, &authority, EARLY, near, rule));
+        Self { near, far, _authority: authority }
+    }
+
+    /// Starts both: the near one, the far one.
+    pub fn start(&self, stage: &Stage) -> [Running; 2] {
+        let far = self.start_far(stage);
+        [self.start_near(stage), far]
+    }
+
+    pub fn start_far(&self, stage: &Stage) -> Running {
+        Running::start_in(&stage.server, &self.far)
+    }
+
+    pub fn start_near(&self, stage: &Stage) -> Running {
+        Running::start(stage, &self.near)
+    }
+
+    /// Whether new flows of the near end go by this carrier.
+    pub fn goes_by(&self, stage: &Stage, carrier: &str) -> bool {
+        let wanted = format!("midhop_peer_carrier{{peer=\"far\",carrier=\"{carrier}\"}} 1");
+        page(&stage.gateway, "/metrics").lines().any(|line| line == wanted)
+    }
+
+    /// The near end's open tunnels, and those of them over TCP.
+    pub fn tunnels_of_near(&self, stage: &Stage) -> [u64; 2] {
+        tunnels(&stage.gateway, "far")
+    }
+
+    /// The far end's.
+    pub fn tunnels_of_far(&self, stage: &Stage) -> [u64; 2] {
+        tunnels(&stage.server, "near")
+    }
+
+    /// Whether the near end's log has it.
+    pub fn has_said(&self, what: &str) -> bool {
+        log_of(&self.near).contains(what)
+    }
+}
+
+fn tunnels(host: &Namespace, peer: &str) -> [u64; 2] {
+    let page = page(host, "/metrics");
+    ["tunnels", "tcp_tunnels"].map(|of| {
+        let name = format!("midhop_peer_{of}{{peer=\"{peer}\"}} ");
+        let count = page.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok());
+        count.unwrap_or_default()
+    })
+}

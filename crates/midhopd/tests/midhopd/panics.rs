@@ -1,0 +1,139 @@
+//! Threads that fail: a worker takes the whole daemon with it, and nothing stays behind; whoever follows the host's
+//! firewall goes on.
+//!
+//! Nothing that anybody sends makes them fail. So they are made to: `strace` lets the call by which one waits fail as no
+//! kernel does, and a worker's event loop takes that for the end of the world.
+
+use crate::program::{Desk, Running, log_of, traces};
+use crate::stage::{self, Family, Stage, hear, nft, say, until};
+use nix::sys::signal::Signal;
+use std::io::{ErrorKind, Read};
+use std::process::{Child, Command, Stdio};
+
+/// With a keeper, and with workers that are not all that there is.
+const CONFIG: &str = "[intercept]\ninterfaces = \"lan0\"\n[daemon]\nworkers = 2\n";
+/// What waiting fails with. Unlike a signal's arrival it is never expected.
+const WORKER_FAILS: &str = "inject=epoll_wait,epoll_pwait,epoll_pwait2:error=EBADF";
+const FOLLOWER_FAILS: &str = "inject=poll,ppoll:error=EBADF";
+
+/// The thread of a process that has a name.
+fn thread(process: u32, name: &str) -> u32 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("a process");
+    let mut numbers =
+        tasks.map(|task| task.expect("a thread").file_name().into_string().expect("a number"));
+    let found = numbers.find(|number| {
+        let comm = std::fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    });
+    found.unwrap_or_else(|| panic!("no thread {name}")).parse().expect("a number")
+}
+
+/// Lets each call by which a thread waits fail from now on, as `fails` says; none where this host cannot.
+fn break_waiting(thread: u32, fails: &str) -> Option<Tracer> {
+    let mut strace = Command::new("strace");
+    strace.args(["--quiet=all", "-e", fails, "--output=/dev/null", "-p", &thread.to_string()]);
+    match strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn() {
+        Ok(child) => Some(Tracer(child)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            midhop_testkit::skipped("strace is not there");
+            None
+        }
+        Err(error) => panic!("strace: {error}"),
+    }
+}
+
+/// It ends with this.
+struct Tracer(Child);
+
+impl Tracer {
+    fn has_failed(&mut self) -> bool {
+        self.0.try_wait().expect("waiting").is_some_and(|status| !status.success())
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn a_worker_that_panics(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let mut running = Running::start(&stage, &desk);
+    let listener = stage.listen(family);
+    // One that is split, and lives when it happens.
+    let (mut client, mut server) = stage.flow(&listener);
+    stage::pass(&mut client, &mut server);
+    let worker = thread(running.id(), "worker-1");
+    let Some(mut tracer) = break_waiting(worker, WORKER_FAILS) else { return };
+    until("one of them ends", || running.has_ended() || tracer.has_failed());
+    if !running.has_ended() {
+        midhop_testkit::skipped("strace may look into no process here");
+        return;
+    }
+    assert_eq!(running.end(), Some(1), "{}", log_of(&desk));
+    let log = log_of(&desk);
+    assert!(log.contains("worker 1 has panicked"), "{log}");
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind: {log}");
+    // Both ends of what was split hear of its end.
+    for (name, end) in [("client", &mut client), ("server", &mut server)] {
+        match end.read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => panic!("the {name} hears {other:?}: {log}"),
+        }
+    }
+    // New flows pass, and another daemon finds nothing in its way.
+    let talk = || {
+        let (client, server) = stage.flow(&listener);
+        say(&client, b"without it");
+        assert_eq!(hear(&server), b"without it");
+    };
+    talk();
+    let next = Running::start(&stage, &desk);
+    talk();
+    next.signal(Signal::SIGTERM);
+    assert_eq!(next.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}
+
+#[test]
+fn a_worker_that_panics_takes_the_daemon_with_it_ipv4() {
+    a_worker_that_panics(Family::V4);
+}
+
+#[test]
+fn a_worker_that_panics_takes_the_daemon_with_it_ipv6() {
+    a_worker_that_panics(Family::V6);
+}
+
+#[test]
+fn following_the_firewall_goes_on_after_it_failed() {
+    let Some(stage) = Stage::set() else { return };
+    let desk = Desk::new(CONFIG);
+    let running = Running::start(&stage, &desk);
+    let keeper = running.keeper().as_raw().cast_unsigned();
+    let Some(mut tracer) = break_waiting(thread(keeper, "follower"), FOLLOWER_FAILS) else {
+        return;
+    };
+    // What it waits in fails from the next time on, and so does the program that it starts to look with.
+    let has_failed = || log_of(&desk).contains("following the firewall's changes");
+    until("it fails", || {
+        nft(&stage.gateway, "table inet another { }");
+        nft(&stage.gateway, "delete table inet another");
+        has_failed() || tracer.has_failed()
+    });
+    if !has_failed() {
+        midhop_testkit::skipped("strace may look into no process here");
+        return;
+    }
+    drop(tracer);
+    nft(&stage.gateway, "flush ruleset");
+    until("the table is there again", || {
+        traces(&stage.gateway).iter().any(|trace| trace.contains("midhop_main"))
+    });
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0), "{}", log_of(&desk));
+    assert_eq!(traces(&stage.gateway), [""; 0], "left behind");
+}

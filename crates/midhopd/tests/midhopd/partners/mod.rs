@@ -1,0 +1,135 @@
+//! Ends of a tunnel that others wrote: how they are had and started.
+//!
+//! They come from the registries, in fixed versions, once: into `target/peers`.
+pub mod curl;
+pub mod envoy;
+pub mod python;
+
+use crate::ends::Authority;
+use midhop_testbed::namespace::Namespace;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// A program that can be had, or why it cannot.
+pub type Had = OnceLock<Result<Vec<PathBuf>, String>>;
+
+/// An end of a tunnel as a program that knows the words `serve` and `open`.
+#[derive(Debug, Clone, Copy)]
+pub enum Program {
+    /// HTTP/3, by Go.
+    QuicGo,
+    /// HTTP/3, by Python.
+    Aioquic,
+    /// HTTP/2 over TCP, by Go.
+    GoHttp2,
+}
+
+impl Program {
+    /// The words that start it; `None`, said loudly, where it cannot be had.
+    pub fn words(self) -> Option<&'static [PathBuf]> {
+        static QUIC_GO: Had = OnceLock::new();
+        static GO_HTTP2: Had = OnceLock::new();
+        static AIOQUIC: Had = OnceLock::new();
+        had(match self {
+            Self::QuicGo => QUIC_GO.get_or_init(|| build("quic-go")),
+            Self::GoHttp2 => GO_HTTP2.get_or_init(|| build("go-http2")),
+            Self::Aioquic => AIOQUIC.get_or_init(|| {
+                Ok(vec![python::install("aioquic")?, sources("aioquic").join("main.py")])
+            }),
+        })
+    }
+}
+
+/// What was found; `None`, said loudly, where there is nothing.
+pub fn had(found: &'static Result<Vec<PathBuf>, String>) -> Option<&'static [PathBuf]> {
+    match found {
+        Ok(words) => Some(words),
+        Err(why) => {
+            midhop_testkit::skipped(why);
+            None
+        }
+    }
+}
+
+/// Where a partner's program of ours is.
+pub fn sources(partner: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/peers").join(partner)
+}
+
+/// Builds a program that is written in Go.
+fn build(partner: &str) -> Result<Vec<PathBuf>, String> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(partner);
+    let installed = Path::new("/usr/local/go/bin/go");
+    let go = if installed.exists() { installed } else { Path::new("go") };
+    let mut command = Command::new(go);
+    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources(partner));
+    output(&mut command, partner)?;
+    Ok(vec![program])
+}
+
+/// Runs what makes a partner to its end.
+pub fn output(command: &mut Command, partner: &str) -> Result<String, String> {
+    let ended = command.stdin(Stdio::null()).output();
+    let output = ended.map_err(|error| format!("{partner} cannot be had: {command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{partner} cannot be had: {command:?}: {said}"))
+}
+
+/// It, running.
+pub struct Peer {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    pub fn start(
+        place: &Namespace,
+        program: Program,
+        role: &str,
+        authority: &Authority,
+        own: &str,
+        more: &[&str],
+    ) -> Self {
+        let words = program.words().expect("it was had");
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(role).args(identity(authority, own)).args(more);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = place.run(|| command.spawn()).expect("entering").expect("a partner");
+        let mut line = String::new();
+        let said = child.stdout.take().expect("its words");
+        BufReader::new(said).read_line(&mut line).expect("reading");
+        let address = line.trim().strip_prefix("listening ").and_then(|it| it.parse().ok());
+        let Some(address) = address else {
+            let _ = child.kill();
+            panic!("{program:?} does not listen: {line:?}");
+        };
+        Self { child, address }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who a partner is, as its programs are told.
+pub fn identity(authority: &Authority, own: &str) -> Vec<String> {
+    let at = |file: String| authority.path().join(file).display().to_string();
+    [
+        ("certificate", format!("{own}.pem")),
+        ("key", format!("{own}.key")),
+        ("authority", "ca.pem".into()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, file)| [format!("-{flag}"), at(file)])
+    .collect()
+}

@@ -1,0 +1,270 @@
+//! Ends that are slow, silent or gone.
+
+#![allow(unsafe_code, reason = "TCP_INFO has no safe face")]
+
+use crate::flows;
+use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use midhopd::data_plane::DataPlane;
+use nix::libc;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+/// A small generator, so that a failing run can be repeated: xorshift64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+
+    /// Mostly small, sometimes large.
+    fn size(&mut self) -> usize {
+        let sizes = [1, 100, 4_000, 60_000, 300_000, 800_000];
+        let most = sizes[usize::try_from(self.roll(6)).expect("small")];
+        usize::try_from(self.roll(most) + 1).expect("a size")
+    }
+
+    fn pause(&mut self) {
+        if self.roll(4) == 0 {
+            sleep(Duration::from_micros(self.roll(3000)));
+        }
+    }
+}
+
+fn say_slowly(mut stream: &TcpStream, bytes: &[u8], dice: &mut Dice) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(dice.size().min(rest.len()));
+        stream.write_all(now).expect("writing");
+        rest = later;
+        dice.pause();
+    }
+    stream.shutdown(Shutdown::Write).expect("ending the stream");
+}
+
+fn hear_slowly(mut stream: &TcpStream, dice: &mut Dice) -> Vec<u8> {
+    let mut heard = Vec::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let size = dice.size().min(buffer.len());
+        match stream.read(&mut buffer[..size]).expect("reading") {
+            0 => return heard,
+            count => heard.extend_from_slice(&buffer[..count]),
+        }
+        dice.pause();
+    }
+}
+
+/// The client's end of a flow: says its seed and some noise, then hears other noise.
+fn client(stream: &TcpStream, seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut said = seed.to_be_bytes().to_vec();
+    said.extend(noise(seed, dice.size()));
+    say_slowly(stream, &said, &mut dice);
+    let heard = hear_slowly(stream, &mut dice);
+    assert!(heard == noise(seed ^ u64::MAX, heard.len()), "seed {seed}: other bytes came back");
+    assert_eq!(heard.len(), Dice(seed | 1).size(), "seed {seed}: bytes are missing");
+}
+
+fn server(stream: &TcpStream) {
+    let mut dice = Dice(7);
+    let heard = hear_slowly(stream, &mut dice);
+    let seed = u64::from_be_bytes(heard[..8].try_into().expect("eight bytes"));
+    assert!(heard[8..] == noise(seed, heard.len() - 8), "seed {seed}: other bytes arrived");
+    say_slowly(stream, &noise(seed ^ u64::MAX, Dice(seed | 1).size()), &mut dice);
+}
+
+fn many(family: Family, accept: &str) {
+    const FLOWS: u64 = 300;
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy(&format!("accept = \"{accept}\"\n"));
+    let listener = stage.listen(family);
+    // All are open before the first says a word.
+    let flows: Vec<_> = (0..FLOWS).map(|_| stage.flow(&listener)).collect();
+    thread::scope(|scope| {
+        for (seed, (near, far)) in (1..).zip(&flows) {
+            let small = || thread::Builder::new().stack_size(256 << 10);
+            small().spawn_scoped(scope, move || client(near, seed)).expect("a thread");
+            small().spawn_scoped(scope, move || server(far)).expect("a thread");
+        }
+    });
+    until("all flows have ended in order", || count(&proxy) == FLOWS);
+}
+
+fn count(proxy: &DataPlane) -> u64 {
+    proxy.ledgers().iter().map(|ledger| ledger.ended.value()).sum()
+}
+
+#[test]
+fn slow_readers_and_writers_get_every_byte_ipv4() {
+    many(Family::V4, "early");
+}
+
+#[test]
+fn slow_readers_and_writers_get_every_byte_ipv6() {
+    many(Family::V6, "after-connect");
+}
+
+/// The server ends its stream and goes; the client, whose window is shut, reads only much later.
+fn late_reader(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("accept = \"early\"\n");
+    let listener = stage.listen(family);
+    let (client, server) = stage.flow(&listener);
+    client.shutdown(Shutdown::Write).expect("the client has nothing to say");
+    let bytes = noise(8, 12 << 20);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            say(&server, &bytes);
+            assert_eq!(hear(&server), b"");
+        });
+        until("the flow has both ends of its streams, but not its bytes", || {
+            stage::queued::unread(&client) > 0
+        });
+        sleep(Duration::from_millis(300));
+        assert!(hear(&client) == bytes, "every byte arrives before the end does");
+    });
+    drop(server);
+    until("the flow has ended in order", || count(&proxy) == 1);
+}
+
+#[test]
+fn a_late_reader_gets_every_byte_ipv4() {
+    late_reader(Family::V4);
+}
+
+#[test]
+fn a_late_reader_gets_every_byte_ipv6() {
+    late_reader(Family::V6);
+}
+
+/// The client's host vanishes without a word.
+fn dead_end(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy =
+        stage.proxy("[legs.lan0]\nkeepalive = { idle = \"1 s\", interval = \"1 s\", count = 2 }\n");
+    let listener = stage.listen(family);
+    let (client, mut server) = stage.flow(&listener);
+    server.write_all(b"are you there?").expect("writing");
+    until("the client has heard it", || stage::queued::unread(&client) == 14);
+    silence(&stage);
+    let error = server.read(&mut [0; 1]).expect_err("a reset, not an end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let dead = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.dead.value()).sum() };
+    until("it was the keep-alive that found it", || dead() == 1);
+}
+
+/// Drops whatever reaches the client.
+fn silence(stage: &Stage) {
+    let rules = "add table inet dead; \
+                 add chain inet dead input { type filter hook input priority 0; policy drop; }";
+    stage::nft(&stage.client, rules);
+}
+
+#[test]
+fn keepalive_finds_dead_end_ipv4() {
+    dead_end(Family::V4);
+}
+
+#[test]
+fn keepalive_finds_dead_end_ipv6() {
+    dead_end(Family::V6);
+}
+
+/// Open connections of the proxy's.
+fn connections(stage: &Stage, family: Family) -> usize {
+    let table = if family == Family::V4 { "tcp" } else { "tcp6" };
+    let path = format!("/proc/thread-self/net/{table}");
+    let text = stage.gateway.run(|| std::fs::read_to_string(path)).expect("entering");
+    let text = text.expect("the kernel's table");
+    text.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()
+}
+
+/// The client's host vanishes while it is owed data, and while what it sent is still on its way: that arrives, and
+/// then the server learns of it.
+fn dead_in_flight(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let proxy = stage.proxy("accept = \"early\"\n[legs.lan0]\nuser_timeout = \"1 s\"\n");
+    let listener = stage.listen(family);
+    let (client, mut server) = stage.flow(&listener);
+    let written = flows::fill(&client);
+    let acknowledged = written - stage::queued::unacknowledged(&client);
+    silence(&stage);
+    server.write_all(b"are you there?").expect("writing");
+    until("the proxy has given up on the client", || connections(&stage, family) == 1);
+    let heard = flows::duties::hear_all(&server);
+    assert!(heard.0 >= acknowledged, "{} of {acknowledged} bytes came", heard.0);
+    assert_eq!(heard.1, ErrorKind::ConnectionReset);
+    let dead = || -> u64 { proxy.ledgers().iter().map(|ledger| ledger.dead.value()).sum() };
+    until("it is booked as dead", || dead() == 1);
+}
+
+#[test]
+fn what_a_dead_end_had_sent_arrives_and_the_other_is_told_ipv4() {
+    dead_in_flight(Family::V4);
+}
+
+#[test]
+fn what_a_dead_end_had_sent_arrives_and_the_other_is_told_ipv6() {
+    dead_in_flight(Family::V6);
+}
+
+/// Segments with data that a socket has received.
+fn data_segments(stream: &TcpStream) -> u32 {
+    use std::os::fd::AsRawFd;
+    let mut info = [0u8; 280];
+    let mut length = 280u32;
+    // SAFETY: the kernel writes at most `length` bytes, all inside `info`.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(result, 0);
+    // tcpi_data_segs_in.
+    u32::from_ne_bytes(info[152..156].try_into().expect("four bytes"))
+}
+
+/// Each of many small messages travels at once, in a segment of its own: were one kept back to be
+/// sent with the next, there would be no next, as each is an answer.
+fn ping_pong(family: Family) {
+    const ROUNDS: u32 = 500;
+    let Some(stage) = Stage::set() else { return };
+    let _proxy = stage.proxy("accept = \"early\"\n");
+    let listener = stage.listen(family);
+    let (mut client, mut server) = stage.flow(&listener);
+    client.set_nodelay(true).expect("an option");
+    server.set_nodelay(true).expect("an option");
+    let mut message = [7; 100];
+    for _ in 0..ROUNDS {
+        // In two parts: a sender that waits for more, or for an acknowledgement, shows here.
+        client.write_all(&message[..1]).expect("writing");
+        server.read_exact(&mut message[..1]).expect("the first byte, alone");
+        client.write_all(&message[1..]).expect("writing");
+        server.read_exact(&mut message[1..]).expect("the rest");
+        server.write_all(&message).expect("writing");
+        client.read_exact(&mut message).expect("the answer");
+    }
+    // More, where a busy machine let the kernel think that one was lost.
+    assert!(data_segments(&server) >= 2 * ROUNDS);
+    assert!(data_segments(&client) >= ROUNDS);
+}
+
+#[test]
+fn ping_pong_is_never_corked_ipv4() {
+    ping_pong(Family::V4);
+}
+
+#[test]
+fn ping_pong_is_never_corked_ipv6() {
+    ping_pong(Family::V6);
+}

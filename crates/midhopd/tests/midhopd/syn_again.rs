@@ -1,0 +1,204 @@
+//! A SYN between ends that have a flow: one that was sent twice, or that of a client which has forgotten its flow.
+//! RFC 9293 §3.10.7.4 and RFC 5961 §4 say what a server answers; through midhopd it is the same.
+
+use crate::hand::{ACK, Hand, Heard, Odd, Place, RST, SYN, prepare};
+use crate::stage::{Family, PATIENCE, Stage, nft, until};
+use midhopd::data_plane::DataPlane;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// The common options of a SYN: MSS 1200.
+const MSS: [u8; 4] = [2, 4, 4, 0xb0];
+const PORT: u16 = 33_000;
+/// Flows whose SYN comes so often at once.
+const FLOWS: u16 = 8;
+const SYNS: u32 = 30;
+
+fn syn() -> Odd {
+    Odd { options: MSS.into(), ..Odd::default() }
+}
+
+/// Both sides of the gateway, with rules that need a sound connection.
+fn set() -> Option<Stage> {
+    let stage = Stage::set()?;
+    prepare(&stage);
+    nft(&stage.gateway, "add table inet fw");
+    nft(&stage.gateway, "add chain inet fw f { type filter hook forward priority 0; }");
+    for hook in ["input", "output"] {
+        nft(
+            &stage.gateway,
+            &format!("add chain inet fw {hook} {{ type filter hook {hook} priority 0; }}"),
+        );
+        nft(&stage.gateway, &format!("add rule inet fw {hook} ct state invalid drop"));
+    }
+    nft(&stage.gateway, "add rule inet fw f ct state invalid drop");
+    Some(stage)
+}
+
+fn target(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("an address")
+}
+
+fn accepted(listener: &TcpListener, from: SocketAddr) -> TcpStream {
+    let (server, peer) = listener.accept().expect("a connection");
+    assert_eq!(peer, from, "the server sees its client");
+    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    server
+}
+
+/// Bytes there and back.
+fn exchange(hand: &mut Hand, server: &mut TcpStream) {
+    let before = hand.heard.len();
+    hand.say(b"ping", &Odd::default());
+    let mut heard = [0; 4];
+    server.read_exact(&mut heard).expect("bytes");
+    assert_eq!(&heard, b"ping");
+    server.write_all(b"pong").expect("writing");
+    hand.hear(before + 4);
+    assert_eq!(&hand.heard[before..], b"pong");
+}
+
+/// What comes in answer to a SYN that is not the first.
+fn answer(hand: &Hand) -> Heard {
+    let mut found = None;
+    until("the SYN is answered", || {
+        let heard = hand.listen(Duration::from_millis(50));
+        found = heard.filter(|heard| heard.has(ACK) && heard.bytes.is_empty());
+        found.is_some()
+    });
+    found.expect("it came")
+}
+
+fn settled(proxy: &DataPlane, flows: u64) {
+    until("all flows have ended", || proxy.admission().flows() == 0);
+    let split: u64 = proxy.ledgers().iter().map(|ledger| ledger.flows.value()).sum();
+    assert_eq!(split, flows);
+}
+
+/// Its SYN comes once more, late.
+fn twice(family: Family, accept: Option<&str>) {
+    let Some(stage) = set() else { return };
+    let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
+    let listener = stage.listen(family);
+    let mut hand = Hand::new(&stage, Place::Client, family, PORT);
+    let first = hand.next;
+    hand.connect(target(&listener), &syn());
+    let mut server = accepted(&listener, hand.own);
+    exchange(&mut hand, &mut server);
+    hand.send(SYN, first, b"", &syn());
+    let heard = answer(&hand);
+    assert!(!heard.has(SYN) && !heard.has(RST), "{heard:?}");
+    assert_eq!((heard.sequence, heard.acknowledged), (hand.expected, hand.next), "where it stands");
+    exchange(&mut hand, &mut server);
+    hand.end();
+    assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+    drop(server);
+    hand.hear_end();
+    if let Some(proxy) = proxy {
+        settled(&proxy, 1);
+    }
+}
+
+/// How many packets wait for somebody to look at them.
+fn queued(stage: &Stage) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue");
+    let queues = stage.gateway.run(read).expect("entering").expect("a kernel with queues");
+    let waiting = |queue: &str| queue.split_whitespace().nth(2)?.parse::<u64>().ok();
+    queues.lines().map(|queue| waiting(queue).unwrap_or_else(|| panic!("{queue}"))).sum()
+}
+
+/// Its SYN comes many times at once: some of them are seen when its flow has begun. None is seen when it has
+/// ended: that would ask for another flow, which keeps its place until nobody has answered for long.
+fn often(family: Family, accept: Option<&str>) {
+    let Some(stage) = set() else { return };
+    let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
+    let listener = stage.listen(family);
+    for flow in 0..FLOWS {
+        let mut hand = Hand::new(&stage, Place::Client, family, PORT + flow);
+        hand.other = target(&listener);
+        for _ in 0..SYNS {
+            hand.send(SYN, hand.next, b"", &syn());
+        }
+        hand.connect(target(&listener), &syn());
+        let mut server = accepted(&listener, hand.own);
+        exchange(&mut hand, &mut server);
+        until("every SYN was looked at", || queued(&stage) == 0);
+        hand.end();
+        assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+        drop(server);
+        hand.hear_end();
+    }
+    if let Some(proxy) = proxy {
+        settled(&proxy, u64::from(FLOWS));
+    }
+}
+
+/// A client that starts again knows nothing of its flow, and opens another from the same port.
+fn anew(family: Family, accept: Option<&str>) {
+    let Some(stage) = set() else { return };
+    let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
+    let listener = stage.listen(family);
+    let mut hand = Hand::new(&stage, Place::Client, family, PORT);
+    hand.connect(target(&listener), &syn());
+    let mut server = accepted(&listener, hand.own);
+    exchange(&mut hand, &mut server);
+    let mut again = Hand::new(&stage, Place::Client, family, PORT);
+    again.other = hand.other;
+    again.next = 70_000_000;
+    again.send(SYN, again.next, b"", &syn());
+    let heard = answer(&again);
+    assert!(!heard.has(SYN) && !heard.has(RST), "{heard:?}");
+    assert_eq!(heard.acknowledged, hand.next, "where the old one stands");
+    // What it does not know of it resets.
+    again.send(RST, heard.acknowledged, b"", &Odd::default());
+    let ended = server.read(&mut [0]).expect_err("it is reset");
+    assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
+    again.connect(target(&listener), &syn());
+    let mut server = accepted(&listener, again.own);
+    exchange(&mut again, &mut server);
+    again.end();
+    assert_eq!(server.read(&mut [0]).expect("an end"), 0);
+    drop(server);
+    again.hear_end();
+    if let Some(proxy) = proxy {
+        settled(&proxy, 2);
+    }
+}
+
+fn all(case: impl Fn(Family, Option<&str>), family: Family) {
+    for accept in [None, Some("after-connect"), Some("early"), Some("learned")] {
+        println!("{accept:?}");
+        case(family, accept);
+    }
+}
+
+#[test]
+fn a_syn_that_comes_late_once_more_disturbs_nothing_ipv4() {
+    all(twice, Family::V4);
+}
+
+#[test]
+fn a_syn_that_comes_late_once_more_disturbs_nothing_ipv6() {
+    all(twice, Family::V6);
+}
+
+#[test]
+fn a_syn_that_comes_many_times_opens_one_flow_ipv4() {
+    all(often, Family::V4);
+}
+
+#[test]
+fn a_syn_that_comes_many_times_opens_one_flow_ipv6() {
+    all(often, Family::V6);
+}
+
+#[test]
+fn a_client_that_forgot_its_flow_opens_another_ipv4() {
+    all(anew, Family::V4);
+}
+
+#[test]
+fn a_client_that_forgot_its_flow_opens_another_ipv6() {
+    all(anew, Family::V6);
+}

@@ -1,0 +1,131 @@
+//! Flows through a tunnel between two proxies, end to end.
+//!
+//! `client – gateway with one proxy – server's host with the other, and the server`
+
+use crate::ends::{Authority, Ends, far_config, near_tables};
+use crate::program::{Desk, Running};
+use crate::stage::{Family, Stage, hear, noise, say, until};
+use midhopd::ledger::{Counter, Ledger};
+use midhopd::snapshot::Source;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// What both ends say arrives, and so does how they end.
+fn exchange(client: &TcpStream, server: &TcpStream, bytes: usize) {
+    let (up, down) = (noise(1, bytes), noise(2, bytes));
+    std::thread::scope(|scope| {
+        scope.spawn(|| say(client, &up));
+        scope.spawn(|| say(server, &down));
+        let heard = scope.spawn(|| hear(server));
+        assert!(hear(client) == down, "what the server said");
+        assert!(heard.join().expect("the server") == up, "what the client said");
+    });
+}
+
+fn whole(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    let ends = Ends::start(&stage, family, &format!("accept = \"{accept}\"\n"));
+    let listener = stage.listen(family);
+    let (client, server) = stage.flow(&listener);
+    let own = family.server();
+    assert_eq!(server.peer_addr().expect("a peer").ip(), own, "the far proxy connects as itself");
+    exchange(&client, &server, 20_000_000);
+    let sum = |count: fn(&Ledger) -> &Counter| ends.sums(count);
+    assert_eq!(sum(|ledger| &ledger.flows), [1, 1]);
+    assert_eq!(sum(|ledger| &ledger.bytes_up), [20_000_000; 2]);
+    assert_eq!(sum(|ledger| &ledger.bytes_down), [20_000_000; 2]);
+    for (end, peer) in [(&ends.near, "far"), (&ends.far, "near")] {
+        let snapshots = Source::of(end);
+        until("a tunnel is told of", || {
+            let told = snapshots.take().peers[peer].clone();
+            told.tunnels == 1 && told.sent_packets_total > 1000 && told.rtt.is_some()
+        });
+    }
+}
+
+#[test]
+fn twenty_megabytes_pass_both_ways_early_ipv4() {
+    whole(Family::V4, "early");
+}
+
+#[test]
+fn twenty_megabytes_pass_both_ways_after_connect_ipv4() {
+    whole(Family::V4, "after-connect");
+}
+
+#[test]
+fn twenty_megabytes_pass_both_ways_early_ipv6() {
+    whole(Family::V6, "early");
+}
+
+/// What a tunnel knows of a geostationary leg: its near end, and its far end, which says a rate.
+fn geostationary(rate: &str) -> [String; 2] {
+    [
+        format!("rtt = \"600 ms\"\nrate = \"10 Mbit/s\"\nrate_in = \"{rate}\"\n"),
+        format!("rtt = \"600 ms\"\nrate = \"{rate}\"\nrate_in = \"10 Mbit/s\"\n"),
+    ]
+}
+
+/// A server says so much over a link, while another flow of the tunnel is silent; both are whole.
+fn bulk_over(down: &str, told: &str, bytes: usize) {
+    let up = "rate = \"10 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"1 %\"\n";
+    let Some(stage) = Stage::set_over(down, up, "600 ms") else { return };
+    let [near, far] = geostationary(told);
+    let ends = Ends::start_with(&stage, Family::V4, "", [&near, &far]);
+    let listener = stage.listen(Family::V4);
+    let silent = stage.flow(&listener);
+    let bulk = stage.flow(&listener);
+    let said = noise(3, bytes);
+    std::thread::scope(|scope| {
+        scope.spawn(|| say(&bulk.1, &said));
+        assert!(hear(&bulk.0) == said, "what the server said");
+    });
+    // The tunnel is the same, or this flow would be dead.
+    exchange(&silent.0, &silent.1, 1000);
+    say(&bulk.0, b"");
+    assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [bytes as u64 + 1000; 2]);
+    assert_eq!(ends.sums(|ledger| &ledger.reset_by_server), [0; 2]);
+}
+
+#[test]
+fn a_long_lossy_link_is_crossed() {
+    let down = "rate = \"140 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"1 %\"\n";
+    bulk_over(down, "140 Mbit/s", 60_000_000);
+}
+
+/// Every second datagram is dropped at first: more gaps in one stream than quinn would bear.
+#[test]
+fn a_link_that_carries_half_of_what_was_said_breaks_no_tunnel() {
+    let down = "rate = \"60 Mbit/s\"\ndelay = \"300 ms\"\nqueue = \"200 KB\"\n";
+    bulk_over(down, "120 Mbit/s", 40_000_000);
+}
+
+/// A client asks the near proxy by HTTP CONNECT, both proxies being programs of their own.
+#[test]
+fn a_client_that_asks_goes_through_the_tunnel() {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let _far = Running::start_in(&stage.server, &far);
+    let asking = format!(
+        "[explicit]\nhttp_connect = \"10.0.1.1:3128\"\nclients = \"10.0.1.0/24\"\n{}",
+        near_tables(Family::V4, &authority, "", "")
+    );
+    let near = Desk::new(&asking);
+    let _near = Running::start(&stage, &near);
+    let listener = stage.listen(Family::V4);
+    let target = listener.local_addr().expect("an address");
+    let mut client = stage.connect("10.0.1.1:3128".parse().expect("an address")).expect("a proxy");
+    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("asking");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("an answer");
+        head.extend(byte);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    let (server, peer) = listener.accept().expect("the far side");
+    assert_eq!(peer.ip(), Family::V4.server(), "the far proxy connects as itself");
+    exchange(&client, &server, 20_000_000);
+}

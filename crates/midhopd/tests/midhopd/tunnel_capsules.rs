@@ -1,0 +1,330 @@
+//! Flows that are asked for by a template, whose bytes and end are in capsules: what a far end makes of
+//! whatever a peer says there.
+
+use crate::ends::{Authority, Ends, far_config, near_config};
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{self, Family, PATIENCE, Stage, hear, noise, say, until};
+use crate::visitor::{Flow, Shown, Visitor};
+use midhop_tunnel::cause::Cause;
+use midhop_tunnel::connect::{Form, Request, Response};
+use midhop_tunnel::http3::{Code, Field, Frame, frame};
+use midhop_tunnel::payload::{DATA, FINAL_DATA, Payload, PayloadReader};
+use midhop_tunnel::target::Target;
+use midhop_tunnel::varint;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+const EARLY: &str = "accept = \"early\"\n";
+const TEMPLATE: Form<'_> = Form::Template { authority: "far:4433" };
+
+fn capsule(kind: u64, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    varint::write(kind, &mut out);
+    varint::write(payload.len() as u64, &mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+/// The place of a peer at a far end's door.
+struct Place {
+    visitor: Visitor,
+    shown: Shown,
+    listener: TcpListener,
+    ends: Ends,
+    stage: Stage,
+}
+
+impl Place {
+    fn set() -> Option<Self> {
+        let stage = Stage::set()?;
+        let ends = Ends::start(&stage, Family::V4, EARLY);
+        let visitor = Visitor::new(&stage.gateway);
+        let shown = Shown::of(&ends.authority, "near");
+        let listener = stage.listen(Family::V4);
+        Some(Self { visitor, shown, listener, ends, stage })
+    }
+
+    fn target(&self) -> Target {
+        Target::Address(self.listener.local_addr().expect("an address"))
+    }
+
+    /// A flow that was granted, and its server.
+    fn flow(&self) -> (Flow, TcpStream) {
+        let request = Request { target: self.target(), client: None, class: None, hops: 0 };
+        let (answer, flow) = self.visitor.ask_with("far", &self.shown, &request.fields(TEMPLATE));
+        let granted = Response::decode(&answer, Payload::Capsules);
+        assert_eq!(granted, Ok(Some(Response::Granted)));
+        assert!(answer.contains(&Field::new("capsule-protocol", "?1")), "{answer:?}");
+        let (server, _) = self.listener.accept().expect("the far side");
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        (flow, server)
+    }
+
+    /// Says some capsules, each byte in a frame of its own where they are few, and ends the stream or not.
+    fn say(&self, flow: &mut Flow, capsules: &[u8], ends: bool) {
+        let size = if capsules.len() < 100 { 1 } else { 16_000 };
+        let mut stream = Vec::new();
+        capsules.chunks(size).for_each(|piece| frame::write(frame::DATA, piece, &mut stream));
+        self.visitor.runtime.block_on(async {
+            flow.send.write_all(&stream).await.expect("writing");
+            if ends {
+                flow.send.finish().expect("the stream's end");
+            }
+        });
+    }
+
+    /// What the far end says up to the end of its stream.
+    fn hear(&self, flow: &mut Flow) -> (Vec<u8>, bool) {
+        let (mut reader, mut bytes) = (PayloadReader::new(Payload::Capsules), Vec::new());
+        while let Some(frame) = self.visitor.runtime.block_on(flow.frame()).expect("no reset") {
+            let Frame::Data(mut data) = frame else { panic!("{frame:?}") };
+            while let Some(more) = reader.read(&mut data).expect("capsules") {
+                bytes.extend_from_slice(&more);
+            }
+        }
+        (bytes, reader.close().expect("between two capsules"))
+    }
+
+    /// The code with which the far end breaks off, whatever comes before.
+    fn hear_reset(&self, flow: &mut Flow) -> Code {
+        loop {
+            match self.visitor.runtime.block_on(flow.frame()) {
+                Ok(Some(_)) => {}
+                Err(quinn::ReadError::Reset(code)) => return Code(code.into_inner()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// What a server hears: all of it, or that it was broken off.
+fn outcome(mut server: &TcpStream) -> (Vec<u8>, Result<(), ErrorKind>) {
+    let mut heard = Vec::new();
+    let end = server.read_to_end(&mut heard).map(drop).map_err(|error| error.kind());
+    (heard, end)
+}
+
+/// Wherever a peer's stream is cut, in order by its carrier's measure: only what is whole ends as a whole.
+#[test]
+fn a_stream_that_ends_anywhere_but_after_its_last_capsule_is_a_reset() {
+    let Some(place) = Place::set() else { return };
+    let stream = [
+        capsule(DATA, b"so far"),
+        capsule(0x21, b"odd"),
+        capsule(FINAL_DATA, b"!"),
+        capsule(0x21, b"more"),
+    ];
+    let whole: usize = stream[..3].iter().map(Vec::len).sum();
+    let stream = stream.concat();
+    for cut in 0..=stream.len() {
+        let (mut flow, server) = place.flow();
+        place.say(&mut flow, &stream[..cut], true);
+        if cut == whole || cut == stream.len() {
+            assert_eq!(outcome(&server), (b"so far!".to_vec(), Ok(())), "cut at {cut}");
+            say(&server, b"an answer");
+            assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
+            continue;
+        }
+        // Within the capsule behind the last one the server may have heard of the flow's end already.
+        let (heard, end) = outcome(&server);
+        let ended = cut > whole && end == Ok(());
+        assert!(b"so far!".starts_with(&heard[..]), "cut at {cut}: {heard:?}");
+        assert!(ended || end == Err(ErrorKind::ConnectionReset), "cut at {cut}: {end:?}");
+        // Nothing is wrong with a stream between two capsules: the flow's end is not there, that is all.
+        let between = [0, capsule(DATA, b"so far").len(), whole - capsule(FINAL_DATA, b"!").len()];
+        let code = if between.contains(&cut) { Code::CONNECT_ERROR } else { Code::MESSAGE_ERROR };
+        assert_eq!(place.hear_reset(&mut flow), code, "cut at {cut}");
+    }
+}
+
+#[test]
+fn more_of_a_flow_after_its_end_is_refused() {
+    let Some(place) = Place::set() else { return };
+    for kind in [DATA, FINAL_DATA] {
+        let (mut flow, _server) = place.flow();
+        let stream = [capsule(FINAL_DATA, b"the end"), capsule(kind, b"")].concat();
+        place.say(&mut flow, &stream, false);
+        assert_eq!(place.hear_reset(&mut flow), Code::MESSAGE_ERROR);
+        // It concerns that flow alone.
+        assert!(flow.connection.close_reason().is_none());
+    }
+}
+
+/// The draft has the stream end only once the TCP connection is closed; the flow ends before.
+#[test]
+fn a_flow_ends_with_its_last_capsule_though_its_stream_goes_on() {
+    let Some(place) = Place::set() else { return };
+    let (mut flow, server) = place.flow();
+    place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
+    assert_eq!(hear(&server), b"a question");
+    place.say(&mut flow, &capsule(0x21, b"something else"), false);
+    say(&server, b"an answer");
+    assert_eq!(place.hear(&mut flow), (b"an answer".to_vec(), true));
+    place.say(&mut flow, b"", true);
+    until("it is booked as ended in order", || place.ends.sums(|it| &it.ended)[1] == 1);
+    // Until its stream has ended, what breaks is told.
+    let (mut flow, server) = place.flow();
+    place.say(&mut flow, &capsule(FINAL_DATA, b"a question"), false);
+    assert_eq!(hear(&server), b"a question");
+    flow.send.reset(quinn::VarInt::from_u32(0x10f)).expect("a reset");
+    until("the server hears of it", || {
+        socket2::SockRef::from(&server).take_error().expect("a state").is_some()
+    });
+}
+
+/// A reset is said in the order of the flow: the stream ends, and the flow has not.
+#[test]
+fn a_reset_of_the_server_is_a_stream_that_ends_before_its_flow() {
+    let Some(place) = Place::set() else { return };
+    let (mut flow, mut server) = place.flow();
+    server.write_all(b"so far").expect("writing");
+    until("it is acknowledged", || stage::queued::unacknowledged(&server) == 0);
+    socket2::SockRef::from(&server).set_linger(Some(std::time::Duration::ZERO)).expect("a linger");
+    drop(server);
+    assert_eq!(place.hear(&mut flow), (b"so far".to_vec(), false));
+    let stopped = place.visitor.runtime.block_on(flow.send.stopped()).expect("a connection");
+    let code = quinn::VarInt::from_u64(Code::CONNECT_ERROR.0).expect("a code");
+    assert_eq!(stopped, Some(code), "and it takes no more");
+}
+
+/// A capsule of any size is passed on as it comes: its size is no reason to keep it, or to refuse it.
+#[test]
+fn a_capsule_larger_than_anything_is_passed_on_as_it_comes() {
+    let Some(place) = Place::set() else { return };
+    let (mut flow, mut server) = place.flow();
+    let mut head = capsule(0x21, &noise(1, 300_000));
+    varint::write(DATA, &mut head);
+    varint::write(varint::MAX, &mut head);
+    place.say(&mut flow, &head, false);
+    for seed in 0..8 {
+        let bytes = noise(seed, 200_000);
+        place.say(&mut flow, &bytes, false);
+        let mut heard = vec![0; bytes.len()];
+        server.read_exact(&mut heard).expect("reading");
+        assert!(heard == bytes, "what was said is heard");
+    }
+    place.say(&mut flow, b"", true);
+    assert_eq!(outcome(&server), (Vec::new(), Err(ErrorKind::ConnectionReset)));
+}
+
+/// Any bytes at all: the flow may break, but nothing else does, and none that were not said are heard.
+#[test]
+fn garbage_in_capsules_harms_nobody() {
+    let Some(place) = Place::set() else { return };
+    for seed in 1..60_u64 {
+        let (mut flow, server) = place.flow();
+        let mut bytes = noise(seed, (seed * 53 % 700) as usize);
+        if seed % 3 == 0 {
+            let head = [capsule(DATA, b"well"), capsule(FINAL_DATA, b"")];
+            bytes.splice(0..0, head[..(seed % 2) as usize + 1].concat());
+        }
+        place.say(&mut flow, &bytes, true);
+        let (heard, _) = outcome(&server);
+        assert!(heard.len() <= bytes.len());
+        assert!(flow.connection.close_reason().is_none(), "{seed}");
+    }
+    let (mut flow, server) = place.flow();
+    place.say(&mut flow, &capsule(FINAL_DATA, b"fine"), true);
+    assert_eq!(outcome(&server), (b"fine".to_vec(), Ok(())));
+}
+
+#[test]
+fn requests_by_templates_are_answered_as_the_standard_wants() {
+    let Some(place) = Place::set() else { return };
+    let port = place.listener.local_addr().expect("an address").port();
+    let protocol = protocol();
+    let status = |path: &str, change: Option<(&'static str, &'static str)>| {
+        let mut fields = vec![
+            Field::new(":method", "CONNECT"),
+            Field::new(":protocol", protocol.clone()),
+            Field::new(":scheme", "https"),
+            Field::new(":authority", "far:4433"),
+            Field::new(":path", path.to_owned()),
+        ];
+        if let Some((name, value)) = change {
+            fields.iter_mut().filter(|it| it.name == name).for_each(|it| it.value = value.into());
+        }
+        let (answer, mut flow) = place.visitor.ask_with("far", &place.shown, &fields);
+        let status = answer.iter().find(|it| it.name == ":status").expect("a status");
+        if status.value == "200" {
+            drop(place.listener.accept().expect("the far side"));
+        } else {
+            let after = place.visitor.runtime.block_on(flow.frame()).expect("an end in order");
+            assert_eq!(after, None);
+        }
+        assert!(answer.iter().any(|it| it.name == "proxy-status"), "{path}: {answer:?}");
+        status.value.clone().into_owned()
+    };
+    let tcp = |rest: &str| format!("/.well-known/masque/tcp/{rest}");
+    assert_eq!(status(&tcp(&format!("10.0.2.2/{port}/")), None), "200");
+    assert_eq!(status(&tcp(&format!("%31%30.0.2.2/{port}/")), None), "200");
+    assert_eq!(status(&tcp(&format!("::ffff:10.0.2.2/{port}/")), None), "200");
+    for (path, expected) in [
+        (tcp("10.0.2.2/9/"), Cause::Refused.status()),
+        (tcp("nowhere.invalid/80/"), Cause::NameUnknown.status()),
+        (tcp("127.0.0.1/80/"), Cause::NotAllowed.status()),
+        (tcp("%3A%3A1/80/"), Cause::NotAllowed.status()),
+        (tcp("10.0.2.2/0/"), 400),
+        (tcp("10.0.2.2/80"), 404),
+        (tcp("10.0.2.2/80/more/"), 404),
+        (tcp("10.0.2.%2/80/"), 400),
+        ("/.well-known/masque/udp/10.0.2.2/80/".to_owned(), 404),
+        ("/".to_owned(), 404),
+    ] {
+        assert_eq!(status(&path, None), expected.to_string(), "{path}");
+    }
+    let path = tcp(&format!("10.0.2.2/{port}/"));
+    for (name, value, expected) in [
+        (":protocol", "connect-udp", "501"),
+        (":protocol", "connect-tcp", "501"),
+        (":scheme", "http", "400"),
+        (":method", "GET", "405"),
+    ] {
+        assert_eq!(status(&path, Some((name, value))), expected, "{name} {value}");
+    }
+}
+
+/// What the daemon itself asks with.
+fn protocol() -> String {
+    let target = Target::parse("10.0.2.2:80").expect("a target");
+    let fields = Request { target, client: None, class: None, hops: 0 }.fields(TEMPLATE);
+    let field = fields.iter().find(|it| it.name == ":protocol");
+    field.expect("a template has one").value.clone().into_owned()
+}
+
+#[test]
+fn a_target_of_ipv6_is_reached_by_its_template() {
+    let Some(place) = Place::set() else { return };
+    let listener = place.stage.listen(Family::V6);
+    let target = Target::Address(listener.local_addr().expect("an address"));
+    let fields = Request { target, client: None, class: None, hops: 0 }.fields(TEMPLATE);
+    assert!(fields.iter().any(|it| it.value.contains("%3A")), "{fields:?}");
+    let (_, mut flow) = place.visitor.ask_with("far", &place.shown, &fields);
+    let (server, _) = listener.accept().expect("the far side");
+    place.say(&mut flow, &capsule(FINAL_DATA, b"hello"), true);
+    assert_eq!(hear(&server), b"hello");
+}
+
+/// Nobody has to configure it: once the far end has said what it serves, flows are asked for by templates.
+#[test]
+fn two_of_ours_find_it_by_themselves() {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let debug = "[log]\nlevel = \"debug\"\n";
+    let far = Desk::new(&format!("{}{debug}", far_config(Family::V4, &authority, "")));
+    let _far = Running::start_in(&stage.server, &far);
+    let config = near_config(Family::V4, &authority, EARLY, "", "otherwise = \"reject\"\n");
+    let _near = stage.start(&config);
+    let listener = stage.listen(Family::V4);
+    let exchange = || {
+        let (client, server) = stage.flow(&listener);
+        say(&client, b"a question");
+        assert_eq!(hear(&server), b"a question");
+        say(&server, b"an answer");
+        assert_eq!(hear(&client), b"an answer");
+    };
+    until("a flow is asked for by a template", || {
+        exchange();
+        log_of(&far).contains("payload=Capsules")
+    });
+}

@@ -1,0 +1,138 @@
+//! A peer that comes by several connections has its windows once, not once for each: what it sends and withholds the
+//! first byte of costs no more memory than that.
+
+use crate::ends::{Authority, far_config};
+use crate::hostile::{Flow, Hostile};
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{self, Family, Stage, noise, until};
+use crate::strangers::resident;
+use crate::visitor::Shown;
+use midhop_tunnel::connect::Request;
+use midhop_tunnel::target::Target;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+
+const CONNECTIONS: usize = 8;
+/// Of each connection: one stream may have a part of its window only.
+const STREAMS: usize = 12;
+/// What all flows may hold.
+const MEMORY: u64 = 16 << 20;
+/// What the only peer may have sent that was not passed on.
+const WINDOW: u64 = MEMORY / 2;
+/// What each connection has, however many there are.
+const LEAST: u64 = 64 << 10;
+/// What the first connection has, with the halves behind it, and what waits outside of QUIC.
+const GRANTED: u64 = 2 * WINDOW + CONNECTIONS as u64 * LEAST + WINDOW;
+/// What is said before what is withheld, which is read: requests, and as much of each stream as one datagram has.
+const SLACK: u64 = (CONNECTIONS * STREAMS) as u64 * 2048;
+/// Rounds in which nothing more is taken, until it is believed that nothing more will be.
+const STILL: u32 = 200;
+
+/// A peer that came by several connections, with streams of which the first byte of payload never comes.
+struct Crowd {
+    connections: Vec<(Hostile, Vec<Flow>)>,
+    /// They end with these.
+    _servers: Vec<TcpStream>,
+}
+
+impl Crowd {
+    fn enter(stage: &Stage, family: Family, shown: &Shown, listener: &TcpListener) -> Self {
+        let target = Target::Address(listener.local_addr().expect("an address"));
+        let request = Request { target, client: None, class: None, hops: 0 };
+        let mut servers = Vec::new();
+        let mut enter = || {
+            let peer = Hostile::enter(&stage.gateway, family, shown, false);
+            let ask = || {
+                let flow = peer.ask(&request);
+                peer.withhold_next(&flow);
+                flow
+            };
+            let flows: Vec<_> = (0..STREAMS).map(|_| ask()).collect();
+            servers.extend(flows.iter().map(|_| listener.accept().expect("the far side").0));
+            (peer, flows)
+        };
+        let connections = (0..CONNECTIONS).map(|_| enter()).collect();
+        Self { connections, _servers: servers }
+    }
+
+    /// Says what is taken; how much that was. Unit: bytes.
+    fn say(&mut self, piece: &[u8]) -> u64 {
+        let mut more = 0;
+        for (peer, flows) in &mut self.connections {
+            assert_eq!(peer.connection.close_reason(), None, "it is let stay");
+            for flow in flows {
+                more += peer.say(flow, piece).expect("a stream that is open") as u64;
+            }
+        }
+        more
+    }
+}
+
+/// A sound flow of the same peer, by a connection that came last.
+struct Sound {
+    peer: Hostile,
+    flow: Flow,
+    server: TcpStream,
+}
+
+impl Sound {
+    fn new(stage: &Stage, family: Family, shown: &Shown, listener: &TcpListener) -> Self {
+        let peer = Hostile::enter(&stage.gateway, family, shown, false);
+        let target = Target::Address(listener.local_addr().expect("an address"));
+        let flow = peer.ask(&Request { target, client: None, class: None, hops: 0 });
+        let (server, _) = listener.accept().expect("the far side");
+        server.set_read_timeout(Some(stage::PATIENCE)).expect("a timeout");
+        Self { peer, flow, server }
+    }
+
+    fn pass(&mut self) {
+        assert_eq!(self.peer.say(&mut self.flow, b"ping"), Some(4));
+        let mut heard = [0; 4];
+        self.server.read_exact(&mut heard).expect("reading");
+        assert_eq!(&heard, b"ping");
+    }
+}
+
+fn several_connections(family: Family) {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let connections = CONNECTIONS + 1;
+    let more = format!("connections = {connections}\n[limits]\nmemory = \"{MEMORY} B\"\n");
+    let desk = Desk::new(&far_config(family, &authority, &more));
+    let running = Running::start_in(&stage.server, &desk);
+    let shown = Shown::of(&authority, "near");
+    let listener = stage.listen(family);
+    let mut crowd = Crowd::enter(&stage, family, &shown, &listener);
+    let mut sound = Sound::new(&stage, family, &shown, &listener);
+    let before = resident(running.id());
+    let (piece, mut said, mut still) = (noise(1, 64 << 10), 0, 0);
+    until("no more is taken", || {
+        let more = crowd.say(&piece);
+        said += more;
+        still = if more > 0 { 0 } else { still + 1 };
+        assert!(said <= GRANTED + SLACK, "{said} bytes were taken");
+        sound.pass();
+        still > STILL
+    });
+    let grown = resident(running.id()).saturating_sub(before) << 10;
+    println!("{said} bytes of {GRANTED} were taken, and {grown} of memory");
+    assert!(said > 2 * WINDOW, "{said} bytes: not all of it was asked for");
+    // With as many windows as connections it would be more.
+    assert!(grown <= 2 * GRANTED, "memory grew by {grown} bytes for {said}");
+    for (peer, _) in &crowd.connections {
+        peer.connection.close(0_u32.into(), b"");
+    }
+    sound.pass();
+    let log = log_of(&desk);
+    assert!(!log.contains("ERROR") && !log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn several_connections_have_the_windows_of_one_peer_ipv4() {
+    several_connections(Family::V4);
+}
+
+#[test]
+fn several_connections_have_the_windows_of_one_peer_ipv6() {
+    several_connections(Family::V6);
+}

@@ -1,0 +1,42 @@
+//! A flow that nobody reads holds up no other, and comes whole at last, on a link that loses much.
+
+use crate::ends::Ends;
+use crate::stage::{Family, Stage, hear, noise, say};
+use std::net::TcpStream;
+use std::thread::scope;
+
+const LINK: &str = "rate = \"50 Mbit/s\"\ndelay = \"50 ms\"\nloss = \"20 %\"\n";
+/// What both ends know of it. Nothing repairs its losses but QUIC.
+const TOLD: &str = "rtt = \"100 ms\"\nrate = \"50 Mbit/s\"\ncongestion = \"known-rate\"\nrepair = \"off\"\n\
+                    window = \"1 MiB\"\n";
+
+/// One end of a flow says more than the other's windows hold, and that one does not read until another flow
+/// has come and gone.
+fn stall(request: &str, downwards: bool) {
+    let Some(stage) = Stage::set_over(LINK, LINK, "100 ms") else { return };
+    let told = format!("{TOLD}{request}");
+    let _ends = Ends::start_with(&stage, Family::V4, "", [&told, TOLD]);
+    let listener = stage.listen(Family::V4);
+    let turned = |(client, server): (TcpStream, TcpStream)| {
+        if downwards { (server, client) } else { (client, server) }
+    };
+    let stalled = turned(stage.flow(&listener));
+    let (long, short) = (noise(1, 12_000_000), noise(2, 1_000_000));
+    scope(|scope| {
+        scope.spawn(|| say(&stalled.0, &long));
+        let other = turned(stage.flow(&listener));
+        scope.spawn(move || say(&other.0, &short));
+        assert!(hear(&other.1) == noise(2, 1_000_000), "the other flow's bytes");
+        assert!(hear(&stalled.1) == long, "every byte arrives, however late");
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_costs_nobody_anything_on_a_lossy_link() {
+    stall("", true);
+}
+
+#[test]
+fn nor_does_a_server_that_does_not_read() {
+    stall("request = \"classic\"\n", false);
+}

@@ -1,0 +1,235 @@
+//! Tunnels where UDP does not pass, or passes only later: over HTTP/2 on TCP, and away from it again.
+//!
+//! `client – gateway with one proxy – server's host with the other, and the server`
+
+use crate::ends::{Authority, Ends, PORT, far_config, near_config};
+use crate::flows::{self, block, exchange, pass, unblock};
+use crate::pair::{EARLY, Pair, REJECT};
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{Family, Stage, nft, noise, until};
+use midhopd::snapshot::{PeerSnapshot, Source};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+/// What an end tells of its tunnels.
+fn told(end: &midhopd::data_plane::DataPlane, peer: &str) -> PeerSnapshot {
+    Source::of(end).take().peers[peer].clone()
+}
+
+fn whole(family: Family, accept: &str) {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let ends = Ends::start(&stage, family, &format!("accept = \"{accept}\"\n"));
+    let listener = stage.listen(family);
+    let (client, server) = stage.flow(&listener);
+    let own = family.server();
+    assert_eq!(server.peer_addr().expect("a peer").ip(), own, "the far proxy connects as itself");
+    exchange(&client, &server, 20_000_000);
+    until("the flow has ended in order", || ends.sums(|ledger| &ledger.ended) == [1, 1]);
+    assert_eq!(ends.sums(|ledger| &ledger.bytes_up), [20_000_000; 2]);
+    assert_eq!(ends.sums(|ledger| &ledger.bytes_down), [20_000_000; 2]);
+    for (end, peer) in [(&ends.near, "far"), (&ends.far, "near")] {
+        until("a tunnel over TCP is told of", || {
+            let told = told(end, peer);
+            (told.tunnels, told.tcp_tunnels) == (1, 1) && told.sent_packets_total > 100
+        });
+    }
+}
+
+#[test]
+fn twenty_megabytes_pass_both_ways_where_udp_is_blocked_early_ipv4() {
+    whole(Family::V4, "early");
+}
+
+#[test]
+fn twenty_megabytes_pass_both_ways_where_udp_is_blocked_after_connect_ipv6() {
+    whole(Family::V6, "after-connect");
+}
+
+/// What of the tunnel's the server's host has dropped.
+fn dropped(stage: &Stage) -> u64 {
+    let list = stage.server.command("nft").args(["list", "table", "inet", "early"]).output();
+    let list = String::from_utf8(list.expect("nft starts").stdout).expect("a text");
+    let count = list.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
+    count.and_then(|count| count.parse().ok()).expect("a counter")
+}
+
+/// A tunnel that is soon taken for broken.
+const QUICK: &str = "keepalive = \"500 ms\"\ntimeout = \"2 s\"\npatience = \"2 s\"\n";
+
+/// A new flow through the tunnel, of which each end has heard the other.
+fn flow(stage: &Stage, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let (client, server) = stage.flow(listener);
+    assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.server(), "by the tunnel");
+    pass(&client, &server);
+    (client, server)
+}
+
+/// New flows go by QUIC once UDP passes; those on TCP go on there, and its connection ends with the last.
+#[test]
+fn tcp_is_left_again_when_udp_passes() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let pair = Pair::new("rtt = \"20 ms\"\n", "", REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let old = flow(&stage, &listener);
+    assert!(pair.goes_by(&stage, "tcp-blocked"), "{}", log_of(&pair.near));
+    unblock(&stage);
+    until("UDP is found to pass", || pair.goes_by(&stage, "quic"));
+    let new = flow(&stage, &listener);
+    pass(&old.0, &old.1);
+    until("both are open at the far end", || pair.tunnels_of_far(&stage) == [2, 1]);
+    // What is on TCP needs no UDP, and the other way round.
+    exchange(&old.0, &old.1, 1_000_000);
+    until("TCP is closed", || pair.tunnels_of_near(&stage) == [1, 0]);
+    until("at the far end too", || pair.tunnels_of_far(&stage) == [1, 0]);
+    exchange(&new.0, &new.1, 1_000_000);
+}
+
+/// An open tunnel whose datagrams pass no more is left for TCP while they do not.
+#[test]
+fn a_tunnel_whose_datagrams_pass_no_more_is_left_and_taken_again() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new("patience = \"15 s\"\n", "", REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let old = flow(&stage, &listener);
+    block(&stage);
+    // Something has to be asked for the silence to be one.
+    (&old.0).write_all(b"ping").expect("writing");
+    until("QUIC is doubted", || pair.goes_by(&stage, "tcp-silent"));
+    let new = flow(&stage, &listener);
+    unblock(&stage);
+    let mut heard = [0; 4];
+    (&old.1).read_exact(&mut heard).expect("what was said before has come");
+    until("QUIC is heard again", || pair.goes_by(&stage, "quic"));
+    pass(&old.0, &old.1);
+    exchange(&new.0, &new.1, 1_000_000);
+    until("TCP is closed", || pair.tunnels_of_near(&stage) == [1, 0]);
+    let newest = flow(&stage, &listener);
+    exchange(&newest.0, &newest.1, 1_000_000);
+    exchange(&old.0, &old.1, 1_000_000);
+}
+
+/// Where UDP passes nobody tries TCP.
+#[test]
+fn tcp_is_not_tried_where_udp_passes() {
+    let Some(stage) = Stage::set() else { return };
+    let ends = Ends::start(&stage, Family::V4, EARLY);
+    let listener = stage.listen(Family::V4);
+    let _flow = flow(&stage, &listener);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let told = told(&ends.far, "near");
+    assert_eq!((told.tunnels, told.tcp_tunnels), (1, 0));
+}
+
+/// Who comes before the far end is there is on QUIC as soon as it is, not on TCP: QUIC would say again what it said
+/// to nobody only after TCP's turn has come.
+#[test]
+fn what_was_said_before_the_far_end_was_there_is_said_anew() {
+    let Some(stage) = Stage::set() else { return };
+    nft(&stage.server, "add table inet early");
+    nft(&stage.server, "add chain inet early input { type filter hook input priority 0; }");
+    nft(
+        &stage.server,
+        &format!(
+            "add rule inet early input meta l4proto {{ tcp, udp }} th dport {PORT} counter drop"
+        ),
+    );
+    let pair = Pair::new("rtt = \"1 s\"\n", "", REJECT);
+    let _daemons = pair.start(&stage);
+    until("the near end has asked", || dropped(&stage) > 0);
+    nft(&stage.server, "delete table inet early");
+    until("a tunnel is open", || log_of(&pair.near).contains("a tunnel is open"));
+    assert!(!log_of(&pair.near).contains("over TCP"), "{}", log_of(&pair.near));
+    let listener = stage.listen(Family::V4);
+    let (client, server) = flow(&stage, &listener);
+    exchange(&client, &server, 1_000_000);
+}
+
+/// Either end may want no TCP.
+#[test]
+fn an_end_that_wants_no_tcp_has_none() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let authority = Authority::new(&["near", "far"]);
+    let own = far_config(Family::V4, &authority, "");
+    for (near, far) in [("fallback = \"off\"\n", ""), ("", "fallback = \"off\"\n")] {
+        let far = Desk::new(&own.replace("[peers.near]", &format!("{far}[peers.near]")));
+        let _far = Running::start_in(&stage.server, &far);
+        let near = format!("patience = \"2 s\"\n{near}");
+        let near = Desk::new(&near_config(Family::V4, &authority, EARLY, &near, ""));
+        let _near = Running::start(&stage, &near);
+        let listener = stage.listen(Family::V4);
+        let (client, server) = stage.flow(&listener);
+        pass(&client, &server);
+        assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.client(), "without it");
+        assert!(!log_of(&near).contains("a tunnel is open"), "{}", log_of(&near));
+    }
+}
+
+/// The TCP connection is gone with its daemon: what its flows had of it is no whole.
+#[test]
+fn a_far_end_that_dies_leaves_no_flow_over_tcp_that_looks_whole() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let pair = Pair::new("", "", REJECT);
+    let [_near, far] = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (down, up) = (flow(&stage, &listener), flow(&stage, &listener));
+    let bytes = noise(9, 1 << 20);
+    let endless = |mut stream: &TcpStream| while stream.write_all(&bytes).is_ok() {};
+    std::thread::scope(|scope| {
+        scope.spawn(|| endless(&down.1));
+        scope.spawn(|| endless(&up.0));
+        let mut chunk = vec![0; 1 << 20];
+        (&down.0).read_exact(&mut chunk).expect("the download begins");
+        (&up.1).read_exact(&mut chunk).expect("the upload begins");
+        far.signal(nix::sys::signal::Signal::SIGKILL);
+        assert_eq!(flows::hear_break(&down.0), ErrorKind::ConnectionReset);
+        assert_eq!(flows::hear_break(&up.1), ErrorKind::ConnectionReset);
+    });
+}
+
+/// A link that is cut for longer than the tunnel bears: both ends reset, and find each other again.
+#[test]
+fn a_long_cut_resets_flows_over_tcp_and_the_tunnel_comes_back() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let pair = Pair::new(QUICK, QUICK, REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = flow(&stage, &listener);
+    nft(&stage.server, "add chain inet block cutoff { type filter hook input priority 0; }");
+    nft(&stage.server, &format!("add rule inet block cutoff tcp dport {PORT} drop"));
+    assert_eq!(flows::hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(flows::hear_break(&server), ErrorKind::ConnectionReset);
+    nft(&stage.server, "flush chain inet block cutoff");
+    until("the tunnel is there again", || {
+        log_of(&pair.near).matches("a tunnel is open over TCP").count() == 2
+    });
+    flow(&stage, &listener);
+}
+
+/// GOAWAY: the tunnel's flows go on to their ends, new ones go another way.
+#[test]
+fn a_far_end_that_is_asked_to_go_serves_its_flows_over_tcp_to_their_ends() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let pair = Pair::new("rtt = \"20 ms\"\n", "", REJECT);
+    let [_near, far] = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = flow(&stage, &listener);
+    far.signal(nix::sys::signal::Signal::SIGTERM);
+    until("the near end knows", || log_of(&pair.near).contains("a tunnel takes no more flows"));
+    // Longer than the near end looks at its tunnels.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    exchange(&client, &server, 2_000_000);
+    assert_eq!(far.end(), Some(0), "{}", log_of(&pair.far));
+    let _far = pair.start_far(&stage);
+    until("there is a tunnel again", || {
+        log_of(&pair.near).matches("a tunnel is open over TCP").count() == 2
+    });
+    flow(&stage, &listener);
+}

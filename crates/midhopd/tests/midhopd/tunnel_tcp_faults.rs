@@ -1,0 +1,58 @@
+//! What becomes of the flows of a near end that dies while its tunnel is over TCP.
+
+use crate::flows::{block, hear_break, pass};
+use crate::pair::{Pair, REJECT};
+use crate::program::log_of;
+use crate::stage::{Family, Stage, nft};
+use nix::sys::signal::Signal;
+use std::io::ErrorKind;
+
+/// Neither end takes the tunnel for broken within a test.
+const PATIENT: &str = "rtt = \"20 ms\"\ntimeout = \"300 s\"\nkeepalive = \"100 s\"\n";
+
+/// The host of a process that was killed says so.
+#[test]
+fn a_near_end_that_is_killed_is_gone_at_once() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let pair = Pair::new(PATIENT, PATIENT, REJECT);
+    let [near, _far] = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    near.signal(Signal::SIGKILL);
+    assert_eq!(hear_break(&client), ErrorKind::ConnectionReset);
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+}
+
+/// The far end's host hears nothing of the near end's death, as when that one's host loses its power. Once it
+/// has come again the flows of its earlier life end.
+#[test]
+fn a_near_end_whose_host_vanished_and_comes_again_leaves_no_flows_behind() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let pair = Pair::new(PATIENT, PATIENT, REJECT);
+    let [near, _far] = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    pass(&client, &server);
+    let log = log_of(&pair.far);
+    let come = log.split("a peer has come over TCP").nth(1).expect("it came over TCP");
+    let from = come.split("from=").nth(1).and_then(|from| from.split_whitespace().next());
+    let port = from.and_then(|from| from.rsplit(':').next()).expect("a port");
+    nft(&stage.server, "add table inet vanished");
+    for (hook, side) in [("input", "sport"), ("output", "dport")] {
+        let chain =
+            format!("add chain inet vanished {hook} {{ type filter hook {hook} priority 0; }}");
+        nft(&stage.server, &chain);
+        nft(&stage.server, &format!("add rule inet vanished {hook} tcp {side} {port} drop"));
+    }
+    near.signal(Signal::SIGKILL);
+    assert_ne!(near.end(), Some(0));
+    let _near = pair.start_near(&stage);
+    let (client, others_server) = stage.flow(&listener);
+    pass(&client, &others_server);
+    assert_eq!(hear_break(&server), ErrorKind::ConnectionReset);
+    // Those of its new life live.
+    pass(&client, &others_server);
+}

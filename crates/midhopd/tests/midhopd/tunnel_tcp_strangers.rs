@@ -1,0 +1,213 @@
+//! Who may come to a tunnel over TCP and who may not, and what becomes of those who are in meanwhile.
+
+use crate::ends::{Authority, Ends, PORT, far_config, near_config};
+use crate::flows::block;
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{Family, PATIENCE, Stage, noise, pass, until};
+use crate::visitor::{self, Shown};
+use midhop_testbed::namespace::Namespace;
+use nix::sys::signal::Signal;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+
+const EARLY: &str = "accept = \"early\"\n";
+/// A tunnel that is soon on TCP.
+const QUICK: &str = "rtt = \"20 ms\"\n";
+
+/// What came of a visit.
+#[derive(Debug)]
+struct Seen {
+    /// The certificate that was shown.
+    certificate: Option<Vec<u8>>,
+    /// What was said within TLS.
+    heard: Vec<u8>,
+    /// Unit: bytes. What came over the wire.
+    answered: usize,
+}
+
+fn connect(place: &Namespace) -> TcpStream {
+    let address = SocketAddr::new(Family::V4.server(), PORT);
+    let stream = place.run(|| TcpStream::connect(address)).expect("entering").expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// What was read is counted.
+struct Counted<'a>(&'a TcpStream, usize);
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        self.1 += count;
+        Ok(count)
+    }
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// HTTP/2's preface and empty settings.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Comes in, says `said` at once, and hears until the other end goes, or says something.
+fn visit(place: &Namespace, name: &str, shown: Option<&Shown>, said: &[u8]) -> Seen {
+    let (config, certificates) = visitor::tls(shown, b"h2");
+    let name = rustls::pki_types::ServerName::try_from(name.to_owned()).expect("a name");
+    let mut tls = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let stream = connect(place);
+    let mut counted = Counted(&stream, 0);
+    let mut heard = Vec::new();
+    let mut buffer = [0; 4096];
+    // To itself it looks as if it were in before the other end has looked at its certificate.
+    let mut tls = rustls::Stream::new(&mut tls, &mut counted);
+    if tls.write_all(said).is_ok() {
+        match tls.read(&mut buffer) {
+            Ok(count) => heard.extend(&buffer[..count]),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::WouldBlock, "nobody said anything"),
+        }
+    }
+    let certificate = certificates.lock().expect("no panic").first().cloned();
+    Seen { certificate, heard, answered: counted.1 }
+}
+
+#[test]
+fn strangers_get_nothing_over_tcp_and_learn_nothing() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let ends = Ends::start_with(&stage, Family::V4, EARLY, [QUICK, QUICK]);
+    let listener = stage.listen(Family::V4);
+    let (mut client, mut server) = stage.flow(&listener);
+    let others = Authority::new(&["near", "far"]);
+    midhopd::pki::issue(ends.authority.path(), "unknown", 30).expect("a certificate");
+    let own = |name| Shown::of(&ends.authority, name);
+    for (who, shown) in [
+        ("nothing shown", None),
+        ("a known name by another authority", Some(Shown::of(&others, "near"))),
+        ("our authority, but a name that nobody knows", Some(own("unknown"))),
+    ] {
+        let seen = visit(&stage.gateway, "far", shown.as_ref(), PREFACE);
+        assert!(seen.heard.is_empty(), "{who}: {seen:?}");
+        // Who does not even know whom it looks for is not told whom it found.
+        for name in ["other.example", "near"] {
+            let seen = visit(&stage.gateway, name, shown.as_ref(), PREFACE);
+            assert!(seen.heard.is_empty() && seen.certificate.is_none(), "{who}: {seen:?}");
+            assert!(seen.answered <= 7, "{who}: more than an alert: {seen:?}");
+        }
+        pass(&mut client, &mut server);
+    }
+    // The same visit by a peer is answered: it was not for want of trying.
+    let seen = visit(&stage.gateway, "far", Some(&own("near")), PREFACE);
+    assert!(!seen.heard.is_empty() && seen.certificate.is_some(), "{seen:?}");
+}
+
+#[test]
+fn an_expired_name_that_is_known_is_a_stranger_s_over_tcp() {
+    let Some(stage) = Stage::set() else { return };
+    let ends = Ends::start(&stage, Family::V4, EARLY);
+    let again = Authority::new(&[]);
+    for file in ["ca.pem", "ca.key"] {
+        std::fs::copy(ends.authority.path().join(file), again.path().join(file)).expect("a copy");
+    }
+    for (from, to, welcome) in [(-3, -1, false), (1, 3, false), (-1, 1, true)] {
+        again.issue("near", from, to);
+        let shown = Shown::of(&again, "near");
+        let seen = visit(&stage.gateway, "far", Some(&shown), PREFACE);
+        assert_eq!(!seen.heard.is_empty(), welcome, "{from} {to}: {seen:?}");
+    }
+}
+
+#[test]
+fn garbage_over_tcp_harms_nobody() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let ends = Ends::start_with(&stage, Family::V4, EARLY, [QUICK, QUICK]);
+    let listener = stage.listen(Family::V4);
+    let (mut client, mut server) = stage.flow(&listener);
+    for seed in 0..200 {
+        let mut said = noise(seed + 1, (seed * 37 % 1400) as usize + 1);
+        // By turns: anything; a handshake of TLS that begins well.
+        if seed % 2 == 0 {
+            let head = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
+            let length = head.len().min(said.len());
+            said[..length].copy_from_slice(&head[..length]);
+        }
+        let mut stream = connect(&stage.client);
+        let _ = stream.write_all(&said);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        assert!(heard.len() <= said.len().max(7), "{} for {}", heard.len(), said.len());
+    }
+    // A peer that goes mad ends its own tunnel and no other.
+    let shown = Shown::of(&ends.authority, "near");
+    for seed in 0..50 {
+        let mut said = PREFACE.to_vec();
+        said.extend(noise(seed, 2000));
+        visit(&stage.gateway, "far", Some(&shown), &said);
+        visit(&stage.gateway, "far", Some(&shown), &noise(seed, 100));
+    }
+    pass(&mut client, &mut server);
+    let (mut client, mut server) = stage.flow(&listener);
+    pass(&mut client, &mut server);
+}
+
+/// Those who come and say nothing take their network's part of the places, and no peer's.
+#[test]
+fn a_flood_of_connections_keeps_no_peer_out() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let authority = Authority::new(&["near", "far"]);
+    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let _far = Running::start_in(&stage.server, &far);
+    // Those beyond the bound are reset, some before they know that they were accepted.
+    let attempt =
+        || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| connect(&stage.client)));
+    let flood: Vec<_> = (0..500).filter_map(|_| attempt().ok()).collect();
+    until("the far end has noticed", || log_of(&far).contains("many handshakes at once over TCP"));
+    let config = near_config(Family::V4, &authority, EARLY, QUICK, "otherwise = \"reject\"\n");
+    let _near = stage.start(&config);
+    let listener: TcpListener = stage.listen(Family::V4);
+    let (mut client, mut server) = stage.flow(&listener);
+    pass(&mut client, &mut server);
+    assert_eq!(server.peer_addr().expect("a peer").ip(), Family::V4.server(), "by the tunnel");
+    drop(flood);
+}
+
+/// New certificates are used from the next handshake on; whoever is in stays.
+#[test]
+fn a_reload_takes_new_certificates_and_drops_no_tunnel_over_tcp() {
+    let Some(stage) = Stage::set() else { return };
+    block(&stage);
+    let authority = Authority::new(&["near", "far"]);
+    let far = Desk::new(&far_config(Family::V4, &authority, ""));
+    let running_far = Running::start_in(&stage.server, &far);
+    let near = Desk::new(&near_config(Family::V4, &authority, EARLY, QUICK, ""));
+    let running_near = Running::start(&stage, &near);
+    let listener = stage.listen(Family::V4);
+    let (mut client, mut server) = stage.flow(&listener);
+    pass(&mut client, &mut server);
+    let shown = Shown::of(&authority, "near");
+    let others = Authority::new(&["near", "far"]);
+    for file in ["ca.pem", "near.pem", "near.key", "far.pem", "far.key"] {
+        std::fs::copy(others.path().join(file), authority.path().join(file)).expect("a copy");
+    }
+    for (running, desk) in [(&running_far, &far), (&running_near, &near)] {
+        running.signal(Signal::SIGHUP);
+        until("it has reloaded", || log_of(desk).contains("configuration reloaded"));
+    }
+    pass(&mut client, &mut server);
+    let (mut client, mut server) = stage.flow(&listener);
+    pass(&mut client, &mut server);
+    assert!(!log_of(&near).contains("is gone"), "{}", log_of(&near));
+    let now = Shown::of(&others, "near");
+    assert!(!visit(&stage.gateway, "far", Some(&now), PREFACE).heard.is_empty());
+    assert!(visit(&stage.gateway, "far", Some(&shown), PREFACE).heard.is_empty());
+}

@@ -1,0 +1,148 @@
+//! Tunnels whose datagrams pass, and carry little: they go to TCP if that carries more, and back.
+//!
+//! `client – gateway with one proxy – link – server's host with the other, and the server`
+
+use crate::ends::PORT;
+use crate::flows::{self, await_bytes, count_on, say_on, with_bulk};
+use crate::pair::{Pair, REJECT};
+use crate::program::log_of;
+use crate::stage::{Family, Stage, nft};
+use std::net::TcpListener;
+use std::sync::atomic::AtomicU64;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+const LINK: &str = "rate = \"20 Mbit/s\"\ndelay = \"20 ms\"\n";
+const TOLD: &str = "rtt = \"40 ms\"\nrate = \"20 Mbit/s\"\n";
+/// Longer than a suspicion and a trial take together, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+const TRIED: &str = "a few new flows go over TCP";
+const GONE: &str = "new flows go over TCP, which carries more";
+const KEPT: &str = "flows stay on it";
+const BACK: &str = "new flows go over QUIC";
+
+/// Who says without an end.
+#[derive(Clone, Copy, PartialEq)]
+enum Talker {
+    Client,
+    Server,
+}
+
+/// New flows come, of which one end says without an end, until the near proxy has said something.
+fn come_until(stage: &Stage, listener: &TcpListener, pair: &Pair, talker: Talker, what: &str) {
+    let (mut flows, start) = (Vec::new(), Instant::now());
+    scope(|scope| {
+        while !pair.has_said(what) && start.elapsed() < PATIENCE {
+            // No more than a handful at a time: each of them has a thread or two here.
+            if flows.len() < 20 {
+                flows.push(stage.flow(listener));
+                let (client, server) = flows.last().expect("it was put there");
+                let [client, server] = [client, server].map(|it| it.try_clone().expect("another"));
+                let (from, to) =
+                    if talker == Talker::Client { (client, server) } else { (server, client) };
+                scope.spawn(move || say_on(&from));
+                scope.spawn(move || count_on(&to, &AtomicU64::new(0)));
+            }
+            sleep(Duration::from_secs(1));
+        }
+        for (client, server) in &flows {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+            let _ = server.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    assert!(pair.has_said(what), "waited in vain: {what}\n{}", log_of(&pair.near));
+}
+
+/// Datagrams beyond a tenth of the link's rate are dropped on their way from the talker, TCP passes.
+fn police(stage: &Stage, talker: Talker) {
+    let (hook, port) =
+        if talker == Talker::Client { ("input", "dport") } else { ("output", "sport") };
+    nft(&stage.server, "add table inet police");
+    let chain = format!("add chain inet police way {{ type filter hook {hook} priority 0; }}");
+    nft(&stage.server, &chain);
+    let limit = "limit rate over 250 kbytes/second burst 25 kbytes drop";
+    nft(&stage.server, &format!("add rule inet police way udp {port} {PORT} {limit}"));
+}
+
+/// All flows of the time before have ended when the policer goes: new ones have to find that out.
+#[test]
+fn a_tunnel_whose_downloads_are_policed_goes_to_tcp_and_comes_back() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
+    police(&stage, Talker::Server);
+    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    come_until(&stage, &listener, &pair, Talker::Server, GONE);
+    assert!(pair.has_said(TRIED), "{}", log_of(&pair.near));
+    nft(&stage.server, "delete table inet police");
+    come_until(&stage, &listener, &pair, Talker::Server, BACK);
+}
+
+/// No new flow is needed where one of the time before goes on.
+#[test]
+fn a_tunnel_whose_uploads_are_policed_goes_to_tcp_and_comes_back() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
+    police(&stage, Talker::Client);
+    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 1, true, |_| {
+        come_until(&stage, &listener, &pair, Talker::Client, GONE);
+        nft(&stage.server, "delete table inet police");
+        come_until(&stage, &listener, &pair, Talker::Client, BACK);
+    });
+}
+
+/// The link loses much, and is full: nobody suspects anything.
+#[test]
+fn a_full_link_that_loses_much_is_not_suspected() {
+    let lossy = format!("{LINK}loss = \"5 %\"\n");
+    let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
+    let pair = Pair::new(TOLD, TOLD, REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    // More than the link carries while a suspicion grows, twice.
+    with_bulk(&stage, &listener, 4, false, |counts| await_bytes(counts, 45_000_000));
+    assert!(!pair.has_said("over TCP"), "{}", log_of(&pair.near));
+}
+
+/// It carries far less than was said, and loses much: TCP is tried, and carries no more.
+#[test]
+fn a_lossy_link_that_is_slower_than_was_said_stays_on_quic() {
+    let lossy = format!("{LINK}loss = \"5 %\"\n");
+    let Some(stage) = Stage::set_over(&lossy, &lossy, "40 ms") else { return };
+    let told = "rtt = \"40 ms\"\nrate = \"80 Mbit/s\"\n";
+    let pair = Pair::new(told, told, REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    with_bulk(&stage, &listener, 1, false, |_| {
+        come_until(&stage, &listener, &pair, Talker::Server, KEPT)
+    });
+    assert!(pair.has_said(TRIED) && !pair.has_said(GONE), "{}", log_of(&pair.near));
+}
+
+/// Nobody who wants no TCP has it tried.
+#[test]
+fn a_tunnel_that_wants_no_tcp_tries_none() {
+    let Some(stage) = Stage::set_over(LINK, LINK, "40 ms") else { return };
+    police(&stage, Talker::Server);
+    let pair = Pair::new(&format!("{TOLD}fallback = \"off\"\n"), TOLD, REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    // More than the policer lets pass while a suspicion grows.
+    with_bulk(&stage, &listener, 2, false, |counts| await_bytes(counts, 3_500_000));
+    assert!(!pair.has_said("over TCP"), "{}", log_of(&pair.near));
+}
+
+/// Where throttling is known, UDP is not even tried.
+#[test]
+fn a_tunnel_that_wants_tcp_only_has_it_at_once() {
+    let Some(stage) = Stage::set() else { return };
+    let pair = Pair::new("fallback = \"only\"\n", "", REJECT);
+    let _daemons = pair.start(&stage);
+    let listener = stage.listen(Family::V4);
+    let (client, server) = stage.flow(&listener);
+    flows::exchange(&client, &server, 1_000_000);
+    assert!(pair.goes_by(&stage, "tcp-only"), "{}", log_of(&pair.near));
+}

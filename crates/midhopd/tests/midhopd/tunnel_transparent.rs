@@ -1,0 +1,127 @@
+//! Servers that see the client's own address though its flow came by a tunnel.
+//!
+//! `client – gateway with one proxy – ground with the other – origin`, whose way back is by the ground.
+
+use crate::ends::{Authority, far_config, near_config};
+use crate::flows::{duties, exchange};
+use crate::ground::{Ground, at};
+use crate::program::{Desk, Running, errors, log_of, traces};
+use crate::stage::{Family, Stage, hear, say, until};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+const EARLY: &str = "accept = \"early\"\n";
+const REJECT: &str = "otherwise = \"reject\"\n";
+
+fn far_desk(family: Family, authority: &Authority, more: &str) -> Desk {
+    let debug = "[log]\nlevel = \"debug\"\n";
+    Desk::new(&format!("{}{debug}", far_config(family, authority, more)))
+}
+
+fn client_is_seen(family: Family) {
+    let Some(ground) = Ground::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let allowed = "transparent = [\"10.0.1.0/24\", \"fd00:0:0:1::/64\"]\n";
+    let far = far_desk(family, &authority, allowed);
+    let running = Running::start_in(&ground.stage.server, &far);
+    let near = near_config(family, &authority, EARLY, "", REJECT);
+    let near = ground.stage.start(&near);
+    let listener = ground.listen(family);
+    let (client, server, seen) = ground.flow(&listener);
+    let own = client.local_addr().expect("an address");
+    assert_eq!(seen, own, "the server sees the client itself, port and all");
+    exchange(&client, &server, 3_000_000);
+    until("it is logged", || log_of(&far).contains(&format!("client={own} from={own}")));
+    // It went by the tunnel, and a reset passes as ever.
+    let flows = || near.ledgers().iter().map(|it| it.ended.value()).sum::<u64>();
+    until("the flow is booked", || flows() == 1);
+    let mut flow = || {
+        let (client, server, _) = ground.flow(&listener);
+        (client, server)
+    };
+    duties::resets(&mut flow, true);
+    // Nothing is left of it in the system.
+    drop((client, near));
+    assert!(!traces(&ground.stage.server).is_empty());
+    running.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(traces(&ground.stage.server), [""; 0], "left behind");
+}
+
+#[test]
+fn the_server_sees_the_client_ipv4() {
+    client_is_seen(Family::V4);
+}
+
+#[test]
+fn the_server_sees_the_client_ipv6() {
+    client_is_seen(Family::V6);
+}
+
+/// What a refusing or silent server does is told as if its client had asked itself.
+#[test]
+fn refusals_pass_as_ever() {
+    let Some(ground) = Ground::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let far = far_desk(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
+    let _far = Running::start_in(&ground.stage.server, &far);
+    let mode = "accept = \"after-connect\"\n";
+    let near = near_config(Family::V4, &authority, mode, "", REJECT);
+    let _near = ground.stage.start(&near);
+    let closed = SocketAddr::new(at(Family::V4, 3, 2), 9);
+    // Until there is a tunnel a flow is rejected, which looks the same.
+    until("the far end has been asked", || {
+        let error = ground.stage.connect(closed).expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        log_of(&far).contains("cause=Refused")
+    });
+    assert!(log_of(&far).contains("client=10.0.1.2:"), "{}", log_of(&far));
+}
+
+/// A peer stands for its own clients, and for nobody else's: their flows are the ground's own.
+#[test]
+fn a_peer_cannot_claim_what_is_not_its_own() {
+    let Some(ground) = Ground::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    for allowed in ["", "transparent = [\"10.0.9.0/24\", \"10.0.1.3/32\", \"fd00:0:0:1::/64\"]\n"] {
+        let far = far_desk(Family::V4, &authority, allowed);
+        let _far = Running::start_in(&ground.stage.server, &far);
+        let near = near_config(Family::V4, &authority, EARLY, "", REJECT);
+        let _near = ground.stage.start(&near);
+        let listener = ground.listen(Family::V4);
+        let (client, server, seen) = ground.flow(&listener);
+        assert_eq!(seen.ip(), at(Family::V4, 3, 1), "{allowed}");
+        say(&client, b"a question");
+        assert_eq!(hear(&server), b"a question");
+        // Whose it is, is known all the same.
+        let own = client.local_addr().expect("an address");
+        let said = format!("claims={own} from=this host");
+        until("it is logged", || log_of(&far).contains(&said));
+    }
+}
+
+/// Without the privilege the daemon does not start, instead of failing each flow.
+#[test]
+fn want_of_privilege_is_told_at_the_start() {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let far = far_desk(Family::V4, &authority, "transparent = \"10.0.1.0/24\"\n");
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args(
+            ["--inh-caps", "--ambient-caps", "--bounding-set"].map(|it| format!("{it}=-net_admin")),
+        )
+        .arg(env!("CARGO_BIN_EXE_midhopd"))
+        .arg("--config")
+        .arg(far.config())
+        .stdin(Stdio::null());
+    let output = match stage.server.run(|| command.output()).expect("entering") {
+        Ok(output) => output,
+        Err(error) => return midhop_testkit::skipped(format!("there is no setpriv: {error}")),
+    };
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let said = errors(&output);
+    assert!(said.contains("CAP_NET_ADMIN") && said.contains("peers.NAME.transparent"), "{said}");
+    assert_eq!(traces(&stage.server), [""; 0], "left behind");
+}

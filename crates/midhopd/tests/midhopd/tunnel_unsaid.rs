@@ -1,0 +1,48 @@
+//! A far end that says nothing of itself, to a near end that waits for that.
+//!
+//! `client – gateway with the near end – server's host with a proxy of our own making`
+
+use crate::ends::{Authority, PORT, near_config};
+use crate::flows::hear_break;
+use crate::host::Host;
+use crate::program::{Desk, Running, log_of};
+use crate::stage::{Family, Stage, until};
+use midhop_tunnel::http3::Settings;
+use std::io::ErrorKind;
+use std::thread::scope;
+
+/// Flows wait for what a peer serves no longer than for the peer itself.
+#[test]
+fn a_peer_that_does_not_say_what_it_serves_holds_no_flow_for_ever() {
+    let Some(stage) = Stage::set() else { return };
+    let authority = Authority::new(&["near", "far"]);
+    let at = format!("10.0.2.2:{PORT}");
+    let (host, _) = Host::new(&stage.server, &at, &authority, "far", Settings::own());
+    let peer = "request = \"template\"\nkeepalive = \"500 ms\"\ntimeout = \"2 s\"\n";
+    let near = near_config(
+        Family::V4,
+        &authority,
+        "accept = \"early\"\n",
+        peer,
+        "otherwise = \"reject\"\n",
+    );
+    let near = Desk::new(&near);
+    let guest = scope(|scope| {
+        let guest = scope.spawn(|| host.welcome(b""));
+        let running = Running::start(&stage, &near);
+        (guest.join().expect("a tunnel"), running)
+    });
+    let listener = stage.listen(Family::V4);
+    for _ in 0..2 {
+        // The second is reset as soon as it is there, and may hear of that while it connects.
+        let kind = match stage.connect(listener.local_addr().expect("an address")) {
+            Ok(client) => hear_break(&client),
+            Err(error) => error.kind(),
+        };
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+    }
+    let told = || log_of(&near).matches("a peer says nothing of what it serves").count();
+    until("it is told", || told() > 0);
+    assert_eq!(told(), 1, "once");
+    assert!(guest.0.connection.close_reason().is_none(), "the tunnel itself is sound");
+}

@@ -1,0 +1,79 @@
+//! Pages in headless Chromium: opened, looked at, changed before.
+//!
+//! The pages and pictures stay in the build directory's `tmp` for a look.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// What the browser made of a page.
+pub struct Seen {
+    /// The document after its scripts have run.
+    pub dom: String,
+    /// Lines that the page wrote to the console, errors and warnings among them.
+    pub console: Vec<String>,
+}
+
+/// The browser; without one the test is skipped.
+pub fn browser() -> Option<&'static str> {
+    let found = BROWSERS.into_iter().find(|name| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        midhop_testkit::skipped("no Chromium here; install it with: apt-get install chromium");
+    }
+    found
+}
+
+pub fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Opens `page` in a window of `width` × `height` pixels.
+pub fn open(browser: &str, page: &Path, width: u32, height: u32, more: &[&str]) -> Seen {
+    let profile = tempfile::tempdir().expect("a directory for the profile");
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=20000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("--window-size={width},{height}"))
+        .args(more)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("the browser starts");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{browser} failed:\n{log}");
+    Seen {
+        dom: String::from_utf8_lossy(&output.stdout).into_owned(),
+        console: log.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect(),
+    }
+}
+
+/// Width and height of a PNG file, after its signature was checked.
+pub fn png_size(path: &Path) -> (u32, u32) {
+    let bytes = std::fs::read(path).expect("a screenshot");
+    assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
+    let number =
+        |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    (number(16), number(20))
+}
+
+/// How a test changes the page before it is opened.
+pub fn append(page: &Path, name: &str, more: &str) -> PathBuf {
+    let text = std::fs::read_to_string(page).expect("the page") + more;
+    let path = folder().join(name);
+    std::fs::write(&path, text).expect("writable build directory");
+    path
+}

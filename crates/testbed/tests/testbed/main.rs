@@ -1,0 +1,7 @@
+//! The testbed: namespaces, links between them, the meter and the probe.
+
+mod emulator;
+mod meter;
+mod meter_namespaces;
+mod namespace;
+mod probe;
