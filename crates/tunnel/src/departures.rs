@@ -127,7 +127,8 @@ impl<D> Departures<D> {
         let Some(_) = self.pace.rate() else { return max };
         let size = size.saturating_add(self.pace.overhead()).get().max(1);
         // The one that exceeds the credit may leave as well.
-        let whole = u128::try_from(self.credit).map(|it| it / (u128::from(size) * 8 * ONE_BIT as u128) + 1);
+        let whole =
+            u128::try_from(self.credit).map(|it| it / (u128::from(size) * 8 * ONE_BIT as u128) + 1);
         whole.map_or(0, |whole| usize::try_from(whole).unwrap_or(max).min(max))
     }
 

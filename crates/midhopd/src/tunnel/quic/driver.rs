@@ -220,7 +220,8 @@ impl Driver {
 
     /// Sends what may leave now, as long as the kernel has room.
     fn send(&mut self, cx: &mut Context<'_>, state: &mut EndpointState) -> io::Result<()> {
-        while !self.batch.is_empty() || state.endpoint.poll_batch(self.shared.now(), &mut self.batch)
+        while !self.batch.is_empty()
+            || state.endpoint.poll_batch(self.shared.now(), &mut self.batch)
         {
             match send(&self.io, &self.udp, &self.batch) {
                 Ok(()) => self.batch.clear(),
