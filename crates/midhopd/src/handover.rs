@@ -7,6 +7,7 @@ use crate::flow::carry;
 use crate::ledger::FlowBook;
 use crate::leg;
 use crate::relay::Stages;
+use crate::watch::BothLegs;
 use crate::worker::Worker;
 use midhop_pep::config::LegPlan;
 use std::io;
@@ -66,29 +67,24 @@ impl Handover {
 
 /// Serves what is handed over until nobody can hand over any more.
 pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<HandedFlow>) {
-    while let Some(HandedFlow { client, server, client_leg, server_leg, ticket }) =
-        flows.recv().await
-    {
-        let worker = worker.clone();
-        tokio::task::spawn_local(async move {
-            let ends = (client.peer_addr(), server.peer_addr());
-            let sides = leg::guard(&client)
-                .and_then(|()| leg::guard(&server))
-                .and_then(|()| tokio::net::TcpStream::from_std(client))
-                .and_then(|client| Ok((client, tokio::net::TcpStream::from_std(server)?)));
-            match (sides, ends) {
-                (Ok((client, server)), (Ok(from), Ok(to))) => {
-                    worker.ledger.flows.add(1);
-                    let ends = Ends { client: from, server: to };
-                    let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into());
-                    let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
-                    carry(&worker, client, server, book, stages).await;
-                }
-                (Err(error), _) | (_, (Err(error), _) | (_, Err(error))) => {
-                    tracing::warn!(%error, "a flow was handed over in vain")
-                }
-            }
-            drop(ticket);
-        });
+    while let Some(flow) = flows.recv().await {
+        if let Err(error) = go_on(&worker, flow) {
+            tracing::warn!(%error, "a flow was handed over in vain");
+        }
     }
+}
+
+/// Goes on with a flow on the thread of `worker`.
+fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
+    let HandedFlow { client, server, client_leg, server_leg, ticket } = flow;
+    let ends = Ends { client: client.peer_addr()?, server: server.peer_addr()? };
+    leg::guard(&client)?;
+    leg::guard(&server)?;
+    let client = tokio::net::TcpStream::from_std(client)?;
+    let server = tokio::net::TcpStream::from_std(server)?;
+    worker.ledger.flows.add(1);
+    let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into());
+    let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
+    carry(worker, BothLegs { client, server }, book, stages, ticket);
+    Ok(())
 }

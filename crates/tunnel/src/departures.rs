@@ -92,23 +92,14 @@ impl<D> Departures<D> {
 
     /// The next datagram that may leave.
     pub fn pop(&mut self, now: Instant) -> Option<D> {
-        self.earn(now);
-        if self.credit < 0 && self.pace.rate().is_some() {
-            return None;
-        }
+        self.peek(now)?;
         let (datagram, size) = self.queue.pop_front()?;
         self.waiting -= size;
-        self.credit = match self.pace.rate() {
-            Some(_) => self.credit - i128::from(size) * 8 * ONE_BIT,
-            None => 0,
-        };
-        if self.queue.is_empty() {
-            self.emptied = self.at;
-        }
+        self.spend(size);
         Some(datagram)
     }
 
-    /// Whether the next datagram may leave: `None` where none waits or none may.
+    /// The same, which stays.
     pub fn peek(&mut self, now: Instant) -> Option<&D> {
         self.earn(now);
         if self.credit < 0 && self.pace.rate().is_some() {
@@ -138,10 +129,7 @@ impl<D> Departures<D> {
         let overhead = self.pace.overhead().get().saturating_mul(count as u64);
         let size = size.get().saturating_add(overhead);
         self.refused = false;
-        self.emptied = self.at;
-        if self.pace.rate().is_some() {
-            self.credit -= i128::from(size) * 8 * ONE_BIT;
-        }
+        self.spend(size);
     }
 
     /// When the next datagram may leave; `None` where none waits.
@@ -168,6 +156,17 @@ impl<D> Departures<D> {
     /// What waits, headers included.
     pub fn waiting(&self) -> Bytes {
         Bytes::new(self.waiting)
+    }
+
+    /// So many bytes have left, headers included.
+    fn spend(&mut self, bytes: u64) {
+        self.credit = match self.pace.rate() {
+            Some(_) => self.credit - i128::from(bytes) * 8 * ONE_BIT,
+            None => 0,
+        };
+        if self.queue.is_empty() {
+            self.emptied = self.at;
+        }
     }
 
     /// Counts the time that has passed at the pace of now.

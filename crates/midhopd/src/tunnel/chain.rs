@@ -10,6 +10,7 @@
 
 use super::carry::Permits;
 use super::error_mapping::NoFlow;
+use super::relay::{IDLE_PIECES, TURN_BYTES};
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::ends::RelayOutcome;
 use crate::ends::{Broken, Side};
@@ -27,11 +28,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::task::{spawn_local, yield_now};
-
-/// After so many bytes in one turn a flow lets the others of its worker go first.
-const TURN_BYTES: usize = 1 << 20;
-/// Pieces that are taken at once.
-const PIECES: usize = 32;
 
 /// What is kept of a flow, to be said again elsewhere if the next proxy reaches nobody. A flow that has said
 /// more goes nowhere else. Unit: bytes.
@@ -264,7 +260,7 @@ impl Way {
     fn new(from: Side) -> Self {
         Self {
             from,
-            waiting: VecDeque::with_capacity(PIECES),
+            waiting: VecDeque::new(),
             reading: false,
             ended: false,
             cut: false,
@@ -317,6 +313,7 @@ impl Way {
             }
             self.reading = true;
             let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
+                self.waiting.shrink_to(IDLE_PIECES);
                 output.rest();
                 return Poll::Pending;
             };

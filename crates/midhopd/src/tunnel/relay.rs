@@ -28,7 +28,9 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
-const TURN_BYTES: usize = 256 << 10;
+pub(super) const TURN_BYTES: usize = 256 << 10;
+/// Pieces for which a flow keeps room while it has none.
+pub(super) const IDLE_PIECES: usize = 4;
 /// Pieces that are written at once.
 const PIECES: usize = 64;
 
@@ -422,7 +424,11 @@ impl Inwards<'_> {
                 return Poll::Pending;
             }
             self.reading = true;
-            match ready!(input.poll_pieces(cx, &mut self.waiting)) {
+            let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
+                self.waiting.shrink_to(IDLE_PIECES);
+                return Poll::Pending;
+            };
+            match more {
                 Ok(true) => {}
                 Ok(false) | Err(_) if self.cut => self.dry = true,
                 Ok(false) => self.ended = true,
