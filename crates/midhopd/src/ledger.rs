@@ -170,7 +170,7 @@ impl Ledger {
 
     /// Books what is known of an open tunnel now, the `number`th of the process: QUIC counts packets that
     /// it lost, and sends what was in them again.
-    pub fn measured(&self, peer: &str, number: usize, at: Tunnel) {
+    pub fn measured(&self, peer: &str, number: u64, at: Tunnel) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let before = with(&self.peers, peer, |book| book.open.insert(number, at.clone()));
         let lost = at.lost_packets.saturating_sub(before.map_or(0, |before| before.lost_packets));
@@ -188,7 +188,7 @@ impl Ledger {
     }
 
     /// Books that a tunnel is gone.
-    pub fn gone(&self, peer: &str, number: usize) {
+    pub fn gone(&self, peer: &str, number: u64) {
         with(&self.peers, peer, |book| {
             if let Some(last) = book.open.remove(&number) {
                 book.sent_packets += last.sent_packets;
@@ -436,7 +436,7 @@ impl LegBook {
 #[derive(Debug, Clone, Default)]
 pub struct PeerBook {
     /// Those that are open, with what was last known of each.
-    pub open: BTreeMap<usize, Tunnel>,
+    pub open: BTreeMap<u64, Tunnel>,
     /// Packets sent into those that are gone.
     pub sent_packets: u64,
     /// Packets lost of those.

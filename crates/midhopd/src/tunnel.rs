@@ -28,6 +28,7 @@ mod gathering;
 pub mod guests;
 pub mod identity;
 pub mod link;
+mod number;
 pub mod opened;
 pub mod paces;
 pub mod quic;

@@ -14,6 +14,7 @@ use crate::{
             http2::{self, Http2Room, Piece},
         },
         earlier,
+        number::next_number,
         scheduling::{ScheduledFlow, SharedScheduler},
         stream::{Stream, StreamError},
     },
@@ -34,10 +35,7 @@ use std::{
     net::SocketAddr,
     pin::pin,
     rc::Rc,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Weak},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -68,7 +66,7 @@ pub type AcceptedTls = tokio_rustls::server::TlsStream<TcpStream>;
 #[derive(Debug)]
 pub struct TcpSession {
     /// Which of the process's it is.
-    number: usize,
+    number: u64,
     remote: SocketAddr,
     /// The kernel's numbers.
     socket: socket2::Socket,
@@ -94,9 +92,8 @@ pub struct TcpSession {
 
 impl TcpSession {
     fn new(stream: &TcpStream, peer: &PeerPlan) -> io::Result<Self> {
-        static NUMBERS: AtomicUsize = AtomicUsize::new(1);
         Ok(Self {
-            number: NUMBERS.fetch_add(1, Relaxed),
+            number: next_number(),
             remote: stream.peer_addr()?,
             socket: socket2::SockRef::from(stream).try_clone()?,
             requests: RefCell::default(),
@@ -166,7 +163,7 @@ impl TcpSession {
     }
 
     /// Which of the process's it is.
-    pub fn number(&self) -> usize {
+    pub fn number(&self) -> u64 {
         self.number
     }
 

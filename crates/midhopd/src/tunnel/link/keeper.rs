@@ -175,7 +175,7 @@ impl LinkKeeper {
 pub async fn follow(worker: &Worker, peer: &str, session: &QuicSession) -> ConnectionError {
     let connection = session.connection();
     let mut ticks = time::interval(LOOK);
-    let number = connection.number() as usize;
+    let number = connection.number();
     let mut held = BudgetPart::new(worker.desk.budget.clone());
     let gone = connection.closed();
     tokio::pin!(gone);

@@ -2,6 +2,7 @@
 
 use super::connection::ConnectionShared;
 use crate::relay::BudgetPart;
+use crate::tunnel::number::next_number;
 use crate::tunnel::reorder::ReorderRoom;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{
@@ -51,7 +52,6 @@ pub struct EndpointState {
     connections: BTreeMap<u64, Entry>,
     /// Which of them a handle is of: handles are used again.
     numbers: BTreeMap<ConnectionHandle, u64>,
-    next: u64,
     /// Those who have come and have not been looked at.
     pub incoming: VecDeque<midhop_tunnel::quic::Incoming>,
     pub acceptor: Option<Waker>,
@@ -128,7 +128,6 @@ impl EndpointShared {
             endpoint,
             connections,
             numbers,
-            next: 0,
             incoming,
             acceptor: None,
             is_closed: false,
@@ -221,8 +220,7 @@ impl EndpointShared {
 impl EndpointState {
     /// Makes a connection known; its number.
     pub fn add(&mut self, handle: ConnectionHandle, inner: Weak<ConnectionShared>) -> u64 {
-        self.next += 1;
-        let number = self.next;
+        let number = next_number();
         self.numbers.insert(handle, number);
         let (opened, streams) = Default::default();
         let entry = Entry { handle, gone: None, inner, opened, streams, stored: None };

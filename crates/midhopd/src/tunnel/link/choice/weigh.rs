@@ -163,7 +163,7 @@ struct Scale {
     /// Which QUIC connection was looked at, and what had come by it.
     received: Option<(u64, u64)>,
     /// The same of TCP, both ways.
-    tcp: Option<(usize, PerDirection<u64>)>,
+    tcp: Option<(u64, PerDirection<u64>)>,
 }
 
 impl Scale {
@@ -191,7 +191,9 @@ impl Scale {
         let connection = session.connection();
         let (number, received) = (connection.number(), connection.stats().udp_rx.bytes);
         let before = self.received.replace((number, received));
-        let come = before.filter(|(known, _)| *known == number).map_or(0, |it| received - it.1);
+        let come = before
+            .filter(|(known, _)| *known == number)
+            .map_or(0, |it| received.saturating_sub(it.1));
         let (sent, backlogged) = self.backlog.look(quic.session.pace());
         let towards =
             QuicProgress { bytes: Bytes::new(come), backlogged: connection.is_backlogged() };
