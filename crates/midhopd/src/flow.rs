@@ -7,6 +7,7 @@ use self::packed::Packed;
 use crate::admission::Ticket;
 use crate::ends::{Ends, Side};
 use crate::hold::known::{Far, FarSide, Known};
+use crate::hold::living::Life;
 use crate::ledger::{FlowBook, Party};
 use crate::leg::{Bound, Failure};
 use crate::relay::Stages;
@@ -110,7 +111,8 @@ impl Flow {
             tracing::warn!(ends = ?self.ends, %error, "a client's socket is not as its leg asks");
         }
         let book = FlowBook::new(self.ends, self.client_leg().into(), Party::tunnel(&route.peer));
-        let permits = Permits { ticket, of_peer: None, leaving: None };
+        let life = self.known.life.take();
+        let permits = Permits { ticket, life, of_peer: None, leaving: None };
         carry::spawn(&worker, (self.client, Side::Client), stream, book, permits);
     }
 
@@ -182,8 +184,8 @@ impl Flow {
         let (client_leg, server_leg) = (self.client_leg(), self.server_leg());
         let book = FlowBook::new(self.ends, client_leg.into(), server_leg.into());
         let stages = Stages::of(client_leg, server_leg, &self.worker.desk);
-        let Self { worker, client, .. } = self;
-        carry(&worker, BothLegs { client, server }, book, stages, ticket);
+        let Self { worker, client, known, .. } = self;
+        carry(&worker, BothLegs { client, server }, book, stages, (ticket, known.life));
     }
 
     /// Opens the far side of a client that has been accepted already.
@@ -223,10 +225,16 @@ impl Flow {
 }
 
 /// Moves the bytes of a flow whose two sides are open, to its very end, in a task of its own: what it took to open it is
-/// free from here on.
-pub fn carry(worker: &Rc<Worker>, legs: BothLegs, book: FlowBook, stages: Stages, ticket: Ticket) {
+/// free from here on. What is `held` of it is held until then.
+pub fn carry(
+    worker: &Rc<Worker>,
+    legs: BothLegs,
+    book: FlowBook,
+    stages: Stages,
+    held: (Ticket, Option<Life>),
+) {
     let book = worker.ledger.open(book);
-    spawn_local(carry_to_end(worker.clone(), legs, book, stages, ticket));
+    spawn_local(carry_to_end(worker.clone(), legs, book, stages, held));
 }
 
 async fn carry_to_end(
@@ -234,7 +242,7 @@ async fn carry_to_end(
     legs: BothLegs,
     book: Arc<FlowBook>,
     stages: Stages,
-    ticket: Ticket,
+    held: (Ticket, Option<Life>),
 ) {
     let watched = worker.watch.add(&book, legs);
     let BothLegs { client, server } = watched.sides();
@@ -247,7 +255,7 @@ async fn carry_to_end(
         close::close(client, server, last, &carried, linger, &worker.looks).await;
     }
     worker.ledger.close(&book, &carried);
-    drop(ticket);
+    drop(held);
 }
 
 #[cfg(test)]

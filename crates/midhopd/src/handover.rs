@@ -85,6 +85,6 @@ fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, (&client_leg).into(), (&server_leg).into());
     let stages = Stages::of(&client_leg, &server_leg, &worker.desk);
-    carry(worker, BothLegs { client, server }, book, stages, ticket);
+    carry(worker, BothLegs { client, server }, book, stages, (ticket, None));
     Ok(())
 }

@@ -12,7 +12,7 @@ mod attempt;
 mod cookies;
 mod entries;
 pub mod known;
-mod living;
+pub mod living;
 mod proven;
 mod repeats;
 mod split;

@@ -23,8 +23,8 @@ pub struct Known {
     pub class: u8,
     /// The far side, and the flow's place; none where it is opened later.
     pub far: Option<Far>,
-    /// That of the flow, once its client has come.
-    pub(super) life: Option<Life>,
+    /// That of the flow, once its client has come: as long as it is held, SYNs that come again are the flow's.
+    pub life: Option<Life>,
     /// Since when.
     pub(super) since: Instant,
 }

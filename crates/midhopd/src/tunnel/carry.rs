@@ -10,6 +10,7 @@ use super::stream::Stream;
 use crate::admission::Ticket;
 use crate::close;
 use crate::ends::Side;
+use crate::hold::living::Life;
 use crate::ledger::{FlowBook, Party};
 use crate::leg::{self, Sample};
 use crate::worker::Worker;
@@ -55,7 +56,7 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
         stream.output.put(first);
     }
     let book = FlowBook::new(ends, client_leg, Party::tunnel(&peer));
-    let permits = Permits { ticket, of_peer: None, leaving: None };
+    let permits = Permits { ticket, life: None, of_peer: None, leaving: None };
     spawn(worker, (client, Side::Client), stream, book, permits);
     Ok(())
 }
@@ -65,6 +66,8 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
 pub struct Permits {
     /// Its place among the flows of this daemon.
     pub ticket: Ticket,
+    /// As long as it lives, SYNs that come again are its own.
+    pub life: Option<Life>,
     /// Among those of its peer, which has asked for it.
     pub of_peer: Option<guests::Seat>,
     /// Among those that leave here for a server.

@@ -528,7 +528,7 @@ async fn carry_on(
     }
     worker.ledger.flows.add(1);
     let book = FlowBook::new(ends, Party::tunnel(&peer.name), leg);
-    let permits = Permits { ticket, of_peer: Some(seat), leaving };
+    let permits = Permits { ticket, life: None, of_peer: Some(seat), leaving };
     match server {
         Server::Leg(server) => carry::spawn(worker, (server, Side::Server), stream, book, permits),
         Server::Tunnel(next) => chain::spawn(worker, stream, next, book, permits),
