@@ -3,7 +3,6 @@
 
 use midhop_experiment::Record;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -42,9 +41,14 @@ impl Place {
         fs::write(place.path("file.toml"), file).expect("written");
         let program = place.path("program");
         let input = place.path("input");
-        fs::write(&program, format!("#!/bin/sh\ncat >{}\n{script}\n", input.display()))
-            .expect("written");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+        let script = format!("#!/bin/sh\ncat >{}\n{script}\n", input.display());
+        // By a process of its own: what another test starts meanwhile would have a file of this one open for writing.
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""])
+            .arg(&program)
+            .arg(script);
+        assert!(shell.status().expect("a shell starts").success());
         place
     }
 

@@ -162,9 +162,7 @@ fn refused_with_nft(script: Option<&str>, parts: &[&str]) {
     let tools = desk.path().join("tools");
     std::fs::create_dir(&tools).expect("a directory");
     if let Some(script) = script {
-        let nft = tools.join("nft");
-        std::fs::write(&nft, script).expect("a script");
-        std::fs::set_permissions(&nft, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        program::write_script(&tools.join("nft"), script);
     }
     command.env("PATH", &tools);
     let output = output_in(&stage.gateway, &mut command);
@@ -231,7 +229,7 @@ fn the_units_privileges_are_enough() {
     };
     open(desk.path(), 0o777);
     let program = desk.path().join("midhopd");
-    std::fs::copy(env!("CARGO_BIN_EXE_midhopd"), &program).expect("a copy of the program");
+    program::copy_program(env!("CARGO_BIN_EXE_midhopd"), &program);
     open(&program, 0o755);
     let notify = desk.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");

@@ -1,7 +1,7 @@
 //! The doctor tells the truth: where interception works it has proved it, and where it does not it
 //! says so.
 
-use crate::program::midhopd;
+use crate::program::{copy_program, midhopd, write_script};
 use crate::stage::{Stage, nft};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -74,7 +74,7 @@ fn it_is_proved_to_an_ordinary_user() {
     };
     open(place.path());
     let program = place.path().join("midhopd");
-    std::fs::copy(env!("CARGO_BIN_EXE_midhopd"), &program).expect("a copy of the program");
+    copy_program(env!("CARGO_BIN_EXE_midhopd"), &program);
     open(&program);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
@@ -113,9 +113,7 @@ fn a_kernel_without_tproxy_is_told() {
           echo 'Error: Could not process rule: No such file or directory' >&2; exit 1;;\n\
         esac\n\
         printf '%s\\n' \"$rules\" | nft -f -\n";
-    let nft = tools.path().join("nft");
-    std::fs::write(&nft, script).expect("a script");
-    std::fs::set_permissions(&nft, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    write_script(&tools.path().join("nft"), script);
     let (code, report) = examine(Some(tools.path()));
     assert_eq!((code, &report["ok"]), (Some(1), &Value::Bool(false)), "{report:#}");
     assert_eq!(verdicts(&report, "nft tproxy")[0].0, "no");

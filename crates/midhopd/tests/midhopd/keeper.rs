@@ -130,7 +130,7 @@ fn an_ordinary_user_has_a_keeper_in_a_namespace_of_its_own() {
     };
     open(desk.path(), 0o777);
     let program = desk.path().join("midhopd");
-    std::fs::copy(program::midhopd().get_program(), &program).expect("a copy of the program");
+    program::copy_program(program::midhopd().get_program(), &program);
     open(&program, 0o755);
     let path = desk.path().join("ready");
     let socket = UnixDatagram::bind(&path).expect("a socket");

@@ -3,8 +3,8 @@ use crate::stage::{PATIENCE, Stage, until};
 use midhop_testbed::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -47,9 +47,7 @@ impl Desk {
     /// Puts in the place of `program` one that says `refusal` and fails; it is there until that is dropped.
     pub fn refusing(&self, program: &str, refusal: &str) -> impl Drop + use<> {
         let path = self.path().join(program);
-        std::fs::write(&path, format!("#!/bin/sh\necho '{refusal}' >&2\nexit 1\n"))
-            .expect("a script");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        write_script(&path, &format!("#!/bin/sh\necho '{refusal}' >&2\nexit 1\n"));
         Removed(path)
     }
 }
@@ -61,6 +59,23 @@ impl Drop for Desk {
             eprintln!("the daemon's log:\n{}", log_of(self));
         }
     }
+}
+
+/// Puts a copy of a program somewhere.
+///
+/// A process of its own writes it, as it does a script: what a test beside this one starts at that moment would have
+/// the file of this process open for writing until it becomes another program, and nobody can start such a file.
+pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).stdin(Stdio::null()).status();
+    assert!(status.expect("cp starts").success(), "no copy of the program");
+}
+
+/// Puts a program that is a script somewhere.
+pub fn write_script(path: &Path, script: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""]).arg(path).arg(script);
+    let status = shell.stdin(Stdio::null()).status();
+    assert!(status.expect("a shell starts").success(), "no script");
 }
 
 /// A file that goes with this.
