@@ -2,6 +2,7 @@
 //! RFC 9293 §3.10.7.4 and RFC 5961 §4 say what a server answers; through midhopd it is the same.
 
 use crate::hand::{ACK, Hand, Heard, Odd, Place, RST, SYN, prepare};
+use crate::pair::{Pair, REJECT};
 use crate::stage::{Family, PATIENCE, Stage, nft, until};
 use midhopd::data_plane::DataPlane;
 use std::io::{Read, Write};
@@ -108,27 +109,32 @@ fn queued(stage: &Stage) -> u64 {
     queues.lines().map(|queue| waiting(queue).unwrap_or_else(|| panic!("{queue}"))).sum()
 }
 
-/// Its SYN comes many times at once: some of them are seen when its flow has begun. None is seen when it has
+/// Flows whose SYN comes many times at once: some of them are seen when its flow has begun. None is seen when it has
 /// ended: that would ask for another flow, which keeps its place until nobody has answered for long.
-fn often(family: Family, accept: Option<&str>) {
-    let Some(stage) = set() else { return };
-    let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
-    let listener = stage.listen(family);
+fn flows_of_many_syns(stage: &Stage, listener: &TcpListener, accept: impl Fn(&Hand) -> TcpStream) {
+    let family = if target(listener).is_ipv4() { Family::V4 } else { Family::V6 };
     for flow in 0..FLOWS {
-        let mut hand = Hand::new(&stage, Place::Client, family, PORT + flow);
-        hand.other = target(&listener);
+        let mut hand = Hand::new(stage, Place::Client, family, PORT + flow);
+        hand.other = target(listener);
         for _ in 0..SYNS {
             hand.send(SYN, hand.next, b"", &syn());
         }
-        hand.connect(target(&listener), &syn());
-        let mut server = accepted(&listener, hand.own);
+        hand.connect(target(listener), &syn());
+        let mut server = accept(&hand);
         exchange(&mut hand, &mut server);
-        until("every SYN was looked at", || queued(&stage) == 0);
+        until("every SYN was looked at", || queued(stage) == 0);
         hand.end();
         assert_eq!(server.read(&mut [0]).expect("an end"), 0);
         drop(server);
         hand.hear_end();
     }
+}
+
+fn often(family: Family, accept: Option<&str>) {
+    let Some(stage) = set() else { return };
+    let proxy = accept.map(|accept| stage.proxy(&format!("accept = \"{accept}\"\n")));
+    let listener = stage.listen(family);
+    flows_of_many_syns(&stage, &listener, |hand| accepted(&listener, hand.own));
     if let Some(proxy) = proxy {
         settled(&proxy, u64::from(FLOWS));
     }
@@ -201,4 +207,19 @@ fn a_client_that_forgot_its_flow_opens_another_ipv4() {
 #[test]
 fn a_client_that_forgot_its_flow_opens_another_ipv6() {
     all(anew, Family::V6);
+}
+
+/// The far side of the flow is in a tunnel: what keeps its SYNs to itself is the near end.
+#[test]
+fn a_syn_of_a_flow_in_a_tunnel_opens_one_flow_however_often_it_comes() {
+    let Some(stage) = set() else { return };
+    let pair = Pair::new("", "", REJECT);
+    let _daemons = pair.start(&stage);
+    until("there is a tunnel", || pair.tunnels_of_near(&stage)[0] > 0);
+    let listener = stage.listen(Family::V4);
+    flows_of_many_syns(&stage, &listener, |_| {
+        let (server, _far_end) = listener.accept().expect("a connection");
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        server
+    });
 }

@@ -60,6 +60,7 @@ mod shim;
 mod tally;
 mod wire;
 
+pub(crate) use shim::DATAGRAM_MAX;
 pub use shim::{FecSettings, Shim, Stats};
 pub use wire::{HEADROOM, Packet, Repair, Report, SETTING};
 

@@ -36,7 +36,7 @@ const QUEUEING_MIN: Duration = Duration::from_ms(20);
 /// reports of further losses take; a leg that loses nothing is spared the work.
 const NUMBERED: u32 = 20_000;
 /// No datagram of QUIC is larger, whatever the path carries.
-const DATAGRAM_MAX: midhop_units::Bytes = midhop_units::Bytes::new(1500);
+pub(crate) const DATAGRAM_MAX: midhop_units::Bytes = midhop_units::Bytes::new(1500);
 /// Repairs that are read for each datagram that comes, and how many before the first: what somebody
 /// else may cost us who floods us with sums.
 const REPAIRS_UNASKED: u32 = SPAN as u32;

@@ -72,7 +72,7 @@ impl DatagramBatch {
     }
 
     /// Whether a datagram may leave with those that wait.
-    pub(super) fn takes(&self, (bytes, label): &Datagram) -> bool {
+    pub fn takes(&self, (bytes, label): &Datagram) -> bool {
         let Some(own) = &self.label else { return true };
         own == label
             && self.count < self.count_max
@@ -83,7 +83,7 @@ impl DatagramBatch {
     }
 
     /// Adds one that it [takes](Self::takes).
-    pub(super) fn put(&mut self, (bytes, label): &Datagram) {
+    pub fn put(&mut self, (bytes, label): &Datagram) {
         if self.label.is_none() {
             self.label = Some(*label);
             self.segment = bytes.len();

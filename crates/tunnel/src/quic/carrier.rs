@@ -7,7 +7,7 @@ use crate::cause::Cause;
 use crate::connect::{Request, Response};
 use crate::control::{Pace, Steering};
 use crate::departures::QUEUE_TIME;
-use crate::fec::{FecSettings, Packet, Shim, Stats};
+use crate::fec::{DATAGRAM_MAX, FecSettings, Packet, Shim, Stats};
 use crate::http3::{Code, Field, Frame, Settings};
 use crate::peer;
 use bytes::Bytes;
@@ -25,8 +25,6 @@ use std::{fmt, time};
 
 /// Datagrams that QUIC may make at once, at most.
 const SEGMENTS_MAX: u64 = 10;
-/// What a datagram takes at most. Unit: bytes.
-const DATAGRAM: u64 = 1500;
 
 /// What happens on a connection.
 #[derive(Debug, Clone, PartialEq)]
@@ -556,12 +554,16 @@ impl Carrier {
                 self.shim.poll_output(now).iter().for_each(|next| batch.put(next));
             }
             self.work(now);
-            let room = self.shim.room(now, batch.room(DATAGRAM as usize));
-            if room == 0 || !self.made.is_empty() {
-                if !self.transmit(now) {
-                    return;
-                }
-            } else if !batch.is_empty() || !self.write(now, room, batch) || !batch.is_empty() {
+            let room = match self.made.is_empty() {
+                true => self.shim.room(now, batch.room(DATAGRAM_MAX.get() as usize)),
+                false => 0,
+            };
+            let goes_on = match room {
+                0 => self.transmit(now),
+                // What is there leaves first: QUIC writes to an empty one.
+                _ => batch.is_empty() && self.write(now, room, batch) && batch.is_empty(),
+            };
+            if !goes_on {
                 return;
             }
         }
@@ -622,7 +624,7 @@ impl Carrier {
     /// Datagrams that QUIC is to make at once: those of a slow leg would wait for longer than they need.
     fn segments(&self) -> usize {
         let Some(rate) = self.shim.pace().rate() else { return SEGMENTS_MAX as usize };
-        (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM).clamp(1, SEGMENTS_MAX) as usize
+        (rate.bytes_in(QUEUE_TIME).get() / DATAGRAM_MAX.get()).clamp(1, SEGMENTS_MAX) as usize
     }
 
     /// Does all that there is to do at this moment but for sending.

@@ -223,8 +223,12 @@ impl Driver {
         while !self.batch.is_empty()
             || state.endpoint.poll_batch(self.shared.now(), &mut self.batch)
         {
-            match send(&self.io, &self.udp, &self.batch) {
-                Ok(()) => self.batch.clear(),
+            let Self { io, udp, batch, .. } = self;
+            let now = |transmit: &Transmit<'_>| {
+                io.try_io(Interest::WRITABLE, || udp.try_send((&**io).into(), transmit))
+            };
+            match send(batch, now) {
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Pending, the kernel's room wakes it; ready, it tries at once.
                     match self.io.poll_send_ready(cx) {
@@ -265,22 +269,31 @@ async fn destroyed(io: &UdpSocket) -> io::Error {
     }
 }
 
-/// Sends, or loses what the network does not take, as it may lose it anywhere.
-fn send(io: &UdpSocket, udp: &UdpSocketState, batch: &DatagramBatch) -> io::Result<()> {
+/// Sends a batch, or loses what the network does not take, as it may lose it anywhere.
+///
+/// # Errors
+/// That the kernel has no room: all of it stays. That the socket was destroyed: the first call after that reports it, and
+/// no other.
+pub fn send(
+    batch: &mut DatagramBatch,
+    send: impl FnOnce(&Transmit<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     let Some(label) = batch.label() else { return Ok(()) };
-    let transmit = Transmit {
+    let sent = send(&Transmit {
         destination: label.peer,
         ecn: label.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
         contents: batch.bytes(),
         segment_size: batch.segment(),
         src_ip: label.own,
-    };
-    match io.try_io(Interest::WRITABLE, || udp.try_send(io.into(), &transmit)) {
-        // The socket was destroyed. The first call after that reports it, and no other.
+    });
+    match sent {
         Err(error) if is_destroyed(&error) || error.kind() == io::ErrorKind::WouldBlock => {
             Err(error)
         }
-        Ok(()) | Err(_) => Ok(()),
+        Ok(()) | Err(_) => {
+            batch.clear();
+            Ok(())
+        }
     }
 }
 

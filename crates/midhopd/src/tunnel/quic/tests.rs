@@ -1,11 +1,13 @@
 //! Endpoints on loopback, and what comes to one of them for another.
 
+use super::driver::send;
 use super::state::HANDED_MAX;
 use super::{EndpointShared, QuicEndpoint};
 use crate::ledger::Ledger;
 use crate::tunnel::shards::{Keys, Shard, Shards};
-use midhop_tunnel::quic::{Endpoint, Label};
+use midhop_tunnel::quic::{DatagramBatch, Endpoint, Label};
 use quinn_proto::{ConnectionIdGenerator, EndpointConfig};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +52,22 @@ fn endpoints(count: usize) -> Vec<One> {
         One { shard, endpoint: endpoint.expect("an endpoint"), ledger }
     });
     opened.collect()
+}
+
+#[test]
+fn what_the_kernel_has_no_room_for_stays() {
+    let mut batch = DatagramBatch::new(64);
+    batch.put(&(vec![7; 1000].into(), Label::of(([192, 0, 2, 1], 1).into())));
+    for kept in [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted] {
+        send(&mut batch, |_| Err(kept.into())).expect_err("it does not leave");
+        assert!(!batch.is_empty());
+    }
+    send(&mut batch, |transmit| {
+        assert_eq!((transmit.contents.len(), transmit.segment_size), (1000, None));
+        Err(io::ErrorKind::NetworkUnreachable.into())
+    })
+    .expect("lost");
+    assert!(batch.is_empty());
 }
 
 /// A datagram without a long header for the connection with this ID.
