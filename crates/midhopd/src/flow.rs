@@ -5,6 +5,7 @@ pub mod packed;
 
 use self::packed::Packed;
 use crate::admission::Ticket;
+use crate::begun;
 use crate::ends::{Ends, Side};
 use crate::hold::known::{Far, FarSide, Known};
 use crate::hold::living::Life;
@@ -234,7 +235,7 @@ pub fn carry(
     held: (Ticket, Option<Life>),
 ) {
     let book = worker.ledger.open(book);
-    spawn_local(carry_to_end(worker.clone(), legs, book, stages, held));
+    begun::spawn(carry_to_end(worker.clone(), legs, book, stages, held));
 }
 
 async fn carry_to_end(

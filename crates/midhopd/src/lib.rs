@@ -22,6 +22,7 @@ pub mod accept;
 pub mod admin;
 pub mod admission;
 mod assist;
+pub mod begun;
 pub mod capacity;
 pub mod cli;
 pub mod close;

@@ -8,6 +8,7 @@ use super::opened::Leaving;
 use super::relay;
 use super::stream::Stream;
 use crate::admission::Ticket;
+use crate::begun;
 use crate::close;
 use crate::ends::Side;
 use crate::hold::living::Life;
@@ -21,7 +22,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::net::TcpStream;
-use tokio::task::spawn_local;
 
 /// Asks for a flow and waits for the answer.
 pub(super) async fn open(plan: &Plan, link: &Link, request: &Request) -> Result<Stream, NoFlow> {
@@ -84,7 +84,7 @@ pub fn spawn(
     permits: Permits,
 ) {
     let book = worker.ledger.open(book);
-    spawn_local(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits));
+    begun::spawn(carry(worker.clone(), (tcp, side), Box::new(stream), book, permits));
 }
 
 /// Offers the end that a flow has on this side what keeps the tunnel full from as far as it is.

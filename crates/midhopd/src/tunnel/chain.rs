@@ -12,6 +12,7 @@ use super::carry::Permits;
 use super::error_mapping::NoFlow;
 use super::relay::{IDLE_PIECES, TURN_BYTES};
 use super::stream::{Input, Output, Stream, StreamError, judge};
+use crate::begun;
 use crate::ends::RelayOutcome;
 use crate::ends::{Broken, Side};
 use crate::ledger::{Counter, FlowBook};
@@ -27,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::task::{spawn_local, yield_now};
+use tokio::task::yield_now;
 
 /// What is kept of a flow, to be said again elsewhere if the next proxy reaches nobody. A flow that has said
 /// more goes nowhere else. Unit: bytes.
@@ -141,7 +142,7 @@ pub fn spawn(
     permits: Permits,
 ) {
     let book = worker.ledger.open(book);
-    spawn_local(carry(worker.clone(), Box::new(client), next, book, permits));
+    begun::spawn(carry(worker.clone(), Box::new(client), next, book, permits));
 }
 
 async fn carry(
