@@ -1,6 +1,5 @@
 //! Moves a flow's bytes both ways until both ends have ended, or one of them broke.
 
-mod budget;
 pub mod count;
 mod direction;
 pub mod late;
@@ -9,9 +8,9 @@ mod share;
 
 use crate::ends::{Broken, RelayOutcome, Side};
 use crate::ledger::{FlowBook, Ledger};
-pub use budget::{Budget, BudgetPart};
 use direction::Direction;
 use midhop_linux::sockopt;
+use midhop_pep::budget::Budget;
 use midhop_pep::config::LegPlan;
 use midhop_pep::credit::Shares;
 pub use pipe::PipePool;

@@ -11,8 +11,9 @@ use crate::{
     data_plane::DataPlane,
     firewall::Passed,
     ledger::{Carrier, Counter, FlowBook, Ledger, LegBook, PeerBook, Repaired},
-    relay::{Budget, Pools},
+    relay::Pools,
 };
+use midhop_pep::budget::Budget;
 use midhop_pep::config::Plan;
 use midhop_pep::source::Condition;
 use midhop_units::{Bytes, Duration, Rate};

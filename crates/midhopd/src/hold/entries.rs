@@ -8,6 +8,7 @@ use super::Known;
 use super::living::Living;
 use super::proven::Proven;
 use crate::ends::Ends;
+use midhop_pep::answered::Answered;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,9 +30,6 @@ const PASSED: usize = 1 << 14;
 const SWEPT: usize = 256;
 /// As long as a client sends its SYN again.
 const REMEMBERED: Duration = Duration::from_secs(130);
-/// Targets remembered as having answered.
-const TARGETS: usize = 1 << 16;
-
 /// A held SYN whose far side has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
@@ -88,7 +86,7 @@ pub struct Entries {
     state: Mutex<State>,
     classes: Mutex<HashMap<Ends, u8>>,
     passed: Mutex<HashMap<Ends, (u32, Instant)>>,
-    answered: Mutex<HashMap<SocketAddr, Instant>>,
+    answered: Mutex<Answered<SocketAddr, Instant>>,
     proven: Proven,
     living: Arc<Living>,
 }
@@ -329,22 +327,12 @@ impl Entries {
 
     /// Remembers whether a target accepts connections.
     pub fn learn(&self, target: SocketAddr, accepts: bool, now: Instant) {
-        let mut answered = lock(&self.answered);
-        if !accepts {
-            answered.remove(&target);
-            return;
-        }
-        if answered.len() >= TARGETS && !answered.contains_key(&target) {
-            // Any will do: what is forgotten costs one round trip.
-            let some = answered.keys().next().copied();
-            some.map(|some| answered.remove(&some));
-        }
-        answered.insert(target, now);
+        lock(&self.answered).learn(target, accepts, now);
     }
 
     /// Whether a target has accepted a connection within a time.
     pub fn accepts(&self, target: &SocketAddr, within: Duration, now: Instant) -> bool {
-        lock(&self.answered).get(target).is_some_and(|at| now.duration_since(*at) < within)
+        lock(&self.answered).accepts(target, |at| now.duration_since(at) < within)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -12,7 +12,6 @@ use crate::intercept::conntrack::{EntryStart, FLOWS_MAX};
 use crate::keeper::entering::AnswerWatch;
 use crate::keeper::line::line;
 use crate::leg;
-use midhop_pep::config::Accept;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
@@ -264,9 +263,6 @@ fn legs(prepared: &[Prepared]) -> Vec<Legs> {
 
 /// Whether a flow's client is answered before its far side is.
 fn is_early(plan: &Plan, decision: &Decision, entries: &Entries, target: SocketAddr) -> bool {
-    match decision.accept {
-        Accept::Early => true,
-        Accept::AfterConnect => false,
-        Accept::Learned => entries.accepts(&target, plan.intercept.remember.into(), Instant::now()),
-    }
+    let lately = || entries.accepts(&target, plan.intercept.remember.into(), Instant::now());
+    decision.accept.is_early(lately)
 }

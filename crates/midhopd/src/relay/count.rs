@@ -1,6 +1,6 @@
 //! Counts what one direction holds, often enough for a budget and seldom enough to cost nothing.
 
-use super::budget::{Budget, BudgetPart};
+use midhop_pep::budget::{Budget, BudgetPart, LOOK_AGAIN};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -12,8 +12,6 @@ use tokio::time::{Instant, Sleep, sleep};
 const STEP_BYTES: u64 = 256 << 10;
 /// How often a direction is looked at that held something when it was last counted.
 const LOOK: Duration = Duration::from_millis(250);
-/// The same, while it waits for the budget.
-const LOOK_WAITING: Duration = Duration::from_millis(10);
 
 /// What a direction holds, as last counted. Dropping it gives that back.
 #[derive(Debug, Default)]
@@ -35,7 +33,7 @@ impl HeldBytes {
 
     /// Whether the budget is spent and the direction has to wait: it has bytes on their way.
     pub fn must_wait(&mut self, budget: &Budget, on_their_way: impl FnOnce() -> bool) -> bool {
-        self.waits = !budget.has_room() && on_their_way();
+        self.waits = budget.must_wait(on_their_way);
         self.waits
     }
 
@@ -62,7 +60,7 @@ impl HeldBytes {
             self.look = None;
             return;
         }
-        let pause = if self.waits { LOOK_WAITING } else { LOOK };
+        let pause = if self.waits { LOOK_AGAIN.into() } else { LOOK };
         let look = match &mut self.look {
             Some(look) => {
                 look.as_mut().reset(Instant::now() + pause);

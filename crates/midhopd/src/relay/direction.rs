@@ -14,6 +14,7 @@ use super::{Desk, Stage};
 use crate::ends::{Broken, Side};
 use crate::ledger::Counter;
 use midhop_linux::sockopt;
+use midhop_pep::relay::{self, Step, Turn};
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
 use nix::libc;
@@ -25,7 +26,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
-const TURN_BYTES: usize = 4 << 20;
+const TURN_BYTES: u64 = 4 << 20;
 /// A bulk flow that had less to splice than this goes back to copying.
 const BULK_BYTES: usize = 16 << 10;
 
@@ -63,6 +64,7 @@ impl Waiting {
 #[derive(Debug)]
 pub struct Direction {
     from: Side,
+    state: relay::Direction,
     waiting: Waiting,
     /// Unit: bytes. The most that waits here.
     stage: usize,
@@ -70,13 +72,6 @@ pub struct Direction {
     /// Whether it waits for the sender's next byte.
     reading: bool,
     hurried: bool,
-    ended: bool,
-    /// Whether the sender broke: what it sent before is all that comes, and no end of a stream.
-    cut: bool,
-    /// Whether all of that has been read.
-    dry: bool,
-    done: bool,
-    bytes: u64,
     count: HeldBytes,
     share: Option<Box<RateShare>>,
 }
@@ -86,16 +81,12 @@ impl Direction {
     pub fn new(from: Side, stage: Stage) -> Self {
         Self {
             from,
+            state: relay::Direction::default(),
             waiting: Waiting::Nothing,
             stage: stage.bytes,
             bulk: false,
             reading: false,
             hurried: false,
-            ended: false,
-            cut: false,
-            dry: false,
-            done: false,
-            bytes: 0,
             count: HeldBytes::default(),
             share: stage.share,
         }
@@ -103,7 +94,7 @@ impl Direction {
 
     /// Whether the sender's stream has ended and is passed on.
     pub fn is_done(&self) -> bool {
-        self.done
+        self.state.is_done()
     }
 
     /// Whether it waits for the sender's next byte, so that a sender that breaks is noticed here.
@@ -113,14 +104,14 @@ impl Direction {
 
     /// Unit: bytes. What has been handed on.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.state.moved()
     }
 
     /// The sender broke. From now on [`Direction::poll_move`] is ready once all is handed on that it sent before.
     ///
     /// Whoever learnt of that has taken the error from the socket, and so its queue seems to end in order.
     pub fn cut(&mut self) {
-        self.cut = true;
+        self.state.cut();
     }
 
     /// Moves what can be moved now, and books it. Ready once the sender's stream has ended and its
@@ -134,7 +125,7 @@ impl Direction {
         book: &Counter,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
-        let before = self.bytes;
+        let before = self.bytes();
         let waits = self.waiting.bytes();
         if self.share.as_mut().is_some_and(|share| share.look(cx, waits, to)) && waits > 0 {
             // The kernel says that a queue can be written to when a third of it is free; a leg that
@@ -142,18 +133,18 @@ impl Direction {
             let _ = self.write_once(to, desk, false);
         }
         self.reading = false;
-        let outcome =
-            if self.done { Poll::Ready(Ok(())) } else { self.turn(cx, from, to, last, desk) };
-        if self.bytes > before {
-            book.add(self.bytes - before);
+        let outcome = self.turn(cx, from, to, last, desk);
+        let moved = self.bytes() - before;
+        if moved > 0 {
+            book.add(moved);
             let total = match self.from {
                 Side::Client => &desk.ledger.bytes_up,
                 Side::Server => &desk.ledger.bytes_down,
             };
-            total.add(self.bytes - before);
+            total.add(moved);
         }
         let waits = self.waiting.bytes();
-        self.count.follow(cx, waits, self.bytes, &desk.budget, || {
+        self.count.follow(cx, waits, self.state.moved(), &desk.budget, || {
             sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0)
         });
         if let Some(share) = &mut self.share {
@@ -170,39 +161,43 @@ impl Direction {
         last: bool,
         desk: &Desk,
     ) -> Poll<Result<(), Broken>> {
-        let mut moved = 0;
+        let mut turn = Turn::new(TURN_BYTES);
+        let on_their_way = || sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
         loop {
-            let written = self.poll_write(cx, to, desk);
-            if written.is_pending() {
-                self.hurry(from);
-            }
-            ready!(written)?;
-            if self.ended {
-                if !last {
-                    shutdown(to.as_raw_fd(), Shutdown::Write)
-                        .map_err(|errno| self.broken_far(errno.into()))?;
+            let must_wait = || self.count.must_wait(&desk.budget, on_their_way);
+            match self.state.step(self.waiting.bytes() > 0, turn, must_wait) {
+                Step::Write => {
+                    let written = self.poll_write(cx, to, desk);
+                    if written.is_pending() {
+                        self.hurry(from);
+                    }
+                    ready!(written)?;
                 }
-                self.done = true;
-                return Poll::Ready(Ok(()));
+                Step::Read => {
+                    if !desk.budget.has_plenty() {
+                        // With nothing on its way a little may always move.
+                        self.bulk = false;
+                    }
+                    turn.spend(ready!(self.poll_read(cx, from, to, desk))? as u64);
+                }
+                Step::End => {
+                    if !last {
+                        shutdown(to.as_raw_fd(), Shutdown::Write)
+                            .map_err(|errno| self.broken_far(errno.into()))?;
+                    }
+                    self.state.finish();
+                }
+                Step::Cut => self.state.finish(),
+                Step::Yield => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Step::Wait { begins } => {
+                    desk.ledger.memory_waits.add(begins.into());
+                    return Poll::Pending;
+                }
+                Step::Done => return Poll::Ready(Ok(())),
             }
-            if self.dry {
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if moved >= TURN_BYTES {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let on_their_way = || sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
-            if self.count.must_wait(&desk.budget, on_their_way) {
-                desk.ledger.memory_waits.add(1);
-                return Poll::Pending;
-            }
-            if !desk.budget.has_plenty() {
-                // With nothing on its way a little may always move.
-                self.bulk = false;
-            }
-            moved += ready!(self.poll_read(cx, from, to, desk))?;
         }
     }
 
@@ -246,14 +241,9 @@ impl Direction {
         }
     }
 
-    /// The sender's socket has no more to give.
-    fn end(&mut self) {
-        if self.cut { self.dry = true } else { self.ended = true }
-    }
-
     fn fail_near(&mut self, error: io::Error) -> Result<usize, Broken> {
-        if self.cut {
-            self.dry = true;
+        if self.state.is_cut() {
+            self.state.end();
             return Ok(0);
         }
         Err(Broken { side: self.from, error })
@@ -279,7 +269,7 @@ impl Direction {
             return Err(Fault::Near(outcome.err().unwrap_or_else(|| io::ErrorKind::Other.into())));
         };
         if count == 0 {
-            self.end();
+            self.state.end();
             return Ok(0);
         }
         self.bulk = count == scratch.len();
@@ -295,7 +285,7 @@ impl Direction {
                 Err(errno) => return Err(Fault::Far(errno.into())),
             }
         };
-        self.bytes += written as u64;
+        self.state.count(written as u64);
         if written < count {
             self.waiting = Waiting::Copied { bytes: bytes[written..].into(), written: 0 };
         }
@@ -393,7 +383,7 @@ impl Direction {
                 count
             }
         };
-        self.bytes += count as u64;
+        self.state.count(count as u64);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use crate::relay::late::{DrainLooks, Left};
 use crate::relay::{Desk, count};
 use crate::worker::Worker;
 use bytes::Bytes;
+use midhop_pep::relay::{self, Step, Turn};
 use midhop_tunnel::{connect::Request, http3::Code};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -90,7 +91,7 @@ pub async fn open(
         }
     };
     // What was said to nobody, or to one who says that it reached nobody, may be said elsewhere.
-    let reached_nobody = up.moved == 0
+    let reached_nobody = up.state.moved() == 0
         || matches!(fault, StreamError::Denied(_) | StreamError::Reset(Code::REQUEST_REJECTED));
     let kept = kept.filter(|_| reached_nobody);
     let again = kept.is_some();
@@ -123,7 +124,7 @@ async fn go_ahead(
             stopped.map_err(|fault| (Side::Client, fault))?;
             taken = true;
         }
-        if !(up.reading || up.ended)
+        if !(up.reading || up.state.has_ended())
             && let Poll::Ready(fault) = client.input.poll_reset(cx)
         {
             return Poll::Ready(Err((Side::Client, fault)));
@@ -176,7 +177,7 @@ async fn relay(
     let mut down = Way::new(Side::Server);
     let books_up = [&book.up, &desk.ledger.bytes_up];
     let books_down = [&book.down, &desk.ledger.bytes_down];
-    books_up.iter().for_each(|book| book.add(up.moved));
+    books_up.iter().for_each(|book| book.add(up.state.moved()));
     let (mut taken, mut come) = ([false; 2], [false; 2]);
     let outcome = poll_fn(|cx| {
         // Moving goes first, so that what came before a reset is handed on before the reset is.
@@ -193,7 +194,7 @@ async fn relay(
         }
         let both = [(&*up, &mut client.input), (&down, &mut server.input)];
         for ((way, input), come) in both.into_iter().zip(&mut come) {
-            if way.ended
+            if way.state.has_ended()
                 && !*come
                 && let Poll::Ready(end) = input.poll_end(cx)
             {
@@ -207,7 +208,7 @@ async fn relay(
             return Poll::Ready(Ok(Side::Server));
         }
         for (way, input) in [(&*up, &mut client.input), (&down, &mut server.input)] {
-            if !(way.reading || way.ended)
+            if !(way.reading || way.state.has_ended())
                 && let Poll::Ready(fault) = input.poll_reset(cx)
             {
                 return Poll::Ready(Err((way.from, fault)));
@@ -242,18 +243,11 @@ struct Way {
     from: Side,
     /// What has come and was not handed on.
     waiting: VecDeque<Bytes>,
+    state: relay::Direction,
     /// Whether it waits for more, so that a reset is noticed here.
     reading: bool,
-    ended: bool,
-    /// Whether the flow broke at the end that says: what came before is all that comes, and no end of a flow.
-    cut: bool,
-    /// Whether all of that has been taken.
-    dry: bool,
-    done: bool,
     /// All that went through, as long as it is little and may have to be said again.
     kept: Option<Vec<Bytes>>,
-    /// Unit: bytes. What went through.
-    moved: u64,
     count: count::HeldBytes,
 }
 
@@ -262,13 +256,9 @@ impl Way {
         Self {
             from,
             waiting: VecDeque::new(),
+            state: relay::Direction::default(),
             reading: false,
-            ended: false,
-            cut: false,
-            dry: false,
-            done: false,
             kept: None,
-            moved: 0,
             count: count::HeldBytes::default(),
         }
     }
@@ -282,53 +272,64 @@ impl Way {
         output: &mut Output,
         books: &[&Counter],
     ) -> Poll<Result<(), (Side, StreamError)>> {
-        if self.done {
+        if self.state.is_done() {
             return Poll::Ready(Ok(()));
         }
         self.reading = false;
-        let mut moved = 0;
+        let mut turn = Turn::new(TURN_BYTES);
         loop {
             ready!(output.poll_flush(cx)).map_err(|fault| (self.from.other(), fault))?;
-            if let Some(piece) = self.waiting.pop_front() {
-                moved += piece.len();
-                self.moved += piece.len() as u64;
-                books.iter().for_each(|book| book.add(piece.len() as u64));
-                self.keep(&piece);
-                output.put(piece);
-                continue;
-            }
-            if self.ended {
-                output.end();
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if self.dry {
-                output.cut();
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if moved >= TURN_BYTES {
-                // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
-                let _yielded = pin!(yield_now()).poll(cx);
-                return Poll::Pending;
-            }
-            self.reading = true;
-            let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
-                self.waiting.shrink_to(IDLE_PIECES);
-                output.rest();
-                return Poll::Pending;
-            };
-            match more {
-                Ok(true) => {}
-                Ok(false) | Err(_) if self.cut => self.dry = true,
-                Ok(false) => self.ended = true,
-                Err(fault) => return Poll::Ready(Err((self.from, fault))),
-            }
-            self.reading = false;
-            if self.ended {
-                output.put_end();
+            // What the next tunnel takes is bounded by its credit, and counted as the tunnel's.
+            match self.state.step(!self.waiting.is_empty(), turn, || false) {
+                Step::Write => {
+                    let Some(piece) = self.waiting.pop_front() else { continue };
+                    turn.spend(piece.len() as u64);
+                    self.state.count(piece.len() as u64);
+                    books.iter().for_each(|book| book.add(piece.len() as u64));
+                    self.keep(&piece);
+                    output.put(piece);
+                }
+                Step::Read => ready!(self.poll_read(cx, input, output))?,
+                Step::End => {
+                    output.end();
+                    self.state.finish();
+                }
+                Step::Cut => {
+                    output.cut();
+                    self.state.finish();
+                }
+                Step::Yield | Step::Wait { .. } => {
+                    // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
+                    let _yielded = pin!(yield_now()).poll(cx);
+                    return Poll::Pending;
+                }
+                Step::Done => return Poll::Ready(Ok(())),
             }
         }
+    }
+
+    /// Takes what has come.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &mut Input,
+        output: &mut Output,
+    ) -> Poll<Result<(), (Side, StreamError)>> {
+        let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
+            self.reading = true;
+            self.waiting.shrink_to(IDLE_PIECES);
+            output.rest();
+            return Poll::Pending;
+        };
+        match more {
+            Ok(true) => {}
+            Err(fault) if !self.state.is_cut() => return Poll::Ready(Err((self.from, fault))),
+            Ok(false) | Err(_) => self.state.end(),
+        }
+        if self.state.has_ended() {
+            output.put_end();
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Hands on what came before the flow broke, and that it broke behind it, where the next tunnel can say that
@@ -343,7 +344,7 @@ impl Way {
         if !output.cuts_in_order() {
             return;
         }
-        self.cut = true;
+        self.state.cut();
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
             let moved = self.poll_move(cx, input, output, &[]);
@@ -351,7 +352,7 @@ impl Way {
             if matches!(moved, Poll::Ready(Err(_))) || output.poll_stopped(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let left = Left::Some { written: self.moved, unacknowledged: 0 };
+            let left = Left::Some { written: self.state.moved(), unacknowledged: 0 };
             looks.poll(cx, || left)
         })
         .await;
@@ -364,7 +365,7 @@ impl Way {
     }
 
     fn keep(&mut self, piece: &Bytes) {
-        if self.moved > KEPT_BYTES as u64 {
+        if self.state.moved() > KEPT_BYTES as u64 {
             self.kept = None;
         } else if let Some(kept) = &mut self.kept {
             kept.push(piece.clone());
@@ -376,6 +377,6 @@ impl Way {
         let waiting: usize =
             self.waiting.iter().chain(self.kept.iter().flatten()).map(Bytes::len).sum();
         let staged = waiting + input.held() + output.waiting();
-        self.count.follow(cx, staged, self.moved, &desk.budget, || 0);
+        self.count.follow(cx, staged, self.state.moved(), &desk.budget, || 0);
     }
 }

@@ -14,6 +14,7 @@ use crate::relay::late::{self, DrainLooks, Left, Unwanted};
 use crate::relay::{Desk, broken, count};
 use bytes::{Buf, Bytes};
 use midhop_linux::sockopt;
+use midhop_pep::relay::{Direction, Step, Turn};
 use midhop_tunnel::http3::Code;
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 use std::collections::VecDeque;
@@ -28,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 /// After so many bytes in one turn a flow lets the others of its worker go first.
-pub(super) const TURN_BYTES: usize = 256 << 10;
+pub(super) const TURN_BYTES: u64 = 256 << 10;
 /// Pieces for which a flow keeps room while it has none.
 pub(super) const IDLE_PIECES: usize = 4;
 /// Pieces that are written at once.
@@ -48,25 +49,17 @@ pub async fn relay(
     let down = [&book.down, &desk.ledger.bytes_down];
     let (outwards, inwards) = if side == Side::Client { (up, down) } else { (down, up) };
     let mut outwards = Outwards {
+        state: Direction::default(),
         reading: false,
-        ended: false,
-        done: false,
         unwanted: false,
-        cut: false,
-        dry: false,
-        moved: 0,
         count: count::HeldBytes::default(),
         books: outwards,
     };
     let mut inwards = Inwards {
+        state: Direction::default(),
         waiting: VecDeque::new(),
         gathering: Gathering::default(),
         reading: false,
-        ended: false,
-        done: false,
-        cut: false,
-        dry: false,
-        moved: 0,
         count: count::HeldBytes::default(),
         books: inwards,
     };
@@ -115,7 +108,7 @@ pub async fn relay(
         } else {
             out
         };
-        if inwards.ended
+        if inwards.state.has_ended()
             && !all_come
             && let Poll::Ready(end) = input.poll_end(cx)
         {
@@ -128,7 +121,7 @@ pub async fn relay(
             return Poll::Ready(Ok(side.other()));
         }
         if !inwards.reading
-            && !inwards.ended
+            && !inwards.state.has_ended()
             && let Poll::Ready(fault) = input.poll_reset(cx)
         {
             return Poll::Ready(Err(by_stream(fault)));
@@ -150,8 +143,8 @@ pub async fn relay(
             }
         } else {
             outwards.count.clear();
-            inwards.dry = !StreamError::leaves_a_rest(&broken.error);
-            inwards.deliver(tcp, stream, desk, linger).await;
+            let rest = StreamError::leaves_a_rest(&broken.error);
+            inwards.deliver(tcp, stream, rest, desk, linger).await;
         }
     }
     outwards.count.clear();
@@ -173,18 +166,11 @@ enum Stuck {
 
 /// From the TCP connection into the tunnel.
 struct Outwards<'a> {
+    state: Direction,
     /// Whether it waits for the sender's next byte, so that a sender that breaks is noticed here.
     reading: bool,
-    ended: bool,
-    done: bool,
     /// Whether the other end takes no more of it.
     unwanted: bool,
-    /// Whether the connection broke: what it sent before is all that comes, and no end of a flow.
-    cut: bool,
-    /// Whether all of that has been read.
-    dry: bool,
-    /// Unit: bytes. What went through.
-    moved: u64,
     count: count::HeldBytes,
     books: [&'a Counter; 2],
 }
@@ -198,49 +184,64 @@ impl Outwards<'_> {
         output: &mut Output,
         desk: &Desk,
     ) -> Poll<Result<(), Stuck>> {
-        if self.done {
+        if self.state.is_done() {
             return Poll::Ready(Ok(()));
         }
         if self.unwanted {
             return Poll::Pending;
         }
         self.reading = false;
-        let mut moved = 0;
+        let mut turn = Turn::new(TURN_BYTES);
         loop {
-            ready!(output.poll_flush(cx)).map_err(Stuck::Stream)?;
-            if self.ended {
-                output.end();
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if self.dry {
-                output.cut();
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if moved >= TURN_BYTES {
-                // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
-                let _yielded = pin!(yield_now()).poll(cx);
-                return Poll::Pending;
-            }
-            self.reading = true;
-            let Poll::Ready(readable) = tcp.poll_read_ready(cx) else {
-                output.rest();
-                return Poll::Pending;
-            };
-            readable.map_err(Stuck::Tcp)?;
-            self.reading = false;
-            match self.read(tcp, output, desk) {
-                Ok(count) => {
-                    moved += count;
-                    self.moved += count as u64;
-                    self.books.iter().for_each(|book| book.add(count as u64));
+            // What was read waits in the stream, whose credit bounds it.
+            let staged = output.poll_flush(cx).map_err(Stuck::Stream)?.is_pending();
+            match self.state.step(staged, turn, || false) {
+                Step::Write => return Poll::Pending,
+                Step::Read => turn.spend(ready!(self.poll_read(cx, tcp, output, desk))?),
+                Step::End => {
+                    output.end();
+                    self.state.finish();
                 }
-                Err(error) if is_passing(&error) => {}
-                Err(_) if self.cut => self.dry = true,
-                Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
+                Step::Cut => {
+                    output.cut();
+                    self.state.finish();
+                }
+                Step::Yield | Step::Wait { .. } => {
+                    // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
+                    let _yielded = pin!(yield_now()).poll(cx);
+                    return Poll::Pending;
+                }
+                Step::Done => return Poll::Ready(Ok(())),
             }
         }
+    }
+
+    /// Reads once, into the stream. Unit: bytes.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        tcp: &TcpStream,
+        output: &mut Output,
+        desk: &Desk,
+    ) -> Poll<Result<u64, Stuck>> {
+        let Poll::Ready(readable) = tcp.poll_read_ready(cx) else {
+            self.reading = true;
+            output.rest();
+            return Poll::Pending;
+        };
+        readable.map_err(Stuck::Tcp)?;
+        match self.read(tcp, output, desk) {
+            Ok(count) => {
+                let count = count as u64;
+                self.state.count(count);
+                self.books.iter().for_each(|book| book.add(count));
+                return Poll::Ready(Ok(count));
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(_) if self.state.is_cut() => self.state.end(),
+            Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
+        }
+        Poll::Ready(Ok(0))
     }
 
     /// Hands on what the connection had sent before it broke, and that it broke behind it, where the tunnel
@@ -256,7 +257,7 @@ impl Outwards<'_> {
         if self.unwanted || !output.cuts_in_order() {
             return;
         }
-        self.cut = true;
+        self.state.cut();
         let mut arrived = false;
         let mut looks = DrainLooks::new(linger);
         poll_fn(|cx| {
@@ -272,11 +273,11 @@ impl Outwards<'_> {
                 arrived = true;
             }
             // Until it has answered, it drops the request of one who has left, and what came with it.
-            if arrived && (self.moved == 0 || input.poll_answer(cx).is_ready()) {
+            if arrived && (self.state.moved() == 0 || input.poll_answer(cx).is_ready()) {
                 return Poll::Ready(());
             }
             // Once it is handed over the tunnel says when it has arrived.
-            let left = Left::Some { written: self.moved, unacknowledged: 0 };
+            let left = Left::Some { written: self.state.moved(), unacknowledged: 0 };
             looks.poll(cx, || left)
         })
         .await;
@@ -303,10 +304,11 @@ impl Outwards<'_> {
         match scratch.get(..count) {
             Some(bytes) if count > 0 => output.put(Bytes::copy_from_slice(bytes)),
             // Whoever learnt that it broke has taken the error: the queue seems to end in order.
-            _ if self.cut => self.dry = true,
             _ => {
-                self.ended = true;
-                output.put_end();
+                self.state.end();
+                if self.state.has_ended() {
+                    output.put_end();
+                }
             }
         }
         Ok(count)
@@ -314,7 +316,7 @@ impl Outwards<'_> {
 
     /// Sends no more.
     fn drop_what_comes(&mut self, output: &mut Output) {
-        if !self.done {
+        if !self.state.is_done() {
             (self.unwanted, self.reading) = (true, false);
             output.reset(Code::NO_ERROR);
         }
@@ -328,14 +330,14 @@ impl Outwards<'_> {
         tcp: &TcpStream,
         desk: &Desk,
     ) -> Poll<Result<(), Stuck>> {
-        while !self.done {
+        while !self.state.is_done() {
             ready!(tcp.poll_read_ready(cx)).map_err(Stuck::Tcp)?;
             let mut scratch = desk.scratch.borrow_mut();
             let read = tcp.try_io(Interest::READABLE, || {
                 Ok(recv(tcp.as_raw_fd(), &mut scratch, MsgFlags::empty())?)
             });
             match read {
-                Ok(0) => self.done = true,
+                Ok(0) => self.state.finish(),
                 Ok(_) => {
                     return Poll::Ready(Err(Stuck::Stream(StreamError::Reset(Code::NO_ERROR))));
                 }
@@ -348,26 +350,19 @@ impl Outwards<'_> {
 
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
         let unread = || sockopt::unread(tcp).unwrap_or(0);
-        self.count.follow(cx, output.waiting(), self.moved, &desk.budget, unread);
+        self.count.follow(cx, output.waiting(), self.state.moved(), &desk.budget, unread);
     }
 }
 
 /// From the tunnel into the TCP connection.
 struct Inwards<'a> {
+    state: Direction,
     /// What has come and the TCP connection has not taken yet.
     waiting: VecDeque<Bytes>,
     /// Whether more is looked for before that is written.
     gathering: Gathering,
     /// Whether it waits for the tunnel, so that a reset is noticed here.
     reading: bool,
-    ended: bool,
-    done: bool,
-    /// Whether the flow broke at the other end: what came before is all that comes, and no end of a flow.
-    cut: bool,
-    /// Whether all of that has been taken.
-    dry: bool,
-    /// Unit: bytes. What went through.
-    moved: u64,
     count: count::HeldBytes,
     books: [&'a Counter; 2],
 }
@@ -381,72 +376,82 @@ impl Inwards<'_> {
         input: &mut Input,
         desk: &Desk,
     ) -> Poll<Result<(), Stuck>> {
-        if self.done {
-            return Poll::Ready(Ok(()));
-        }
         self.reading = false;
-        let mut moved = 0;
+        let mut turn = Turn::new(TURN_BYTES);
+        let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
         loop {
-            while !self.waiting.is_empty() && !self.gathering.looks() {
-                match self.write(tcp) {
-                    Ok(count) => {
-                        moved += count;
-                        self.moved += count as u64;
-                        self.books.iter().for_each(|book| book.add(count as u64));
+            let staged = !self.waiting.is_empty() && !self.gathering.looks();
+            let must_wait = || self.count.must_wait(&desk.budget, on_their_way);
+            match self.state.step(staged, turn, must_wait) {
+                Step::Write => turn.spend(ready!(self.poll_write(cx, tcp))?),
+                Step::Read => {
+                    if ready!(self.poll_read(cx, input))? {
+                        // Again once the worker has looked at its sockets.
+                        let _yielded = pin!(yield_now()).poll(cx);
+                        self.reading = true;
+                        return Poll::Pending;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        ready!(tcp.poll_write_ready(cx)).map_err(Stuck::Tcp)?;
+                }
+                Step::End => {
+                    shutdown(tcp.as_raw_fd(), Shutdown::Write)
+                        .map_err(|errno| Stuck::Tcp(errno.into()))?;
+                    self.state.finish();
+                }
+                Step::Cut => self.state.finish(),
+                Step::Yield => {
+                    // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
+                    let _yielded = pin!(yield_now()).poll(cx);
+                    return Poll::Pending;
+                }
+                Step::Wait { begins } => {
+                    desk.ledger.memory_waits.add(begins.into());
+                    // What was gathered is written first.
+                    if !self.gathering.stop() {
+                        return Poll::Pending;
                     }
-                    Err(error) if is_passing(&error) => {}
-                    Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
                 }
+                Step::Done => return Poll::Ready(Ok(())),
             }
-            if self.ended {
-                shutdown(tcp.as_raw_fd(), Shutdown::Write)
-                    .map_err(|errno| Stuck::Tcp(errno.into()))?;
-                self.done = true;
-                return Poll::Ready(Ok(()));
-            }
-            if self.dry {
-                return Poll::Ready(Ok(()));
-            }
-            if moved >= TURN_BYTES {
-                // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
-                let _yielded = pin!(yield_now()).poll(cx);
-                return Poll::Pending;
-            }
-            let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
-            if self.count.must_wait(&desk.budget, on_their_way) {
-                if self.gathering.stop() {
-                    continue;
-                }
-                desk.ledger.memory_waits.add(1);
-                return Poll::Pending;
-            }
-            self.reading = true;
-            let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
-                self.waiting.shrink_to(IDLE_PIECES);
-                return Poll::Pending;
-            };
-            match more {
-                Ok(true) => {}
-                Ok(false) | Err(_) if self.cut => self.dry = true,
-                Ok(false) => self.ended = true,
-                Err(fault) => return Poll::Ready(Err(Stuck::Stream(fault))),
-            }
-            if self.looks_for_more(input) {
-                // Again once the worker has looked at its sockets.
-                let _yielded = pin!(yield_now()).poll(cx);
-                return Poll::Pending;
-            }
-            self.reading = false;
         }
+    }
+
+    /// Takes what has come; whether to look for more before it is written.
+    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut Input) -> Poll<Result<bool, Stuck>> {
+        let Poll::Ready(more) = input.poll_pieces(cx, &mut self.waiting) else {
+            self.reading = true;
+            self.waiting.shrink_to(IDLE_PIECES);
+            return Poll::Pending;
+        };
+        match more {
+            Ok(true) => {}
+            Err(fault) if !self.state.is_cut() => return Poll::Ready(Err(Stuck::Stream(fault))),
+            Ok(false) | Err(_) => self.state.end(),
+        }
+        Poll::Ready(Ok(self.looks_for_more(input)))
+    }
+
+    /// Writes once of what waits, if the connection takes any now. Unit: bytes.
+    fn poll_write(&mut self, cx: &mut Context<'_>, tcp: &TcpStream) -> Poll<Result<u64, Stuck>> {
+        match self.write(tcp) {
+            Ok(count) => {
+                let count = count as u64;
+                self.state.count(count);
+                self.books.iter().for_each(|book| book.add(count));
+                return Poll::Ready(Ok(count));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(tcp.poll_write_ready(cx)).map_err(Stuck::Tcp)?;
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Poll::Ready(Err(Stuck::Tcp(error))),
+        }
+        Poll::Ready(Ok(0))
     }
 
     /// Whether to look for more before what waits is written.
     fn looks_for_more(&mut self, input: &Input) -> bool {
         let may_come =
-            !(self.ended || self.dry || input.is_broken()) && self.waiting.len() < PIECES;
+            !(self.state.is_exhausted() || input.is_broken()) && self.waiting.len() < PIECES;
         self.gathering.look(self.staged());
         if !may_come {
             self.gathering.stop();
@@ -462,19 +467,23 @@ impl Inwards<'_> {
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, input: &Input, desk: &Desk) {
         let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
         let staged = self.staged() + input.held();
-        self.count.follow(cx, staged, self.moved, &desk.budget, unacknowledged);
+        self.count.follow(cx, staged, self.state.moved(), &desk.budget, unacknowledged);
     }
 
     /// Hands on what came before the flow broke at the other end, and waits until the connection's far end
-    /// has acknowledged it.
+    /// has acknowledged it. Without a `rest` the tunnel has no more of it.
     async fn deliver(
         &mut self,
         tcp: &TcpStream,
         stream: &mut Stream,
+        rest: bool,
         desk: &Desk,
         linger: Duration,
     ) {
-        self.cut = true;
+        self.state.cut();
+        if !rest {
+            self.state.end();
+        }
         let mut gone = pin!(broken(tcp));
         let mut looks = DrainLooks::new(linger);
         let mut unwanted = Unwanted::default();
@@ -493,7 +502,7 @@ impl Inwards<'_> {
                 stream.output.reset(Code::CONNECT_ERROR);
                 stream.input.stop(Code::CONNECT_ERROR);
             }
-            looks.poll(cx, || late::left(tcp, moved.is_ready(), self.moved))
+            looks.poll(cx, || late::left(tcp, moved.is_ready(), self.state.moved()))
         })
         .await;
     }

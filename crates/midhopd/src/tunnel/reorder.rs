@@ -7,7 +7,7 @@
 //! counted, and one chunk of each stream; the byte that the first gap of a stream waits for is always taken, so a full
 //! room stops no stream for good.
 
-use crate::relay::Budget;
+use midhop_pep::budget::Budget;
 use std::{
     collections::BTreeMap,
     sync::{

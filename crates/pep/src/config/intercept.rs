@@ -95,6 +95,18 @@ pub enum Accept {
     Learned,
 }
 
+impl Accept {
+    /// Whether a client is answered before its far side is. `lately`: whether the target has accepted a connection within
+    /// `remember`.
+    pub fn is_early(self, lately: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Early => true,
+            Self::AfterConnect => false,
+            Self::Learned => lately(),
+        }
+    }
+}
+
 /// Whether the flows' connections are entered into the kernel's connection tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

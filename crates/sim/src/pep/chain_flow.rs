@@ -5,6 +5,7 @@
 
 use super::Shared;
 use super::flow::Ended;
+use super::relay::TURN;
 use super::standing::Standing;
 use super::tunnel::AskedFlow;
 use crate::agent::Actions;
@@ -12,6 +13,7 @@ use crate::packet::{End, FlowId, Packet};
 use bytes::Bytes;
 use midhop_congestion::QueueReport;
 use midhop_pep::config::ClassPlan;
+use midhop_pep::relay::{Direction, Step};
 use midhop_tcp::Segment;
 use midhop_tunnel::cause::Cause;
 use midhop_tunnel::connect::Request;
@@ -42,12 +44,12 @@ struct ChainEnd {
     /// By its place among the proxy's tunnels.
     tunnel: usize,
     stream: Option<StreamId>,
+    /// Of what comes from it.
+    state: Direction,
     /// What was taken of it and is still to be passed on.
     waiting: VecDeque<Bytes>,
-    /// The flow's end has come, and then its stream's; and has been passed on.
-    ended: bool,
+    /// Behind the flow's end its stream's has come.
     complete: bool,
-    passed_on: bool,
     /// The other end of the tunnel has all that was passed on to it.
     delivered: bool,
 }
@@ -64,10 +66,9 @@ impl ChainFlow {
         let end = |tunnel, stream| ChainEnd {
             tunnel,
             stream,
+            state: Direction::default(),
             waiting: VecDeque::new(),
-            ended: false,
             complete: false,
-            passed_on: false,
             delivered: false,
         };
         Self {
@@ -157,7 +158,7 @@ impl ChainFlow {
                 break;
             }
         }
-        let over = |end: &ChainEnd| end.complete && end.passed_on && end.delivered;
+        let over = |end: &ChainEnd| end.complete && end.state.is_done() && end.delivered;
         if self.ends.iter().all(over) {
             shared.counts.ended += u64::from(!self.broken);
             for end in End::BOTH {
@@ -183,23 +184,29 @@ impl ChainFlow {
         };
         let (Some(own), Some(other)) = (from.stream, to.stream) else { return false };
         let mut any = false;
-        while !from.passed_on {
+        loop {
             let (at, next) = shared.tunnels[to.tunnel].carrier(now);
             if next.waiting(other) != Some(0) {
                 break;
             }
-            if let Some(bytes) = from.waiting.pop_front() {
-                let count = bytes.len() as u64;
-                next.put(at, other, bytes);
-                shared.tunnels[to.tunnel].count_sent(count);
-                any = true;
-                continue;
-            }
-            if from.ended {
-                next.finish(at, other);
-                from.passed_on = true;
-                any = true;
-                break;
+            match from.state.step(!from.waiting.is_empty(), TURN, || false) {
+                Step::Write => {
+                    let Some(bytes) = from.waiting.pop_front() else { continue };
+                    let count = bytes.len() as u64;
+                    from.state.count(count);
+                    next.put(at, other, bytes);
+                    shared.tunnels[to.tunnel].count_sent(count);
+                    any = true;
+                    continue;
+                }
+                Step::Read => {}
+                Step::End => {
+                    next.finish(at, other);
+                    from.state.finish();
+                    any = true;
+                    break;
+                }
+                Step::Cut | Step::Yield | Step::Wait { .. } | Step::Done => break,
             }
             let taken = shared.tunnels[from.tunnel].carrier(now).1.take(own);
             let Ok(taken) = taken else {
@@ -213,10 +220,12 @@ impl ChainFlow {
             let bytes: usize = taken.pieces.iter().map(Bytes::len).sum();
             shared.tunnels[from.tunnel].count_received(bytes as u64);
             from.waiting.extend(taken.pieces);
-            from.ended = taken.ended;
+            if taken.ended {
+                from.state.end();
+            }
             any = true;
         }
-        if from.ended && !from.complete {
+        if from.state.has_ended() && !from.complete {
             match shared.tunnels[from.tunnel].carrier(now).1.take_end(own) {
                 Ok(complete) => from.complete = complete,
                 Err(fault) => self.on_fault(now, fault, shared),

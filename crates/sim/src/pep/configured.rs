@@ -4,7 +4,7 @@ use super::leg::{LegContext, Model};
 use super::{Place, ProxyError};
 use midhop_experiment::pep::PepPlan;
 use midhop_experiment::tunnel::NodeTunnels;
-use midhop_pep::config::{Accept, Action, ClassPlan, LegPlan, Plan};
+use midhop_pep::config::{Action, ClassPlan, LegPlan, Plan};
 use midhop_pep::policy::{Decision, FlowKey};
 use midhop_tunnel::cause::Cause;
 use midhop_units::Duration;
@@ -76,15 +76,15 @@ impl Configured {
     }
 
     /// What becomes of the flow of `key`, whose two ends are behind `links`, while `live` flows are there and
-    /// the clients of `pending` wait. Its target has `accepted` a flow so long ago, if it has. `toward` gives the link on
-    /// which the way to a peer begins to which there is a tunnel.
+    /// the clients of `pending` wait. `accepts_lately`: whether its target has accepted a flow within a time. `toward` gives
+    /// the link on which the way to a peer begins to which there is a tunnel.
     pub fn fate<'t>(
         &self,
         key: &FlowKey<'_>,
         links: &[Option<String>; 2],
         live: u64,
         pending: u64,
-        accepted: Option<Duration>,
+        accepts_lately: impl FnOnce(Duration) -> bool,
         toward: impl Fn(&str) -> Option<&'t str>,
     ) -> Fate {
         let decision = self.plan.policy.decide(key);
@@ -96,11 +96,7 @@ impl Configured {
             Action::Split => {}
         }
         let limits = &self.plan.limits;
-        let waits = match decision.accept {
-            Accept::Early => false,
-            Accept::AfterConnect => true,
-            Accept::Learned => accepted.is_none_or(|ago| ago >= self.plan.intercept.remember),
-        };
+        let waits = !decision.accept.is_early(|| accepts_lately(self.plan.intercept.remember));
         if live >= u64::from(limits.flows) || (waits && pending >= u64::from(limits.pending)) {
             return Fate::Unserved;
         }

@@ -15,9 +15,11 @@ use midhop_congestion::QueueReport;
 use midhop_experiment::limit::Family;
 use midhop_experiment::record::LegResult;
 use midhop_experiment::tcp::TcpPlan;
+use midhop_pep::budget::Budget;
 use midhop_tcp::{Cause, Event, Segment, State, refusal};
 use midhop_units::Instant;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Whether a flow is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,10 +93,10 @@ impl SplitFlow {
         legs: [Model; 2],
         tcp: &TcpPlan,
         initial: [u32; 2],
+        budget: &Arc<Budget>,
     ) -> Self {
         let family = packet.family;
-        let directions =
-            [RelayDirection::feeding(&legs[CLIENT]), RelayDirection::feeding(&legs[SERVER])];
+        let directions = [CLIENT, SERVER].map(|side| RelayDirection::feeding(&legs[side], budget));
         let [client, server] = legs;
         let leg = |model: Model, dials, initial| Leg {
             endpoint: model.endpoint(tcp, family, dials, initial),
@@ -226,11 +228,11 @@ impl SplitFlow {
             if self.legs.iter().all(|leg| leg.connected) && !self.broken {
                 let [client, server] = &mut self.legs;
                 let [down, up] = &mut self.directions;
-                let (before_up, before_down) = (up.bytes, down.bytes);
+                let before = [&*up, &*down].map(|direction| direction.state.moved());
                 again |= up.go(now, client, server, shared);
                 again |= down.go(now, server, client, shared);
-                shared.counts.bytes_up += up.bytes - before_up;
-                shared.counts.bytes_down += down.bytes - before_down;
+                shared.counts.bytes_up += up.state.moved() - before[0];
+                shared.counts.bytes_down += down.state.moved() - before[1];
             }
             if !again {
                 break;
@@ -261,7 +263,7 @@ impl SplitFlow {
             Event::Connected => {
                 self.legs[side].connected = true;
                 if side == SERVER {
-                    shared.accepted.insert(self.target(), now);
+                    shared.answered.learn(self.target(), true, now);
                 }
                 if side == CLIENT {
                     self.dialled = true;
@@ -284,7 +286,7 @@ impl SplitFlow {
             Event::Reset(Cause::Aborted) => {}
             Event::Reset(cause) => {
                 if side == SERVER && !self.legs[SERVER].connected {
-                    shared.accepted.remove(&self.target());
+                    shared.answered.learn(self.target(), false, now);
                 }
                 self.on_broken(side, cause, shared, actions);
             }
@@ -346,7 +348,7 @@ impl SplitFlow {
         self.standing.go_on(&mut shared.counts);
         self.standing.leave(&mut shared.counts);
         for direction in &mut self.directions {
-            direction.leave(shared);
+            direction.leave();
         }
         if shared.measures(self.listener()) {
             self.book(now, &mut shared.legs);
@@ -360,7 +362,7 @@ impl SplitFlow {
 
     /// What it holds in both directions, as last counted. Unit: bytes.
     pub fn held_bytes(&self) -> u64 {
-        self.directions.iter().map(|direction| direction.held).sum()
+        self.directions.iter().map(|direction| direction.held.held()).sum()
     }
 
     /// Its connections.

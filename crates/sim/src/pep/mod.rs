@@ -51,6 +51,8 @@ use midhop_experiment::random::Random;
 use midhop_experiment::record::{LegResult, Series};
 use midhop_experiment::tcp::TcpPlan;
 use midhop_experiment::tunnel::NodeTunnels;
+use midhop_pep::answered::Answered;
+use midhop_pep::budget::Budget;
 use midhop_pep::config::{LegPlan, PeerPlan};
 use midhop_pep::policy::FlowKey;
 use midhop_tcp::{Flags, Segment, refusal};
@@ -59,10 +61,10 @@ use midhop_tunnel::target::Target;
 use midhop_units::{Instant, Seed};
 use naive::Naive;
 use proxied::{ProxiedFlow, either};
-use relay::Budget;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// How a proxy's node reaches another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,12 +139,11 @@ enum Make {
 /// What all flows of a proxy share.
 #[derive(Debug)]
 struct Shared {
-    budget: Budget,
+    budget: Arc<Budget>,
     counts: Counts,
     /// By link.
     legs: BTreeMap<String, LegResult>,
-    /// When each target last accepted a flow, unless it has failed to since.
-    accepted: BTreeMap<ServerPlace, Instant>,
+    answered: Answered<ServerPlace, Instant>,
     /// None where the proxy's host remembers none.
     thresholds: Option<Thresholds>,
     /// Where transfers listen.
@@ -153,10 +154,10 @@ struct Shared {
 impl Shared {
     fn new(memory: u64) -> Self {
         Self {
-            budget: Budget::new(memory),
+            budget: Arc::new(Budget::new(memory)),
             counts: Counts::default(),
             legs: BTreeMap::new(),
-            accepted: BTreeMap::new(),
+            answered: Answered::default(),
             thresholds: None,
             transfers: BTreeSet::new(),
             tunnels: Vec::new(),
@@ -271,7 +272,9 @@ impl Proxy {
         let Some((key, links)) = key else { return actions.send(packet) };
         let target =
             ServerPlace { node: packet.destination, port: packet.ports[1], family: packet.family };
-        let accepted = self.shared.accepted.get(&target).map(|at| now.saturating_since(*at));
+        let answered = &self.shared.answered;
+        let accepts_lately =
+            |within| answered.accepts(&target, |at| now.saturating_since(at) < within);
         let counts = &mut self.shared.counts;
         let fate = match &self.make {
             Make::Configured(made) => {
@@ -280,7 +283,7 @@ impl Proxy {
                     let usable = |it: &&TunnelEnd| it.peer == peer && it.opens() && !it.lost;
                     Some(tunnels.iter().find(usable)?.link.as_str())
                 };
-                made.fate(&key, &links, counts.live, counts.pending, accepted, toward)
+                made.fate(&key, &links, counts.live, counts.pending, accepts_lately, toward)
             }
             Make::Naive(made) => {
                 Fate::Split { waits: made.waits, legs: Box::new(made.legs(&links)) }
@@ -331,7 +334,8 @@ impl Proxy {
             }
             None => legs,
         };
-        let flow = SplitFlow::new(self.node, &packet, waits, legs, &self.tcp, initial);
+        let budget = &self.shared.budget;
+        let flow = SplitFlow::new(self.node, &packet, waits, legs, &self.tcp, initial, budget);
         self.take(packet.flow, ProxiedFlow::Split(flow));
         self.with(now, packet.flow, |flow, shared| match flow {
             ProxiedFlow::Split(flow) => flow.open(now, segment, shared, actions),

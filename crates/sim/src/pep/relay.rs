@@ -16,44 +16,18 @@ use super::share::Share;
 use crate::dialogue::Dialogue;
 use crate::stack;
 use midhop_experiment::record::LegResult;
+use midhop_pep::budget::{self, Budget, BudgetPart};
+use midhop_pep::relay::{Direction, Step, Turn};
 use midhop_tcp::Endpoint;
 use midhop_units::{Bytes, Duration, Instant};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// How soon a direction that waits for the budget asks again.
-pub(super) const WAIT: Duration = Duration::from_ms(10);
+/// Nothing else waits for a worker in virtual time.
+pub(super) const TURN: Turn = Turn::new(u64::MAX);
 /// How long anything is kept back: of a corked connection that fills no segment (tcp(7), TCP_CORK), and of a bundle
 /// since more of it came.
 const KEPT: Duration = Duration::from_ms(200);
-
-/// The bytes that all flows hold, and the most that they may.
-#[derive(Debug)]
-pub(super) struct Budget {
-    held: u64,
-    most: u64,
-}
-
-impl Budget {
-    /// A budget of `most` bytes.
-    pub fn new(most: u64) -> Self {
-        Self { held: 0, most }
-    }
-
-    /// The bytes that all flows hold.
-    pub fn held(&self) -> u64 {
-        self.held
-    }
-
-    /// Whether flows hold all that they may.
-    pub fn is_full(&self) -> bool {
-        self.held >= self.most
-    }
-
-    /// One that held `before` holds so much now.
-    pub fn recount(&mut self, before: u64, now: u64) {
-        self.held = self.held + now - before;
-    }
-}
 
 /// One end of a flow: its connection and what was written to it.
 #[derive(Debug)]
@@ -88,17 +62,13 @@ impl Leg {
 /// One direction.
 #[derive(Debug)]
 pub(super) struct RelayDirection {
+    pub state: Direction,
     /// Read and not yet written. Unit: bytes.
     staged: u64,
-    /// The end has been passed on.
-    pub done: bool,
-    /// What it holds, as last counted. Unit: bytes.
-    pub held: u64,
-    /// Handed on since the beginning. Unit: bytes.
-    pub bytes: u64,
+    /// What it holds, as last counted.
+    pub held: BudgetPart,
     share: Option<Share>,
-    /// It waits for the budget, and asks again then.
-    waiting: bool,
+    /// When it looks again, while it waits for the budget.
     waits: Instant,
     /// Since when something is kept back; never: nothing is.
     kept_since: Instant,
@@ -109,15 +79,13 @@ pub(super) struct RelayDirection {
 }
 
 impl RelayDirection {
-    /// The direction that feeds a leg.
-    pub fn feeding(leg: &Model) -> Self {
+    /// The direction that feeds a leg, where flows hold what `budget` lets them.
+    pub fn feeding(leg: &Model, budget: &Arc<Budget>) -> Self {
         Self {
+            state: Direction::default(),
             staged: 0,
-            done: false,
-            held: 0,
-            bytes: 0,
+            held: BudgetPart::new(budget.clone()),
             share: Share::of(leg),
-            waiting: false,
             waits: Instant::NEVER,
             kept_since: Instant::NEVER,
             whole_from: 0,
@@ -129,55 +97,74 @@ impl RelayDirection {
     pub fn go(&mut self, now: Instant, from: &mut Leg, to: &mut Leg, shared: &mut Shared) -> bool {
         let mut any = false;
         let hoards = to.model.hoards;
-        let stage = if hoards { u64::MAX } else { to.model.shares.stage.get() };
-        while !self.done {
+        loop {
             let kept = self.kept_back(now, from, to);
-            if self.staged > kept {
-                let room = to.model.room(&to.endpoint, to.written);
-                let taken = to.endpoint.write((self.staged - kept).min(room));
-                self.staged -= taken;
-                self.complete = self.complete.saturating_sub(taken);
-                to.written += taken;
-                self.bytes += taken;
-                any |= taken > 0;
-                if self.staged > kept && !hoards {
-                    break;
-                }
-            }
-            let readable = from.endpoint.readable();
-            if readable == 0 {
-                if from.peer_closed && self.staged == 0 {
-                    to.endpoint.close();
-                    self.done = true;
+            let must_wait = || {
+                let on_its_way = || to.written > to.endpoint.acknowledged();
+                !hoards && from.endpoint.readable() > 0 && shared.budget.must_wait(on_its_way)
+            };
+            match self.state.step(self.staged > kept, TURN, must_wait) {
+                Step::Write => {
+                    any |= self.write(kept, to) > 0;
+                    // One that hoards reads on all the same.
+                    if self.staged > kept && !(hoards && self.read(now, from, to) > 0) {
+                        break;
+                    }
                     any = true;
                 }
-                break;
-            }
-            let on_its_way = to.written > to.endpoint.acknowledged();
-            if !hoards && shared.budget.is_full() && on_its_way {
-                if !std::mem::replace(&mut self.waiting, true) {
-                    shared.counts.memory_waits += 1;
+                Step::Read => {
+                    if self.read(now, from, to) > 0 {
+                        any = true;
+                    } else if from.peer_closed && from.endpoint.readable() == 0 {
+                        self.state.end();
+                    } else {
+                        break;
+                    }
                 }
-                self.waits = now + WAIT;
-                break;
-            }
-            self.waiting = false;
-            let room = stage.saturating_sub(self.staged);
-            if room == 0 {
-                break;
-            }
-            let read = from.endpoint.read(now, room.min(readable));
-            self.staged += read;
-            any = true;
-            if to.model.keeps == Keeps::All {
-                self.kept_since = Instant::NEVER;
-            }
-            if let Some(share) = &mut self.share {
-                share.before_write(now, read, &mut to.endpoint);
+                Step::End => {
+                    to.endpoint.close();
+                    self.state.finish();
+                    any = true;
+                }
+                Step::Wait { begins } => {
+                    shared.counts.memory_waits += u64::from(begins);
+                    self.waits = now + budget::LOOK_AGAIN;
+                    break;
+                }
+                Step::Cut | Step::Yield | Step::Done => break,
             }
         }
-        self.count(from, to, shared);
+        self.count(from, to);
         any
+    }
+
+    /// Reads what there is room for. Unit: bytes.
+    fn read(&mut self, now: Instant, from: &mut Leg, to: &mut Leg) -> u64 {
+        let stage = if to.model.hoards { u64::MAX } else { to.model.shares.stage.get() };
+        let room = stage.saturating_sub(self.staged).min(from.endpoint.readable());
+        if room == 0 {
+            return 0;
+        }
+        let read = from.endpoint.read(now, room);
+        self.staged += read;
+        if to.model.keeps == Keeps::All {
+            self.kept_since = Instant::NEVER;
+        }
+        if let Some(share) = &mut self.share {
+            share.before_write(now, read, &mut to.endpoint);
+        }
+        read
+    }
+
+    /// Writes what there is room for, but for what is kept back. Unit: bytes.
+    fn write(&mut self, kept: u64, to: &mut Leg) -> u64 {
+        let room = to.model.room(&to.endpoint, to.written);
+        let taken = to.endpoint.write((self.staged - kept).min(room));
+        self.staged -= taken;
+        self.complete = self.complete.saturating_sub(taken);
+        to.written += taken;
+        self.state.count(taken);
+        taken
     }
 
     /// What is kept back of what is staged.
@@ -228,18 +215,15 @@ impl RelayDirection {
     }
 
     /// Gives back what was counted: the flow is over.
-    pub fn leave(&mut self, shared: &mut Shared) {
+    pub fn leave(&mut self) {
         if let Some(share) = &mut self.share {
             share.withdraw();
         }
-        shared.budget.recount(self.held, 0);
-        self.held = 0;
+        self.held.set(0);
     }
 
-    fn count(&mut self, from: &Leg, to: &Leg, shared: &mut Shared) {
+    fn count(&mut self, from: &Leg, to: &Leg) {
         let queued = to.written - to.endpoint.acknowledged().min(to.written);
-        let held = from.endpoint.readable() + self.staged + queued;
-        shared.budget.recount(self.held, held);
-        self.held = held;
+        self.held.set(from.endpoint.readable() + self.staged + queued);
     }
 }

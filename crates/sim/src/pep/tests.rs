@@ -185,8 +185,9 @@ fn a_client_waits_only_for_servers_that_have_not_accepted_lately() {
     let rig = |accepted: Option<u64>| {
         let mut rig = Rig::new("intercept = { accept = \"learned\", remember = \"30 s\" }");
         rig.now = start;
-        let known = accepted.map(|ago| (target, start - Duration::from_s(ago)));
-        rig.proxy.shared.accepted.extend(known);
+        if let Some(ago) = accepted {
+            rig.proxy.shared.answered.learn(target, true, start - Duration::from_s(ago));
+        }
         rig
     };
     for (accepted, wires) in [(None, 4), (Some(30), 4), (Some(29), 2)] {
@@ -194,12 +195,14 @@ fn a_client_waits_only_for_servers_that_have_not_accepted_lately() {
         rig.until("the client", |rig| rig.told(CLIENT, Event::Connected));
         assert_eq!(rig.now, start + DELAY * wires, "{accepted:?}");
         rig.connect();
-        assert!(rig.proxy.shared.accepted[&target] > start, "it has accepted again");
+        let answered = &rig.proxy.shared.answered;
+        assert!(answered.accepts(&target, |at| at > start), "it has accepted again");
     }
     let mut refused = rig(Some(1));
     refused.ends[1].close();
     refused.until("the reset", |rig| rig.resets > 0);
-    assert!(refused.proxy.shared.accepted.is_empty(), "it is known for nothing any more");
+    let answered = &refused.proxy.shared.answered;
+    assert!(!answered.accepts(&target, |_| true), "it is known for nothing any more");
 }
 
 #[test]
@@ -344,7 +347,7 @@ fn a_spent_budget_slows_flows_down_and_stops_none() {
         [legs.near]\nbuffer = \"4 MiB\"\n";
     let mut rig = Rig::new(table);
     // What other flows hold already.
-    rig.proxy.shared.budget = Budget::new(1);
+    rig.proxy.shared.budget = Arc::new(Budget::new(1));
     rig.connect();
     rig.ends[1].write(1_000_000);
     rig.until("all of it", |rig| rig.read[0] == 1_000_000);

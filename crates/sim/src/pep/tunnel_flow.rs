@@ -6,7 +6,7 @@
 
 use super::flow::{Ended, leg_packet};
 use super::leg::Model;
-use super::relay::{Leg, WAIT};
+use super::relay::{Leg, TURN};
 use super::share::Share;
 use super::standing::Standing;
 use super::tunnel::AskedFlow;
@@ -17,13 +17,16 @@ use crate::packet::{End, FlowId, NodeId, Packet, Xcp};
 use bytes::Bytes;
 use midhop_congestion::QueueReport;
 use midhop_experiment::tcp::TcpPlan;
+use midhop_pep::budget::{self, Budget, BudgetPart};
 use midhop_pep::config::ClassPlan;
+use midhop_pep::relay::{Direction, Step};
 use midhop_tcp::{Cause, Event, Flags, Segment, State, refusal};
 use midhop_tunnel::cause;
 use midhop_tunnel::connect::Request;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{CarrierEvent, FlowFault, StreamId};
 use midhop_units::Instant;
+use std::sync::Arc;
 
 /// What is read of a socket at once.
 const PIECE: usize = 64 << 10;
@@ -54,16 +57,15 @@ pub(super) struct TunnelFlow {
     out: OutOfTunnel,
     broken: bool,
     standing: Standing,
-    /// What it holds, as last counted. Unit: bytes.
-    held_bytes: u64,
+    /// What it holds, as last counted.
+    held_part: BudgetPart,
     pub due: Instant,
 }
 
 /// From the connection into the tunnel.
 #[derive(Debug, Default)]
 struct IntoTunnel {
-    /// The end has been passed on.
-    done: bool,
+    state: Direction,
     /// The other end has all of it.
     delivered: bool,
 }
@@ -71,15 +73,13 @@ struct IntoTunnel {
 /// From the tunnel into the connection.
 #[derive(Debug)]
 struct OutOfTunnel {
+    state: Direction,
     /// Taken and not yet written. Unit: bytes.
     staged: u64,
-    /// The flow's end has come, and then its stream's.
-    ended: bool,
+    /// Behind the flow's end its stream's has come.
     complete: bool,
-    /// The end has been passed on.
-    done: bool,
     share: Option<Share>,
-    /// It waits for the budget, and asks again then.
+    /// When it looks again, while it waits for the budget.
     waits: Instant,
 }
 
@@ -92,6 +92,7 @@ impl TunnelFlow {
         (tunnel, class): (usize, &ClassPlan),
         tcp: &TcpPlan,
         initial: u32,
+        budget: &Arc<Budget>,
     ) -> Self {
         let dials = end == End::Listener;
         let share = Share::of(&model);
@@ -118,16 +119,15 @@ impl TunnelFlow {
             granted: false,
             into: IntoTunnel::default(),
             out: OutOfTunnel {
+                state: Direction::default(),
                 staged: 0,
-                ended: false,
                 complete: false,
-                done: false,
                 share,
                 waits: Instant::NEVER,
             },
             broken: false,
             standing: Standing::default(),
-            held_bytes: 0,
+            held_part: BudgetPart::new(budget.clone()),
             due: Instant::NEVER,
         }
     }
@@ -214,7 +214,7 @@ impl TunnelFlow {
         match event {
             CarrierEvent::Granted(_) => {
                 self.granted = true;
-                shared.accepted.insert(self.target(), now);
+                shared.answered.learn(self.target(), true, now);
                 if let Some(syn) = self.held.take() {
                     self.standing.go_on(&mut shared.counts);
                     self.leg.endpoint.handle_segment(now, &syn);
@@ -222,13 +222,13 @@ impl TunnelFlow {
             }
             CarrierEvent::Available => self.ask(now, shared),
             CarrierEvent::Delivered(_) => self.into.delivered = true,
-            CarrierEvent::Broken(_, fault) => self.on_fault(*fault, shared, actions),
+            CarrierEvent::Broken(_, fault) => self.on_fault(now, *fault, shared, actions),
             CarrierEvent::Stopped(_, code) => {
-                self.on_fault(FlowFault::Reset(*code), shared, actions);
+                self.on_fault(now, FlowFault::Reset(*code), shared, actions);
             }
             CarrierEvent::Lost(_) => {
                 self.stream = None;
-                self.on_fault(FlowFault::Cut, shared, actions);
+                self.on_fault(now, FlowFault::Cut, shared, actions);
             }
             _ => {}
         }
@@ -289,7 +289,7 @@ impl TunnelFlow {
             }
         }
         self.leave_stream(shared);
-        self.count(shared);
+        self.count();
         let closed = self.leg.endpoint.state() == State::Closed && self.held.is_none();
         if matches!(self.leg.endpoint.state(), State::TimeWait) || closed {
             self.standing.leave(&mut shared.counts);
@@ -316,7 +316,7 @@ impl TunnelFlow {
             Event::Readable | Event::Writable => {}
             Event::PeerClosed => self.leg.peer_closed = true,
             Event::Closed => {
-                if !self.broken && self.into.done && self.out.done {
+                if !self.broken && self.into.state.is_done() && self.out.state.is_done() {
                     shared.counts.ended += 1;
                 }
             }
@@ -345,13 +345,19 @@ impl TunnelFlow {
     }
 
     /// The tunnel's side of the flow broke.
-    fn on_fault(&mut self, fault: FlowFault, shared: &mut Shared, actions: &mut Actions) {
+    fn on_fault(
+        &mut self,
+        now: Instant,
+        fault: FlowFault,
+        shared: &mut Shared,
+        actions: &mut Actions,
+    ) {
         if self.broken {
             return;
         }
         if let Some(syn) = self.held.take() {
             self.standing.go_on(&mut shared.counts);
-            shared.accepted.remove(&self.target());
+            shared.answered.learn(self.target(), false, now);
             if fault == FlowFault::Denied(cause::Cause::TimedOut) {
                 shared.counts.silent += 1;
             } else {
@@ -381,17 +387,23 @@ impl TunnelFlow {
         let Some(stream) = self.stream else { return false };
         let tunnel = &mut shared.tunnels[self.tunnel];
         let mut any = false;
-        while !self.into.done {
+        loop {
             let (at, carrier) = tunnel.carrier(now);
             // One piece at a time: QUIC's window holds the rest.
-            if carrier.waiting(stream) != Some(0) {
-                break;
+            let staged = carrier.waiting(stream) != Some(0);
+            match self.into.state.step(staged, TURN, || false) {
+                Step::Read => {}
+                Step::End => {
+                    carrier.finish(at, stream);
+                    self.into.state.finish();
+                    return true;
+                }
+                Step::Write | Step::Cut | Step::Yield | Step::Wait { .. } | Step::Done => break,
             }
             let readable = self.leg.endpoint.readable();
             if readable == 0 && self.leg.peer_closed {
-                carrier.finish(at, stream);
-                self.into.done = true;
-                return true;
+                self.into.state.end();
+                continue;
             }
             if readable == 0 {
                 carrier.rest(stream);
@@ -400,6 +412,7 @@ impl TunnelFlow {
             let piece = self.leg.endpoint.read(now, readable.min(PIECE as u64));
             let bytes = Bytes::from_static(&ZEROS).slice(..piece as usize);
             carrier.put(at, stream, bytes);
+            self.into.state.count(piece);
             tunnel.count_sent(piece);
             match self.end {
                 End::Opener => shared.counts.bytes_up += piece,
@@ -414,68 +427,90 @@ impl TunnelFlow {
     fn move_out(&mut self, now: Instant, shared: &mut Shared, actions: &mut Actions) -> bool {
         let Some(stream) = self.stream else { return false };
         let mut any = false;
-        while !self.out.done {
-            if self.out.staged > 0 {
-                let room = self.leg.model.room(&self.leg.endpoint, self.leg.written);
-                let taken = self.leg.endpoint.write(self.out.staged.min(room));
-                self.out.staged -= taken;
-                self.leg.written += taken;
-                any |= taken > 0;
-                if self.out.staged > 0 {
+        loop {
+            let on_its_way = || self.leg.written > self.leg.endpoint.acknowledged();
+            let must_wait = || shared.budget.must_wait(on_its_way);
+            match self.out.state.step(self.out.staged > 0, TURN, must_wait) {
+                Step::Write => {
+                    any |= self.write() > 0;
+                    if self.out.staged > 0 {
+                        return any;
+                    }
+                }
+                Step::Read => match self.read(now, stream, shared) {
+                    Ok(true) => any = true,
+                    Ok(false) => return any,
+                    Err(fault) => {
+                        self.on_fault(now, fault, shared, actions);
+                        return true;
+                    }
+                },
+                Step::End => {
+                    self.leg.endpoint.close();
+                    self.out.state.finish();
+                    any = true;
+                }
+                Step::Wait { begins } => {
+                    shared.counts.memory_waits += u64::from(begins);
+                    self.out.waits = self.out.waits.min(now + budget::LOOK_AGAIN);
                     return any;
                 }
-            }
-            if self.out.ended {
-                self.leg.endpoint.close();
-                self.out.done = true;
-                any = true;
-                break;
-            }
-            let on_its_way = self.leg.written > self.leg.endpoint.acknowledged();
-            if shared.budget.is_full() && on_its_way {
-                if self.out.waits == Instant::NEVER {
-                    shared.counts.memory_waits += 1;
-                    self.out.waits = now + WAIT;
-                }
-                return any;
-            }
-            let tunnel = &mut shared.tunnels[self.tunnel];
-            let (_, carrier) = tunnel.carrier(now);
-            let taken = match carrier.take(stream) {
-                Ok(taken) => taken,
-                Err(fault) => {
-                    self.on_fault(fault, shared, actions);
-                    return true;
-                }
-            };
-            let bytes: u64 = taken.pieces.iter().map(|piece| piece.len() as u64).sum();
-            if bytes == 0 && !taken.ended {
-                return any;
-            }
-            tunnel.count_received(bytes);
-            match self.end {
-                End::Opener => shared.counts.bytes_down += bytes,
-                End::Listener => shared.counts.bytes_up += bytes,
-            }
-            (self.out.staged, self.out.ended, any) = (bytes, taken.ended, true);
-            if let Some(share) = &mut self.out.share {
-                share.before_write(now, bytes, &mut self.leg.endpoint);
+                Step::Cut | Step::Yield | Step::Done => break,
             }
         }
-        if self.out.ended && !self.out.complete {
+        if self.out.state.has_ended() && !self.out.complete {
             let (_, carrier) = shared.tunnels[self.tunnel].carrier(now);
             match carrier.take_end(stream) {
                 Ok(complete) => self.out.complete = complete,
-                Err(fault) => self.on_fault(fault, shared, actions),
+                Err(fault) => self.on_fault(now, fault, shared, actions),
             }
         }
         any
     }
 
+    /// Takes what has come from the tunnel; whether there was anything.
+    fn read(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        shared: &mut Shared,
+    ) -> Result<bool, FlowFault> {
+        let tunnel = &mut shared.tunnels[self.tunnel];
+        let (_, carrier) = tunnel.carrier(now);
+        let taken = carrier.take(stream)?;
+        let bytes: u64 = taken.pieces.iter().map(|piece| piece.len() as u64).sum();
+        if bytes == 0 && !taken.ended {
+            return Ok(false);
+        }
+        tunnel.count_received(bytes);
+        match self.end {
+            End::Opener => shared.counts.bytes_down += bytes,
+            End::Listener => shared.counts.bytes_up += bytes,
+        }
+        self.out.staged = bytes;
+        if taken.ended {
+            self.out.state.end();
+        }
+        if let Some(share) = &mut self.out.share {
+            share.before_write(now, bytes, &mut self.leg.endpoint);
+        }
+        Ok(true)
+    }
+
+    /// Writes what the connection has room for. Unit: bytes.
+    fn write(&mut self) -> u64 {
+        let room = self.leg.model.room(&self.leg.endpoint, self.leg.written);
+        let taken = self.leg.endpoint.write(self.out.staged.min(room));
+        self.out.staged -= taken;
+        self.leg.written += taken;
+        self.out.state.count(taken);
+        taken
+    }
+
     /// Lets go of the stream once both of its halves are over.
     fn leave_stream(&mut self, shared: &mut Shared) {
         let denied = self.broken && self.end == End::Listener && !self.granted;
-        if self.into.delivered && (self.out.complete && self.out.done || denied) {
+        if self.into.delivered && (self.out.complete && self.out.state.is_done() || denied) {
             self.forget(Code::NO_ERROR, shared);
         }
     }
@@ -503,8 +538,7 @@ impl TunnelFlow {
         if let Some(share) = &mut self.out.share {
             share.withdraw();
         }
-        shared.budget.recount(self.held_bytes, 0);
-        self.held_bytes = 0;
+        self.held_part.set(0);
         if shared.measures(self.listener()) && self.leg.connected {
             self.leg.book(now, &mut shared.legs);
         }
@@ -517,7 +551,7 @@ impl TunnelFlow {
 
     /// What it holds in both directions, as last counted. Unit: bytes.
     pub fn held_bytes(&self) -> u64 {
-        self.held_bytes
+        self.held_part.held()
     }
 
     /// Its connection.
@@ -531,11 +565,9 @@ impl TunnelFlow {
     }
 
     /// What goes into the tunnel is bounded by the tunnel's own window; what comes out of it is held here.
-    fn count(&mut self, shared: &mut Shared) {
+    fn count(&mut self) {
         let leg = &self.leg;
         let queued = leg.written - leg.endpoint.acknowledged().min(leg.written);
-        let held = leg.endpoint.readable() + self.out.staged + queued;
-        shared.budget.recount(self.held_bytes, held);
-        self.held_bytes = held;
+        self.held_part.set(leg.endpoint.readable() + self.out.staged + queued);
     }
 }

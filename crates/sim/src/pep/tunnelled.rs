@@ -40,6 +40,7 @@ impl Proxy {
             (tunnel, class),
             &self.tcp,
             self.random.word(),
+            &self.shared.budget,
         );
         self.take(flow, ProxiedFlow::Tunnelled(made));
         self.with(now, flow, |flow, shared| match flow {
@@ -79,7 +80,8 @@ impl Proxy {
             Ok((Onwards::Leg(leg), class)) => {
                 let initial = self.random.word();
                 let (end, via) = ((End::Listener, leg.over(link.as_deref())), (at, &class));
-                let made = TunnelFlow::new(self.node, asked, end, via, &self.tcp, initial);
+                let budget = &self.shared.budget;
+                let made = TunnelFlow::new(self.node, asked, end, via, &self.tcp, initial, budget);
                 self.take(asked.flow, ProxiedFlow::Tunnelled(made));
                 return self.with(now, asked.flow, |flow, shared| match flow {
                     ProxiedFlow::Tunnelled(flow) => flow.dial(now, stream, shared, actions),

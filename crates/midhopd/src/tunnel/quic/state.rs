@@ -1,9 +1,9 @@
 //! What the tasks of one endpoint share: the machine, and who waits for what of it.
 
 use super::connection::ConnectionShared;
-use crate::relay::BudgetPart;
 use crate::tunnel::number::next_number;
 use crate::tunnel::reorder::ReorderRoom;
+use midhop_pep::budget::BudgetPart;
 use midhop_tunnel::http3::Code;
 use midhop_tunnel::quic::{
     Carrier, CarrierEvent, ConnectionError, ConnectionHandle, Datagram, Endpoint, EndpointEvent,

@@ -1,10 +1,14 @@
-//! What all flows together may hold.
+//! What all flows of a proxy together may hold.
 //!
 //! Invariant: no flow is ever reset for want of budget. A direction that holds nothing may always
 //! move a little, so every flow goes on, however slowly.
 
+use midhop_units::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How soon a direction that waits for the budget looks again.
+pub const LOOK_AGAIN: Duration = Duration::from_ms(10);
 
 /// The bytes that flows hold, as last counted, and the most that they may.
 #[derive(Debug)]
@@ -37,6 +41,12 @@ impl Budget {
     /// Whether more may be read.
     pub fn has_room(&self) -> bool {
         self.held() < self.limit()
+    }
+
+    /// Whether a direction may read no more for now: flows hold all that they may, and of what it wrote some is still on
+    /// its way, so that it will be looked at again.
+    pub fn must_wait(&self, on_its_way: impl FnOnce() -> bool) -> bool {
+        !self.has_room() && on_its_way()
     }
 
     /// Whether there is so much room that bulk may be read.
