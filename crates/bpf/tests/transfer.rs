@@ -1,6 +1,7 @@
 //! Each algorithm carries real bytes between sockets in a network namespace of the test's own.
 
 use midhop_bpf::{Active, Algorithm, HyblaBounds, Parameters, Resolution, missing_to_load, select};
+use midhop_linux::tcp_info::TcpInfo;
 use nix::sched::{CloneFlags, unshare};
 use socket2::SockRef;
 use std::{
@@ -92,7 +93,7 @@ fn lose_one_in_a_hundred() {
 /// Sends the payload from an accepted socket, which inherits its listener's algorithm, as a proxy's
 /// does; returns what the kernel says of the sender before and after, with the widest window it had on
 /// the way: a machine busy enough to let a timer fire closes it again at any moment.
-fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_info) {
+fn transfer(active: &Active, address: SocketAddr) -> (TcpInfo, TcpInfo) {
     let listener = TcpListener::bind(address).expect("bind");
     active.select(&listener).expect("select on the listener");
     let sent = payload();
@@ -100,13 +101,13 @@ fn transfer(active: &Active, address: SocketAddr) -> (libc::tcp_info, libc::tcp_
         let sender = scope.spawn(|| {
             let (mut socket, _) = listener.accept().expect("accept");
             assert_eq!(name_of(&socket), active.kernel_name(), "the accepted socket inherits it");
-            let before = tcp_info::read(&socket);
+            let before = TcpInfo::of(&socket).expect("TCP_INFO");
             let mut widest = 0;
             for piece in sent.chunks(PIECE) {
                 socket.write_all(piece).expect("write");
-                widest = widest.max(tcp_info::read(&socket).tcpi_snd_cwnd);
+                widest = widest.max(TcpInfo::of(&socket).expect("TCP_INFO").cwnd);
             }
-            let after = libc::tcp_info { tcpi_snd_cwnd: widest, ..tcp_info::read(&socket) };
+            let after = TcpInfo { cwnd: widest, ..TcpInfo::of(&socket).expect("TCP_INFO") };
             (before, after)
         });
         let mut client = TcpStream::connect(address).expect("connect");
@@ -133,7 +134,7 @@ fn windows(algorithm: Algorithm, parameters: &Parameters) -> Option<[(u32, u32);
         hold_acknowledgements();
         ADDRESSES
             .map(|address| transfer(&active, address))
-            .map(|(before, after)| (before.tcpi_snd_cwnd, after.tcpi_snd_cwnd))
+            .map(|(before, after)| (before.cwnd, after.cwnd))
     }))
 }
 
@@ -209,32 +210,7 @@ fn every_byte_arrives_where_one_segment_in_a_hundred_does_not() {
         in_own_namespace(|| {
             lose_one_in_a_hundred();
             let (_, after) = transfer(&active, ADDRESSES[0]);
-            assert!(after.tcpi_total_retrans > 0, "{algorithm}: nothing was lost");
+            assert!(after.retransmissions > 0, "{algorithm}: nothing was lost");
         });
-    }
-}
-
-mod tcp_info {
-    #![expect(unsafe_code, reason = "no crate at hand reads TCP_INFO")]
-
-    use std::{mem, net::TcpStream, os::fd::AsRawFd};
-
-    /// What the kernel says of a connection.
-    pub fn read(socket: &TcpStream) -> libc::tcp_info {
-        // SAFETY: `tcp_info` is integers throughout, for which zeros are values.
-        let mut info: libc::tcp_info = unsafe { mem::zeroed() };
-        let mut length = size_of_val(&info) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to `info`, which lives until it returns.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                (&raw mut info).cast(),
-                &raw mut length,
-            )
-        };
-        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-        info
     }
 }

@@ -7,7 +7,7 @@ use nix::sys::socket::SockProtocol;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
@@ -82,9 +82,22 @@ pub fn run(transaction: &str) -> Result<(), NftError> {
         // A child that fails early closes its input; its exit status says so below.
         let _ = input.write_all(transaction.as_bytes());
     }
-    let output = child.wait_with_output().map_err(NftError::Start)?;
+    succeeded(child.wait_with_output()).map(drop)
+}
+
+/// What `nft` prints when it is asked with these arguments, which change nothing.
+///
+/// # Errors
+/// When there is no `nft`, or it fails.
+pub fn ask(arguments: &[&str]) -> Result<String, NftError> {
+    succeeded(Command::new("nft").args(arguments).stdin(Stdio::null()).output())
+}
+
+/// What a program printed that ended in success.
+fn succeeded(output: io::Result<Output>) -> Result<String, NftError> {
+    let output = output.map_err(NftError::Start)?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     // What a signal ended has printed nothing.

@@ -6,13 +6,10 @@
 //! otherwise than a forwarded one.
 
 use super::{CheckState, Finding};
+use midhop_linux::nft;
 use midhop_pep::config::{Assist, Intercept};
 use serde_json::Value;
-use std::{
-    collections::BTreeSet,
-    fs,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeSet, fs};
 
 const NAME: &str = "firewall";
 /// Where connection tracking begins.
@@ -21,11 +18,8 @@ const CONNTRACK: i64 = -200;
 /// Looks at the rules of this host, as they stand to this interception.
 pub(super) fn examine(intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     let hint = "run it as root to have the host's rules looked at";
-    let listed = Command::new("nft").args(["-j", "list", "ruleset"]).stdin(Stdio::null()).output();
-    let ruleset: Option<Value> = match listed {
-        Ok(listed) if listed.status.success() => serde_json::from_slice(&listed.stdout).ok(),
-        _ => None,
-    };
+    let listed = nft::ask(&["-j", "list", "ruleset"]).ok();
+    let ruleset: Option<Value> = listed.and_then(|listed| serde_json::from_str(&listed).ok());
     let mut findings = match ruleset {
         Some(ruleset) => judge(&ruleset, intercept, assist),
         None => vec![Finding::of(NAME, CheckState::Unknown, "its rules are not to be read", hint)],

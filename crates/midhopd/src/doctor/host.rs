@@ -5,7 +5,7 @@ use crate::privileges::missing_for_interception;
 use midhop_bpf::{Algorithm, Parameters, resolve};
 use midhop_units::{Bytes, Duration, Rate};
 use nix::sys::resource::{Resource, getrlimit};
-use std::{fs, process::Command};
+use std::fs;
 
 /// Looks at everything that interception or speed depends on.
 pub(super) fn examine() -> Vec<Finding> {
@@ -57,14 +57,9 @@ fn privileges() -> Finding {
 
 fn nft() -> Finding {
     let hint = "install nftables 0.9.4 or later";
-    match Command::new("nft").arg("--version").output() {
-        Ok(output) if output.status.success() => {
-            Finding::yes("nft", String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-        Ok(output) => {
-            Finding::of("nft", CheckState::No, format!("it fails: {}", output.status), hint)
-        }
-        Err(error) => Finding::of("nft", CheckState::No, format!("cannot be run: {error}"), hint),
+    match midhop_linux::nft::ask(&["--version"]) {
+        Ok(version) => Finding::yes("nft", version.trim().to_owned()),
+        Err(error) => Finding::of("nft", CheckState::No, error.to_string(), hint),
     }
 }
 

@@ -4,9 +4,9 @@
 //! the whole host: so both are done only where stateful rules or NAT are there already.
 
 use super::table;
+use midhop_linux::nft;
 use midhop_pep::config::Conntrack;
 use std::fs;
-use std::process::{Command, Stdio};
 
 /// Words by which rules use connection tracking, as `nft` lists them.
 const STATEFUL: [&str; 8] =
@@ -27,17 +27,8 @@ fn is_used(instance: &str) -> bool {
     if legacy_tables() {
         return true;
     }
-    let listed = Command::new("nft")
-        .args(["-n", "-t", "list", "ruleset"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    match listed {
-        Ok(listed) if listed.status.success() => {
-            is_stateful(&String::from_utf8_lossy(&listed.stdout), instance)
-        }
-        _ => true,
-    }
+    let listed = nft::ask(&["-n", "-t", "list", "ruleset"]);
+    listed.map_or(true, |listed| is_stateful(&listed, instance))
 }
 
 /// Whether there are rules of the older iptables, which `nft` does not list.

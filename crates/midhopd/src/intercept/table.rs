@@ -7,13 +7,12 @@
 
 use super::marks::Marks;
 use crate::leg::REPEATS;
-use midhop_linux::nft::Table;
+use midhop_linux::nft::{self, Table};
 use midhop_pep::config::{OneOrMany, Plan};
 use midhop_pep::policy::{ClientTuple, Unjudged};
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 
 /// Where the flows of one leg's clients are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,11 +142,9 @@ pub fn name(instance: &str) -> String {
 /// Whether the table of an instance is there. What cannot be asked counts as there.
 pub fn exists(instance: &str) -> bool {
     let table = name(instance);
-    let listed = Command::new("nft").args(["list", "tables", "inet"]).stdin(Stdio::null()).output();
-    listed.map_or(true, |listed| {
-        let text = String::from_utf8_lossy(&listed.stdout);
-        !listed.status.success() || text.lines().any(|line| line.ends_with(&format!(" {table}")))
-    })
+    let listed = nft::ask(&["list", "tables", "inet"]);
+    let is_it = |line: &str| line.ends_with(&format!(" {table}"));
+    listed.map_or(true, |listed| listed.lines().any(is_it))
 }
 
 /// Opens a channel to the table of an instance, in the calling thread's network namespace.

@@ -1,15 +1,12 @@
 //! Flows that pass by whole and are repaired: `action = "assist"`.
 
-#![allow(unsafe_code, reason = "the kernel's figures of a socket have no safe face")]
-
 use crate::program::{Desk, Running, traces};
 use crate::stage::{Family, Stage, hear, nft, noise, say, until};
 use crate::strangers::counter;
+use midhop_linux::tcp_info::TcpInfo;
 use midhopd::data_plane::DataPlane;
-use nix::libc;
 use nix::sys::signal::Signal;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 
 const ASSIST: &str = "[[rules]]\naction = \"assist\"\n[assist]\ninterfaces = \"wan0\"\n";
 
@@ -36,16 +33,7 @@ fn split(proxy: &DataPlane) -> u64 {
 
 /// How often the kernel of a sender had to send something again.
 fn retransmissions(sender: &TcpStream) -> u32 {
-    // SAFETY: plain numbers, of which all zeros are some.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    let to = (&raw mut info).cast();
-    // SAFETY: the kernel writes at most `length` bytes, all inside `info`.
-    let outcome = unsafe {
-        libc::getsockopt(sender.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length)
-    };
-    assert_eq!(outcome, 0, "the kernel's figures");
-    info.tcpi_total_retrans
+    TcpInfo::of(sender).expect("the kernel's figures").retransmissions
 }
 
 /// Sends `length` bytes upwards over a flow, and a few back; what the client's kernel sent again.

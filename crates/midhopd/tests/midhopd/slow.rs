@@ -1,11 +1,9 @@
 //! Ends that are slow, silent or gone.
 
-#![allow(unsafe_code, reason = "TCP_INFO has no safe face")]
-
 use crate::flows;
 use crate::stage::{self, Family, Stage, hear, noise, say, until};
+use midhop_linux::tcp_info::TcpInfo;
 use midhopd::data_plane::DataPlane;
-use nix::libc;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread::{self, sleep};
@@ -216,22 +214,7 @@ fn what_a_dead_end_had_sent_arrives_and_the_other_is_told_ipv6() {
 
 /// Segments with data that a socket has received.
 fn data_segments(stream: &TcpStream) -> u32 {
-    use std::os::fd::AsRawFd;
-    let mut info = [0u8; 280];
-    let mut length = 280u32;
-    // SAFETY: the kernel writes at most `length` bytes, all inside `info`.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    assert_eq!(result, 0);
-    // tcpi_data_segs_in.
-    u32::from_ne_bytes(info[152..156].try_into().expect("four bytes"))
+    TcpInfo::of(stream).expect("the kernel's figures").data_segments_received
 }
 
 /// Each of many small messages travels at once, in a segment of its own: were one kept back to be
