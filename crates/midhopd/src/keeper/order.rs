@@ -13,7 +13,7 @@ pub const BATCH: usize = 32;
 pub const VERDICTS: u8 = 1;
 /// Unit: bytes. The longest order.
 pub const ORDER_BYTES: usize = 16 << 10;
-/// Unit: bytes. One verdict in its message.
+/// Unit: bytes. Size of one verdict in its message.
 pub const VERDICT_BYTES: usize = 12;
 
 /// The verdict on a packet that waits.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether something has gone.
+/// Interval at which it checks whether something is gone.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long it waits for a predecessor of the same instance that still cleans up.
 const PREDECESSOR: Duration = Duration::from_secs(10);

@@ -1,8 +1,8 @@
-//! One flow's stream through a tunnel: a request and its answer, then the bytes of the flow, as the form of
-//! the request has them ([`Payload`]).
+//! One flow's stream through a tunnel: a request and its response, then the bytes of the flow, in the form that the
+//! request specifies ([`Payload`]).
 //!
-//! Invariant: an end that nobody said is never heard. A half that is dropped before its stream has
-//! ended in order is reset with the code of a broken TCP connection, whatever the reason.
+//! Invariant: an end is reported only if the other end sent it. A half that is dropped before its stream has ended in
+//! order is reset with the code of a broken TCP connection, whatever the reason.
 
 use super::carrier::{Connection, Receiver, Sender};
 use bytes::Bytes;
@@ -24,21 +24,21 @@ use std::{
 #[derive(Debug)]
 pub struct Stream {
     connection: Connection,
-    /// What this end says.
+    /// The half that this end sends.
     pub output: Output,
-    /// What the other end says.
+    /// The half that the other end sends.
     pub input: Input,
     /// Its place in its session.
     pub seat: Option<Arc<()>>,
 }
 
 impl Stream {
-    /// A stream that this end has opened, to ask for something.
+    /// A stream that this end has opened for a request.
     pub fn to_ask(connection: Connection, sender: Sender, receiver: Receiver) -> Self {
         Self::new(connection, sender, receiver, true)
     }
 
-    /// A stream that the other end has opened, to ask for something.
+    /// A stream that the other end has opened for a request.
     pub fn to_answer(connection: Connection, sender: Sender, receiver: Receiver) -> Self {
         Self::new(connection, sender, receiver, false)
     }
@@ -56,24 +56,24 @@ impl Stream {
         Self { connection, output, input, seat: None }
     }
 
-    /// The connection that it is a stream of.
+    /// The connection that it belongs to.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Says how the flow's bytes are carried, both ways; before any of them.
+    /// Sets the form of the flow's bytes, both ways. To be called before any of them.
     pub fn carry_in(&mut self, payload: Payload) {
         self.output.payload = payload;
         self.input.payload = payload;
         self.input.flow = PayloadReader::new(payload);
     }
 
-    /// How the flow's bytes are carried.
+    /// The form of the flow's bytes.
     pub fn payload(&self) -> Payload {
         self.output.payload
     }
 
-    /// Tells the other end what it did wrong, where it is that which broke the flow.
+    /// Reports the other end's violation to it, if that is what broke the flow.
     pub fn blame(&mut self, error: &io::Error) {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
         if let Some(StreamError::Wrong(code)) = fault {
@@ -82,11 +82,11 @@ impl Stream {
         }
     }
 
-    /// Waits until the other end breaks off; for ever, where it does not.
+    /// Waits until the other end resets the stream. Waits for ever where it does not.
     pub async fn broken(&mut self) -> StreamError {
         let mut taken = false;
         poll_fn(|cx| {
-            // Whoever breaks off wants no answer either, and that is told at once.
+            // A peer that resets wants no response either, and learns this at once.
             if !taken && let Poll::Ready(stopped) = self.output.poll_stopped(cx) {
                 match stopped {
                     Ok(()) => taken = true,
@@ -99,7 +99,7 @@ impl Stream {
     }
 }
 
-/// Ends a connection whose peer broke a rule that concerns it as a whole: most do.
+/// Closes a connection whose peer broke a rule that concerns it as a whole: most do.
 pub fn judge(connection: &Connection, fault: &StreamError) {
     const OF_ONE_STREAM: [Code; 4] =
         [Code::MESSAGE_ERROR, Code::REQUEST_INCOMPLETE, Code::EXCESSIVE_LOAD, Code::INTERNAL_ERROR];
@@ -300,15 +300,15 @@ impl Input {
     /// Waits for the request that opens the stream.
     ///
     /// # Errors
-    /// When the stream breaks, ends or says something else first.
+    /// When the stream breaks, ends or begins with anything else.
     pub async fn request(&mut self) -> Result<Vec<Field>, StreamError> {
         poll_fn(|cx| self.carrier.poll_fields(cx)).await
     }
 
-    /// Waits for the answer to the request that opened the stream, where that was not heard before.
+    /// Waits for the response to the request that opened the stream, where it was not received before.
     ///
     /// # Errors
-    /// [`StreamError::Denied`] when that is the answer, else when none comes.
+    /// [`StreamError::Denied`] when that is the response, else when none arrives.
     pub async fn answer(&mut self) -> Result<(), StreamError> {
         poll_fn(|cx| self.poll_answer(cx)).await
     }
@@ -351,23 +351,23 @@ impl Input {
         Poll::Ready(Ok(true))
     }
 
-    /// Takes back what was taken and went nowhere: it comes first again.
+    /// Takes back bytes that were taken and not used: they come first again.
     pub fn put_back(&mut self, pieces: VecDeque<Bytes>) {
         self.returned = pieces;
     }
 
-    /// Whether nothing more can come: it broke behind what was taken last.
+    /// Whether nothing more can arrive: the stream broke behind the bytes taken last.
     pub fn is_broken(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// Waits for the stream's end, once the flow's has come: until then the other end may still break off.
+    /// Waits for the stream's end, once the flow's has arrived: until then the other end may still reset it.
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if let Some(fault) = self.fault.take() {
             return Poll::Ready(Err(fault));
         }
         loop {
-            // What says nothing about the flow is skipped, and nothing else may come.
+            // Frames that do not concern the flow are skipped, and no others may arrive.
             self.flow.read(&mut self.data)?;
             self.carrier.grant();
             match ready!(self.carrier.poll_data(cx))? {
@@ -377,18 +377,18 @@ impl Input {
         }
     }
 
-    /// Unit: bytes. What has come and has not been taken.
+    /// Unit: bytes. What has arrived and was not taken.
     pub fn held(&self) -> usize {
         let returned: usize = self.returned.iter().map(Bytes::len).sum();
         self.carrier.held() + self.data.len() + returned
     }
 
-    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         self.carrier.poll_reset(cx)
     }
 
-    /// Wants no more of it.
+    /// Requests that the other end stops sending.
     pub fn stop(&mut self, code: Code) {
         self.carrier.stop(code);
     }
@@ -398,7 +398,7 @@ impl Input {
         while self.awaits_answer {
             let fields = ready!(self.carrier.poll_fields(cx))?;
             match Response::decode(&fields, self.payload) {
-                // A provisional one: the other follows.
+                // A provisional response: the final one follows.
                 Ok(None) => {}
                 Ok(Some(Response::Granted)) => self.awaits_answer = false,
                 Ok(Some(Response::Denied { cause, .. })) => {
@@ -412,7 +412,7 @@ impl Input {
         Poll::Ready(Ok(()))
     }
 
-    /// The next bytes of the flow; none: it has ended.
+    /// The next bytes of the flow. None: it has ended.
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         loop {
             if let Some(bytes) = self.flow.read(&mut self.data)? {
@@ -423,7 +423,7 @@ impl Input {
             }
             match ready!(self.carrier.poll_data(cx))? {
                 Some(data) => self.data = data,
-                // A stream that ends is no flow that does.
+                // The end of the stream alone is not the end of the flow.
                 None if !self.flow.close()? => return Poll::Ready(Err(StreamError::Cut)),
                 None => {}
             }
