@@ -85,7 +85,7 @@ pub struct RequestedFlow {
     pub client_leg: Party,
     /// The peer at the other end of its tunnel.
     pub peer: String,
-    /// What it said behind its request.
+    /// The client's bytes after its request.
     pub first: Bytes,
     /// The far side.
     pub stream: Stream,

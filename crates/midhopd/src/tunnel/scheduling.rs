@@ -130,7 +130,7 @@ impl SharedScheduler {
 pub struct ScheduledFlow {
     shared: Arc<SharedScheduler>,
     schedule: FlowSchedule,
-    /// Until more is taken, of this flow and those behind it.
+    /// Pauses until more is taken, from this flow and those behind it.
     pause: Option<Pin<Box<Sleep>>>,
 }
 

@@ -115,19 +115,19 @@ pub fn judge(connection: &Connection, fault: &StreamError) {
 /// Why a stream broke.
 #[derive(Debug)]
 pub enum StreamError {
-    /// The peer ended it abruptly.
+    /// The peer reset it.
     Reset(Code),
     /// The whole tunnel is gone.
     Lost(io::Error),
-    /// The peer broke a rule; the code says which.
+    /// The peer broke a rule, identified by the code.
     Wrong(Code),
     /// The peer did not connect.
     Denied(Cause),
-    /// Its stream ended, but it did not say that the flow has.
+    /// Its stream ended, but the peer has not reported the end of the flow.
     Cut,
-    /// It serves no requests of the form that it is to be asked in.
+    /// The peer serves no requests of the configured form.
     Unable,
-    /// It has not said what it serves.
+    /// The peer has not announced what it serves.
     Unsaid,
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for StreamError {
 impl std::error::Error for StreamError {}
 
 impl StreamError {
-    /// Whether what came before an error of a stream is a part of the flow, and more of it may be found there.
+    /// Whether the data before an error of a stream is part of the flow, and more of it may be found there.
     pub fn leaves_a_rest(error: &io::Error) -> bool {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
         matches!(fault, Some(Self::Reset(_) | Self::Lost(_) | Self::Cut))
@@ -177,7 +177,7 @@ impl From<PayloadError> for StreamError {
     }
 }
 
-/// What this end says.
+/// The half that this end sends.
 #[derive(Debug)]
 pub struct Output {
     carrier: Sender,
@@ -185,12 +185,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes it the output of a flow of some class.
+    /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         self.carrier.join(class);
     }
 
-    /// Says header fields: a request, or an answer.
+    /// Sends header fields: a request or a response.
     ///
     /// # Errors
     /// When the stream breaks first.
@@ -201,13 +201,13 @@ impl Output {
         said
     }
 
-    /// Takes some bytes of the flow. Nothing may wait; what is taken waits for [`Output::poll_flush`].
+    /// Takes some bytes of the flow. Nothing may be waiting. The bytes wait for [`Output::poll_flush`].
     pub fn put(&mut self, bytes: Bytes) {
         self.carrier.put(&self.payload.head(bytes.len()), bytes);
     }
 
-    /// The flow has ended: says so, where the stream's own end does not. The rest is as with
-    /// [`Output::put`], and [`Output::end`] follows.
+    /// Reports that the flow has ended, where the end of the stream does not. The rest is as with [`Output::put`],
+    /// and [`Output::end`] follows.
     pub fn put_end(&mut self) {
         let end = self.payload.end();
         if !end.is_empty() {
@@ -215,7 +215,7 @@ impl Output {
         }
     }
 
-    /// There is nothing more to say for now: others may.
+    /// There is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         self.carrier.rest();
     }
@@ -225,12 +225,12 @@ impl Output {
         self.carrier.waiting()
     }
 
-    /// Hands on what waits. Ready when nothing does.
+    /// Hands on the waiting bytes. Ready when none wait.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         self.carrier.poll_flush(cx)
     }
 
-    /// Ends this half in order. Nothing may wait.
+    /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
         self.carrier.end();
     }
@@ -240,13 +240,13 @@ impl Output {
         self.carrier.reset(code);
     }
 
-    /// Whether it can be [cut](Self::cut) so that what was put comes first.
+    /// Whether it can be [cut](Self::cut) so that the bytes put before arrive first.
     pub fn cuts_in_order(&self) -> bool {
         self.payload == Payload::Capsules || self.carrier.resets_in_order()
     }
 
-    /// The flow broke: says so behind what was put, where that [can be](Self::cuts_in_order), and otherwise at
-    /// once. Nothing may wait; it is done once [`Output::poll_stopped`] is ready.
+    /// The flow broke: reports this behind the bytes put before, where that [can be](Self::cuts_in_order), and
+    /// otherwise at once. Nothing may be waiting. It is done once [`Output::poll_stopped`] is ready.
     pub fn cut(&mut self) {
         if self.payload == Payload::Capsules {
             // A stream that ends before its flow has was cut off.
@@ -256,15 +256,15 @@ impl Output {
         }
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
+    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         self.carrier.poll_stopped(cx)
     }
 
-    /// The same, to wait for nothing else.
+    /// The same, for a caller that waits for nothing else.
     ///
     /// # Errors
-    /// When the peer broke off.
+    /// When the peer reset it.
     pub async fn stopped(&mut self) -> Result<(), StreamError> {
         poll_fn(|cx| self.poll_stopped(cx)).await
     }
@@ -273,20 +273,20 @@ impl Output {
 /// Pieces of a flow that are taken at once.
 const PIECES: usize = 64;
 
-/// What the other end says.
+/// The half that the other end sends.
 #[derive(Debug)]
 pub struct Input {
     carrier: Receiver,
     payload: Payload,
-    /// Takes what is carried apart.
+    /// Parses the payload.
     flow: PayloadReader,
-    /// What has come and has not been taken apart.
+    /// Received bytes that were not parsed.
     data: Bytes,
-    /// Whether an answer to a request comes first.
+    /// Whether a response to a request comes first.
     awaits_answer: bool,
-    /// What was taken and has come back.
+    /// Bytes that were taken and put back.
     returned: VecDeque<Bytes>,
-    /// What is told once that is handed on which came before it.
+    /// The fault, reported once the bytes before it were handed on.
     fault: Option<StreamError>,
 }
 
@@ -313,8 +313,8 @@ impl Input {
         poll_fn(|cx| self.poll_answer(cx)).await
     }
 
-    /// Waits for bytes of the flow and takes what there is of them; `false`: the other end has ended
-    /// the flow. Of what was taken before no more may wait than is gathered: the peer is granted its credit.
+    /// Waits for bytes of the flow and takes those that are there. `false`: the other end has ended the flow. No more
+    /// of the bytes taken before may wait than is gathered: the peer gets credit for them.
     pub fn poll_pieces(
         &mut self,
         cx: &mut Context<'_>,

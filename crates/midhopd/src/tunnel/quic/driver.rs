@@ -185,7 +185,7 @@ impl Driver {
             || contents.chunks(size).all(|it| self.shard_of(state, from, it).is_none())
     }
 
-    /// Takes what has come apart, in which there is something for another shard, which goes to `others`.
+    /// Separates received datagrams, if one of them is for another shard. That one goes to `others`.
     fn divide(
         &mut self,
         state: &mut EndpointState,

@@ -67,7 +67,7 @@ pub struct EndpointState {
 #[derive(Debug)]
 struct Entry {
     handle: ConnectionHandle,
-    /// What it was, once nothing of it is on its way any more.
+    /// The final state of the connection, once none of its packets is on its way.
     gone: Option<Box<Carrier>>,
     inner: Weak<ConnectionShared>,
     /// Streams that the peer has opened and that were not accepted.
