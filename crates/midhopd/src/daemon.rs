@@ -327,7 +327,7 @@ impl Daemon {
         self.explicit.close();
     }
 
-    /// Waits for the live flows: to their end, or to the end of patience.
+    /// Waits until all live flows have ended, or the timeout expires.
     async fn drain(&self, signals: &mut Signals) {
         let patience = self.plan.daemon.drain;
         tracing::info!(flows = self.flows(), %patience, "draining: new flows pass directly");

@@ -195,7 +195,7 @@ async fn ask(
 
 /// The names known without a query, and the servers to query.
 struct Names {
-    /// The files as they were when they were read.
+    /// The stamps of the files when they were read.
     stamps: [Option<Stamp>; 2],
     hosts: Hosts,
     resolver: Option<TokioResolver>,

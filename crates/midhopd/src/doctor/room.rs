@@ -19,8 +19,8 @@ use std::{
 /// How long the whole trial may take before the kernel ends it.
 const TIME_MAX_S: u32 = 60;
 
-/// Takes the process out of the host's network, as root of a user namespace of its own where it may
-/// not do so otherwise. To be called while there is one thread only.
+/// Takes the process out of the host's network, as root of its own user namespace where it has no privilege to do so
+/// otherwise. To be called while there is only one thread.
 pub(super) fn isolate_process() -> io::Result<()> {
     // If anything hangs here, the kernel ends the process, and its rooms with it.
     nix::unistd::alarm::set(TIME_MAX_S);

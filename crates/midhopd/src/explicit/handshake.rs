@@ -4,9 +4,8 @@
 //! and checks [`Handshake::state`]. It does so after each input. After the client's request, the caller tries to
 //! connect and passes in the outcome ([`Handshake::answer`]).
 //!
-//! Invariant: bytes that follow the request are kept in order and given back by
-//! [`Handshake::into_rest`]; none is lost. They are never more than came in one piece with the
-//! request's end, as nothing is wanted after that.
+//! Invariant: bytes that follow the request are kept in order and returned by [`Handshake::into_rest`]; none is lost.
+//! They are never more than arrived in one piece with the request's end, as no input is wanted after that.
 
 use super::{http, socks};
 use midhop_tunnel::cause::Cause;
