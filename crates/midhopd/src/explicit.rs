@@ -62,7 +62,7 @@ pub struct Listeners(Vec<(Protocol, TcpListener)>);
 impl Listeners {
     /// Listens at the plan's addresses.
     ///
-    /// When an address cannot be listened on.
+    /// # Errors
     /// When an address cannot be listened on.
     pub fn open(plan: &Plan) -> Result<Self, Failure> {
         let mut opened = Vec::new();

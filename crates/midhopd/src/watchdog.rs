@@ -107,7 +107,7 @@ pub struct Passage {
 #[derive(Debug, Default)]
 struct Loss {
     counted: Passage,
-    /// What had been lost when packets last passed, or flows were last not taken.
+    /// The number lost when packets last passed, or flows were last not taken.
     known: u64,
     /// Consecutive looks in which more was lost and nothing passed.
     looks: u32,

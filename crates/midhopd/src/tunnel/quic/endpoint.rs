@@ -164,8 +164,8 @@ impl Incoming {
     /// Accepts it. The connection waits for [`QuicConnection::begin`] once it is
     /// [connected](QuicConnection::connected).
     ///
+    /// # Errors
     /// When the connection cannot be made.
-    /// When that does not come about.
     pub fn accept(
         mut self,
         (config, pace): (ServerConfig, Pace),
