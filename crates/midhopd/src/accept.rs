@@ -1,4 +1,4 @@
-//! Accepts what interception delivers to a worker's listeners.
+//! Accepts the connections that interception delivers to a worker's listeners.
 
 use crate::ends::Ends;
 use crate::flow::Flow;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long accepting rests, at most, when the process or the host has no descriptors left.
+/// Maximum pause of accepting when the process or the host has no descriptors left.
 const REST: Duration = Duration::from_millis(200);
 
 /// Accepts clients on the leg of `door` until the worker stops; each flow is then on its own.
@@ -22,18 +22,18 @@ pub async fn accept(worker: Rc<Worker>, door: Arc<LegPlan>, listener: TcpListene
             Ok((client, peer)) => match ends(&client, peer) {
                 Ok(ends) => match Flow::taken(&worker, client, ends, &door) {
                     Some(flow) => flow.spawn(),
-                    // A client that came too late, or no client at all: its socket resets as it goes.
+                    // A client that came too late, or no client at all: dropping its socket resets it.
                     None => tracing::debug!(?ends, "nobody expects a client"),
                 },
                 Err(error) => tracing::debug!(%error, "a client was gone before it was served"),
             },
             Err(error) if is_exhaustion(&error) => {
-                // The connection stays in the backlog; nobody is reset, nothing spins.
+                // The connection stays in the backlog: it is not reset, and no loop spins.
                 tracing::warn!(%error, "accepting rests until a flow has ended");
                 let departed = worker.admission.departed.notified();
                 let _ = tokio::time::timeout(REST, departed).await;
             }
-            // Errors of one connection that went away, or of the network before it.
+            // Errors of one connection that is gone, or of the network before it.
             Err(error) => tracing::debug!(%error, "a client was gone before it was accepted"),
         }
     }

@@ -1,8 +1,8 @@
 //! The admin server: metrics, a live status page and a health check over HTTP.
 //!
 //! Invariant: whatever a client does, it holds at most one of `CONNECTIONS_MAX` places, for at most
-//! `CONNECTION_TIME`, with at most `HEAD_BYTES_MAX` of what it sent; nothing it does reaches the
-//! data plane, from which this server only takes snapshots.
+//! `CONNECTION_TIME`, with at most `HEAD_BYTES_MAX` of its bytes. It cannot affect the data plane, from which this
+//! server only takes snapshots.
 
 use crate::{health::Health, metrics, snapshot::Snapshot};
 use http_body_util::Full;
@@ -31,15 +31,15 @@ use tokio::{
 
 /// Connections served at a time; others wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a connection may live, however its client dawdles.
+/// Maximum lifetime of a connection, however slow its client is.
 const CONNECTION_TIME: time::Duration = time::Duration::from_secs(60);
 /// How long a client may take to send a request's head.
 const HEAD_TIME: time::Duration = time::Duration::from_secs(5);
-/// How long a client's head may be.
+/// Maximum length of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const PAGE: &str = include_str!("admin/page.html");
-/// The page holds all that it needs and talks to nobody else.
+/// The page is self-contained, and loads nothing from elsewhere.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
     script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'";
 
@@ -50,25 +50,25 @@ pub struct Status {
     pub version: &'static str,
     /// The daemon's name among others on this host.
     pub instance: String,
-    /// Since its start.
+    /// Time since its start.
     pub uptime_s: f64,
-    /// Whether it takes no new flows any more.
+    /// Whether it takes no new flows.
     pub draining: bool,
-    /// The data plane now.
+    /// The present state of the data plane.
     pub data_plane: Snapshot,
 }
 
-/// Whatever can tell the status.
+/// Returns the status.
 pub type StatusSource = Arc<dyn Fn() -> Status + Send + Sync>;
 
-/// Where answers come from.
+/// The sources of responses.
 #[derive(Clone)]
 pub struct AnswerSources {
     /// The status, which costs a walk over all live flows.
     pub status: StatusSource,
-    /// Whether all is well, which costs nothing.
+    /// Whether all is well. Reading it costs nothing.
     pub health: Arc<Health>,
-    /// Whether the daemon takes no new flows any more.
+    /// Whether the daemon takes no new flows.
     pub draining: Arc<AtomicBool>,
 }
 
@@ -76,7 +76,7 @@ pub struct AnswerSources {
 pub async fn serve(listener: TcpListener, source: AnswerSources) -> Infallible {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // The semaphore is never closed; were it, refusing to serve would be the safe side.
+        // The semaphore is never closed. If it were, refusing to serve would be safe.
         let Ok(place) = places.clone().acquire_owned().await else {
             return std::future::pending().await;
         };
@@ -95,7 +95,7 @@ async fn accept(listener: &TcpListener) -> Option<TcpStream> {
     match listener.accept().await {
         Ok((stream, _)) => Some(stream),
         Err(error) => {
-            // Out of descriptors, most likely: trying again at once would only burn the processor.
+            // Most likely there are no descriptors: trying again at once would only use the processor.
             tracing::warn!(%error, "admin connection not accepted");
             time::sleep(time::Duration::from_millis(100)).await;
             None
@@ -149,7 +149,7 @@ fn respond(request: &Request<Incoming>, source: &AnswerSources) -> Response<Full
     }
 }
 
-/// Builds no status: a probe must not cost more the more flows there are, nor wait for anybody.
+/// Builds no status: the cost of a probe must not grow with the number of flows, and it must not wait for any thread.
 fn healthz(source: &AnswerSources) -> Response<Full<Bytes>> {
     if let Some(illness) = source.health.illness() {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{illness}\n"));

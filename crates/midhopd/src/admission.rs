@@ -1,18 +1,18 @@
-//! How many flows there may be, and how much they may hold together.
+//! Limits the number of flows, and the bytes that they hold together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
-/// The limits on all flows together, and how far they are used.
+/// The limits on all flows together, and their present use.
 #[derive(Debug)]
 pub struct Admission {
     flows: AtomicU64,
     flows_max: AtomicU64,
     gate_shut: AtomicBool,
-    /// Told whenever the number of flows reaches the limit or falls below it again.
+    /// Notified whenever the number of flows reaches the limit or falls below it again.
     pub edge: Notify,
-    /// Told whenever a flow leaves.
+    /// Notified whenever a flow leaves.
     pub departed: Notify,
 }
 
@@ -28,12 +28,12 @@ impl Admission {
         })
     }
 
-    /// Flows that are there now.
+    /// Present number of flows.
     pub fn flows(&self) -> u64 {
         self.flows.load(Relaxed)
     }
 
-    /// Changes the limit; flows that are there stay.
+    /// Changes the limit. Present flows stay.
     pub fn set_limit(&self, flows_max: u64) {
         self.flows_max.store(flows_max, Relaxed);
         self.edge.notify_one();
@@ -44,12 +44,12 @@ impl Admission {
         self.flows() >= self.flows_max.load(Relaxed)
     }
 
-    /// Flows that there may be.
+    /// Maximum number of flows.
     pub fn limit(&self) -> u64 {
         self.flows_max.load(Relaxed)
     }
 
-    /// Whether the firewall lets new flows pass by, for want of places.
+    /// Whether the firewall lets new flows pass by, because there are no places.
     pub fn is_gate_shut(&self) -> bool {
         self.gate_shut.load(Relaxed)
     }
@@ -58,8 +58,8 @@ impl Admission {
         self.gate_shut.store(shut, Relaxed);
     }
 
-    /// Enters a flow that the kernel has accepted already: refusing it would be a reset, so it goes
-    /// in even if that is one too many.
+    /// Enters a flow that the kernel has accepted already: refusing it would be a reset, so it is admitted even if it
+    /// exceeds the limit by one.
     pub fn enter(self: &Arc<Self>) -> Ticket {
         if self.flows.fetch_add(1, Relaxed) + 1 == self.flows_max.load(Relaxed) {
             self.edge.notify_one();
@@ -73,7 +73,7 @@ impl Admission {
     }
 }
 
-/// A flow's place among the flows; dropping it gives the place back.
+/// A flow's place among the flows. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Ticket(Arc<Admission>);
 

@@ -1,13 +1,14 @@
-//! Flows that pass by whole and are helped: what of them is lost beyond some interfaces is sent again from here, and their
+//! Assists flows that pass by whole: segments lost beyond some interfaces are retransmitted from here, and their
 //! acknowledgements are thinned or spaced.
 //!
-//! The kernel hands over every packet of such a flow, in both directions, behind all that the administrator's rules
-//! have decided and translated, and agents meet it: those of the crate `assist`, as simulator and laboratory have them. A packet
-//! goes on as it is, or it is dropped; what replaces it, what goes on later, and what is sent again, leaves by a raw socket.
+//! The kernel hands over every packet of such a flow, in both directions, after the administrator's rules have
+//! decided and translated. Agents process it: those of the crate `assist`, which the simulator and the laboratory
+//! also use. A packet goes on unchanged, or it is dropped. Its replacement, delayed packets and retransmissions leave
+//! by a raw socket.
 //!
-//! Invariants: every packet taken from the queue gets exactly one verdict; payload is passed on as it came; no end
-//! reads as acknowledged what has not arrived. What the agents keep is bounded by `[assist]`, whoever sends.
-//! Whatever goes wrong here lets packets pass: the flow is then not helped, but it lives.
+//! Invariants: every packet taken from the queue gets exactly one verdict. Payload is forwarded unchanged. No end
+//! receives an acknowledgement for what has not arrived. `[assist]` bounds what the agents keep, for any sender. On
+//! any failure here packets pass: the flow is not assisted, but it works.
 
 mod met;
 mod peer;
@@ -36,27 +37,27 @@ use std::sync::Arc;
 use std::time::{self, Duration};
 use tokio::time::{Instant as Moment, MissedTickBehavior, interval, sleep_until};
 
-/// Between two looks at whether what is sent leaves this host.
+/// Interval at which it checks whether sent packets leave this host.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks in a row in which nothing of it left, until flows are let pass as they are.
+/// Looks in a row without a leaving packet, after which flows pass without assistance.
 const SILENT_LOOKS: u32 = 2;
-/// How many looks later it is tried again.
+/// Number of looks until the next attempt.
 const REST_LOOKS: u32 = 60;
 
-/// Where packets of assisted flows come in.
+/// The entrance of packets of assisted flows.
 #[derive(Debug)]
 pub struct AssistDoor {
-    /// Where they wait.
+    /// The queue in which they wait.
     pub queue: Queue,
     /// For reports to and from the daemon at the far end of the link.
     pub peer: Option<Peer>,
 }
 
-/// What may wait to be sent. Unit: bytes of packets.
+/// Maximum that waits to be sent. Unit: bytes of packets.
 const UNSENT_MAX: usize = 32 << 20;
-/// How long later it is tried again.
+/// Time until the next attempt.
 const AGAIN: midhop_units::Duration = midhop_units::Duration::from_ms(1);
-/// How often it is tried at the end, and how long room is waited for each time. Unit: ms.
+/// Number of attempts at the end, and how long each waits for room. Unit: ms.
 const LAST_TRIES: u32 = 50;
 const LAST_WAIT: u8 = 20;
 
@@ -124,10 +125,10 @@ fn give(queue: &Queue) {
     }
 }
 
-/// The agents that a plan asks for: who repairs, then who thins, and who spaces, acknowledgements.
+/// The agents of a plan: first those that repair, then those that thin, then those that space acknowledgements.
 fn row(plan: &Assist) -> Row<MetPacket> {
     let Assist { cache, threshold, timer_min, resends, flows, idle, .. } = *plan;
-    // What a queue beyond this host refuses it does not learn.
+    // It gets no report of what a queue beyond this host drops.
     let judges_queue = true;
     let repairer = match (plan.repair, &plan.peer) {
         (Repairer::Snoop, _) => Some(Agent::Snoop(Snoop::new(SnoopSettings {
@@ -156,7 +157,7 @@ fn row(plan: &Assist) -> Row<MetPacket> {
     repairer.into_iter().chain(acks).collect()
 }
 
-/// What is left to be sent later, where the kernel has no room for it now.
+/// Packets to be sent later, because the kernel has no room now.
 #[derive(Default)]
 struct Unsent {
     packets: VecDeque<MetPacket>,
@@ -165,7 +166,7 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Takes a packet, if that is not too much; whether it did.
+    /// Takes a packet, within the limit. Returns whether it did.
     fn push(&mut self, met: MetPacket) -> bool {
         if self.size + met.bytes.len() > UNSENT_MAX {
             return false;
@@ -182,7 +183,7 @@ impl Unsent {
     }
 }
 
-/// The agents and what they act by.
+/// The agents and their state.
 struct Helper {
     plan: Assist,
     row: Row<MetPacket>,
@@ -192,11 +193,11 @@ struct Helper {
     names: InterfaceNames,
     passage: Passage,
     unsent: Unsent,
-    /// What one turn sends: empty between turns, with room for the next.
+    /// The packets that one turn sends: empty between turns, with room for the next.
     sent: Vec<MetPacket>,
 }
 
-/// What became of a packet that was to be sent.
+/// The result of sending a packet.
 enum Mended {
     Yes,
     /// The kernel refuses it.
@@ -221,17 +222,17 @@ fn mend(injector: &Injector, met: &MetPacket, passage: &mut Passage) -> Mended {
     Mended::No
 }
 
-/// Whether what is sent leaves this host.
+/// Checks whether sent packets leave this host.
 #[derive(Default)]
 struct Passage {
     /// Packets that were given to the raw socket.
     sent: u64,
-    /// Those of them that it refused.
+    /// Packets that the socket refused.
     failed: u64,
-    /// Those sent and gone at the last look, and what looks in a row have seen of it.
+    /// Packets sent and gone at the last look, and the results of the looks in a row.
     before: (u64, u64),
     silent: u32,
-    /// Looks for which flows are let pass as they are, and how often that came to be.
+    /// Looks for which flows pass without assistance, and how often that happened.
     rest: u32,
     rests: u64,
 }
@@ -251,7 +252,7 @@ impl Helper {
         }
     }
 
-    /// Gives a packet of the queue its verdict, and sends what it causes.
+    /// Gives a packet of the queue its verdict, and sends the resulting packets.
     fn consider(&mut self, now: Instant, packet: Packet, translated: &Translated, queue: &Queue) {
         self.send_rest();
         let queued = packet.id;
@@ -286,14 +287,14 @@ impl Helper {
         self.row.poll_timeout().into_iter().chain(again).min()
     }
 
-    /// The time has come that an agent asked for, or to send what there was no room for.
+    /// A timer of an agent has expired, or it is time to send what there was no room for.
     fn wake(&mut self, now: Instant) {
         self.send_rest();
         self.row.handle_timeout(now, &mut self.actions);
         self.carry_out(None);
     }
 
-    /// What the peer has reported.
+    /// Handles the peer's reports.
     fn take_reports(&mut self, now: Instant) {
         let reports = self.peer.as_mut().map(WatchedPeer::receive).unwrap_or_default();
         for (way, report) in reports {
@@ -304,7 +305,7 @@ impl Helper {
         }
     }
 
-    /// Sends what there was no room for, as far as there is now.
+    /// Sends what there was no room for, as far as there is room now.
     fn send_rest(&mut self) {
         while let Some(met) = self.unsent.packets.front() {
             match mend(&self.injector, met, &mut self.passage) {
@@ -314,8 +315,8 @@ impl Helper {
         }
     }
 
-    /// Does what the agents want; whether the packet that waits goes on as it is. It does if it is the last that is sent, and
-    /// nothing before it waits: nothing of a flow overtakes another.
+    /// Executes the agents' actions. Returns whether the waiting packet goes on unchanged. It does if it is the last
+    /// to be sent, and nothing before it waits: no packet of a flow overtakes another.
     fn carry_out(&mut self, waiting: Option<(u32, &Queue)>) -> bool {
         let Self { actions, injector, passage, peer, unsent, sent, .. } = self;
         for action in actions.drain() {
@@ -349,7 +350,7 @@ impl Helper {
                 Mended::No => false,
                 Mended::NoRoom => unsent.push(met),
             };
-            // What was to go in its place does not.
+            // Its replacement is not sent.
             passes |= is_waiting && !is_gone;
         }
         if let Some(met) = last {
@@ -358,8 +359,8 @@ impl Helper {
         passes
     }
 
-    /// Looks whether what was sent has left, which the firewall has `counted`: where nothing does, flows are better off
-    /// without.
+    /// Checks whether the sent packets have left, by the firewall's count `counted`. Where none leaves, flows are
+    /// better off without assistance.
     fn look(&mut self, counted: impl FnOnce() -> io::Result<u64>) {
         let passage = &mut self.passage;
         if passage.rest > 0 {
@@ -390,7 +391,7 @@ impl Helper {
         }
     }
 
-    /// Writes down what it does and has.
+    /// Records its actions and its state.
     fn book(&self, worker: &Worker) {
         let book = &worker.ledger.assist;
         book.flows.set(self.row.flows() as u64);
@@ -401,7 +402,7 @@ impl Helper {
     }
 }
 
-/// What is held goes on when the daemon stops.
+/// Held packets go on when the daemon stops.
 impl Drop for Helper {
     fn drop(&mut self) {
         self.row.let_go(&mut self.actions);

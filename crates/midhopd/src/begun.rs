@@ -4,9 +4,9 @@ use std::future::Future;
 use std::task::{Context, Waker};
 use tokio::task::spawn_local;
 
-/// Begins a task at once, in the turn of whoever spawns it, and goes on with it in turns of its own.
+/// Begins a task at once, in the turn of its spawner, and continues it in turns of its own.
 ///
-/// What a client had sent when its flow was opened leaves with the request for the flow so, in one packet.
+/// So the bytes that a client had sent when its flow was opened leave with the request for the flow, in one packet.
 pub fn spawn(task: impl Future<Output = ()> + 'static) {
     let mut task = Box::pin(task);
     // A spawned task has its first turn whether anything wakes it or not.

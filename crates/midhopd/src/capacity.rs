@@ -1,4 +1,4 @@
-//! What this host has for the data of flows: `limits.memory` is no more than that, whatever is configured.
+//! This host's capacity for the data of flows: `limits.memory` never exceeds it, whatever is configured.
 
 use midhop_units::Bytes;
 use nix::unistd::{SysconfVar, sysconf};
@@ -8,13 +8,13 @@ use std::path::Path;
 /// What bounds the data of all flows on this host, with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// So much.
+    /// The bound.
     pub memory: Bytes,
-    /// Why no more.
+    /// Its reason.
     pub because: &'static str,
 }
 
-/// What is read of a host.
+/// Values read from a host.
 #[derive(Debug, Clone, Default)]
 struct Host {
     /// `/proc/meminfo`.
@@ -28,12 +28,12 @@ struct Host {
 }
 
 impl Capacity {
-    /// That of the host that this process runs on; none where the kernel tells nothing.
+    /// The capacity of this host; none where the kernel reports nothing.
     pub fn of_host() -> Option<Self> {
         Host::read().capacity()
     }
 
-    /// What of `wanted` this host has. Says so in the log where that is less.
+    /// Limits `wanted` to the capacity of this host. Logs when that is less.
     pub fn bound(wanted: Bytes) -> Bytes {
         match Self::of_host() {
             Some(Self { memory, because }) if memory < wanted => {
@@ -67,7 +67,7 @@ impl Host {
         }
     }
 
-    /// Half of what there is for everything, and what TCP may have before the kernel itself shrinks windows.
+    /// The smaller of half of the whole memory, and what TCP may use before the kernel itself shrinks windows.
     fn capacity(&self) -> Option<Capacity> {
         let total = self.meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let total = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());

@@ -1,13 +1,13 @@
-//! Carries each end's way of ending to the other.
+//! Forwards each end's way of ending to the other.
 //!
-//! The first end of a stream is passed on by the relay, after its last byte, and a reset only after what
-//! the end that broke had sent. What is left here is how the two sockets go: after an orderly end, which
-//! is told to the second here, without losing what they still have to send; after a broken one with a reset.
+//! The relay forwards the first end of a stream after its last byte, and a reset only after the bytes that the broken
+//! end had sent. This module closes the two sockets. After an orderly end, which is sent to the second socket here,
+//! they lose nothing that they still have to send. After a broken one they are reset.
 //!
-//! Invariant: a flow that ended in order leaves the kernel no orphan while its far end answers. A socket that
-//! is closed before its far end has acknowledged all, the end included, is one, and beyond
-//! `net.ipv4.tcp_max_orphans` the kernel resets those: on a host of 1 GiB with a satellite behind it, that
-//! many flows end within seconds.
+//! Invariant: a flow that ended in order leaves the kernel no orphan while its far end responds. An orphan is a
+//! socket that is closed before its far end has acknowledged everything, the FIN included. Beyond
+//! `net.ipv4.tcp_max_orphans` the kernel resets orphans: on a host of 1 GiB with a satellite behind it, that many
+//! flows end within seconds.
 
 use crate::ends::RelayOutcome;
 use crate::ends::Side;
@@ -19,11 +19,11 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// The shortest and the longest pause between two looks at a socket that has not been acknowledged all.
+/// The shortest and the longest pause between two looks at a socket with unacknowledged data.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// Closes both sockets as the flow ended. `last` is what the kernel said of each just now; a far end that
+/// Closes both sockets as the flow ended. `last` has the kernel's latest statistics of each. A far end that
 /// acknowledges nothing for `linger` is left to the kernel.
 pub async fn close(
     client: TcpStream,
@@ -47,7 +47,7 @@ pub async fn close(
     }
 }
 
-/// Closes the socket of a flow whose other side is a stream, as the flow ended. Its far end has been told.
+/// Closes the socket of a flow whose other side is a stream, as the flow ended. Its far end has been informed.
 pub async fn close_one(
     stream: TcpStream,
     last: Option<Sample>,
@@ -61,8 +61,8 @@ pub async fn close_one(
     }
 }
 
-/// Lets go of a socket whose both directions have ended, once its far end has all of it and knows; where
-/// that has not been `told` of the end, it is told here.
+/// Closes a socket whose two directions have ended, once its far end has acknowledged everything. If the end was not
+/// `told` to it yet, it is sent here.
 async fn depart(
     stream: TcpStream,
     last: Option<Sample>,
@@ -73,12 +73,12 @@ async fn depart(
     if last.is_some_and(|sample| sample.closed) {
         return;
     }
-    // It learns of the end as soon as it has read what comes before.
+    // It receives the end as soon as it has read what comes before.
     if !told && shutdown(stream.as_raw_fd(), Shutdown::Write).is_err() {
         return;
     }
-    // From here on its events are no news, and would only wake the thread. Taking it off the event loop fails only
-    // where it is not there.
+    // From here on, its events bring nothing new, and would only wake the thread. Removing it from the event loop
+    // fails only where it is not there.
     let Ok(stream) = stream.into_std() else { return };
     if !drain(&stream, last, linger, looks).await
         && let Err(error) = SockRef::from(&stream).set_linger(None)
@@ -87,27 +87,27 @@ async fn depart(
     }
 }
 
-/// Waits until the far end has acknowledged all that was written and the end behind it, which closes the
-/// connection; `false`: it has acknowledged nothing for so long as `linger` though all was sent.
+/// Waits until the far end has acknowledged all written bytes and the FIN, which closes the connection. `false`: it
+/// has acknowledged nothing for `linger` though all was sent.
 async fn drain(
     stream: &std::net::TcpStream,
     mut last: Option<Sample>,
     linger: Duration,
     looks: &Looks,
 ) -> bool {
-    // A round trip is what an acknowledgement takes.
+    // An acknowledgement takes a round trip.
     let rtt = last.map_or(0, |sample| sample.rtt_us);
     let mut pause = Duration::from_micros(rtt.into()).clamp(FIRST_LOOK, LAST_LOOK);
     let mut since = Instant::now();
     loop {
         looks.after(pause).await;
         pause = (pause * 2).min(LAST_LOOK);
-        // One that broke is closed as well.
+        // A broken socket is closed as well.
         let Some(now) = Sample::of(stream) else { return true };
         if now.closed {
             return true;
         }
-        // A far end whose window is closed has time: it is there, and reads as slowly as it likes.
+        // A far end whose window is closed has time: it is alive, and may read as slowly as it likes.
         if now.unsent > 0 || last.is_none_or(|last| last.sent != now.sent) {
             since = Instant::now();
         } else if since.elapsed() >= linger {

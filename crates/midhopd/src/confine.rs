@@ -1,13 +1,13 @@
-//! Confines the data plane to what serving takes: system calls by seccomp, files by Landlock.
+//! Confines the data plane to what serving needs: system calls by seccomp, files by Landlock.
 //!
-//! Two lists of system calls. What serving uses is allowed; all else is refused with `EPERM`, so that a
-//! library that tries something new fails as it would without privileges. What nothing in these threads
-//! has a reason for, such as `execve` or `mount`, ends the process. No file can be written or executed;
-//! read can be what name resolution and the host's state are read from.
+//! There are two lists of system calls. The calls that serving uses are allowed. All others are refused with `EPERM`,
+//! so that a library that tries something new fails as it would without privileges. Calls that these threads never
+//! need, such as `execve` or `mount`, end the process. No file can be written or executed. Only the files of name
+//! resolution and of the host's state can be read.
 //!
-//! The daemon confines its whole process before it has a second thread. Threads that take strangers' bytes may
-//! then read less than the main thread, which reads the configuration and keys again: but as threads share their
-//! memory, only what holds for the process is a boundary.
+//! The daemon confines its whole process before it has a second thread. Threads that read strangers' bytes may then
+//! read fewer files than the main thread, which reads the configuration and keys again. But threads share their
+//! memory, so only the limits of the process are a boundary.
 
 mod calls;
 mod files;
@@ -25,7 +25,7 @@ use std::{
 /// Whether all threads of this process have the filters of [`system_calls`].
 static PROCESS: AtomicBool = AtomicBool::new(false);
 
-/// Where confining failed. What is confined already stays so.
+/// A failure to confine. What is confined already stays confined.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfineError(String);
@@ -36,15 +36,15 @@ impl ConfineError {
     }
 }
 
-/// Lets the calling thread, and those that it starts, make no system calls but those of serving. Not
-/// to be called twice: the first list does not have what installing another takes.
+/// Restricts the calling thread, and those that it starts, to the system calls of serving. Not to be called twice:
+/// the first list does not allow installing another.
 ///
 /// # Errors
 /// When the kernel has no seccomp filters.
 pub fn system_calls() -> Result<(), ConfineError> {
     install(calls::deadly(), SeccompAction::Allow, SeccompAction::KillProcess)?;
     let enosys = u32::try_from(nix::libc::ENOSYS).unwrap_or(1);
-    // Its flags are in memory, where no filter sees them; the C library falls back to `clone`.
+    // Its flags are in memory, where no filter can read them. The C library falls back to `clone`.
     let unseen = [(nix::libc::SYS_clone3, Vec::new())].into_iter().collect();
     install(unseen, SeccompAction::Allow, SeccompAction::Errno(enosys))?;
     let eperm = u32::try_from(nix::libc::EPERM).unwrap_or(1);
@@ -52,8 +52,8 @@ pub fn system_calls() -> Result<(), ConfineError> {
     install(calls::allowed()?, SeccompAction::Errno(eperm), SeccompAction::Allow)
 }
 
-/// Confines the calling thread, and those that it starts, as far as the kernel can: a thread that takes what
-/// strangers send does so first. What the process is confined to already is not asked for again.
+/// Confines the calling thread, and those that it starts, as far as the kernel can. A thread that reads strangers'
+/// data does so first. Limits of the process are not requested again.
 pub fn thread() {
     report(files(&[]));
     if !PROCESS.load(Relaxed)
@@ -63,8 +63,8 @@ pub fn thread() {
     }
 }
 
-/// Confines the whole data plane, before it has a second thread. It may read below `directories` besides: where its
-/// configuration and its keys are.
+/// Confines the whole data plane, before it has a second thread. In addition it may read below `directories`, which
+/// hold its configuration and its keys.
 pub fn process(directories: &[PathBuf]) {
     report(files(directories));
     match system_calls() {
@@ -73,8 +73,8 @@ pub fn process(directories: &[PathBuf]) {
     }
 }
 
-/// Confines the keeper, and the `nft` that it starts: no file is written, and of system calls those end it that
-/// nothing has a reason for.
+/// Confines the keeper, and the `nft` that it starts: no file is written, and system calls that are never needed end
+/// it.
 pub fn keeper() {
     report(files::of_the_keeper());
     if let Err(error) =

@@ -1,7 +1,7 @@
-//! Makes the congestion controls that a plan names selectable, once, before privileges are dropped.
+//! Makes the congestion controls of a plan selectable, once, before privileges are dropped.
 //!
-//! A configured name becomes the kernel's: "hybla" with its leg's `rtt0` and `rate` is registered as
-//! a BPF program under a name of its own, and that name is what sockets are given.
+//! A configured name becomes the kernel's: "hybla" with its leg's `rtt0` and `rate` is registered as a BPF program
+//! under its own name, and sockets get that name.
 
 use crate::failure::Failure;
 use crate::leg;
@@ -20,16 +20,17 @@ use std::{
 pub struct Congestion {
     active: BTreeMap<String, Active>,
     names: CongestionNames,
-    /// What was made selectable, by what was asked for: later this process has no privilege to try it.
+    /// The congestion controls that were made selectable, by their configuration: later this process has no privilege
+    /// to try them.
     known: Vec<(String, Parameters, String)>,
 }
 
-/// What the kernel's names were called in the configuration: for people to read.
+/// Maps the kernel's names to the configured ones, for people to read.
 #[derive(Debug, Clone, Default)]
 pub struct CongestionNames(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl CongestionNames {
-    /// The configured name of what the kernel calls `kernel_name`.
+    /// The configured name for the kernel's `kernel_name`.
     pub fn configured(&self, kernel_name: String) -> String {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.get(&kernel_name).cloned().unwrap_or(kernel_name)
@@ -42,10 +43,10 @@ impl CongestionNames {
 }
 
 impl Congestion {
-    /// Makes everything selectable that `plan` names, and names it as the kernel does.
+    /// Makes everything selectable that `plan` names, and replaces the names by the kernel's.
     ///
     /// # Errors
-    /// When a leg's congestion control is not to be had, and neither is its fallback.
+    /// When neither a leg's congestion control nor its fallback is available.
     pub fn activate(&mut self, plan: &mut Plan) -> Result<(), Failure> {
         plan.replace_congestion(|leg| self.kernel_name(leg).map(Some))?;
         for peer in plan.peers.iter_mut().filter(|peer| peer.fallback != Fallback::Off) {
@@ -61,11 +62,11 @@ impl Congestion {
         Ok(())
     }
 
-    /// What a tunnel over TCP has, where QUIC's is not to be had of the kernel: one that does not take
+    /// The congestion control of a tunnel over TCP where the kernel does not have QUIC's: one that does not take
     /// every loss for congestion. None: the kernel's default.
     fn of_tunnel(&mut self, peer: &PeerPlan) -> Option<String> {
         let own = match peer.congestion {
-            // Above the known rate the kernel is held by pacing; these search below it.
+            // Pacing limits the kernel to the known rate; these search below it.
             Algorithm::KnownRate | Algorithm::BbrV3 | Algorithm::Vivace | Algorithm::Xcp => None,
             algorithm => Some(algorithm.name()),
         };
@@ -84,7 +85,7 @@ impl Congestion {
         found
     }
 
-    /// The names, as they are and as they come to be.
+    /// The names, now and after changes.
     pub fn names(&self) -> CongestionNames {
         self.names.clone()
     }
@@ -128,7 +129,7 @@ impl Congestion {
     }
 }
 
-/// Whether sockets may have a congestion control: by the keeper's hand, where it takes a privilege.
+/// Whether sockets may have a congestion control: set by the keeper, where it takes a privilege.
 fn available(name: &str) -> bool {
     let scratch = Socket::new(Domain::IPV4, Type::STREAM, None)
         .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, None));

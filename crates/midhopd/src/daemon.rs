@@ -1,7 +1,7 @@
-//! The daemon's life: start, serve, reload, drain, end.
+//! The daemon's life cycle: start, serve, reload, drain, end.
 //!
-//! Invariant: whatever fails at the start, nothing of it is left: sockets are opened before anything
-//! is put into the system, and what was put there goes with the value that stands for it.
+//! Invariant: if the start fails, nothing is left. Sockets are opened before anything is installed in the system, and
+//! what was installed is removed with the value that stands for it.
 
 use crate::{
     admin::{self, Status, StatusSource},
@@ -33,7 +33,7 @@ use tokio::{
     time,
 };
 
-/// How often a draining daemon looks whether its last flow has ended.
+/// How often a draining daemon checks whether its last flow has ended.
 const DRAIN_TICK: Duration = Duration::from_millis(50);
 
 /// Runs until a signal ends it.
@@ -44,7 +44,7 @@ pub fn run(config: &Path) -> Result<(), Failure> {
     let (plan, text) = cli::read(config)?;
     let logging = Logging::start(&plan.log)?;
     check_host(&plan)?;
-    // Before there is any thread. Where nothing takes privileges, there are none to be kept apart.
+    // Before there is any thread. Where nothing takes privileges, there are none to separate.
     let keeper = match privileges::has_any() {
         true => Some(Keeper::start(config, &text)?),
         false => None,
@@ -67,7 +67,7 @@ fn serve(
         .enable_all()
         .build()
         .map_err(|error| Failure::run("no event loop can be had").because(error))?;
-    // Starting and ending block, as does a reload: the loop only waits and serves the admin page.
+    // Starting, ending and reloading block: the loop only waits and serves the admin page.
     let entered = runtime.enter();
     let mut signals = Signals::new()?;
     let mut daemon = Daemon::start(config, plan, logging, keeper)?;
@@ -91,7 +91,7 @@ fn serve(
             Ok(Order::Reload) => daemon.reload(config),
             Ok(Order::End) => break,
             Err(what) => {
-                // Interception goes at once, with the daemon: new flows pass directly.
+                // Interception is removed at once, with the daemon: new flows pass directly.
                 notify::send(Notice::Stopping);
                 return Err(
                     Failure::run(what).hint("the log says more; this is a fault of midhopd's")
@@ -105,7 +105,7 @@ fn serve(
     Ok(())
 }
 
-/// Checks what the plan takes for granted of this host.
+/// Checks what the plan requires of this host.
 fn check_host(plan: &Plan) -> Result<(), Failure> {
     let intercepts = !plan.intercept.interfaces.is_empty();
     let asked = !plan.explicit.http_connect.is_empty() || !plan.explicit.socks5.is_empty();
@@ -122,8 +122,8 @@ fn check_host(plan: &Plan) -> Result<(), Failure> {
     if intercepts { check_ports(plan) } else { Ok(()) }
 }
 
-/// Whether the ports of interception are free. Workers share them, and so would another daemon of
-/// this user: asking for them alone, for a moment, tells.
+/// Whether the ports of interception are free. Workers share them, and so would another daemon of this user: only
+/// binding them alone, for a moment, shows this.
 fn check_ports(plan: &Plan) -> Result<(), Failure> {
     for offset in (0..).take(plan.legs.len()) {
         let port = plan.intercept.port.saturating_add(offset);
@@ -137,7 +137,7 @@ fn check_ports(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says which interfaces are not there: their flows are taken from when they appear.
+/// Reports missing interfaces: their flows are taken once they appear.
 fn note_interfaces(plan: &Plan) {
     for interface in plan.intercept.interfaces.iter().filter(|name| !exists(name)) {
         tracing::warn!(
@@ -183,7 +183,7 @@ impl Signals {
     }
 }
 
-/// What a signal asks for.
+/// The order of a signal.
 enum Order {
     Reload,
     End,
@@ -191,8 +191,8 @@ enum Order {
 
 /// A running daemon.
 struct Daemon {
-    // Declared in the order in which things go: first whoever hands flows to the data plane, then
-    // the data plane with its interception.
+    // Declared in the order of dropping: first the source of flows for the data plane, then the data plane with its
+    // interception.
     explicit: Explicit,
     data_plane: DataPlane,
     congestion: Congestion,
@@ -277,14 +277,14 @@ impl Daemon {
         })
     }
 
-    /// Reads the configuration again; what is wrong is told, and changes nothing.
+    /// Reads the configuration again. A wrong configuration is reported, and changes nothing.
     fn reload(&mut self, config: &Path) {
         match self.follow(config) {
             Ok(()) => {
                 tracing::info!("configuration reloaded; live flows keep what they began with")
             }
             Err(failure) => {
-                // One line: the excerpt from the file is for who runs `midhopd check`.
+                // One line: the excerpt from the file is for the user of `midhopd check`.
                 let error = failure.to_string();
                 tracing::error!(
                     error = %error.lines().next().unwrap_or_default(),
@@ -296,10 +296,10 @@ impl Daemon {
         }
     }
 
-    /// Follows what `config` says now.
+    /// Applies the present contents of `config`.
     ///
     /// # Errors
-    /// When it is wrong, or the host refuses it; all stays as it was then.
+    /// When it is wrong, or the host refuses it; then nothing has changed.
     fn follow(&mut self, config: &Path) -> Result<(), Failure> {
         let mut next = cli::read_plan(config)?;
         if let Some(keeper) = &self.keeper {
@@ -311,7 +311,7 @@ impl Daemon {
         self.data_plane
             .reload(next.clone())
             .map_err(|error| refused("the data plane does not follow it", error))?;
-        // The level was found good as it was read.
+        // The level was found valid as it was read.
         self.logging.set(&next.log)?;
         self.plan = next;
         for key in kept {
@@ -327,7 +327,7 @@ impl Daemon {
         self.explicit.close();
     }
 
-    /// Waits for the live flows: to their end, or to the end of patience.
+    /// Waits until all live flows have ended, or the timeout expires.
     async fn drain(&self, signals: &mut Signals) {
         let patience = self.plan.daemon.drain;
         tracing::info!(flows = self.flows(), %patience, "draining: new flows pass directly");
@@ -353,7 +353,7 @@ impl Daemon {
     }
 }
 
-/// Where the configuration and the keys are that a reload reads.
+/// The directories of the configuration and the keys that a reload reads.
 fn directories(config: &Path, plan: &Plan) -> Vec<PathBuf> {
     let keys = plan.tunnel.credentials.iter().flat_map(|files| {
         [&files.certificate, &files.key, &files.authority].into_iter().chain(&files.revoked)
@@ -366,18 +366,18 @@ fn directories(config: &Path, plan: &Plan) -> Vec<PathBuf> {
     files.map(directory).collect()
 }
 
-/// What the data plane refuses, with what the user can do about it.
+/// A refusal of the data plane, with what the user can do about it.
 fn refused(what: &str, error: StartError) -> Failure {
     let hint = error.hint();
     hint.into_iter().fold(Failure::run(what).because(error), Failure::hint)
 }
 
-/// Waits for the second order to end; there is nothing to reload any more.
+/// Waits for the second order to end. There is nothing to reload any more.
 async fn ended_by(signals: &mut Signals) {
     while let Order::Reload = signals.next().await {}
 }
 
-/// Listens on `address`, for which `key` asks.
+/// Listens on `address`, which `key` configures.
 pub(crate) fn listen(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
     let listening = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;

@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Why the data plane did not start, or does not follow another plan. Nothing is left behind then.
+/// Why the data plane did not start, or does not apply another plan. Nothing is left behind then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -39,11 +39,11 @@ pub enum StartError {
          choose another intercept.port if it is in use, or give CAP_NET_ADMIN if that is missing"
     )]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// For which leg.
+        /// The leg.
         leg: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Interception was refused.
@@ -52,16 +52,16 @@ pub enum StartError {
     /// A tunnel's socket was refused.
     #[error("tunnel.listen: cannot listen on {address} (UDP): {source}")]
     Tunnel {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Certificate, key or authority are not to be had.
-    // The reason is told once: as the message, not as what is behind it.
+    /// Certificate, key or authority are not available.
+    // The reason is reported once: as the message, not as its source.
     #[error("[tunnel]: {0}")]
     Identity(IdentityError),
-    /// Nothing can be reported to the daemon at the far end of an assisted link.
+    /// No reports can be sent to the daemon at the far end of an assisted link.
     #[error(transparent)]
     Assist(#[from] AssistPeerError),
     /// Privileges cannot be given up.
@@ -79,7 +79,7 @@ impl From<IdentityError> for StartError {
 }
 
 impl StartError {
-    /// What the user can do about it, where the message does not say so.
+    /// What the user can do, where the message does not include it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Identity(error) => Some(error.hint()),
@@ -89,10 +89,10 @@ impl StartError {
     }
 }
 
-/// A running data plane. Dropping it ends interception at once and resets what is left.
+/// A running data plane. Dropping it ends interception at once and resets the remaining flows.
 #[derive(Debug)]
 pub struct DataPlane {
-    // Order matters: interception goes before the workers.
+    // The order matters: interception is dropped before the workers.
     firewall: Option<Firewall>,
     plan: watch::Sender<Arc<Plan>>,
     stop: watch::Sender<bool>,
@@ -103,7 +103,7 @@ pub struct DataPlane {
     handover: Handover,
     tunnels: Arc<Tunnels>,
     health: Arc<Health>,
-    /// Who this daemon is; none where it has no tunnels.
+    /// This daemon's identity; none where it has no tunnels.
     identity: Option<watch::Sender<Arc<Identity>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
@@ -118,9 +118,9 @@ impl DataPlane {
         Self::start_with(plan, injector, None, || Ok(()))
     }
 
-    /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a
-    /// capability that serving does not. Where there is a keeper, it is asked for interception. When all sockets are
-    /// open and no thread has started, `seal` gives up what none of that takes any more.
+    /// The same with raw sockets that were opened before, as [`Hold::injector`] does: opening them takes a capability
+    /// that serving does not. Where there is a keeper, it installs interception. When all sockets are open and no
+    /// thread has started, `seal` drops the privileges that are not needed any more.
     ///
     /// # Errors
     /// As [`DataPlane::start`].
@@ -174,7 +174,7 @@ impl DataPlane {
             first.assist = Some(AssistDoor { queue, peer });
         }
         seal().map_err(StartError::Privileges)?;
-        // Before any worker runs: once a tunnel is open, no flow may go past the rule that names it.
+        // Before any worker runs: once a tunnel is open, no flow may bypass the rule that names it.
         if plan.stands_for_others() {
             let tracked = hold.tracked.clone();
             this.firewall = Some(Firewall::install(&plan, workers, tracked, keeper.as_ref())?);
@@ -222,7 +222,7 @@ impl DataPlane {
             this.threads.push(thread);
         }
         drop(waiting);
-        // From now on what waits in a queue goes on whatever becomes of this process. A worker that does not get so
+        // From now on, packets that wait in a queue go on even if this process ends. A worker that does not get so
         // far ends it.
         let _ = all_wait.recv_timeout(QUEUES);
         this.handover = Handover::new(handed, this.admission.clone());
@@ -241,7 +241,7 @@ impl DataPlane {
         &self.ledgers
     }
 
-    /// For flows that clients asked for.
+    /// Hands over flows that clients requested.
     pub fn handover(&self) -> Handover {
         self.handover.clone()
     }
@@ -251,7 +251,7 @@ impl DataPlane {
         &self.tunnels
     }
 
-    /// Whether all of it does what it is there for.
+    /// The health of all its parts.
     pub fn health(&self) -> &Arc<Health> {
         &self.health
     }
@@ -261,17 +261,17 @@ impl DataPlane {
         self.plan.subscribe()
     }
 
-    /// The places for flows, and how many are taken.
+    /// The places for flows, and their use.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }
 
-    /// What all flows may hold, and what they do.
+    /// The memory limit of all flows, and its use.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
-    /// What the firewall lets pass on its own; none where nothing is intercepted.
+    /// The counters of SYNs that the firewall lets pass without the daemon; none where nothing is intercepted.
     pub fn passed(&self) -> Option<Passed> {
         self.firewall.as_ref().map(Firewall::passed)
     }
@@ -281,11 +281,11 @@ impl DataPlane {
         &self.pools
     }
 
-    /// Lets new flows follow another plan; live ones keep theirs. A leg that is new has no listener
-    /// of its own: its clients come in by the door of all others and are then set as it asks.
+    /// Applies another plan to new flows. Live ones keep theirs. A new leg has no listener of its own: its clients
+    /// are accepted by the shared listener, and then get the leg's settings.
     ///
     /// # Errors
-    /// When the plan's certificate cannot be had, or the firewall refuses its rules; all stays as it was then.
+    /// When the plan's certificate is not available, or the firewall refuses its rules; then nothing has changed.
     pub fn reload(&self, plan: Plan) -> Result<(), StartError> {
         let plan = Arc::new(plan);
         let next = match &self.identity {
@@ -295,10 +295,10 @@ impl DataPlane {
         if let Some(firewall) = &self.firewall {
             firewall.follow(&plan)?;
         }
-        // Nothing of what follows is refused.
+        // The following steps cannot fail.
         self.budget.set_limit(memory_max(&plan));
         if let Some((current, next)) = next {
-            // Tunnels that are open go on with what they began with, unless their peers may not stay.
+            // Open tunnels keep their plan, unless their peers may not stay.
             current.send_replace(next);
         }
         self.plan.send_replace(plan.clone());
@@ -312,7 +312,7 @@ impl DataPlane {
         u16::try_from(self.ledgers.len()).unwrap_or(u16::MAX)
     }
 
-    /// Takes no new flows from now on; live ones go on.
+    /// Takes no new flows from now on. Live ones go on.
     pub fn end_interception(&mut self) {
         self.tunnels.leave();
         if let Some(firewall) = &self.firewall
@@ -338,21 +338,21 @@ impl Drop for DataPlane {
     }
 }
 
-/// Who the plan says that this daemon is.
+/// The daemon's identity in the plan.
 fn identity_of(plan: &Plan) -> Result<Option<Identity>, IdentityError> {
     let Some(credentials) = &plan.tunnel.credentials else { return Ok(None) };
     let identity = Identity::load(credentials, &plan.peers)?;
     match &identity.doubt {
         None => {}
         Some(doubt @ Doubt::Ending { .. }) => tracing::warn!("{doubt}"),
-        // Flows go on without their tunnels, as their rules say.
+        // Flows go on without their tunnels, as their rules specify.
         Some(doubt) => tracing::error!("{doubt}"),
     }
     Ok(Some(identity))
 }
 
-/// As many flows as are wanted and as there are descriptors for: a flow that was accepted and then
-/// found none would be reset.
+/// The number of flows that is wanted and that descriptors suffice for: an accepted flow without a descriptor would
+/// be reset.
 fn flows_max(plan: &Plan, workers: u16) -> u64 {
     /// Two sockets.
     const PER_FLOW: u64 = 2;
@@ -367,18 +367,18 @@ fn flows_max(plan: &Plan, workers: u16) -> u64 {
     wanted.min(soft.saturating_sub(taken) / PER_FLOW)
 }
 
-/// Unit: bytes. What all flows may hold together, as far as this host has it; two directions of one flow
-/// always.
+/// Unit: bytes. The most that all flows may hold together, within this host's capacity; at least two directions of
+/// one flow.
 fn memory_max(plan: &Plan) -> u64 {
     let least = plan.limits.flow_buffer + plan.limits.flow_buffer;
     Capacity::bound(plan.limits.memory).max(least).get()
 }
 
-/// SYNs that wait for a worker to look at them; more pass by.
+/// The most SYNs that wait for a worker; more pass by.
 const QUEUED: u32 = 1024;
-/// Packets of assisted flows that wait to be looked at; more pass unseen.
+/// The most packets of assisted flows that wait; more pass without assistance.
 const ASSIST_QUEUED: u32 = 8192;
-/// How long workers may take until their queues are served.
+/// How long workers may take until they serve their queues.
 const QUEUES: Duration = Duration::from_secs(5);
 
 /// One worker's listeners, two per leg, and its queue.

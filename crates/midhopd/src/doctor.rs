@@ -1,8 +1,7 @@
-//! Tells what this host supports, and proves interception with a real connection.
+//! Reports what this host supports, and proves interception with a real connection.
 //!
-//! What concerns the host is looked at here. What has to be tried is tried by a child process in
-//! network namespaces of its own, in a user namespace of its own where privileges are missing, so
-//! that nothing that goes wrong there can touch the host.
+//! The host's properties are read here. What has to be tried is tried by a child process in its own network
+//! namespaces, and in its own user namespace where privileges are missing. So no failure there can affect the host.
 
 mod firewall;
 mod host;
@@ -19,31 +18,31 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-/// What was found about one thing.
+/// The finding about one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The thing.
+    /// The subject.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub verdict: CheckState,
-    /// What was seen.
+    /// What was observed.
     pub detail: String,
-    /// What would do, where something is missing.
+    /// The remedy, where something is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// How a thing stands.
+/// The state of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
-    /// It is there.
+    /// It is available.
     Yes,
     /// It is missing, and interception needs it.
     No,
     /// It is missing or set unfavourably; the daemon runs, but not at its best.
     Could,
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown,
 }
 
@@ -96,8 +95,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Examines the host and prints what was found. The exit code says whether interception works. The host's firewall
-/// rules are held against `intercept` and `assist`.
+/// Examines the host and prints the findings. The exit code reports whether interception works. The host's firewall
+/// rules are checked against `intercept` and `assist`.
 ///
 /// # Errors
 /// When the findings cannot be printed.
@@ -127,7 +126,7 @@ pub fn examine(intercept: &Intercept, assist: &Assist, json: bool) -> Result<Exi
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(crate::failure::RUN) })
 }
 
-/// The option by which the child that tries things is told apart.
+/// The option that marks the child process.
 pub const CHILD_OPTION: &str = "--try-in-namespace";
 
 /// Lets a child process try what has to be tried.
@@ -149,7 +148,7 @@ fn ask_child() -> Result<Vec<Finding>, String> {
 /// The child's part: tries things and prints the findings as JSON.
 ///
 /// # Errors
-/// When there is no namespace to be had to try things in.
+/// When there is no namespace to try things in.
 pub fn try_in_namespace() -> Result<ExitCode, Failure> {
     room::isolate_process()
         .map_err(|error| Failure::run("no namespace can be made").because(error))?;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 pub enum Side {
     /// The end that opened the flow.
     Client,
-    /// The end that it wanted.
+    /// The end that it connects to.
     Server,
 }
 
@@ -25,9 +25,9 @@ impl Side {
 /// A side that went away without ending its stream.
 #[derive(Debug)]
 pub struct Broken {
-    /// Who.
+    /// The side.
     pub side: Side,
-    /// How: reset, unreachable, silent beyond all probes.
+    /// The reason: reset, unreachable, silent beyond all probes.
     pub error: io::Error,
 }
 
@@ -36,14 +36,14 @@ pub struct Broken {
 pub struct Ends {
     /// Address and port of the end that opened the flow.
     pub client: SocketAddr,
-    /// Address and port of the end that it wanted.
+    /// Address and port of the end that it connects to.
     pub server: SocketAddr,
 }
 
 /// How a flow came to its end.
 #[derive(Debug)]
 pub struct RelayOutcome {
-    /// `Ok` when both ends have ended their streams, with the side that has not been told so yet;
-    /// else who broke, and how.
+    /// `Ok` when both ends have ended their streams, with the side that does not know it yet; else the side that
+    /// broke, and how.
     pub outcome: Result<Side, Broken>,
 }

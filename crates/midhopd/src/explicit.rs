@@ -1,14 +1,13 @@
-//! Listeners for clients that ask for the proxy: HTTP CONNECT and SOCKS5.
+//! Listeners for clients that request the proxy: HTTP CONNECT and SOCKS5.
 //!
-//! A thread of its own accepts, listens to what each client wants ([`handshake`]), opens the far side
-//! and hands both to the data plane, where such a flow is like any other but for one thing: the
-//! server sees this host's address.
+//! A separate thread accepts clients, reads their requests ([`handshake`]), opens the far side and hands both to the
+//! data plane. There such a flow is like any other, with one exception: the server sees this host's address.
 //!
-//! Who may come in, its address says, before it is heard ([`entry`]).
+//! The client's address decides whether it may connect, before anything is read from it ([`entry`]).
 //!
-//! Invariant: a client that is not heard out, not allowed or not connected never reaches the data
-//! plane; those on their way are at most `limits.pending`, and each has at most
-//! `explicit.request_timeout` to say what it wants.
+//! Invariant: a client whose request is incomplete, not allowed or not connected never reaches the data plane. There
+//! are at most `limits.pending` clients in the handshake, and each has at most `explicit.request_timeout` for its
+//! request.
 
 mod dial;
 mod entry;
@@ -48,12 +47,12 @@ use tokio::{
     time,
 };
 
-/// The most that is read of a client at once; what follows its request is never more than this, and
-/// an empty socket towards the server always takes as much.
+/// The most that is read from a client at once. No more than this can follow its request, and an empty socket towards
+/// the server always accepts as much.
 const PIECE: usize = 4096;
-/// How long a refused client may take to read why.
+/// How long a refused client may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How long accepting rests when there are no descriptors left.
+/// Pause of accepting when there are no descriptors left.
 const REST: Duration = Duration::from_millis(100);
 
 /// Opened listeners, before anything is served.
@@ -61,7 +60,7 @@ const REST: Duration = Duration::from_millis(100);
 pub struct Listeners(Vec<(Protocol, TcpListener)>);
 
 impl Listeners {
-    /// Listens where the plan says.
+    /// Listens at the plan's addresses.
     ///
     /// # Errors
     /// When an address cannot be listened on.
@@ -79,7 +78,7 @@ impl Listeners {
         Ok(Self(opened))
     }
 
-    /// Serves them on a thread of its own.
+    /// Serves them on a separate thread.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -117,7 +116,7 @@ fn places(plan: &Plan) -> usize {
     usize::try_from(plan.limits.pending).unwrap_or(Semaphore::MAX_PERMITS)
 }
 
-/// Served listeners; dropping this ends them and every handshake on its way.
+/// Served listeners. Dropping this ends them and every unfinished handshake.
 #[derive(Debug)]
 pub struct Explicit {
     stage: watch::Sender<Stage>,
@@ -132,7 +131,7 @@ enum Stage {
 }
 
 impl Explicit {
-    /// Accepts no new clients from now on; those on their way go on.
+    /// Accepts no new clients from now on. Unfinished handshakes go on.
     pub fn close(&self) {
         self.stage.send_replace(Stage::Closing);
     }
@@ -212,7 +211,7 @@ async fn accept(desk: Rc<Desk>, protocol: Protocol, listener: tokio::net::TcpLis
     }
 }
 
-/// Hears one client out, opens the far side, and hands both to the data plane.
+/// Reads one client's request, opens the far side, and hands both to the data plane.
 async fn serve(
     desk: &Desk,
     protocol: Protocol,
@@ -263,7 +262,7 @@ async fn serve(
     }
 }
 
-/// Reads until the client has said where it wants to go; none if it talks nonsense or leaves.
+/// Reads until the client has requested a target. None if its request is wrong or it leaves.
 async fn hear(client: &mut TcpStream, handshake: &mut Handshake) -> io::Result<Option<Target>> {
     let mut piece = [0; PIECE];
     while handshake.wants_input() {
@@ -285,7 +284,7 @@ async fn hear(client: &mut TcpStream, handshake: &mut Handshake) -> io::Result<O
     })
 }
 
-/// Says why, and lets the client read it: a socket closed on unread bytes would reset instead.
+/// Sends the reason, and lets the client read it: closing a socket with unread bytes would send a reset instead.
 async fn part(mut client: TcpStream, handshake: &mut Handshake) -> io::Result<()> {
     let farewell = async {
         if let Some(output) = handshake.poll_output() {

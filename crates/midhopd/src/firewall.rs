@@ -1,4 +1,4 @@
-//! Interception as the data plane has it: in its own hands, or in its keeper's.
+//! Interception for the data plane: done by this process, or by its keeper.
 
 use crate::intercept::{
     Entrance, Follower, InterceptError, Interception, Tell, passed::PassedCounters,
@@ -20,15 +20,15 @@ pub enum Firewall {
     Kept(Kept),
 }
 
-/// Interception in this process's own hands.
+/// Interception that this process does itself.
 #[derive(Debug)]
 pub struct Own {
-    // Order matters: who follows the rules of others goes first.
+    // The order matters: the follower of others' rules is dropped first.
     _follower: Follower,
     interception: Arc<Interception>,
 }
 
-/// Interception in the keeper's hands.
+/// Interception that the keeper does.
 #[derive(Debug)]
 pub struct Kept(Arc<Keeper>);
 
@@ -41,7 +41,7 @@ impl Drop for Kept {
 }
 
 impl Own {
-    /// Installs it for so many workers, and follows what others do to the rules.
+    /// Installs it for this many workers, and follows changes of others to the rules.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
@@ -53,14 +53,14 @@ impl Own {
         Ok(Self { _follower: follower, interception })
     }
 
-    /// What stands in the system.
+    /// What is installed in the system.
     pub fn interception(&self) -> &Interception {
         &self.interception
     }
 }
 
 impl Firewall {
-    /// Installs interception for so many workers. `tracked` follows whether connections are entered into connection
+    /// Installs interception for this many workers. `tracked` follows whether connections are entered into connection
     /// tracking.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Firewall {
         }
     }
 
-    /// Follows another plan, or what it followed before.
+    /// Applies another plan, or restores the one before.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses.
@@ -91,7 +91,7 @@ impl Firewall {
         }
     }
 
-    /// Takes no new flows from now on. Live ones go on.
+    /// Takes no new flows from now on. Live flows go on.
     ///
     /// # Errors
     /// When `nft` refuses; then new flows are still taken.
@@ -102,7 +102,7 @@ impl Firewall {
         }
     }
 
-    /// What the firewall lets pass on its own.
+    /// The counters of SYNs that the firewall lets pass without the daemon.
     pub fn passed(&self) -> Passed {
         match self {
             Self::Own(own) => Passed::Own(own.interception.passed().clone()),
@@ -111,7 +111,7 @@ impl Firewall {
     }
 }
 
-/// What the firewall lets pass on its own, wherever that is counted.
+/// The counters of SYNs that the firewall lets pass without the daemon, in either process.
 #[derive(Debug, Clone)]
 pub enum Passed {
     /// Here.
@@ -121,7 +121,7 @@ pub enum Passed {
 }
 
 impl Passed {
-    /// SYNs let pass since the start, by why.
+    /// SYNs let pass since the start, by reason.
     pub fn total(&self) -> BTreeMap<String, u64> {
         match self {
             Self::Own(counted) => counted.total(),
@@ -135,7 +135,7 @@ fn refused(failed: crate::keeper::RequestFailed) -> InterceptError {
 }
 
 /// Loopback addresses of the legs' listeners, by the legs' names. Each leg has a port of its own, counted from the
-/// configured one, so that an accepted socket tells which leg its client is on.
+/// configured one, so that an accepted socket identifies its client's leg.
 pub fn doors(plan: &Plan) -> Vec<(String, [SocketAddr; 2])> {
     let ports = plan.intercept.port..=u16::MAX;
     let door = |(leg, port): (&LegPlan, u16)| {
@@ -145,7 +145,7 @@ pub fn doors(plan: &Plan) -> Vec<(String, [SocketAddr; 2])> {
     plan.legs.iter().zip(ports).map(door).collect()
 }
 
-/// Where injected SYNs are delivered; nowhere, where nothing is intercepted.
+/// The delivery of injected SYNs; empty where nothing is intercepted.
 fn entrances(plan: &Plan) -> Vec<Entrance> {
     let intercepts = !plan.intercept.interfaces.is_empty();
     let doors = doors(plan).into_iter().filter(|_| intercepts).zip(1..);

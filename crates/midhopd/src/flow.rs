@@ -1,5 +1,4 @@
-//! One flow, as one value that walks through its life: taken, decided on, opened, relayed, closed,
-//! booked.
+//! The life cycle of one flow, in one value: taken, decided on, opened, relayed, closed, booked.
 
 pub mod packed;
 
@@ -40,8 +39,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A flow that interception delivered to a listener with the settings of `door`.
-    /// None: nobody let it in.
+    /// A flow that interception delivered to a listener with the settings of `door`. None: it was not admitted.
     pub fn taken(
         worker: &Rc<Worker>,
         client: TcpStream,
@@ -55,7 +53,7 @@ impl Flow {
         Some(Self { worker: worker.clone(), plan, client, ends, known, door: door.clone() })
     }
 
-    /// Lives the flow, in a task of its own.
+    /// Runs the flow, in a task of its own.
     pub fn spawn(self) {
         match self.route() {
             Some(route) => spawn_local(self.run_through(route)),
@@ -63,7 +61,7 @@ impl Flow {
         };
     }
 
-    /// By which tunnel it goes; none: by none, or its far side is open without.
+    /// The tunnel of the flow. None: it uses none, or its far side is open without one.
     fn route(&self) -> Option<Route> {
         match self.known.far {
             Some(Far { side: FarSide::Leg(_) | FarSide::Bound(_), .. }) => None,
@@ -79,7 +77,7 @@ impl Flow {
             return match self.pack() {
                 Ok(packed) => match worker.tunnels.live(&route.peer, Box::new(packed)) {
                     Ok(()) => {}
-                    // A reload took the peer away.
+                    // A reload has removed the peer.
                     Err(packed) => match Self::unpack(&worker, *packed) {
                         Ok(flow) => Box::pin(flow.run_split()).await,
                         Err(error) => tracing::warn!(%error, "a flow is reset"),
@@ -92,7 +90,7 @@ impl Flow {
             Some(Far { side: FarSide::Tunnel(stream), ticket, .. }) => (*stream, ticket),
             _ => {
                 let ticket = worker.admission.enter();
-                // The client has been accepted: its first bytes need not wait for the answer.
+                // The client has been accepted: its first bytes need not wait for the response.
                 match carry::begin(&self.plan, &link, &self.request()).await {
                     Ok(stream) => (stream, ticket),
                     Err(why) if route.otherwise == Action::Reject => {
@@ -117,7 +115,7 @@ impl Flow {
         carry::spawn(&worker, (self.client, Side::Client), stream, book, permits);
     }
 
-    /// What the peer at the other end of the tunnel is asked for.
+    /// The request to the peer at the other end of the tunnel.
     fn request(&self) -> Request {
         let class =
             self.plan.class(&self.known.decision, Some(self.known.class >> 2), None).announced();
@@ -135,7 +133,7 @@ impl Flow {
         Ok(Packed { plan, client: client.into_std()?, ends, known, door })
     }
 
-    /// Goes on with a flow on the thread of `worker`.
+    /// Continues a flow on the thread of `worker`.
     ///
     /// # Errors
     /// When the thread's event loop does not take the client's socket.
@@ -145,7 +143,7 @@ impl Flow {
         Ok(Self { worker: worker.clone(), plan, client, ends, known, door })
     }
 
-    /// Opens the flow's far side on a leg of this daemon, and has the two carried.
+    /// Opens the flow's far side on a leg of this daemon, and starts relaying.
     async fn run_split(mut self) {
         let (server, class, ticket) = match self.known.far.take() {
             Some(Far { side: FarSide::Leg(stream), class, ticket }) => {
@@ -173,7 +171,7 @@ impl Flow {
                         self.worker.hold.entries.learn(leaving.server, false, Instant::now());
                         tracing::debug!(ends = ?self.ends, error = %failure.error, "no far side");
                         self.worker.ledger.book_failure(&failure);
-                        // The client's socket resets as it goes.
+                        // Dropping the client's socket resets it.
                         return;
                     }
                 }
@@ -198,7 +196,7 @@ impl Flow {
         let opening = bound.connect()?;
         tokio::select! {
             answer = opening.finish() => answer,
-            // A client that goes away takes its request with it.
+            // When a client goes away, its request ends.
             error = relay::broken(&self.client) => Err(error.into()),
         }
     }
@@ -213,8 +211,8 @@ impl Flow {
         self.plan.leg(&self.known.decision, departure.ends.server.ip(), departure.egress.as_deref())
     }
 
-    /// Gives the client's socket the class in which the server answered, and what its leg asks where
-    /// that is not what its listener had: for a rule's sake, or since the plan has changed.
+    /// Gives the client's socket the class in which the server responded. Also gives it the settings of its leg,
+    /// where they differ from its listener's because of a rule, or because the plan has changed.
     fn treat_client(&self, class: u8) -> io::Result<()> {
         leg::set_class(&self.client, self.ends.client, class)?;
         let wanted = self.client_leg();
@@ -225,8 +223,8 @@ impl Flow {
     }
 }
 
-/// Moves the bytes of a flow whose two sides are open, to its very end, in a task of its own: what it took to open it is
-/// free from here on. What is `held` of it is held until then.
+/// Relays the bytes of a flow whose two sides are open, until it ends, in a task of its own: the resources of opening
+/// it are free from here on. The `held` parts of the flow are held until then.
 pub fn carry(
     worker: &Rc<Worker>,
     legs: BothLegs,
@@ -251,7 +249,7 @@ async fn carry_to_end(
     let carried = relay::relay(client, server, stages, &book, &worker.desk, linger).await;
     let last = [(Side::Client, client), (Side::Server, server)]
         .map(|(side, stream)| worker.ledger.sample(&book, side, stream));
-    // None only where the watch holds them still, which it does for no longer than a look.
+    // None only while the watch still holds them, which lasts no longer than a look.
     if let Some(BothLegs { client, server }) = watched.release() {
         close::close(client, server, last, &carried, linger, &worker.looks).await;
     }

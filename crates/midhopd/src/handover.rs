@@ -1,5 +1,5 @@
-//! Flows that did not come from the wire: a client asked for the proxy, and whoever spoke with it
-//! hands both open sides to a worker.
+//! Flows that did not come from the wire: a client requested the proxy, and the thread that handled its request hands
+//! both open sides to a worker.
 
 use crate::admission::{Admission, Ticket};
 use crate::ends::Ends;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-/// A flow whose two sides are open. Bounded by its ticket, as every flow is.
+/// A flow whose two sides are open. Its ticket limits it, as for every flow.
 #[derive(Debug)]
 pub struct HandedFlow {
-    /// The side that asked; nothing of what belongs to the server may have been read from it.
+    /// The requesting side. No bytes for the server may have been read from it.
     pub client: TcpStream,
-    /// The side that it asked for, opened with [`leg::dial_as_self`].
+    /// The requested side, opened with [`leg::dial_as_self`].
     pub server: TcpStream,
     /// The leg that the client is on.
     pub client_leg: LegPlan,
@@ -48,8 +48,8 @@ impl Handover {
         Self { workers, next: Arc::default(), admission }
     }
 
-    /// A place for one more flow; `None` beyond the limit, where a client that asked is to be told
-    /// so, as it cannot pass by.
+    /// A place for one more flow; `None` beyond the limit. Then a requesting client must be refused, as it cannot
+    /// pass by.
     pub fn admit(&self) -> Option<Ticket> {
         self.admission.try_enter()
     }
@@ -65,7 +65,7 @@ impl Handover {
     }
 }
 
-/// Serves what is handed over until nobody can hand over any more.
+/// Serves handed-over flows until the last sender is gone.
 pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<HandedFlow>) {
     while let Some(flow) = flows.recv().await {
         if let Err(error) = go_on(&worker, flow) {
@@ -74,7 +74,7 @@ pub(crate) async fn receive(worker: Rc<Worker>, mut flows: UnboundedReceiver<Han
     }
 }
 
-/// Goes on with a flow on the thread of `worker`.
+/// Continues a flow on the thread of `worker`.
 fn go_on(worker: &Rc<Worker>, flow: HandedFlow) -> io::Result<()> {
     let HandedFlow { client, server, client_leg, server_leg, ticket } = flow;
     let ends = Ends { client: client.peer_addr()?, server: server.peer_addr()? };

@@ -1,4 +1,4 @@
-//! Connects to one of a target's addresses, and lets no dead address family delay the other.
+//! Connects to one of a target's addresses. An unreachable address family does not delay the other.
 //!
 //! Source: RFC 8305. Differs: addresses are not sorted by RFC 6724, but alternate between the families
 //! from the first address on. Without a route an attempt fails at once, and the next begins.
@@ -11,10 +11,10 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// Between the beginnings of two attempts while the earlier has no answer: RFC 8305 §5.
+/// Interval between the beginnings of two attempts while the earlier has no response: RFC 8305 §5.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Tries `first`, and what `later` adds to them, until one attempt succeeds; the others are given up then.
+/// Tries `first`, and the addresses that `later` adds, until one attempt succeeds. Then the others are given up.
 ///
 /// # Errors
 /// The failure of the attempt that failed last; none where there was nothing to try.
@@ -54,7 +54,7 @@ pub async fn race<C, T, E>(
     }
 }
 
-/// The addresses in the order in which they are tried: the families by turns, from the first one's on.
+/// The addresses in the order of the attempts: the families alternate, from the first one's on.
 pub fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let leads = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (one, other): (Vec<_>, Vec<_>) =
@@ -70,10 +70,10 @@ pub fn alternate(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// Waits for the answer to an attempt, but no longer than `patience`.
+/// Waits for the response to an attempt, but no longer than `patience`.
 ///
 /// # Errors
-/// The far side's own, or its silence.
+/// The far side's error, or its silence.
 pub async fn answer(opening: Opening, patience: Duration) -> Result<TcpStream, Failure> {
     time::timeout(patience, opening.finish()).await.unwrap_or_else(|_late| {
         Err(Failure { error: ErrorKind::TimedOut.into(), refusal: Some(Refusal::Silence) })

@@ -1,11 +1,11 @@
-//! Whether the daemon does what it is there for, and what it lacks.
+//! Whether the daemon works, and what it lacks.
 //!
-//! Each worker beats as often as its loop lets it; a task without which the daemon is no use says when it ends; what
-//! has failed and is being replaced is a [`Fault`] until it is there again. `/healthz` tells all of that, and asks
-//! nobody: it takes no lock that a worker holds, and builds nothing.
+//! Each worker beats as often as its loop permits. A task that the daemon cannot work without reports its end. What
+//! has failed and is being replaced is a [`Fault`] until it works again. `/healthz` reports all of that, and waits
+//! for no thread: it takes no lock that a worker holds, and builds nothing.
 //!
-//! Invariant: nothing that is vital ends quietly. The daemon ends with it, interception first, so that new flows pass
-//! directly and the service manager starts it again.
+//! Invariant: nothing vital ends unnoticed. The daemon ends with it, interception first, so that new flows pass
+//! directly and the service manager starts the daemon again.
 
 use crate::histogram::Histogram;
 use futures_util::FutureExt;
@@ -28,7 +28,7 @@ use tokio::{
 
 /// How often a worker beats.
 const BEAT: Duration = Duration::from_millis(250);
-/// A worker that has not beaten for so long is stuck.
+/// A worker that has not beaten for this long is stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// The health of a data plane and of what serves it.
@@ -36,7 +36,7 @@ const STUCK: Duration = Duration::from_secs(10);
 pub struct Health {
     since: Instant,
     workers: Vec<Pulse>,
-    /// What has failed and is being replaced, by name, with why.
+    /// Names of what has failed and is being replaced, with the reason.
     faults: Mutex<BTreeMap<String, String>>,
     /// What was lost for good.
     lost: watch::Sender<Option<String>>,
@@ -45,24 +45,24 @@ pub struct Health {
 /// The beat of one worker.
 #[derive(Debug, Default)]
 struct Pulse {
-    /// Unit: milliseconds since the health's beginning. The last one; zero: it has not begun.
+    /// Unit: milliseconds since the health's beginning. The last beat; zero: it has not begun.
     last_ms: AtomicU64,
     delays: Histogram,
 }
 
-/// Something that has failed and is being replaced; dropping this says that it is there again.
+/// Something that has failed and is being replaced. Dropping this reports that it works again.
 #[derive(Debug)]
 pub struct Fault {
     health: Arc<Health>,
     what: String,
 }
 
-/// What is not as it should be.
+/// A problem of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Illness {
     /// Something vital has ended.
     Lost(String),
-    /// This worker has not answered for so long.
+    /// This worker has not responded for this long.
     Stuck(usize, Duration),
     /// Something has failed and is being replaced.
     Failed(String, String),
@@ -81,7 +81,7 @@ impl fmt::Display for Illness {
 }
 
 impl Health {
-    /// That of so many workers.
+    /// The health of this many workers.
     pub fn new(workers: usize) -> Arc<Self> {
         Arc::new(Self {
             since: Instant::now(),
@@ -91,7 +91,7 @@ impl Health {
         })
     }
 
-    /// What is not as it should be, the worst first.
+    /// The worst problem, if any.
     pub fn illness(&self) -> Option<Illness> {
         if let Some(what) = &*self.lost.borrow() {
             return Some(Illness::Lost(what.clone()));
@@ -140,18 +140,18 @@ impl Health {
         });
     }
 
-    /// Waits until something vital was lost; says what.
+    /// Waits until something vital was lost. Returns its name.
     pub async fn lost(&self) -> String {
         let mut lost = self.lost.subscribe();
-        // The sender is here.
+        // The sender is owned by the same value.
         let what = lost.wait_for(Option::is_some).await;
         what.ok().and_then(|what| what.clone()).unwrap_or_default()
     }
 
-    /// Runs a thread's work. Where it fails or panics it is lost.
+    /// Runs a thread's work. If it fails or panics, it is reported as lost.
     ///
     /// # Errors
-    /// What the work gave.
+    /// The error of the work.
     pub fn run(&self, what: &str, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         match panic::catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => Ok(()),
@@ -166,7 +166,7 @@ impl Health {
         }
     }
 
-    /// Starts a task of this thread that is to go on for ever. If it ends, and was not aborted, it is lost.
+    /// Starts a task of this thread that must run for ever. If it ends, and was not aborted, it is reported as lost.
     pub fn keep<T>(
         self: &Arc<Self>,
         what: &'static str,
@@ -179,7 +179,8 @@ impl Health {
         })
     }
 
-    /// Starts a task of this thread that may end, once there is nothing left for it to do. If it panics, it is lost.
+    /// Starts a task of this thread that may end once it has nothing left to do. If it panics, it is reported as
+    /// lost.
     pub fn start(
         self: &Arc<Self>,
         what: &'static str,
@@ -208,7 +209,7 @@ impl Drop for Fault {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no word")

@@ -1,4 +1,4 @@
-//! How often something took how long: counted by one thread, read by any, without a lock.
+//! Histogram of durations: counted by one thread, read by any, without a lock.
 
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -6,14 +6,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Unit: milliseconds. Up to where each class goes; the last one has no end.
+/// Unit: milliseconds. Upper bound of each class; the last one has none.
 const CLASSES_MS: [u64; 11] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000];
 
 /// Times, by class.
 #[derive(Debug, Default)]
 pub struct Histogram {
     classes: [AtomicU64; CLASSES_MS.len() + 1],
-    /// Unit: microseconds. All of them together.
+    /// Unit: microseconds. Sum of all.
     sum_us: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ impl Histogram {
         self.sum_us.fetch_add(u64::try_from(time.as_micros()).unwrap_or(0), Relaxed);
     }
 
-    /// How many were counted.
+    /// Number of observations.
     pub fn count(&self) -> u64 {
         self.classes.iter().map(|class| class.load(Relaxed)).sum()
     }

@@ -1,12 +1,12 @@
-//! Holds clients' SYNs until it is known what becomes of their flows.
+//! Holds clients' SYNs until the action for their flows is decided.
 //!
-//! The kernel keeps a SYN in a queue. It passes by, or the flow is split: then its far side is opened,
-//! at once or (`early`) when the client has been accepted, the held SYN is dropped, and it comes again
-//! to a listener of ours. What a far side reports that does not accept is passed on to the client in its own
-//! words. A repeated SYN never opens a second far side.
+//! The kernel keeps a SYN in a queue. Either it passes by, or the flow is split. To split it, the daemon opens the
+//! far side, at once or (`early`) when the client has been accepted. It drops the held SYN and injects it again to
+//! its own listener. If a far side refuses, its report is forwarded to the client unchanged. A repeated SYN never
+//! opens a second far side.
 //!
-//! Invariant: every packet taken from the queue gets exactly one verdict. Whatever goes wrong on
-//! this host lets the SYN pass by: the flow is then not split, but it lives.
+//! Invariant: every packet taken from the queue gets exactly one verdict. On any failure of this host the SYN passes
+//! by: the flow is not split, but it works.
 
 mod attempt;
 mod cookies;
@@ -54,12 +54,12 @@ use tokio::sync::Notify;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::{interval, sleep};
 
-/// How often those are looked at that wait.
+/// Interval at which waiting flows are looked at.
 const LOOK: Duration = Duration::from_millis(250);
-/// A far side that has not answered when its client sends the SYN again so often (after 2 or 3 s) has a
-/// last chance.
+/// A far side that has not answered gets a last chance when its client has retransmitted the SYN this often (after 2
+/// or 3 s).
 const PATIENT_REPEATS: u32 = 2;
-/// Less than what passes before a client sends its SYN once more.
+/// Shorter than the time until a client's next SYN.
 const LAST_CHANCE: Duration = Duration::from_millis(900);
 
 /// One queue, and what its worker needs to answer it.
@@ -70,17 +70,17 @@ struct Holder {
     tracker: Tracker,
     origins: Origins,
     repeats: Repeats,
-    /// What is opened once all packets were seen that are there.
+    /// Opened once all packets in the queue have been read.
     prepared: RefCell<Vec<Prepared>>,
-    /// What is opened once the keeper has entered it: by the number of the message that asked for it.
+    /// Opened once the keeper has entered it, by the number of the request message.
     entering: RefCell<VecDeque<(u64, Vec<Prepared>)>>,
     names: InterfaceNames,
     table: Table,
-    /// There are verdicts to be given.
+    /// Notifies that there are verdicts to give.
     decided: Notify,
 }
 
-/// A SYN and what is known of its flow before anybody has decided.
+/// A SYN and what is known of its flow before a decision.
 #[derive(Debug)]
 struct Opener {
     /// How its client sees the flow.
@@ -91,7 +91,8 @@ struct Opener {
     class: u8,
 }
 
-/// Serves one queue until the worker stops. `waiting` is dropped once what waits there would go on without this process.
+/// Serves one queue until the worker stops. `waiting` is dropped once the packets in the queue would go on without
+/// this process.
 ///
 /// # Errors
 /// When the runtime cannot watch the queue, or the kernel gives no channels.
@@ -140,7 +141,7 @@ pub async fn hold(
     }
 }
 
-/// What becomes of a packet in the queue.
+/// The verdict on a packet in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     PassBy,
@@ -164,7 +165,7 @@ impl Holder {
                 self.worker.hold.entries.note_class(leaving, answer.class);
                 Some(Verdict::PassBy)
             }
-            // Its target drops it, and counts it. A rule may forbid it all the same.
+            // Its target drops it, and counts it. A rule may still forbid it.
             Some(syn) if !syn::is_intact(&packet.bytes, &syn) => Some(Verdict::Undecided),
             Some(syn) => {
                 let ends = Ends { client: syn.source, server: syn.destination };
@@ -174,7 +175,7 @@ impl Holder {
                 } else {
                     let verdict = self.opening_segment(packet, &syn);
                     if matches!(verdict, Some(Verdict::PassBy | Verdict::Assist)) {
-                        // Sent again, it must not be split: its first may have been answered.
+                        // If retransmitted, it must not be split: the first may have been answered.
                         entries.pass(ends, syn.sequence, Instant::now());
                     }
                     verdict
@@ -187,7 +188,7 @@ impl Holder {
         }
     }
 
-    /// The kernel repeats a SYN of ours whose client is held.
+    /// Handles a SYN of this host that the kernel retransmits while its client is held.
     fn own_repeat(&self, packet: &Packet, leaving: Ends) {
         match self.repeats.repeated(leaving, packet.id) {
             Repeat::Leaves => self.let_repeat(packet.id, packet.mark),
@@ -196,7 +197,7 @@ impl Holder {
         }
     }
 
-    /// A client has sent its SYN again, and so may we.
+    /// Handles a client's retransmitted SYN: it allows one retransmission of ours.
     fn repeat(&self, leaving: &Ends, mark: u32) {
         if let Some(packet) = self.repeats.client_repeated(leaving) {
             self.let_repeat(packet, mark);
@@ -264,7 +265,7 @@ impl Holder {
                 return Some(Verdict::Drop);
             }
             Met::Ready if resting && !is_strict(&plan, &decision) => {
-                // Its far side is reset, and this SYN goes where that was.
+                // Its far side is reset, and this SYN goes to the same server.
                 hold.entries.forget(&ends);
                 self.tracker_forgets(opener.departure.ends);
                 return Some(Verdict::PassBy);
@@ -314,8 +315,9 @@ impl Holder {
         }
     }
 
-    /// What becomes of a flow, and through which tunnel it goes. A tunnel that would carry it back to where it
-    /// comes from is none: it is split here alone, where it also leaves by an interface that is intercepted.
+    /// Decides the action for a flow, and its tunnel. A tunnel that would carry the flow back to where it comes from
+    /// does not count: the flow is then split by this host alone, if it also leaves by an interface that is
+    /// intercepted.
     fn course(&self, plan: &Plan, decision: &Decision, opener: &Opener) -> (Action, Option<Route>) {
         let Some(route) = plan.route(decision) else { return (decision.action, None) };
         let (arrival, departure) =
@@ -340,7 +342,7 @@ impl Holder {
         (otherwise, None)
     }
 
-    /// What is known of a SYN; `None` where it was translated and nobody knows from what.
+    /// What is known of a SYN; `None` where it was translated and the original is not known.
     fn opener(&self, packet: &Packet, segment: &Segment) -> Option<Opener> {
         let marks = self.worker.hold.marks;
         let ends = Ends { client: segment.source, server: segment.destination };
@@ -366,8 +368,8 @@ impl Holder {
         }
     }
 
-    /// Gives a far side a last chance, as our own SYN goes again when its client's does; then gives it up:
-    /// the client's SYN may reach it where ours does not.
+    /// Gives a far side a last chance, as our own SYN is retransmitted when its client's is. Then gives it up: the
+    /// client's SYN may reach it where ours does not.
     async fn let_go(self: Rc<Self>, ends: Ends, target: SocketAddr, again: Waiting) {
         sleep(LAST_CHANCE).await;
         let hold = &self.worker.hold;
@@ -389,7 +391,7 @@ impl Holder {
         self.answer_queue(again.packet, again.mark, Verdict::PassBy);
     }
 
-    /// Has the watchdog look at the firewall's counters, while flows wait for their handshakes.
+    /// Makes the watchdog check the firewall's counters, while flows wait for their handshakes.
     fn look(&self) {
         let hold = &self.worker.hold;
         let now = Instant::now();
@@ -404,7 +406,7 @@ impl Holder {
         }
     }
 
-    /// Waits for the far side's answer and gives it to the client.
+    /// Waits for the far side's answer and forwards it to the client.
     async fn ask(
         self: Rc<Self>,
         connection: TrackedConnection,
@@ -544,8 +546,8 @@ impl Holder {
         Verdict::Drop
     }
 
-    /// Has connection tracking know the client's leg. It has no mark: what the administrator's rules do with
-    /// that of a connection is meant for the way that the flow leaves by.
+    /// Enters the client's leg in connection tracking. It has no mark: the administrator's rules use the connection's
+    /// mark for the route by which the flow leaves.
     fn enter_client(&self, connection: &TrackedConnection) {
         let hold = &self.worker.hold;
         let ends = connection.ends;
@@ -560,8 +562,8 @@ impl Holder {
         self.worker.hold.injector.as_deref().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    /// For want of a port, a descriptor or memory here, or where somebody on this host has the flow's
-    /// address and port, it passes by.
+    /// Lets the flow pass by when this host lacks a port, a descriptor or memory, or when another socket on this host
+    /// has the flow's address and port.
     fn local_failure(&self, ends: Ends, error: &io::Error) -> Verdict {
         let taken = [io::ErrorKind::AddrNotAvailable, io::ErrorKind::AddrInUse];
         if taken.contains(&error.kind()) {
@@ -595,7 +597,7 @@ impl Holder {
         }
     }
 
-    /// Those of one turn go together.
+    /// Sends all verdicts of one turn together.
     fn give_verdicts(&self) {
         if let Err(error) = self.queue.get_ref().give() {
             tracing::warn!(%error, "verdicts were not taken");
@@ -603,7 +605,7 @@ impl Holder {
     }
 }
 
-/// A SYN that is held, as the ledger counts them.
+/// A held SYN, as the ledger counts it.
 struct Held<'a>(&'a Ledger);
 
 impl<'a> Held<'a> {
@@ -619,14 +621,14 @@ impl Drop for Held<'_> {
     }
 }
 
-/// How a far side is asked.
+/// How a far side is opened.
 #[derive(Debug)]
 enum Asked {
     Leg(Opening),
     Tunnel(Route),
 }
 
-/// Whether a flow goes as its rule says or not at all.
+/// Whether the flow must follow its rule or be refused.
 fn is_strict(plan: &Plan, decision: &Decision) -> bool {
     plan.route(decision).is_some_and(|route| route.otherwise == Action::Reject)
 }

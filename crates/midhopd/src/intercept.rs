@@ -1,8 +1,8 @@
-//! Takes flows from the wire: an nftables table of our own, routing rules that lead packets to the
-//! daemon's sockets, raw sockets by which held SYNs come again, and entries in connection tracking.
+//! Takes flows from the wire. It uses an nftables table of its own, routing rules that lead packets to the daemon's
+//! sockets, raw sockets that inject held SYNs again, and entries in connection tracking.
 //!
-//! Invariants: nobody else's table, rule or route is touched; what is installed is removed when the
-//! value is dropped; what a dead predecessor of the same name left is replaced, and only that.
+//! Invariants: tables, rules and routes of others are not touched. What is installed is removed when the value is
+//! dropped. What a dead predecessor of the same name left is replaced, and only that.
 
 pub mod conntrack;
 mod detect;
@@ -56,22 +56,22 @@ pub enum InterceptError {
     Table {
         /// Its name.
         table: String,
-        /// What nft said.
+        /// The message of nft.
         reason: String,
     },
-    /// The kernel hands no SYNs over.
+    /// The kernel does not hand over SYNs.
     #[error(
         "SYNs cannot be held: {source}; this takes CAP_NET_ADMIN and a kernel with \
          NETFILTER_NETLINK_QUEUE and NFT_QUEUE, or NFT_COMPAT and NETFILTER_XT_TARGET_NFQUEUE"
     )]
     Queue {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Held SYNs cannot be delivered.
+    /// Held SYNs cannot be injected.
     #[error("no raw sockets: {source}; this takes CAP_NET_RAW at the start")]
     Raw {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The routing rule or table was refused.
@@ -79,7 +79,7 @@ pub enum InterceptError {
     Route {
         /// The table's number.
         table: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The keeper refuses.
@@ -87,16 +87,16 @@ pub enum InterceptError {
     Keeper(String),
 }
 
-/// Where it is told whether connections are entered into connection tracking.
+/// Receives whether connections are entered into connection tracking.
 pub struct Tell(Box<dyn Fn(bool) + Send + Sync>);
 
 impl Tell {
-    /// By a function.
+    /// Calls a function.
     pub fn by(tell: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self(Box::new(tell))
     }
 
-    /// In a flag.
+    /// Sets a flag.
     pub fn in_flag(flag: Arc<AtomicBool>) -> Self {
         Self::by(move |tracked| flag.store(tracked, Relaxed))
     }
@@ -120,7 +120,7 @@ pub struct Interception {
     leaves_table: AtomicBool,
 }
 
-/// What stands in the system.
+/// What is installed in the system.
 #[derive(Debug)]
 struct Installed {
     plan: Arc<Plan>,
@@ -128,15 +128,15 @@ struct Installed {
     queues: u16,
     setting: TableSetting,
     mirror: Mirror,
-    /// What was said of the routing rules of others.
+    /// Warnings already given about the routing rules of others.
     warnings: Vec<String>,
     /// Whether new flows are taken.
     open: bool,
 }
 
 impl Interception {
-    /// Installs the routes first and the table last, so that nothing is taken before it can be
-    /// delivered. `tracked` is told whether connections are entered into connection tracking.
+    /// Installs the routes first and the table last, so that nothing is taken before it can be delivered. `tracked`
+    /// receives whether connections are entered into connection tracking.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses; nothing is left behind then.
@@ -169,25 +169,26 @@ impl Interception {
         let this = Self { instance, delivery, passed, tracked, installed, leaves_table };
         let mut installed = this.installed();
         installed.follow_rules().map_err(refused)?;
-        // Not through `across`: what a dead predecessor's table counted is not ours.
+        // Not through `across`: the counts of a dead predecessor's table are not ours.
         this.put(&installed, |text| transact(&this.instance, text))?;
         drop(installed);
         Ok(this)
     }
 
-    /// What the firewall lets pass on its own.
+    /// The counters of SYNs that the firewall lets pass without the daemon.
     pub fn passed(&self) -> &Arc<PassedCounters> {
         &self.passed
     }
 
-    /// Follows another plan, or goes back to the one before.
+    /// Applies another plan, or restores the one before.
     ///
     /// # Errors
     /// When the kernel or `nft` refuses.
     pub fn follow(&self, plan: &Arc<Plan>) -> Result<(), InterceptError> {
         let before = self.installed().plan.clone();
         self.replace(plan).inspect_err(|refused| {
-            // A table that `nft` refuses changes nothing; what the queue refuses stands in one already.
+            // If `nft` refuses a table, nothing has changed. If the queue is refused, the new table is already in
+            // place.
             if matches!(refused, InterceptError::Queue { .. })
                 && let Err(error) = self.replace(&before)
             {
@@ -196,14 +197,14 @@ impl Interception {
         })
     }
 
-    /// Lets the table stay when this is dropped: with a rule that rejects in it, it has to go on stopping flows though
-    /// nobody holds them.
+    /// Keeps the table when this is dropped: if it has a rule that rejects, it must go on stopping flows though no
+    /// process holds them.
     pub fn leave_table(&self) {
         self.leaves_table.store(true, Relaxed);
     }
 
-    /// Follows another plan, in one step as far as flows can tell: between the table and its rule for
-    /// the queues, SYNs pass by.
+    /// Applies another plan, in one step as far as flows can observe: between the table and its rule for the queues,
+    /// SYNs pass by.
     fn replace(&self, plan: &Arc<Plan>) -> Result<(), InterceptError> {
         let mut installed = self.installed();
         installed.plan = plan.clone();
@@ -214,7 +215,7 @@ impl Interception {
         self.put(&installed, |text| self.passed.across(|| transact(&self.instance, text)))
     }
 
-    /// Looks at what others have done to the firewall and to the routing rules, and follows.
+    /// Checks what others have changed in the firewall and in the routing rules, and follows.
     pub fn refresh(&self) {
         let mut installed = self.installed();
         if let Err(error) = installed.follow_rules() {
@@ -238,7 +239,7 @@ impl Interception {
         }
     }
 
-    /// Puts the table in place, by `run`, and adds what `nft` cannot write.
+    /// Installs the table, by `run`, and adds what `nft` cannot write.
     fn put(
         &self,
         installed: &Installed,
@@ -273,8 +274,8 @@ impl Interception {
         Ok(())
     }
 
-    /// Takes no new flows from now on. Live ones need the table still: their packets carry addresses
-    /// that are not this host's.
+    /// Takes no new flows from now on. Live flows still need the table: their packets carry addresses that are not
+    /// this host's.
     ///
     /// # Errors
     /// When `nft` refuses; then new flows are still taken.
@@ -293,7 +294,7 @@ impl Interception {
 }
 
 impl Installed {
-    /// Copies the administrator's routing rules as far as they matter, and says what is in the way.
+    /// Copies the administrator's routing rules as far as they matter, and warns of those in the way.
     fn follow_rules(&mut self) -> io::Result<()> {
         if self.entrances.is_empty() {
             return Ok(());

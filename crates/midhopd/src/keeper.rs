@@ -1,5 +1,5 @@
-//! Two processes of one program: the data plane, which reads what strangers send and has no privilege, and a
-//! small *keeper* beside it, which has privileges and reads nothing of strangers'.
+//! Two processes of one program: the data plane, which reads what strangers send and has no privilege, and a small
+//! *keeper*, which has privileges and reads nothing that strangers send.
 //!
 //! ```text
 //! midhopd run ── starts, before any thread exists ──► midhopd keeper ──► nft, routing rules
@@ -7,17 +7,16 @@
 //!              ◄─ answers, and news of the firewall ─
 //! ```
 //!
-//! The keeper owns what interception puts into the system. It makes the firewall's table from the configuration,
-//! which it reads itself: a data plane that somebody has taken over chooses no rules. When the data plane
-//! is gone, by whatever death, the keeper removes what it put there; when the keeper is gone, the data plane
-//! ends.
+//! The keeper owns what interception installs in the system. It makes the firewall's table from the configuration,
+//! which it reads itself, so a compromised data plane cannot choose rules. When the data plane ends, for any reason,
+//! the keeper removes what it installed. When the keeper ends, the data plane ends.
 //!
-//! What takes privileges while flows come and go is ordered by each thread of the data plane on a [line](mod@line) of its own.
-//! On the usual way of a flow it waits for no answer: verdicts have none, sockets are made in advance, and while legs are entered
-//! into connection tracking it goes on with other flows.
+//! Each thread of the data plane has its own [line](mod@line) to the keeper. There it orders what takes privileges
+//! while flows come and go. In the usual course of a flow it waits for no answer: verdicts have none, sockets are
+//! made in advance, and while legs are entered into connection tracking it goes on with other flows.
 //!
-//! Invariants: nothing that a stranger sent is in a request but numbers of fixed size; a request is answered or
-//! refused, and nothing in it can make the keeper fail.
+//! Invariants: a request contains nothing that a stranger sent, except numbers of fixed size. A request is answered
+//! or refused, and nothing in it can make the keeper fail.
 
 mod descriptors;
 pub mod entering;

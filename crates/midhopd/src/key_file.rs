@@ -10,9 +10,9 @@ use std::{
 
 /// Permission bits of the group and of all others.
 const OF_OTHERS: u32 = 0o077;
-/// The one of them that a file of root's may have: its group reads it.
+/// The only one of them that a file of root may have: its group may read it.
 const GROUP_READS: u32 = 0o040;
-/// No key is larger. Unit: bytes.
+/// Maximum size of a key. Unit: bytes.
 const SIZE_MAX: u64 = 1 << 20;
 
 /// What to do about [`KeyFileError::Exposed`].
@@ -20,7 +20,7 @@ pub const HINT_EXPOSED: &str = "`chmod 600 FILE`; where root keeps the file and 
      `chown root:GROUP FILE` and `chmod 640 FILE`, with GROUP that of the user that midhopd runs as. \
      If others may have read the key, issue another";
 
-/// Why a private key is not taken.
+/// Why a private key is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
@@ -42,13 +42,13 @@ pub enum KeyFileError {
     },
 }
 
-/// The content of `file`, if nobody can use it but its owner, or root and the group of this process.
+/// The content of `file`, if only its owner can use it, or root and the group of this process.
 ///
 /// # Errors
 /// When it cannot be read, or is [exposed](KeyFileError::Exposed).
 pub fn read(file: &Path) -> Result<Vec<u8>, KeyFileError> {
     let file = File::open(file)?;
-    // Of what was opened, not of what has the name by now.
+    // Of the opened file, not of the one that has the name by now.
     let metadata = file.metadata()?;
     let mode = metadata.mode() & 0o7777;
     if is_exposed(&metadata, &own_groups()?) {
@@ -59,8 +59,8 @@ pub fn read(file: &Path) -> Result<Vec<u8>, KeyFileError> {
     Ok(bytes)
 }
 
-/// A file of root's may be readable by a group: by ours, or by root's own, which is also how systemd
-/// shows a credential that an access control list gives to one user.
+/// A file of root may be readable by a group: by ours, or by root's own. systemd also shows a credential this way
+/// when an access control list gives it to one user.
 fn is_exposed(metadata: &Metadata, own_groups: &[Gid]) -> bool {
     match metadata.mode() & OF_OTHERS {
         0 => false,

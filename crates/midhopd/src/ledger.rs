@@ -1,6 +1,6 @@
-//! What flows cost and carried: counters, one ledger per worker, summed by whoever asks.
+//! Costs and traffic of flows: counters, one ledger per worker, summed by the reader.
 //!
-//! Invariant: whoever asks holds a lock that a worker takes for `SLICE` flows at most, however many there are.
+//! Invariant: a reader holds a lock that a worker needs for at most `SLICE` flows at a time, however many there are.
 
 use crate::ends::RelayOutcome;
 use crate::ends::{Ends, Side};
@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// Live flows looked at under one lock.
+/// Live flows read under one lock.
 const SLICE: usize = 256;
 
-/// A number that only its own worker changes and anybody may read.
+/// A number that only its own worker changes and any thread may read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -30,12 +30,12 @@ impl Counter {
         self.0.fetch_add(amount, Relaxed);
     }
 
-    /// Takes away from it; for numbers of things that are there now.
+    /// Subtracts from it; for numbers of present things.
     pub fn sub(&self, amount: u64) {
         self.0.fetch_sub(amount, Relaxed);
     }
 
-    /// Makes it another one; for what is measured.
+    /// Sets it; for measurements.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
@@ -46,24 +46,24 @@ impl Counter {
     }
 }
 
-/// What an agent that repairs flows has and did.
+/// State and actions of an agent that repairs flows.
 #[derive(Debug, Default)]
 pub struct AssistBook {
-    /// Directions of flows of which it keeps a state.
+    /// Directions of flows that it keeps state for.
     pub flows: Counter,
-    /// Unit: bytes. What it has cached.
+    /// Unit: bytes. Size of its cache.
     pub cached: Counter,
     counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl AssistBook {
-    /// Writes down what it did, by its own names.
+    /// Records its actions, by its own names.
     pub fn count(&self, counts: impl IntoIterator<Item = (&'static str, u64)>) {
         let mut own = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         own.extend(counts);
     }
 
-    /// What it did.
+    /// Its actions.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -72,41 +72,41 @@ impl AssistBook {
 /// One worker's counters.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Flows taken from the wire or asked for.
+    /// Flows taken from the wire or requested.
     pub flows: Counter,
-    /// Flows both of whose ends ended their streams.
+    /// Flows whose two ends both ended their streams.
     pub ended: Counter,
     /// Flows that the client reset.
     pub reset_by_client: Counter,
     /// Flows that the server reset.
     pub reset_by_server: Counter,
-    /// Flows of which one end answered no more.
+    /// Flows with an end that did not respond any more.
     pub dead: Counter,
     /// Flows that the far side refused.
     pub refused: Counter,
     /// Flows whose far side could not be reached.
     pub unreachable: Counter,
-    /// Flows whose far side never answered.
+    /// Flows whose far side never responded.
     pub timed_out: Counter,
-    /// Flows whose far side could not be opened for a fault of this host, or whose client left.
+    /// Flows whose far side was not opened because of a fault of this host, or because the client left.
     pub local_failures: Counter,
     /// Flows that a rule let pass by.
     pub bypassed_by_rule: Counter,
-    /// Flows that passed by because a limit was met, or for want of descriptors or ports.
+    /// Flows that passed by because a limit was reached, or descriptors or ports were missing.
     pub bypassed_by_limit: Counter,
-    /// Flows that passed by because flows did not come about, or this one's far side did not answer.
+    /// Flows that passed by because flows did not come about, or this one's far side did not respond.
     pub bypassed_by_watchdog: Counter,
     /// Flows that pass by and are assisted.
     pub assisted: Counter,
-    /// How they are.
+    /// How they are assisted.
     pub assist: AssistBook,
     /// Flows that a rule rejected.
     pub rejected: Counter,
-    /// Flows that peers asked for, and whose targets nobody may ask for.
+    /// Flows that peers requested to targets that nobody may request.
     pub forbidden: Counter,
-    /// Flows that peers asked for in the name of clients that are not theirs.
+    /// Flows that peers requested in the name of clients that are not theirs.
     pub disbelieved: Counter,
-    /// Flows and connections that peers wanted beyond what each may have.
+    /// Flows and connections that peers requested beyond their limits.
     pub excessive: Counter,
     /// Unit: bytes. From clients to servers.
     pub bytes_up: Counter,
@@ -114,13 +114,13 @@ pub struct Ledger {
     pub bytes_down: Counter,
     /// Clients whose SYN waits for the far side now.
     pub held: Counter,
-    /// SYNs that came again while the first one waited.
+    /// SYNs that were retransmitted while the first one waited.
     pub repeated_syns: Counter,
     /// How often a direction had to wait because all flows together held the limit.
     pub memory_waits: Counter,
-    /// Datagrams that came to this worker's sockets of tunnels.
+    /// Datagrams received on this worker's sockets of tunnels.
     pub datagrams: Counter,
-    /// Those of them that were of other workers' connections.
+    /// Those of them that belonged to other workers' connections.
     pub handed_datagrams: Counter,
     legs: Mutex<BTreeMap<String, LegBook>>,
     peers: Mutex<BTreeMap<String, PeerBook>>,
@@ -148,7 +148,7 @@ impl Ledger {
         book
     }
 
-    /// Books what the kernel says of a flow's socket on one side, now and then and at its end.
+    /// Books the kernel's statistics of a flow's socket on one side, now and then and at its end.
     pub fn sample(&self, book: &FlowBook, side: Side, stream: &TcpStream) -> Option<Sample> {
         let sample = Sample::of(stream)?;
         let resent = match side {
@@ -168,8 +168,8 @@ impl Ledger {
         Some(sample)
     }
 
-    /// Books what is known of an open tunnel now, the `number`th of the process: QUIC counts packets that
-    /// it lost, and sends what was in them again.
+    /// Books the present state of an open tunnel, the `number`th of the process. QUIC counts lost packets, and sends
+    /// their contents again.
     pub fn measured(&self, peer: &str, number: u64, at: Tunnel) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let before = with(&self.peers, peer, |book| book.open.insert(number, at.clone()));
@@ -177,7 +177,7 @@ impl Ledger {
         self.with_leg(peer, |leg| leg.add(micros(at.rtt), micros(at.rtt_min), lost));
     }
 
-    /// Books what new flows to a peer go by.
+    /// Books the carrier of new flows to a peer.
     pub fn carried_by(&self, peer: &str, carrier: Carrier) {
         with(&self.peers, peer, |book| book.carrier = Some(carrier));
     }
@@ -198,7 +198,7 @@ impl Ledger {
         });
     }
 
-    /// Each peer to whom a tunnel was ever open, by name.
+    /// Each peer that a tunnel was ever open to, by name.
     pub fn peers(&self) -> BTreeMap<String, PeerBook> {
         lock(&self.peers).clone()
     }
@@ -230,7 +230,7 @@ impl Ledger {
         how.add(1);
     }
 
-    /// The flows that live now; those that begin or end meanwhile may be missing, or there still.
+    /// The present flows. Those that begin or end meanwhile may be missing, or still included.
     pub fn live(&self) -> Vec<Arc<FlowBook>> {
         self.slices().flatten().collect()
     }
@@ -244,7 +244,7 @@ impl Ledger {
         lock(&self.legs).clone()
     }
 
-    /// The live flows, some at a time.
+    /// The live flows, in slices.
     fn slices(&self) -> impl Iterator<Item = Vec<Arc<FlowBook>>> {
         let mut last = None;
         std::iter::from_fn(move || {
@@ -263,7 +263,7 @@ impl Ledger {
     }
 }
 
-/// What a flow has on one of its sides: a leg, or a tunnel.
+/// The party on one side of a flow: a leg, or a tunnel.
 #[derive(Debug, Clone)]
 pub struct Party {
     /// Its name.
@@ -293,9 +293,9 @@ impl From<&LegPlan> for Party {
 pub struct FlowBook {
     /// Its addresses.
     pub ends: Ends,
-    /// What is towards the client.
+    /// The party towards the client.
     pub client_leg: Party,
-    /// What is towards the server.
+    /// The party towards the server.
     pub server_leg: Party,
     /// Since when both sides are open.
     pub since: Instant,
@@ -303,15 +303,15 @@ pub struct FlowBook {
     pub up: Counter,
     /// Unit: bytes. From server to client.
     pub down: Counter,
-    /// What was measured of the end before a tunnel, where the flow goes through one.
+    /// Measurements of the end before a tunnel, where the flow goes through one.
     pub source: SourceBook,
-    /// Unit: bytes. What of `up` its legs' books have; changed under their lock only.
+    /// Unit: bytes. The part of `up` that its legs' books include; changed under their lock only.
     settled_up: Counter,
     /// The same of `down`.
     settled_down: Counter,
-    /// Unit: segments. Sent again to the client, as last sampled.
+    /// Unit: segments. Retransmitted to the client, as last sampled.
     client_resent: Counter,
-    /// Unit: segments. Sent again to the server, as last sampled.
+    /// Unit: segments. Retransmitted to the server, as last sampled.
     server_resent: Counter,
 }
 
@@ -333,7 +333,7 @@ impl FlowBook {
         }
     }
 
-    /// What is on one side.
+    /// The party on one side.
     pub fn party(&self, side: Side) -> &Party {
         match side {
             Side::Client => &self.client_leg,
@@ -347,7 +347,7 @@ impl FlowBook {
         Some(&party.name)
     }
 
-    /// Enters into its legs' books what it has carried since it last was: each byte once, whoever asks.
+    /// Adds the bytes since the last call to its legs' books: each byte once, for any caller.
     fn settle(&self, legs: &mut BTreeMap<String, LegBook>) {
         let fresh = |count: &Counter, settled: &Counter| {
             let now = count.value();
@@ -367,18 +367,18 @@ impl FlowBook {
     }
 }
 
-/// What was measured of the end that a tunnel's flow has on this side.
+/// Measurements of the end that a tunnel's flow has on this side.
 #[derive(Debug, Default)]
 pub struct SourceBook {
     /// Unit: microseconds. Smoothed round-trip time; 0: not measured yet.
     pub rtt_us: Counter,
-    /// Unit: bit/s. What it said between the last two samples.
+    /// Unit: bit/s. Its send rate between the last two samples.
     pub rate: Counter,
-    /// Segments that came from it.
+    /// Segments received from it.
     pub segments: Counter,
     /// Of these, those that came out of order.
     pub out_of_order: Counter,
-    /// Unit: bytes. What had come at the last sample.
+    /// Unit: bytes. Received up to the last sample.
     received: Counter,
     /// Unit: microseconds. The flow's age then.
     age_us: Counter,
@@ -386,7 +386,7 @@ pub struct SourceBook {
 
 impl SourceBook {
     fn follow(&self, sample: &Sample, age: Duration) {
-        /// Over less than this a rate says nothing. Unit: microseconds.
+        /// Over a shorter time a rate means nothing. Unit: microseconds.
         const SPAN_US: u64 = 200_000;
         self.rtt_us.set(u64::from(sample.rtt_us));
         self.segments.set(u64::from(sample.segments));
@@ -412,7 +412,7 @@ pub struct LegBook {
     pub sent: u64,
     /// Unit: bytes. Received from the leg.
     pub received: u64,
-    /// Unit: segments. Sent again.
+    /// Unit: segments. Retransmitted.
     pub retransmissions: u64,
     /// Unit: microseconds. Smoothed over the last samples, newest weighing an eighth.
     pub rtt_us: Option<u64>,
@@ -435,31 +435,31 @@ impl LegBook {
 /// The tunnels to one peer.
 #[derive(Debug, Clone, Default)]
 pub struct PeerBook {
-    /// Those that are open, with what was last known of each.
+    /// The open tunnels, with the last known state of each.
     pub open: BTreeMap<u64, Tunnel>,
-    /// Packets sent into those that are gone.
+    /// Packets sent into closed tunnels.
     pub sent_packets: u64,
     /// Packets lost of those.
     pub lost_packets: u64,
-    /// What repairs have done in those.
+    /// Repairs in closed tunnels.
     pub repaired: Repaired,
-    /// What new flows go by, at the end that opens tunnels.
+    /// The carrier of new flows, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
     /// Tunnels that this end has closed because the peer broke a rule.
     pub violations: u64,
 }
 
-/// What new flows to a peer go by, and why.
+/// The carrier of new flows to a peer, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
     /// QUIC.
     Quic,
-    /// TCP, as UDP had no answer.
+    /// TCP, as UDP got no response.
     TcpBlocked,
-    /// TCP, as UDP has none any more.
+    /// TCP, as UDP gets no response any more.
     TcpSilent,
-    /// TCP, as UDP was seen to carry less.
+    /// TCP, as UDP was measured to carry less.
     TcpThrottled,
     /// TCP, as it is configured.
     TcpOnly,
@@ -470,7 +470,7 @@ impl Carrier {
     pub const ALL: [Self; 5] =
         [Self::Quic, Self::TcpBlocked, Self::TcpSilent, Self::TcpThrottled, Self::TcpOnly];
 
-    /// As it is told.
+    /// Its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quic => "quic",
@@ -482,7 +482,7 @@ impl Carrier {
     }
 }
 
-/// What is known of an open tunnel.
+/// The state of an open tunnel.
 #[derive(Debug, Clone, Default)]
 pub struct Tunnel {
     /// Smoothed.
@@ -491,7 +491,7 @@ pub struct Tunnel {
     pub rtt_min: Duration,
     /// What may be in flight.
     pub window: Bytes,
-    /// How fast it may leave, headers included; none: as fast as the window lets it.
+    /// Its send rate, headers included; none: only the window limits it.
     pub rate: Option<Rate>,
     /// What is in flight.
     pub in_flight: Bytes,
@@ -501,24 +501,24 @@ pub struct Tunnel {
     pub sent_packets: u64,
     /// Packets lost so far.
     pub lost_packets: u64,
-    /// What repairs have done so far.
+    /// Repairs so far.
     pub repaired: Repaired,
     /// Whether it is over TCP.
     pub is_tcp: bool,
 }
 
-/// What repairs below QUIC have cost and given.
+/// Costs and gains of repairs below QUIC.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Repaired {
     /// Repairs sent.
     pub sent: u64,
-    /// Datagrams of the peer that its repairs have given back.
+    /// Datagrams of the peer that its repairs have recovered.
     pub given_back: u64,
-    /// What was sent that repairs may cover.
+    /// Sent bytes that repairs may cover.
     pub protected: Bytes,
-    /// What repairs and reports of losses added to it.
+    /// Bytes that repairs and loss reports added.
     pub added: Bytes,
-    /// What part of its datagrams the peer has lately missed, before repairs.
+    /// The part of its datagrams that the peer has lately missed, before repairs.
     pub missed: f64,
 }
 
@@ -535,7 +535,7 @@ impl From<(Stats, f64)> for Repaired {
 }
 
 impl Repaired {
-    /// Adds another tunnel's; the newest knows best what is lost.
+    /// Adds another tunnel's; the newest has the best knowledge of the loss.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.given_back += other.given_back;
@@ -558,7 +558,7 @@ fn with<B: Default, R>(
     }
 }
 
-/// A panic elsewhere leaves counters as right as they were.
+/// A panic elsewhere leaves counters as correct as they were.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! One side of a flow: which settings its socket gets, and how the far side is opened.
+//! One side of a flow: its socket's settings, and how the far side is opened.
 
 mod buffers;
 mod egress;
@@ -28,18 +28,17 @@ use std::os::fd::AsFd;
 use std::time;
 use tokio::net::TcpStream;
 
-/// How often a SYN is repeated: for some 15 s at most. A client that means it repeats its own.
+/// How often a SYN is retransmitted: for some 15 s at most. A persistent client retransmits its own.
 const SYN_RETRIES: i32 = 3;
-/// How often a SYN-ACK is repeated: for 7 s. To a client that repeats its SYN it is sent again.
+/// How often a SYN-ACK is retransmitted: for 7 s. A client that retransmits its SYN gets it again.
 const ANSWER_RETRIES: i32 = 2;
-/// The priority of packets that are repeated SYNs: of those that everybody may set the one that no type of service
-/// has.
+/// The priority of retransmitted SYNs: of those that need no privilege, the one that no type of service has.
 pub const REPEATS: i32 = 5;
 /// Connections that wait to be accepted, per listener.
 const BACKLOG: i32 = 4096;
 
-/// Opens a listener on the loopback for the flows of one leg's clients. All that the leg asks for, and
-/// the firewall mark, is set here and inherited by every accepted socket, so that accepting costs one system call.
+/// Opens a listener on the loopback for the flows of one leg's clients. All of the leg's settings, and the firewall
+/// mark, are set here and inherited by every accepted socket, so that accepting costs one system call.
 ///
 /// # Errors
 /// When the address is taken or a setting is refused.
@@ -80,7 +79,7 @@ pub struct Bound {
 /// Opens a socket towards a flow's server.
 ///
 /// # Errors
-/// When a local resource is missing, or somebody on this host has the address and port.
+/// When a local resource is missing, or another socket on this host has the address and port.
 pub fn bind(departure: &Departure, leg: &LegPlan, class: u8) -> io::Result<Bound> {
     let Ends { client, server } = departure.ends;
     let recipe = recipe(server, departure.mark, leg);
@@ -92,9 +91,9 @@ pub fn bind(departure: &Departure, leg: &LegPlan, class: u8) -> io::Result<Bound
     guard(&socket)?;
     plain_settings(&socket, leg)?;
     set_class(&socket, server, class)?;
-    // What the network says is asked for in its own words, see [`Refusal`].
+    // The network's report is read as it was sent, see [`Refusal`].
     refusal::explain(&socket, server, true)?;
-    // The client's own SYNs bound how long it matters.
+    // The client's own SYNs limit how long it matters.
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_SYNCNT, SYN_RETRIES)?;
     line::bind(&socket, client)?;
     Ok(Bound { socket, ends: departure.ends })
@@ -104,12 +103,12 @@ impl Bound {
     /// Starts to connect.
     ///
     /// # Errors
-    /// When a local resource is missing; what the far side says comes with [`Opening::finish`].
+    /// When a local resource is missing. [`Opening::finish`] reports the far side's refusal.
     pub fn connect(self) -> io::Result<Opening> {
         let Self { socket, ends } = self;
         let started = match socket.connect(&ends.server.into()) {
-            // An earlier connection of these ends waits here for late segments; the client does not, nor the
-            // server.
+            // An earlier connection of these ends waits here for late segments. Neither the client nor the server
+            // waits.
             Err(error)
                 if error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
                     && dismiss(ends).unwrap_or(false) =>
@@ -121,8 +120,8 @@ impl Bound {
         opening(socket, ends.server, started, true)
     }
 
-    /// Starts to connect. Until the far side has answered, SYNs after the first have the priority [`REPEATS`], by
-    /// which the firewall knows them. (A mark would say it better, but takes a privilege.)
+    /// Starts to connect. Until the far side has responded, SYNs after the first have the priority [`REPEATS`], by
+    /// which the firewall recognizes them. (A mark would be clearer, but takes a privilege.)
     ///
     /// # Errors
     /// As [`Bound::connect`].
@@ -131,7 +130,7 @@ impl Bound {
         if let Ok(stream) = &opening.answer {
             let mut before = [0; 4];
             sockopt::read(stream, libc::SOL_SOCKET, libc::SO_PRIORITY, &mut before)?;
-            // The first has left by now.
+            // The first SYN has left by now.
             set_priority(stream, REPEATS)?;
             opening.priority = Some(i32::from_ne_bytes(before));
         }
@@ -156,7 +155,7 @@ fn opening(
     match started {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-        // Said at once by this host's own routes: an answer like any other.
+        // This host's own routes report it at once: it is a response like any other.
         Err(error) if refusal::of(&error, None, server).is_some() => {
             return Ok(Opening { answer: Err(error), server, explain, priority: None });
         }
@@ -169,7 +168,7 @@ fn opening(
 /// Starts to connect to a server with this host's own address, for a client that asked to.
 ///
 /// # Errors
-/// When a local resource is missing; what the far side says comes with [`Opening::finish`].
+/// When a local resource is missing. [`Opening::finish`] reports the far side's refusal.
 pub fn dial_as_self(server: SocketAddr, leg: &LegPlan) -> io::Result<Opening> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(server), kind, Some(Protocol::TCP))?;
@@ -179,28 +178,27 @@ pub fn dial_as_self(server: SocketAddr, leg: &LegPlan) -> io::Result<Opening> {
     opening(socket, server, started, true)
 }
 
-/// Makes losing a socket a reset, as [`listen`] and [`dial`] do for theirs, and lets small writes go
-/// at once.
+/// Makes the loss of a socket a reset, as [`listen`] and [`dial`] do for theirs, and sends small writes at once.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn guard(socket: impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(&socket);
     socket.set_tcp_nodelay(true)?;
-    // Urgent data stays in the stream: a byte out of its place would be a byte lost.
+    // Urgent data stays in the stream: a byte out of its place would be lost.
     socket.set_out_of_band_inline(true)?;
-    // Until a flow has ended in order, losing its socket is a reset: should this process die, nobody
-    // takes half a stream for a whole one.
+    // Until a flow has ended in order, losing its socket is a reset: if this process dies, no end takes half a stream
+    // for a whole one.
     socket.set_linger(Some(time::Duration::ZERO))
 }
 
-/// A connection that the far side has not answered yet.
+/// A connection that the far side has not responded to yet.
 #[derive(Debug)]
 pub struct Opening {
     answer: io::Result<TcpStream>,
     server: SocketAddr,
     explain: bool,
-    /// The priority that the connection has once it is there, where it is another one until then.
+    /// The priority of the established connection, if it is a different one until then.
     priority: Option<i32>,
 }
 
@@ -210,10 +208,10 @@ impl Opening {
         self.answer.as_ref().ok()?.local_addr().ok()
     }
 
-    /// Waits for the answer.
+    /// Waits for the response.
     ///
     /// # Errors
-    /// The far side's own: refused, unreachable, silent.
+    /// The far side's: refused, unreachable, silent.
     pub async fn finish(self) -> Result<TcpStream, Failure> {
         let server = self.server;
         let failed = |error: io::Error, code| {
@@ -232,7 +230,7 @@ impl Opening {
                     set_priority(&stream, priority)?;
                 }
                 if self.explain {
-                    // From now on a passing ICMP message is no reason to end.
+                    // From now on, a passing ICMP message does not end the connection.
                     refusal::explain(&stream, server, false)?;
                 }
                 Ok(stream)
@@ -257,7 +255,7 @@ fn set_priority(socket: impl AsFd, priority: i32) -> io::Result<()> {
     sockopt::set_int(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
 }
 
-/// A socket that may have other hosts' addresses.
+/// A socket that may use other hosts' addresses.
 fn open(address: SocketAddr, mark: u32) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
@@ -268,7 +266,7 @@ fn open(address: SocketAddr, mark: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// What sockets towards servers on a leg have that takes privileges.
+/// The privileged properties of sockets towards servers on a leg.
 fn recipe(server: SocketAddr, mark: u32, leg: &LegPlan) -> Recipe {
     let shares = Shares::of(leg.buffer).offering(leg.window);
     Recipe {
@@ -293,7 +291,7 @@ pub fn prepare(recipe: &Recipe) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Those of a leg's settings that may take privileges.
+/// Applies those of a leg's settings that may take privileges.
 fn privileged_settings(socket: &Socket, recipe: &Recipe) -> io::Result<()> {
     if let Some(name) = &recipe.congestion {
         match (congestion(socket, name), &recipe.fallback) {
@@ -305,7 +303,7 @@ fn privileged_settings(socket: &Socket, recipe: &Recipe) -> io::Result<()> {
     buffers::hold_both(socket, recipe.receive, recipe.send)
 }
 
-/// Gives a socket a congestion control, which may be one that not everybody may have.
+/// Sets a socket's congestion control, which may take a privilege.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -314,13 +312,13 @@ pub fn congestion(socket: &Socket, name: &str) -> io::Result<()> {
     line::set(socket, setting, || socket.set_tcp_congestion(name.as_bytes()))
 }
 
-/// What every socket of a leg has.
+/// Applies the settings of every socket of a leg.
 fn apply(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     guard(socket)?;
     settings(socket, leg)
 }
 
-/// What a leg asks of its sockets.
+/// Applies a leg's settings to its sockets.
 ///
 /// # Errors
 /// When the kernel refuses a setting.
@@ -330,7 +328,7 @@ pub fn settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     plain_settings(socket, leg)
 }
 
-/// Those of a leg's settings that everybody may make.
+/// Applies those of a leg's settings that take no privilege.
 fn plain_settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     buffers::hold_unsent(socket, &Shares::of(leg.buffer).offering(leg.window))?;
     if let Some(rate) = leg.pacing {
@@ -343,7 +341,7 @@ fn plain_settings(socket: &Socket, leg: &LegPlan) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the kernel probe a silent far end. Four system calls that most flows do not live to need: see
+/// Makes the kernel probe a silent far end. This takes four system calls that most flows are too short to need: see
 /// [`Watch`](crate::watch::Watch).
 ///
 /// # Errors

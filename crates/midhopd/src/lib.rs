@@ -1,19 +1,19 @@
 //! The transparent performance-enhancing proxy.
 //!
-//! Two halves. Operations start it, watch it, show it and end it; the data plane takes flows from the
-//! wire and moves their bytes:
+//! There are two halves. The operations part starts the data plane, watches it, shows its state and ends it. The data
+//! plane takes flows from the wire and relays their bytes:
 //!
 //! ```text
 //! cli ─► check | doctor | run ─► data plane ◄─ explicit (HTTP CONNECT, SOCKS5)
 //!                           └──► admin ◄─ snapshot ◄─ data plane
 //! ```
 //!
-//! Both are one process without any capability; what takes one, a second process does, the [`keeper`].
+//! Both are one process without any capability. A second process, the [`keeper`], does what takes one.
 //!
-//! A flow is intercepted ([`intercept`]), accepted ([`accept`]), admitted ([`admission`]), given a
-//! far side ([`leg`]), relayed ([`relay`]), closed as its ends closed it ([`close`]) and booked
-//! ([`ledger`]); [`flow`] tells that story in one function, [`data_plane`] starts and stops it all, and
-//! [`daemon`] is the process around it. Where a rule names a peer, the far side is a stream of a [`tunnel`] instead of a leg.
+//! A flow is intercepted ([`intercept`]), accepted ([`accept`]), admitted ([`admission`]), given a far side
+//! ([`leg`]), relayed ([`relay`]), closed as its ends closed it ([`close`]) and booked ([`ledger`]). [`flow`] has
+//! these steps in one function, [`data_plane`] starts and stops everything, and [`daemon`] is the process around it.
+//! Where a rule names a peer, the far side is a stream of a [`tunnel`] instead of a leg.
 //!
 //! This is a library only so that tests, fuzzers and benches can reach its parts; the program is
 //! `midhopd`.

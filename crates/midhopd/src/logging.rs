@@ -1,9 +1,9 @@
-//! Where log lines go: standard error, as text or JSON.
+//! Writes log lines to standard error, as text or JSON.
 //!
-//! Levels: `error` and `warn` would wake someone, `info` tells of changes of the daemon's own state,
-//! `debug` of each flow, `trace` of each step of a flow.
+//! Levels: `error` and `warn` would wake someone, `info` reports changes of the daemon's own state, `debug` each
+//! flow, `trace` each step of a flow.
 //!
-//! Invariant: whatever a stranger or a peer says, a line stays one line and moves no cursor ([`escape`]).
+//! Invariant: whatever a stranger or a peer sends, a line stays one line and moves no cursor ([`escape`]).
 
 mod escape;
 
@@ -53,7 +53,7 @@ impl Logging {
     }
 }
 
-/// What `log` lets through, or the environment where it says otherwise.
+/// The filter of `log`, or of the environment where it has one.
 fn filter(log: &Log) -> Result<EnvFilter, Failure> {
     let refused = |from: &str, directives: &str, error: ParseError| {
         Failure::usage(format!("{from}: \"{directives}\" is not a log level"))

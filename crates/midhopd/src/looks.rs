@@ -1,7 +1,7 @@
-//! One timer for all the looks of a thread that may wait some milliseconds more or less: they are due in rounds.
+//! One timer for all looks of a thread that tolerate some milliseconds of delay: they are due in rounds.
 //!
-//! Each timer of its own that comes before all others would wake the event loop once to be set, and once when it is
-//! due: where many flows end that was a tenth of their cost.
+//! A separate timer that expires before all others would wake the event loop once to be set, and once to expire.
+//! Where many flows end, that was a tenth of their cost.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 /// Unit: milliseconds. Between two rounds.
 const ROUND_MS: u64 = 4;
 
-/// Those who wait for a look, by their round.
+/// The tasks that wait for a look, by round.
 #[derive(Debug)]
 pub struct Looks {
     epoch: Instant,
@@ -30,7 +30,7 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Waits for so long, and up to a round more. [`Looks::go_on`] has to run on the same thread.
+    /// Waits for `pause`, and up to a round more. [`Looks::go_on`] has to run on the same thread.
     pub async fn after(&self, pause: Duration) {
         let round = self.round(Instant::now() + pause) + 1;
         let notify = {
@@ -43,7 +43,7 @@ impl Looks {
         notify.notified().await;
     }
 
-    /// Wakes whoever is due, for ever.
+    /// Wakes the tasks that are due, for ever.
     pub async fn go_on(&self) -> Infallible {
         loop {
             let first = self.due.borrow().keys().next().copied();
@@ -85,7 +85,7 @@ mod tests {
                 spawn_local(async move { going.go_on().await });
                 let begin = Instant::now();
                 let ended = Rc::new(Cell::new(0));
-                // The longest first: the others come before what is slept for already.
+                // The longest first: the others are due before the present sleep ends.
                 let tasks = [1000, 50, 7, 1, 1].map(|ms| {
                     let (looks, ended) = (looks.clone(), ended.clone());
                     spawn_local(async move {

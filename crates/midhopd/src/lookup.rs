@@ -1,7 +1,7 @@
-//! Targets that somebody asked for by name: `/etc/hosts`, then the servers of `/etc/resolv.conf`.
+//! Resolves targets that were requested by name: `/etc/hosts`, then the servers of `/etc/resolv.conf`.
 //!
-//! Invariant: a lookup costs no thread, those that wait for an answer are bounded, all together and for each
-//! who asks, and a name that `/etc/hosts` knows waits for nobody.
+//! Invariant: a lookup costs no thread. The number of lookups that wait for an answer is bounded, in total and per
+//! requester. A name in `/etc/hosts` needs no waiting.
 
 use crate::happy_eyeballs::alternate;
 use hickory_resolver::{
@@ -27,13 +27,13 @@ use std::{
 };
 use tokio::time::{self, Instant};
 
-/// How long a name may take to be looked up.
+/// Timeout of a lookup.
 const LOOKUP: Duration = Duration::from_secs(10);
 /// How long the addresses of one family wait for those of IPv6: RFC 8305 §3.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
-/// How many addresses of a family are tried.
+/// The most addresses of a family that are tried.
 const ADDRESSES_MAX: usize = 4;
-/// Lookups that wait for an answer at a time: of one who asks, and of all.
+/// Concurrent lookups that wait for an answer: per requester, and in total.
 const EACH: usize = 64;
 const ALL: usize = 256;
 
@@ -44,7 +44,7 @@ const SERVERS: &str = "/etc/resolv.conf";
 #[derive(Debug, Default)]
 pub struct PendingLookups(Mutex<BTreeMap<String, usize>>);
 
-/// A place among them; dropping it gives the place back.
+/// A place among them. Dropping it frees the place.
 #[derive(Debug)]
 struct Place {
     waiting: Arc<PendingLookups>,
@@ -79,15 +79,15 @@ impl Drop for Place {
     }
 }
 
-/// What a target's addresses are, as far as they are known.
+/// The addresses of a target, as far as they are known.
 pub struct Found {
     /// In the order in which to try them.
     pub first: Vec<SocketAddr>,
-    /// Those of the other family, which have not come.
+    /// Those of the other family, which have not arrived.
     pub later: Later,
 }
 
-/// Addresses that are still to come.
+/// Addresses that have not arrived yet.
 pub type Later = Pin<Box<dyn Future<Output = Vec<SocketAddr>>>>;
 
 impl Found {
@@ -115,10 +115,10 @@ impl Resolver {
         Self { waiting, names: RefCell::default() }
     }
 
-    /// The addresses of a target that `asker` wants; names only where they are `allowed`.
+    /// The addresses of a target that `asker` requests; names only where they are `allowed`.
     ///
     /// # Errors
-    /// When it is a name that is not known, or not to be looked up now.
+    /// When it is a name that is unknown, or cannot be looked up now.
     pub async fn look_up(
         &self,
         target: &Target,
@@ -160,7 +160,7 @@ impl Resolver {
         if found.first.is_empty() { Err(Cause::NameUnknown) } else { Ok(found) }
     }
 
-    /// What the files say now.
+    /// The present contents of the files.
     fn names(&self) -> Rc<Names> {
         let stamps = [HOSTS, SERVERS].map(Stamp::of);
         let mut names = self.names.borrow_mut();
@@ -171,7 +171,7 @@ impl Resolver {
     }
 }
 
-/// Asks for the addresses of one family; none where they do not come in time.
+/// Queries the addresses of one family; none where they do not arrive in time.
 async fn ask(
     resolver: TokioResolver,
     name: Name,
@@ -193,9 +193,9 @@ async fn ask(
     }
 }
 
-/// What is known of names without asking anybody, and whom to ask.
+/// The names known without a query, and the servers to query.
 struct Names {
-    /// The files as they were when they were read.
+    /// The stamps of the files when they were read.
     stamps: [Option<Stamp>; 2],
     hosts: Hosts,
     resolver: Option<TokioResolver>,
@@ -205,7 +205,7 @@ impl Names {
     fn read(stamps: [Option<Stamp>; 2]) -> Self {
         let hosts = Hosts::from_system().unwrap_or_default();
         let resolver = TokioResolver::builder_tokio().and_then(|mut builder| {
-            // They are asked before.
+            // They are searched before.
             builder.options_mut().use_hosts_file = ResolveHosts::Never;
             builder.build()
         });
@@ -234,7 +234,7 @@ impl fmt::Debug for Names {
     }
 }
 
-/// By what a file's change is seen.
+/// Detects that a file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,

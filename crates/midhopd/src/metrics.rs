@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 /// The media type of what [`render`] gives.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Renders a snapshot, and how late the loops of the workers are.
+/// Renders a snapshot, and the delays of the workers' loops.
 ///
 /// # Errors
 /// Only where text cannot be put together at all.

@@ -1,4 +1,4 @@
-//! How many of something each network has, for bounds that one host must not use up alone.
+//! Counts something per network, for bounds that one host must not use up alone.
 
 use std::{
     collections::BTreeMap,
@@ -6,29 +6,29 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Counts by network. It has as many entries as there are members, twice at most.
+/// Counts by network. It has at most twice as many entries as there are members.
 #[derive(Debug, Default)]
 pub struct Networks {
     counts: Mutex<BTreeMap<(Width, IpAddr), usize>>,
 }
 
-/// How much of the address is looked at.
+/// The part of the address that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
-    /// What one host may have for itself: an address, or 64 bits of them.
+    /// The range of one host: an address, or 64 bits of them.
     Host,
-    /// What one site has: 256 addresses, or 80 bits of them.
+    /// The range of one site: 256 addresses, or 80 bits of them.
     Site,
 }
 
-/// Somebody of a network; dropping it leaves.
+/// A member of a network. Dropping it leaves.
 #[derive(Debug)]
 pub struct Member {
     networks: Arc<Networks>,
     address: IpAddr,
 }
 
-/// What stands for all addresses that the host at this one may have for itself.
+/// Represents all addresses of the host at this one.
 pub fn host_of(address: IpAddr) -> IpAddr {
     prefix(Width::Host, address)
 }
@@ -48,7 +48,7 @@ impl Networks {
         self.lock().get(&(width, prefix(width, address))).copied().unwrap_or(0)
     }
 
-    /// Lets somebody in.
+    /// Adds a member.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Member {
         let mut counts = self.lock();
         for width in [Width::Host, Width::Site] {

@@ -1,5 +1,5 @@
-//! Tells a service manager how the daemon is, in the datagrams that systemd documents for
-//! `sd_notify`. Where nobody asked to be told, nothing is sent.
+//! Reports the daemon's state to a service manager, in the datagrams that systemd documents for `sd_notify`. Without
+//! a receiver, nothing is sent.
 
 use std::{
     os::{
@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-/// How the daemon is.
+/// The daemon's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// It serves.

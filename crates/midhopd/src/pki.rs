@@ -1,7 +1,7 @@
 //! A small private authority for the certificates of tunnels: `midhopd pki init | issue | show`.
 //!
-//! The authority is a directory: its certificate and key, and those that it has issued. It belongs on
-//! no gateway: only `ca.pem` and a gateway's own certificate and key are taken there.
+//! The authority is a directory: its certificate and key, and those that it has issued. It does not belong on a
+//! gateway: only `ca.pem` and the gateway's own certificate and key are copied there.
 //!
 //! Invariant: nothing is overwritten, and no key is ever readable by others than its owner.
 
@@ -25,7 +25,7 @@ use x509_parser::prelude::{FromDer, GeneralName, Pem, X509Certificate};
 
 /// The files of an authority in its directory.
 const AUTHORITY: &str = "ca";
-/// How long an authority is valid, and how far certificates reach back, for clocks that are behind.
+/// How long an authority is valid, and how far back certificates are valid, for clocks that are behind.
 const AUTHORITY_DAYS: i64 = 3650;
 const BACKDATED: Duration = Duration::hours(24);
 
@@ -67,7 +67,7 @@ pub fn issue(directory: &Path, name: &str, days: u32) -> Result<PathBuf, Failure
     let mut params = params(name, vec![name.to_owned()], days.into())?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    // Either end of a tunnel may have opened it.
+    // Either end may open the tunnel.
     params.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::generate().map_err(unmade)?;
@@ -75,7 +75,7 @@ pub fn issue(directory: &Path, name: &str, days: u32) -> Result<PathBuf, Failure
     write_pair(directory, name, &certificate.pem(), &key)
 }
 
-/// The authority's key, which nobody else may have read.
+/// The authority's key, which must not be readable by others.
 fn authority_key(file: &Path) -> Result<String, Failure> {
     let bytes = key_file::read(file).map_err(|error| {
         let hint = match &error {
@@ -88,10 +88,10 @@ fn authority_key(file: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::run(format!("{} is no text", file.display())).because(error))
 }
 
-/// Tells what the certificates in `file` say.
+/// Describes the certificates in `file`.
 ///
 /// # Errors
-/// When there is none that can be read.
+/// When there is no readable one.
 pub fn show(file: &Path) -> Result<String, Failure> {
     let name = file.display();
     let bytes = fs::read(file)
@@ -117,7 +117,7 @@ pub fn show(file: &Path) -> Result<String, Failure> {
 fn describe(certificate: &X509Certificate<'_>, said: &mut String) {
     let validity = certificate.validity();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
-        // Text that is put together does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(said, "{key:<8} {value}");
     };
     line("subject", &certificate.subject());
@@ -144,7 +144,7 @@ fn params(name: &str, names: Vec<String>, days: i64) -> Result<CertificateParams
     Ok(params)
 }
 
-/// Writes key and certificate as `name`, and gives the certificate's path.
+/// Writes key and certificate as `name`, and returns the certificate's path.
 fn write_pair(
     directory: &Path,
     name: &str,

@@ -1,17 +1,17 @@
-//! Which privileges the daemon's keeper has while the daemon serves (the data plane has none), and how many files it may open.
+//! The privileges of the daemon's keeper while the daemon serves (the data plane has none), and the limit on open
+//! files.
 //!
-//! Invariant: called before any other thread exists, as capabilities belong to threads and are
-//! inherited by new ones.
+//! Invariant: called before any other thread exists, as capabilities belong to threads and are inherited by new ones.
 
 use crate::failure::Failure;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What the keeper needs for as long as the daemon serves: own nftables and routes, transparent sockets, and
+/// What the keeper needs as long as the daemon serves: for its own nftables and routes, transparent sockets, and
 /// clients' source ports below 1024.
 pub const KEPT: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_NET_BIND_SERVICE];
 
-/// What is needed at the start beside them: raw sockets, by which held SYNs come again.
+/// Needed in addition at the start: for raw sockets, which inject held SYNs again.
 pub const STARTING: [Capability; 1] = [Capability::CAP_NET_RAW];
 
 /// Gives up every capability that the keeper does not need, for good.
@@ -41,7 +41,7 @@ fn keep(kept: &[Capability]) -> Result<(), Failure> {
             }
         }
     }
-    // From the outside in: what is lowered first must not be a condition of what follows.
+    // From the outside in: lowering one set must not prevent lowering the next.
     for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         let lowered: CapsHashSet =
             caps::read(None, set).map_err(failure)?.intersection(&kept).copied().collect();
@@ -50,13 +50,13 @@ fn keep(kept: &[Capability]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether this process has any of the privileges by which it serves.
+/// Whether this process has any of the privileges of serving.
 pub fn has_any() -> bool {
     KEPT.into_iter()
         .any(|capability| caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false))
 }
 
-/// What interception, and connecting from a client's address, need and this process lacks.
+/// The privileges that this process lacks for interception, and for connecting from a client's address.
 pub fn missing_for_interception() -> Vec<String> {
     KEPT.into_iter()
         .chain(STARTING)
@@ -68,7 +68,7 @@ pub fn missing_for_interception() -> Vec<String> {
 /// Whether this process may intercept, or connect from a client's address.
 ///
 /// # Errors
-/// When it lacks the capability, with what would give it.
+/// When it lacks the capability, with the remedy.
 pub fn check_interception() -> Result<(), Failure> {
     let missing = missing_for_interception();
     if missing.is_empty() {
@@ -80,14 +80,13 @@ pub fn check_interception() -> Result<(), Failure> {
     ))
 }
 
-/// Raises the limit on open files as far as it may be raised and is of use; says so where that is
-/// less than `wanted`.
+/// Raises the limit on open files as far as possible and useful. Warns where that is less than `wanted`.
 pub fn raise_file_limit(wanted: u64) {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     if soft >= wanted {
         return;
     }
-    // Beyond the hard limit takes CAP_SYS_RESOURCE, which we may or may not have.
+    // Exceeding the hard limit takes CAP_SYS_RESOURCE, which this process may or may not have.
     if wanted > hard && setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
         return;
     }

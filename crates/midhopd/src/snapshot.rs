@@ -1,4 +1,4 @@
-//! What the data plane is doing, at one moment: the source of metrics and status page alike.
+//! The state of the data plane at one moment: the source of both metrics and status page.
 //!
 //! Invariant: a counter (`…_total`) never falls while the daemon lives; everything else is a gauge.
 
@@ -22,10 +22,10 @@ use sources::Sources;
 use std::{cmp::Reverse, collections::BTreeMap, net::SocketAddr, sync::Arc};
 use tokio::sync::watch;
 
-/// How many of the live flows are shown.
+/// The number of live flows that are shown.
 const BUSIEST: usize = 20;
 
-/// Where snapshots are taken from: what the threads of a data plane keep about themselves.
+/// The sources of snapshots: what the threads of a data plane record about themselves.
 #[derive(Debug, Clone)]
 pub struct Source {
     ledgers: Vec<Arc<Ledger>>,
@@ -37,7 +37,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The given data plane's; it may outlive it, and then shows the last that was.
+    /// Creates it for the given data plane. It may outlive it, and then shows the last state.
     pub fn of(data_plane: &DataPlane) -> Self {
         Self {
             ledgers: data_plane.ledgers().to_vec(),
@@ -49,7 +49,7 @@ impl Source {
         }
     }
 
-    /// What was done for assisted flows.
+    /// The actions for assisted flows.
     fn assist_total(&self) -> BTreeMap<String, u64> {
         let mut total = BTreeMap::new();
         for (what, count) in self.ledgers.iter().flat_map(|ledger| ledger.assist.counts()) {
@@ -58,7 +58,7 @@ impl Source {
         total
     }
 
-    /// Adds up what there is now.
+    /// Adds up the present values.
     pub fn take(&self) -> Snapshot {
         let plan = self.plan.borrow().clone();
         let live: Vec<_> = self.ledgers.iter().flat_map(|ledger| ledger.live()).collect();
@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// What each worker has of the tunnels.
+    /// Each worker's part of the tunnels.
     fn workers(&self) -> Vec<WorkerSnapshot> {
         let of = |ledger: &Arc<Ledger>| WorkerSnapshot {
             tunnels: ledger.tunnels(),
@@ -157,7 +157,7 @@ impl Source {
     }
 }
 
-/// The live flows that have moved most.
+/// The live flows that have moved most bytes.
 fn busiest(
     live: &[Arc<FlowBook>],
     sources: &Sources<'_>,
@@ -183,14 +183,14 @@ fn named(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// What one worker has of the tunnels.
+/// One worker's part of the tunnels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerSnapshot {
     /// Those that are open on it.
     pub tunnels: u64,
-    /// Datagrams that came to its sockets.
+    /// Datagrams received on its sockets.
     pub datagrams_total: u64,
-    /// Those of them that were of other workers' connections, and were handed to those.
+    /// Those of them that belonged to other workers' connections, and were handed to those.
     pub handed_datagrams_total: u64,
 }
 
@@ -207,7 +207,7 @@ pub struct Snapshot {
     pub buffered_max: Bytes,
     /// Flows that may live at a time.
     pub flows_max: u64,
-    /// Flows that have been split, whatever became of them.
+    /// Flows that have been split, whatever their end.
     pub split_total: u64,
     /// Flows that were let pass by a rule that the firewall cannot follow.
     pub bypassed_by_rule_total: u64,
@@ -219,9 +219,9 @@ pub struct Snapshot {
     pub firewall_passed_total: BTreeMap<String, u64>,
     /// Flows that were let pass by a rule that has them repaired.
     pub assisted_total: u64,
-    /// Directions of assisted flows of which there is a state.
+    /// Directions of assisted flows that have a state.
     pub assist_flows: u64,
-    /// What is cached of them.
+    /// Size of their cache.
     pub assist_cached: Bytes,
     /// What was done for them: segments sent again, acknowledgements kept back, …
     pub assist_total: BTreeMap<String, u64>,
@@ -263,7 +263,7 @@ pub struct LegSnapshot {
     pub sent_total: Bytes,
     /// Bytes received from the leg.
     pub received_total: Bytes,
-    /// Segments sent again, as the kernel counted them.
+    /// Segments retransmitted, as the kernel counted them.
     pub retransmissions_total: u64,
     /// Smoothed round-trip time over recent samples of its connections; none before the first.
     pub rtt: Option<Duration>,
@@ -302,7 +302,7 @@ pub struct PeerSnapshot {
     pub tunnels: u64,
     /// Those of them that are over TCP.
     pub tcp_tunnels: u64,
-    /// What new flows go by, and why, at the end that opens tunnels.
+    /// The carrier of new flows, with the reason, at the end that opens tunnels.
     pub carrier: Option<Carrier>,
     /// Smoothed round-trip time of one of them.
     pub rtt: Option<Duration>,
@@ -310,7 +310,7 @@ pub struct PeerSnapshot {
     pub rtt_min: Option<Duration>,
     /// What may be in flight.
     pub window: Bytes,
-    /// How fast one of them may send, headers included; none: as fast as the window lets it.
+    /// The send rate of one of them, headers included; none: only the window limits it.
     pub rate: Option<Rate>,
     /// What is in flight.
     pub in_flight: Bytes,
@@ -324,13 +324,13 @@ pub struct PeerSnapshot {
     pub lost_packets_total: u64,
     /// Datagrams sent to it that repair others.
     pub repairs_sent_total: u64,
-    /// Datagrams from it that were lost, and given back by repairs.
+    /// Datagrams from it that were lost, and recovered by repairs.
     pub repaired_total: u64,
     /// Bytes sent to it that repairs may cover.
     pub protected_total: Bytes,
     /// Bytes of repairs, and of reports of losses.
     pub repair_total: Bytes,
-    /// What part of the datagrams to it is lost of late, before repairs; none where nobody counts.
+    /// The part of the datagrams to it that is lost lately, before repairs; none where it is not counted.
     pub loss: Option<f64>,
     /// Its flows, by condition: the four are always there once a tunnel was measured.
     pub conditions: BTreeMap<&'static str, ConditionSnapshot>,

@@ -1,7 +1,7 @@
-//! Which targets somebody may ask this host to connect to.
+//! The targets that clients and peers may request this host to connect to.
 //!
-//! Judged is the address that is dialled, after names were looked up: a name that leads somewhere else the
-//! second time leads nowhere. What this host intercepted itself is not asked for, and not judged here.
+//! The dialled address is judged, after names were resolved: a name that resolves to another address the second time
+//! gains nothing. Flows that this host intercepted itself are not requests, and are not judged here.
 
 use crate::leg::Egress;
 use ipnet::IpNet;
@@ -11,23 +11,23 @@ use midhop_pep::{
 };
 use std::net::IpAddr;
 
-/// What somebody may ask for beside addresses without a special purpose.
+/// The permitted targets in addition to addresses without a special purpose.
 #[derive(Debug, Clone, Copy)]
 pub struct Targets<'a> {
     /// Whether this host's own addresses may be targets.
     own: bool,
-    /// Special-purpose addresses that may be, and own ones that are listed alone.
+    /// Special-purpose addresses that may be targets, and own addresses that are permitted individually.
     listed: &'a [IpNet],
 }
 
 impl<'a> Targets<'a> {
-    /// What `peer` may ask for.
+    /// The permitted targets of `peer`.
     pub fn of_peer(tunnel: &'a TunnelPlan, peer: &'a PeerPlan) -> Self {
         let listed = peer.targets.as_deref().unwrap_or(&tunnel.targets);
         Self { own: tunnel.local_targets, listed }
     }
 
-    /// What clients of the explicit listeners may ask for.
+    /// The permitted targets of clients of the explicit listeners.
     pub fn of_clients(explicit: &'a Explicit) -> Self {
         Self { own: explicit.local_targets, listed: &explicit.targets }
     }
@@ -42,7 +42,7 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Whether an address means something only on one host or one link, so that nobody routes answers to it.
+/// Whether an address is only meaningful on one host or one link, so that nobody routes responses to it.
 pub fn is_of_one_link(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -61,9 +61,9 @@ pub fn is_of_one_link(address: IpAddr) -> bool {
     }
 }
 
-/// Whether this host itself answers at `address`. The kernel is asked each time: addresses come and go.
+/// Whether this host itself responds at `address`. The kernel is queried each time, because addresses change.
 fn is_own(address: IpAddr, egress: &Egress) -> bool {
-    // Whoever connects to no address connects to this host.
+    // Connecting to the unspecified address connects to this host.
     if address.is_loopback() || address.is_unspecified() {
         return true;
     }
@@ -71,7 +71,7 @@ fn is_own(address: IpAddr, egress: &Egress) -> bool {
         IpAddr::V4(_) => Vec::new(),
         IpAddr::V6(address) => embedded(address).map(IpAddr::from).collect(),
     };
-    // Where the kernel does not say, the address is taken for one of this host's.
+    // If the kernel does not answer, the address counts as one of this host's.
     let asked = |address| egress.is_own(address).unwrap_or(true);
     asked(address) || inner.into_iter().any(asked)
 }

@@ -1,20 +1,22 @@
 //! Flows through a tunnel to another proxy: HTTP/3 CONNECT on one QUIC connection per peer.
 //!
-//! Near the client: a rule names a peer → [`open`] asks its tunnel for a flow → the answer is the far
-//! side's → the bytes are relayed ([`relay`]). Near the server: a peer asks ([`serve`]), this daemon
-//! judges, dials and answers. [`link`] holds the tunnels that we open, [`identity`] says who may come,
-//! [`transport`] sets QUIC up for a peer's leg, and [`quic`] drives the machine that divides its window among flows,
-//! lets datagrams go at the leg's pace and repairs what the leg loses. Where UDP does not pass [`fallback`]
-//! has HTTP/2 on TCP instead, whose flows take turns by [`scheduling`]; [`carrier`] is what of a stream is either's.
+//! Near the client, a rule names a peer. [`open`] requests a flow from its tunnel, the response is the far side's,
+//! and the bytes are relayed ([`relay`]). Near the server, a peer requests a flow ([`serve`]), and this daemon
+//! judges, dials and responds. [`link`] holds the tunnels that this daemon opens, [`identity`] decides who may
+//! connect, and [`transport`] configures QUIC for a peer's leg. [`quic`] drives the machine that divides its window
+//! among flows, sends datagrams at the leg's pace and repairs the leg's losses. Where UDP does not pass, [`fallback`]
+//! uses HTTP/2 on TCP instead, whose flows take turns by [`scheduling`]. [`carrier`] is what both have in common for
+//! a stream.
 //!
-//! Peers come to all workers: each has a socket of its own at each address ([`shards`]), and a connection stays with
-//! the worker that let it in.
+//! Peers connect to all workers: each has a socket of its own at each address ([`shards`]), and a connection stays
+//! with the worker that admitted it.
 //!
-//! [`guests`] counts what each peer has open, and [`standing`] closes the tunnels of those who may not stay.
+//! [`guests`] counts the flows and connections of each peer, and [`standing`] closes the tunnels of peers that may
+//! not stay.
 //!
-//! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker
-//! took is handed over before its first byte is moved. A flow that goes from one tunnel into the next ([`chain`]) lives with
-//! the one that it came by, and asks the endpoint of another worker under its lock ([`quic`]).
+//! Invariant: a tunnel belongs to one worker, and all of its flows live there. A flow that another worker took is
+//! handed over before its first byte is moved. A flow that goes from one tunnel into the next ([`chain`]) lives with
+//! the one that it arrived by, and uses the endpoint of another worker under its lock ([`quic`]).
 
 pub mod carrier;
 pub mod carry;
@@ -69,17 +71,17 @@ use tokio::time;
 /// One worker's part of all tunnels.
 #[derive(Debug, Default)]
 pub struct TunnelDoors {
-    /// Those that it opens.
+    /// The tunnels that it opens.
     links: Vec<(link::keeper::LinkKeeper, UnboundedReceiver<TunnelOrder>)>,
-    /// Those that it is to open later, and as whom.
+    /// Tunnels to open later, and the identity for them.
     later: Option<(UnboundedReceiver<OpeningTunnel>, watch::Receiver<Arc<Identity>>)>,
-    /// Where peers come.
+    /// UDP sockets to which peers connect.
     sockets: Vec<Door<(UdpSocket, Shard)>>,
-    /// Where those come to whom UDP does not pass.
+    /// TCP listeners for peers that cannot use UDP.
     listeners: Vec<Door<TcpListener>>,
 }
 
-/// One worker's part of an address at which peers come in.
+/// One worker's part of an address to which peers connect.
 #[derive(Debug)]
 struct Door<S> {
     address: SocketAddr,
@@ -88,10 +90,10 @@ struct Door<S> {
     identity: watch::Receiver<Arc<Identity>>,
 }
 
-/// Binds what the plan's tunnels take, and divides it among `workers`.
+/// Binds the addresses of the plan's tunnels, and divides them among `workers`.
 ///
 /// # Errors
-/// The address that cannot be bound, with why.
+/// The address that cannot be bound, with the reason.
 pub fn doors(
     plan: &Plan,
     identity: Option<&watch::Receiver<Arc<Identity>>>,
@@ -125,7 +127,7 @@ pub fn doors(
         door.later = Some((receiver, identity.clone()));
     }
     let mut entrances = Vec::new();
-    // From the other end, so that a daemon that both goes and is come to uses more than one thread.
+    // From the other end, so that a daemon that both opens and accepts tunnels uses more than one thread.
     for (number, peer) in plan.peers.iter().rev().enumerate() {
         let Some(address) = peer.address else { continue };
         let at = doors.len() - 1 - number % doors.len();
@@ -170,7 +172,7 @@ impl TunnelDoors {
     }
 }
 
-/// Keeps a tunnel open for as long as somebody may order something of it.
+/// Keeps a tunnel open as long as someone may send it orders.
 fn keep(
     worker: &Rc<Worker>,
     keeper: link::keeper::LinkKeeper,
@@ -187,7 +189,7 @@ fn keep(
         let worker = opener;
         follow(worker.clone(), link.clone(), orders).await;
         let mut links = worker.links.borrow_mut();
-        // There may be another of the same name by now.
+        // By now there may be another of the same name.
         if links.get(&name).is_some_and(|kept| kept.is(&link)) {
             links.remove(&name);
         }
@@ -195,9 +197,9 @@ fn keep(
     });
 }
 
-/// Tells all peers that this end goes. They need not answer.
+/// Announces to all peers that this end closes. They need not respond.
 pub async fn close(endpoints: &[quic::QuicEndpoint], fallbacks: &[Rc<fallback::TcpSession>]) {
-    /// Enough for the words to leave this host.
+    /// Enough for the last packets to leave this host.
     const MOMENT: Duration = Duration::from_millis(20);
     fallback::session::close(fallbacks).await;
     if endpoints.iter().all(|endpoint| endpoint.open_connections() == 0) {
@@ -209,7 +211,7 @@ pub async fn close(endpoints: &[quic::QuicEndpoint], fallbacks: &[Rc<fallback::T
     time::sleep(MOMENT).await;
 }
 
-/// Does what other threads ask of a tunnel.
+/// Executes other threads' orders for a tunnel.
 async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedReceiver<TunnelOrder>) {
     while let Some(order) = orders.recv().await {
         let (worker, link) = (worker.clone(), link.clone());
@@ -220,7 +222,7 @@ async fn follow(worker: Rc<Worker>, link: link::Link, mut orders: UnboundedRecei
                         Until::Asked => begin(&worker.plan(), &link, &request).await,
                         Until::Answered => open(&worker.plan(), &link, &request).await,
                     };
-                    // Whoever asked may have gone: then the stream is reset as it is dropped.
+                    // The requester may be gone: then the stream is reset as it is dropped.
                     let _ = answer.send(opened);
                 }
                 TunnelOrder::Live(packed) => match Flow::unpack(&worker, *packed) {

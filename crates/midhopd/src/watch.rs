@@ -1,9 +1,9 @@
-//! Looks at live flows now and then, so that long ones show in the metrics before they end, and has
-//! the kernel keep alive those that have come to some age. Most flows never do.
+//! Samples live flows now and then, so that long ones show in the metrics before they end. It also has the kernel
+//! keep alive flows of a certain age, which most flows never reach.
 //!
-//! Invariant: one look costs at most `LOOKS` flows' worth of questions to the kernel, however many
-//! there are, and what those need that have just come of age; and of neither more than `BATCH` flows' worth before
-//! the flows of this thread go on.
+//! Invariant: one look queries the kernel for at most `LOOKS` flows, however many there are, and for the flows that
+//! have just reached that age. Of either kind, it handles at most `BATCH` flows before the flows of this thread go
+//! on.
 
 use crate::ends::Side;
 use crate::ledger::{FlowBook, Ledger};
@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often there is a look, and the age at which a flow is kept alive.
+/// Interval of the looks, and the age at which a flow is kept alive.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Flows looked at each time, in turn.
 const LOOKS: usize = 256;
@@ -32,8 +32,8 @@ const BATCH: usize = 16;
 pub struct Watch {
     flows: RefCell<Slab<Seen>>,
     next: Cell<usize>,
-    /// Places of flows in the order in which they began; some have ended since, or have become
-    /// another flow's.
+    /// Places of flows in the order in which the flows began. Some have ended since, or their places belong to other
+    /// flows now.
     young: RefCell<VecDeque<(usize, Instant)>>,
 }
 
@@ -46,7 +46,7 @@ pub trait Sockets: fmt::Debug {
     fn each(&self) -> [Option<(Side, &TcpStream)>; 2];
 }
 
-/// Those of a flow that is split here.
+/// The sockets of a flow that is split here.
 #[derive(Debug)]
 pub struct BothLegs {
     /// The client's.
@@ -61,12 +61,12 @@ impl Sockets for BothLegs {
     }
 }
 
-/// That of a flow whose other side is a stream.
+/// The socket of a flow whose other side is a stream.
 #[derive(Debug)]
 pub struct One {
-    /// Which it is.
+    /// Its side.
     pub side: Side,
-    /// It.
+    /// The socket.
     pub stream: TcpStream,
 }
 
@@ -77,7 +77,7 @@ impl Sockets for One {
 }
 
 impl Watch {
-    /// Watches a flow until what is given is released or dropped.
+    /// Watches a flow until the returned value is released or dropped.
     pub fn add<S: Sockets + 'static>(&self, book: &Arc<FlowBook>, sides: S) -> Watched<'_, S> {
         let sides = Rc::new(sides);
         let key = self.flows.borrow_mut().insert((book.clone(), sides.clone()));
@@ -105,7 +105,7 @@ impl Watch {
         }
     }
 
-    /// Has the kernel keep alive some of what has lived for a period; whether there is more.
+    /// Has the kernel keep alive some of the flows that have lived for a period. Returns whether there are more.
     fn keep_alive(&self, now: Instant) -> bool {
         let flows = self.flows.borrow();
         let mut young = self.young.borrow_mut();
@@ -126,7 +126,7 @@ impl Watch {
         true
     }
 
-    /// Looks at so many places, in turn.
+    /// Looks at this many places, in turn.
     fn look_once(&self, ledger: &Ledger, count: usize) {
         let flows = self.flows.borrow();
         // Flows may have ended since.
@@ -156,7 +156,7 @@ impl<S> Watched<'_, S> {
         &self.sides
     }
 
-    /// Ends the watching and gives the sockets back.
+    /// Ends the watching and returns the sockets.
     pub fn release(self) -> Option<S> {
         let Self { sides, _seat: seat } = self;
         drop(seat);
@@ -164,7 +164,7 @@ impl<S> Watched<'_, S> {
     }
 }
 
-/// A place among the watched; dropping it leaves.
+/// A place among the watched flows. Dropping it frees the place.
 #[derive(Debug)]
 struct Seat<'a> {
     watch: &'a Watch,

@@ -1,8 +1,8 @@
-//! Notices that flows which were taken do not come about, so that no more are taken until that may
-//! have changed: a firewall that drops what is for the daemon's own sockets, or a route that leads
-//! nowhere, is then no worse than without the daemon.
+//! Notices when flows that were taken do not come about. Then no more are taken until that may have changed. So a
+//! firewall that drops packets for the daemon's own sockets, or a route that leads nowhere, does no more harm than
+//! without the daemon.
 //!
-//! Invariant: while flows come about, nobody's packets can bring the daemon to take no more.
+//! Invariant: while flows come about, no one's packets can make the daemon stop taking flows.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,12 +10,11 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Looks at the firewall's counters in which packets were lost, one after the other: fewer might only
-/// have met packets under way.
+/// Consecutive looks at the firewall's counters with lost packets. Fewer might only have found packets in flight.
 const LOOKS: u32 = 2;
-/// Different targets in a row that did not answer.
+/// Number of different targets in a row that did not respond.
 const SILENT: usize = 4;
-/// So long after a flow has come about, servers that do not answer are no sign.
+/// For this long after a flow has come about, silent servers are no sign.
 const ALIVE: Duration = Duration::from_secs(10);
 /// How long no flows are taken at first; it doubles with each time that nothing has changed.
 const FIRST_REST: Duration = Duration::from_secs(10);
@@ -24,11 +23,11 @@ const LAST_REST: Duration = Duration::from_secs(320);
 /// Why no flows are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Answers of servers, or held SYNs that came again, did not reach the daemon's sockets.
+    /// Responses of servers, or held SYNs that were injected again, did not reach the daemon's sockets.
     DroppedHere,
     /// The daemon's own packets may not leave.
     RefusedHere,
-    /// No server answers.
+    /// No server responds.
     Silence,
     /// The kernel answers every SYN with a cookie, which it then checks for this host's addresses only.
     Cookies,
@@ -70,10 +69,10 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What the firewall has counted of handshakes since its table was made.
+/// The firewall's counts of handshakes since its table was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Handshakes {
-    /// Packets that came for the daemon's sockets.
+    /// Packets received for the daemon's sockets.
     pub inward: Passage,
     /// SYNs that the daemon sent.
     pub outward: Passage,
@@ -82,13 +81,13 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// As they are told: inward before and behind all filters, then outward, then what assisted flows were sent.
+    /// Encodes them: inward before and behind all filters, then outward, then packets sent to assisted flows.
     pub fn numbers(self) -> [u64; 5] {
         let Self { inward, outward, mended } = self;
         [inward.entered, inward.left, outward.entered, outward.left, mended]
     }
 
-    /// As they were told.
+    /// Decodes them.
     pub fn of([entered, left, sent, departed, mended]: [u64; 5]) -> Self {
         let inward = Passage { entered, left };
         Self { inward, outward: Passage { entered: sent, left: departed }, mended }
@@ -108,14 +107,14 @@ pub struct Passage {
 #[derive(Debug, Default)]
 struct Loss {
     counted: Passage,
-    /// What had been lost when packets last passed, or flows were last not taken.
+    /// The number lost when packets last passed, or flows were last not taken.
     known: u64,
-    /// Looks in a row in which more was lost and nothing passed.
+    /// Consecutive looks in which more was lost and nothing passed.
     looks: u32,
 }
 
 impl Loss {
-    /// Takes a look; whether packets get lost.
+    /// Evaluates the counters. Returns whether packets get lost.
     fn look(&mut self, counted: Passage) -> bool {
         let before = std::mem::replace(&mut self.counted, counted);
         let gap = self.gap();
@@ -137,7 +136,7 @@ impl Loss {
     }
 }
 
-/// Watches what becomes of flows.
+/// Watches whether flows come about.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     state: Mutex<State>,
@@ -161,7 +160,7 @@ struct State {
 }
 
 impl Watchdog {
-    /// Why no flows are to be taken at this moment; none: they are.
+    /// Why no flows are taken at this moment. None: they are taken.
     pub fn resting(&self, now: Instant) -> Option<Reason> {
         let state = self.state();
         if state.cookies {
@@ -175,7 +174,7 @@ impl Watchdog {
         self.state().rests
     }
 
-    /// A flow has come about: a server has answered, and a client was let in.
+    /// A flow has come about: a server has responded, and a client was accepted.
     pub fn flow_came_about(&self, now: Instant) {
         let mut state = self.state();
         state.came_about = Some(now);
@@ -183,10 +182,10 @@ impl Watchdog {
         state.silent.clear();
     }
 
-    /// A server has not answered for so long that its client's flow was let go.
+    /// A server was silent for so long that its client's flow was let go.
     pub fn silent(&self, target: SocketAddr, now: Instant) {
         let mut state = self.state();
-        // A stranger's black holes are no sign while others' flows come about.
+        // Unreachable targets of a stranger are no sign while others' flows come about.
         if state.came_about.is_some_and(|at| now.duration_since(at) < ALIVE) {
             return;
         }
@@ -222,7 +221,7 @@ impl Watchdog {
         due
     }
 
-    /// What the firewall counts, looked at while flows wait for their handshakes.
+    /// Evaluates the firewall's counters, while flows wait for their handshakes.
     pub fn counted(&self, counted: Handshakes, now: Instant) {
         let mut state = self.state();
         let inward = state.inward.look(counted.inward);

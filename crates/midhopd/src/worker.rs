@@ -1,4 +1,4 @@
-//! What the flows of one thread share; they never leave it. How the thread serves: [`serve`].
+//! State that the flows of one thread share; they never leave it. How the thread serves: [`serve`].
 
 pub mod serve;
 
@@ -24,10 +24,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Pipes that one worker lends at a time. Each may pin a megabyte of kernel memory.
+/// The most pipes that one worker lends at a time. Each may pin a megabyte of kernel memory.
 pub(crate) const PIPES: usize = 64;
 
-/// What the flows of one thread share.
+/// State that the flows of one thread share.
 #[derive(Debug)]
 pub struct Worker {
     plan: watch::Receiver<Arc<Plan>>,
@@ -45,7 +45,7 @@ pub struct Worker {
     pub looks: Looks,
     /// The tunnels of all workers.
     pub tunnels: Arc<Tunnels>,
-    /// Those that are this worker's own, by peer.
+    /// The tunnels of this worker, by peer.
     pub links: RefCell<BTreeMap<String, Link>>,
     /// The ends of QUIC on this thread.
     pub endpoints: RefCell<Vec<crate::tunnel::quic::QuicEndpoint>>,
@@ -53,10 +53,10 @@ pub struct Worker {
     pub fallbacks: RefCell<Vec<Rc<fallback::TcpSession>>>,
     /// Looks up the targets that peers name.
     pub resolver: Resolver,
-    /// What tells whether all is well.
+    /// Reports whether all is well.
     pub health: Arc<Health>,
     stopping: Cell<bool>,
-    /// Which of the workers it is.
+    /// Its number among the workers.
     number: usize,
     egress: Egress,
 }
@@ -65,7 +65,7 @@ impl Worker {
     /// A worker that follows `plan`.
     ///
     /// # Errors
-    /// When it may not ask for routes.
+    /// When it cannot query routes.
     pub fn new(
         plan: watch::Receiver<Arc<Plan>>,
         admission: Arc<Admission>,
@@ -100,43 +100,43 @@ impl Worker {
         })
     }
 
-    /// The same, as the `number`th of those whose health that is.
+    /// The same, as the `number`th worker of this health.
     #[must_use]
     pub fn follow(self, health: Arc<Health>, number: usize) -> Self {
         Self { health, number, ..self }
     }
 
-    /// Which of the workers it is.
+    /// Its number among the workers.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether it has been told to stop.
+    /// Whether it has been stopped.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
     }
 
-    /// Tells it to stop.
+    /// Stops it.
     fn stop(&self) {
         self.stopping.set(true);
     }
 
-    /// The plan as it is now. A flow keeps the one it began with.
+    /// The present plan. A flow keeps the one it began with.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.borrow().clone()
     }
 
-    /// The plan as it is now and will be.
+    /// The present plan and its changes.
     pub fn plans(&self) -> watch::Receiver<Arc<Plan>> {
         self.plan.clone()
     }
 
-    /// Where packets to an address go.
+    /// The routes of packets to an address.
     pub fn routes(&self) -> &Egress {
         &self.egress
     }
 
-    /// The interface towards a flow's server, if any leg wants to know.
+    /// The interface towards a flow's server, if any leg needs it.
     pub fn egress(&self, plan: &Plan, ends: Ends) -> Option<Rc<str>> {
         let matters = plan.legs.iter().any(|leg| leg.interface.is_some());
         if matters { self.egress.towards(ends.server.ip()) } else { None }

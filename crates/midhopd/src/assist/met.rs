@@ -1,4 +1,4 @@
-//! A packet of an assisted flow, as agents meet it.
+//! A packet of an assisted flow, as agents process it.
 
 use super::Translated;
 use bytes::Bytes;
@@ -8,19 +8,19 @@ use midhop_linux::nfqueue::Packet;
 use midhop_tcp::Segment;
 use std::time;
 
-/// One that the kernel has handed over.
+/// A packet that the kernel has handed over.
 #[derive(Debug, Clone)]
 pub struct MetPacket {
-    /// Which packet of the queue it was.
+    /// Its number in the queue.
     pub queued: u32,
-    /// Whether its header is another one by now.
+    /// Whether its header has been changed.
     pub changed: bool,
     /// From the network header on.
     pub bytes: Bytes,
     segment: Segment,
-    /// From whom to whom, as in the packet.
+    /// Source and destination, as in the packet.
     pub route: Route,
-    /// From whom to whom, as both ends of the lossy link see the flow.
+    /// Source and destination, as both ends of the lossy link see the flow.
     way: Route,
     /// Index of the interface by which it leaves.
     pub egress: u32,
@@ -28,7 +28,7 @@ pub struct MetPacket {
 }
 
 impl MetPacket {
-    /// A packet that goes onto the lossy link or comes from there; none for one that no agent minds.
+    /// Parses a packet that goes onto the lossy link or comes from there. None for a packet that no agent processes.
     pub fn read(packet: Packet, heading: Heading, translated: &Translated) -> Option<Self> {
         let (route, segment) = wire::read(&packet.bytes)?;
         let way = translated.on_link(route, time::Instant::now());

@@ -1,4 +1,4 @@
-//! Reports to the daemon at the far end of a lossy link, and from it, as UDP datagrams.
+//! Reports to and from the daemon at the far end of a lossy link, as UDP datagrams.
 //!
 //! A datagram is a report as [`message`] has it, a number, and an HMAC-SHA256 (RFC 2104) of both under the secret of the two
 //! ends. The HMAC covers the addresses and ports of sender and receiver as well: what one of the two has sent it does not take for
@@ -19,41 +19,41 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Unit: bytes. Of the code that shows who a datagram is from.
+/// Unit: bytes. Length of the authentication code.
 const CODE: usize = 32;
-/// Unit: bytes. Fewer are guessed.
+/// Unit: bytes. A shorter secret can be guessed.
 const SECRET_MIN: usize = 16;
-/// Unit: bytes. Of a report's number.
+/// Unit: bytes. Length of a report's number.
 const NUMBER: usize = 8;
 /// Unit: bytes. The longest report, over IPv6, its number and its code.
 const DATAGRAM_MAX: usize = 48 + NUMBER + CODE;
-/// So many datagrams are read in one turn: packets wait as well.
+/// The most datagrams that are read in one turn: packets wait as well.
 const TURN: usize = 64;
 
-/// Why there can be no reports.
+/// Why reports cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssistPeerError {
-    /// The secret cannot be had.
+    /// The secret cannot be read.
     #[error("assist.peer.key: {file}: {reason}", file = .file.display())]
     Key {
-        /// Where it should be.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         reason: KeyFileError,
     },
-    /// The secret is none.
+    /// The secret is too short.
     #[error("assist.peer.key: {file} has less than {SECRET_MIN} bytes", file = .file.display())]
     Short {
-        /// Where it is.
+        /// The file.
         file: PathBuf,
     },
     /// A socket was refused.
     #[error("assist.peer.listen: cannot listen on {address} (UDP): {reason}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: io::Error,
     },
 }
@@ -74,7 +74,7 @@ impl AssistPeerError {
 /// The secret of both ends.
 ///
 /// # Errors
-/// When the file is not to be had, others can read it, or it is too short.
+/// When the file cannot be read, others can read it, or it is too short.
 pub fn secret(peer: &AssistPeer) -> Result<Secret, AssistPeerError> {
     let file = || peer.key.clone();
     let bytes = key_file::read(&peer.key)
@@ -92,11 +92,11 @@ pub fn secret(peer: &AssistPeer) -> Result<Secret, AssistPeerError> {
     })
 }
 
-/// What shows that a datagram is one of the two daemons'.
+/// Authenticates datagrams of the two daemons.
 #[derive(Debug)]
 pub struct Secret {
     key: hmac::Key,
-    /// What stands before a datagram from here, and before one from the peer, for its code.
+    /// The prefix for the code of a datagram from here, and of one from the peer.
     ours: Vec<u8>,
     theirs: Vec<u8>,
 }
@@ -109,7 +109,7 @@ impl Secret {
         report
     }
 
-    /// The number and the report of a datagram that the peer has made.
+    /// The number and the report of an authentic datagram of the peer.
     fn opened(&self, datagram: &[u8]) -> Option<(u64, (Route, Report))> {
         let (content, code) = datagram.split_last_chunk::<CODE>()?;
         let sealed = [&self.theirs[..], content].concat();
@@ -162,7 +162,7 @@ impl Peer {
     }
 }
 
-/// How many reports there were.
+/// The numbers of reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerCounts {
     sent: u64,
@@ -184,7 +184,7 @@ pub struct WatchedPeer {
 }
 
 impl WatchedPeer {
-    /// Sends a report, if there is room for it: one that is lost is sent again, or not missed.
+    /// Sends a report, if there is room for it: a lost report is sent again, or not needed.
     pub fn send(&mut self, way: Route, report: Report) {
         let Some(report) = message::encode(way, report) else { return };
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -204,13 +204,13 @@ impl WatchedPeer {
         self.socket.readable().await
     }
 
-    /// The reports of the peer's that are there, or some of them.
+    /// Some or all of the peer's reports that have arrived.
     pub fn receive(&mut self) -> Vec<(Route, Report)> {
         let mut reports = Vec::new();
         for _ in 0..TURN {
-            // One byte more, so that what is too long does not seem to fit.
+            // One byte more, to detect a datagram that is too long.
             let mut datagram = [0; DATAGRAM_MAX + 1];
-            // Nothing is there, or the kernel reports that the peer was not reached.
+            // There is none, or the kernel reports that the peer was not reached.
             let Ok((length, _)) = self.socket.try_recv_from(&mut datagram) else { break };
             match self.secret.opened(&datagram[..length]) {
                 Some((number, report)) if number > self.received => {

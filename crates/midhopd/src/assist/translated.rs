@@ -1,9 +1,9 @@
 //! How both ends of a lossy link see the assisted flows whose addresses are translated on this host.
 //!
-//! Agents meet packets behind all translation. Those of one direction have then the addresses that they have on the link, the
-//! others those of the flow's other side. Not every kernel hands over what connection tracking knows of a packet.
+//! Agents get packets after all translation. Packets of one direction then have their addresses on the link, the
+//! others those of the flow's other side. Not every kernel provides what connection tracking knows of a packet.
 //!
-//! Bound: as many flows as [`FLOWS_MAX`]; what has not been asked for in a while makes room.
+//! Bound: [`FLOWS_MAX`] flows. Entries that were not used for a while make room.
 
 use crate::ends::Ends;
 use midhop_assist::Way;
@@ -13,22 +13,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Flows that are known at once.
+/// The most flows that are remembered.
 const FLOWS_MAX: usize = 65_536;
-/// Between two times that room is made.
+/// Interval between two removals of old entries.
 const PRUNING: Duration = Duration::from_secs(1);
-/// As long as the firewall keeps a flow of which nothing passes.
+/// As long as the firewall keeps an idle flow.
 const IDLE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 struct Flows {
-    /// By the packets of the direction whose addresses are not those on the link: what those are.
+    /// By packet addresses that are not those on the link: the addresses on the link.
     on_link: HashMap<Route, (Route, Instant)>,
-    /// When room was last made: it takes a look at each.
+    /// Time of the last removal, which visits each entry.
     pruned: Option<Instant>,
 }
 
-/// Of all workers.
+/// Shared by all workers.
 #[derive(Debug, Default)]
 pub struct Translated {
     any: AtomicBool,
@@ -36,7 +36,8 @@ pub struct Translated {
 }
 
 impl Translated {
-    /// What a client sends as `sent` leaves as `leaving`; `comes_by_link`: the client is beyond the link.
+    /// Records that a client's packets with `sent` leave as `leaving`. `comes_by_link`: the client is beyond the
+    /// link.
     pub fn note(&self, sent: Ends, leaving: Ends, comes_by_link: bool, now: Instant) {
         let [sent, leaving] =
             [sent, leaving].map(|it| Route { source: it.client, destination: it.server });
@@ -58,7 +59,7 @@ impl Translated {
         }
     }
 
-    /// From whom to whom a packet goes on the link that is met as `met`.
+    /// Source and destination on the link of a packet that is seen here as `met`.
     pub fn on_link(&self, met: Route, now: Instant) -> Route {
         if !self.any.load(Relaxed) {
             return met;
@@ -73,7 +74,7 @@ impl Translated {
     }
 
     fn flows(&self) -> MutexGuard<'_, Flows> {
-        // Plain entries: as good as ever after a panic elsewhere.
+        // Plain entries are still valid after a panic elsewhere.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The system calls of serving, and those that nothing here has a reason for.
+//! The system calls of serving, and those that are never needed here.
 
 use super::ConfineError;
 use nix::libc::*;
@@ -9,10 +9,10 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// System calls by number, each with what its arguments may be; with nothing: whatever.
+/// System calls by number, each with its permitted arguments; empty: any.
 pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Allowed whatever their arguments are.
+/// Allowed with any arguments.
 const SERVING: &[c_long] = &[
     // Descriptors, and files as far as Landlock lets them be opened.
     SYS_read,
@@ -98,7 +98,7 @@ const SERVING: &[c_long] = &[
     SYS_landlock_create_ruleset,
     SYS_landlock_add_rule,
     SYS_landlock_restrict_self,
-    // What can be asked.
+    // Queries.
     SYS_clock_gettime,
     SYS_clock_getres,
     SYS_gettimeofday,
@@ -118,7 +118,7 @@ const SERVING: &[c_long] = &[
     SYS_getrusage,
 ];
 
-/// The same, where the architecture has calls that others have not.
+/// The same for calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const SERVING_HERE: &[c_long] = &[
     SYS_open,
@@ -138,7 +138,7 @@ const SERVING_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const SERVING_HERE: &[c_long] = &[];
 
-/// What no part of this program, and no library of its, has a reason for.
+/// Never needed by this program or its libraries.
 const DEADLY: &[c_long] = &[
     SYS_execve,
     SYS_execveat,
@@ -197,7 +197,7 @@ pub(super) fn allowed() -> Result<Rules, ConfineError> {
     some(SYS_ioctl, ioctls().into_iter().map(|request| vec![is(1, request)]).collect())?;
     // Threads of this process, and nothing in namespaces of its own.
     some(SYS_clone, vec![vec![bits(0, CLONE_THREAD, CLONE_THREAD)]])?;
-    // Nothing that is written or read becomes code; all of it was loaded before.
+    // Nothing written or read becomes code: all code was loaded before.
     some(SYS_mmap, vec![vec![bits(2, PROT_EXEC, 0)]])?;
     some(SYS_mprotect, vec![vec![bits(2, PROT_EXEC, 0)]])?;
     // Names of threads and of mappings (`PR_SET_VMA`), and what goes before Landlock.
@@ -208,19 +208,19 @@ pub(super) fn allowed() -> Result<Rules, ConfineError> {
     Ok(rules)
 }
 
-/// What ends the process.
+/// The system calls that end the process.
 pub(super) fn deadly() -> Rules {
     DEADLY.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// What ends the keeper, which starts `nft`.
+/// The system calls that end the keeper, which starts `nft`.
 pub(super) fn deadly_to_the_keeper() -> Rules {
     let mut rules = deadly();
     rules.remove(&SYS_execve);
     rules
 }
 
-/// Families, and of netlink the protocols that the daemon speaks.
+/// Address families, and for netlink the protocols that the daemon uses.
 fn sockets() -> Vec<Vec<Condition>> {
     let families = [AF_UNIX, AF_INET, AF_INET6].map(|family| vec![is(0, wide(family))]);
     let netlink = [NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_NETFILTER]
@@ -233,7 +233,7 @@ fn ioctls() -> [u64; 6] {
     [FIONREAD, TIOCOUTQ, FIONBIO, TCGETS, 0x8910, 0x8933]
 }
 
-/// What an argument has to be.
+/// The condition on an argument.
 struct Condition {
     argument: u8,
     length: seccompiler::SeccompCmpArgLen,

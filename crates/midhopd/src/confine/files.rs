@@ -7,11 +7,11 @@ use landlock::{
 };
 use std::path::{Path, PathBuf};
 
-/// What is asked of the kernel; an older one enforces what it knows.
+/// What is requested from the kernel. An older one enforces what it supports.
 const WANTED: ABI = ABI::V6;
 
-/// What name resolution, and the state of the host, are read from. A file alone would not do: one that
-/// is written anew is another.
+/// The directories of name resolution and of the host's state. A rule for a file alone would not be enough: a file
+/// that is replaced is another file.
 const HOST: [&str; 4] = ["/etc", "/run", "/proc", "/sys"];
 
 /// How much of it the kernel enforces.
@@ -19,17 +19,17 @@ const HOST: [&str; 4] = ["/etc", "/run", "/proc", "/sys"];
 pub enum Enforced {
     /// All of it.
     Fully,
-    /// What an older kernel knows of it.
+    /// The part that an older kernel supports.
     Partly,
     /// The kernel has no Landlock, or does not use it.
     Not,
 }
 
-/// Lets the calling thread and those that it starts read below `directories`, and where the host keeps
-/// what name resolution needs; write, make or execute nothing; and signal nobody.
+/// Lets the calling thread and those that it starts read below `directories`, and where the host keeps the files of
+/// name resolution. They may write, make or execute nothing, and send no signals.
 ///
 /// # Errors
-/// When the kernel refuses what it says that it knows.
+/// When the kernel refuses what it claims to support.
 pub fn files(directories: &[PathBuf]) -> Result<Enforced, ConfineError> {
     let host = HOST.iter().map(Path::new);
     let readable = host.chain(directories.iter().map(PathBuf::as_path));
@@ -43,10 +43,10 @@ pub fn files(directories: &[PathBuf]) -> Result<Enforced, ConfineError> {
     enforce(ruleset)
 }
 
-/// Lets the keeper read and execute what is there, and write nothing but to nowhere.
+/// Lets the keeper read and execute existing files, and write only to the null device.
 ///
 /// # Errors
-/// When the kernel refuses what it says that it knows.
+/// When the kernel refuses what it claims to support.
 pub(super) fn of_the_keeper() -> Result<Enforced, ConfineError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
     let ruleset = Ruleset::default()

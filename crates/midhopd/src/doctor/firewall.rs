@@ -1,9 +1,9 @@
-//! What of the host's own firewall comes ahead of interception, behind it, or in its way: read from nft's list
-//! of all rules, with the exact line that would do.
+//! Finds rules of the host's own firewall ahead of interception, behind it, or in its way. It reads nft's list of all
+//! rules, and reports the exact line that would help.
 //!
-//! Most rules of a router are none of midhopd's concern: it holds a SYN once all of them have decided. Named
-//! is what drops packets of the daemon's own sockets, what decides after it, and what treats a split flow
-//! otherwise than a forwarded one.
+//! Most rules of a router do not matter to midhopd: it holds a SYN once all of them have decided. It reports rules
+//! that drop packets of the daemon's own sockets, that decide after it, or that treat a split flow differently from a
+//! forwarded one.
 
 use super::{CheckState, Finding};
 use midhop_linux::nft;
@@ -15,7 +15,7 @@ const NAME: &str = "firewall";
 /// Where connection tracking begins.
 const CONNTRACK: i64 = -200;
 
-/// Looks at the rules of this host, as they stand to this interception.
+/// Checks the rules of this host against this interception.
 pub(super) fn examine(intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     let hint = "run it as root to have the host's rules looked at";
     let listed = nft::ask(&["-j", "list", "ruleset"]).ok();
@@ -45,12 +45,12 @@ fn older() -> Option<Finding> {
     })
 }
 
-/// A chain with what is in it.
+/// A chain with its rules.
 struct Chain<'a> {
     family: &'a str,
     table: &'a str,
     name: &'a str,
-    /// Where it hangs; none: others jump to it.
+    /// Its hook. None: others jump to it.
     hook: Option<&'a str>,
     kind: &'a str,
     priority: i64,
@@ -69,7 +69,7 @@ impl Chain<'_> {
     }
 }
 
-/// What is to be said of a list of all rules.
+/// Returns the findings for a list of all rules.
 fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding> {
     let entries = ruleset["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
     let chains = chains(entries);
@@ -112,7 +112,7 @@ fn judge(ruleset: &Value, intercept: &Intercept, assist: &Assist) -> Vec<Finding
     findings
 }
 
-/// All chains of IP families but the daemon's own.
+/// All chains of IP families except the daemon's own.
 fn chains(entries: &[Value]) -> Vec<Chain<'_>> {
     let mut chains: Vec<Chain<'_>> = entries
         .iter()
@@ -149,7 +149,7 @@ fn chains(entries: &[Value]) -> Vec<Chain<'_>> {
     chains
 }
 
-/// A filter that lets in, or out, only what it knows: it has to know the daemon's sockets.
+/// A filter that admits only known packets, in or out: it has to know the daemon's sockets.
 fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     let way = match chain.hook? {
         "input" => "of packets for this host",
@@ -166,7 +166,7 @@ fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
         return None;
     }
     let line = format!("nft insert rule {} socket transparent 1 accept", chain.full());
-    // What nft cannot show of rules of iptables.
+    // nft cannot show some rules of iptables.
     if rules().any(|rule| mentions(rule, "xt")) {
         return Some(Finding::of(
             NAME,
@@ -186,7 +186,7 @@ fn closed(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     ))
 }
 
-/// Chains that a packet of a chain may come to, it first.
+/// The chains that a packet of a chain may reach, itself first.
 fn reached<'a, 'b>(chain: &'b Chain<'a>, chains: &'b [Chain<'a>]) -> Vec<&'b Chain<'a>> {
     let mut reached = vec![chain];
     let mut names = BTreeSet::from([chain.name]);
@@ -207,7 +207,7 @@ fn reached<'a, 'b>(chain: &'b Chain<'a>, chains: &'b [Chain<'a>]) -> Vec<&'b Cha
     reached
 }
 
-/// Where a rule may go on, in verdicts and maps of them.
+/// Where a rule may continue, in verdicts and maps of them.
 fn targets(rule: &[Value]) -> Vec<&str> {
     let mut targets = Vec::new();
     let mut rest: Vec<&Value> = rule.iter().collect();
@@ -228,8 +228,7 @@ fn targets(rule: &[Value]) -> Vec<&str> {
     targets
 }
 
-/// Whether a rule lets packets of the daemon's sockets through: what is established, what belongs to a
-/// transparent socket, or everything.
+/// Whether a rule lets packets of the daemon's sockets pass: established ones, those of a transparent socket, or all.
 fn lets_in(rule: &[Value]) -> bool {
     if !mentions(rule, "accept") {
         return false;
@@ -243,8 +242,8 @@ fn is_plain_drop(rule: &[Value]) -> bool {
     rule.iter().any(ends) && rule.iter().all(|it| ends(it) || has(it, "counter") || has(it, "log"))
 }
 
-/// What is dropped before it is known for whom it is. Checks of reverse paths are no harm: the daemon's routing
-/// rules keep them from its packets.
+/// Reports rules that drop a packet before its destination is known. Checks of reverse paths do no harm: the daemon's
+/// routing rules keep them from its packets.
 fn drops_early(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     if !chain.is_at("prerouting") || chain.kind != "filter" {
         return None;
@@ -274,7 +273,8 @@ fn drops_early(chain: &Chain<'_>, chains: &[Chain<'_>]) -> Option<Finding> {
     ))
 }
 
-/// What decides about a SYN after it was held, and what reads packets after their delivery was decided.
+/// Reports rules that decide about a SYN after it was held, and rules that read packets after their delivery was
+/// decided.
 fn late(chain: &Chain<'_>, intercept: &Intercept) -> Option<Finding> {
     let hooks = &intercept.hooks;
     let (ours, key, what) = match chain.hook? {
@@ -304,7 +304,7 @@ fn late(chain: &Chain<'_>, intercept: &Intercept) -> Option<Finding> {
     ))
 }
 
-/// What single rules do.
+/// Reports single rules.
 fn rules_of(chain: &Chain<'_>, intercept: &Intercept) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |detail: String, hint: &str| {
@@ -359,7 +359,7 @@ fn has(value: &Value, key: &str) -> bool {
     value.get(key).is_some()
 }
 
-/// Whether a word stands anywhere in a rule, as a key or as a value.
+/// Whether a word occurs anywhere in a rule, as a key or as a value.
 fn mentions(rule: &[Value], word: &str) -> bool {
     fn inside(value: &Value, word: &str) -> bool {
         match value {

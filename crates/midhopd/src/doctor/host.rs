@@ -1,4 +1,4 @@
-//! What can be read off the host as it is.
+//! Properties that can be read from the host.
 
 use super::{CheckState, Finding};
 use crate::privileges::missing_for_interception;
@@ -7,7 +7,7 @@ use midhop_units::{Bytes, Duration, Rate};
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
 
-/// Looks at everything that interception or speed depends on.
+/// Checks everything that interception or speed depends on.
 pub(super) fn examine() -> Vec<Finding> {
     let mut findings = vec![
         kernel(),
@@ -110,7 +110,7 @@ fn congestion() -> Finding {
     }
 }
 
-/// Registers a program for a moment: nothing less shows that it would work.
+/// Registers a program for a moment: only that shows that it would work.
 fn programs() -> Finding {
     let name = "BPF congestion controls";
     let all: Vec<&str> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
@@ -158,8 +158,8 @@ fn flag(name: &str, key: &str, harm: &str) -> Finding {
     }
 }
 
-/// A cookie is checked for addresses of this host's only: with cookies for everybody no client of a split flow
-/// gets in.
+/// A cookie is checked for addresses of this host only: with cookies for everybody no client of a split flow can
+/// connect.
 fn syn_cookies() -> Finding {
     let (name, key) = ("SYN cookies", "net/ipv4/tcp_syncookies");
     match sysctl(key).as_deref() {
@@ -174,7 +174,7 @@ fn syn_cookies() -> Finding {
     }
 }
 
-/// Hosts whose flows are split lean on this one to find out what their paths carry.
+/// Hosts whose flows are split rely on this one to discover the MTU of their paths.
 fn path_mtu() -> Finding {
     let (name, key) = ("path MTU probing", "net/ipv4/tcp_mtu_probing");
     match sysctl(key).as_deref() {

@@ -1,4 +1,4 @@
-//! What only trying shows: parts of the kernel, each tried in a room of its own.
+//! Checks parts of the kernel by trying each of them in a network namespace of its own.
 
 use super::{CheckState, Finding, room::ProbeNamespace};
 use midhop_linux::nft::{self, NftError};
@@ -6,7 +6,7 @@ use midhop_linux::tproxy::set_transparent;
 use socket2::{Domain, Socket, Type};
 use std::{io, path::Path};
 
-/// Rules of which each uses one part of the kernel.
+/// Rules that each use one part of the kernel.
 const TABLES: [(&str, &str, &str); 3] = [
     (
         "nft tproxy",
@@ -25,7 +25,7 @@ const TABLES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Tries the parts of the kernel on which interception stands.
+/// Tries the parts of the kernel that interception needs.
 pub(super) fn examine() -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, rule, hint) in TABLES {
@@ -75,7 +75,7 @@ fn table(rule: &str) -> io::Result<()> {
 }
 
 fn queue() -> io::Result<()> {
-    // Gone as soon as it was had.
+    // Released at once.
     crate::intercept::Queue::bind(1, 1).map(drop)
 }
 

@@ -1,6 +1,6 @@
-//! Throw-away network namespaces: rooms in which things are tried.
+//! Temporary network namespaces (rooms) for trials.
 //!
-//! Invariant: a room has no name in the system. It goes when its last holder does, however that ends.
+//! Invariant: a room has no name in the system. It ends when its last holder does, for whatever reason.
 
 use midhop_linux::link::{self, LOOPBACK_INDEX, NewVeth};
 use midhop_linux::netns::{NetNamespace, map_root, write_sysctl};
@@ -19,10 +19,10 @@ use std::{
 /// How long the whole trial may take before the kernel ends it.
 const TIME_MAX_S: u32 = 60;
 
-/// Takes the process out of the host's network, as root of a user namespace of its own where it may
-/// not do so otherwise. To be called while there is one thread only.
+/// Takes the process out of the host's network, as root of its own user namespace where it has no privilege to do so
+/// otherwise. To be called while there is only one thread.
 pub(super) fn isolate_process() -> io::Result<()> {
-    // Whatever hangs in here, the kernel ends the process, and its rooms go with it.
+    // If anything hangs here, the kernel ends the process, and its rooms with it.
     nix::unistd::alarm::set(TIME_MAX_S);
     if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
         return Ok(());
@@ -44,7 +44,7 @@ impl ProbeNamespace {
         Ok(room)
     }
 
-    /// Runs `work` inside, on a thread of its own. Sockets and threads that it makes stay inside.
+    /// Runs `work` inside, on a separate thread. Sockets and threads that it makes stay inside.
     pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let outcome = self.0.run(|| catch_unwind(AssertUnwindSafe(work)))?;
         outcome.map_err(|_| io::Error::other("a trial panicked"))

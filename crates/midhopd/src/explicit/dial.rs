@@ -1,4 +1,4 @@
-//! From a client's wish to an open far side, or to the reason why not.
+//! Opens the far side that a client requests, or returns the reason why not.
 
 use super::{Desk, handshake::Target};
 use crate::{
@@ -45,7 +45,7 @@ impl DialedSide {
     pub(super) fn bound(&self) -> Result<SocketAddr, Cause> {
         match self {
             Self::Server(server, _) => server.local_addr().map_err(|_| Cause::Failed),
-            // It is the peer's, who does not tell.
+            // It is the peer's, which does not report it.
             Self::Tunnel { .. } => Ok(SocketAddr::from(([0; 4], 0))),
         }
     }
@@ -70,7 +70,7 @@ pub(super) async fn dial(
     let wish = Wish { plan, desk, peer };
     let opened = tokio::select! {
         opened = wish.open(found) => opened?,
-        // A client that goes away takes its request with it.
+        // When a client goes away, its request ends.
         _ = relay::broken(client) => return Err(Cause::Failed),
     };
     let (far, decision) = opened;
@@ -81,7 +81,7 @@ pub(super) async fn dial(
     Ok(Dialled { far, client_leg: client_leg.clone(), ticket })
 }
 
-/// What a client has asked for.
+/// A client's request.
 struct Wish<'a> {
     plan: &'a Plan,
     desk: &'a Desk,
@@ -115,7 +115,7 @@ impl<'a> Wish<'a> {
         race(direct, later, dial).await.map_err(|cause| cause.unwrap_or(last))
     }
 
-    /// What the rules say of the flow if it goes to `server`.
+    /// Applies the rules to the flow if it goes to `server`.
     fn decide(&self, server: SocketAddr) -> Result<Decision, Cause> {
         let flow = FlowKey {
             source: self.peer,
@@ -125,7 +125,7 @@ impl<'a> Wish<'a> {
             dscp: 0,
         };
         let decision = self.plan.policy.decide(&flow);
-        // A client that asked cannot be bypassed: its flow is carried, as it would be by any proxy.
+        // A client that sent a request cannot be bypassed: its flow is carried, as by any proxy.
         if decision.action == Action::Reject { Err(Cause::NotAllowed) } else { Ok(decision) }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Wish<'a> {
         self.plan.leg(decision, address, interface.as_deref())
     }
 
-    /// Connects to a server, where clients may ask for it.
+    /// Connects to a server, where clients may request it.
     async fn dial(
         &self,
         server: SocketAddr,
@@ -155,7 +155,7 @@ impl<'a> Wish<'a> {
     }
 
     /// Opens the far side through the tunnel of the flow's rule, whose other end judges for itself what may be
-    /// asked for; none: there is none, and the flow goes without.
+    /// requested. None: there is no tunnel, and the flow goes without.
     async fn try_tunnel(
         &self,
         decision: &Decision,

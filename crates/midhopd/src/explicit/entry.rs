@@ -1,19 +1,19 @@
-//! Who may come in by an explicit listener, decided before a byte of it is read.
+//! Admission to an explicit listener, decided before a byte is read from the client.
 //!
-//! Invariant: a stranger takes no place and gets no word: its connection is reset as it is accepted. A client takes
-//! at most its part of the places, so a host that opens connections and says nothing keeps no other out.
+//! Invariant: a stranger takes no place and gets no response: its connection is reset as it is accepted. A host has
+//! at most its part of the places, so one that opens connections and sends nothing keeps no other host out.
 
 use crate::networks::{Member, Networks};
 use midhop_pep::config::Plan;
 use std::{net::IpAddr, sync::Arc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Of all places, the part that one host may have.
+/// The part of all places that one host may have.
 const EACH_PARTS: usize = 4;
-/// And what it may have at least: as many as a browser opens at once, and more.
+/// Its minimum: as many as a browser opens at once, and more.
 const EACH_LEAST: usize = 16;
 
-/// The places of clients that are on their way.
+/// The places of clients in the handshake.
 #[derive(Debug)]
 pub struct Entry {
     places: Arc<Semaphore>,
@@ -22,39 +22,39 @@ pub struct Entry {
     networks: Arc<Networks>,
 }
 
-/// A place; dropping it leaves.
+/// A place. Dropping it frees the place.
 #[derive(Debug)]
 pub struct HandshakePlace {
     _permit: OwnedSemaphorePermit,
     _member: Member,
 }
 
-/// Why somebody does not come in.
+/// Why a client is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// `explicit.clients` does not name it.
     Stranger,
-    /// Its host has as many places as it may have.
+    /// Its host already has the maximum number of places.
     TooMany,
 }
 
 impl Entry {
-    /// As many places as clients may be on their way.
+    /// Creates the places: as many as clients may be in the handshake.
     pub fn new(places: usize) -> Self {
         let each = (places / EACH_PARTS).max(EACH_LEAST);
         Self { places: Arc::new(Semaphore::new(places)), each, networks: Arc::default() }
     }
 
-    /// Waits until there is a place for whoever comes next.
+    /// Waits until there is a place for the next client.
     pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
         // Never closed: this holds it.
         self.places.clone().acquire_owned().await.ok()
     }
 
-    /// Lets a client in.
+    /// Admits a client.
     ///
     /// # Errors
-    /// When it may not come in.
+    /// When it is not admitted.
     pub fn admit(
         &self,
         plan: &Plan,

@@ -1,35 +1,34 @@
-//! What a client says before its bytes flow, as a sans-IO machine, whichever protocol it speaks.
+//! The handshake of a client before its bytes flow, for either protocol, as a sans-IO machine.
 //!
-//! The caller hands in what it read ([`Handshake::handle_input`]), writes what there is to write
-//! ([`Handshake::poll_output`]) and looks at [`Handshake::state`]; it does so after each input. Once
-//! the client has asked, the caller tries to connect and tells the outcome ([`Handshake::answer`]).
+//! The caller passes in what it read ([`Handshake::handle_input`]), writes the output ([`Handshake::poll_output`])
+//! and checks [`Handshake::state`]. It does so after each input. After the client's request, the caller tries to
+//! connect and passes in the outcome ([`Handshake::answer`]).
 //!
-//! Invariant: bytes that follow the request are kept in order and given back by
-//! [`Handshake::into_rest`]; none is lost. They are never more than came in one piece with the
-//! request's end, as nothing is wanted after that.
+//! Invariant: bytes that follow the request are kept in order and returned by [`Handshake::into_rest`]; none is lost.
+//! They are never more than arrived in one piece with the request's end, as no input is wanted after that.
 
 use super::{http, socks};
 use midhop_tunnel::cause::Cause;
 pub use midhop_tunnel::target::Target;
 use std::net::SocketAddr;
 
-/// What came of a client's wish: the address from which it is connected, or why it is not.
+/// The result of a client's request: the address from which it is connected, or why it is not.
 pub type DialOutcome = Result<SocketAddr, Cause>;
 
-/// How far a handshake is.
+/// The state of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// The client has more to say.
+    /// The request is incomplete.
     Reading,
-    /// The client wants to go there; it waits for [`Handshake::answer`].
+    /// The client requests this target, and waits for [`Handshake::answer`].
     Asked(Target),
-    /// The client was told that it is connected: its bytes flow.
+    /// The client has the response that it is connected: its bytes flow.
     Connected,
-    /// The client was told no, or talked nonsense: to be closed once the output is written.
+    /// The client was refused, or its request was wrong: to be closed once the output is written.
     Refused,
 }
 
-/// Which protocol a listener speaks.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 CONNECT.
@@ -44,7 +43,7 @@ pub struct Handshake {
     protocol: Protocol,
     stage: Stage,
     input: Vec<u8>,
-    /// How much of `input` has been looked at for the end of an HTTP head.
+    /// How many bytes of `input` were searched for the end of an HTTP head.
     scanned: usize,
     output: Vec<u8>,
     state: State,
@@ -56,14 +55,14 @@ enum Stage {
     Request,
 }
 
-/// What a parser made of the input so far.
+/// The result of parsing the input so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed<T> {
-    /// It is not all there.
+    /// It is incomplete.
     More,
-    /// It is there and took so many bytes.
+    /// It is complete and took this many bytes.
     Done(T, usize),
-    /// It is wrong: say this and close.
+    /// It is wrong: send this and close.
     Wrong(Vec<u8>),
 }
 
@@ -84,12 +83,12 @@ impl Handshake {
         }
     }
 
-    /// How far it is.
+    /// Its state.
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Takes what the client sent.
+    /// Takes bytes from the client.
     pub fn handle_input(&mut self, bytes: &[u8]) {
         if self.state == State::Refused {
             return;
@@ -98,17 +97,17 @@ impl Handshake {
         while self.state == State::Reading && self.advance() {}
     }
 
-    /// Whether the caller is to read more from the client.
+    /// Whether the caller should read more from the client.
     pub fn wants_input(&self) -> bool {
         self.state == State::Reading
     }
 
-    /// What is to be written to the client, if anything.
+    /// The bytes to write to the client, if any.
     pub fn poll_output(&mut self) -> Option<Vec<u8>> {
         (!self.output.is_empty()).then(|| std::mem::take(&mut self.output))
     }
 
-    /// Tells the client what came of its wish. Without a wish nothing happens.
+    /// Responds to the client's request with its outcome. Without a request nothing happens.
     pub fn answer(&mut self, outcome: DialOutcome) {
         if !matches!(self.state, State::Asked(_)) {
             return;
@@ -123,7 +122,7 @@ impl Handshake {
         };
     }
 
-    /// The client took too long.
+    /// The client's timeout has expired.
     pub fn handle_timeout(&mut self) {
         if self.state == State::Reading {
             self.output.extend(match self.protocol {
@@ -139,7 +138,7 @@ impl Handshake {
         self.input
     }
 
-    /// One step; whether another may follow without further input.
+    /// One step. Returns whether another may follow without further input.
     fn advance(&mut self) -> bool {
         match (self.protocol, self.stage) {
             (Protocol::Socks5, Stage::Greeting) => {

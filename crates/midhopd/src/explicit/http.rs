@@ -8,13 +8,12 @@ use super::handshake::{DialOutcome, Parsed, Target};
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// Parses a request head at the start of `input`, of which `scanned` bytes were there at the last
-/// call, so that a client that sends byte by byte costs no more than another, and gets no other
-/// answer.
+/// Parses a request head at the start of `input`, of which `scanned` bytes were searched in the last call. So a
+/// client that sends byte by byte costs no more than another, and gets the same response.
 pub(super) fn parse(input: &[u8], scanned: usize) -> Parsed<Target> {
     let head = &input[..input.len().min(HEAD_BYTES_MAX)];
     let too_long_or_more = || if input.len() > HEAD_BYTES_MAX { too_long() } else { Parsed::More };
-    // Empty lines before the request line are no end of a head (RFC 9112 §2.2).
+    // Empty lines before the request line do not end a head (RFC 9112 §2.2).
     let begin = head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let fresh = scanned.saturating_sub(3).clamp(begin, head.len());
     if !ends_head(&head[fresh..]) {
@@ -53,7 +52,7 @@ pub(super) fn answer(outcome: DialOutcome) -> Vec<u8> {
     }
 }
 
-/// A status with its words.
+/// A status with its reason phrase.
 fn line(status: u16) -> &'static str {
     match status {
         400 => "400 Bad Request",
@@ -70,7 +69,7 @@ pub(super) fn too_late() -> Vec<u8> {
     refusal("408 Request Timeout", "http_request_error", "")
 }
 
-/// Whether an empty line ends in `bytes`: bare line feeds count, as httparse takes them.
+/// Whether an empty line ends in `bytes`: bare line feeds count, as httparse accepts them.
 fn ends_head(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
 }

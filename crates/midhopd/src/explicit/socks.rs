@@ -28,11 +28,11 @@ mod reply {
     pub(super) const ADDRESS_TYPE_UNKNOWN: u8 = 8;
 }
 
-/// Parses the list of methods that the client offers; gives the reply to it.
+/// Parses the list of methods that the client offers. Returns the reply to it.
 pub(super) fn parse_greeting(input: &[u8]) -> Parsed<[u8; 2]> {
     match *input {
         [] => Parsed::More,
-        // Another protocol or an older version: whatever it is, it would not understand our reply.
+        // Another protocol or an older version: the client would not understand our reply.
         [version, ..] if version != VERSION => Parsed::Wrong(Vec::new()),
         [_, count, ref rest @ ..] => match rest.get(..usize::from(count)) {
             None => Parsed::More,
@@ -83,7 +83,7 @@ pub(super) fn parse_request(input: &[u8]) -> Parsed<Target> {
     }
 }
 
-/// The reply to a request of which this became.
+/// The reply to a request with this outcome.
 pub(super) fn answer(outcome: DialOutcome) -> Vec<u8> {
     let code = match outcome {
         Ok(bound) => return encode(reply::SUCCEEDED, bound),

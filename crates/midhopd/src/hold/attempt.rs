@@ -1,10 +1,10 @@
-//! How long repeats of a SYN to a server wait: as long as somebody waits for its answer.
+//! How long retransmitted SYNs to a server wait: as long as the answer is awaited.
 
 use super::{Holder, Verdict};
 use crate::ends::Ends;
 use std::rc::Rc;
 
-/// An attempt to open a far side whose client is held: while it lasts, repeats of its SYN wait.
+/// An attempt to open a far side whose client is held. Retransmissions of its SYN wait until it ends.
 pub(super) struct Attempt {
     holder: Rc<Holder>,
     leaving: Ends,

@@ -1,4 +1,4 @@
-//! What is known of a flow between its SYN and its client's acceptance.
+//! What is known of a flow between its SYN and the acceptance of its client.
 
 use super::living::Life;
 use crate::admission::Ticket;
@@ -10,7 +10,7 @@ use std::time::Instant;
 #[cfg(test)]
 use {crate::ends::Ends, midhop_pep::config::Plan, midhop_pep::policy::FlowKey};
 
-/// What is known of a flow whose SYN was seen, for whoever accepts its client.
+/// What is known of a flow whose SYN was seen, for the worker that accepts its client.
 #[derive(Debug)]
 pub struct Known {
     /// What the policy decided.
@@ -23,14 +23,14 @@ pub struct Known {
     pub class: u8,
     /// The far side, and the flow's place; none where it is opened later.
     pub far: Option<Far>,
-    /// That of the flow, once its client has come: as long as it is held, SYNs that come again are the flow's.
+    /// The flow's life, once its client has connected: while it is held, repeated SYNs belong to the flow.
     pub life: Option<Life>,
     /// Since when.
     pub(super) since: Instant,
 }
 
 impl Known {
-    /// Of a flow whose far side is not there yet.
+    /// Creates it for a flow whose far side is not open yet.
     pub fn new(
         decision: Decision,
         interface: Option<String>,
@@ -44,7 +44,7 @@ impl Known {
 
 #[cfg(test)]
 impl Known {
-    /// Of a flow that nobody translates.
+    /// Creates it for a flow that is not translated.
     pub(crate) fn for_test(plan: &Plan, ends: Ends) -> Self {
         let key = FlowKey {
             source: ends.client,
@@ -73,7 +73,7 @@ pub struct Far {
 /// How a far side is reached.
 #[derive(Debug)]
 pub enum FarSide {
-    /// By a socket with the flow's address and port, which nobody else can take any more.
+    /// By a socket bound to the flow's address and port, which no other socket can take any more.
     Bound(Bound),
     /// By a connection, to be registered by the worker that accepts the client.
     Leg(TcpStream),

@@ -1,16 +1,17 @@
-//! The flows whose clients have come: a SYN between the same ends opens none beside them.
+//! The flows whose clients are connected: a SYN between the same ends opens no second flow.
 //!
-//! A SYN may be seen after its flow has begun, where it was sent twice and its first was fast; or its client has lost
-//! its memory and opens the connection anew. RFC 9293 §3.10.7.4 has the connection answer both, which is the kernel's
-//! business.
+//! A SYN may arrive after its flow has begun, where it was sent twice and the first was fast. Or its client has lost
+//! its state and opens the connection anew. RFC 9293 §3.10.7.4 has the connection answer both, and the kernel does
+//! that.
 //!
-//! Invariant: a flow is here as long as it lives.
+//! Invariant: a flow is recorded here as long as it lives.
 
 use crate::ends::Ends;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of all workers. Ends are counted: a flow that ends late may have been followed by another.
+/// Shared by all workers. Ends are counted: a flow that ends late may have been followed by another with the same
+/// ends.
 #[derive(Debug, Default)]
 pub(super) struct Living(Mutex<HashMap<Ends, u32>>);
 
@@ -22,13 +23,13 @@ pub struct Life {
 }
 
 impl Living {
-    /// A flow begins.
+    /// Records that a flow begins.
     pub fn begin(self: &Arc<Self>, ends: Ends) -> Life {
         *self.lock().entry(ends).or_default() += 1;
         Life { all: self.clone(), ends }
     }
 
-    /// Whether there is one.
+    /// Whether there is a flow between these ends.
     pub fn has(&self, ends: &Ends) -> bool {
         self.lock().contains_key(ends)
     }
@@ -47,7 +48,7 @@ impl Drop for Life {
                 all.remove(&self.ends);
             }
         }
-        // What many flows took is given back.
+        // Returns the memory that many flows took.
         if all.capacity() > 1024 && all.len() < all.capacity() / 8 {
             all.shrink_to_fit();
         }

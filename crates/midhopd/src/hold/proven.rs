@@ -1,5 +1,5 @@
-//! Sources that have completed a handshake of late: nobody can do that with an address that is not its
-//! own, so that spoofed SYNs never have the places that are kept for these.
+//! Sources that have completed a handshake lately. Nobody can do that with a spoofed address, so spoofed SYNs never
+//! get the places that are reserved for these sources.
 //!
 //! Invariant: no more than `SOURCES` are remembered.
 
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 /// How long a source is remembered after its last flow came about.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// Sources remembered: beyond it the oldest are forgotten, half of them at a time.
+/// Sources remembered. Beyond this number the oldest half is forgotten.
 const SOURCES: usize = 1 << 16;
 
-/// Of all workers.
+/// Shared by all workers.
 #[derive(Debug, Default)]
 pub struct Proven {
     sources: Mutex<HashMap<IpAddr, Instant>>,
 }
 
 impl Proven {
-    /// A client of this address has completed a handshake.
+    /// Records that a client of this address has completed a handshake.
     pub fn note(&self, client: IpAddr, now: Instant) {
         let mut sources = self.lock();
         if sources.len() >= SOURCES && !sources.contains_key(&source(client)) {
@@ -33,7 +33,7 @@ impl Proven {
         sources.insert(source(client), now);
     }
 
-    /// Whether one has, of late.
+    /// Whether a client of this address has completed one lately.
     pub fn has(&self, client: IpAddr, now: Instant) -> bool {
         let at = self.lock().get(&source(client)).copied();
         at.is_some_and(|at| now.duration_since(at) < REMEMBERED)

@@ -1,8 +1,8 @@
-//! One SYN out for each SYN in: the kernel's own repeats of a SYN to a server wait in the queue until the
-//! client has sent its SYN again.
+//! One SYN out for each SYN in: the kernel's retransmission of a SYN to a server waits in the queue until the client
+//! has retransmitted its SYN.
 //!
-//! Invariant: while its client is held, a flow sends no more SYNs than its client did (one that is let go with
-//! its third SYN may have brought one more); and at most one packet of it waits.
+//! Invariant: while its client is held, a flow sends no more SYNs than its client did, and at most one packet of it
+//! waits. (A client that is let go with its third SYN may have brought one SYN more.)
 
 use crate::ends::Ends;
 use std::cell::RefCell;
@@ -17,35 +17,35 @@ pub struct Repeats {
 
 #[derive(Debug, Default)]
 struct Attempt {
-    /// SYNs that the client has sent again and that had no answer yet in a repeat of ours.
+    /// SYNs that the client has retransmitted and that have not yet been matched by a retransmission of ours.
     credit: u32,
-    /// By which the queue knows the repeat that waits.
+    /// The queue's number of the retransmission that waits.
     waiting: Option<u32>,
 }
 
-/// What becomes of a repeat.
+/// The verdict on a retransmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
     /// It leaves: the client's came before it.
     Leaves,
     /// It waits for the client's.
     Waits,
-    /// Nobody waits for an answer to it, or another one waits already.
+    /// No answer to it is awaited, or another one waits already.
     Stale,
 }
 
 impl Repeats {
-    /// An attempt begins; its first SYN is the client's first.
+    /// An attempt begins. Its first SYN is the client's first.
     pub fn begin(&self, leaving: Ends) {
         self.attempts.borrow_mut().insert(leaving, Attempt::default());
     }
 
-    /// An attempt has ended. Gives the repeat that waited.
+    /// An attempt has ended. Returns the retransmission that waited.
     pub fn end(&self, leaving: &Ends) -> Option<u32> {
         self.attempts.borrow_mut().remove(leaving)?.waiting
     }
 
-    /// The client has sent its SYN again. Gives the repeat that may leave now.
+    /// The client has retransmitted its SYN. Returns the retransmission that may leave now.
     pub fn client_repeated(&self, leaving: &Ends) -> Option<u32> {
         let mut attempts = self.attempts.borrow_mut();
         let attempt = attempts.get_mut(leaving)?;
@@ -56,7 +56,7 @@ impl Repeats {
         waiting
     }
 
-    /// The kernel repeats a SYN of ours.
+    /// The kernel retransmits a SYN of ours.
     pub fn repeated(&self, leaving: Ends, packet: u32) -> Repeat {
         let mut attempts = self.attempts.borrow_mut();
         let Entry::Occupied(mut attempt) = attempts.entry(leaving) else { return Repeat::Stale };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever order they come in: no more repeats leave than the client has sent.
+        /// In any order: no more retransmissions leave than the client has sent.
         #[test]
         fn no_more_leave_than_came(orders in proptest::collection::vec(proptest::bool::ANY, 0..50)) {
             let repeats = Repeats::default();

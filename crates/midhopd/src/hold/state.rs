@@ -1,4 +1,4 @@
-//! What all workers share of holding SYNs.
+//! The state of held SYNs that all workers share.
 
 use super::entries::Entries;
 use crate::assist::translated::Translated;
@@ -10,12 +10,12 @@ use midhop_pep::config::Plan;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The flows on their way, and what they are opened with.
+/// The flows being opened, and what they are opened with.
 #[derive(Debug)]
 pub struct Hold {
-    /// The flows on their way.
+    /// The flows being opened.
     pub entries: Entries,
-    /// Whether they come about.
+    /// Watches whether flows come about.
     pub watchdog: Watchdog,
     /// Bits of the firewall mark.
     pub marks: Marks,
@@ -45,7 +45,7 @@ impl Hold {
         self.injector.as_ref()
     }
 
-    /// The raw sockets that a plan needs; none where it intercepts nothing.
+    /// Opens the raw sockets that a plan needs. None where it intercepts nothing.
     ///
     /// # Errors
     /// When the kernel refuses them.
@@ -57,8 +57,8 @@ impl Hold {
         open.map(Some).map_err(|source| InterceptError::Raw { source })
     }
 
-    /// By which an injected SYN names the listener of a leg; a leg that is new since the start has the
-    /// last one's.
+    /// The tag by which an injected SYN names the listener of a leg. A leg that is new since the start has the last
+    /// one's.
     pub(super) fn tag(&self, leg: &str) -> u16 {
         let own = self.listeners.iter().position(|name| name == leg);
         let index = own.unwrap_or(self.listeners.len().saturating_sub(1));

@@ -1,10 +1,10 @@
-//! Connection tracking: enters the two legs of a flow before their first packets, and reads what is
-//! known of a held SYN.
+//! Connection tracking: enters the two legs of a flow before their first packets, and reads what it knows of a held
+//! SYN.
 //!
-//! Both legs have one 5-tuple where nothing translates it, so each is tracked in a zone: the client's
-//! leg in one of its own, the server's leg in another for what leaves, and in the host's for what comes
-//! back. An entry counts as answered: stateful rules then find the leg established, as
-//! the rules that let its SYN through would have them, and NAT rules are not asked again.
+//! Both legs have the same 5-tuple where it is not translated, so each leg is tracked in its own zone. The client's
+//! leg is in one zone. The server's leg is in another for what leaves, and in the host's for what comes back. An
+//! entry counts as answered: stateful rules then find the leg established, as the rules that let its SYN through
+//! intend, and NAT rules are not evaluated again.
 
 use crate::ends::Ends;
 use crate::keeper::line::line;
@@ -16,14 +16,14 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// As long as the kernel repeats a SYN at most; the first packet of the leg renews it.
+/// The maximum time for which the kernel retransmits a SYN. The first packet of the leg renews it.
 const TIMEOUT_S: u32 = 60;
-/// A leg that was entered longer ago is entered again: well below that.
+/// A leg that was entered longer ago than this is entered again. It is well below the timeout.
 const FRESH: Duration = Duration::from_secs(30);
-/// With so many that have not been asked for, those are forgotten that are not fresh.
+/// With this many entries that have not been used, those that are not fresh are forgotten.
 const ENTERED_MAX: usize = 1 << 14;
 
-/// How a connection was before anything translated it.
+/// A connection before any translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackedConnection {
     /// As its client sees it.
@@ -38,15 +38,15 @@ impl From<Connection> for TrackedConnection {
     }
 }
 
-/// So many flows are entered meanwhile by one message: each has two legs.
+/// The most flows that one message enters meanwhile: each has two legs.
 pub const FLOWS_MAX: usize = ENTRIES_MAX / 2;
 
-/// How flows are entered.
+/// The start of entering flows.
 #[derive(Debug)]
 pub enum EntryStart {
-    /// They are: what became of each server's leg.
+    /// Entered: the outcome for each server's leg.
     Done(Vec<io::Result<()>>),
-    /// The keeper was asked, under this number.
+    /// The keeper was asked, with this request number.
     Asked(u64),
 }
 
@@ -98,8 +98,8 @@ impl Tracker {
         self.enter(&[ConntrackEntry { to_server: false, ends, mark }])?.pop().unwrap_or_else(short)
     }
 
-    /// Enters the legs of flows: those between this host and their servers, and those of their clients, which
-    /// will follow. Gives what became of each server's.
+    /// Enters the legs of flows: those between this host and their servers, and those of their clients, which will
+    /// follow. Returns the outcome for each server's leg.
     ///
     /// # Errors
     /// When nothing can be entered.
@@ -108,7 +108,7 @@ impl Tracker {
         Ok(self.note(legs, self.enter(&entries)?))
     }
 
-    /// The same of at most [`FLOWS_MAX`] flows, while this thread does something else where there is a keeper.
+    /// The same for at most [`FLOWS_MAX`] flows. Where there is a keeper, this thread does something else meanwhile.
     ///
     /// # Errors
     /// When nothing can be entered.
@@ -120,7 +120,7 @@ impl Tracker {
         }
     }
 
-    /// Notes what became of the legs of flows. Gives what became of each server's.
+    /// Records the outcomes for the legs of flows. Returns the outcome for each server's leg.
     pub fn note(&self, legs: &[Legs], outcomes: Vec<io::Result<()>>) -> Vec<io::Result<()>> {
         let mut outcomes = outcomes.into_iter();
         let mut entered = self.entered.borrow_mut();
@@ -138,7 +138,7 @@ impl Tracker {
         of_servers
     }
 
-    /// Enters legs, by the keeper where there is one. Gives what became of each.
+    /// Enters legs, by the keeper where there is one. Returns the outcome for each.
     ///
     /// # Errors
     /// When nothing can be entered.
@@ -151,27 +151,27 @@ impl Tracker {
         for (outcome, entry) in outcomes.iter_mut().zip(&entries) {
             let is_there = |error: &io::Error| error.raw_os_error() == Some(libc::EEXIST);
             if outcome.as_ref().is_err_and(is_there) {
-                // What is left of a connection that had the same ports.
+                // The rest of an earlier connection with the same ports.
                 *outcome = self.table.replace(entry);
             }
         }
         Ok(outcomes)
     }
 
-    /// What is entered, and where.
+    /// Returns the entry and its zone.
     fn place(&self, entry: &ConntrackEntry) -> NewEntry {
         let ConntrackEntry { to_server, ends: Ends { client, server }, mark } = *entry;
         let zone = if to_server { self.departing() } else { Zone::Whole(self.zone) };
         NewEntry { connection: Connection { client, server, mark }, zone, timeout_s: TIMEOUT_S }
     }
 
-    /// Where servers' legs are.
+    /// The zone of servers' legs.
     fn departing(&self) -> Zone {
         Zone::Departing(self.zone + 1)
     }
 
-    /// Forgets the leg between this host and a server that was not opened after all: a flow that passes by
-    /// takes its place.
+    /// Removes the leg between this host and a server that was not opened in the end: a flow that passes by takes its
+    /// place.
     pub fn forget_server(&self, ends: Ends) {
         if let Some(line) = line() {
             if let Err(error) = line.order(&Order::ForgetServer(pair(ends)), None) {
@@ -189,7 +189,7 @@ impl Tracker {
     }
 }
 
-/// The keeper's answer has not what it was asked for.
+/// The keeper's answer lacks what was requested.
 fn short() -> io::Result<()> {
     Err(io::ErrorKind::InvalidData.into())
 }

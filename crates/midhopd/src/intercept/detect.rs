@@ -1,14 +1,14 @@
 //! Whether the host's own firewall rules use connection tracking.
 //!
-//! Entering connections costs two system calls a flow, and a statement about them turns tracking on for
-//! the whole host: so both are done only where stateful rules or NAT are there already.
+//! Entering connections costs two system calls per flow, and a statement about them turns tracking on for the whole
+//! host. So both are done only where stateful rules or NAT already exist.
 
 use super::table;
 use midhop_linux::nft;
 use midhop_pep::config::Conntrack;
 use std::fs;
 
-/// Words by which rules use connection tracking, as `nft` lists them.
+/// Words of `nft` listings that show the use of connection tracking.
 const STATEFUL: [&str; 8] =
     ["ct", "masquerade", "snat", "dnat", "redirect", "flow", "synproxy", "xt"];
 
@@ -21,8 +21,7 @@ pub fn wants_conntrack(wanted: Conntrack, instance: &str) -> bool {
     }
 }
 
-/// Whether any rule but those of the instance's own table is stateful. What cannot be read counts as a
-/// rule that is.
+/// Whether any rule outside the instance's own table is stateful. If the rules cannot be read, the answer is yes.
 fn is_used(instance: &str) -> bool {
     if legacy_tables() {
         return true;

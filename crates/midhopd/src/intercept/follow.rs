@@ -1,4 +1,4 @@
-//! Follows what others do to the host's firewall and routing policy while the daemon serves.
+//! Follows changes that others make to the host's firewall and routing policy while the daemon serves.
 
 use super::Interception;
 use midhop_linux::netlink::Channel;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Changes come in bursts: one look for all within this time.
+/// Changes come in bursts: all within this time are handled together.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Before following goes on that has failed.
+/// Pause before following is started again after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A thread that follows; it ends when this is dropped.
@@ -57,7 +57,7 @@ fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixSt
     loop {
         let followed = catch_unwind(AssertUnwindSafe(|| {
             if failed {
-                // Nobody has looked since.
+                // Changes since the last look were not followed.
                 interception.refresh();
             }
             follow(interception, channels, stopped)
@@ -67,7 +67,7 @@ fn follow_on(interception: &Interception, channels: &[Channel], stopped: &UnixSt
             Ok(Err(error)) => {
                 tracing::error!(%error, "following the firewall's changes failed; it goes on");
             }
-            // The panic has said where.
+            // The panic message has reported the place.
             Err(_) => tracing::error!("following the firewall's changes panicked; it goes on"),
         }
         failed = true;
@@ -98,7 +98,7 @@ fn follow(
         }
         thread::sleep(PAUSE);
         for channel in channels {
-            // What was missed (ENOBUFS) is looked at all the same.
+            // Even if messages were lost (ENOBUFS), the state is read.
             while channel.receive(&mut buffer, false).is_ok() {}
         }
         interception.refresh();

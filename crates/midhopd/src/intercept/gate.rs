@@ -1,7 +1,7 @@
-//! Keeps the gate of the table as the number of flows wants it.
+//! Opens and shuts the gate of the table according to the number of flows.
 //!
-//! A client that is accepted at once can no longer pass by, so beyond the limit SYNs must not be
-//! taken at all. Those that were on their way when the gate shut are served all the same.
+//! A client that is accepted at once can no longer pass by. So beyond the limit, SYNs must not be taken at all. SYNs
+//! that were on their way when the gate shut are still served.
 
 use super::ruleset::Ruleset;
 use crate::admission::Admission;
@@ -32,7 +32,7 @@ pub fn follow(
         let mut shut = false;
         loop {
             let full = admission.is_full();
-            // A reload brings a new table, whose gate is open: what is shut is shut again.
+            // A reload installs a new table, whose gate is open: a shut gate is shut again.
             if full || full != shut {
                 match gate.set(full) {
                     Ok(()) if full == shut => {}
@@ -53,7 +53,7 @@ pub fn follow(
         .spawn(move || health.run("the gate", || runtime.block_on(follow)))
 }
 
-/// Who moves the gate.
+/// How the gate is moved.
 enum Gate {
     Own(Ruleset),
     Kept(Arc<Keeper>),

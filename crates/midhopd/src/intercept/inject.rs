@@ -1,5 +1,4 @@
-//! Raw sockets by which held SYNs come again, and by which ICMP errors are sent to their
-//! clients.
+//! Raw sockets that inject held SYNs again, and that send ICMP errors to their clients.
 
 use super::Marks;
 use midhop_linux::sockopt;
@@ -11,7 +10,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What of assisted flows may wait in the kernel: all that is held behind a gap goes at once. Unit: bytes.
+/// Maximum of assisted flows' bytes that wait in the kernel: all that is held behind a gap leaves at once. Unit:
+/// bytes.
 const MENDED_BYTES: i32 = 4 << 20;
 
 /// Sockets of both address families, in the network namespace in which they were opened.
@@ -60,7 +60,7 @@ impl Injector {
         self.resets.send(packet, server)
     }
 
-    /// Sends a packet of an assisted flow on its way, by an interface.
+    /// Sends a packet of an assisted flow by an interface.
     ///
     /// # Errors
     /// When the kernel does not send it.
@@ -68,7 +68,7 @@ impl Injector {
         self.mended.send_by(packet, to, interface)
     }
 
-    /// Waits until a packet of an assisted flow may be sent to an address; whether it may.
+    /// Waits until a packet of an assisted flow may be sent to an address. Returns whether it may.
     pub fn wait_for_room(&self, to: IpAddr, patience: PollTimeout) -> bool {
         let Ok(socket) = self.mended.socket(to) else { return true };
         poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], patience) == Ok(1)
@@ -84,11 +84,11 @@ impl Injector {
 }
 
 impl PerFamily {
-    /// Lets so many bytes wait in the kernel, or as many as it allows.
+    /// Lets this many bytes wait in the kernel, or as many as it allows.
     fn with_room(self, bytes: i32) -> io::Result<Self> {
         for socket in [Some(&self.v4), self.v6.as_ref()].into_iter().flatten() {
             let room = |name| sockopt::set_int(socket, libc::SOL_SOCKET, name, bytes);
-            // Beyond net.core.wmem_max takes a privilege that root of a user namespace lacks.
+            // Exceeding net.core.wmem_max takes a privilege that root of a user namespace lacks.
             room(libc::SO_SNDBUFFORCE).or_else(|_| room(libc::SO_SNDBUF))?;
         }
         Ok(self)
@@ -109,7 +109,7 @@ impl PerFamily {
             let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
             socket.set_nonblocking(true)?;
             socket.set_mark(mark)?;
-            // Nothing is read from it: what the kernel hands out copies of is not kept.
+            // Nothing is read from it: copies that the kernel hands out are not kept.
             socket.set_recv_buffer_size(0)?;
             Ok(socket)
         };
@@ -125,8 +125,8 @@ impl PerFamily {
         Ok(())
     }
 
-    /// The same by an interface: the mark of the packet that it stands for, by which the administrator's rules may have
-    /// chosen its way, is not this socket's.
+    /// The same by an interface. This socket does not have the mark of the packet that it stands for, by which the
+    /// administrator's rules may have chosen its route.
     fn send_by(&self, packet: &[u8], to: IpAddr, interface: u32) -> io::Result<()> {
         let descriptor = self.socket(to)?.as_raw_fd();
         let content = [io::IoSlice::new(packet)];

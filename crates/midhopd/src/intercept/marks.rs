@@ -15,16 +15,16 @@ pub struct Marks {
     pub here: u32,
     /// On packets over the loopback: a SYN that was held.
     pub injected: u32,
-    /// On held SYNs: connection tracking knows more of the flow than the packet shows.
+    /// On held SYNs: connection tracking has more information on the flow than the packet.
     pub noted: u32,
-    /// On sockets of servers' legs: the number of the interface on which the flow came, from 1; bits that
-    /// stand side by side, or none.
+    /// On sockets of servers' legs: the number of the interface on which the flow came, from 1. The bits are
+    /// contiguous, or none.
     arrivals: u32,
 }
 
 impl Marks {
-    /// The five lowest bits of a mask, which has at least as many; the highest of the others that stand
-    /// side by side number interfaces.
+    /// Takes the five lowest bits of a mask, which has at least as many. The highest contiguous bits of the rest
+    /// number interfaces.
     pub fn new(mask: u32) -> Self {
         let mut rest = mask;
         let mut next = || {
@@ -45,46 +45,47 @@ impl Marks {
         self.client | self.server | self.here | self.injected | self.noted | self.arrivals
     }
 
-    /// Whether it is one that an own socket may have: a leg's, and no packet's.
+    /// Whether an own socket may have it: it is a leg's mark, and not a packet's.
     pub const fn is_socket(self, mark: u32) -> bool {
         let meaning = mark & !self.arrivals & self.all();
         meaning == self.client || meaning == self.server
     }
 
-    /// That of a held SYN which may pass by, on its way from one chain of postrouting to the next.
+    /// The mark of a held SYN that may pass by, on its way from one chain of postrouting to the next.
     pub const fn released(self) -> u32 {
         self.here
     }
 
-    /// That of a held SYN whose flow passes by and is assisted, on its way from one chain of postrouting to the next.
+    /// The mark of a held SYN whose flow passes by and is assisted, on its way from one chain of postrouting to the
+    /// next.
     pub const fn assisted(self) -> u32 {
         self.here | self.client
     }
 
-    /// That of packets of assisted flows which this host sends.
+    /// The mark of packets of assisted flows that this host sends.
     pub const fn mended(self) -> u32 {
         self.injected | self.noted
     }
 
-    /// That of an injected SYN which is to be answered with a reset.
+    /// The mark of an injected SYN that is to be answered with a reset.
     pub const fn refused(self) -> u32 {
         self.injected | self.server
     }
 
-    /// That of a SYN to a server which the kernel repeats while its client is held.
+    /// The mark of a SYN to a server that the kernel retransmits while its client is held.
     pub const fn repeated(self) -> u32 {
         self.server | self.noted
     }
 
-    /// The mark of a server's leg whose SYN was held with `mark` and came by the interface `index` of those
-    /// intercepted: routing rules see the administrator's bits.
+    /// The mark of a server's leg whose SYN was held with `mark` and arrived by the intercepted interface `index`.
+    /// Routing rules see the administrator's bits.
     pub fn departing(self, mark: u32, index: Option<usize>) -> u32 {
         let arrival = index.and_then(|index| self.arrival(index)).map_or(0, |(number, _)| number);
         mark & !self.all() | self.server | arrival
     }
 
-    /// The number of an interface among those intercepted, and the bits that hold such numbers; none
-    /// where there are too few bits.
+    /// The number of an interface among those intercepted, and the bits that hold such numbers. None where there are
+    /// too few bits.
     pub fn arrival(self, index: usize) -> Option<(u32, u32)> {
         let shift = self.arrivals.trailing_zeros();
         let number = u32::try_from(index + 1).ok()?;

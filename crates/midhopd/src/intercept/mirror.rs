@@ -1,9 +1,9 @@
-//! The administrator's routing rules, as they are to hold for servers' legs.
+//! Copies of the administrator's routing rules for servers' legs.
 //!
-//! A forwarded packet comes in by an interface and has a mark; a packet of ours begins on this host and
-//! has one bit of ours besides. A rule that asks for an intercepted interface, or for all bits of the
-//! mark, would not match it: so each such rule has a copy of ours behind it, with the same preference,
-//! that asks for what servers' legs have instead.
+//! A forwarded packet arrives by an interface and has a mark. A packet of the daemon begins on this host and has one
+//! additional bit in its mark. A rule that matches an intercepted interface, or all bits of the mark, would not match
+//! it. So each such rule gets a copy behind it, with the same preference, that matches what servers' legs have
+//! instead.
 
 use super::Marks;
 use futures_util::TryStreamExt;
@@ -16,7 +16,7 @@ use std::io;
 
 use super::route::LOOPBACK;
 
-/// What marks a routing rule as a copy of ours: a routing protocol's number that nobody has.
+/// Marks a routing rule as a copy of ours: a routing protocol number that nobody else uses.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(109);
 
 /// Keeps copies of routing rules.
@@ -24,18 +24,18 @@ const PROTOCOL: RouteProtocol = RouteProtocol::Other(109);
 pub struct Mirror {
     marks: Marks,
     interfaces: Vec<String>,
-    /// Those of preferences from here on are the interception's own.
+    /// Rules of these preferences are the interception's own.
     own: std::ops::Range<u32>,
 }
 
 impl Mirror {
-    /// For servers' legs of flows that come by `interfaces`.
+    /// Creates it for servers' legs of flows that arrive by `interfaces`.
     pub fn new(marks: Marks, interfaces: &[String], own: std::ops::Range<u32>) -> Self {
         Self { marks, interfaces: interfaces.to_vec(), own }
     }
 
-    /// Adds the copies that are missing and removes those whose rule is gone. Gives what stands in the
-    /// way, in words.
+    /// Adds the copies that are missing and removes those whose rule is gone. Returns warnings about rules in the
+    /// way.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -92,7 +92,7 @@ impl Mirror {
     /// The copy that a rule needs, if it needs one.
     fn copy(&self, rule: &RuleMessage) -> Option<RuleMessage> {
         if rule.header.flags.contains(RuleFlags::Invert) {
-            // It matches what is unlike the mark, and so our bit as well.
+            // It matches what differs from the mark, and so our bit as well.
             return None;
         }
         let (mut interface, mut mark, mut mask, mut preference) = (None, None, u32::MAX, 0);
@@ -140,13 +140,13 @@ impl Mirror {
         Some(copy)
     }
 
-    /// Says that a rule comes before ours, if it may take packets that are for this host's sockets.
+    /// Warns of a rule before ours, if it may take packets that are for this host's sockets.
     fn ahead(&self, rule: &RuleMessage, version: &IpVersion) -> Option<String> {
         let mut preference = 0;
         for attribute in &rule.attributes {
             match attribute {
                 RuleAttribute::Priority(value) => preference = *value,
-                // What leaves this host is no concern of ours, nor are the interfaces of others.
+                // Rules for what leaves this host, and for other interfaces, do not matter.
                 RuleAttribute::Iifname(name) if !self.interfaces.contains(name) => return None,
                 _ => {}
             }
@@ -172,7 +172,7 @@ async fn rules(handle: &Handle, version: &IpVersion) -> Result<Vec<RuleMessage>,
     handle.rule().get(version).execute().try_collect().await
 }
 
-/// Whether a rule is among others, in whatever order the kernel gives its parts.
+/// Whether a rule is among others, in any order of its parts.
 fn has(rules: &[RuleMessage], wanted: &RuleMessage) -> bool {
     let key = |rule: &RuleMessage| {
         let mut parts: Vec<String> = rule

@@ -1,5 +1,5 @@
-//! How the client of a held SYN sees its flow: the packet shows the addresses with which the flow
-//! leaves, connection tracking those with which it came.
+//! How the client of a held SYN sees its flow. The packet has the addresses with which the flow leaves, connection
+//! tracking those with which it came.
 
 use super::conntrack::TrackedConnection;
 use super::table;
@@ -11,14 +11,14 @@ use midhop_linux::nft::Table;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Asks the maps of the instance's table.
+/// Queries the maps of the instance's table.
 #[derive(Debug)]
 pub struct Origins {
     table: Table,
 }
 
 impl Origins {
-    /// A channel to the table of an instance, in the calling thread's network namespace.
+    /// Opens a channel to the table of an instance, in the calling thread's network namespace.
     ///
     /// # Errors
     /// When the kernel gives no channel.
@@ -26,11 +26,11 @@ impl Origins {
         Ok(Self { table: table::open_table(instance)? })
     }
 
-    /// The connection that a held packet opens, which leaves between `leaving`; `noted` is whether
-    /// connection tracking knows more of it than the packet shows.
+    /// The connection that a held packet opens, which leaves between `leaving`. `noted` is whether connection
+    /// tracking has more information on it than the packet.
     ///
     /// # Errors
-    /// When it knows more, and nobody can be asked what.
+    /// When it has more, and cannot be queried.
     pub fn of(&self, packet: &Packet, leaving: Ends, noted: bool) -> io::Result<TrackedConnection> {
         match packet.connection {
             Some(connection) => Ok(connection.into()),
@@ -39,10 +39,10 @@ impl Origins {
         }
     }
 
-    /// What the maps have of a flow that leaves so.
+    /// Queries the maps for a flow that leaves between these ends.
     ///
     /// # Errors
-    /// When they have nothing.
+    /// When they have no entry.
     pub fn ask(&self, leaving: Ends) -> io::Result<TrackedConnection> {
         if let Some(line) = line() {
             return match line.order(&Order::Origin(pair(leaving)), None)? {
@@ -76,7 +76,7 @@ impl Origins {
     }
 }
 
-/// A flow as the maps name it: each part fills whole words.
+/// The key of a flow in the maps: each part fills whole words.
 fn key(ends: Ends) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     for end in [ends.client, ends.server] {
@@ -102,7 +102,7 @@ fn v6(bytes: &[u8]) -> Option<(SocketAddr, &[u8])> {
     Some(((Ipv6Addr::from(*address), u16::from_be_bytes([port[0], port[1]])).into(), rest))
 }
 
-/// Registers hold marks as this machine does.
+/// Registers hold marks in this machine's byte order.
 fn mark(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk::<4>()?))
 }

@@ -1,7 +1,6 @@
-//! How many SYNs the firewall let pass on its own, by why: flows that the daemon never sees.
+//! Counts SYNs that the firewall lets pass without the daemon, by reason: flows that the daemon never sees.
 //!
-//! Invariant: what is told never falls, though a reload puts a new table in the place of the old one
-//! and its counters begin anew.
+//! Invariant: a reported count never falls, though a reload replaces the table and the new counters start at zero.
 
 use super::table;
 use midhop_linux::nft::Table;
@@ -39,8 +38,8 @@ impl PassedCounters {
         Ok(Self { state: Mutex::new(State { table, counts }) })
     }
 
-    /// SYNs let pass since the start, by the reasons of [`table::PASSED`]. Where the kernel does not
-    /// answer, as when the table is gone, what it said last.
+    /// SYNs let pass since the start, by the reasons of [`table::PASSED`]. Where the kernel does not answer, as when
+    /// the table is gone, the last counts.
     pub fn total(&self) -> BTreeMap<String, u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.read();
@@ -48,10 +47,10 @@ impl PassedCounters {
         state.counts.iter().map(|(reason, count)| ((*reason).to_owned(), sum(count))).collect()
     }
 
-    /// Does what replaces the table, and keeps what the old one counted.
+    /// Runs `replace`, which replaces the table, and keeps the counts of the old one.
     ///
     /// # Errors
-    /// That of `replace`; then the old table is still there.
+    /// The error of `replace`; then the old table is still there.
     pub fn across<E>(&self, replace: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.read();
@@ -70,7 +69,7 @@ impl State {
                 for (reason, count) in &mut self.counts {
                     if let Some(packets) = counters.get(&table::counter(reason)) {
                         if *packets < count.now {
-                            // Somebody replaced the table unnoticed, or set its counters back.
+                            // Another program replaced the table unnoticed, or reset its counters.
                             count.before += count.now;
                         }
                         count.now = *packets;

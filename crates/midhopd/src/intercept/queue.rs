@@ -1,4 +1,4 @@
-//! A netfilter queue of the daemon's, whose verdicts the keeper gives where there is one.
+//! A netfilter queue of the daemon. The keeper gives its verdicts where there is one.
 
 mod watch;
 
@@ -9,11 +9,10 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// What the kernel may hold for a worker to read: some hundreds of SYNs. With more, each would wait for
-/// too long.
+/// What the kernel may buffer for a worker to read: some hundreds of SYNs. With more, each would wait for too long.
 const SOCKET_BYTES: i32 = 1 << 20;
 
-/// So many packets are dropped at once: nobody waits for that, and each time wakes the keeper.
+/// This many packets are dropped together: nobody waits for a drop, and each message wakes the keeper.
 const DROPPED_TOGETHER: usize = 32;
 
 /// One bound queue.
@@ -31,12 +30,12 @@ impl Queue {
         Ok(Self { queue, given: RefCell::default() })
     }
 
-    /// The packets that are there now; `WouldBlock` when there are none.
+    /// The packets in the queue now; `WouldBlock` when there are none.
     pub fn receive(&self) -> io::Result<Vec<Packet>> {
         self.queue.receive()
     }
 
-    /// By which the kernel knows it.
+    /// The kernel's number of the queue.
     pub fn number(&self) -> u16 {
         self.queue.verdicts().number()
     }
@@ -51,7 +50,7 @@ impl Queue {
         self.verdict(id, false, None)
     }
 
-    /// Lets the keeper give the verdicts, where there is one: those of a turn together, by [`Queue::give`].
+    /// Lets the keeper give the verdicts, where there is one. [`Queue::give`] sends those of a turn together.
     ///
     /// # Errors
     /// When it does not take the queue.
@@ -69,13 +68,13 @@ impl Queue {
         self.queue.verdicts().give(packet, passes, mark)
     }
 
-    /// Whether verdicts that wait are to be given now: a packet that is to go on waits for no others.
+    /// Whether the waiting verdicts must be given now: a packet that may go on does not wait for others.
     pub fn is_due(&self) -> bool {
         let given = self.given.borrow();
         given.len() >= DROPPED_TOGETHER || given.iter().any(|verdict| verdict.passes)
     }
 
-    /// Gives the verdicts that wait; when it returns, what they let pass has passed.
+    /// Gives the verdicts that wait. When it returns, the packets that they let pass have passed.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -101,12 +100,12 @@ impl Queue {
     }
 }
 
-/// What gives the verdicts on the packets of a queue that another process reads.
+/// Gives the verdicts on the packets of a queue that another process reads.
 #[derive(Debug)]
 pub struct QueueJudge(Verdicts);
 
 impl QueueJudge {
-    /// That of a queue.
+    /// Creates it for a queue.
     pub fn of(channel: OwnedFd, number: u16) -> Self {
         Self(Verdicts::of(channel, number))
     }
@@ -126,8 +125,8 @@ impl QueueJudge {
 
 impl Drop for QueueJudge {
     fn drop(&mut self) {
-        // Whoever reads the queue is gone. What waits in it goes on, as it would have without a queue; what may
-        // not, the table stops.
+        // The reader of the queue is gone. Packets in the queue go on, as they would have without a queue. The table
+        // stops those that may not.
         let _ = self.0.pass_all();
     }
 }

@@ -7,8 +7,8 @@
 //! | + 2 | `fwmark HERE lookup TABLE` | packets of own sockets, whose addresses are others' |
 //! | + 3 | `nop` | |
 //!
-//! Without the second, a kernel that looks routes up in reverse with the packet's mark
-//! (`src_valid_mark`, which WireGuard's script sets) would take every source for this host's own.
+//! Without the second rule, a kernel that looks up routes in reverse with the packet's mark (`src_valid_mark`, which
+//! WireGuard's script sets) would take every source for this host's own address.
 
 use super::Marks;
 use futures_util::TryStreamExt;
@@ -20,10 +20,10 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 use std::io;
 
-/// The device by which what this host sends comes in, as rules name it.
+/// The input device of packets that this host sends, as rules name it.
 pub(super) const LOOPBACK: &str = "lo";
 
-/// What is put into the routing policy.
+/// The parts that are added to the routing policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
     marks: Marks,
@@ -48,7 +48,7 @@ impl Delivery {
         self.table
     }
 
-    /// Adds the rules and routes, in place of those that a dead predecessor left.
+    /// Adds the rules and routes, and replaces those that a dead predecessor left.
     ///
     /// # Errors
     /// When the kernel refuses.

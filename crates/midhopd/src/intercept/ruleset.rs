@@ -1,5 +1,5 @@
-//! Changes to the running table for which starting `nft` would be too slow, or which it cannot
-//! write: the gate that lets new flows pass by, and the rule that hands SYNs to the daemon.
+//! Changes to the running table for which starting `nft` would be too slow, or which it cannot write: the gate that
+//! lets new flows pass by, and the rule that sends SYNs to the daemon.
 
 use super::table;
 use midhop_linux::nft::{Load, Original, Table};
@@ -18,8 +18,8 @@ impl Ruleset {
         Ok(Self { table: table::open_table(instance)? })
     }
 
-    /// Hands what comes to each chain of [`table::waiting`] to its queue, of `count` from `first` on; where no daemon
-    /// listens, it passes.
+    /// Sends the packets of each chain of [`table::waiting`] to its queue, of `count` from `first` on. Where no
+    /// daemon listens, they pass.
     pub fn queue(&self, first: u16, count: u16) -> io::Result<()> {
         (0..count).try_for_each(|number| {
             let queue = first.checked_add(number).ok_or(io::ErrorKind::InvalidInput)?;
@@ -27,7 +27,7 @@ impl Ruleset {
         })
     }
 
-    /// Hands packets of assisted flows to a queue; where no daemon listens, they pass.
+    /// Sends packets of assisted flows to a queue. Where no daemon listens, they pass.
     pub fn assist(&self, queue: u16) -> io::Result<()> {
         self.table.add_queue(table::ASSISTING, queue)
     }
@@ -46,8 +46,8 @@ impl Ruleset {
         }
     }
 
-    /// Fills the chains that note what connection tracking knows of a held SYN: `nft` up to 1.0.6 has
-    /// no registers left for keys of this length.
+    /// Fills the chains that record what connection tracking knows of a held SYN: `nft` up to 1.0.6 has no registers
+    /// left for keys of this length.
     pub fn note(&self) -> io::Result<()> {
         let v4 = [
             Load::Network(12, 4),
@@ -91,7 +91,7 @@ impl Ruleset {
         )
     }
 
-    /// Fills the chains that enter the answers of assisted flows, as they are when they have been translated back.
+    /// Fills the chains that enter the responses of assisted flows, as they are after the reverse translation.
     pub fn answers(&self) -> io::Result<()> {
         let v4 = [
             Load::Original(Original::DestinationV4),

@@ -1,4 +1,4 @@
-//! The headers of a TCP segment, as far as they say which flow it opens.
+//! The headers of a TCP segment, as far as they identify the flow that it opens.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,12 +8,12 @@ const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 const ACK: u8 = 0x10;
 
-/// What the headers of a SYN or SYN-ACK say.
+/// Fields from the headers of a SYN or SYN-ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
-    /// To whom.
+    /// The receiver.
     pub destination: SocketAddr,
     /// The class of service: DSCP and ECN bits, as in the header.
     pub class: u8,
@@ -26,8 +26,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Reads a packet from its network header on. `None` if it is no whole TCP header of a first
-    /// fragment.
+    /// Parses a packet from its network header on. `None` if it is not the whole TCP header of a first fragment.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::parse_v4(packet),

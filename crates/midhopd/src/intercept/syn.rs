@@ -1,7 +1,7 @@
-//! A held SYN, written again as its client sent it.
+//! Rebuilds a held SYN as its client sent it.
 //!
-//! Source and destination NAT have changed its addresses by the time it is held, and IP options or
-//! extension headers may stand in it. What the listener needs is the TCP header with its options.
+//! Source and destination NAT have changed its addresses by the time it is held, and it may contain IP options or
+//! extension headers. The listener needs only the TCP header with its options.
 
 use super::segment::Segment;
 use crate::ends::Ends;
@@ -12,8 +12,8 @@ const TCP: u8 = 6;
 const CHECKSUM: usize = 16;
 const TTL: u8 = 64;
 
-/// A packet that opens a connection between `ends`, from the TCP header of `held`, without its data. The
-/// IPv4 identification, or the IPv6 flow label, is `tag`. `None` if `held` has no whole TCP header.
+/// Returns a packet that opens a connection between `ends`, from the TCP header of `held`, without its data. The IPv4
+/// identification, or the IPv6 flow label, is `tag`. `None` if `held` has no whole TCP header.
 pub fn rewrite(held: &[u8], segment: &Segment, ends: Ends, tag: u16) -> Option<Vec<u8>> {
     let mut tcp = header(held, segment)?.to_vec();
     tcp[0..2].copy_from_slice(&ends.client.port().to_be_bytes());
@@ -49,8 +49,8 @@ pub fn rewrite(held: &[u8], segment: &Segment, ends: Ends, tag: u16) -> Option<V
     Some(packet)
 }
 
-/// Whether a held SYN is as its sender sent it, by its checksum: what was damaged on its way would open another
-/// flow than anybody asked for. What was cut on its way here counts as sound.
+/// Whether a held SYN has a correct checksum. A damaged SYN would open another flow than its client requested. A SYN
+/// that was truncated on its way here counts as correct.
 pub fn is_intact(held: &[u8], segment: &Segment) -> bool {
     let pseudo = match (segment.source.ip(), segment.destination.ip()) {
         (IpAddr::V4(source), IpAddr::V4(target)) => [source.octets(), target.octets()].concat(),
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn it_is_the_same_segment_between_other_ends() {
-        // With IP options, which are left behind, and data, which the client sends again.
+        // With IP options, which are removed, and data, which the client retransmits.
         let mut held = vec![
             0x46, 0x28, 0, 53, 0, 0, 0x40, 0, 60, TCP, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2, 1, 1, 1, 0,
         ];
@@ -131,7 +131,7 @@ mod tests {
             assert_eq!((read.source, read.destination), (wanted.client, wanted.server));
             assert_eq!((read.class, read.sequence), (0x28, 0x0102_0304));
             assert_eq!(packet[read.offset + 20..], TCP_HEADER[20..]);
-            // A segment with a right checksum adds up to nothing.
+            // The sum over a segment with a correct checksum is zero.
             let addresses = if wanted.client.is_ipv4() { &packet[12..20] } else { &packet[8..40] };
             assert_eq!(checksum(&[addresses, &[0, TCP, 0, 24], &packet[read.offset..]]), 0);
             assert!(is_intact(&packet, &read));

@@ -1,9 +1,9 @@
 //! The daemon's nftables table, as text.
 //!
-//! A SYN that opens a flow is held after source NAT, where every decision of the administrator's rules
-//! about it has been made. It then passes by as it is, or it is dropped and comes again over the
-//! loopback, to a listener. Besides it only packets of the daemon's own sockets are touched. When
-//! nothing listens to the queue, SYNs pass: a daemon that died leaves a network that works.
+//! A SYN that opens a flow is held after source NAT, when the administrator's rules have made every decision about
+//! it. It then passes by unchanged, or it is dropped and injected again over the loopback, to a listener. Besides it,
+//! only packets of the daemon's own sockets are touched. When nothing listens to the queue, SYNs pass: a daemon that
+//! died leaves a working network.
 
 use super::marks::Marks;
 use crate::leg::REPEATS;
@@ -17,13 +17,13 @@ use std::net::SocketAddr;
 /// Where the flows of one leg's clients are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entrance {
-    /// The leg's number, by which injected SYNs name it.
+    /// The leg's number, which injected SYNs carry.
     pub tag: u16,
     /// Listeners on the loopback, one per address family.
     pub listeners: [SocketAddr; 2],
 }
 
-/// What of the host the table is made for.
+/// Properties of the host for which the table is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableSetting {
     /// Whether connections are entered into connection tracking.
@@ -31,17 +31,17 @@ pub struct TableSetting {
 }
 
 impl TableSetting {
-    /// Where rules find a flow's client.
+    /// Where rules find the client's addresses of a flow.
     const fn client(self) -> ClientTuple {
         if self.conntrack { ClientTuple::Original } else { ClientTuple::Packet }
     }
 }
 
-/// Why the firewall lets a SYN pass on its own, on interfaces that are intercepted: it speaks
-/// Multipath TCP, is signed, fits a rule, or a limit was reached.
+/// Why the firewall lets a SYN pass without the daemon, on intercepted interfaces: it uses Multipath TCP, is signed,
+/// matches a rule, or a limit was reached.
 pub const PASSED: [&str; 4] = ["multipath", "signed", "rule", "limit"];
 
-/// The counter of handshakes' packets that come for the daemon's sockets, before any filter.
+/// The counter of handshake packets for the daemon's sockets, before any filter.
 pub const ARRIVED: &str = "arrived";
 /// The counter of those that pass all filters.
 pub const DELIVERED: &str = "delivered";
@@ -52,7 +52,7 @@ pub const DEPARTED: &str = "departed";
 
 /// The counter of packets of assisted flows that this host sends, as they leave it.
 pub const MENDED: &str = "mended";
-/// The chain whose rule hands packets of assisted flows to the daemon: beyond `nft`, see [`super::Ruleset`].
+/// The chain whose rule sends packets of assisted flows to the daemon: beyond `nft`, see [`super::Ruleset`].
 pub const ASSISTING: &str = "assisting";
 
 /// The name of the counter of SYNs that pass for a reason.
@@ -71,17 +71,17 @@ pub const NOTE_V4: &str = "note4";
 /// For IPv6.
 pub const NOTE_V6: &str = "note6";
 
-/// By which SYNs that are to be refused are told from those of any leg.
+/// Distinguishes SYNs that are to be refused from those of any leg.
 pub const REFUSED: u16 = u16::MAX;
 
-/// What may be meant for a socket of ours, or tell of its packets.
+/// Packets that may be for a socket of ours, or report on its packets.
 const OF_SOCKETS: &str = "meta l4proto { tcp, icmp, icmpv6 }";
 
-/// Flows whose clients were let in a moment ago, of one address family.
+/// Flows of one address family whose clients were accepted a moment ago.
 ///
-/// While the kernel puts a connection in the place of its request, another processor that looks for either finds
-/// neither. The client's next packet would be forwarded, and its server would reset it. So it is dropped, and comes
-/// again some milliseconds later.
+/// While the kernel replaces a request by its connection, another processor that looks for either finds neither. The
+/// client's next packet would be forwarded, and its server would reset it. So it is dropped, and retransmitted some
+/// milliseconds later.
 struct Begun {
     name: &'static str,
     key: &'static str,
@@ -110,17 +110,17 @@ impl Begun {
         )
     }
 
-    /// What enters a flow.
+    /// The statement that enters a flow.
     fn note(&self) -> String {
         format!("add @{} {{ {} }}", self.name, self.key)
     }
 
-    /// What fits packets of one.
+    /// Matches packets of such a flow.
     fn is(&self) -> String {
         format!("{} @{}", self.key, self.name)
     }
 
-    /// What fits those behind its SYNs.
+    /// Matches the packets after its SYNs.
     fn has(&self) -> String {
         format!("tcp flags & syn == 0 {}", self.is())
     }
@@ -128,7 +128,7 @@ impl Begun {
 
 /// Parts of the flows for each queue, by their source ports.
 const PARTS: u16 = 16;
-/// What all queues have at the most; a power of two.
+/// The most parts of all queues together; a power of two.
 const PARTS_MAX: u16 = 1 << 12;
 
 /// A flag pattern: the packet opens a connection.
@@ -139,7 +139,7 @@ pub fn name(instance: &str) -> String {
     format!("midhop_{instance}")
 }
 
-/// Whether the table of an instance is there. What cannot be asked counts as there.
+/// Whether the table of an instance exists. If this cannot be queried, the answer is yes.
 pub fn exists(instance: &str) -> bool {
     let table = name(instance);
     let listed = nft::ask(&["list", "tables", "inet"]);
@@ -167,7 +167,7 @@ pub fn closing(instance: &str) -> String {
     format!("flush chain inet {table} offered\nadd rule inet {table} offered accept\n")
 }
 
-/// The transaction that puts the table in place, instead of one that a dead predecessor left, for so many queues.
+/// The transaction that installs the table for this many queues, and replaces one that a dead predecessor left.
 pub fn transaction(
     plan: &Plan,
     entrances: &[Entrance],
@@ -199,7 +199,7 @@ pub fn transaction(
         chain(&mut text, "zoned", std::slice::from_ref(&zoned));
         let early = [
             format!("meta mark & {:#x} != 0 accept", marks.injected),
-            // Of most packets one look-up of their socket tells whose they are.
+            // For most packets, one look-up of the socket identifies the owner.
             format!(
                 "{OF_SOCKETS} socket mark & {:#x} vmap {{ {:#x} : goto zoned, {:#x} : accept }}",
                 marks.client | marks.server,
@@ -213,7 +213,7 @@ pub fn transaction(
         let early: Vec<String> = early.collect();
         chain(&mut text, "unmarked", &[others(marks), zoned]);
         base_chain(&mut text, "early", "prerouting", hooks.raw, &early);
-        // What was tracked when it came first.
+        // It was tracked when it first came.
         let mended =
             format!("meta mark & {:#x} == {:#x} notrack accept", marks.all(), marks.mended());
         let mut out: Vec<String> = assists.then_some(mended).into_iter().collect();
@@ -253,7 +253,7 @@ pub fn transaction(
         let mended = format!("meta mark & {:#x} == {:#x} accept", marks.all(), marks.mended());
         let mut hold: Vec<String> = assists.then_some(mended).into_iter().collect();
         hold.extend([
-            // No mark of ours leaves the host.
+            // No mark of ours may leave the host.
             format!(
                 "meta mark & {:#x} != 0 oifname != \"lo\" meta mark set meta mark & {:#x}",
                 marks.all(),
@@ -275,7 +275,7 @@ pub fn transaction(
         let names = interfaces(plan);
         decided.extend(BEGUN.map(|begun| format!("iifname {names} {} drop", begun.is())));
         decided.extend([
-            // The daemon has not seen it: there is none, or too much to do.
+            // The daemon has not seen it: it is not running, or is overloaded.
             format!("meta mark & {:#x} != 0 oifname != \"lo\" {clear}", marks.all()),
             "goto unjudged".to_owned(),
         ]);
@@ -283,14 +283,14 @@ pub fn transaction(
         chain(&mut text, "decided", &decided);
         let behind = format!("{SYN} goto decided");
         base_chain(&mut text, "behind", "postrouting", hooks.hold + 1, &[behind]);
-        // By its flags nearly every packet is told at once to be none of these.
+        // By its flags, nearly every packet is known at once not to match.
         let opening = |name: &str| {
             format!(
                 "tcp flags & (fin|syn|rst|ack) vmap {{ syn : goto {name}_syn, syn|ack : goto {name}_answer }}"
             )
         };
         let mut answers = vec![format!("socket transparent 1 counter name {ARRIVED}")];
-        // The class in which the server answers is learned from its SYN-ACK, where there is one.
+        // The class of the server's response is read from its SYN-ACK, where there is one.
         answers.extend(
             ["ip", "ip6"]
                 .map(|family| format!("{family} dscp != 0 socket transparent 1 goto waiting")),
@@ -306,8 +306,8 @@ pub fn transaction(
         chain(&mut text, "delivered_syn", &[format!("iifname \"lo\" {transparent}")]);
         chain(&mut text, "delivered_answer", &[transparent]);
         let sent = format!("{SYN} socket transparent 1 counter name");
-        // One SYN out for each SYN in: what the kernel repeats waits for the client's, and is counted
-        // when it leaves.
+        // One SYN out for each SYN in: a retransmission by the kernel waits for the client's, and is counted when it
+        // leaves.
         let repeated = format!(
             "{SYN} meta mark & {0:#x} != 0 meta priority 0:{REPEATS} socket transparent 1 \
              meta mark set meta mark | {1:#x} goto waiting",
@@ -327,13 +327,13 @@ pub const ASSISTED_V4: &str = "assisted4";
 /// For IPv6.
 pub const ASSISTED_V6: &str = "assisted6";
 
-/// The chain that enters the answers of a flow into such a set, by what connection tracking knows of it.
+/// The chain that enters the responses of a flow into such a set, from what connection tracking knows of it.
 pub fn answers(set: &str) -> String {
     format!("answers_{set}")
 }
 
-/// Which flows are assisted, and their packets' way to the daemon: behind what the administrator's rules have decided and
-/// translated, in both directions. Where no daemon listens, they pass.
+/// Selects the flows that are assisted, and sends their packets to the daemon, in both directions: after the
+/// administrator's rules have decided and translated. Where no daemon listens, they pass.
 fn assisted(text: &mut String, plan: &Plan, setting: TableSetting) {
     let marks = Marks::new(plan.intercept.mark);
     let mut note = Vec::new();
@@ -357,7 +357,7 @@ fn assisted(text: &mut String, plan: &Plan, setting: TableSetting) {
             "  set {set} {{ type {address} . inet_service . {address} . inet_service; \
              flags dynamic, timeout; timeout 5m; size 65535; }}"
         );
-        // As it leaves, and as its answers will when they have been translated back.
+        // As it leaves, and as its responses will be after the reverse translation.
         let version = if family == "ip" { "ipv4" } else { "ipv6" };
         note.push(format!("meta nfproto {version} update @{set} {{ {} }}", begun.key));
         note.push(if setting.conntrack {
@@ -375,14 +375,14 @@ fn assisted(text: &mut String, plan: &Plan, setting: TableSetting) {
     base_chain(text, "assist", "postrouting", plan.intercept.hooks.hold + 1, &packets);
 }
 
-/// The chain whose rule hands SYNs to one of the queues: beyond `nft`, see [`super::Ruleset`].
+/// The chain whose rule sends SYNs to one of the queues: beyond `nft`, see [`super::Ruleset`].
 pub fn waiting(number: u16) -> String {
     format!("waiting{number}")
 }
 
-/// Divides what waits among the queues by the port that it comes from: every SYN of a flow comes to the same worker,
-/// the daemon's own as well, and flows of one client to all of them. The lowest bit is left out: clients of Linux
-/// leave it alone.
+/// Divides the waiting packets among the queues by source port. Every SYN of a flow, also the daemon's own, gets to
+/// the same worker, and the flows of one client are spread over all workers. The lowest bit is not used: Linux
+/// clients do not vary it.
 fn wait(text: &mut String, queues: u16) {
     for number in 0..queues {
         let _ = writeln!(text, "  chain {} {{ }}", waiting(number));
@@ -410,12 +410,12 @@ fn maps(text: &mut String) {
     let _ = writeln!(text, "  chain {NOTE_V4} {{ }}\n  chain {NOTE_V6} {{ }}");
 }
 
-/// Which SYNs are offered to the daemon: rules that accept let the flow pass by.
+/// Selects the SYNs that are offered to the daemon: rules that accept let the flow pass by.
 fn offered(plan: &Plan, setting: TableSetting) -> Vec<String> {
     let mut rules = vec![
         outside(plan),
         format!("meta l4proto @gate {}", pass("limit")),
-        // What a split connection cannot carry: Multipath TCP, and segments that both ends sign.
+        // A split connection cannot carry Multipath TCP, or segments that both ends sign.
         format!("tcp option mptcp exists {}", pass("multipath")),
         format!("tcp option md5sig exists {}", pass("signed")),
         format!("tcp option 29 exists {}", pass("signed")),
@@ -440,8 +440,8 @@ fn pass(reason: &str) -> String {
     format!("counter name {} accept", counter(reason))
 }
 
-/// What of the SYNs that nobody decided on may not pass: what a rule rejects, or sends by a tunnel or
-/// nowhere, though the queue be full, not there yet, or left by a daemon that died.
+/// Stops undecided SYNs that may not pass: those that a rule rejects, or sends by a tunnel or nowhere. This also
+/// holds when the queue is full, not there yet, or left by a daemon that died.
 fn unjudged(plan: &Plan, setting: TableSetting) -> Vec<String> {
     let stops = plan.policy.firewall_stops();
     if stops.is_empty() {
@@ -459,12 +459,12 @@ fn unjudged(plan: &Plan, setting: TableSetting) -> Vec<String> {
     [outside(plan)].into_iter().chain(rules).collect()
 }
 
-/// Leaves alone what comes by other interfaces.
+/// Excludes packets of other interfaces.
 fn outside(plan: &Plan) -> String {
     format!("iifname != {} accept", interfaces(plan))
 }
 
-/// The set of those that are intercepted.
+/// The set of intercepted interfaces.
 fn interfaces(plan: &Plan) -> String {
     named(&plan.intercept.interfaces)
 }
@@ -498,8 +498,8 @@ fn delivery(text: &mut String, priority: i32, marks: Marks, entrances: &[Entranc
         chain(text, "injected", &injected);
         late.push(format!("meta mark & {:#x} != 0 iifname \"lo\" jump injected", marks.injected));
     }
-    // An ICMP error about a packet of an own socket is addressed to whom the socket stands for,
-    // but meant for the socket: without it neither "unreachable" nor a path's MTU gets through.
+    // An ICMP error about a packet of an own socket is addressed to the host that the socket stands for, but meant
+    // for the socket. Without it, neither "unreachable" nor a path's MTU reaches the socket.
     let deliver = format!("meta mark set meta mark | {:#x}", marks.here);
     let own = marks.client | marks.server;
     late.push(format!("{OF_SOCKETS} socket mark & {own:#x} != 0 {deliver} accept"));
@@ -511,14 +511,14 @@ fn delivery(text: &mut String, priority: i32, marks: Marks, entrances: &[Entranc
     base_chain(text, "late", "prerouting", priority, &late);
 }
 
-/// Ends with another program's transparent sockets. A request or a connection in TIME_WAIT shows no mark: it ends
-/// this rule, and is taken for a client's of ours.
+/// Ends the chain for another program's transparent sockets. A request or a connection in TIME_WAIT shows no mark: it
+/// ends this rule, and is taken for a client's of ours.
 fn others(marks: Marks) -> String {
     format!("socket mark & {:#x} == 0 accept", marks.client | marks.server)
 }
 
-/// Gives injected SYNs their marks back, where the administrator's rules have replaced them, say by that
-/// of the connection. In their zone nothing else of this host opens connections.
+/// Restores the marks of injected SYNs where the administrator's rules have replaced them, for example by that of the
+/// connection. In their zone, nothing else of this host opens connections.
 fn again(zone: u16, marks: Marks) -> Vec<String> {
     let opens = format!("ct zone {zone} ct direction original {SYN}");
     let lost =

@@ -1,4 +1,4 @@
-//! Messages with descriptors between the two processes.
+//! Messages with file descriptors between the two processes.
 #![expect(unsafe_code, reason = "descriptors that were received come as numbers")]
 
 use nix::cmsg_space;
@@ -7,7 +7,7 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// With one message there come no more.
+/// The most descriptors in one message.
 pub const MOST: usize = 64;
 
 /// Sends one message.
@@ -28,10 +28,10 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[RawFd]) -> io::Resul
     }
 }
 
-/// Receives one message: its bytes and descriptors; none: the other end is gone.
+/// Receives one message: its bytes and descriptors. None: the other end is gone.
 ///
 /// # Errors
-/// `WouldBlock` where nothing is there and `wait` is not asked for.
+/// `WouldBlock` where there is no message and `wait` is not set.
 pub fn receive(
     socket: impl AsFd,
     buffer: &mut [u8],
@@ -50,7 +50,7 @@ pub fn receive(
             message => message?,
         };
         let mut descriptors = Vec::new();
-        // What does not fit is closed by the kernel.
+        // The kernel closes descriptors that do not fit.
         for rights in message.cmsgs().into_iter().flatten() {
             if let ControlMessageOwned::ScmRights(numbers) = rights {
                 // SAFETY: the kernel has just opened them for this process; nobody else knows them.

@@ -1,7 +1,7 @@
-//! Legs that are on their way into connection tracking, while the thread that asked does something else.
+//! Legs that are being entered into connection tracking while the requesting thread does something else.
 //!
-//! The keeper answers in the order in which it was asked, and other orders' answers come by the same line: before one of those is
-//! waited for, these are taken.
+//! The keeper answers in the order of the requests, and answers to other orders arrive on the same line. So these
+//! answers are read before an answer to another order is awaited.
 
 use super::descriptors;
 use super::line::Line;
@@ -17,10 +17,10 @@ use tokio::io::Ready;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-/// What became of each leg of one message.
+/// The outcome for each leg of one message.
 pub type Outcomes = io::Result<Vec<io::Result<()>>>;
 
-/// The number of a message with legs, and what became of them.
+/// The number of a message with legs, and its outcomes.
 pub type Entered = (u64, Outcomes);
 
 /// The messages of one thread.
@@ -28,15 +28,15 @@ pub type Entered = (u64, Outcomes);
 pub(super) struct Entering {
     /// The number of the last.
     last: Cell<u64>,
-    /// Those that are not answered yet.
+    /// The numbers of unanswered messages.
     asked: RefCell<VecDeque<u64>>,
     come: RefCell<VecDeque<Entered>>,
-    /// Something came while another answer was waited for.
+    /// Notifies that an answer arrived while another one was awaited.
     aside: Notify,
 }
 
 impl Entering {
-    /// Has legs entered.
+    /// Requests that legs are entered. Returns the number of the message.
     pub fn ask(&self, orders: &OwnedFd, entries: &[ConntrackEntry]) -> io::Result<u64> {
         ask(orders, entries)?;
         self.last.set(self.last.get() + 1);
@@ -44,12 +44,12 @@ impl Entering {
         Ok(self.last.get())
     }
 
-    /// The oldest answer.
+    /// Returns the oldest answer.
     pub fn next(&self) -> Option<Entered> {
         self.come.borrow_mut().pop_front()
     }
 
-    /// Takes one answer, if there is one.
+    /// Reads one answer, if there is one.
     pub fn take(&self, orders: &OwnedFd) -> io::Result<()> {
         if self.asked.borrow().is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -90,7 +90,7 @@ pub(super) fn ask(orders: &OwnedFd, entries: &[ConntrackEntry]) -> io::Result<()
     descriptors::send(orders, &message, &[])
 }
 
-/// What became of the legs of a message.
+/// Reads the outcomes for the legs of a message.
 pub(super) fn answer(orders: &OwnedFd, wait: bool) -> Outcomes {
     let mut buffer = [0; 4 * ENTRIES_MAX];
     let answer = descriptors::receive(orders, &mut buffer, wait)?;
@@ -115,7 +115,7 @@ impl AnswerWatch {
         Ok(Self { line, orders: watched::watch(orders)? })
     }
 
-    /// Waits until there is something.
+    /// Waits until there is an answer.
     pub async fn come(&self) {
         loop {
             tokio::select! {
@@ -188,7 +188,7 @@ mod tests {
         nothing(&entering);
         keep(&far);
         entering.await_all(&near);
-        // Another order's answer is not theirs.
+        // The answer to another order is not about legs.
         descriptors::send(&far, b"{}", &[]).expect("room");
         nothing(&entering);
         let (number, outcomes) = entering.next().expect("the first");

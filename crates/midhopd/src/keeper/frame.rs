@@ -3,7 +3,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read, Write};
 
-/// Unit: bytes. No frame is longer: a configuration is in one, and what it becomes in none.
+/// Unit: bytes. The longest frame. A frame contains a configuration, but never what is made of it.
 const LENGTH_MAX: u32 = 16 << 20;
 
 /// Writes one frame.
@@ -19,10 +19,10 @@ pub fn write(mut stream: impl Write, value: &impl Serialize) -> io::Result<()> {
     stream.write_all(&frame)
 }
 
-/// Reads one frame; none: the other end is gone.
+/// Reads one frame. None: the other end is gone.
 ///
 /// # Errors
-/// When it breaks off, is longer than any frame, or is no such value.
+/// When the stream ends within it, it is longer than any frame, or its JSON is not such a value.
 pub fn read<T: DeserializeOwned>(mut stream: impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match stream.read(&mut length[..1])? {
@@ -33,7 +33,7 @@ pub fn read<T: DeserializeOwned>(mut stream: impl Read) -> io::Result<Option<T>>
     if length > LENGTH_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // As it comes: a length that is only claimed takes no memory.
+    // Memory grows with the bytes that arrive, not with the length that the frame claims.
     let mut body = Vec::new();
     stream.take(length.into()).read_to_end(&mut body)?;
     if body.len() as u64 != u64::from(length) {

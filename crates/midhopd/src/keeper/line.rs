@@ -1,8 +1,8 @@
-//! A thread's own line to the keeper: what it orders there while it serves.
+//! A thread's own line to the keeper, for its orders while it serves.
 //!
-//! On the usual way of a flow no answer is waited for: verdicts have none, sockets are ordered before they are needed, and
-//! legs are entered into connection tracking while the thread does something else. Where this process has the privilege itself,
-//! or no keeper, there is no line, and callers do it themselves.
+//! In the usual course of a flow no answer is awaited: verdicts have none, sockets are ordered before they are
+//! needed, and legs are entered into connection tracking while the thread does something else. Where this process has
+//! the privilege itself, or no keeper, there is no line, and callers do it themselves.
 
 use super::descriptors;
 use super::entering::{self, AnswerWatch, Entered, Entering};
@@ -24,17 +24,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{OnceLock, Weak};
 
-/// So few sockets are left when more are ordered.
+/// More sockets are ordered when this few are left.
 const FEW: usize = 16;
-/// So many kinds of sockets are kept in stock; others are made one by one.
+/// The most kinds of sockets kept in stock. Others are made one by one.
 const SHELVES_MAX: usize = 4;
-/// Unit: sockets taken. A kind that was not asked for among so many makes room for another.
+/// Unit: sockets taken. A kind that was not requested among this many makes room for another.
 const FORGOTTEN: u64 = 1000;
-/// Unit: descriptors. What a thread keeps in stock at most.
+/// Unit: descriptors. The most that a thread keeps in stock.
 pub const STOCK_MAX: usize = SHELVES_MAX * (FEW + BATCH);
-/// What a single socket is made for.
+/// The shelf number of a single socket.
 const ONE: u32 = 0;
-/// How long sockets may take to come.
+/// Timeout of an order of sockets.
 const PATIENCE_MS: u16 = 5000;
 
 /// The keeper of this process, once it has one: privileges are the process's.
@@ -44,12 +44,12 @@ thread_local! {
     static LINE: OnceCell<Option<Rc<Line>>> = const { OnceCell::new() };
 }
 
-/// Has all threads ask this keeper.
+/// Makes all threads use this keeper.
 pub(super) fn ask(keeper: Weak<Keeper>) {
     let _ = KEEPER.set(keeper);
 }
 
-/// The line of the calling thread; none where there is no keeper.
+/// The line of the calling thread. None where there is no keeper.
 pub fn line() -> Option<Rc<Line>> {
     LINE.with(|line| line.get_or_init(|| Line::open().map(Rc::new)).clone())
 }
@@ -69,22 +69,22 @@ struct Stock {
     shelves: HashMap<Recipe, Shelf>,
     /// Sockets taken so far.
     taken: u64,
-    /// The last number that was given to a shelf.
+    /// The number of the newest shelf.
     last: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// By which the keeper names it.
+    /// The keeper's name for the shelf.
     number: u32,
     sockets: Vec<Socket>,
     ordered: bool,
-    /// When it was taken from last, in sockets taken.
+    /// The count of sockets taken when it was last used.
     used: u64,
 }
 
 impl Stock {
-    /// The shelf of a kind; none where there is no room for one.
+    /// The shelf of a kind. None where there is no room for one.
     fn shelf(&mut self, recipe: &Recipe) -> Option<&mut Shelf> {
         self.taken += 1;
         let taken = self.taken;
@@ -124,7 +124,7 @@ impl Line {
     /// Orders something, with a socket where it is about one, and waits until it is done.
     ///
     /// # Errors
-    /// What the keeper was answered by the kernel, or that there is no keeper any more.
+    /// The kernel's error to the keeper, or that there is no keeper any more.
     pub fn order(&self, order: &Order, about: Option<&dyn AsRawFd>) -> io::Result<Done> {
         self.entering.await_all(&self.orders);
         let fd = about.map(AsRawFd::as_raw_fd);
@@ -136,7 +136,7 @@ impl Line {
         outcome.map_err(io::Error::from_raw_os_error)
     }
 
-    /// Enters legs into connection tracking, and waits until they are. Gives what became of each.
+    /// Enters legs into connection tracking, and waits for the outcomes. Returns the outcome for each.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -150,8 +150,8 @@ impl Line {
         Ok(outcomes)
     }
 
-    /// Has legs entered, at most [`ENTRIES_MAX`], while the calling thread does something else. Gives the number by which
-    /// [`Line::entered`] reports what became of them.
+    /// Requests that legs, at most [`ENTRIES_MAX`], are entered while the calling thread does something else. Returns
+    /// the number by which [`Line::entered`] reports the outcomes.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -159,27 +159,27 @@ impl Line {
         self.entering.ask(&self.orders, entries)
     }
 
-    /// What became of legs that were to be entered meanwhile, as far as that is known; the oldest first.
+    /// The next known outcome of legs to be entered meanwhile; the oldest first.
     pub fn entered(&self) -> Option<Entered> {
         self.entering.next()
     }
 
-    /// Takes what has come by now of that. Nothing has: `WouldBlock`.
+    /// Reads the answers that have arrived about such legs. `WouldBlock` where there is none.
     pub(super) fn take_entered(&self) -> io::Result<()> {
         self.entering.take(&self.orders)
     }
 
-    /// Waits until that is known of all of them.
+    /// Waits until the outcomes of all such legs are known.
     pub fn await_entered(&self) {
         self.entering.await_all(&self.orders);
     }
 
-    /// Waits until something of that has come while the thread waited for another answer.
+    /// Waits until such an answer has arrived while the thread waited for another one.
     pub(super) async fn came_aside(&self) {
         self.entering.came_aside().await;
     }
 
-    /// Wakes the calling thread when answers about them arrive.
+    /// Wakes the calling thread when answers about such legs arrive.
     ///
     /// # Errors
     /// When the runtime of the calling thread cannot watch the line.
@@ -187,7 +187,7 @@ impl Line {
         AnswerWatch::of(self.clone(), self.orders.try_clone()?)
     }
 
-    /// Gives verdicts; no answer is waited for.
+    /// Sends verdicts. They have no answer.
     ///
     /// # Errors
     /// When there is no keeper any more.
@@ -200,10 +200,10 @@ impl Line {
         Ok(())
     }
 
-    /// A socket of a kind.
+    /// Returns a socket of a kind.
     ///
     /// # Errors
-    /// What the keeper was answered by the kernel, or that it does not answer.
+    /// The kernel's error to the keeper, or that the keeper does not answer.
     pub fn socket(&self, recipe: &Recipe) -> io::Result<Socket> {
         let mut stock = self.stock.borrow_mut();
         let Some(shelf) = stock.shelf(recipe) else {
@@ -253,8 +253,8 @@ impl Line {
         }
     }
 
-    /// Waits for sockets and puts them away, where they have a shelf. Says for which they were made, and hands out those
-    /// that are for none, or why there are none.
+    /// Waits for sockets and puts them on their shelf, if they have one. Returns the shelf number they were made for,
+    /// and the sockets without a shelf, or why there are none.
     fn unpack(&self, stock: &mut Stock) -> io::Result<(u32, io::Result<Vec<Socket>>)> {
         if !self.has_come(PollTimeout::from(PATIENCE_MS))? {
             return Err(io::ErrorKind::TimedOut.into());
@@ -277,15 +277,15 @@ impl Line {
     }
 }
 
-/// Sockets came without descriptors: this process has none left.
+/// Sockets arrived without descriptors: this process has no free descriptor.
 fn exhausted() -> io::Error {
     io::Error::from_raw_os_error(EMFILE)
 }
 
-/// Gives a socket an option: `own` does so where this process has the privilege.
+/// Sets an option of a socket. `own` does so where this process has the privilege.
 ///
 /// # Errors
-/// What the kernel says, to this process or to its keeper.
+/// The kernel's error, to this process or to its keeper.
 pub fn set(
     socket: &impl AsRawFd,
     setting: impl FnOnce() -> Setting,
@@ -300,10 +300,10 @@ pub fn set(
     }
 }
 
-/// Binds a socket to an address, whatever its port.
+/// Binds a socket to an address with any port.
 ///
 /// # Errors
-/// What the kernel says, to this process or to its keeper.
+/// The kernel's error, to this process or to its keeper.
 pub fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     match socket.bind(&address.into()) {
         Err(error) if error.raw_os_error() == Some(EACCES) => match line() {

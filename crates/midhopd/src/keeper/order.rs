@@ -1,36 +1,36 @@
-//! What a thread of the data plane orders while it serves. Each order is one message; those of every packet have a
-//! fixed size, the others are JSON.
+//! The orders of a data plane thread while it serves. Each order is one message. Those that are needed for every
+//! packet have a fixed size, the others are JSON.
 
 use crate::ends::Ends;
 use crate::intercept::marks::Marks;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// So many sockets are made at a time.
+/// The most sockets that are made at a time.
 pub const BATCH: usize = 32;
 
-/// The first byte of a message with verdicts; none of JSON's.
+/// The first byte of a message with verdicts. JSON never begins with it.
 pub const VERDICTS: u8 = 1;
-/// Unit: bytes. No order is longer.
+/// Unit: bytes. The longest order.
 pub const ORDER_BYTES: usize = 16 << 10;
-/// Unit: bytes. One verdict in its message.
+/// Unit: bytes. Size of one verdict in its message.
 pub const VERDICT_BYTES: usize = 12;
 
-/// What becomes of a packet that waits.
+/// The verdict on a packet that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// In which queue.
+    /// The number of its queue.
     pub queue: u16,
-    /// What it is called there.
+    /// The packet's number in the queue.
     pub packet: u32,
     /// Whether it goes on.
     pub passes: bool,
-    /// The firewall mark that it goes on with, where it is to have another.
+    /// The new firewall mark, if it gets another one.
     pub mark: Option<u32>,
 }
 
 impl Verdict {
-    /// As it is sent.
+    /// Encodes it.
     pub fn bytes(self) -> [u8; VERDICT_BYTES] {
         let mut bytes = [0; VERDICT_BYTES];
         bytes[..2].copy_from_slice(&self.queue.to_le_bytes());
@@ -41,7 +41,7 @@ impl Verdict {
         bytes
     }
 
-    /// As it was sent. All bytes make one.
+    /// Decodes it. Any bytes are valid.
     pub fn read(bytes: [u8; VERDICT_BYTES]) -> Self {
         let [q0, q1, passes, marked, p0, p1, p2, p3, m0, m1, m2, m3] = bytes;
         Self {
@@ -53,18 +53,18 @@ impl Verdict {
     }
 }
 
-/// The first byte of a message with entries for connection tracking; none of JSON's either.
+/// The first byte of a message with entries for connection tracking. JSON never begins with it.
 pub const ENTRIES: u8 = 2;
-/// Unit: bytes. One entry in its message.
+/// Unit: bytes. Size of one entry in its message.
 pub const ENTRY_BYTES: usize = 44;
 
-/// No more entries come in one message.
+/// The most entries in one message.
 pub const ENTRIES_MAX: usize = 128;
 
 /// An entry for connection tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConntrackEntry {
-    /// Whether it is the leg of a server's; else that of a client's.
+    /// Whether it is a server's leg; else it is a client's.
     pub to_server: bool,
     /// Its ends.
     pub ends: Ends,
@@ -73,7 +73,7 @@ pub struct ConntrackEntry {
 }
 
 impl ConntrackEntry {
-    /// As it is sent.
+    /// Encodes it.
     pub fn bytes(&self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[0] = u8::from(self.to_server);
@@ -89,7 +89,7 @@ impl ConntrackEntry {
         bytes
     }
 
-    /// As it was sent. All bytes make one; an address that IPv6 has for one of IPv4 is that.
+    /// Decodes it. Any bytes are valid. An IPv4-mapped IPv6 address becomes the IPv4 address.
     pub fn read(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let end = |at: usize| {
             let octets: [u8; 16] = std::array::from_fn(|index| bytes[at + index]);
@@ -101,32 +101,32 @@ impl ConntrackEntry {
     }
 }
 
-/// An order; those about a socket come with it.
+/// An order. The socket that it is about is sent with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Order {
-    /// Gives a socket an option that takes a privilege.
+    /// Sets a socket option that takes a privilege.
     Set(Setting),
     /// Binds a socket to an address whose port takes a privilege.
     Bind(SocketAddr),
-    /// Takes a queue of packets over, as far as verdicts go.
+    /// Takes over the verdicts of a queue of packets.
     Queue(u16),
-    /// Forgets a server's leg.
+    /// Removes a server's leg.
     ForgetServer(Pair),
-    /// Asks from what a flow was translated that leaves so.
+    /// Requests the original of a translated flow that leaves between these ends.
     Origin(Pair),
-    /// Sends away what waits there for late segments.
+    /// Removes what waits between these ends for late segments.
     Dismiss(Pair),
-    /// Asks for nothing: what was ordered before it, verdicts as well, is done when it is answered.
+    /// Requests nothing. When it is answered, all earlier orders, verdicts as well, have been executed.
     Settle,
-    /// Asks what the table has counted of handshakes.
+    /// Requests the table's counts of handshakes.
     Handshakes,
 }
 
 /// Client and server of a flow.
 pub type Pair = (SocketAddr, SocketAddr);
 
-/// A flow's ends as they are ordered.
+/// Encodes a flow's ends for an order.
 pub fn pair(ends: Ends) -> Pair {
     (ends.client, ends.server)
 }
@@ -135,26 +135,26 @@ pub fn pair(ends: Ends) -> Pair {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Setting {
-    /// It may have other hosts' addresses.
+    /// The socket may use other hosts' addresses.
     Transparent {
         /// In which family.
         v4: bool,
     },
     /// The firewall mark of its packets.
     Mark(u32),
-    /// A buffer beyond the system's maximum.
+    /// A buffer size above the system's maximum.
     Buffer {
-        /// Which one.
+        /// Whether it is the send buffer.
         sends: bool,
-        /// How much is asked for; the kernel doubles it.
+        /// The requested size; the kernel doubles it.
         bytes: i32,
     },
-    /// A congestion control that not everybody may have.
+    /// A congestion control that takes a privilege.
     Congestion(String),
 }
 
 impl Setting {
-    /// Whether the data plane may have it: of firewall marks only those of own sockets.
+    /// Whether the data plane may set it: of firewall marks, only those of its own sockets.
     pub fn is_allowed(&self, marks: Marks) -> bool {
         match self {
             Self::Mark(mark) => marks.is_socket(*mark),
@@ -163,24 +163,24 @@ impl Setting {
     }
 }
 
-/// What is done, or the system's number of why it is not.
+/// The result, or the system's error number.
 pub type Outcome = Result<Done, i32>;
 
-/// What an order brought.
+/// The result of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Done {
-    /// Just that.
+    /// Done.
     Yes,
-    /// Whether there was something to be done.
+    /// Whether there was something to do.
     Found(bool),
-    /// How a flow's client sees it, and the connection's mark.
+    /// The flow's ends as its client sees them, and the connection's mark.
     Origin(Pair, u32),
-    /// Handshakes' packets: towards this host's sockets before and behind all filters, then from them; and what assisted
-    /// flows were sent.
+    /// Packets of handshakes: towards this host's sockets before and behind all filters, then from them; and those
+    /// that were sent to assisted flows.
     Handshakes([u64; 5]),
 }
 
-/// What sockets for servers' legs are ordered with, many at a time.
+/// The properties of sockets for servers' legs, which are ordered many at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
@@ -190,11 +190,11 @@ pub struct Recipe {
     pub mark: u32,
     /// Their congestion control; none: the kernel's default.
     pub congestion: Option<String>,
-    /// What they have where that is refused.
+    /// The congestion control where that is refused.
     pub fallback: Option<String>,
-    /// Unit: bytes. What the kernel may hold of what they receive; none: what it measures.
+    /// Unit: bytes. The receive buffer of the kernel. None: as the kernel measures.
     pub receive: Option<i32>,
-    /// Unit: bytes. The same of what they send.
+    /// Unit: bytes. The send buffer likewise.
     pub send: Option<i32>,
 }
 
@@ -202,11 +202,11 @@ pub struct Recipe {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// By which the sockets name what they were ordered for.
+    /// The shelf number, by which the sockets refer to the order.
     pub shelf: u32,
-    /// How many; the keeper makes no more than it makes at a time.
+    /// How many; the keeper makes at most a batch at a time.
     pub count: usize,
-    /// What that was.
+    /// The properties of these sockets.
     pub recipe: Recipe,
 }
 

@@ -1,73 +1,73 @@
-//! What the data plane may ask of the keeper, and what it is answered.
+//! What the data plane may request from the keeper, and the responses.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A request. There is none that names a file, a program, a table or a rule.
+/// A request. None of them names a file, a program, a table or a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Request {
-    /// The first: the configuration as it was read at the start. Comes before the data plane has read anything of
-    /// strangers'; from then on the keeper reads the file itself.
+    /// The first request: the configuration as it was read at the start. It is sent before the data plane has read
+    /// anything from strangers. From then on the keeper reads the file itself.
     Begin {
-        /// What the file is called in messages.
+        /// The file's name in messages.
         name: String,
-        /// What it says.
+        /// Its text.
         text: String,
     },
-    /// Interception is to be put in place.
+    /// Installs interception.
     Install {
-        /// So many workers wait for SYNs.
+        /// The number of workers that wait for SYNs.
         queues: u16,
     },
-    /// The configuration is to be read again and followed.
+    /// Reads the configuration again and applies it.
     Reload {
-        /// Of the plan that the data plane has read.
+        /// The fingerprint of the plan that the data plane has read.
         fingerprint: u64,
     },
-    /// No new flow is to be taken from now on.
+    /// Takes no new flow from now on.
     Close,
-    /// Interception is to be removed.
+    /// Removes interception.
     Remove,
-    /// The gate is to be shut, or opened: while it is shut, new flows pass by.
+    /// Shuts or opens the gate. While it is shut, new flows pass by.
     Gate {
-        /// Which of both.
+        /// Whether to shut it.
         shut: bool,
     },
-    /// How many SYNs the firewall let pass on its own, by why.
+    /// Requests how many SYNs the firewall let pass without the daemon, by reason.
     Passed,
-    /// The data plane ends in order: nothing is to stay.
+    /// Announces that the data plane ends in order: everything is to be removed.
     End,
 }
 
-/// What a request is answered; an error is in words.
+/// The response to a request. An error is in words.
 pub type Answer = Result<Reply, RequestFailed>;
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestFailed {
-    /// What is told to the user.
+    /// The message to the user.
     pub message: String,
-    /// What would do.
+    /// What the user can do.
     pub hint: Option<String>,
 }
 
 impl RequestFailed {
-    /// Without a hint.
+    /// Creates one without a hint.
     pub fn new(message: impl ToString) -> Self {
         Self { message: message.to_string(), hint: None }
     }
 }
 
-/// What was asked for.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is done.
+    /// Done.
     Done,
-    /// It is installed; whether connections are to be entered into connection tracking.
+    /// Interception is installed.
     Installed {
-        /// Whether they are.
+        /// Whether connections are entered into connection tracking.
         tracked: bool,
     },
     /// Numbers by names.

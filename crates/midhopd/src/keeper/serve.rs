@@ -1,4 +1,4 @@
-//! The keeper's end: what it does when it is asked, and when nobody asks any more.
+//! The keeper's end: its actions on requests, and after the last one.
 
 use super::descriptors;
 use super::frame;
@@ -24,18 +24,18 @@ use std::sync::Arc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether something has gone.
+/// Interval at which it checks whether something is gone.
 const PAUSE: Duration = Duration::from_millis(2);
-/// For how long a predecessor of the same instance is waited for that still cleans up.
+/// How long it waits for a predecessor of the same instance that still cleans up.
 const PREDECESSOR: Duration = Duration::from_secs(10);
 /// Unit: descriptors.
 const FILES: u64 = 8192;
-/// For how long the ends of lines are waited for whose other ends are gone.
+/// How long it waits for the ends of lines whose other ends are gone.
 const LETTING_GO: Duration = Duration::from_secs(5);
-/// For how long a data plane is waited for that has closed its end: its sockets go with it.
+/// How long it waits for a data plane that has closed its end: its sockets are closed with it.
 const DYING: Duration = Duration::from_secs(30);
 
-/// Is the keeper of the process that has started this one.
+/// Runs as the keeper of the process that has started this one.
 pub fn main(config: &Path) -> ExitCode {
     match serve(config) {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,7 +63,7 @@ fn serve(config: &Path) -> Result<(), Failure> {
             Ok(Some(request)) => request,
             Ok(None) => break,
             Err(error) => {
-                // Whoever sends such a thing is not what was started.
+                // The sender of such a message is not the program that was started.
                 tracing::error!(%error, "the data plane asks for what there is not");
                 // It ends with this process.
                 dying = Duration::ZERO;
@@ -86,8 +86,8 @@ fn serve(config: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What ends the data plane in order, or a terminal's ^C, is no reason to leave something behind. What this
-/// process starts inherits it.
+/// Ignores the signals that end the data plane in order, or a terminal's ^C: they must not leave something behind.
+/// Programs that this process starts inherit this.
 fn outlive_signals() -> nix::Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -96,22 +96,22 @@ fn outlive_signals() -> nix::Result<()> {
     signals.thread_block()
 }
 
-/// Where requests are answered.
+/// Handles the requests.
 struct Desk {
     config: PathBuf,
     news: Arc<OwnedFd>,
     begun: Option<Begun>,
 }
 
-/// A keeper that knows its configuration.
+/// A keeper that has its configuration.
 struct Begun {
-    // Goes before the name does: whoever has that finds nothing of ours.
+    // Dropped before the name: the next holder of the name must find nothing of ours.
     interception: Option<Own>,
     /// For the gate.
     ruleset: Option<Ruleset>,
     plan: Arc<Plan>,
     logging: Logging,
-    /// What lines are served by.
+    /// What the lines are served with.
     terms: Option<Terms>,
     _name: Option<UnixListener>,
 }
@@ -156,7 +156,7 @@ impl Begun {
     fn of(name: &str, text: &str) -> Result<Self, RequestFailed> {
         let plan = Plan::read(name, text).map_err(RequestFailed::new)?;
         let logging = Logging::start(&plan.log).map_err(told)?;
-        // Those that are on their way to threads of the data plane.
+        // For descriptors on their way to threads of the data plane.
         privileges::raise_file_limit(FILES);
         privileges::drop_unneeded().map_err(told)?;
         confine::keeper();
@@ -173,7 +173,7 @@ impl Begun {
         let last = known.clone();
         let tell = Tell::by(move |tracked| {
             *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(tracked);
-            // Where nobody reads it, the end of the data plane comes by other ways.
+            // If nobody reads it, the end of the data plane is noticed in other ways.
             let _ = descriptors::send(&news, &[u8::from(tracked)], &[]);
         });
         self.interception =
@@ -191,7 +191,7 @@ impl Begun {
         moved.map(|()| Reply::Done).map_err(RequestFailed::new)
     }
 
-    /// Reads the configuration again, and follows it.
+    /// Reads the configuration again, and applies it.
     fn reload(&mut self, config: &Path, expected: u64) -> Answer {
         let next = cli::read_plan(config).map_err(told)?;
         if fingerprint(&next) != expected {
@@ -210,14 +210,14 @@ impl Begun {
         Ok(Reply::Done)
     }
 
-    /// The data plane has gone without a word: nothing of it stays but what has to stop flows.
+    /// The data plane has ended without notice: everything is removed except what has to stop flows.
     fn outlive(mut self, parent: Pid, dying: Duration) {
         let asked = Instant::now();
-        // Its sockets are closed by then, and have reset their flows.
+        // By then its sockets are closed, and have reset their flows.
         while getppid() == parent && asked.elapsed() < dying {
             sleep(PAUSE);
         }
-        // With the table go packets that still wait.
+        // With the table, packets that still wait would be dropped.
         if let Some(terms) = &self.terms {
             terms.outlive(LETTING_GO);
         }
@@ -234,8 +234,8 @@ impl Begun {
     }
 }
 
-/// Waits until no other keeper of this instance cleans up in this network namespace; its name has no file, and goes
-/// with its process. One that stays is not waited for: anybody may take a name.
+/// Waits until no other keeper of this instance cleans up in this network namespace. The name has no file, and ends
+/// with its process. A keeper that stays is not waited for: anybody may take a name.
 fn take_name(instance: &str) -> Option<UnixListener> {
     let name = SocketAddr::from_abstract_name(format!("midhopd-keeper-{instance}")).ok()?;
     let asked = Instant::now();

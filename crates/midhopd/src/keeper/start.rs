@@ -1,4 +1,4 @@
-//! The data plane's end: starts the keeper and asks it.
+//! The data plane's end: starts the keeper and sends it requests.
 
 use super::request::{Answer, Reply, Request, RequestFailed};
 use super::{descriptors, frame, line};
@@ -17,22 +17,22 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// This program, whatever its file is called by now.
+/// This program, even if its file has been renamed.
 const PROGRAM: &str = "/proc/self/exe";
 
 /// The keeper of this process. Dropping it is its [end](Keeper::end).
 #[derive(Debug)]
 pub struct Keeper {
     requests: Mutex<UnixStream>,
-    /// Where it says what it has to say, and takes what threads give it to listen to.
+    /// Receives the keeper's news, and sends it the ends of threads' lines.
     news: Arc<OwnedFd>,
     /// None once it has ended.
     child: Mutex<Option<Child>>,
-    /// Whether it ends because it was asked to.
+    /// Whether it ends on request.
     ending: Arc<AtomicBool>,
-    /// Of the plan that was read last.
+    /// The fingerprint of the plan that was read last.
     fingerprint: Mutex<u64>,
-    /// What was passed when it was asked last.
+    /// The last counts of passed SYNs.
     passed: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -73,7 +73,7 @@ impl Keeper {
         Ok(this)
     }
 
-    /// Gives it two ends of a thread's line.
+    /// Sends it two ends of a thread's line.
     ///
     /// # Errors
     /// When it is gone.
@@ -81,10 +81,10 @@ impl Keeper {
         descriptors::send(&self.news, b"line", &[orders.as_raw_fd(), supply.as_raw_fd()])
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the response.
     ///
     /// # Errors
-    /// What the keeper says, or that it is gone.
+    /// The keeper's error, or that it is gone.
     pub fn ask(&self, request: &Request) -> Answer {
         let requests = held(&self.requests);
         let gone =
@@ -94,11 +94,11 @@ impl Keeper {
         answer.unwrap_or_else(|| Err(RequestFailed::new("the keeper has ended")))
     }
 
-    /// Puts interception in place for so many workers. `tracked` follows whether connections are entered into
-    /// connection tracking.
+    /// Installs interception for this many workers. `tracked` follows whether connections are entered into connection
+    /// tracking.
     ///
     /// # Errors
-    /// As the keeper has it.
+    /// The keeper's error.
     pub fn install(&self, queues: u16, tracked: &AtomicBool) -> Result<(), RequestFailed> {
         if let Reply::Installed { tracked: now } = self.ask(&Request::Install { queues })? {
             tracked.store(now, Relaxed);
@@ -106,21 +106,22 @@ impl Keeper {
         Ok(())
     }
 
-    /// Remembers which plan is the one that was read from the configuration.
+    /// Records the plan that was read from the configuration.
     pub fn note(&self, plan: &Plan) {
         *held(&self.fingerprint) = fingerprint(plan);
     }
 
-    /// Has the keeper follow the configuration as it was noted.
+    /// Makes the keeper apply the configuration as it was recorded.
     ///
     /// # Errors
-    /// As the keeper has it; then all is as it was.
+    /// The keeper's error; then nothing has changed.
     pub fn reload(&self) -> Result<(), RequestFailed> {
         let fingerprint = *held(&self.fingerprint);
         self.ask(&Request::Reload { fingerprint }).map(drop)
     }
 
-    /// How many SYNs the firewall let pass on its own, by why. Where the keeper does not answer, what it said last.
+    /// How many SYNs the firewall let pass without the daemon, by reason. Where the keeper does not answer, its last
+    /// response.
     pub fn passed(&self) -> BTreeMap<String, u64> {
         let answer = self.ask(&Request::Passed);
         let mut last = held(&self.passed);
@@ -130,8 +131,8 @@ impl Keeper {
         last.clone()
     }
 
-    /// Follows what the keeper has to say: `tracked` is whether connections are to be entered, and its end is one for
-    /// the daemon as well.
+    /// Follows the keeper's news: `tracked` is whether connections are to be entered. When the keeper ends, the
+    /// daemon ends as well.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -149,7 +150,7 @@ impl Keeper {
         std::thread::Builder::new().name("keeper".to_owned()).spawn(follow).map(drop)
     }
 
-    /// Has the keeper remove what it put into the system, and waits until it has ended.
+    /// Makes the keeper remove what it installed in the system, and waits until it has ended.
     pub fn end(&self) {
         let Some(mut child) = held(&self.child).take() else { return };
         self.ending.store(true, Relaxed);
@@ -172,10 +173,10 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What tells two plans apart.
+/// Distinguishes two plans.
 pub(super) fn fingerprint(plan: &Plan) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // A plan that cannot be written is like no other.
+    // A plan that cannot be serialized equals no other.
     serde_json::to_string(plan).ok().hash(&mut hasher);
     hasher.finish()
 }

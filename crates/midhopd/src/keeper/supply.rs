@@ -1,4 +1,4 @@
-//! The keeper's end of a thread's line: does what is ordered there, and makes sockets in advance.
+//! The keeper's end of a thread's line: executes its orders, and makes sockets in advance.
 
 use super::descriptors;
 use super::order::{
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether a line has ended.
+/// Interval at which it checks whether a line has ended.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What all lines of a data plane have in common.
+/// What all lines of a data plane share.
 #[derive(Debug, Clone)]
 pub struct Terms {
     instance: String,
@@ -39,15 +39,15 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Those of an interception.
+    /// The terms of an interception.
     pub fn of(intercept: &Intercept) -> Self {
         let Intercept { instance, zone, mark, .. } = intercept;
         let (marks, lines) = (Marks::new(*mark), Arc::default());
         Self { instance: instance.clone(), zone: *zone, marks, lines }
     }
 
-    /// Waits until no thread serves by these any more: then packets that waited for a data plane which is gone have
-    /// gone on. Not for longer than `patience`.
+    /// Waits until no thread serves with these any more: then packets that waited for a data plane that is gone have
+    /// gone on. Waits no longer than `patience`.
     pub fn outlive(&self, patience: Duration) {
         let begin = Instant::now();
         while Arc::strong_count(&self.lines) > 1 && begin.elapsed() < patience {
@@ -56,7 +56,7 @@ impl Terms {
     }
 }
 
-/// Serves all threads of the data plane that come; ends with it.
+/// Serves all threads of the data plane that connect. Ends with it.
 pub fn welcome(door: &OwnedFd, terms: Terms) {
     loop {
         let come = descriptors::receive(door, &mut [0; 8], true);
@@ -65,13 +65,13 @@ pub fn welcome(door: &OwnedFd, terms: Terms) {
         let (clerk_terms, maker_terms) = (terms.clone(), terms.clone());
         let clerk = thread::Builder::new().name("orders".to_owned());
         let maker = thread::Builder::new().name("supply".to_owned());
-        // Without a thread the line closes, and the other end is told.
+        // Without a thread the line closes, and the other end notices.
         let _ = clerk.spawn(move || Clerk::new(clerk_terms).serve(&orders));
         let _ = maker.spawn(move || make_all(&supply, &maker_terms));
     }
 }
 
-/// Makes sockets as long as somebody orders them.
+/// Makes sockets as long as they are ordered.
 fn make_all(supply: &OwnedFd, terms: &Terms) {
     let mut buffer = [0; 4096];
     while let Ok(Some((length, _))) = descriptors::receive(supply, &mut buffer, true) {
@@ -104,7 +104,7 @@ fn make(recipe: &Recipe, terms: &Terms) -> io::Result<Socket> {
     leg::prepare(recipe)
 }
 
-/// Does what one thread orders.
+/// Executes the orders of one thread.
 struct Clerk {
     terms: Terms,
     judges: BTreeMap<u16, QueueJudge>,
@@ -135,7 +135,7 @@ impl Clerk {
                 }
                 _ => match serde_json::from_slice(&buffer[..length]) {
                     Ok(order) => self.outcome(&order, sockets.into_iter().next()),
-                    // Whoever sends such a thing is not what was started.
+                    // The sender of such a message is not the program that was started.
                     Err(_) => return,
                 },
             };
@@ -146,7 +146,7 @@ impl Clerk {
         }
     }
 
-    /// Enters legs; the answer has the system's number for each.
+    /// Enters legs. The answer has the system's error number for each.
     fn enter(&mut self, entries: &[u8]) -> Vec<u8> {
         let (entries, _) = entries.as_chunks::<ENTRY_BYTES>();
         let entries: Vec<ConntrackEntry> =

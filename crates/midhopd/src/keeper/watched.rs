@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Lets the current runtime wake whoever waits for something to be read.
+/// Lets the current runtime wake the tasks that wait to read.
 ///
 /// # Errors
 /// When the runtime has no I/O driver or no room.

@@ -1,4 +1,4 @@
-//! How much the kernel may hold for a socket.
+//! The kernel's buffers for a socket.
 
 use crate::keeper::line;
 use crate::keeper::order::Setting;
@@ -9,19 +9,20 @@ use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Bounds a socket's queues, before it connects or listens. Where the bound is none, or more than
-/// this process may ask for, the kernel goes on measuring within its own maxima.
+/// Bounds a socket's queues, before it connects or listens. Where there is no bound, or it exceeds what this process
+/// may set, the kernel goes on measuring within its own maxima.
 pub fn bound(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     hold_both(&socket, shares.receive.map(asked), shares.send.map(asked))?;
     hold_unsent(&socket, shares)
 }
 
-/// What is asked of the kernel for so many bytes: it sets twice that, and counts segments with their overhead.
+/// The value to request from the kernel for this many bytes: it sets twice that, and counts segments with their
+/// overhead.
 pub(super) fn asked(bytes: Bytes) -> i32 {
     int(bytes) / 2
 }
 
-/// Bounds what the kernel may hold of what is received and sent.
+/// Bounds the kernel's receive and send buffers.
 pub(super) fn hold_both(
     socket: impl AsFd,
     receive: Option<i32>,
@@ -36,7 +37,7 @@ pub(super) fn hold_both(
     Ok(())
 }
 
-/// Bounds what is written ahead of what is sent.
+/// Bounds the bytes written ahead of those sent.
 pub(super) fn hold_unsent(socket: impl AsFd, shares: &Shares) -> io::Result<()> {
     if let Some(bytes) = shares.unsent {
         sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, int(bytes))?;
@@ -44,10 +45,10 @@ pub(super) fn hold_unsent(socket: impl AsFd, shares: &Shares) -> io::Result<()> 
     Ok(())
 }
 
-/// Sees to it that a connection offers its far end this window, if it comes to that. Where the kernel goes on
-/// measuring, and may go so far, it is left to it: it holds no more than is under way.
+/// Makes a connection offer its far end at least this window when needed. Where the kernel measures, and may grow the
+/// buffer so far, this is left to the kernel: it holds no more than is in flight.
 pub fn offer(socket: impl AsFd, window: Bytes, fixed: bool) -> io::Result<()> {
-    // Of what the kernel may hold, half is the window.
+    // Half of the kernel's buffer is the window.
     if !fixed && measured_maximum() / 2 >= window.get() {
         return Ok(());
     }
@@ -60,10 +61,10 @@ pub fn offer(socket: impl AsFd, window: Bytes, fixed: bool) -> io::Result<()> {
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, int(window))
 }
 
-/// Unit: bytes. The most that the kernel lets a receive queue grow to by measuring.
+/// Unit: bytes. The maximum to which the kernel grows a receive queue by measuring.
 fn measured_maximum() -> u64 {
     thread_local! {
-        // Each network namespace has its own, and so has each thread.
+        // Each network namespace has its own value, so each thread reads it.
         static MAXIMUM: u64 = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")
             .ok()
             .and_then(|text| text.split_whitespace().next_back()?.parse().ok())
@@ -72,8 +73,8 @@ fn measured_maximum() -> u64 {
     MAXIMUM.with(|maximum| *maximum)
 }
 
-/// Sets a buffer: beyond the system's maximum where that is allowed, else only within it, as a
-/// buffer that is set is never made larger by measuring.
+/// Sets a buffer: beyond the system's maximum where that is allowed, else only within it. The kernel never enlarges a
+/// buffer that was set.
 fn hold(socket: impl AsFd, force: i32, plain: i32, bytes: i32) -> io::Result<()> {
     let setting = || Setting::Buffer { sends: force == libc::SO_SNDBUFFORCE, bytes };
     let own = || sockopt::set_int(&socket, libc::SOL_SOCKET, force, bytes);
@@ -88,7 +89,7 @@ fn hold(socket: impl AsFd, force: i32, plain: i32, bytes: i32) -> io::Result<()>
     }
 }
 
-/// The largest buffer that may be asked for without privilege: more is cut to it.
+/// The largest buffer without privilege: larger values are cut to it.
 fn system_maximum(option: i32) -> io::Result<i32> {
     let probe = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     sockopt::set_int(&probe, libc::SOL_SOCKET, option, i32::MAX / 2)?;
@@ -98,7 +99,7 @@ fn system_maximum(option: i32) -> io::Result<i32> {
 }
 
 fn int(bytes: Bytes) -> i32 {
-    // Twice that is what the kernel computes with: a GiB is the end.
+    // The kernel uses twice this value: a GiB is the maximum.
     i32::try_from(bytes.get()).unwrap_or(i32::MAX).min(1 << 30)
 }
 

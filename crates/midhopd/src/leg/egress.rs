@@ -1,5 +1,4 @@
-//! Which interface packets to an address leave by: what the kernel's routes say, remembered for a
-//! moment.
+//! The interface by which packets to an address leave, from the kernel's routes, remembered for a moment.
 
 use midhop_linux::netlink::Channel;
 use midhop_linux::route::{self, Route};
@@ -13,15 +12,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long an answer is believed. A flow keeps the leg it began with, so a route that changes
-/// matters to new flows only.
+/// How long an answer is used. A flow keeps the leg it began with, so a changed route affects new flows only.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// Answers remembered; with more than that the memory starts anew.
+/// Answers remembered; beyond this number all are forgotten.
 const REMEMBERED: usize = 4096;
 
 type Answers = HashMap<IpAddr, (Option<NextHop<Rc<str>>>, Instant)>;
 
-/// Asks the kernel for routes.
+/// Queries the kernel for routes.
 #[derive(Debug)]
 pub struct Egress {
     channel: Channel,
@@ -35,7 +33,7 @@ impl Egress {
         Ok(Self { channel, answers: RefCell::default() })
     }
 
-    /// The interface towards an address; `None` when there is no way.
+    /// The interface towards an address; `None` when there is no route.
     pub fn towards(&self, address: IpAddr) -> Option<Rc<str>> {
         self.next_hop(address).map(|next| next.interface)
     }
@@ -57,10 +55,10 @@ impl Egress {
         next
     }
 
-    /// Whether packets to an address are delivered to this host. Nothing is remembered of it.
+    /// Whether packets to an address are delivered to this host. The answer is not remembered.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     pub fn is_own(&self, address: IpAddr) -> io::Result<bool> {
         Ok(route::lookup(&self.channel, address.to_canonical())?.is_own)
     }
@@ -72,7 +70,7 @@ impl Egress {
     }
 }
 
-/// A name, if there is one, and when it was asked for.
+/// A name, if there is one, and when it was queried.
 type Known = (Option<Rc<str>>, Instant);
 
 /// Names of interfaces, remembered for a moment: asking takes three system calls.

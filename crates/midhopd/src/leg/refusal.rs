@@ -1,4 +1,4 @@
-//! What a far side says that does not accept, so that it can be told to the client in its own words.
+//! The refusal of a far side, so that the client can get it unchanged.
 
 use midhop_linux::sockopt;
 use nix::libc;
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd};
 const UNREACHABLE_V4: u8 = 3;
 const UNREACHABLE_V6: u8 = 1;
 
-/// The answer of a far side that does not accept.
+/// The response of a far side that does not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// A reset: nobody listens.
+    /// A reset: no listener.
     Reset,
     /// It cannot be reached, with ICMP's or ICMPv6's code for why.
     Unreachable(u8),
@@ -25,9 +25,9 @@ pub enum Refusal {
 /// Why a far side was not opened.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
-    /// What the far side or the network said; `None` if the fault is this host's.
+    /// The report of the far side or the network; `None` if the fault is this host's.
     pub refusal: Option<Refusal>,
 }
 
@@ -64,7 +64,7 @@ pub fn code(socket: &impl AsRawFd) -> Option<u8> {
     })
 }
 
-/// What an error of `connect` says of the far side, given the ICMP code if there was one.
+/// What an error of `connect` means for the far side, given the ICMP code if there was one.
 pub fn of(error: &io::Error, code: Option<u8>, far: SocketAddr) -> Option<Refusal> {
     let v4 = far.is_ipv4();
     if let Some(code) = code {
@@ -90,7 +90,7 @@ mod tests {
         let far6: SocketAddr = "[2001:db8::1]:80".parse().expect("an address");
         let said = |number, code, far| of(&io::Error::from_raw_os_error(number), code, far);
         assert_eq!(said(libc::ECONNREFUSED, None, far), Some(Refusal::Reset));
-        // The port's host may say it by ICMP as well: then it is told on by ICMP.
+        // The port's host may report it by ICMP as well: then it is forwarded by ICMP.
         assert_eq!(said(libc::ECONNREFUSED, Some(3), far), Some(Refusal::Unreachable(3)));
         assert_eq!(said(libc::EHOSTUNREACH, Some(6), far), Some(Refusal::Unreachable(6)));
         assert_eq!(said(libc::EHOSTUNREACH, None, far6), Some(Refusal::Unreachable(3)));

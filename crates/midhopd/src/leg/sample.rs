@@ -1,4 +1,4 @@
-//! What the daemon takes of what the kernel measured on a connection.
+//! Statistics of a connection that the daemon reads from the kernel.
 
 use midhop_linux::tcp_info::TcpInfo;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ pub struct Sample {
     pub rtt_us: u32,
     /// Unit: microseconds. The shortest.
     pub rtt_min_us: u32,
-    /// Unit: segments. Sent again.
+    /// Unit: segments. Retransmitted.
     pub retransmissions: u32,
     /// Unit: bytes. Acknowledged by the far end.
     pub sent: u64,
@@ -20,7 +20,7 @@ pub struct Sample {
     pub unsent: u32,
     /// Unit: segments. Received with data.
     pub segments: u32,
-    /// Unit: segments. Of these, those that came out of order: lost on the way before, or overtaken.
+    /// Unit: segments. Of these, those received out of order: after a loss, or overtaken.
     pub out_of_order: u32,
     /// Unit: segments. Sent, again or for the first time.
     pub sent_segments: u32,
@@ -33,7 +33,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Asks the kernel; `None` where there is no answer.
+    /// Queries the kernel; `None` where there is no answer.
     pub fn of(socket: impl AsFd) -> Option<Self> {
         let info = TcpInfo::of(socket).ok()?;
         Some(Self {
@@ -68,7 +68,7 @@ pub struct SendBacklog {
 }
 
 impl SendBacklog {
-    /// Asks the kernel; `None` where there is no answer.
+    /// Queries the kernel; `None` where there is no answer.
     pub fn of(socket: impl AsFd) -> Option<Self> {
         let info = TcpInfo::of(socket).ok()?;
         Some(Self { unsent: info.unsent_bytes, sent: info.sent_bytes? })

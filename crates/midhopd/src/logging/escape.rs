@@ -1,18 +1,18 @@
-//! Lines of the log, of which strangers may have written a part.
+//! Escapes log lines, which may contain strangers' text.
 //!
-//! What peers and strangers say reaches the log: the reason of a QUIC connection's end, a name, an error's text.
-//! Here every line goes through one place on its way out: it stays one line, moves no cursor, and is no longer than
+//! Text from peers and strangers reaches the log: the reason of a QUIC connection's end, a name, an error's text.
+//! Here every line passes through one place on its way out. It stays one line, moves no cursor, and is no longer than
 //! [`LINE_BYTES`].
 
 use std::io::{self, Write};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Unit: bytes. Of a longer line the rest is left out.
+/// Unit: bytes. The rest of a longer line is removed.
 pub const LINE_BYTES: usize = 8 << 10;
-/// Unit: bytes. What a string of a JSON line that is too long is cut to.
+/// Unit: bytes. In a JSON line that is too long, strings are cut to this length.
 const STRING_BYTES: usize = 1 << 10;
 
-/// In which form lines come.
+/// The form of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// As text.
@@ -21,7 +21,7 @@ pub enum Form {
     Json,
 }
 
-/// Where lines go, escaped. Each write is one line.
+/// The escaped output of lines. Each write is one line.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<M> {
     inner: M,
@@ -29,7 +29,7 @@ pub struct Escaped<M> {
 }
 
 impl<M> Escaped<M> {
-    /// Lines of a form, on their way to `inner`.
+    /// Escapes lines of a form, and writes them to `inner`.
     pub const fn new(inner: M, form: Form) -> Self {
         Self { inner, form }
     }
@@ -54,7 +54,7 @@ impl<W: Write> Write for Escaped<W> {
     }
 }
 
-/// A line as it may stand in a log, with its end.
+/// Escapes a line for the log, and adds its end.
 fn escape(line: &str, form: Form) -> String {
     let line = line.strip_suffix('\n').unwrap_or(line);
     let mut escaped = match form {
@@ -87,14 +87,14 @@ fn push(out: &mut String, char: char, form: Form) {
     }
 }
 
-/// Whether a character does something to what stands around it: controls, ends of lines, marks of direction.
+/// Whether a character affects the text around it: controls, ends of lines, marks of direction.
 fn misleads(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A line of JSON whose long strings are cut, so that it stays one of JSON.
+/// Cuts long strings of a JSON line, so that it stays valid JSON.
 fn shorten(line: &str) -> String {
     let mut value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     cut(&mut value);

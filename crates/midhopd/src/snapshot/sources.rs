@@ -1,4 +1,4 @@
-//! The sources of tunnels' flows at one moment: how far they are, and in which condition their flows.
+//! The sources of tunnels' flows at one moment: their distance, and the condition of their flows.
 
 use super::PeerSnapshot;
 use crate::ledger::FlowBook;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 pub struct SourceSnapshot {
     /// Smoothed round-trip time between it and this proxy.
     pub rtt: Duration,
-    /// Of the segments that came from it, the part that came out of order: lost on the way, or overtaken.
+    /// The part of its segments that arrived out of order: after a loss, or overtaken.
     pub loss: f64,
-    /// What it said of late.
+    /// Its recent send rate.
     pub rate: Rate,
     /// Its flow's condition, as the study of far proxies orders them.
     pub condition: Condition,
-    /// What its flow gets of the rate that its tunnel's link was said to have.
+    /// The part of the configured rate of its tunnel's link that its flow gets.
     pub bandwidth_ratio: Option<f64>,
 }
 
@@ -28,7 +28,7 @@ pub struct SourceSnapshot {
 pub struct ConditionSnapshot {
     /// How many.
     pub flows: u64,
-    /// What one of them got of the link's rate, as a mean over those whose source said something of late.
+    /// The mean part of the link's rate that one of them got, over those whose source sent something lately.
     pub bandwidth_ratio: Option<f64>,
 }
 
@@ -36,7 +36,7 @@ pub struct ConditionSnapshot {
 #[derive(Debug)]
 pub(super) struct Sources<'a> {
     plan: &'a Plan,
-    /// What all sources together said of late, by peer. Unit: bit/s.
+    /// The recent send rate of all sources together, by peer. Unit: bit/s.
     said: BTreeMap<&'a str, u64>,
 }
 

@@ -1,8 +1,7 @@
-//! What carries a flow's stream between two proxies.
+//! The carrier of a flow's stream between two proxies.
 //!
-//! A carrier takes header fields and payload at one end and gives them at the other, tells an end from a
-//! reset, and grants credit as its reader asks for more. What a request means, and what the payload is,
-//! is no concern of its.
+//! A carrier transports header fields and payload from one end to the other, distinguishes an end from a reset, and
+//! grants credit when its reader asks for more. It does not interpret requests or payload.
 
 pub mod http2;
 
@@ -14,17 +13,17 @@ use midhop_tunnel::http3::{Code, Field};
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-/// The connection that a stream is one of.
+/// The connection that a stream belongs to.
 #[derive(Debug, Clone)]
 pub enum Connection {
     /// HTTP/3.
     Quic(QuicConnection),
-    /// HTTP/2, with whoever is there. Who breaks its rules is h2's to judge.
+    /// HTTP/2, with this peer address. h2 handles violations of its rules.
     Tcp(SocketAddr),
 }
 
 impl Connection {
-    /// Where its other end is.
+    /// Address of its other end.
     pub fn remote_address(&self) -> SocketAddr {
         match self {
             Self::Quic(connection) => connection.remote_address(),
@@ -32,7 +31,7 @@ impl Connection {
         }
     }
 
-    /// Ends it because its peer broke a rule.
+    /// Closes it because its peer broke a rule.
     pub fn close(&self, code: Code) {
         match self {
             Self::Quic(connection) => connection.break_off(code),
@@ -41,7 +40,7 @@ impl Connection {
     }
 }
 
-/// The half of a stream that this end says.
+/// The half of a stream that this end sends.
 #[derive(Debug)]
 pub enum Sender {
     /// Of QUIC.
@@ -50,7 +49,7 @@ pub enum Sender {
     Http2(http2::Http2Sender),
 }
 
-/// The half of a stream that the other end says.
+/// The half of a stream that the other end sends.
 #[derive(Debug)]
 pub enum Receiver {
     /// Of QUIC.
@@ -59,7 +58,7 @@ pub enum Receiver {
     Http2(http2::Http2Receiver),
 }
 
-/// Calls the same of whichever it is.
+/// Calls the same method of either variant.
 macro_rules! each {
     ($self:ident, $half:ident => $call:expr) => {
         match $self {
@@ -70,15 +69,15 @@ macro_rules! each {
 }
 
 impl Sender {
-    /// Makes it that of a flow of some class.
+    /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         each!(self, half => half.join(class));
     }
 
-    /// Takes header fields; nothing may wait.
+    /// Takes header fields. Nothing may be waiting.
     ///
     /// # Errors
-    /// When they cannot be said.
+    /// When they cannot be sent.
     pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         match self {
             Self::Quic(half) => {
@@ -89,12 +88,12 @@ impl Sender {
         }
     }
 
-    /// Takes some payload: `head`, which is short, and what follows it. Nothing may wait.
+    /// Takes some payload: `head`, which is short, and what follows it. Nothing may be waiting.
     pub fn put(&mut self, head: &[u8], bytes: Bytes) {
         each!(self, half => half.put(head, bytes));
     }
 
-    /// There is nothing more to say for now: others may.
+    /// There is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         each!(self, half => half.rest());
     }
@@ -104,12 +103,12 @@ impl Sender {
         each!(self, half => half.waiting())
     }
 
-    /// Hands on what waits. Ready when nothing does.
+    /// Hands on the waiting bytes. Ready when none wait.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         each!(self, half => half.poll_flush(cx))
     }
 
-    /// Ends this half in order. Nothing may wait.
+    /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
         each!(self, half => half.end());
     }
@@ -119,14 +118,14 @@ impl Sender {
         each!(self, half => half.reset(code));
     }
 
-    /// Whether a reset can follow what was put, and overtakes none of it. QUIC's overtakes, and what has come
-    /// is dropped for it.
+    /// Whether a reset can follow the bytes that were put, without overtaking any of them. QUIC's reset overtakes
+    /// them, and bytes that have arrived are dropped.
     pub fn resets_in_order(&self) -> bool {
         matches!(self, Self::Http2(_))
     }
 
-    /// Ends this half abruptly, behind what was put where that [can be](Self::resets_in_order): it is done once
-    /// [`Sender::poll_stopped`] is ready. Nothing may wait.
+    /// Ends this half abruptly, behind the bytes that were put where that [can be](Self::resets_in_order). It is done
+    /// once [`Sender::poll_stopped`] is ready. Nothing may be waiting.
     pub fn cut(&mut self) {
         match self {
             Self::Quic(half) => half.reset(Code::CONNECT_ERROR),
@@ -134,29 +133,29 @@ impl Sender {
         }
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
+    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         each!(self, half => half.poll_stopped(cx))
     }
 }
 
 impl Receiver {
-    /// Waits for header fields, before which nothing else may come.
+    /// Waits for header fields, before which nothing else may arrive.
     pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         each!(self, half => half.poll_fields(cx))
     }
 
-    /// Waits for payload; none: the other end has ended its half.
+    /// Waits for payload. None: the other end has ended its half.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         each!(self, half => half.poll_data(cx))
     }
 
-    /// Unit: bytes. What has come and has not been given out.
+    /// Unit: bytes. What has arrived and was not handed out.
     pub fn held(&self) -> usize {
         each!(self, half => half.held())
     }
 
-    /// Whatever has been given out has been passed on: the peer may send as much again.
+    /// All that was handed out has been passed on: the peer may send as much again.
     pub fn grant(&mut self) {
         match self {
             Self::Quic(half) => half.grant(),
@@ -164,12 +163,12 @@ impl Receiver {
         }
     }
 
-    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         each!(self, half => half.poll_reset(cx))
     }
 
-    /// Wants no more of it.
+    /// Requests that the other end stops sending.
     pub fn stop(&mut self, code: Code) {
         each!(self, half => half.stop(code));
     }

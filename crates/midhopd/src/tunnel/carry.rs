@@ -1,4 +1,4 @@
-//! Carries a flow through a tunnel: asks the peer for it, and moves its bytes to its very end.
+//! Carries a flow through a tunnel: requests it from the peer, and relays its bytes until it ends.
 
 use super::directory::RequestedFlow;
 use super::error_mapping::NoFlow;
@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Asks for a flow and waits for the answer.
+/// Requests a flow and waits for the response.
 pub(super) async fn open(plan: &Plan, link: &Link, request: &Request) -> Result<Stream, NoFlow> {
     let mut stream = begin(plan, link, request).await?;
     match stream.input.answer().await {
@@ -32,17 +32,17 @@ pub(super) async fn open(plan: &Plan, link: &Link, request: &Request) -> Result<
     }
 }
 
-/// Asks for a flow whose answer comes with its first bytes.
+/// Requests a flow whose response arrives with its first bytes.
 ///
 /// # Errors
-/// That there is no tunnel: nothing has been asked for then.
+/// When there is no tunnel: nothing has been requested then.
 pub async fn begin(plan: &Plan, link: &Link, request: &Request) -> Result<Stream, NoFlow> {
     let class = plan.class_named(request.class.as_deref());
     let way = link.way().await.ok_or_else(|| NoFlow::Unavailable("it is not open".into()))?;
     way.ask(request, class).await.map_err(|fault| NoFlow::of(fault, &request.target))
 }
 
-/// Goes on with a flow of another thread, whose stream is open.
+/// Continues a flow of another thread, whose stream is open.
 ///
 /// # Errors
 /// When the thread's event loop does not take the client's socket.
@@ -61,21 +61,21 @@ pub(super) fn carry_asked(worker: &Rc<Worker>, asked: RequestedFlow) -> io::Resu
     Ok(())
 }
 
-/// What a flow holds until it ends.
+/// Resources that a flow holds until it ends.
 #[derive(Debug)]
 pub struct Permits {
     /// Its place among the flows of this daemon.
     pub ticket: Ticket,
-    /// As long as it lives, SYNs that come again are its own.
+    /// The flow's life: while it lasts, repeated SYNs belong to the flow.
     pub life: Option<Life>,
-    /// Among those of its peer, which has asked for it.
+    /// Its place among the flows of the peer that requested it.
     pub of_peer: Option<guests::Seat>,
-    /// Among those that leave here for a server.
+    /// Its entry among the flows that leave here for a server.
     pub leaving: Option<Leaving>,
 }
 
-/// Moves the bytes of a flow between a TCP connection, which is one side of it, and a stream, to its very end, in a task of
-/// its own: what it took to open it is free from here on.
+/// Relays the bytes of a flow between a TCP connection, which is one side of it, and a stream, until it ends. It does
+/// so in a task of its own: the resources of opening the flow are free from here on.
 pub fn spawn(
     worker: &Rc<Worker>,
     (tcp, side): (TcpStream, Side),
@@ -104,7 +104,7 @@ fn welcome_source(worker: &Worker, book: &FlowBook, side: Side, tcp: &TcpStream)
     }
 }
 
-/// Its parameters are small: a task keeps them twice.
+/// Its parameters are small, because a task keeps them twice.
 async fn carry(
     worker: Rc<Worker>,
     (tcp, side): (TcpStream, Side),
@@ -121,7 +121,7 @@ async fn carry(
     if let Err(broken) = &carried.outcome {
         tracing::debug!(ends = ?book.ends, by = ?broken.side, error = %broken.error, "a flow broke");
     }
-    // Both resets, where it broke, before whatever else takes time.
+    // Where it broke, both resets are sent before anything that takes time.
     drop(stream);
     if let Some(crate::watch::One { stream: tcp, .. }) = watched.release() {
         close::close_one(tcp, last, &carried, linger, &worker.looks).await;

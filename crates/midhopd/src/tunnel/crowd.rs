@@ -1,11 +1,11 @@
-//! Those who have come to a socket and have not shown yet who they are.
+//! Limits unauthenticated handshakes.
 //!
-//! A handshake costs this end a signature and some memory, and its beginning can be sent in anybody's
-//! name. A few are served at once. Where many come, each has to answer from the address that it gives
-//! (RFC 9000 §8.1.2), which costs nothing here, and no network gets more than its part of the places; and
-//! beyond a bound nobody is answered at all.
+//! A handshake costs this end a signature and some memory, and its first packet can be sent from a spoofed address. A
+//! few handshakes are served at once. Where there are many, each client has to answer from its claimed address (RFC
+//! 9000 §8.1.2), which costs nothing here, and no network gets more than its part of the places. Beyond a bound, no
+//! handshake gets a response at all.
 //!
-//! Invariant: peers that are in are not counted, and are none the worse for it.
+//! Invariant: peers that are admitted are not counted, and are not affected.
 
 use super::quic::Incoming;
 use crate::networks::{Member, Networks};
@@ -17,27 +17,26 @@ use std::{
     },
 };
 
-/// Handshakes at a time that are served without proof of address.
+/// Concurrent handshakes that are served without proof of address.
 const FEW: usize = 64;
-/// Those of one host, once there are more than a few.
+/// Concurrent handshakes of one host, once there are more than a few.
 const EACH: usize = 16;
-/// And those of its site: whoever has a prefix has as many hosts as it likes.
+/// Concurrent handshakes of one site: the owner of a prefix has as many hosts as it likes.
 const EACH_SITE: usize = 64;
-/// Handshakes at a time that are served at all.
+/// Concurrent handshakes that are served at all.
 const MOST: usize = 1024;
 
-/// The handshakes at one address that have not ended, on all workers. Bounds may be passed by as many as there are
-/// workers.
+/// The unfinished handshakes at one address, on all workers. The bounds may be exceeded by the number of workers.
 #[derive(Debug, Default)]
 pub struct Crowd {
     count: AtomicUsize,
-    /// Those of each network.
+    /// The handshakes of each network.
     networks: Arc<Networks>,
-    /// Whether it was told that there are many.
+    /// Whether the log has reported that there are many.
     told: AtomicBool,
 }
 
-/// A place in the crowd; dropping it leaves.
+/// The place of a handshake. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Place {
     crowd: Arc<Crowd>,
@@ -45,7 +44,7 @@ pub struct Place {
 }
 
 impl Crowd {
-    /// Lets somebody begin, where there is room; else it is answered, or not, and gone.
+    /// Lets a handshake begin, where there is room. Else it gets a response, or none, and is gone.
     pub fn admit(self: &Arc<Self>, incoming: Incoming) -> Option<(Incoming, Place)> {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.told.swap(true, Relaxed) {
@@ -57,14 +56,14 @@ impl Crowd {
             return None;
         }
         if count >= FEW && !incoming.remote_address_validated() {
-            // Nothing is kept of it: it comes again, with the proof.
+            // No state is kept: the client sends it again, with the proof.
             incoming.retry();
             return None;
         }
         Some((incoming, self.take(from)))
     }
 
-    /// The same for somebody who has come by TCP, and so from where it says.
+    /// The same for a TCP connection, whose source address is proven.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         let count = self.count.load(Relaxed);
         if count >= FEW && !self.told.swap(true, Relaxed) {
@@ -75,7 +74,7 @@ impl Crowd {
         (!self.is_full(from)).then(|| self.take(from))
     }
 
-    /// Whether there is no room for somebody from there.
+    /// Whether there is no room for a handshake from this address.
     fn is_full(&self, from: IpAddr) -> bool {
         let (count, networks) = (self.count.load(Relaxed), &self.networks);
         let has_its_part = || networks.of_host(from) >= EACH || networks.of_site(from) >= EACH_SITE;

@@ -1,4 +1,4 @@
-//! The tunnels of all workers, as each of them reaches them, and what one thread asks of the one that owns a tunnel.
+//! The tunnels of all workers, and the orders that one thread sends to the thread that owns a tunnel.
 
 use super::error_mapping::NoFlow;
 use super::stream::Stream;
@@ -17,23 +17,23 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// One for all threads.
+/// Shared by all threads.
 #[derive(Debug, Default)]
 pub struct Tunnels {
     pub(super) entrances: RwLock<Vec<TunnelEntrance>>,
-    /// Where each worker is given the tunnels that a reload adds; none where there is no identity for them.
+    /// Sends each worker the tunnels that a reload adds. None where there is no identity for them.
     pub(super) openings: Vec<UnboundedSender<OpeningTunnel>>,
-    /// What peers have open here.
+    /// The connections and flows that peers have open here.
     pub guests: Arc<guests::Guests>,
     /// The names that are being looked up.
     pub lookups: Arc<lookup::PendingLookups>,
-    /// Whether peers are to ask for nothing more.
+    /// Whether peers should send no more requests.
     pub(super) left: watch::Sender<bool>,
-    /// By what peers have come.
+    /// The connections by which peers have connected.
     pub earlier: earlier::Earlier,
     /// What waits of their streams.
     pub rooms: reorder::Rooms,
-    /// What QUIC may hold for those that have come.
+    /// The QUIC windows of connected peers.
     pub windows: Arc<windows::Windows>,
     /// How the carriers of a tunnel divide its rate.
     pub paces: Arc<paces::Paces>,
@@ -44,7 +44,7 @@ pub struct Tunnels {
 #[derive(Debug)]
 pub(super) struct TunnelEntrance {
     pub(super) peer: PeerPlan,
-    /// The tunnel is kept for as long as this is there.
+    /// The tunnel is kept as long as this exists.
     pub(super) orders: UnboundedSender<TunnelOrder>,
 }
 
@@ -56,27 +56,27 @@ pub struct OpeningTunnel {
     pub(super) orders: UnboundedReceiver<TunnelOrder>,
 }
 
-/// What a thread asks of the one that owns a tunnel.
+/// An order to the thread that owns a tunnel.
 #[derive(Debug)]
 pub(super) enum TunnelOrder {
-    /// A flow is wanted.
+    /// Opens a flow.
     Open { request: Request, until: Until, answer: oneshot::Sender<Result<Stream, NoFlow>> },
     /// A client has been accepted.
     Live(Box<Packed>),
-    /// A client asked for the proxy, and both of its sides are open.
+    /// A client has requested the proxy, and both of its sides are open.
     Carry(Box<RequestedFlow>),
 }
 
-/// Up to when a flow is opened for somebody else.
+/// How far a flow is opened for another thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
-    /// The far side has been asked.
+    /// Until the request is sent.
     Asked,
-    /// The far side has answered.
+    /// Until the far side has responded.
     Answered,
 }
 
-/// A flow that a client asked for, whose far side is a stream.
+/// A flow that a client requested, whose far side is a stream.
 #[derive(Debug)]
 pub struct RequestedFlow {
     /// The client.
@@ -85,7 +85,7 @@ pub struct RequestedFlow {
     pub client_leg: Party,
     /// The peer at the other end of its tunnel.
     pub peer: String,
-    /// What it said behind its request.
+    /// The client's bytes after its request.
     pub first: Bytes,
     /// The far side.
     pub stream: Stream,
@@ -109,31 +109,31 @@ impl Tunnels {
                 continue;
             };
             let (sender, orders) = mpsc::unbounded_channel();
-            // Where the worker has ended, so has the daemon.
+            // If the worker has ended, the daemon has ended, too.
             if opening.send(OpeningTunnel { peer: peer.clone(), address, orders }).is_ok() {
                 entrances.push(TunnelEntrance { peer: peer.clone(), orders: sender });
             }
         }
     }
 
-    /// Tells all peers to ask for nothing more; their flows go on.
+    /// Announces to all peers that they should send no more requests. Their flows go on.
     pub fn leave(&self) {
         self.left.send_replace(true);
     }
 
-    /// Whether peers have been told so.
+    /// Whether this has been announced.
     pub fn are_left(&self) -> bool {
         *self.left.borrow()
     }
 
-    /// Waits until they are.
+    /// Waits for that announcement.
     pub async fn left(&self) {
         let mut left = self.left.subscribe();
-        // The sender is here.
+        // The sender is owned by the same value.
         let _ = left.wait_for(|left| *left).await;
     }
 
-    /// Asks the tunnel to `peer` for a flow, and waits for the far side's answer.
+    /// Requests a flow from the tunnel to `peer`, and waits for the far side's response.
     ///
     /// # Errors
     /// The far side's refusal, or that there is no tunnel.
@@ -141,10 +141,10 @@ impl Tunnels {
         self.order(peer, request, Until::Answered).await
     }
 
-    /// Asks the tunnel to `peer` for a flow whose answer comes with its first bytes.
+    /// Requests a flow from the tunnel to `peer` whose response arrives with its first bytes.
     ///
     /// # Errors
-    /// That there is no tunnel: nothing has been asked for then.
+    /// When there is no tunnel: nothing has been requested then.
     pub async fn begin(&self, peer: &str, request: Request) -> Result<Stream, NoFlow> {
         self.order(peer, request, Until::Asked).await
     }
@@ -163,12 +163,12 @@ impl Tunnels {
     /// The flow itself, if there is none.
     pub fn live(&self, peer: &str, flow: Box<Packed>) -> Result<(), Box<Packed>> {
         let Some(orders) = self.orders(peer) else { return Err(flow) };
-        // Where the data plane has ended the flow ends with it.
+        // If the data plane has ended, the flow ends with it.
         let _ = orders.send(TunnelOrder::Live(flow));
         Ok(())
     }
 
-    /// Hands a flow both of whose sides are open to the worker that owns its tunnel.
+    /// Hands a flow whose two sides are open to the worker that owns its tunnel.
     ///
     /// # Errors
     /// When the data plane has ended.

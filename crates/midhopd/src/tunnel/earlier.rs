@@ -1,11 +1,11 @@
-//! Earlier connections of a peer that comes again.
+//! Earlier connections of a peer that connects again.
 //!
-//! A peer that was killed and started again says nothing of its earlier connection any more, and nobody else
-//! does: its flows would stand until the connection's time is out. So whoever comes again gives reason to ask
-//! for a sign of life on what it had before. A second proxy of the same name, or an earlier process that serves
-//! its flows to their ends, gives it, and nothing is taken from it.
+//! A peer that was killed and started again sends nothing on its earlier connection any more. The flows of that
+//! connection would remain until its timeout. So when a peer connects again, its earlier connections are asked for a
+//! sign of life. A second proxy of the same name, or an earlier process that serves its flows to their ends,
+//! responds, and its connection is left alone.
 //!
-//! Invariant: nothing is ended for anything but silence.
+//! Invariant: a connection is closed only because its peer is silent.
 
 use super::{fallback, quic::QuicConnection};
 use midhop_tunnel::http3::Code;
@@ -15,11 +15,11 @@ use std::{
 };
 use tokio::{task::spawn_local, time};
 
-/// How long a sign of life may take: in round trips, in which what was lost is sent a third time, and at least.
+/// Timeout of a sign of life: in round trips, in which a lost packet is sent a third time; and its minimum.
 const TRIPS: u32 = 8;
 const LEAST: Duration = Duration::from_secs(5);
 
-/// By what a peer has come.
+/// The connection by which a peer has connected.
 #[derive(Debug, Clone)]
 pub enum PeerTransport {
     /// HTTP/3.
@@ -28,19 +28,19 @@ pub enum PeerTransport {
     Tcp(Weak<fallback::LivenessProbe>),
 }
 
-/// The connections by which peers have come, of all workers.
+/// The connections of peers that connect to this daemon, on all workers.
 #[derive(Debug, Default)]
 pub struct Earlier(Mutex<Vec<(String, PeerTransport)>>);
 
 impl Earlier {
-    /// A peer has come: those by which it had come before, and has not gone, are to prove themselves.
+    /// A peer has connected. Its earlier connections that are still open must show a sign of life.
     pub fn follow(&self, peer: &str, way: PeerTransport) {
         self.doubt(peer);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.push((peer.to_owned(), way));
     }
 
-    /// Those by which a peer has come are to prove themselves.
+    /// The connections of a peer must show a sign of life.
     pub fn doubt(&self, peer: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(_, earlier)| match earlier {
@@ -53,19 +53,19 @@ impl Earlier {
                     let (name, connection) = (name.clone(), connection.clone());
                     spawn_local(async move { prove(&name, connection).await });
                 }
-                // Its own thread asks.
+                // Its own thread sends the request.
                 PeerTransport::Tcp(doubt) => drop(doubt.upgrade().map(|doubt| doubt.raise())),
             }
         }
     }
 }
 
-/// How long a sign of life may take that comes by a way of this round-trip time.
+/// Timeout of a sign of life on a path of this round-trip time.
 pub fn patience(rtt: Duration) -> Duration {
     (rtt * TRIPS).max(LEAST)
 }
 
-/// Ends a connection whose peer gives no sign of life.
+/// Closes a connection whose peer gives no sign of life.
 ///
 async fn prove(peer: &str, connection: QuicConnection) {
     let patience = patience(connection.rtt());

@@ -1,4 +1,4 @@
-//! What became of a far side, in the words of HTTP and in those of TCP.
+//! Maps the outcome for a far side to HTTP and to TCP.
 
 use super::stream::StreamError;
 use crate::leg::{Failure, Refusal};
@@ -6,17 +6,17 @@ use midhop_tunnel::cause::Cause;
 use midhop_tunnel::target::Target;
 use std::io;
 
-/// Why a tunnel gave no flow.
+/// Why a tunnel opened no flow.
 #[derive(Debug)]
 pub enum NoFlow {
-    /// The far side did not accept: so its client is told.
+    /// The far side did not accept, and the client gets its report.
     Refused(Failure),
     /// There is no tunnel, or the peer could not even try: the flow may go another way.
     Unavailable(String),
 }
 
 impl NoFlow {
-    /// What `fault` means to a flow towards `target`, of which no byte has been sent on yet.
+    /// The meaning of `fault` for a flow towards `target`, before any byte of it was forwarded.
     pub fn of(fault: StreamError, target: &Target) -> Self {
         let StreamError::Denied(cause) = fault else { return Self::Unavailable(fault.to_string()) };
         match refusal_of(cause, target) {
@@ -29,10 +29,10 @@ impl NoFlow {
     }
 }
 
-/// What a client is to see of a far side that did not accept; none where nobody asked the far side.
+/// The refusal that a client gets for a far side that did not accept. None where the far side was not contacted.
 fn refusal_of(cause: Cause, target: &Target) -> Option<Refusal> {
     let v4 = !matches!(target, Target::Address(address) if address.is_ipv6());
-    // ICMP's and ICMPv6's codes.
+    // Codes of ICMP and ICMPv6.
     let (host, prohibited) = if v4 { (1, 13) } else { (3, 1) };
     match cause {
         Cause::Refused | Cause::NameUnknown => Some(Refusal::Reset),
@@ -44,7 +44,7 @@ fn refusal_of(cause: Cause, target: &Target) -> Option<Refusal> {
     }
 }
 
-/// What to say of a far side that was not opened.
+/// The reported cause of a far side that was not opened.
 pub fn cause_of(failure: &Failure) -> Cause {
     match failure.refusal {
         Some(Refusal::Reset) => Cause::Refused,
@@ -82,7 +82,7 @@ mod tests {
                 }
             }
         }
-        // A fault of the far proxy's own is none of the server's.
+        // A fault of the far proxy itself is not the server's.
         let own = Failure { error: io::ErrorKind::Other.into(), refusal: None };
         let target = Target::parse("192.0.2.1:80").expect("a target");
         let told = NoFlow::of(StreamError::Denied(cause_of(&own)), &target);

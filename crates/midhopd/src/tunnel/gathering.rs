@@ -1,29 +1,29 @@
-//! How what has come for a flow is gathered before its client or server gets it.
+//! Gathers received bytes of a flow before they are written to its client or server.
 //!
-//! The flows of a tunnel take turns by the datagram, so that what comes at once belongs to many of them and
-//! is little for each. A call for each of these pieces, and what it wakes at the far end of the connection,
-//! cost more than the bytes. So a flow looks for more first, while the worker looks at its sockets: not by a
-//! timer, and not for a word that is less than a datagram.
+//! The flows of a tunnel take turns by the datagram, so a batch of datagrams has a little for each of many flows. A
+//! system call for each of these pieces, and the wakeups at the far end of the connection, cost more than the bytes.
+//! So a flow first looks for more, while the worker looks at its sockets. It uses no timer, and it does not wait with
+//! a message that is shorter than a datagram.
 
-/// Less than this is all that was said. Unit: bytes.
+/// A piece shorter than this is a whole message. Unit: bytes.
 const WORD_BYTES: usize = 1000;
-/// So much is worth a call. Unit: bytes.
+/// This many bytes are worth a system call. Unit: bytes.
 const WORTH_BYTES: usize = 32 << 10;
-/// How often it may be that nothing more has come.
+/// How many looks may find nothing more.
 const VAIN_LOOKS: u32 = 3;
 
 /// Whether a flow looks for more.
 #[derive(Debug, Default)]
 pub struct Gathering {
     looks: bool,
-    /// Unit: bytes. What there was at the last look.
+    /// Unit: bytes. Bytes gathered up to the last look.
     gathered: usize,
-    /// Looks that have found nothing more.
+    /// Looks that found nothing more.
     vain: u32,
 }
 
 impl Gathering {
-    /// So much has been gathered now: whether to look for more before it is written.
+    /// Records the bytes gathered now. Returns whether to look for more before they are written.
     pub fn look(&mut self, gathered: usize) -> bool {
         self.vain = if self.looks { self.vain + u32::from(gathered == self.gathered) } else { 0 };
         self.gathered = gathered;
@@ -31,12 +31,12 @@ impl Gathering {
         self.looks
     }
 
-    /// Whether it looks for more, so that nothing is to be written.
+    /// Whether it looks for more, so that nothing is written yet.
     pub fn looks(&self) -> bool {
         self.looks
     }
 
-    /// No more is looked for; whether any was.
+    /// Stops looking for more. Returns whether it was looking.
     pub fn stop(&mut self) -> bool {
         std::mem::take(&mut self.looks)
     }

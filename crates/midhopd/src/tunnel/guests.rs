@@ -1,4 +1,4 @@
-//! What each peer has open here, over all of its connections and on all threads.
+//! Counts the connections and flows of each peer here, over all of its connections and on all threads.
 
 use midhop_pep::config::PeerPlan;
 use std::{
@@ -6,18 +6,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Of what a peer may only have so many.
+/// The resources that are limited per peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Connection,
     Flow,
 }
 
-/// The connections and flows of all peers that have come.
+/// The connections and flows of all peers that connect to this daemon.
 #[derive(Debug, Default)]
 pub struct Guests(Mutex<BTreeMap<String, [u32; 2]>>);
 
-/// A place that a peer has taken; dropping it gives the place back.
+/// A place that a peer has taken. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Seat {
     guests: Arc<Guests>,
@@ -26,12 +26,12 @@ pub struct Seat {
 }
 
 impl Guests {
-    /// Takes a place for one more connection of the peer, if it may have one.
+    /// Takes a place for one more connection of the peer, within its limit.
     pub fn connect(self: &Arc<Self>, peer: &PeerPlan) -> Option<Seat> {
         self.take(peer, Kind::Connection, peer.connections)
     }
 
-    /// Takes a place for one more flow of the peer, if it may have one.
+    /// Takes a place for one more flow of the peer, within its limit.
     pub fn open(self: &Arc<Self>, peer: &PeerPlan) -> Option<Seat> {
         self.take(peer, Kind::Flow, peer.flows)
     }

@@ -1,11 +1,11 @@
-//! Who this daemon is, and by what it knows its peers.
+//! This daemon's identity, and how it identifies its peers.
 //!
-//! Both ends of a tunnel show a certificate of one private authority. That alone is not enough: a peer
-//! is known by the name in its certificate, and a name that is not configured is a stranger's.
+//! Both ends of a tunnel show a certificate of one private authority. That alone is not enough: a peer is identified
+//! by the name in its certificate. A peer whose name is not configured is a stranger.
 //!
-//! Invariant: a stranger learns nothing. One that does not ask for this daemon by its name is answered
-//! by an alert, without a certificate and without the authority's name; one that shows no certificate
-//! of ours never gets beyond the handshake.
+//! Invariant: a stranger learns nothing. A peer that does not request this daemon by its name receives an alert,
+//! without a certificate and without the authority's name. A peer that shows no certificate of this authority does
+//! not complete the handshake.
 
 use super::revoked::Revoked;
 use crate::key_file::{self, HINT_EXPOSED, KeyFileError};
@@ -34,30 +34,30 @@ use std::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Why there is no identity. Each message has its reason in it, which is nothing behind it then.
+/// Why there is no identity. Each message includes its reason, so that no source is reported in addition.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// A file cannot be read.
     #[error("{file} cannot be read: {reason}")]
     Unreadable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: io::Error,
     },
-    /// A private key is no secret.
+    /// A private key is not secret.
     #[error("{file}: {reason}")]
     Key {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// Who can use it.
         reason: KeyFileError,
     },
-    /// A file holds nothing of what it should.
+    /// A file does not contain what it should.
     #[error("{file}: {reason}")]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         reason: pem::Error,
@@ -65,22 +65,22 @@ pub enum IdentityError {
     /// A file holds no certificate.
     #[error("{file}: there is no certificate in it")]
     Empty {
-        /// Which.
+        /// The file.
         file: PathBuf,
     },
-    /// A file holds no list of revoked certificates that can be read.
+    /// A file contains no readable certificate revocation list.
     #[error("{file}: this is no certificate revocation list")]
     NoList {
-        /// Which.
+        /// The file.
         file: PathBuf,
     },
-    /// What the files hold does not fit together, or is not what TLS takes.
+    /// The contents of the files do not match, or TLS does not accept them.
     #[error("certificate, key and authority do not make an identity: {0}")]
     Tls(rustls::Error),
-    /// Nobody can be verified by the authority.
+    /// The authority cannot verify any peer.
     #[error("peers cannot be verified by the authority: {0}")]
     Verifier(rustls::server::VerifierBuilderError),
-    /// What QUIC needs of TLS is missing.
+    /// TLS lacks what QUIC requires.
     #[error("TLS cannot protect QUIC: {0}")]
     Quic(NoInitialCipherSuite),
 }
@@ -130,50 +130,50 @@ impl From<NoInitialCipherSuite> for IdentityError {
     }
 }
 
-/// What both roles of TLS are configured with.
+/// The configuration of both roles of TLS.
 #[derive(Clone)]
 pub struct Identity {
-    /// What those share who have our key, one after the other: see [`Identity::secret`].
+    /// The secret that successive processes with the same key share: see [`Identity::secret`].
     secret: [u8; 32],
-    /// What is the matter with our own certificate, though it can be loaded.
+    /// The problem of our own certificate, where it can be loaded but has one.
     pub doubt: Option<Doubt>,
     /// Whose certificates are not good any more, although their time is not over.
     revoked: Arc<Revoked>,
-    /// For peers that come to us.
+    /// For peers that connect to this daemon.
     pub server: Arc<QuicServerConfig>,
-    /// For peers that we go to.
+    /// For peers that this daemon connects to.
     pub client: Arc<QuicClientConfig>,
-    /// For peers that come to us over TCP.
+    /// For peers that connect to this daemon over TCP.
     pub tcp_server: Arc<rustls::ServerConfig>,
-    /// For peers that we go to over TCP.
+    /// For peers that this daemon connects to over TCP.
     pub tcp_client: Arc<rustls::ClientConfig>,
 }
 
-/// A certificate that peers will not take, or not for long.
+/// A certificate that peers do not accept, or will not accept for long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
-    /// Its time is over.
+    /// It has expired.
     #[error("{file} has expired: it was valid until {until}; no peer takes it")]
     Expired {
-        /// Where it is.
+        /// The file.
         file: PathBuf,
-        /// Its last moment.
+        /// The end of its validity.
         until: String,
     },
-    /// Its time has not come.
+    /// It is not valid yet.
     #[error("{file} is not valid before {from}; no peer takes it, or this host's clock is wrong")]
     Early {
-        /// Where it is.
+        /// The file.
         file: PathBuf,
-        /// Its first moment.
+        /// The start of its validity.
         from: String,
     },
-    /// Its time is nearly over.
+    /// It expires soon.
     #[error("{file} expires soon: it is valid until {until}")]
     Ending {
-        /// Where it is.
+        /// The file.
         file: PathBuf,
-        /// Its last moment.
+        /// The end of its validity.
         until: String,
     },
 }
@@ -181,9 +181,9 @@ pub enum Doubt {
 /// How long before its end a certificate ought to be replaced.
 const SOON: time::Duration = time::Duration::days(14);
 
-/// What is the matter with a certificate's time.
+/// Checks the validity period of a certificate.
 fn doubt(file: &Path, certificate: &CertificateDer<'_>) -> Option<Doubt> {
-    // One that cannot be read has been refused before.
+    // A certificate that cannot be read was refused before.
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let validity = certificate.validity();
     let now = time::OffsetDateTime::now_utc();
@@ -195,13 +195,13 @@ fn doubt(file: &Path, certificate: &CertificateDer<'_>) -> Option<Doubt> {
     if now < from {
         return Some(Doubt::Early { file, from: validity.not_before.to_string() });
     }
-    // One that never lives for long is replaced as a matter of course.
+    // A short-lived certificate is replaced as a matter of course.
     let soon = SOON.min((until - from) / 3);
     (until - now < soon).then(|| Doubt::Ending { file, until: validity.not_after.to_string() })
 }
 
 impl Identity {
-    /// Reads the files of `credentials`, and lets in `peers`.
+    /// Reads the files of `credentials`, and admits `peers`.
     ///
     /// # Errors
     /// When a file cannot be read or does not hold what it should.
@@ -221,7 +221,7 @@ impl Identity {
         let revoked = Arc::new(Revoked::read(&credentials.revoked)?);
         let server = server(&provider, &roots, &revoked, own.clone(), names)?;
         let client = client(&provider, &roots, &revoked, own)?;
-        // Nobody comes again by a ticket: who it is would not be asked a second time.
+        // No session is resumed by a ticket: the peer's identity would not be verified a second time.
         let mut tcp_client = client.clone();
         tcp_client.alpn_protocols = vec![http2::ALPN.to_vec()];
         tcp_client.resumption = Resumption::disabled();
@@ -240,19 +240,19 @@ impl Identity {
 }
 
 impl Identity {
-    /// A secret for the purpose `of`, the same as long as the key is the same: a daemon that was started
-    /// again can so tell its peers that it knows nothing of their connections any more.
+    /// Derives a secret for the purpose `of`. It is the same as long as the key is the same: a restarted daemon can
+    /// so inform its peers that it has lost the state of their connections.
     pub fn secret(&self, of: &str) -> [u8; 32] {
         digest(&self.secret, of.as_bytes())
     }
 
-    /// Whether one of the certificates that somebody has shown is revoked.
+    /// Whether one of the certificates that a peer has shown is revoked.
     pub fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
         chain.iter().any(|certificate| self.revoked.has(certificate))
     }
 }
 
-/// The key in a file that nobody else can read.
+/// Reads the key from a file that nobody else can read.
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
     let pem = key_file::read(file).map_err(|error| match error {
         KeyFileError::Unreadable(reason) => {
@@ -276,21 +276,21 @@ fn digest(key: &[u8], of: &[u8]) -> [u8; 32] {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are nobody's business.
+        // Keys must not be printed.
         f.debug_struct("Identity").finish_non_exhaustive()
     }
 }
 
-/// A name as TLS takes it.
+/// A name in the form that TLS takes.
 fn name_of(name: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(name.to_owned()).ok()
 }
 
-/// The names in a certificate, which is read once however many are asked for.
+/// The names in a certificate, which is parsed once for any number of names.
 pub struct CertificateNames<'a>(webpki::EndEntityCert<'a>);
 
 impl<'a> CertificateNames<'a> {
-    /// Those of a certificate; none where it cannot be read.
+    /// The names of a certificate. None where it cannot be read.
     pub fn of(certificate: &'a CertificateDer<'_>) -> Option<Self> {
         webpki::EndEntityCert::try_from(certificate).ok().map(Self)
     }
@@ -324,7 +324,7 @@ fn server(
 ) -> Result<rustls::ServerConfig, IdentityError> {
     let by_authority = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
         .with_crls(revoked.lists())
-        // An authority that keeps no list revokes nothing.
+        // An authority without a list revokes nothing.
         .allow_unknown_revocation_status()
         .build()?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -332,9 +332,9 @@ fn server(
         .with_client_cert_verifier(Arc::new(KnownClients { by_authority, names }))
         .with_cert_resolver(Arc::new(ByName(own)));
     config.alpn_protocols = vec![http3::ALPN.to_vec()];
-    // Bytes that may be replayed are no bytes of a flow.
+    // No bytes of a flow may be in early data, which can be replayed.
     config.max_early_data_size = 0;
-    // Whoever comes again shows its certificate again, which may have expired meanwhile.
+    // A peer that reconnects shows its certificate again, which may have expired meanwhile.
     config.send_tls13_tickets = 0;
     Ok(config)
 }
@@ -357,7 +357,7 @@ fn client(
     Ok(config)
 }
 
-/// Shows the certificate only to who asks for a name that it bears.
+/// Shows the certificate only to a peer that requests a name in it.
 #[derive(Debug)]
 struct ByName(Arc<CertifiedKey>);
 
@@ -368,7 +368,7 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// Lets in whom the authority has signed under one of these names.
+/// Admits peers whose certificate the authority has signed under one of these names.
 #[derive(Debug)]
 struct KnownClients {
     by_authority: Arc<dyn ClientCertVerifier>,
@@ -377,7 +377,7 @@ struct KnownClients {
 
 impl ClientCertVerifier for KnownClients {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // Who is known needs no hint, and who is not gets none.
+        // A known peer needs no hint, and a stranger gets none.
         &[]
     }
 

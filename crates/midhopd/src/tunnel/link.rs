@@ -1,4 +1,4 @@
-//! A tunnel to a peer that we go to, as flows find it: open, or gone. What keeps it open is its `keeper`.
+//! The tunnel to a peer that this daemon connects to, as its flows see it: open or gone. The `keeper` keeps it open.
 
 mod aside;
 mod backlog;
@@ -24,7 +24,7 @@ pub struct Link {
     patience: Duration,
 }
 
-/// An open tunnel, over whatever it is.
+/// An open tunnel, over either carrier.
 #[derive(Debug, Clone)]
 pub enum OpenTunnel {
     /// HTTP/3.
@@ -34,7 +34,7 @@ pub enum OpenTunnel {
 }
 
 impl OpenTunnel {
-    /// Whether new flows may be asked for.
+    /// Whether it accepts new flows.
     pub fn is_open(&self) -> bool {
         match self {
             Self::Quic(session) => session.is_open(),
@@ -42,8 +42,8 @@ impl OpenTunnel {
         }
     }
 
-    /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
-    /// takes.
+    /// Requests a flow of the given class. The response arrives on the stream. Waits while the peer's limit of flows
+    /// is reached.
     ///
     /// # Errors
     /// When the tunnel is gone.
@@ -55,11 +55,11 @@ impl OpenTunnel {
     }
 }
 
-/// Whether there is a tunnel.
+/// Whether the tunnel is open.
 #[derive(Debug, Clone)]
 enum State {
     Open(OpenTunnel),
-    /// There is none since then, or it takes no more flows.
+    /// It has been gone, or has accepted no new flows, since this instant.
     Gone(Instant),
 }
 
@@ -73,7 +73,7 @@ impl State {
 }
 
 impl Link {
-    /// Whether both are the same, not only to the same peer.
+    /// Whether both are the same tunnel, not only tunnels to the same peer.
     pub fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.aside, &other.aside)
     }

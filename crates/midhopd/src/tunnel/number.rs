@@ -1,4 +1,4 @@
-//! What tells the connections to peers apart, be they over QUIC or TCP and of whichever socket.
+//! Distinguishes the connections to peers, over QUIC or TCP and of any socket.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

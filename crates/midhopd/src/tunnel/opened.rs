@@ -1,18 +1,18 @@
-//! Flows that were opened here for peers: one that comes back through a tunnel goes round in circles.
+//! Flows that were opened here for peers. If one of them comes back through a tunnel, there is a loop.
 //!
 //! A proxy on a flow's route keeps its addresses and ports, whether it splits the flow or sends it into a tunnel. So
-//! a request for a flow that leaves from here is a loop, however many hosts it has passed. Where somebody on that
-//! route translates the client's address, the number of hops in requests is what bounds it.
+//! a request for a flow that leaves from here is a loop, however many hosts it has passed. Where NAT on the route
+//! changes the client's address, the number of hops in requests bounds the loop.
 
 use crate::ends::Ends;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Those that live, of all workers. `client` is whom the server sees.
+/// The live flows of all workers. `client` is the client that the server sees.
 #[derive(Debug, Clone, Default)]
 pub struct Opened(Arc<Mutex<HashMap<Ends, usize>>>);
 
-/// One of them, as long as it lives.
+/// A live flow. Dropping it removes it.
 #[derive(Debug)]
 pub struct Leaving {
     opened: Opened,
@@ -20,7 +20,7 @@ pub struct Leaving {
 }
 
 impl Opened {
-    /// Notes a flow that leaves from here.
+    /// Records a flow that leaves from here.
     pub fn note(&self, ends: Ends) -> Leaving {
         let ends = canonical(ends);
         *self.flows().entry(ends).or_default() += 1;

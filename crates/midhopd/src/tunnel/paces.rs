@@ -1,11 +1,11 @@
-//! One pace for all carriers of one tunnel.
+//! One pace for all carriers of a tunnel.
 //!
-//! QUIC and TCP to one peer go by the same link, and each by itself would send at all of its rate. Here they
-//! divide it: one that uses its part wants more, and gets as much as the others leave; one that does not keeps
+//! QUIC and TCP to one peer share a link, and each alone would send at the full rate. Here they divide the rate. A
+//! carrier that uses its part may have more, up to what the others leave. A carrier that does not use its part keeps
 //! twice what it sends.
 //!
-//! Invariant: the parts of a tunnel's carriers together are never more than its rate: nobody's grows before
-//! another's has shrunk. Only the least that anybody may say comes on top of it, until the next look.
+//! Invariant: the parts of a tunnel's carriers together never exceed its rate: no part grows before another has
+//! shrunk. Only the minimum that each carrier may send is added to the rate, until the next look.
 
 use midhop_congestion::rate_share::Demands;
 use midhop_units::{Bytes, Duration, Rate};
@@ -16,34 +16,34 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The least that a carrier may send. Unit: parts of the rate.
+/// The minimum that a carrier may send. Unit: parts of the rate.
 const LEAST: u64 = 32;
-/// Who sends more of its part than this wants all that it can get. Unit: percent.
+/// A carrier that sends more of its part than this wants all that it can get. Unit: percent.
 const GREEDY_PERCENT: u64 = 75;
-/// Over less than this nothing is measured.
+/// Nothing is measured over less than this time.
 const LOOK_LEAST: Duration = Duration::from_ms(50);
 
-/// The carriers of all tunnels, by their peer and where it is: whoever bears one name at one address has one link,
-/// whichever workers they are on.
+/// The carriers of all tunnels, by peer name and address: the same name at the same address means the same link, on
+/// all workers.
 #[derive(Debug, Default)]
 pub struct Paces(Mutex<BTreeMap<Key, Carriers>>);
 
 type Key = (String, IpAddr);
 
-/// One carrier's part in the pace of its tunnel; given up as it is dropped.
+/// One carrier's part in the pace of its tunnel. Dropping it gives the part up.
 #[derive(Debug)]
 pub struct PacePart {
     paces: Arc<Paces>,
     key: Key,
     number: u64,
     rate: Rate,
-    /// Unit: bytes. What had been sent at the last look.
+    /// Unit: bytes. Bytes sent up to the last look.
     sent: u64,
     at: Instant,
 }
 
 impl Paces {
-    /// A carrier to `peer` at `address`, whose link carries `rate`.
+    /// Adds a carrier to `peer` at `address`, whose link carries `rate`.
     pub fn join(self: &Arc<Self>, peer: &str, address: IpAddr, rate: Rate) -> PacePart {
         let key = (peer.to_owned(), address);
         let number = self.lock().entry(key.clone()).or_default().join();
@@ -56,7 +56,8 @@ impl Paces {
 }
 
 impl PacePart {
-    /// What it may send from now on, which has `sent` so much in all, headers included. None: it is the only one.
+    /// Returns the rate from now on of a carrier that has `sent` so many bytes in all, headers included. None: it is
+    /// the only carrier.
     pub fn look(&mut self, sent: Bytes) -> Option<Rate> {
         let mut all = self.paces.lock();
         let carriers = all.get_mut(&self.key)?;
@@ -83,19 +84,19 @@ impl Drop for PacePart {
     }
 }
 
-/// Those of one tunnel.
+/// The carriers of one tunnel.
 #[derive(Debug, Default)]
 struct Carriers {
     joined: u64,
     by_number: BTreeMap<u64, Carrier>,
 }
 
-/// Unit of all: bits per second.
+/// Unit of all fields: bits per second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Carrier {
-    /// What it may send.
+    /// The rate that it may send at.
     part: u64,
-    /// What it wants; none: all it can get.
+    /// The rate that it wants. None: all it can get.
     wants: Option<u64>,
 }
 
@@ -106,7 +107,7 @@ impl Carriers {
         self.joined
     }
 
-    /// The part of one, which was measured to send so much of it.
+    /// Computes the part of one carrier from the rate that was measured.
     fn look(&mut self, number: u64, rate: Rate, measured: Option<Rate>) -> Rate {
         let rate = rate.bits_per_s();
         let least = rate / LEAST;
@@ -136,7 +137,7 @@ impl Carriers {
         let fair =
             if alone { rate } else { own.wants.map_or(left, |wants| wants.max(least).min(left)) };
         own.part = fair.min(rate.saturating_sub(others));
-        // Whoever has just come is let in when another looks; something it may say at once.
+        // A new carrier gets its part when another one looks. Until then it may send the minimum.
         Rate::from_bits_per_s(own.part.max(least))
     }
 }
@@ -152,7 +153,7 @@ mod tests {
         Rate::from_bits_per_s((rate * 1e6) as u64)
     }
 
-    /// Carriers that each have so much to say look in turns; their parts then, in Mbit/s.
+    /// Carriers with these demands look in turns. Returns their parts afterwards, in Mbit/s.
     fn parts_after(looks: u32, demands: &[f64]) -> Vec<f64> {
         let mut carriers = Carriers::default();
         let numbers: Vec<u64> = demands.iter().map(|_| carriers.join()).collect();
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(first.look(Bytes::ZERO), None);
         let second = paces.join("ground", address, RATE);
         assert!(first.look(Bytes::ZERO).is_some_and(|part| part < RATE));
-        // Somebody else of that name is elsewhere.
+        // Another peer of that name has another address.
         let mut other = paces.join("ground", IpAddr::from([192, 0, 2, 2]), RATE);
         assert_eq!(other.look(Bytes::ZERO), None);
         drop(second);

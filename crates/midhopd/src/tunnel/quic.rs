@@ -1,13 +1,13 @@
-//! QUIC on sockets: what drives the machines of midhop-tunnel, and how tasks reach them.
+//! QUIC on sockets: drives the machines of midhop-tunnel, and connects them to tasks.
 //!
 //! Each socket has one [`Endpoint`](midhop_tunnel::quic::Endpoint) with all of its connections, and one task that
-//! [drives](driver) it: it reads what has come, lets time pass, wakes whoever waits for what has happened, and sends what
-//! may leave. Flows put bytes into a connection and take them out; the driver is called then and runs once they have
-//! had their turns, so that what they put leaves together.
+//! [drives](driver) it. The task reads received datagrams, advances timers, wakes the tasks that wait for events, and
+//! sends what may leave. Flows write bytes to a connection and read bytes from it. This schedules the driver, which
+//! runs after the flows have had their turns, so that their bytes leave together.
 //!
-//! Invariant: all of that happens under the endpoint's lock. Another worker takes it for a chain's flow that goes on
-//! through a tunnel of this one, for a datagram that its socket received, and to divide a peer's windows. Nobody waits for
-//! anything but the socket's calls while it has the lock.
+//! Invariant: all of that happens under the endpoint's lock. Another worker takes the lock for a chain's flow that
+//! goes on through a tunnel of this one, for a datagram that its socket received, and to divide a peer's windows. A
+//! holder of the lock waits for nothing but the socket's calls.
 
 mod connection;
 mod driver;

@@ -1,4 +1,4 @@
-//! Sockets of tunnels that fail are opened again, at growing intervals; meanwhile the daemon says that it is not well.
+//! Opens failed sockets of tunnels again, at growing intervals. Meanwhile the daemon reports bad health.
 
 use super::{
     crowd::Crowd,
@@ -32,27 +32,27 @@ pub struct FailedSocket {
 }
 
 impl FailedSocket {
-    /// None yet; `what` it is.
+    /// Creates it for `what`, which is not open yet.
     pub fn not(what: String) -> Self {
         Self { what, pause: PAUSE_FIRST, fault: None }
     }
 
-    /// It has failed, or cannot be opened: says so and waits until it may be tried again.
+    /// It has failed, or cannot be opened: reports this and waits until the next attempt.
     pub async fn rest(&mut self, worker: &Worker, why: &dyn fmt::Display) {
         self.tell(worker, why);
         time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MOST);
     }
 
-    /// It has failed: says so.
+    /// It has failed: reports this.
     pub fn tell(&mut self, worker: &Worker, why: &dyn fmt::Display) {
         tracing::error!(what = self.what, %why, "a socket has failed");
-        // The old one, if there is any, goes first: it would take the new one's name with it.
+        // The old report, if any, is dropped first: it would remove the new one of the same name.
         self.fault = None;
         self.fault = Some(worker.health.fault(&self.what, why));
     }
 
-    /// It is there. Should it fail at once, the intervals go on growing.
+    /// It is open. If it fails at once, the intervals go on growing.
     pub fn is_back(&mut self) {
         if self.fault.take().is_some() {
             tracing::info!(what = self.what, "a socket is open again");
@@ -60,7 +60,7 @@ impl FailedSocket {
     }
 }
 
-/// Serves peers that come over UDP, for ever.
+/// Serves peers that connect over UDP, for ever.
 pub async fn listen(
     worker: Rc<Worker>,
     address: SocketAddr,
@@ -68,7 +68,7 @@ pub async fn listen(
     crowd: Arc<Crowd>,
     identity: watch::Receiver<Arc<Identity>>,
 ) {
-    // Each of an address's sockets fails by itself.
+    // Each socket of an address fails independently.
     let which =
         if shard.is_alone() { String::new() } else { format!(", worker {}", worker.number()) };
     let mut failed = FailedSocket::not(format!("tunnel.listen {address} (UDP{which})"));
@@ -94,7 +94,7 @@ pub async fn listen(
     }
 }
 
-/// Serves peers that come over TCP, for ever.
+/// Serves peers that connect over TCP, for ever.
 pub async fn listen_tcp(
     worker: Rc<Worker>,
     address: SocketAddr,
@@ -119,12 +119,12 @@ pub async fn listen_tcp(
     }
 }
 
-/// Lets go of the endpoint of a socket that has failed: while anybody has it, its address is taken.
+/// Drops the endpoint of a failed socket: as long as it exists, its address is taken.
 pub fn forget(worker: &Worker, address: Option<SocketAddr>) {
     worker.endpoints.borrow_mut().retain(|endpoint| Some(endpoint.local_addr()) != address);
 }
 
-/// A socket by which this end goes to a peer.
+/// Opens a socket to connect to a peer.
 ///
 /// # Errors
 /// When there is none to be had.

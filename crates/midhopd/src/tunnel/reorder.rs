@@ -1,11 +1,11 @@
-//! What has come on streams and waits there: behind a gap, or because nobody reads it.
+//! Counts stream data that has arrived and waits: behind a gap, or because it is not read.
 //!
-//! Streams are read as they come, which renews QUIC's credit, so QUIC bounds nothing of this. Here it is counted
-//! for each peer, over all of its connections and all threads.
+//! Streams are read as data arrives, which renews QUIC's credit, so QUIC does not bound this data. Here it is counted
+//! per peer, over all of its connections and all threads.
 //!
-//! Invariant: what streams of a peer hold is at most its room, what each connection has come to hold since it was last
-//! counted, and one chunk of each stream; the byte that the first gap of a stream waits for is always taken, so a full
-//! room stops no stream for good.
+//! Invariant: the streams of a peer hold at most its room, plus what each connection has added since it was last
+//! counted, plus one chunk of each stream. The byte that the first gap of a stream waits for is always accepted, so a
+//! full room stops no stream for good.
 
 use midhop_pep::budget::Budget;
 use std::{
@@ -21,7 +21,7 @@ use std::{
 pub struct Rooms(Mutex<BTreeMap<String, Weak<ReorderRoom>>>);
 
 impl Rooms {
-    /// That of one peer, whose memory is part of `budget`.
+    /// The room of one peer, whose memory is part of `budget`.
     pub fn of(&self, peer: &str, budget: &Arc<Budget>) -> Arc<ReorderRoom> {
         let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = rooms.get(peer).and_then(Weak::upgrade) {
@@ -34,7 +34,7 @@ impl Rooms {
     }
 }
 
-/// What the streams of one peer hold.
+/// The bytes that the streams of one peer hold.
 #[derive(Debug)]
 pub struct ReorderRoom {
     budget: Arc<Budget>,
@@ -43,12 +43,12 @@ pub struct ReorderRoom {
 }
 
 impl ReorderRoom {
-    /// Nothing is held.
+    /// Creates an empty room.
     pub fn new(budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self { budget, held: AtomicU64::new(0) })
     }
 
-    /// The memory that it is a part of.
+    /// The memory budget that it is a part of.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -58,7 +58,7 @@ impl ReorderRoom {
         self.held.load(Relaxed)
     }
 
-    /// A connection that held `before` holds so much `now`. Unit: bytes.
+    /// A connection that held `before` now holds `now`. Unit: bytes.
     pub fn recount(&self, before: u64, now: u64) {
         self.held.fetch_add(now.wrapping_sub(before), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Certificates that are not good any more, although their time is not over.
+//! Certificates that are revoked although they have not expired.
 
 use super::identity::IdentityError;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject};
@@ -7,16 +7,16 @@ use x509_parser::{
     certificate::X509Certificate, prelude::FromDer, revocation_list::CertificateRevocationList,
 };
 
-/// What the authority's lists say.
+/// The contents of the authority's lists.
 #[derive(Debug, Default)]
 pub struct Revoked {
     lists: Vec<CertificateRevocationListDer<'static>>,
-    /// Issuer and serial number of each, as they are encoded.
+    /// Issuer and serial number of each, as encoded.
     certificates: BTreeSet<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Revoked {
-    /// Reads the lists in some files.
+    /// Reads the lists from files.
     ///
     /// # Errors
     /// When a file cannot be read or holds no list.
@@ -50,7 +50,7 @@ impl Revoked {
         Some(())
     }
 
-    /// The lists, for TLS, which checks by whom they are signed.
+    /// The lists for TLS, which verifies their signatures.
     pub fn lists(&self) -> Vec<CertificateRevocationListDer<'static>> {
         self.lists.clone()
     }

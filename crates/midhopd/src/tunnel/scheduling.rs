@@ -1,7 +1,7 @@
-//! How the flows of one tunnel take turns in writing: the [`Scheduler`] of all, as tasks use it.
+//! How the flows of one tunnel take turns in writing: tasks use one shared [`Scheduler`].
 //!
-//! Invariant: whoever is first in the queue is going to be polled: it has been woken, or a timer wakes it, or
-//! QUIC once there is room. Whoever does not write any more leaves the queue, at the latest when it is dropped.
+//! Invariant: the first flow in the queue is going to be polled: it has been woken, or a timer wakes it, or QUIC does
+//! once there is room. A flow that stops writing leaves the queue, at the latest when it is dropped.
 
 use super::stream::StreamError;
 use bytes::Bytes;
@@ -15,24 +15,24 @@ use std::{
 };
 use tokio::time::{self, Instant, Sleep};
 
-/// What a flow writes into, and others with it.
+/// What a flow writes into, shared with other flows.
 pub trait Pool {
-    /// Writes as much as there is room for. Pending while there is none, or the peer has given no credit.
-    /// Unit: bytes.
+    /// Writes as much as there is room for. Pending while there is no room, or the peer has given no credit. Unit:
+    /// bytes.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
     ) -> Poll<Result<usize, StreamError>>;
 
-    /// The same beside a full pool: only for want of credit is it pending.
+    /// The same beside a full pool: pending only without credit.
     fn poll_write_beside(
         &mut self,
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
     ) -> Poll<Result<usize, StreamError>>;
 
-    /// Whether what is written next leaves before that of others.
+    /// Whether the next bytes leave before those of others.
     fn set_urgent(&mut self, urgent: bool);
 }
 
@@ -78,7 +78,7 @@ impl<P: Pool> SendPool for Polled<'_, '_, '_, P> {
 #[derive(Debug)]
 pub struct SharedScheduler {
     scheduler: Mutex<Scheduler<Waker>>,
-    /// At which the tunnel's datagrams leave; none: as they come.
+    /// The pace of the tunnel's datagrams. None: they are not paced.
     pace: Option<Pace>,
     epoch: Instant,
 }
@@ -90,18 +90,18 @@ impl Default for SharedScheduler {
 }
 
 impl SharedScheduler {
-    /// That of a tunnel whose datagrams leave at `pace`.
+    /// Creates it for a tunnel whose datagrams leave at `pace`.
     pub fn paced(pace: Pace) -> Self {
         let scheduler = Scheduler::shaped(pace.rate(), midhop_units::Instant::START);
         Self { scheduler: Mutex::new(scheduler), pace: Some(pace), epoch: Instant::now() }
     }
 
-    /// Flows that have a part in it.
+    /// Number of flows that take part.
     pub fn flows(self: &Arc<Self>) -> u64 {
         (Arc::strong_count(self) as u64).saturating_sub(1)
     }
 
-    /// Whether the pool has no room, as far as anybody has found.
+    /// Whether the pool has no room, as far as the flows have found.
     pub fn is_full(&self) -> bool {
         self.lock().is_full()
     }
@@ -110,7 +110,7 @@ impl SharedScheduler {
         midhop_units::Instant::START + self.epoch.elapsed().into()
     }
 
-    /// Does something to it, and wakes those whose turn it is then.
+    /// Acts on the scheduler, and wakes the flows whose turn it is then.
     fn with<T>(&self, act: impl FnOnce(&mut Scheduler<Waker>) -> T) -> T {
         let mut scheduler = self.lock();
         let done = act(&mut scheduler);
@@ -125,22 +125,22 @@ impl SharedScheduler {
     }
 }
 
-/// One flow's part in it.
+/// One flow's part in the scheduler.
 #[derive(Debug)]
 pub struct ScheduledFlow {
     shared: Arc<SharedScheduler>,
     schedule: FlowSchedule,
-    /// Until more is taken, of this flow and those behind it.
+    /// Pauses until more is taken, from this flow and those behind it.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl ScheduledFlow {
-    /// A flow that begins, which is urgent.
+    /// Creates it for a flow that begins, which is urgent.
     pub fn new(shared: &Arc<SharedScheduler>) -> Self {
         Self { schedule: FlowSchedule::new(shared.now()), shared: shared.clone(), pause: None }
     }
 
-    /// Makes it a flow of some class.
+    /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         self.schedule.join(class.weight, class.ahead);
     }

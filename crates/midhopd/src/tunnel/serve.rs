@@ -1,7 +1,7 @@
-//! The far end of a tunnel: a peer asks for flows, this daemon opens them.
+//! The far end of a tunnel: a peer requests flows, and this daemon opens them.
 //!
-//! A request is heard, judged by the rules as every flow is, given a place and a TCP connection, and
-//! answered; then its bytes are relayed to the very end.
+//! For each request, the daemon reads it, applies the rules as for every flow, takes a place and a TCP connection,
+//! and responds. Then it relays the flow's bytes until the flow ends.
 
 use super::{
     carry::{self, Permits},
@@ -52,10 +52,10 @@ use std::{
 };
 use tokio::{net::TcpStream, sync::watch, task::spawn_local, time};
 
-/// How long a handshake, or a request, may take: longer than any satellite needs.
+/// Timeout of a handshake and of a request: longer than any satellite needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves a socket to which peers come, until the worker stops.
+/// Serves a socket to which peers connect, until the worker stops.
 ///
 /// # Errors
 /// When the runtime cannot watch the socket.
@@ -81,7 +81,7 @@ pub async fn listen(
     Ok(())
 }
 
-/// Lets a peer in and serves what it asks for.
+/// Admits a peer and serves its requests.
 async fn welcome(
     worker: Rc<Worker>,
     incoming: Incoming,
@@ -109,7 +109,7 @@ async fn welcome(
     let plan = worker.plan();
     let chain = connection.peer_certificates();
     let Some(peer) = chain.first().and_then(|shown| peer_of(shown, &plan.peers)) else {
-        // Known when its certificate was looked at, and not any more.
+        // The certificate's name was configured when it was verified, but is not any more.
         return connection.close(Code(0));
     };
     let mut standing = Standing::new(peer, &chain, worker.plans(), identities);
@@ -119,7 +119,7 @@ async fn welcome(
     }
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
-        // Some of them may be of a process that is no more.
+        // Some of the earlier connections may belong to a process that has ended.
         worker.tunnels.earlier.doubt(&peer.name);
         tracing::warn!(peer = peer.name, %from, "a peer has too many connections: one more is refused");
         return connection.close(Code::EXCESSIVE_LOAD);
@@ -164,7 +164,7 @@ async fn welcome(
     }
 }
 
-/// Ends a tunnel, and its flows with it, once its peer may not stay any more.
+/// Closes a tunnel, and its flows with it, once its peer may not stay any more.
 pub async fn dismiss(session: Rc<QuicSession>, standing: Standing) {
     let name = standing.peer_name().to_owned();
     tokio::select! {
@@ -176,7 +176,7 @@ pub async fn dismiss(session: Rc<QuicSession>, standing: Standing) {
     }
 }
 
-/// Which peer it is, by its certificate.
+/// Identifies the peer by its certificate.
 pub fn peer_of<'a>(
     certificate: &CertificateDer<'_>,
     peers: &'a [PeerPlan],
@@ -233,17 +233,17 @@ pub async fn serve(worker: Rc<Worker>, peer: Rc<PeerPlan>, mut stream: Stream) {
     deny(stream, &answer).await;
 }
 
-/// Answers that there is no flow.
+/// Responds that there is no flow.
 async fn deny(mut stream: Stream, answer: &[Field]) {
     if stream.output.say(answer).await.is_ok() {
         stream.output.end();
-        // What the client has said meanwhile is wanted by nobody.
+        // Nobody needs what the client has sent meanwhile.
         stream.input.stop(Code::NO_ERROR);
         let _ = stream.output.stopped().await;
     }
 }
 
-/// A far side that has accepted.
+/// A far side that has accepted the flow.
 struct Opened {
     server: Server,
     ends: Ends,
@@ -251,7 +251,7 @@ struct Opened {
     ticket: Ticket,
     /// Whose address the server sees.
     from: Source,
-    /// The flow as it leaves from here; none: by the next tunnel.
+    /// The flow as it leaves this host. None: it leaves by the next tunnel.
     leaving: Option<Leaving>,
 }
 
@@ -262,7 +262,7 @@ enum Server {
     Tunnel(Box<chain::NextHop>),
 }
 
-/// Why there is no far side, and which proxy said so, if it was the next of a chain.
+/// Why there is no far side, and which proxy reported this, if it was the next of a chain.
 struct Denial {
     cause: Cause,
     next: Option<String>,
@@ -274,13 +274,13 @@ impl From<Cause> for Denial {
     }
 }
 
-/// A flow that is asked for, as this end judges it.
+/// A requested flow, as this end judges it.
 struct Wish<'a> {
     worker: &'a Worker,
     plan: &'a Plan,
     peer: &'a PeerPlan,
     request: &'a Request,
-    /// Whose flow it is, as far as the peer is believed.
+    /// The flow's client, as far as the peer is trusted to name it.
     client: SocketAddr,
 }
 
@@ -334,7 +334,7 @@ async fn open(
         connected = race(direct, later, async |(server, decision)| wish.dial(server, decision).await) => {
             connected
         }
-        // A peer that goes away takes its request with it.
+        // When the peer goes away, its request ends.
         _gone = stream.broken() => return Err(Cause::Failed.into()),
     };
     let Connected { stream: tcp, server, decision, leg, from, leaving } =
@@ -344,15 +344,15 @@ async fn open(
     Ok(Opened { server: Server::Leg(tcp), ends, leg, ticket, from, leaving })
 }
 
-/// What came of the next tunnel of a chain.
+/// Result of requesting the flow from the next tunnel of a chain.
 enum Step {
     Opened(Box<chain::NextHop>, Party),
     Denied(Denial),
-    /// There is none, and the flow goes without.
+    /// There is no next tunnel, and the flow goes without one.
     Alone,
 }
 
-/// A server that has accepted.
+/// A server that has accepted the connection.
 struct Connected {
     stream: TcpStream,
     server: SocketAddr,
@@ -363,7 +363,7 @@ struct Connected {
 }
 
 impl Wish<'_> {
-    /// What the rules say of the flow if it goes to `server`.
+    /// Applies the rules to the flow if it goes to `server`.
     fn decide(&self, server: SocketAddr) -> Result<Decision, Cause> {
         let opened = &self.worker.tunnels.opened;
         if let Some(client) =
@@ -387,8 +387,8 @@ impl Wish<'_> {
         Ok(decision)
     }
 
-    /// By which tunnel the flow goes on. It never goes back to the peer that asks for it: both ends may send each
-    /// other all flows.
+    /// Selects the tunnel by which the flow goes on. It never returns to the peer that requests it: both ends may
+    /// send each other all flows.
     fn route(&self, decision: &Decision) -> Option<&Route> {
         self.plan.route(decision).filter(|route| route.peer != self.peer.name)
     }
@@ -397,7 +397,7 @@ impl Wish<'_> {
         self.plan.class(decision, None, self.request.class.as_deref())
     }
 
-    /// Asks the next proxy of a chain, which judges for itself what its peers may ask for.
+    /// Requests the flow from the next proxy of a chain, which judges for itself what its peers may request.
     async fn open_next(
         &self,
         server: SocketAddr,
@@ -412,7 +412,7 @@ impl Wish<'_> {
             tracing::warn!(peer = route.peer, %server, "a flow goes round in circles");
             Cause::Loop
         })?;
-        // What is not believed here is not passed on.
+        // A client address that is not trusted here is not forwarded.
         onwards.client = onwards.client.filter(|client| *client == self.client);
         let (why, again) = match chain::open(self.worker, stream, &route.peer, onwards).await {
             Ok(next) => return Ok(Step::Opened(Box::new(next), Party::tunnel(&route.peer))),
@@ -437,7 +437,7 @@ impl Wish<'_> {
         }
     }
 
-    /// Connects to a server, where the peer may ask for it.
+    /// Connects to a server if the peer may request it.
     async fn dial(&self, server: SocketAddr, decision: Decision) -> Result<Connected, Cause> {
         let (worker, plan) = (self.worker, self.plan);
         if !Targets::of_peer(&plan.tunnel, self.peer).allow(server.ip(), worker.routes()) {
@@ -448,7 +448,7 @@ impl Wish<'_> {
         let leg = plan.leg(&decision, server.ip(), egress.as_deref());
         let from = Source::of(self.peer, self.request.client, server);
         let dialled = match from {
-            // In the class of service that all connections of this host have: the client's is not told.
+            // The class of service is that of all connections of this host: the client's is not known.
             Source::Client(client) => {
                 let mark = worker.hold.marks.server;
                 let ends = Ends { client, server };
@@ -475,21 +475,21 @@ impl Wish<'_> {
     }
 }
 
-/// Whose address a server sees.
+/// The source address that a server sees.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     /// This host's.
     Host,
-    /// That of the client, for which the peer may stand.
+    /// The client's address, if the peer may use it.
     Client(SocketAddr),
 }
 
 impl Source {
-    /// Whom the server is to see, given whom the peer says that a flow is of.
+    /// Selects the source address that the server sees, given the client that the peer reports.
     fn of(peer: &PeerPlan, client: Option<SocketAddr>, server: SocketAddr) -> Self {
         let client = client.map(|it| SocketAddr::new(it.ip().to_canonical(), it.port()));
         match client {
-            // Nobody routes answers to a loopback or a link of somebody else.
+            // Nobody routes responses to another host's loopback or link-local address.
             Some(client)
                 if client.is_ipv4() == server.is_ipv4()
                     && peer.may_stand_for(client)
@@ -511,7 +511,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Answers, and has the bytes moved.
+/// Sends the response, and has the bytes relayed.
 async fn carry_on(
     worker: &Rc<Worker>,
     peer: &PeerPlan,
@@ -520,7 +520,7 @@ async fn carry_on(
     seat: guests::Seat,
 ) {
     let Opened { server, ends, leg, ticket, leaving, .. } = opened;
-    // A peer that lets nothing be said must not hold a server for ever.
+    // A peer that lets nothing be sent to it must not hold a server for ever.
     let answer = Response::Granted.fields(stream.payload());
     let said = time::timeout(peer.timeout.into(), stream.output.say(&answer)).await;
     if !matches!(said, Ok(Ok(()))) {

@@ -1,6 +1,7 @@
-//! One tunnel over QUIC, as those have it who ask for flows and serve them.
+//! One tunnel over QUIC, as used by those who request flows and those who serve them.
 //!
-//! HTTP/3 and whose turn it is are the machine's ([`midhop_tunnel::quic`]); here is what a task waits for.
+//! [`midhop_tunnel::quic`] implements HTTP/3 and the scheduling of streams. This module provides what a task waits
+//! for.
 
 use super::carrier::{Connection, Receiver, Sender};
 use super::quic::{self, QuicConnection};
@@ -20,19 +21,19 @@ use tokio::time::{self, Instant};
 #[derive(Debug)]
 pub struct QuicSession {
     connection: QuicConnection,
-    /// At which its datagrams leave.
+    /// The pace at which its datagrams leave.
     pace: Pace,
     /// Held by each flow.
     seats: Arc<()>,
-    /// Unit: bytes. What its flows may have written that the peer has not acknowledged.
+    /// Unit: bytes. The most that its flows may have written and the peer has not acknowledged.
     pool: u64,
-    /// How flows are asked for.
+    /// The form of requests.
     form: RequestForm,
-    /// Until when flows wait for what the peer announces.
+    /// Until when flows wait for the peer's announcement.
     patient_until: Instant,
-    /// Whether it was logged that nothing was announced until then.
+    /// Whether the log has reported that nothing was announced until then.
     told: Cell<bool>,
-    /// The peer as a proxy is named: by its name and port.
+    /// The peer's name and port, as an authority.
     authority: String,
 }
 
@@ -61,27 +62,27 @@ impl QuicSession {
         &self.pace
     }
 
-    /// What the peer understands, once it has announced it.
+    /// The peer's settings, once it has announced them.
     pub async fn settings(&self) -> Settings {
         let mut settings = self.connection.settings();
-        // The sender is here.
+        // The sender is owned by the same value.
         let known = settings.wait_for(Option::is_some).await.ok().and_then(|known| *known);
         known.unwrap_or_default()
     }
 
-    /// Whether the peer was found to have broken a rule that concerns the connection: that is why it ended.
+    /// Whether the connection ended because the peer broke a rule that concerns the connection.
     pub fn is_broken(&self) -> bool {
         self.connection.is_broken()
     }
 
-    /// Whether new flows may be asked for.
+    /// Whether it accepts new flows.
     pub fn is_open(&self) -> bool {
         !*self.connection.leaving().borrow() && self.connection.close_reason().is_none()
     }
 
-    /// Waits until one of the ends takes no more requests.
+    /// Waits until one of the ends accepts no more requests.
     pub async fn left(&self) {
-        // The sender is here.
+        // The sender is owned by the same value.
         let _ = self.connection.leaving().wait_for(|leaving| *leaving).await;
     }
 
@@ -90,8 +91,8 @@ impl QuicSession {
         Arc::strong_count(&self.seats) == 1
     }
 
-    /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
-    /// takes.
+    /// Requests a flow of the given class. The response arrives on the stream. Waits while the peer's limit of flows
+    /// is reached.
     ///
     /// # Errors
     /// When the tunnel is gone.
@@ -107,8 +108,8 @@ impl QuicSession {
         Ok(stream)
     }
 
-    /// In which form a flow is asked for. Nobody waits for the peer to announce what it serves, unless that was
-    /// configured: as long as it has not, requests have the form that every proxy serves.
+    /// Selects the form of a request. Waits for the peer to announce what it serves only if that was configured.
+    /// Until the peer has announced it, requests have the form that every proxy serves.
     async fn form(&self) -> Result<Form<'_>, StreamError> {
         let template = Form::Template { authority: &self.authority };
         match self.form {
@@ -158,18 +159,18 @@ impl QuicSession {
         (Sender::Quic(sender), Receiver::Quic(receiver))
     }
 
-    /// The connection as a stream of it knows it.
+    /// The connection, as its streams refer to it.
     pub fn carrier(&self) -> Connection {
         Connection::Quic(self.connection.clone())
     }
 
-    /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as it shows: of
-    /// that, QUIC shows only what is `in_flight`.
+    /// Unit: bytes. What its flows have written and the peer has not acknowledged, as far as QUIC shows it: QUIC
+    /// shows only `in_flight`.
     pub fn held(&self, in_flight: u64) -> u64 {
         if self.connection.is_full() { self.pool } else { in_flight.min(self.pool) }
     }
 
-    /// Ends the connection, and with it whatever flows it has. Why one has ended before stays known.
+    /// Closes the connection and all of its flows. The reason of an earlier close is kept.
     pub fn close(&self, code: Code) {
         self.connection.close(code);
     }

@@ -1,9 +1,9 @@
-//! One address, a socket per worker, and each connection on the worker that has its keys.
+//! One address with a socket per worker. Each connection is handled by the worker that has its keys.
 //!
-//! The kernel divides what comes among the sockets of an address by where it comes from and where it goes to
-//! (`SO_REUSEPORT`). That finds the right one until a peer's address changes. A connection ID therefore says which
-//! worker has made it, to those who know the key, and whoever receives what is somebody else's hands it over.
-//! Repairs have no connection ID: they go where what came from their address last went.
+//! The kernel divides datagrams among the sockets of an address by source and destination (`SO_REUSEPORT`). That
+//! selects the right socket until a peer's address changes. So a connection ID identifies the worker that made it, to
+//! those who know the key, and a worker hands over a datagram that it receives for another one. Repair packets have
+//! no connection ID: they go to the worker that got the last datagram from their address.
 
 use super::quic::{EndpointShared, QuicEndpoint};
 use midhop_tunnel::fec::Packet;
@@ -14,20 +14,20 @@ use std::{
     sync::{Arc, PoisonError, RwLock, Weak},
 };
 
-/// Unit: bytes. What a connection ID of ours takes.
+/// Unit: bytes. Length of a connection ID of ours.
 const LEN: usize = 8;
 
-/// The keys by which connection IDs are made and known.
+/// The keys that make and recognize connection IDs.
 #[derive(Clone, Copy)]
 pub struct Keys {
-    /// Of what tells an ID of ours from any other.
+    /// Distinguishes an ID of ours from any other.
     own: u64,
-    /// Of what tells its worker.
+    /// Identifies the worker.
     shard: u64,
 }
 
 impl Keys {
-    /// Those that follow from a secret.
+    /// Derives the keys from a secret.
     pub fn of(secret: &[u8; 32]) -> Self {
         let key = |at: usize| {
             let bytes = secret.get(at..at + 8).and_then(|bytes| bytes.first_chunk().copied());
@@ -36,7 +36,7 @@ impl Keys {
         Self { own: key(0), shard: key(8) }
     }
 
-    /// Which of `count` shards has made this connection ID, if any did.
+    /// Which of `count` shards has made this connection ID, if any.
     fn shard_of(&self, id: &[u8], count: usize) -> Option<usize> {
         let bytes: [u8; LEN] = id.try_into().ok()?;
         let own = HashedConnectionIdGenerator::from_key(self.own);
@@ -44,7 +44,7 @@ impl Keys {
         Some(self.part(bytes, count))
     }
 
-    /// Evenly one of `count`, which nobody can say who has not the key.
+    /// Evenly selects one of `count`. Without the key it cannot be predicted.
     fn part(&self, id: [u8; LEN], count: usize) -> usize {
         // SplitMix64's finish.
         let mut mixed = u64::from_be_bytes(id) ^ self.shard;
@@ -57,7 +57,7 @@ impl Keys {
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are nobody's business.
+        // Keys must not be printed.
         f.debug_struct("Keys").finish_non_exhaustive()
     }
 }
@@ -71,7 +71,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Those of the `shard`th of so many; of the only one there is, where there are no others.
+    /// The IDs of the `shard`th of `count` shards; of the only shard where there are no others.
     pub fn new(keys: Keys, shard: usize, count: usize) -> Self {
         Self { keys, any: HashedConnectionIdGenerator::from_key(keys.own), shard, count }
     }
@@ -79,7 +79,7 @@ impl Ids {
 
 impl ConnectionIdGenerator for Ids {
     fn generate_cid(&mut self) -> ConnectionId {
-        // One in `count` is this one's: a few draws that cost as many hashes.
+        // One in `count` is this shard's: this takes a few draws and as many hashes.
         loop {
             let id = self.any.generate_cid();
             let bytes: Option<[u8; LEN]> = id[..].try_into().ok();
@@ -90,7 +90,7 @@ impl ConnectionIdGenerator for Ids {
     }
 
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
-        // Any shard's: a peer of an earlier process is to be told that its connection is gone.
+        // IDs of any shard are valid: a peer of an earlier process must be informed that its connection is gone.
         if id.len() == LEN { self.any.validate(id) } else { Err(InvalidCid) }
     }
 
@@ -107,11 +107,11 @@ impl ConnectionIdGenerator for Ids {
 #[derive(Debug)]
 pub struct Shards {
     keys: Keys,
-    /// One of each worker, where it is open.
+    /// One socket per worker, where it is open.
     sockets: Vec<RwLock<Weak<EndpointShared>>>,
 }
 
-/// One worker's place among them.
+/// One worker's place among the sockets.
 #[derive(Debug, Clone)]
 pub struct Shard {
     all: Arc<Shards>,
@@ -119,7 +119,7 @@ pub struct Shard {
 }
 
 impl Shards {
-    /// Places for so many, of which none is open.
+    /// Creates this many places, none of them open.
     pub fn divide(keys: Keys, count: usize) -> Vec<Shard> {
         let sockets = (0..count).map(|_| RwLock::default()).collect();
         let all = Arc::new(Self { keys, sockets });
@@ -128,13 +128,13 @@ impl Shards {
 }
 
 impl Shard {
-    /// The only one, of a socket that is shared with nobody.
+    /// Creates the only place of a socket that is not shared.
     pub fn alone(keys: Keys) -> Self {
         let all = Arc::new(Shards { keys, sockets: vec![RwLock::default()] });
         Self { all, number: 0 }
     }
 
-    /// What makes its connection IDs.
+    /// The generator of its connection IDs.
     pub fn ids(&self) -> Ids {
         Ids::new(self.all.keys, self.number, self.all.sockets.len())
     }
@@ -146,21 +146,22 @@ impl Shard {
         }
     }
 
-    /// Whether there are no others.
+    /// Whether it is the only one.
     pub fn is_alone(&self) -> bool {
         self.all.sockets.len() < 2
     }
 
-    /// Which other one a datagram is for, if it says so. One that begins a connection is for whoever receives it.
+    /// Which other shard a datagram is for, if it identifies one. A datagram that begins a connection is for the
+    /// shard that receives it.
     pub fn other(&self, datagram: &[u8]) -> Option<usize> {
         let shard = self.all.keys.shard_of(destination(datagram)?, self.all.sockets.len())?;
         (shard != self.number).then_some(shard)
     }
 
-    /// Hands a datagram over to another one; what that has no room for is lost, as it may be anywhere.
+    /// Hands a datagram over to another shard. If that has no room, the datagram is lost, as in any network.
     ///
     /// # Errors
-    /// The datagram, where that one has no socket: it is for nobody then.
+    /// The datagram, where that shard has no socket: then it is for no one.
     pub fn hand_over(&self, shard: usize, datagram: Datagram) -> Result<(), Datagram> {
         let socket = self
             .all
@@ -174,8 +175,8 @@ impl Shard {
     }
 }
 
-/// The destination's connection ID in a datagram, where it may be one of ours (RFC 9000 §17.2, §17.3.1): under a
-/// header of ours, or without. None where there is none.
+/// The destination connection ID in a datagram, where it may be one of ours (RFC 9000 §17.2, §17.3.1): below a header
+/// of ours, or without one. None where there is none.
 fn destination(datagram: &[u8]) -> Option<&[u8]> {
     const LONG: u8 = 0x80;
     let quic = Packet::quic_in(datagram)?;
@@ -195,7 +196,7 @@ mod tests {
         Keys::of(&std::array::from_fn(|at| at as u8))
     }
 
-    /// Datagrams of QUIC with this connection ID: a short header, a long one, and the first under headers of ours.
+    /// QUIC datagrams with this connection ID: with a short header, a long one, and the first below headers of ours.
     fn datagrams(id: &[u8]) -> Vec<Vec<u8>> {
         let short = [&[0x41], id, &[7; 30]].concat();
         let long = [&[0xe0, 0, 0, 0, 1, id.len() as u8], id, &[7; 30]].concat();

@@ -1,8 +1,8 @@
-//! Silence of peers that come: how much of it their connections take.
+//! How much silence of a peer its incoming connection tolerates.
 //!
-//! QUIC settles that with the handshake, before it is known who has come. So each connection is asked for as often
-//! as the most impatient of the peers wants it, and takes as much silence as the most patient; what its own
-//! peer may take of it is watched here.
+//! QUIC settles this in the handshake, before the peer is identified. So each connection is probed as often as the
+//! most impatient of the peers wants, and tolerates as much silence as the most patient one. The peer's own limit is
+//! enforced here.
 
 use super::quic::QuicConnection;
 use midhop_pep::config::PeerPlan;
@@ -10,12 +10,12 @@ use midhop_tunnel::http3::Code;
 use std::time::Duration;
 use tokio::time;
 
-/// Looks within the time that a silence may last.
+/// Number of looks within the permitted silence.
 const LOOKS: u32 = 8;
-/// A silence is none before an answer could have come: in round trips.
+/// There is no silence before a response could have arrived: in round trips.
 const TRIPS: u32 = 3;
 
-/// The plan by which somebody is let in who may be any of the peers, and `peer` most likely.
+/// The plan for admitting a peer that may be any of the peers, and `peer` most likely.
 pub fn of_anybody(peer: &PeerPlan, peers: &[PeerPlan]) -> PeerPlan {
     let mut anybody = peer.clone();
     for other in peers {
@@ -25,7 +25,8 @@ pub fn of_anybody(peer: &PeerPlan, peers: &[PeerPlan]) -> PeerPlan {
     anybody
 }
 
-/// Ends a connection by which its peer has said nothing for as long as its table has. Over when it is gone.
+/// Closes a connection whose peer has sent nothing for as long as its table permits. Returns when the connection is
+/// gone.
 pub async fn end(connection: QuicConnection, peer: PeerPlan) {
     let timeout = Duration::from(peer.timeout);
     let (mut heard, mut since) = (said(&connection), time::Instant::now());
@@ -44,7 +45,7 @@ pub async fn end(connection: QuicConnection, peer: PeerPlan) {
     }
 }
 
-/// What the peer has said, and nobody else could: datagrams are also counted that are noise.
+/// Counts what only the peer can have sent: the datagram count also includes noise.
 fn said(connection: &QuicConnection) -> u64 {
     let frames = connection.stats().frame_rx;
     frames.acks + frames.stream + frames.ping

@@ -1,5 +1,5 @@
-//! Whether the peer at the other end of an open tunnel may stay: its table, its certificates' time and the
-//! lists of those that are revoked are looked at again for as long as the tunnel is open.
+//! Checks whether the peer of an open tunnel may stay. As long as the tunnel is open, it checks the peer's table, the
+//! validity of its certificates and the revocation lists.
 
 use super::identity::Identity;
 use midhop_pep::config::{PeerPlan, Plan};
@@ -9,15 +9,15 @@ use time::OffsetDateTime;
 use tokio::{sync::watch, time::sleep};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How often the clock is looked at, which may be set while a tunnel is open.
+/// Interval at which the clock is read, which may be set while a tunnel is open.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Why a peer may not stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dismissal {
-    /// It is not configured any more.
+    /// It is no longer configured.
     Removed,
-    /// Its table says something else now: a new tunnel begins with that.
+    /// Its table has changed: a new tunnel starts with the new one.
     Changed,
     /// One of its certificates is revoked.
     Revoked,
@@ -36,7 +36,7 @@ impl fmt::Display for Dismissal {
     }
 }
 
-/// What a peer's staying depends on.
+/// The conditions on which a peer may stay.
 #[derive(Debug)]
 pub struct Standing {
     peer: PeerPlan,
@@ -48,7 +48,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// For `peer`, which has shown `chain`.
+    /// Creates it for `peer`, which has shown `chain`.
     pub fn new(
         peer: &PeerPlan,
         chain: &[CertificateDer<'_>],
@@ -64,12 +64,12 @@ impl Standing {
         Self { peer: peer.clone(), chain, until, plan, identity }
     }
 
-    /// What the configuration calls the peer.
+    /// The configured name of the peer.
     pub fn peer_name(&self) -> &str {
         &self.peer.name
     }
 
-    /// Why the peer may not stay, if it may not.
+    /// The reason why the peer may not stay, if any.
     pub fn dismissal(&mut self) -> Option<Dismissal> {
         let is_known =
             self.plan.borrow_and_update().peers.iter().find_map(|peer| {
@@ -95,7 +95,7 @@ impl Standing {
             }
             let pause = self.pause();
             tokio::select! {
-                // Where the data plane ends, so does the tunnel.
+                // Where the data plane ends, the tunnel ends, too.
                 Ok(()) = self.plan.changed() => {}
                 Ok(()) = self.identity.changed() => {}
                 () = sleep(pause) => {}
@@ -103,11 +103,11 @@ impl Standing {
         }
     }
 
-    /// Until when nothing happens by itself.
+    /// How long nothing changes by itself.
     fn pause(&self) -> Duration {
         let left = self.until.map(|until| until - OffsetDateTime::now_utc());
         let left = left.and_then(|left| Duration::try_from(left).ok());
-        // A certificate is good for all of its last second.
+        // A certificate is valid for all of its last second.
         left.map_or(LOOK, |left| LOOK.min(left + Duration::from_millis(1)))
     }
 }

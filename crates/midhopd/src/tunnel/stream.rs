@@ -1,8 +1,8 @@
-//! One flow's stream through a tunnel: a request and its answer, then the bytes of the flow, as the form of
-//! the request has them ([`Payload`]).
+//! One flow's stream through a tunnel: a request and its response, then the bytes of the flow, in the form that the
+//! request specifies ([`Payload`]).
 //!
-//! Invariant: an end that nobody said is never heard. A half that is dropped before its stream has
-//! ended in order is reset with the code of a broken TCP connection, whatever the reason.
+//! Invariant: an end is reported only if the other end sent it. A half that is dropped before its stream has ended in
+//! order is reset with the code of a broken TCP connection, whatever the reason.
 
 use super::carrier::{Connection, Receiver, Sender};
 use bytes::Bytes;
@@ -24,21 +24,21 @@ use std::{
 #[derive(Debug)]
 pub struct Stream {
     connection: Connection,
-    /// What this end says.
+    /// The half that this end sends.
     pub output: Output,
-    /// What the other end says.
+    /// The half that the other end sends.
     pub input: Input,
     /// Its place in its session.
     pub seat: Option<Arc<()>>,
 }
 
 impl Stream {
-    /// A stream that this end has opened, to ask for something.
+    /// A stream that this end has opened for a request.
     pub fn to_ask(connection: Connection, sender: Sender, receiver: Receiver) -> Self {
         Self::new(connection, sender, receiver, true)
     }
 
-    /// A stream that the other end has opened, to ask for something.
+    /// A stream that the other end has opened for a request.
     pub fn to_answer(connection: Connection, sender: Sender, receiver: Receiver) -> Self {
         Self::new(connection, sender, receiver, false)
     }
@@ -56,24 +56,24 @@ impl Stream {
         Self { connection, output, input, seat: None }
     }
 
-    /// The connection that it is a stream of.
+    /// The connection that it belongs to.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Says how the flow's bytes are carried, both ways; before any of them.
+    /// Sets the form of the flow's bytes, both ways. To be called before any of them.
     pub fn carry_in(&mut self, payload: Payload) {
         self.output.payload = payload;
         self.input.payload = payload;
         self.input.flow = PayloadReader::new(payload);
     }
 
-    /// How the flow's bytes are carried.
+    /// The form of the flow's bytes.
     pub fn payload(&self) -> Payload {
         self.output.payload
     }
 
-    /// Tells the other end what it did wrong, where it is that which broke the flow.
+    /// Reports the other end's violation to it, if that is what broke the flow.
     pub fn blame(&mut self, error: &io::Error) {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
         if let Some(StreamError::Wrong(code)) = fault {
@@ -82,11 +82,11 @@ impl Stream {
         }
     }
 
-    /// Waits until the other end breaks off; for ever, where it does not.
+    /// Waits until the other end resets the stream. Waits for ever where it does not.
     pub async fn broken(&mut self) -> StreamError {
         let mut taken = false;
         poll_fn(|cx| {
-            // Whoever breaks off wants no answer either, and that is told at once.
+            // A peer that resets wants no response either, and learns this at once.
             if !taken && let Poll::Ready(stopped) = self.output.poll_stopped(cx) {
                 match stopped {
                     Ok(()) => taken = true,
@@ -99,7 +99,7 @@ impl Stream {
     }
 }
 
-/// Ends a connection whose peer broke a rule that concerns it as a whole: most do.
+/// Closes a connection whose peer broke a rule that concerns it as a whole: most do.
 pub fn judge(connection: &Connection, fault: &StreamError) {
     const OF_ONE_STREAM: [Code; 4] =
         [Code::MESSAGE_ERROR, Code::REQUEST_INCOMPLETE, Code::EXCESSIVE_LOAD, Code::INTERNAL_ERROR];
@@ -115,19 +115,19 @@ pub fn judge(connection: &Connection, fault: &StreamError) {
 /// Why a stream broke.
 #[derive(Debug)]
 pub enum StreamError {
-    /// The peer ended it abruptly.
+    /// The peer reset it.
     Reset(Code),
     /// The whole tunnel is gone.
     Lost(io::Error),
-    /// The peer broke a rule; the code says which.
+    /// The peer broke a rule, identified by the code.
     Wrong(Code),
     /// The peer did not connect.
     Denied(Cause),
-    /// Its stream ended, but it did not say that the flow has.
+    /// Its stream ended, but the peer has not reported the end of the flow.
     Cut,
-    /// It serves no requests of the form that it is to be asked in.
+    /// The peer serves no requests of the configured form.
     Unable,
-    /// It has not said what it serves.
+    /// The peer has not announced what it serves.
     Unsaid,
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for StreamError {
 impl std::error::Error for StreamError {}
 
 impl StreamError {
-    /// Whether what came before an error of a stream is a part of the flow, and more of it may be found there.
+    /// Whether the data before an error of a stream is part of the flow, and more of it may be found there.
     pub fn leaves_a_rest(error: &io::Error) -> bool {
         let fault = error.get_ref().and_then(|error| error.downcast_ref());
         matches!(fault, Some(Self::Reset(_) | Self::Lost(_) | Self::Cut))
@@ -177,7 +177,7 @@ impl From<PayloadError> for StreamError {
     }
 }
 
-/// What this end says.
+/// The half that this end sends.
 #[derive(Debug)]
 pub struct Output {
     carrier: Sender,
@@ -185,12 +185,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes it the output of a flow of some class.
+    /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         self.carrier.join(class);
     }
 
-    /// Says header fields: a request, or an answer.
+    /// Sends header fields: a request or a response.
     ///
     /// # Errors
     /// When the stream breaks first.
@@ -201,13 +201,13 @@ impl Output {
         said
     }
 
-    /// Takes some bytes of the flow. Nothing may wait; what is taken waits for [`Output::poll_flush`].
+    /// Takes some bytes of the flow. Nothing may be waiting. The bytes wait for [`Output::poll_flush`].
     pub fn put(&mut self, bytes: Bytes) {
         self.carrier.put(&self.payload.head(bytes.len()), bytes);
     }
 
-    /// The flow has ended: says so, where the stream's own end does not. The rest is as with
-    /// [`Output::put`], and [`Output::end`] follows.
+    /// Reports that the flow has ended, where the end of the stream does not. The rest is as with [`Output::put`],
+    /// and [`Output::end`] follows.
     pub fn put_end(&mut self) {
         let end = self.payload.end();
         if !end.is_empty() {
@@ -215,7 +215,7 @@ impl Output {
         }
     }
 
-    /// There is nothing more to say for now: others may.
+    /// There is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         self.carrier.rest();
     }
@@ -225,12 +225,12 @@ impl Output {
         self.carrier.waiting()
     }
 
-    /// Hands on what waits. Ready when nothing does.
+    /// Hands on the waiting bytes. Ready when none wait.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         self.carrier.poll_flush(cx)
     }
 
-    /// Ends this half in order. Nothing may wait.
+    /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
         self.carrier.end();
     }
@@ -240,13 +240,13 @@ impl Output {
         self.carrier.reset(code);
     }
 
-    /// Whether it can be [cut](Self::cut) so that what was put comes first.
+    /// Whether it can be [cut](Self::cut) so that the bytes put before arrive first.
     pub fn cuts_in_order(&self) -> bool {
         self.payload == Payload::Capsules || self.carrier.resets_in_order()
     }
 
-    /// The flow broke: says so behind what was put, where that [can be](Self::cuts_in_order), and otherwise at
-    /// once. Nothing may wait; it is done once [`Output::poll_stopped`] is ready.
+    /// The flow broke: reports this behind the bytes put before, where that [can be](Self::cuts_in_order), and
+    /// otherwise at once. Nothing may be waiting. It is done once [`Output::poll_stopped`] is ready.
     pub fn cut(&mut self) {
         if self.payload == Payload::Capsules {
             // A stream that ends before its flow has was cut off.
@@ -256,15 +256,15 @@ impl Output {
         }
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
+    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         self.carrier.poll_stopped(cx)
     }
 
-    /// The same, to wait for nothing else.
+    /// The same, for a caller that waits for nothing else.
     ///
     /// # Errors
-    /// When the peer broke off.
+    /// When the peer reset it.
     pub async fn stopped(&mut self) -> Result<(), StreamError> {
         poll_fn(|cx| self.poll_stopped(cx)).await
     }
@@ -273,20 +273,20 @@ impl Output {
 /// Pieces of a flow that are taken at once.
 const PIECES: usize = 64;
 
-/// What the other end says.
+/// The half that the other end sends.
 #[derive(Debug)]
 pub struct Input {
     carrier: Receiver,
     payload: Payload,
-    /// Takes what is carried apart.
+    /// Parses the payload.
     flow: PayloadReader,
-    /// What has come and has not been taken apart.
+    /// Received bytes that were not parsed.
     data: Bytes,
-    /// Whether an answer to a request comes first.
+    /// Whether a response to a request comes first.
     awaits_answer: bool,
-    /// What was taken and has come back.
+    /// Bytes that were taken and put back.
     returned: VecDeque<Bytes>,
-    /// What is told once that is handed on which came before it.
+    /// The fault, reported once the bytes before it were handed on.
     fault: Option<StreamError>,
 }
 
@@ -300,21 +300,21 @@ impl Input {
     /// Waits for the request that opens the stream.
     ///
     /// # Errors
-    /// When the stream breaks, ends or says something else first.
+    /// When the stream breaks, ends or begins with anything else.
     pub async fn request(&mut self) -> Result<Vec<Field>, StreamError> {
         poll_fn(|cx| self.carrier.poll_fields(cx)).await
     }
 
-    /// Waits for the answer to the request that opened the stream, where that was not heard before.
+    /// Waits for the response to the request that opened the stream, where it was not received before.
     ///
     /// # Errors
-    /// [`StreamError::Denied`] when that is the answer, else when none comes.
+    /// [`StreamError::Denied`] when that is the response, else when none arrives.
     pub async fn answer(&mut self) -> Result<(), StreamError> {
         poll_fn(|cx| self.poll_answer(cx)).await
     }
 
-    /// Waits for bytes of the flow and takes what there is of them; `false`: the other end has ended
-    /// the flow. Of what was taken before no more may wait than is gathered: the peer is granted its credit.
+    /// Waits for bytes of the flow and takes those that are there. `false`: the other end has ended the flow. No more
+    /// of the bytes taken before may wait than is gathered: the peer gets credit for them.
     pub fn poll_pieces(
         &mut self,
         cx: &mut Context<'_>,
@@ -351,23 +351,23 @@ impl Input {
         Poll::Ready(Ok(true))
     }
 
-    /// Takes back what was taken and went nowhere: it comes first again.
+    /// Takes back bytes that were taken and not used: they come first again.
     pub fn put_back(&mut self, pieces: VecDeque<Bytes>) {
         self.returned = pieces;
     }
 
-    /// Whether nothing more can come: it broke behind what was taken last.
+    /// Whether nothing more can arrive: the stream broke behind the bytes taken last.
     pub fn is_broken(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// Waits for the stream's end, once the flow's has come: until then the other end may still break off.
+    /// Waits for the stream's end, once the flow's has arrived: until then the other end may still reset it.
     pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if let Some(fault) = self.fault.take() {
             return Poll::Ready(Err(fault));
         }
         loop {
-            // What says nothing about the flow is skipped, and nothing else may come.
+            // Frames that do not concern the flow are skipped, and no others may arrive.
             self.flow.read(&mut self.data)?;
             self.carrier.grant();
             match ready!(self.carrier.poll_data(cx))? {
@@ -377,18 +377,18 @@ impl Input {
         }
     }
 
-    /// Unit: bytes. What has come and has not been taken.
+    /// Unit: bytes. What has arrived and was not taken.
     pub fn held(&self) -> usize {
         let returned: usize = self.returned.iter().map(Bytes::len).sum();
         self.carrier.held() + self.data.len() + returned
     }
 
-    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         self.carrier.poll_reset(cx)
     }
 
-    /// Wants no more of it.
+    /// Requests that the other end stops sending.
     pub fn stop(&mut self, code: Code) {
         self.carrier.stop(code);
     }
@@ -398,7 +398,7 @@ impl Input {
         while self.awaits_answer {
             let fields = ready!(self.carrier.poll_fields(cx))?;
             match Response::decode(&fields, self.payload) {
-                // A provisional one: the other follows.
+                // A provisional response: the final one follows.
                 Ok(None) => {}
                 Ok(Some(Response::Granted)) => self.awaits_answer = false,
                 Ok(Some(Response::Denied { cause, .. })) => {
@@ -412,7 +412,7 @@ impl Input {
         Poll::Ready(Ok(()))
     }
 
-    /// The next bytes of the flow; none: it has ended.
+    /// The next bytes of the flow. None: it has ended.
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         loop {
             if let Some(bytes) = self.flow.read(&mut self.data)? {
@@ -423,7 +423,7 @@ impl Input {
             }
             match ready!(self.carrier.poll_data(cx))? {
                 Some(data) => self.data = data,
-                // A stream that ends is no flow that does.
+                // The end of the stream alone is not the end of the flow.
                 None if !self.flow.close()? => return Poll::Ready(Err(StreamError::Cut)),
                 None => {}
             }

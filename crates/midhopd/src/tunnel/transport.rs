@@ -22,17 +22,17 @@ use std::{
     sync::Arc,
 };
 
-/// What the kernel keeps for us while we are busy: 50 ms at 1 Gbit/s, and as much again.
+/// The kernel's buffer while this daemon is busy: 50 ms at 1 Gbit/s, and as much again.
 const SOCKET_BYTES: i32 = 12 << 20;
 
-/// With whom a socket has its address.
+/// Who shares a socket's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// With nobody, which is refused where anybody has it.
+    /// No other socket. Refused where another one has the address.
     Nobody,
-    /// With those that come later: it is the first, which is refused where anybody has it.
+    /// Later sockets. This is the first, refused where another one has the address.
     Followers,
-    /// With those that are there.
+    /// Existing sockets.
     Others,
 }
 
@@ -52,7 +52,7 @@ pub fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
     for (force, plain) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
     {
-        // Without privilege there is less to be had, and less will do.
+        // Without privilege the buffer is smaller, which is enough.
         let set = |option| sockopt::set_int(&socket, libc::SOL_SOCKET, option, SOCKET_BYTES);
         let sends = force == libc::SO_SNDBUFFORCE;
         let setting = || Setting::Buffer { sends, bytes: SOCKET_BYTES };
@@ -63,13 +63,13 @@ pub fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<UdpSocket> {
     }
     line::bind(&socket, address)?;
     if sharing == Sharing::Followers {
-        // Only now: another daemon's socket is found by its being in the way.
+        // Only now: a conflict is how another daemon's socket is detected.
         socket.set_reuse_port(true)?;
     }
     Ok(socket.into())
 }
 
-/// Opens so many that have one address, among which the kernel divides what comes there.
+/// Opens this many sockets at one address. The kernel divides the datagrams to the address among them.
 ///
 /// # Errors
 /// When the address is taken or not this host's.
@@ -84,12 +84,13 @@ pub fn bind_shards(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocke
 }
 
 /// The keys of the connection IDs that this daemon makes. They outlive the process, so that its successor can reset
-/// what it knows nothing of.
+/// connections whose state it does not have.
 pub fn keys(identity: &Identity) -> Keys {
     Keys::of(&identity.secret("connection IDs"))
 }
 
-/// A UDP endpoint on `socket`, whose datagrams leave at the pace of their connections, and are counted in `ledger`.
+/// Creates a UDP endpoint on `socket`. Its datagrams leave at the pace of their connections, and are counted in
+/// `ledger`.
 ///
 /// # Errors
 /// When the runtime cannot watch the socket.
@@ -100,39 +101,39 @@ pub fn endpoint(
     shard: Shard,
     ledger: Arc<Ledger>,
 ) -> io::Result<QuicEndpoint> {
-    // It outlives this process as well (RFC 9000 §10.3): peers need not wait until they give up.
+    // The key outlives this process as well (RFC 9000 §10.3), so peers need not wait for their timeout.
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &identity.secret("stateless reset"));
     let mut config = EndpointConfig::new(Arc::new(reset));
     let ids = shard.clone();
     config.cid_generator(move || Box::new(ids.ids()));
-    // That bit tells QUIC from what may be said below it.
+    // This bit distinguishes QUIC from packets of the layer below it.
     config.grease_quic_bit(false);
     QuicEndpoint::open(socket, config, server, shard, ledger)
 }
 
-/// Whether losses on the way to one of them may be repaired.
+/// Whether losses on the path to one of them may be repaired.
 pub fn may_repair(peers: &[PeerPlan]) -> bool {
     peers.iter().any(|peer| peer.repair != Repair::Off)
 }
 
-/// The settings of a connection that this end opens, and what steers it.
+/// The settings of a connection that this end opens, and its steering.
 ///
 /// # Errors
-/// When the congestion control cannot be had.
+/// When the congestion control is not available.
 pub fn client(
     identity: &Identity,
     peer: &PeerPlan,
     remote: SocketAddr,
 ) -> io::Result<(ClientConfig, Arc<Steering>)> {
     let (mut transport, steering) = common(peer, remote, peer.repair != Repair::Off)?;
-    // Requests go one way only.
+    // Requests go in one direction only.
     transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
     let mut config = ClientConfig::new(identity.client.clone());
     config.transport_config(Arc::new(transport));
     Ok((config, steering))
 }
 
-/// The settings of an endpoint that is come to, before anybody has.
+/// The settings of an accepting endpoint, before any peer connects.
 pub fn welcoming(identity: &Identity) -> ServerConfig {
     ServerConfig::with_crypto(identity.server.clone())
 }
@@ -152,7 +153,7 @@ pub fn server<'a>(
     let unknown = |peer: &&PeerPlan| peer.address.is_none();
     let found = peers.iter().find(known).or_else(|| peers.iter().find(unknown)).or(peers.first());
     let peer = found.ok_or_else(|| io::Error::other("there are no peers"))?;
-    // What QUIC must leave free cannot be changed once it is known who has come.
+    // What QUIC requires to be fixed now cannot be changed once the peer is identified.
     let anybody = silence::of_anybody(peer, peers);
     let (mut transport, steering) = common(&anybody, remote, may_repair(peers))?;
     transport.stream_receive_window(varint(widest(peers)));
@@ -162,7 +163,7 @@ pub fn server<'a>(
     Ok((config, steering, peer))
 }
 
-/// What QUIC lets come of each stream of whichever of the peers comes, before anything of it is read.
+/// The widest stream window of all peers, granted before anything of the stream is read.
 pub fn widest(peers: &[PeerPlan]) -> Bytes {
     peers.iter().map(|peer| peer.flow_window).max().unwrap_or(Bytes::ZERO)
 }
@@ -197,7 +198,7 @@ mod tests {
                 let refused = bind_shards(address, count).map_err(|error| error.kind());
                 assert_eq!(refused.err(), Some(io::ErrorKind::AddrInUse), "{count}");
             }
-            // One that has failed is replaced.
+            // A failed one is replaced.
             let mut shards = shards;
             shards.truncate(2);
             bind(address, Sharing::Others).expect("its place");

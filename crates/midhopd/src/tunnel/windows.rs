@@ -1,10 +1,10 @@
-//! What QUIC may hold for a peer that comes by several connections.
+//! QUIC's windows for a peer with several connections.
 //!
-//! A window bounds one connection, and a peer may have some. So the first one has its peer's windows whole, and each
-//! that comes later half of what the one before has; where one goes, those behind it move up. Credit that was
-//! given cannot be taken back: before it is known who has come a connection has the [least](first).
+//! A window bounds one connection, and a peer may have several. So the first one has the peer's full windows, and
+//! each later one has half of the one before. When one closes, those behind it move up. Granted credit cannot be
+//! withdrawn, so a connection has the [least](first) until its peer is identified.
 //!
-//! Invariant: the windows of a peer's connections are together less than twice the peer's, and [`LEAST`] for each.
+//! Invariant: the windows of a peer's connections are together less than twice the peer's, plus [`LEAST`] for each.
 
 use super::quic::QuicConnection;
 use midhop_pep::config::PeerPlan;
@@ -14,16 +14,16 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What every connection may have, however many there are.
+/// The minimum window of each connection, however many there are.
 const LEAST: Bytes = Bytes::new(64 << 10);
 
-/// What has windows.
+/// A connection whose windows can be set.
 pub trait Windowed {
-    /// From now on so much of what was sent may be unacknowledged, and so much may come.
+    /// Sets how much sent data may be unacknowledged, and how much may be received, from now on.
     fn set(&self, send: Bytes, receive: Bytes);
 }
 
-/// The connections by which peers have come, of all workers, the oldest first.
+/// The connections of peers that connect to this daemon, on all workers, the oldest first.
 #[derive(Debug)]
 pub struct Windows<C = QuicConnection>(Mutex<Book<C>>);
 
@@ -39,23 +39,23 @@ impl<C> Default for Windows<C> {
     }
 }
 
-/// A connection's place among those of its peer; dropping it leaves.
+/// A connection's place among those of its peer. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Portion<C: Windowed = QuicConnection> {
     windows: Arc<Windows<C>>,
     peer: String,
-    /// Of the whole peer: what may be sent, what may come.
+    /// The whole peer's windows: to send, and to receive.
     whole: [Bytes; 2],
     number: u64,
 }
 
-/// What may come by a connection before it is known whose it is.
+/// The receive window of a connection before its peer is identified.
 pub fn first(receive: Bytes) -> Bytes {
     receive.min(LEAST)
 }
 
 impl<C: Windowed> Windows<C> {
-    /// Gives a connection of a peer its windows.
+    /// Assigns a connection of a peer its windows.
     pub fn join(self: &Arc<Self>, peer: &PeerPlan, connection: C) -> Portion<C> {
         let whole = [peer.send_window, peer.receive_window];
         let mut book = self.lock();
@@ -86,14 +86,14 @@ impl<C: Windowed> Drop for Portion<C> {
     }
 }
 
-/// Gives those from this place on what is theirs.
+/// Assigns the connections from this place on their windows.
 fn divide<C: Windowed>([send, receive]: [Bytes; 2], all: &[(u64, C)], from: usize) {
     for (place, (_, connection)) in all.iter().enumerate().skip(from) {
         connection.set(part(send, place), part(receive, place));
     }
 }
 
-/// What one has of a window before which there are so many.
+/// The part of a window for a connection with this many before it.
 fn part(window: Bytes, before: usize) -> Bytes {
     let before = u32::try_from(before).unwrap_or(u32::MAX);
     let part = window.get().checked_shr(before).unwrap_or(0);
@@ -136,7 +136,7 @@ mod tests {
         }
         assert_eq!(ones[0].0.get(), whole);
         assert_eq!(ones[1].0.get(), whole.map(|whole| whole / 2));
-        // Whoever is behind one that goes moves up, and nobody else.
+        // Those behind a closed one move up, and no others.
         drop(portions.remove(1));
         assert_eq!(ones[0].0.get(), whole);
         assert_eq!(ones[2].0.get(), whole.map(|whole| whole / 2));

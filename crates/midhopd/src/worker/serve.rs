@@ -1,4 +1,4 @@
-//! One thread with its own runtime: what comes in to it, and the tasks that it keeps.
+//! One thread with its own runtime: its entrances, and its permanent tasks.
 
 use super::Worker;
 use crate::accept::accept;
@@ -21,7 +21,7 @@ use tokio::task::LocalSet;
 /// Lets `worker` serve on the calling thread until `stop` turns true.
 ///
 /// # Errors
-/// When the thread can have no runtime.
+/// When the thread cannot have a runtime.
 pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
@@ -52,7 +52,7 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
         if let Some(handed) = doors.handed {
             health.keep("taking flows over", handover::receive(worker.clone(), handed));
         }
-        // A closed channel means that the daemon is gone: an end as well.
+        // A closed channel means that the daemon is gone: that ends it as well.
         let _ = stop.wait_for(|stop| *stop).await;
         worker.stop();
         tunnel::close(&worker.endpoints.take(), &worker.fallbacks.take()).await;
@@ -60,7 +60,7 @@ pub fn serve(worker: Worker, doors: Doors, mut stop: watch::Receiver<bool>) -> i
     })
 }
 
-/// Where flows come in to one worker.
+/// The entrances of one worker.
 #[derive(Debug, Default)]
 pub struct Doors {
     /// One listener per leg and address family, with the leg as it was when it began to listen.

@@ -1,9 +1,9 @@
-//! A flow's stream over HTTP/2: header fields and payload, of which h2 makes frames.
+//! A flow's stream over HTTP/2: h2 makes frames of header fields and payload.
 //!
-//! h2 keeps what it was given until the TCP connection takes it. How much of all flows that may be is
-//! bounded here, in a [`Http2Room`], so that what is written next is decided late.
+//! h2 keeps what it was given until the TCP connection takes it. A [`Http2Room`] bounds this for all flows, so that
+//! the bytes to be written next are selected late.
 //!
-//! HTTP/2 has one reset for both halves of a stream: it ends the other half as well, whichever says it.
+//! HTTP/2 has one reset for both halves of a stream: it ends the other half as well, whichever end sends it.
 //!
 //! Invariant: a stream whose halves are dropped before it has ended in order is reset with the code of a
 //! broken TCP connection, whatever the reason.
@@ -32,16 +32,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
-/// What is given to h2 at once at most. Unit: bytes.
+/// The most that is given to h2 at once. Unit: bytes.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What is smaller is put together with what else waits. Unit: bytes.
+/// Smaller pieces are put together with other waiting bytes. Unit: bytes.
 const SMALL_BYTES: usize = 512;
 
-/// The handle of a stream, by which it is written and reset.
+/// The handle to write and reset a stream.
 #[derive(Debug)]
 enum Handle {
-    /// It has not been answered.
+    /// No response has been sent.
     Asked(SendResponse<Piece>),
     Open(SendStream<Piece>),
 }
@@ -67,7 +67,7 @@ impl Handle {
     }
 }
 
-/// What an error of h2 says of a stream.
+/// Converts an error of h2 to a fault of a stream.
 pub fn fault_of(error: h2::Error) -> StreamError {
     match error.reason() {
         Some(reason) if error.is_reset() && error.is_remote() => {
@@ -78,7 +78,7 @@ pub fn fault_of(error: h2::Error) -> StreamError {
     }
 }
 
-/// What an error of h2 says of a connection.
+/// Converts an error of h2 to an error of a connection.
 pub fn io_error(error: h2::Error) -> io::Error {
     if !error.is_io() {
         return io::Error::new(io::ErrorKind::ConnectionAborted, error);
@@ -86,16 +86,16 @@ pub fn io_error(error: h2::Error) -> io::Error {
     error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into())
 }
 
-/// The half that this end says.
+/// The half that this end sends.
 #[derive(Debug)]
 pub struct Http2Sender {
     half: Half,
-    /// Its part in what may be written.
+    /// Its part in the scheduler.
     share: ScheduledFlow,
-    /// What has not been taken yet.
+    /// Bytes that were not taken yet.
     waiting: [Bytes; 2],
     ended: bool,
-    /// Whether it is reset once all that was put has left.
+    /// Whether it is reset once all bytes have left.
     cut: bool,
 }
 
@@ -107,7 +107,7 @@ struct Half {
 }
 
 impl Http2Sender {
-    /// Makes it that of a flow of some class.
+    /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         self.share.join(class);
     }
@@ -115,7 +115,7 @@ impl Http2Sender {
     /// Takes header fields. They wait for nothing.
     ///
     /// # Errors
-    /// When they are no answer, or the stream is gone.
+    /// When they are no response, or the stream is gone.
     pub fn put_fields(&mut self, fields: &[Field]) -> Result<(), StreamError> {
         let wrong = || StreamError::Wrong(Code::INTERNAL_ERROR);
         let response = response_of(fields).ok_or_else(wrong)?;
@@ -126,13 +126,13 @@ impl Http2Sender {
         Ok(())
     }
 
-    /// Takes some payload. Nothing may wait.
+    /// Takes some payload. Nothing may be waiting.
     pub fn put(&mut self, head: &[u8], bytes: Bytes) {
         self.share.begin(&mut self.half);
         self.waiting = [Bytes::copy_from_slice(head), bytes];
     }
 
-    /// There is nothing more to say for now: others may.
+    /// There is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         self.share.leave();
     }
@@ -142,7 +142,7 @@ impl Http2Sender {
         self.waiting.iter().map(Bytes::len).sum()
     }
 
-    /// Hands on what waits. Ready when nothing does.
+    /// Hands on the waiting bytes. Ready when none wait.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         while self.waiting() > 0 {
             ready!(self.share.poll_write(cx, &mut self.half, &mut self.waiting))?;
@@ -153,7 +153,7 @@ impl Http2Sender {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends this half in order. Nothing may wait.
+    /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
         self.rest();
         if self.ended {
@@ -162,14 +162,14 @@ impl Http2Sender {
         self.ended = true;
         let end = self.half.room.hold(Bytes::new(), &self.half.leaving);
         if let Handle::Open(stream) = &mut *lock(&self.half.handle) {
-            // Where it was reset before, that is heard of by `poll_stopped`.
+            // If it was reset before, `poll_stopped` reports that.
             let _ = stream.send_data(end, true);
         }
         self.half.leaving.complete();
     }
 
-    /// Ends the stream abruptly, once all that was put has left: h2 drops what it still has at a reset. Nothing
-    /// may wait.
+    /// Ends the stream abruptly, once all bytes have left: at a reset, h2 drops the bytes that it still has. Nothing
+    /// may be waiting.
     pub fn cut(&mut self) {
         self.rest();
         if !self.ended {
@@ -268,27 +268,27 @@ impl Pool for Half {
     }
 }
 
-/// The half that the other end says.
+/// The half that the other end sends.
 #[derive(Debug)]
 pub struct Http2Receiver {
     handle: Arc<Mutex<Handle>>,
-    /// The answer to a request, where it has not come.
+    /// The response to a request, until it has arrived.
     answer: Option<ResponseFuture>,
-    /// Header fields that have come and nobody has asked for.
+    /// Header fields that have arrived and were not read.
     fields: Option<Vec<Field>>,
-    /// What follows them.
+    /// The payload after them.
     stream: Option<RecvStream>,
-    /// What of it has come, and has been granted.
+    /// Credit for the payload that has arrived.
     credit: Option<FlowControl>,
-    /// What was taken out of h2 to see what comes behind it.
+    /// Data taken out of h2 to find out what follows it.
     arrived: VecDeque<Bytes>,
-    /// Of that, the last pieces, where they are so small that each would cost more than its bytes.
+    /// The last pieces of that data, where they are so small that each would cost more than its bytes.
     small: BytesMut,
-    /// What came behind it.
+    /// The fault that follows it.
     fault: Option<StreamError>,
-    /// Whether all of it has come.
+    /// Whether all of it has arrived.
     complete: bool,
-    /// Unit: bytes. What was given out, and the peer was granted nothing for.
+    /// Unit: bytes. What was handed out without granting new credit for it.
     given: usize,
     ended: bool,
 }
@@ -315,7 +315,7 @@ impl Http2Receiver {
         self.stream = Some(stream);
     }
 
-    /// Waits for header fields, before which nothing else may come.
+    /// Waits for header fields, before which nothing else may arrive.
     pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         if let Some(answer) = &mut self.answer {
             let answer = ready!(Pin::new(answer).poll(cx)).map_err(fault_of);
@@ -328,7 +328,7 @@ impl Http2Receiver {
         Poll::Ready(self.fields.take().ok_or(StreamError::Wrong(Code::FRAME_UNEXPECTED)))
     }
 
-    /// Waits for payload; none: the other end has ended its half.
+    /// Waits for payload. None: the other end has ended its half.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         if self.arrived.is_empty() {
             if let Some(fault) = self.fault.take() {
@@ -347,24 +347,24 @@ impl Http2Receiver {
         Poll::Ready(Ok(Some(bytes)))
     }
 
-    /// Whatever has been given out has been passed on: the peer may send as much again.
+    /// All that was handed out has been passed on: the peer may send as much again.
     pub fn grant(&mut self) {
         let given = std::mem::take(&mut self.given);
         if let Some(credit) = self.credit.as_mut().filter(|_| given > 0) {
-            // It is no more than has come.
+            // It is not more than has arrived.
             let _ = credit.release_capacity(given);
         }
     }
 
-    /// Unit: bytes. What has come and has not been given out.
+    /// Unit: bytes. What has arrived and was not handed out.
     pub fn held(&self) -> usize {
         let come = self.credit.as_ref().map_or(0, FlowControl::used_capacity);
         come.saturating_sub(self.given)
     }
 
-    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
-        // What is taken out of h2 here is as much as the peer has credit for, at most.
+        // At most the peer's credit is taken out of h2 here.
         while !self.complete && self.stream.is_some() && self.fault.is_none() {
             if let Err(fault) = ready!(self.poll_arrive(cx)) {
                 return Poll::Ready(fault);
@@ -373,8 +373,8 @@ impl Http2Receiver {
         Poll::Pending
     }
 
-    /// Wants no more of it. Where this end has said all it has to say, and there was no fault, the stream
-    /// ends by itself once both halves are dropped: a reset would overtake what was said.
+    /// Stops reading. If this end has sent everything, and there was no fault, the stream ends by itself once both
+    /// halves are dropped: a reset would overtake the sent bytes.
     pub fn stop(&mut self, code: Code) {
         if !self.ended {
             self.ended = true;
@@ -384,7 +384,8 @@ impl Http2Receiver {
         }
     }
 
-    /// Keeps what has come. A peer may send frames of a byte each: what waits together costs no more than its bytes.
+    /// Keeps received bytes. A peer may send frames of a byte each: together they take no more memory than their
+    /// bytes.
     fn keep(&mut self, bytes: Bytes) {
         if !self.arrived.is_empty() && bytes.len() < SMALL_BYTES {
             self.small.extend_from_slice(&bytes);
@@ -399,14 +400,14 @@ impl Http2Receiver {
         self.arrived.push_back(bytes);
     }
 
-    /// Waits until more has come, or all of it.
+    /// Waits until more has arrived, or all of it.
     fn poll_arrive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.complete) else {
             return Poll::Ready(Ok(()));
         };
         while let Some(bytes) = ready!(stream.poll_data(cx)) {
             let bytes = bytes.map_err(fault_of)?;
-            // An end may come in a frame of its own, without any.
+            // An end may arrive in an empty frame.
             if !bytes.is_empty() {
                 self.keep(bytes);
                 return Poll::Ready(Ok(()));
@@ -427,7 +428,7 @@ impl Drop for Http2Receiver {
     }
 }
 
-/// The halves of a stream on which an answer is awaited.
+/// The halves of a stream on which a response is awaited.
 pub fn to_ask(
     (answer, stream): (ResponseFuture, SendStream<Piece>),
     room: &Arc<Http2Room>,
@@ -439,7 +440,7 @@ pub fn to_ask(
     (Http2Sender::new(handle, room, share), receiver)
 }
 
-/// The halves of a stream on which something was asked for.
+/// The halves of a stream on which a request was received.
 pub fn to_answer(
     (request, answer): (Request<RecvStream>, SendResponse<Piece>),
     room: &Arc<Http2Room>,

@@ -1,4 +1,4 @@
-//! The far end of a tunnel over TCP: a peer comes, shows who it is, and asks as it would over QUIC.
+//! The far end of a tunnel over TCP: a peer connects, authenticates, and sends the same requests as over QUIC.
 
 use super::{TcpSession, socket};
 use crate::{
@@ -23,12 +23,12 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// How long a handshake may take: longer than any satellite needs.
+/// Timeout of a handshake: longer than any satellite needs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Before the next try when there are no descriptors.
+/// Pause before the next attempt when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves a listener to which peers come, until the worker stops.
+/// Serves a listener to which peers connect, until the worker stops.
 ///
 /// # Errors
 /// When the runtime cannot watch it.
@@ -48,7 +48,7 @@ pub async fn listen(
                 continue;
             }
         };
-        // Whoever is not let in is reset: it has said where it is, and is told nothing else.
+        // A peer that is not admitted is reset: its address is known already, and it gets no other response.
         let place = if worker.tunnels.are_left() { None } else { crowd.enter(from.ip()) };
         let Some(place) = place else {
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
@@ -59,7 +59,7 @@ pub async fn listen(
     }
 }
 
-/// Lets a peer in and serves what it asks for.
+/// Admits a peer and serves its requests.
 async fn welcome(
     worker: Rc<Worker>,
     stream: TcpStream,
@@ -76,7 +76,7 @@ async fn welcome(
     let plan = worker.plan();
     let (stream, state) = tls.get_ref();
     let chain = state.peer_certificates().unwrap_or_default();
-    // Known when its certificate was looked at, and perhaps not any more.
+    // The certificate's name was configured when it was verified, but perhaps is not any more.
     let peer = chain.first().and_then(|shown| serve::peer_of(shown, &plan.peers));
     let Some(peer) = peer.filter(|_| state.alpn_protocol() == Some(http2::ALPN)) else { return };
     let mut standing = Standing::new(peer, chain, worker.plans(), identity);
@@ -85,7 +85,7 @@ async fn welcome(
     }
     let Some(seat) = worker.tunnels.guests.connect(peer) else {
         worker.ledger.excessive.add(1);
-        // Some of them may be of a process that is no more.
+        // Some of the earlier connections may belong to a process that has ended.
         worker.tunnels.earlier.doubt(&peer.name);
         return tracing::warn!(
             peer = peer.name, %from, "a peer has too many connections: one more is refused"
@@ -106,7 +106,7 @@ async fn welcome(
     serve_session(worker, peer.clone(), session, seat).await;
 }
 
-/// Ends a tunnel, and its flows with it, once its peer may not stay any more.
+/// Closes a tunnel, and its flows with it, once its peer may not stay any more.
 pub async fn dismiss(session: Rc<TcpSession>, standing: Standing) {
     let name = standing.peer_name().to_owned();
     tokio::select! {

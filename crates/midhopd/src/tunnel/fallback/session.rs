@@ -1,9 +1,9 @@
 //! HTTP/2 on one connection: what concerns all of its streams.
 //!
-//! h2 drives the connection as a future, which a task of its own polls here; orders reach it by channels.
+//! h2 drives the connection as a future, which a separate task polls here. Orders reach it by channels.
 //!
-//! Invariant: once a session is gone its connection is dropped, and with it each flow that had not ended is
-//! told that it broke.
+//! Invariant: once a session is gone its connection is dropped, and each flow that had not ended is informed that it
+//! broke.
 
 use super::socket;
 use crate::{
@@ -48,33 +48,33 @@ use tokio::{
 
 /// The largest section of header fields, as over QUIC.
 const FIELDS_BYTES: u32 = 16 << 10;
-/// More than the room for all flows, which is what bounds each of them.
+/// Exceeds the room for all flows, which is the actual limit of each.
 const STREAM_BYTES: usize = 1 << 20;
-/// How long frames of a stream that was reset may come still: its peer hears of it a round trip later.
+/// How long frames of a reset stream may still arrive: the peer receives the reset a round trip later.
 const RESET: Duration = Duration::from_secs(30);
-/// How long the last words to a peer may take to leave this host.
+/// How long the last frames to a peer may take to leave this host.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// HTTP/2's largest window.
 const WINDOW_MOST: u64 = (1 << 31) - 1;
 
-/// TLS to a peer that this end went to.
+/// TLS to a peer that this end connected to.
 pub type Near = tokio_rustls::client::TlsStream<TcpStream>;
-/// TLS to a peer that came.
+/// TLS to a peer that connected to this end.
 pub type AcceptedTls = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// One tunnel over TCP, open.
 #[derive(Debug)]
 pub struct TcpSession {
-    /// Which of the process's it is.
+    /// Its number in this process.
     number: u64,
     remote: SocketAddr,
-    /// The kernel's numbers.
+    /// For the kernel's statistics.
     socket: socket2::Socket,
-    /// By which flows are asked for, at the near end.
+    /// Sends the requests of the near end.
     requests: RefCell<Option<client::SendRequest<Piece>>>,
-    /// What the peer has asked for, at the far end.
+    /// Receives the peer's requests at the far end.
     asked: RefCell<Option<mpsc::UnboundedReceiver<Stream>>>,
-    /// Whether one of the ends has said that there will be no more requests.
+    /// Whether one of the ends has announced that it sends or accepts no more requests.
     leaving: watch::Sender<bool>,
     /// Why it is gone, once it is.
     gone: watch::Sender<Option<Arc<str>>>,
@@ -84,9 +84,9 @@ pub struct TcpSession {
     seats: Arc<()>,
     scheduler: Arc<SharedScheduler>,
     room: Arc<Http2Room>,
-    /// What the link carries, where it was said.
+    /// The configured rate of the link, if any.
     rate: Option<Rate>,
-    /// What the kernel was told to send at most.
+    /// The kernel's present limit of the send rate.
     paced: Cell<Option<Rate>>,
 }
 
@@ -110,7 +110,7 @@ impl TcpSession {
         })
     }
 
-    /// Begins to speak HTTP/2 with a peer that this end went to.
+    /// Starts HTTP/2 with a peer that this end connected to.
     ///
     /// # Errors
     /// When the connection is gone.
@@ -135,7 +135,7 @@ impl TcpSession {
         Ok(session)
     }
 
-    /// Begins to speak HTTP/2 with a peer that came.
+    /// Starts HTTP/2 with a peer that connected to this end.
     ///
     /// # Errors
     /// When the connection is gone.
@@ -151,7 +151,7 @@ impl TcpSession {
             .max_send_buffer_size(STREAM_BYTES)
             .reset_stream_duration(RESET)
             .max_concurrent_reset_streams(peer.flows as usize)
-            // Both are about strangers, who do not come so far: a peer's flows may all break at once.
+            // Both limits are against strangers, who do not get this far. A peer's flows may all break at once.
             .max_pending_accept_reset_streams(peer.flows as usize)
             .max_local_error_reset_streams(None);
         let connection = builder.handshake(far).await.map_err(http2::io_error)?;
@@ -162,17 +162,17 @@ impl TcpSession {
         Ok(session)
     }
 
-    /// Which of the process's it is.
+    /// Its number in this process.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where the other end is.
+    /// Address of the other end.
     pub fn remote_address(&self) -> SocketAddr {
         self.remote
     }
 
-    /// Whether new flows may be asked for.
+    /// Whether it accepts new flows.
     pub fn is_open(&self) -> bool {
         !*self.leaving.borrow() && self.gone.borrow().is_none()
     }
@@ -182,28 +182,28 @@ impl TcpSession {
         Arc::strong_count(&self.seats) == 1
     }
 
-    /// Flows that it has.
+    /// Number of its flows.
     pub fn flows(&self) -> u64 {
         self.scheduler.flows()
     }
 
-    /// What the kernel measures.
+    /// The kernel's measurements.
     pub fn sample(&self) -> Option<Sample> {
         Sample::of(&self.socket)
     }
 
-    /// Sends no faster than this; none: than the link carries.
+    /// Limits the send rate. None: to the rate that the link carries.
     pub fn pace(&self, rate: Option<Rate>) {
         let rate = rate.or(self.rate);
         if rate != self.paced.replace(rate)
             && let Some(rate) = rate
         {
-            // It was taken when the connection was made.
+            // The kernel accepted it when the connection was made.
             let _ = socket::pace(&self.socket, rate);
         }
     }
 
-    /// Whether all that was said has reached the peer's host.
+    /// Whether all sent bytes have reached the peer's host.
     pub fn is_quiet(&self) -> bool {
         self.held() == 0
     }
@@ -214,12 +214,12 @@ impl TcpSession {
         (self.room.held() + in_kernel) as u64
     }
 
-    /// What it is asked by whether its peer lives.
+    /// The probe by which it is asked whether its peer is alive.
     pub fn doubt(&self) -> Weak<LivenessProbe> {
         Arc::downgrade(&self.doubt)
     }
 
-    /// How long a sign of life of the peer's may take, and what has come of it until now.
+    /// Timeout of a sign of life of the peer, and the counters of what has arrived until now.
     fn signs(&self) -> (Duration, Option<[u64; 2]>) {
         let sample = self.sample();
         let rtt = sample.as_ref().map_or(0, |sample| sample.rtt_us);
@@ -227,34 +227,34 @@ impl TcpSession {
         (earlier::patience(Duration::from_micros(rtt.into())), heard)
     }
 
-    /// Waits until one of the ends has said that there will be no more requests.
+    /// Waits until one of the ends has announced that there will be no more requests.
     pub async fn left(&self) {
         let mut leaving = self.leaving.subscribe();
-        // The sender is here.
+        // The sender is owned by the same value.
         let _ = leaving.wait_for(|leaving| *leaving).await;
     }
 
-    /// Waits until it is gone; says why.
+    /// Waits until it is gone. Returns the reason.
     pub async fn gone(&self) -> Arc<str> {
         let mut gone = self.gone.subscribe();
-        // The sender is here.
+        // The sender is owned by the same value.
         let why = gone.wait_for(Option::is_some).await;
         why.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 
-    /// No more requests: a far end tells its peer so, a near end asks for none.
+    /// Stops requests: a far end announces this to its peer, a near end sends no more.
     pub fn leave(&self) {
         self.leaving.send_replace(true);
     }
 
-    /// Ends the connection, and with it whatever flows it has.
+    /// Closes the connection and all of its flows.
     pub fn close(&self) {
         self.leave();
         self.closing.notify_one();
     }
 
-    /// Asks for a flow of some class; the answer comes on the stream. Waits while the peer has as many flows as it
-    /// takes.
+    /// Requests a flow of the given class. The response arrives on the stream. Waits while the peer's limit of flows
+    /// is reached.
     ///
     /// # Errors
     /// When the tunnel is gone, or the peer takes no more.
@@ -272,7 +272,7 @@ impl TcpSession {
         let (sender, receiver) = http2::to_ask(halves, &self.room, self.share());
         let mut stream = self.seated(Stream::to_ask(self.carrier(), wrap(sender), keep(receiver)));
         stream.output.join(class);
-        // Until there is a place for it.
+        // Waits until the peer's limit allows it.
         poll_fn(|cx| requests.poll_ready(cx)).await.map_err(http2::fault_of)?;
         Ok(stream)
     }
@@ -286,7 +286,7 @@ impl TcpSession {
         .await
     }
 
-    /// Looks whether the peer has said that it takes no more requests: h2 tells nobody who does not ask.
+    /// Checks whether the peer has announced that it accepts no more requests: h2 reports this only when asked.
     pub fn look(&self) {
         let mut cx = Context::from_waker(Waker::noop());
         if let Some(mut requests) = self.requests()
@@ -327,9 +327,9 @@ fn keep(receiver: http2::Http2Receiver) -> Receiver {
     Receiver::Http2(receiver)
 }
 
-/// Ends sessions: those whose flows have all ended once their last bytes have arrived.
+/// Closes sessions. Those whose flows have all ended are closed once their last bytes have arrived.
 pub async fn close(sessions: &[Rc<TcpSession>]) {
-    /// How long those may take: longer than any round trip.
+    /// How long that may take: longer than any round trip.
     const ARRIVAL: Duration = Duration::from_secs(3);
     const LOOK: Duration = Duration::from_millis(5);
     let is_done = |session: &Rc<TcpSession>| {
@@ -352,7 +352,7 @@ pub async fn close(sessions: &[Rc<TcpSession>]) {
     let _ = time::timeout(LAST_WORDS, gone).await;
 }
 
-/// When it is asked whether the peer is still there, and when it is taken for gone.
+/// When the peer is asked whether it is alive, and when it counts as gone.
 #[derive(Debug, Clone, Copy)]
 struct Heart {
     pause: Duration,
@@ -366,7 +366,7 @@ impl Heart {
         Self { pause, patience: time(peer.timeout).saturating_sub(pause) }
     }
 
-    /// Waits until the peer does not answer any more.
+    /// Waits until the peer does not respond any more.
     async fn fails(self, ping: Option<PingPong>, session: &TcpSession) {
         let Some(mut ping) = ping else { return pending().await };
         let doubt = &session.doubt;
@@ -382,12 +382,12 @@ impl Heart {
                 tokio::select! {
                     answered = &mut answer => match answered {
                         Ok(_) => break,
-                        // The connection says so itself.
+                        // The connection reports this itself.
                         Err(_) => return pending().await,
                     },
                     () = doubt.0.notified(), if doubted.is_none() => doubted = Some(session.signs()),
                     () = time::sleep(patience) => {
-                        // Whatever has come meanwhile is a sign of life, too.
+                        // Anything that has arrived meanwhile is a sign of life, too.
                         let silent = doubted.take().is_none_or(|(_, heard)| heard == session.signs().1);
                         if silent || begun.elapsed() > self.patience {
                             return;
@@ -399,12 +399,12 @@ impl Heart {
     }
 }
 
-/// By what another thread lets a session ask its peer for a sign of life.
+/// Lets another thread request a sign of life of a session's peer.
 #[derive(Debug, Default)]
 pub struct LivenessProbe(Notify);
 
 impl LivenessProbe {
-    /// Lets it ask.
+    /// Requests it.
     pub fn raise(&self) {
         self.0.notify_one();
     }
@@ -425,7 +425,7 @@ async fn drive_near(
             ended = &mut connection => Some(ended),
             () = fails => None,
             () = session.closing.notified() => {
-                // With its last handle the connection says that it ends.
+                // When its last handle is dropped, the connection announces its end.
                 session.requests.take();
                 let _ = time::timeout(LAST_WORDS, connection).await;
                 Some(Ok(()))
@@ -450,7 +450,7 @@ async fn drive_far(
         let ended = loop {
             tokio::select! {
                 next = connection.accept() => match next {
-                    // Where nobody serves any more, it is reset as it is dropped.
+                    // If nobody serves any more, the stream is reset as it is dropped.
                     Some(Ok(next)) => drop(asked.send(session.take(next))),
                     Some(Err(error)) => break Some(Err(error)),
                     None => break Some(Ok(())),
@@ -474,7 +474,7 @@ async fn drive_far(
     session.gone.send_replace(Some(why));
 }
 
-/// Why a connection ended; none: its peer was silent.
+/// Why a connection ended. None: its peer was silent.
 fn said(ended: Option<Result<(), h2::Error>>) -> Arc<str> {
     match ended {
         None => SILENT.into(),

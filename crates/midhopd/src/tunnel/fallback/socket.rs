@@ -1,4 +1,4 @@
-//! TCP connections between two proxies, and what of their kernel's they need.
+//! TCP connections between two proxies, and the kernel settings that they need.
 
 use crate::keeper::line;
 use crate::leg::{self, bound};
@@ -16,25 +16,25 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 256;
-/// How long the kernel has something to send while more is decided on.
+/// How long the kernel has something to send while the next bytes are selected.
 const AHEAD: Duration = Duration::from_ms(10);
-/// What that is at least and at most, and where the rate is not known.
+/// Its minimum and maximum, and its value where the rate is not known.
 const AHEAD_LEAST: Bytes = Bytes::new(32 << 10);
 const AHEAD_MOST: Bytes = Bytes::new(256 << 10);
 const AHEAD_UNMEASURED: Bytes = Bytes::new(128 << 10);
-/// Products of rate and round-trip time that the kernel may hold, each way: one is under way, as much waits
-/// behind what was lost, and it counts its own overhead.
+/// Products of rate and round-trip time that the kernel may buffer, each way. One is in flight, as much waits behind
+/// a lost segment, and the kernel counts its own overhead.
 const BUFFER_BDPS: f64 = 4.0;
 /// What that is at least.
 const BUFFER_LEAST: Bytes = Bytes::new(1 << 20);
 
-/// What may wait in front of the link for its turn. Unit: bytes.
+/// The bytes that may be enqueued in front of the link. Unit: bytes.
 pub fn ahead(peer: &PeerPlan) -> Bytes {
     let known = peer.rate.map(|rate| rate.bytes_in(AHEAD));
     known.map_or(AHEAD_UNMEASURED, |bytes| bytes.max(AHEAD_LEAST).min(AHEAD_MOST))
 }
 
-/// Listens where peers come that cannot use UDP.
+/// Listens for peers that cannot use UDP.
 ///
 /// # Errors
 /// When the address is taken or not this host's.
@@ -44,7 +44,7 @@ pub fn listen(address: SocketAddr, peers: &[PeerPlan]) -> io::Result<TcpListener
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // What is inherited decides which window may be offered: enough for any of them.
+    // Accepted connections inherit the buffer, which decides the window that may be offered: enough for any of them.
     let product =
         |peer: &&PeerPlan| peer.rate_in.zip(peer.rtt).map(|(rate, rtt)| rate.bytes_in(rtt));
     if let Some(widest) = peers.iter().max_by_key(product) {
@@ -65,15 +65,15 @@ pub async fn dial(address: SocketAddr, peer: &PeerPlan) -> io::Result<TcpStream>
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
-/// Gives a socket what is this peer's.
+/// Applies this peer's settings to a socket.
 ///
 /// # Errors
-/// When the kernel refuses what every kernel has.
+/// When the kernel refuses an option that every kernel has.
 pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
     let handle = socket2::SockRef::from(&socket);
     handle.set_tcp_nodelay(true)?;
     if let Some(name) = &peer.kernel_congestion {
-        // It was there when the daemon started. Without it TCP works all the same.
+        // The algorithm was there when the daemon started. TCP works without it as well.
         if let Err(error) = leg::congestion(&handle, name) {
             tracing::warn!(peer = peer.name, name, %error, "TCP has no such congestion control");
         }
@@ -87,12 +87,12 @@ pub fn equip(socket: impl AsFd, peer: &PeerPlan) -> io::Result<()> {
     if let Some(rate) = peer.rate {
         pace(&socket, rate)?;
     }
-    // What was sent and is not acknowledged in that time breaks the connection.
+    // The connection breaks if sent data is not acknowledged within that time.
     let ms = i32::try_from(peer.timeout.as_ns() / 1_000_000).unwrap_or(i32::MAX);
     sockopt::set_int(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
 }
 
-/// Sends no faster than this from now on.
+/// Limits the send rate from now on.
 ///
 /// # Errors
 /// When the kernel refuses.

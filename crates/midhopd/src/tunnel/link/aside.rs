@@ -1,4 +1,4 @@
-//! A second carrier beside a tunnel's, on which a few new flows are put to see what it carries.
+//! A second carrier beside a tunnel's own. A few new flows are sent over it to measure its throughput.
 
 use super::OpenTunnel;
 use std::cell::{Cell, RefCell};
@@ -7,16 +7,16 @@ use std::cell::{Cell, RefCell};
 #[derive(Debug, Default)]
 pub struct Aside {
     way: RefCell<Option<OpenTunnel>>,
-    /// Flows that it may still get.
+    /// Flows that it may still receive.
     left: Cell<u32>,
-    /// Whether the next new flow is one for it: every other is.
+    /// Whether the next new flow uses it: every second one does.
     next: Cell<bool>,
-    /// Whether it got one.
+    /// Whether it has received a flow.
     tried: Cell<bool>,
 }
 
 impl Aside {
-    /// Puts every other new flow on `way`, up to so many.
+    /// Sends every second new flow over `way`, up to this number.
     pub fn put(&self, way: OpenTunnel, flows: u32) {
         self.way.replace(Some(way));
         self.left.set(flows);
@@ -24,17 +24,17 @@ impl Aside {
         self.tried.set(false);
     }
 
-    /// Puts no more flows there; gives what it was.
+    /// Sends no more flows over it. Returns the carrier.
     pub fn clear(&self) -> Option<OpenTunnel> {
         self.way.take()
     }
 
-    /// Whether a flow was put there.
+    /// Whether a flow was sent over it.
     pub fn was_tried(&self) -> bool {
         self.tried.get()
     }
 
-    /// The carrier of a new flow, if it is this one.
+    /// Returns the carrier of a new flow, if it is this one.
     pub fn take(&self) -> Option<OpenTunnel> {
         let way = self.way.borrow().clone().filter(OpenTunnel::is_open)?;
         if self.left.get() == 0 || !self.next.replace(!self.next.get()) {

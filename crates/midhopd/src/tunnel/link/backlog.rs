@@ -1,19 +1,19 @@
-//! Whether a QUIC connection has more to say than its path takes.
+//! Whether a QUIC connection has more to send than its path carries.
 
 use midhop_tunnel::control::{Pace, Progress};
 use midhop_units::Bytes;
 
-/// Of so many acknowledgements one may find nothing to send: whoever writes is late at times.
+/// At most one of this many acknowledgements may find nothing to send: a writer is late at times.
 const IDLE_PARTS: u64 = 10;
 
-/// What was known of a connection at the last look.
+/// The counters of a connection at the last look.
 #[derive(Debug, Default)]
 pub struct Backlog {
     last: Progress,
 }
 
 impl Backlog {
-    /// What has arrived since the last look, and whether there was more to say all the time.
+    /// Returns what has arrived since the last look, and whether there was more to send all the time.
     pub fn look(&mut self, pace: &Pace) -> (Bytes, bool) {
         let now = pace.progress();
         let last = std::mem::replace(&mut self.last, now);

@@ -1,14 +1,14 @@
-//! Which of QUIC and TCP a tunnel is on.
+//! Selects QUIC or TCP for a tunnel.
 //!
-//! QUIC is tried first. Where it has no answer within a head start, it is tried anew, then TCP beside it, and
-//! whichever is first is taken. While the tunnel is on TCP, QUIC is tried again at growing intervals; once it is open new
-//! flows go there, and those on TCP go on to their ends. The same the other way round: an open QUIC tunnel
-//! whose peer says nothing more though it was asked is doubted, and left for TCP if that can be had; it is
-//! taken again as soon as its peer is heard.
+//! QUIC is tried first. If it gets no answer within a head start, it is tried anew, then TCP is tried beside it, and
+//! the first to open is used. While the tunnel is on TCP, QUIC is tried again at growing intervals. Once QUIC is
+//! open, new flows use it, and the flows on TCP continue there to their ends. The reverse also holds: when the peer
+//! of an open QUIC tunnel sends nothing though it was asked, the tunnel is doubted, and left for TCP if TCP can be
+//! opened. It is used again as soon as its peer sends something.
 //!
-//! The same again where UDP passes and carries little: whether it does is [weighed](weigh), not seen.
+//! The same applies where UDP passes but carries little: that is [weighed](weigh), because it cannot be observed.
 //!
-//! Invariant: nobody falls back to TCP because QUIC's peer said no: that is an answer.
+//! Invariant: a refusal by QUIC's peer never causes a fallback to TCP, because it is an answer.
 
 mod judge;
 mod weigh;
@@ -38,31 +38,31 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// How long an attempt may take: three times a handshake over two satellites, or two lost packets.
+/// Timeout of an attempt: three times a handshake over two satellites, or two lost packets.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// What QUIC has ahead of TCP where the round trip is not known.
+/// QUIC's head start over TCP where the round trip is not known.
 const HEAD_START: Duration = Duration::from_secs(1);
-/// That in round trips: a handshake, and as much again. What it is at least.
+/// The head start in round trips: a handshake, and as much again. Then its minimum.
 const HEAD_START_TRIPS: u32 = 2;
 const HEAD_START_LEAST: Duration = Duration::from_millis(250);
-/// What QUIC has ahead of TCP when it is tried anew. Unit: parts of the first head start.
+/// QUIC's head start over TCP when it is tried anew. Unit: parts of the first head start.
 const ANEW_PART: u32 = 4;
-/// Between two attempts to leave TCP again: at first, and at most.
+/// Interval between two attempts to leave TCP again: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_secs(10);
 const RETURN_MOST: Duration = Duration::from_secs(300);
 /// After how much silence of a peer that was asked something QUIC is doubted, where the round trip is not
 /// known; that in round trips: what was lost is asked a third time. At least so long in any case.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENCE_TRIPS: u32 = 8;
-/// How often an open tunnel is looked at.
+/// Interval at which an open tunnel is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What decides, for one peer.
+/// Selects the carrier for one peer.
 pub struct Choice<'a> {
     keeper: &'a LinkKeeper,
     worker: &'a Rc<Worker>,
     endpoint: QuicEndpoint,
-    /// A QUIC tunnel that is not used for its peer's silence.
+    /// A QUIC tunnel that is not used because its peer is silent.
     doubted: RefCell<Option<Watched>>,
     /// A QUIC tunnel that is not used because UDP is throttled.
     kept: RefCell<Option<Watched>>,
@@ -70,7 +70,7 @@ pub struct Choice<'a> {
     followed: RefCell<Option<Followed>>,
     /// Whether UDP is throttled.
     judge: RefCell<Judge>,
-    /// What flows are put on to see what it carries.
+    /// The carrier that some flows are sent over to measure its throughput.
     aside: Rc<Aside>,
 }
 
@@ -84,7 +84,7 @@ struct Watched {
     gone: Ending,
 }
 
-/// What is followed: its end, and all that is known of it where it is a QUIC tunnel.
+/// The tunnel that is followed: its end, and all that is known of it where it is a QUIC tunnel.
 #[derive(Clone)]
 enum Followed {
     Quic(Watched),
@@ -123,16 +123,16 @@ impl<'a> Choice<'a> {
             doubted: RefCell::default(),
             kept: RefCell::default(),
             followed: RefCell::default(),
-            // Of a link that others use too only what is promised can be expected.
+            // Where others share the link, only the committed rate can be expected.
             judge: Judge::new([peer.committed.or(peer.rate), peer.rate_in], peer.rtt).into(),
             aside,
         }
     }
 
-    /// Opens a tunnel, over whichever is first, with a head start for QUIC.
+    /// Opens a tunnel over QUIC or TCP, the first to open. QUIC has a head start.
     ///
-    /// Before TCP is tried QUIC is tried anew: what it said first may have come before its peer was there, or was
-    /// lost, and is said again only after a pause that is longer than the head start.
+    /// Before TCP is tried, QUIC is tried anew. Its first packets may have arrived before the peer was up, or may be
+    /// lost, and are retransmitted only after a timeout longer than the head start.
     pub async fn open(&self) -> io::Result<OpenTunnel> {
         if self.keeper.peer.fallback == Fallback::Only {
             let session = self.open_tcp().await?;
@@ -143,7 +143,7 @@ impl<'a> Choice<'a> {
         let mut anew = pin!(async {
             time::sleep(self.head_start()).await;
             match self.open_quic().await {
-                // The first attempt says so as well, or has an answer.
+                // The first attempt times out as well, or has an answer.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => pending().await,
                 opened => opened,
             }
@@ -190,7 +190,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Follows a tunnel until it is gone, takes no more flows, or there is a better one: that is returned.
+    /// Follows a tunnel until it is gone, accepts no more flows, or a better one exists, which is returned.
     pub async fn follow(&self, way: &OpenTunnel) -> Option<OpenTunnel> {
         let followed = self.followed.borrow().clone();
         let watched = followed.as_ref().and_then(Followed::watched).cloned();
@@ -206,7 +206,7 @@ impl<'a> Choice<'a> {
                 () = is_true(gone) => self.take_kept(),
                 () = session.left() => self.take_kept().or_else(|| self.let_go()),
                 next = self.regain(session) => {
-                    // Its flows go on to their ends.
+                    // Its flows continue to their ends.
                     session.leave();
                     Some(next)
                 }
@@ -224,7 +224,7 @@ impl<'a> Choice<'a> {
         tracing::info!(peer = peer.name, %address, "{what}");
     }
 
-    /// Waits until the peer of an open QUIC tunnel is silent though it was asked, and TCP can be had.
+    /// Waits until the peer of an open QUIC tunnel is silent though it was asked, and TCP can be opened.
     async fn doubt(&self, session: &Rc<QuicSession>) -> OpenTunnel {
         if self.keeper.peer.fallback != Fallback::Tcp {
             return pending().await;
@@ -246,7 +246,7 @@ impl<'a> Choice<'a> {
                     self.doubted.replace(watched);
                     return self.on_tcp(tcp, Carrier::TcpSilent);
                 }
-                // The whole path is cut, or the peer is gone.
+                // The whole path is broken, or the peer is gone.
                 Err(error) => {
                     tracing::debug!(peer = self.keeper.peer.name, %error, "TCP gives none either");
                     silence = Silence::of(session);
@@ -255,7 +255,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Waits until QUIC can be had again.
+    /// Waits until QUIC can be opened again.
     async fn regain(&self, tcp: &Rc<fallback::TcpSession>) -> OpenTunnel {
         if self.keeper.peer.fallback == Fallback::Only {
             return pending().await;
@@ -299,7 +299,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// What new flows go by from now on is told.
+    /// Reports the carrier of new flows from now on.
     fn book(&self, carrier: Carrier) {
         self.worker.ledger.carried_by(&self.keeper.peer.name, carrier);
     }

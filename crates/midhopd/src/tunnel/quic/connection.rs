@@ -1,4 +1,4 @@
-//! A connection as tasks use it, of whichever thread.
+//! A connection, as tasks of any thread use it.
 
 use super::state::{EndpointShared, EndpointState};
 use crate::tunnel::reorder::ReorderRoom;
@@ -18,35 +18,35 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// A connection. It is closed when nobody has it any more.
+/// A connection. It is closed when its last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct QuicConnection(Arc<ConnectionShared>);
 
-/// What is reached without the lock.
+/// The part that needs no lock.
 #[derive(Debug)]
 pub struct ConnectionShared {
     pub shared: Arc<EndpointShared>,
     pub number: u64,
     /// Whether its handshake is over.
     connected: watch::Sender<bool>,
-    /// What the peer understands, once its settings have come.
+    /// The peer's settings, once they have arrived.
     settings: watch::Sender<Option<Settings>>,
-    /// Whether one of the ends takes no more flows.
+    /// Whether one of the ends accepts no more flows.
     leaving: watch::Sender<bool>,
-    /// For how long the peer has had more to send than the path takes; when it reported that.
+    /// How long the peer has had more to send than the path carries, and when it reported this.
     backlog: watch::Sender<Option<(tokio::time::Instant, Duration)>>,
     /// Why it is gone, once it is.
     lost: watch::Sender<Option<ConnectionError>>,
     /// Whether its peer broke a rule that concerns it.
     is_broken: AtomicBool,
-    /// The peer has opened a stream.
+    /// Notifies that the peer has opened a stream.
     pub came: Notify,
-    /// The peer takes more flows than before.
+    /// Notifies that the peer accepts more flows than before.
     available: Notify,
 }
 
 impl ConnectionShared {
-    /// Something has happened that no single stream waits for.
+    /// Handles an event that no single stream waits for.
     pub fn on_event(&self, event: &CarrierEvent, settings: Option<Settings>) {
         match event {
             CarrierEvent::Connected => drop(self.connected.send_replace(true)),
@@ -61,7 +61,7 @@ impl ConnectionShared {
         }
     }
 
-    /// It is gone, perhaps because its peer, at that address, broke a rule.
+    /// The connection is gone, perhaps because its peer, at that address, broke a rule.
     pub fn on_lost(&self, why: ConnectionError, rule: Option<(SocketAddr, Code)>) {
         if let Some((peer, code)) = rule
             && !self.is_broken.swap(true, Relaxed)
@@ -77,7 +77,7 @@ impl ConnectionShared {
         self.available.notify_waiters();
     }
 
-    /// Why it is gone; none: it is not.
+    /// Why it is gone. None: it is open.
     pub fn lost(&self) -> Option<ConnectionError> {
         self.lost.borrow().clone()
     }
@@ -85,13 +85,13 @@ impl ConnectionShared {
 
 impl Drop for ConnectionShared {
     fn drop(&mut self) {
-        // The lock may be held: by whoever has just woken the last one who had it.
+        // The lock may be held: by the task that has just woken the last user.
         self.shared.drop_connection(self.number);
     }
 }
 
 impl QuicConnection {
-    /// The connection that has this handle, as its tasks have it.
+    /// The connection of this handle.
     pub(super) fn new(
         shared: &Arc<EndpointShared>,
         state: &mut EndpointState,
@@ -111,7 +111,7 @@ impl QuicConnection {
         }))
     }
 
-    /// What is reached without the lock.
+    /// The part that needs no lock.
     pub(super) fn inner(&self) -> &Arc<ConnectionShared> {
         &self.0
     }
@@ -124,7 +124,7 @@ impl QuicConnection {
         let now = self.0.shared.now();
         let mut state = self.0.shared.lock();
         let asked = state.carrier_mut(self.0.number).map(|carrier| ask(now, carrier));
-        // What it comes to, such as an end, is known at once.
+        // Its consequences, such as an end, are handled at once.
         state.settle();
         drop(state);
         self.0.shared.call();
@@ -140,7 +140,7 @@ impl QuicConnection {
         let mut lost = self.0.lost.subscribe();
         tokio::select! {
             biased;
-            // The senders are here.
+            // The senders are owned by the same value.
             _ = connected.wait_for(|it| *it) => Ok(()),
             why = lost.wait_for(Option::is_some) => {
                 Err(why.ok().and_then(|why| why.clone()).unwrap_or(ConnectionError::LocallyClosed))
@@ -154,17 +154,17 @@ impl QuicConnection {
         shown.and_then(|it| it.downcast().ok()).map_or_else(Vec::new, |shown| *shown)
     }
 
-    /// It is known who the peer is that has come: the session with it begins.
+    /// The peer that has connected is identified: the session with it begins.
     pub fn begin(&self, peer: &PeerPlan, opening: Opening) {
         self.ask(|now, carrier| carrier.begin(now, peer, opening));
     }
 
-    /// What its streams store is counted in `room` from now on.
+    /// From now on, the bytes that its streams store are counted in `room`.
     pub fn count_in(&self, room: Arc<ReorderRoom>) {
         self.0.shared.lock().count_in(self.0.number, room);
     }
 
-    /// Gives a connection that a peer has opened what is that peer's, but for its windows.
+    /// Applies a peer's settings, except the windows, to a connection that this peer has opened.
     ///
     /// # Errors
     /// When the congestion control cannot be had.
@@ -172,33 +172,33 @@ impl QuicConnection {
         self.ask(|now, carrier| carrier.adapt(now, peer, steering)).unwrap_or(Ok(()))
     }
 
-    /// Which of its endpoint's it is.
+    /// Its number in the endpoint.
     pub fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// Where the peer is.
+    /// Address of the peer.
     pub fn remote_address(&self) -> SocketAddr {
         let unknown = SocketAddr::from(([0; 4], 0));
         self.look(Carrier::remote_address).unwrap_or(unknown)
     }
 
-    /// What QUIC has counted.
+    /// QUIC's counters.
     pub fn stats(&self) -> ConnectionStats {
         self.look(Carrier::quic_stats).unwrap_or_default()
     }
 
-    /// The round trip, smoothed.
+    /// The smoothed round-trip time.
     pub fn rtt(&self) -> Duration {
         self.stats().path.rtt
     }
 
-    /// What repairs have cost and given, and what part of its datagrams the peer has missed before them.
+    /// Costs and gains of repairs, and which part of its datagrams the peer has missed before them.
     pub fn repaired(&self) -> Option<(Stats, f64)> {
         self.look(|carrier| (carrier.stats().repairs, carrier.loss()))
     }
 
-    /// Flows that it has.
+    /// Number of its flows.
     pub fn flows(&self) -> u64 {
         self.look(Carrier::flows).unwrap_or(0) as u64
     }
@@ -208,60 +208,60 @@ impl QuicConnection {
         self.look(Carrier::is_full).unwrap_or(false)
     }
 
-    /// Whether its peer was found to have broken a rule that concerns it: that is why it ended.
+    /// Whether it ended because its peer broke a rule that concerns it.
     pub fn is_broken(&self) -> bool {
         self.0.is_broken.load(Relaxed)
     }
 
-    /// Ends it because its peer broke a rule.
+    /// Closes it because its peer broke a rule.
     pub fn break_off(&self, code: Code) {
         self.0.is_broken.store(true, Relaxed);
         self.close(code);
     }
 
-    /// Ends it, and with it whatever flows it has. Why it has ended before stays known.
+    /// Closes it and all of its flows. The reason of an earlier close is kept.
     pub fn close(&self, code: Code) {
         self.ask(|now, carrier| carrier.close(now, code));
     }
 
-    /// Why it is gone; none: it is not.
+    /// Why it is gone. None: it is open.
     pub fn close_reason(&self) -> Option<ConnectionError> {
         self.0.lost()
     }
 
-    /// Waits until it is gone; gives why.
+    /// Waits until it is gone. Returns the reason.
     pub async fn closed(&self) -> ConnectionError {
         let mut lost = self.0.lost.subscribe();
         let why = lost.wait_for(Option::is_some).await;
-        // The sender is here.
+        // The sender is owned by the same value.
         why.ok().and_then(|why| why.clone()).unwrap_or(ConnectionError::LocallyClosed)
     }
 
-    /// The peer's settings, once they have come.
+    /// The peer's settings, once they have arrived.
     pub fn settings(&self) -> watch::Receiver<Option<Settings>> {
         self.0.settings.subscribe()
     }
 
-    /// Whether one of the ends takes no more flows.
+    /// Whether one of the ends accepts no more flows.
     pub fn leaving(&self) -> watch::Receiver<bool> {
         self.0.leaving.subscribe()
     }
 
-    /// Takes no more flows, and announces that.
+    /// Accepts no more flows, and announces that.
     pub fn leave(&self) {
         if !self.0.leaving.send_replace(true) {
             self.ask(|now, carrier| carrier.leave(now));
         }
     }
 
-    /// Reports to the peer that this end has had more to send than the path takes, for so long.
+    /// Reports to the peer for how long this end has had more to send than the path carries.
     pub fn report_backlog(&self, lasted: Duration) {
         self.ask(|now, carrier| carrier.report_backlog(now, lasted.into()));
     }
 
-    /// Whether the peer has more to send than the path takes, as far as it has reported.
+    /// Whether the peer has more to send than the path carries, by its own reports.
     pub fn is_backlogged(&self) -> bool {
-        // A report that comes as often as it covers may be late.
+        // A report is repeated after the time that it covers, and may be late.
         self.0.backlog.borrow().is_some_and(|(at, lasted)| at.elapsed() < lasted * 5 / 2)
     }
 
@@ -270,15 +270,15 @@ impl QuicConnection {
         self.ask(|_, carrier| carrier.ping());
     }
 
-    /// Opens a stream for a flow. Waits while the peer has as many flows as it takes.
+    /// Opens a stream for a flow. Waits while the peer's limit of flows is reached.
     ///
     /// # Errors
-    /// Why there is none to be had any more.
+    /// Why no more flows can be opened.
     pub async fn open_flow(&self) -> Result<StreamId, ConnectionError> {
         loop {
             let available = self.0.available.notified();
             tokio::pin!(available);
-            // What comes from here on is not missed.
+            // Notifications from here on are not missed.
             available.as_mut().enable();
             if let Some(why) = self.close_reason() {
                 return Err(why);
@@ -300,7 +300,7 @@ impl QuicConnection {
     /// Waits for the next stream that the peer opens for a flow.
     ///
     /// # Errors
-    /// Why there will be none any more.
+    /// Why no more flows will arrive.
     pub async fn accept_flow(&self) -> Result<StreamId, ConnectionError> {
         loop {
             let opened = self.0.shared.lock().next_opened(self.0.number);

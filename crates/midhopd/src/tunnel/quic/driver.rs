@@ -1,4 +1,4 @@
-//! What drives an endpoint: reads its socket, lets time pass, and sends.
+//! Drives an endpoint: reads its socket, advances its timers, and sends.
 
 use super::state::{EndpointShared, EndpointState};
 use crate::ledger::Ledger;
@@ -19,13 +19,13 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::time::{self, Sleep};
 
-/// What comes by one call at most, where the kernel joins datagrams of one size. Unit: bytes.
+/// The most that one call receives, where the kernel joins datagrams of one size. Unit: bytes.
 const RECEIVED_BYTES: usize = 64 << 10;
-/// Addresses of which is known where what comes from them is to go.
+/// The number of source addresses whose shard is remembered.
 const MOVED_MAX: usize = 4096;
 
 thread_local! {
-    /// Where sockets of this thread are read to: what has come is taken out before the next one is read.
+    /// The receive buffer for the sockets of this thread: it is emptied before the next one is read.
     static RECEIVED: RefCell<Vec<u8>> = RefCell::new(vec![0; BATCH_SIZE * RECEIVED_BYTES]);
 }
 
@@ -34,13 +34,13 @@ pub struct Driver {
     shared: Arc<EndpointShared>,
     io: Arc<UdpSocket>,
     udp: UdpSocketState,
-    /// Which of its address's it is.
+    /// Its shard of the address.
     shard: Shard,
-    /// Where its worker counts.
+    /// Its worker's counters.
     ledger: Arc<Ledger>,
-    /// Where what came from some addresses went last, which was for other shards.
+    /// The shards to which the last datagrams from some addresses were handed over.
     moved: BTreeMap<SocketAddr, usize>,
-    /// What may leave and has not.
+    /// Datagrams that may leave and have not yet.
     batch: DatagramBatch,
     timer: Pin<Box<Sleep>>,
 }
@@ -63,7 +63,7 @@ impl Driver {
         Ok(Self { shared, io, udp, shard, ledger, moved: BTreeMap::new(), batch, timer })
     }
 
-    /// Drives the endpoint until its socket has failed, or nobody uses it any more.
+    /// Drives the endpoint until its socket has failed, or it is no longer used.
     pub async fn run(mut self) {
         let io = self.io.clone();
         let error = tokio::select! {
@@ -103,7 +103,7 @@ impl Driver {
             }
             let Some(wake) = state.endpoint.poll_timeout() else { break };
             let wake = shared.since(wake);
-            // Each change costs the runtime a call.
+            // Each change costs a call into the runtime.
             if self.timer.deadline() != wake {
                 self.timer.as_mut().reset(wake);
             }
@@ -114,7 +114,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Reads what has come, by one call: what it brings is acknowledged before more is read. Ready when the socket cannot be
+    /// Receives datagrams, by one call: they are acknowledged before more are read. Ready when the socket cannot be
     /// used any more.
     fn receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if let Err(error) = ready!(self.io.poll_recv_ready(cx)) {
@@ -123,7 +123,7 @@ impl Driver {
         let read = RECEIVED.with_borrow_mut(|room| self.read(room));
         match read {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Poll::Ready(error),
-            // Again, after whoever else has something to do: the runtime wakes nobody for what it knows to be there.
+            // Tries again after other tasks have run: the runtime wakes no task for datagrams that it knows of.
             Ok(()) | Err(_) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -156,13 +156,13 @@ impl Driver {
                 self.divide(&mut state, contents, size, label, &mut others);
             }
         }
-        // Another shard's lock is not taken under this one's.
+        // Another shard's lock must not be taken under this one's.
         drop(state);
         self.ledger.datagrams.add(came);
         for (shard, datagram) in others {
             match self.shard.hand_over(shard, datagram) {
                 Ok(()) => self.ledger.handed_datagrams.add(1),
-                // Its connections are gone, and this one can answer their peers as well.
+                // That shard's connections are gone, and this one can respond to their peers as well.
                 Err((bytes, label)) => {
                     let size = bytes.len();
                     let mut state = shared.lock();
@@ -173,7 +173,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether none of what has come at once is for another shard.
+    /// Whether none of the datagrams received together is for another shard.
     fn is_all_own(
         &self,
         state: &EndpointState,
@@ -185,7 +185,7 @@ impl Driver {
             || contents.chunks(size).all(|it| self.shard_of(state, from, it).is_none())
     }
 
-    /// Takes what has come apart, in which there is something for another shard, which goes to `others`.
+    /// Separates received datagrams, if one of them is for another shard. That one goes to `others`.
     fn divide(
         &mut self,
         state: &mut EndpointState,
@@ -230,7 +230,7 @@ impl Driver {
             match send(batch, now) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Pending, the kernel's room wakes it; ready, it tries at once.
+                    // If pending, the kernel's room wakes the task. If ready, it tries at once.
                     match self.io.poll_send_ready(cx) {
                         Poll::Ready(ready) => ready?,
                         Poll::Pending => return Ok(()),
@@ -243,7 +243,7 @@ impl Driver {
     }
 }
 
-/// However its task ends, whoever waits for its connections learns of it, and another endpoint is opened.
+/// However the task ends, all that wait for its connections are informed, and another endpoint is opened.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.shared.fail();
@@ -251,8 +251,8 @@ impl Drop for Driver {
     }
 }
 
-/// Waits until the socket was destroyed. That wakes nobody who waits for datagrams, so that without any nobody would learn
-/// of it.
+/// Waits until the socket was destroyed. That wakes no reader of datagrams, so without any datagram it would not be
+/// noticed.
 async fn destroyed(io: &UdpSocket) -> io::Error {
     loop {
         if let Err(error) = io.ready(Interest::ERROR).await {
@@ -269,11 +269,11 @@ async fn destroyed(io: &UdpSocket) -> io::Error {
     }
 }
 
-/// Sends a batch, or loses what the network does not take, as it may lose it anywhere.
+/// Sends a batch. Datagrams that the network does not accept are lost, as in any network.
 ///
 /// # Errors
-/// That the kernel has no room: all of it stays. That the socket was destroyed: the first call after that reports it, and
-/// no other.
+/// When the kernel has no room: all of the batch is kept. When the socket was destroyed: only the first call after
+/// that reports it.
 pub fn send(
     batch: &mut DatagramBatch,
     send: impl FnOnce(&Transmit<'_>) -> io::Result<()>,

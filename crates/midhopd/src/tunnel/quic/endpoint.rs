@@ -1,4 +1,4 @@
-//! An endpoint as tasks use it: peers are gone to, and those who come are let in.
+//! An endpoint, as tasks use it: connects to peers, and admits peers that connect.
 
 use super::connection::QuicConnection;
 use super::driver::Driver;
@@ -26,7 +26,8 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// An endpoint on `socket`, driven by a task of this thread from now on. What comes is counted in `ledger`.
+    /// Creates an endpoint on `socket`, driven by a task of this thread from now on. Received datagrams are counted
+    /// in `ledger`.
     ///
     /// # Errors
     /// When the runtime cannot watch the socket.
@@ -48,7 +49,7 @@ impl QuicEndpoint {
         Ok(endpoint)
     }
 
-    /// What others reach it by.
+    /// A weak reference for others.
     pub fn downgrade(&self) -> std::sync::Weak<EndpointShared> {
         Arc::downgrade(&self.shared)
     }
@@ -61,7 +62,7 @@ impl QuicEndpoint {
     /// Begins a connection to a peer.
     ///
     /// # Errors
-    /// When none can be had.
+    /// When none can be made.
     pub fn connect(
         &self,
         peer: &PeerPlan,
@@ -78,7 +79,7 @@ impl QuicEndpoint {
         Ok(connection)
     }
 
-    /// Waits for somebody to come; none: nobody is let in any more.
+    /// Waits for an incoming connection. None: no more are admitted.
     pub async fn accept(&self) -> Option<Incoming> {
         poll_fn(|cx| {
             let mut state = self.shared.lock();
@@ -95,12 +96,12 @@ impl QuicEndpoint {
         .await
     }
 
-    /// Connections that are there.
+    /// Number of connections.
     pub fn open_connections(&self) -> usize {
         self.shared.lock().endpoint.connections()
     }
 
-    /// Ends all connections, and lets nobody in any more.
+    /// Closes all connections, and admits no more.
     pub fn close(&self, code: Code) {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -111,19 +112,19 @@ impl QuicEndpoint {
         self.shared.call();
     }
 
-    /// Waits until no connection is there.
+    /// Waits until there is no connection.
     pub async fn wait_idle(&self) {
         let idle = self.shared.lock().idle.clone();
         let notified = idle.notified();
         tokio::pin!(notified);
-        // What comes from here on is not missed.
+        // Notifications from here on are not missed.
         notified.as_mut().enable();
         if self.open_connections() > 0 && !self.has_failed() {
             notified.await;
         }
     }
 
-    /// Whether its socket cannot be used any more: another one is to be opened.
+    /// Whether its socket cannot be used any more: another one has to be opened.
     pub fn has_failed(&self) -> bool {
         *self.shared.failed.borrow()
     }
@@ -131,17 +132,17 @@ impl QuicEndpoint {
     /// Waits until it cannot be used any more.
     pub async fn failed(&self) {
         let mut failed = self.shared.failed.subscribe();
-        // The sender is here.
+        // The sender is owned by the same value.
         let _ = failed.wait_for(|failed| *failed).await;
     }
 
-    /// It cannot be used any more, or nobody uses it any more.
+    /// It cannot be used any more, or is not used any more.
     pub fn fail(&self) {
         self.shared.fail();
     }
 }
 
-/// Somebody who has come. Dropped, it gets no answer.
+/// An incoming connection. If it is dropped, it gets no response.
 #[derive(Debug)]
 pub struct Incoming {
     shared: Arc<EndpointShared>,
@@ -149,22 +150,22 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Where it is.
+    /// Address of the client.
     pub fn remote_address(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0; 4], 0));
         self.incoming.as_ref().map_or(nowhere, midhop_tunnel::quic::Incoming::remote_address)
     }
 
-    /// Whether it has shown that it is there.
+    /// Whether the client has proven its address.
     pub fn remote_address_validated(&self) -> bool {
         self.incoming.as_ref().is_some_and(midhop_tunnel::quic::Incoming::remote_address_validated)
     }
 
-    /// Lets it in, by a connection that waits for [`QuicConnection::begin`] once it is
+    /// Accepts it. The connection waits for [`QuicConnection::begin`] once it is
     /// [connected](QuicConnection::connected).
     ///
     /// # Errors
-    /// When that does not come about.
+    /// When the connection cannot be made.
     pub fn accept(
         mut self,
         (config, pace): (ServerConfig, Pace),
@@ -182,7 +183,7 @@ impl Incoming {
         accepted
     }
 
-    /// Refuses it, and lets it know.
+    /// Refuses it, and sends the refusal.
     pub fn refuse(mut self) {
         if let Some(incoming) = self.incoming.take() {
             self.shared.lock().endpoint.refuse(incoming);
@@ -190,10 +191,10 @@ impl Incoming {
         }
     }
 
-    /// Does not answer it.
+    /// Sends no response.
     pub fn ignore(self) {}
 
-    /// Has it prove its address. One that has already is not answered.
+    /// Requests a proof of its address. A client that has proven it already gets no response.
     pub fn retry(mut self) {
         if let Some(incoming) = self.incoming.take() {
             let mut state = self.shared.lock();

@@ -1,4 +1,4 @@
-//! The halves of a flow's stream over QUIC: frames of HTTP/3 on the outside, header fields and payload on the inside.
+//! The halves of a flow's stream over QUIC: HTTP/3 frames on the outside, header fields and payload on the inside.
 //!
 //! Invariant: a half that is dropped before its stream has ended in order is reset with the code of a
 //! broken TCP connection, whatever the reason.
@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Frames that are fetched at once: as many as a flow writes by one call.
+/// The most frames fetched together: as many as a flow writes by one call.
 const FETCHED_MAX: usize = 64;
 
-/// A stream, as both of its halves have it. It is forgotten when none does any more.
+/// A stream, shared by both of its halves. It is forgotten when both are dropped.
 #[derive(Debug)]
 struct StreamHandle {
     connection: QuicConnection,
@@ -26,7 +26,7 @@ struct StreamHandle {
 }
 
 impl StreamHandle {
-    /// Asks the machine for something; none: there is no connection any more.
+    /// Calls the machine. None: the connection is gone.
     fn ask<T>(
         &self,
         ask: impl FnOnce(Instant, &mut Carrier, &mut StreamWaiters) -> T,
@@ -40,7 +40,7 @@ impl StreamHandle {
         Some(asked)
     }
 
-    /// The same for what makes the endpoint send.
+    /// The same for calls that make the endpoint send.
     fn ask_and_send<T>(&self, ask: impl FnOnce(Instant, &mut Carrier) -> T) -> Option<T> {
         let inner = self.connection.inner();
         let now = inner.shared.now();
@@ -51,7 +51,7 @@ impl StreamHandle {
         asked
     }
 
-    /// Why the connection is gone; none: it is not.
+    /// Why the connection is gone. None: it is open.
     fn lost(&self) -> Option<StreamError> {
         self.connection.close_reason().map(|why| StreamError::Lost(why.into()))
     }
@@ -79,25 +79,25 @@ pub fn halves(connection: &QuicConnection, id: StreamId) -> (QuicSender, QuicRec
 #[derive(Debug)]
 pub struct QuicSender {
     stream: Arc<StreamHandle>,
-    /// Unit: bytes. What had not been taken, when that was last looked at.
+    /// Unit: bytes. Bytes that were not taken, at the last look.
     waiting: usize,
     ended: bool,
     was_reset: bool,
 }
 
 impl QuicSender {
-    /// Makes it that of a flow of some class.
+    /// Assigns it to a flow of the given class.
     pub fn join(&mut self, class: &ClassPlan) {
         let id = self.stream.id;
         self.stream.ask_and_send(|_, carrier| carrier.join(id, class));
     }
 
-    /// Makes a frame of header fields; nothing may wait.
+    /// Makes a frame of header fields. Nothing may be waiting.
     pub fn put_fields(&mut self, fields: &[Field]) {
         self.put_by(|now, id, carrier| carrier.put_fields(now, id, fields));
     }
 
-    /// Makes a frame of some payload: `head`, and what follows it. Nothing may wait.
+    /// Makes a frame of some payload: `head`, and what follows it. Nothing may be waiting.
     pub fn put(&mut self, head: &[u8], bytes: Bytes) {
         self.put_by(|now, id, carrier| carrier.put_data(now, id, head, bytes));
     }
@@ -111,7 +111,7 @@ impl QuicSender {
         self.waiting = waiting.flatten().unwrap_or(0);
     }
 
-    /// There is nothing more to send for now: others may.
+    /// There is nothing more to send for now: other flows may send.
     pub fn rest(&mut self) {
         let id = self.stream.id;
         if self.stream.ask(|_, carrier, _| carrier.rest(id)) == Some(true) {
@@ -124,7 +124,7 @@ impl QuicSender {
         self.waiting
     }
 
-    /// Hands on what waits. Ready when nothing does.
+    /// Hands on the waiting bytes. Ready when none wait.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if self.waiting == 0 {
             return Poll::Ready(Ok(()));
@@ -155,7 +155,7 @@ impl QuicSender {
         }
     }
 
-    /// Ends this half in order. Nothing may wait.
+    /// Ends this half in order. Nothing may be waiting.
     pub fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             let id = self.stream.id;
@@ -172,7 +172,7 @@ impl QuicSender {
         self.stream.ask_and_send(|_, carrier| carrier.reset(id, code));
     }
 
-    /// Waits until the peer wants no more of it, or has all of it. Not to be asked again after that.
+    /// Waits until the peer wants no more of it, or has all of it. Not to be called again after that.
     pub fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         let was_reset = self.was_reset;
         let known = self.stream.ask(|_, _, waiting| {
@@ -202,23 +202,23 @@ impl Drop for QuicSender {
 
 /// The half that the other end sends.
 ///
-/// What has come is fetched by several frames at once: each call costs the endpoint's lock.
+/// Several frames are fetched together, because each call takes the endpoint's lock.
 #[derive(Debug)]
 pub struct QuicReceiver {
     stream: Arc<StreamHandle>,
-    /// What has been fetched and was not given out.
+    /// Frames that were fetched and not handed out.
     fetched: VecDeque<Frame>,
-    /// What follows that, if it is known that nothing does: an end, or a fault.
+    /// What follows these frames, if it is known that no frame does: an end, or a fault.
     last: Option<Result<(), FlowFault>>,
-    /// Unit: bytes. What had come in order and was not fetched, when that was last looked at.
+    /// Unit: bytes. What had arrived in order and was not fetched, at the last look.
     unread: usize,
-    /// Whether something was given out since credit was granted.
+    /// Whether something was handed out since credit was granted.
     is_given: bool,
     ended: bool,
 }
 
 impl QuicReceiver {
-    /// Waits for header fields, before which nothing else may come.
+    /// Waits for header fields, before which nothing else may arrive.
     pub fn poll_fields(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<Field>, StreamError>> {
         self.poll_frame(cx).map(|frame| match frame? {
             Some(Frame::Headers(section)) => field::decode(&section).map_err(StreamError::Wrong),
@@ -227,17 +227,18 @@ impl QuicReceiver {
         })
     }
 
-    /// Waits for payload; none: the other end has ended its half.
+    /// Waits for payload. None: the other end has ended its half.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamError>> {
         self.poll_frame(cx).map(|frame| match frame? {
             Some(Frame::Data(bytes)) => Ok(Some(bytes)),
-            // Nothing but data belongs to an open flow: not even more header fields.
+            // Only data belongs to an open flow: not even more header fields.
             Some(_) => Err(StreamError::Wrong(Code::FRAME_UNEXPECTED)),
             None => Ok(None),
         })
     }
 
-    /// Unit: bytes. What has come in order and has not been given out; what waits behind it counts itself.
+    /// Unit: bytes. What has arrived in order and was not handed out. Data that waits behind it is counted
+    /// separately.
     pub fn held(&self) -> usize {
         let fetched = self.fetched.iter().map(|frame| match frame {
             Frame::Data(bytes) => bytes.len(),
@@ -246,7 +247,7 @@ impl QuicReceiver {
         self.unread + fetched.sum::<usize>()
     }
 
-    /// Whatever has been given out has been passed on: the peer may send as much again.
+    /// All that was handed out has been passed on: the peer may send as much again.
     pub fn grant(&mut self) {
         if self.fetched.is_empty() && std::mem::take(&mut self.is_given) {
             let id = self.stream.id;
@@ -254,7 +255,7 @@ impl QuicReceiver {
         }
     }
 
-    /// Waits until the other end breaks off, even while nobody reads; for ever, where it does not.
+    /// Waits until the other end resets the stream, even while nobody reads. Waits for ever where it does not.
     pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<StreamError> {
         if self.ended || self.last == Some(Ok(())) {
             return Poll::Pending;
@@ -283,7 +284,7 @@ impl QuicReceiver {
         }
     }
 
-    /// Wants no more of it.
+    /// Requests that the other end stops sending.
     pub fn stop(&mut self, code: Code) {
         if !std::mem::replace(&mut self.ended, true) {
             let id = self.stream.id;
@@ -297,7 +298,7 @@ impl QuicReceiver {
         }
         if let Some(frame) = self.fetched.pop_front() {
             if self.fetched.is_empty() {
-                // An idle flow holds nothing.
+                // An idle flow holds no memory.
                 self.fetched = VecDeque::new();
             }
             self.is_given = true;
@@ -319,7 +320,7 @@ impl QuicReceiver {
         }
     }
 
-    /// Fetches what has come. Where nothing more has, whoever asks is woken when it does.
+    /// Fetches the frames that have arrived. Where there are none, the task is woken when some arrive.
     fn fetch(&mut self, cx: &Context<'_>) {
         let Self { stream, fetched, last, unread, .. } = self;
         let id = stream.id;
@@ -328,7 +329,7 @@ impl QuicReceiver {
                 match carrier.next_frame(id) {
                     Ok(Some(Some(frame))) => fetched.push_back(frame),
                     Ok(Some(None)) => *last = Some(Ok(())),
-                    // What came before a fault is still to be had.
+                    // Data that arrived before a fault can still be read.
                     Ok(None) if waiting.fault.is_some() => *last = waiting.fault.map(Err),
                     Ok(None) => {
                         keep(&mut waiting.reader, cx);
@@ -348,7 +349,7 @@ impl Drop for QuicReceiver {
     }
 }
 
-/// Keeps the task that is to be woken.
+/// Stores the task to be woken.
 fn keep(place: &mut Option<std::task::Waker>, cx: &Context<'_>) {
     match place {
         Some(known) => known.clone_from(cx.waker()),

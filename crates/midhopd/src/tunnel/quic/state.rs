@@ -1,4 +1,4 @@
-//! What the tasks of one endpoint share: the machine, and who waits for what of it.
+//! The state that the tasks of one endpoint share: the machine, and the tasks that wait for its events.
 
 use super::connection::ConnectionShared;
 use crate::tunnel::number::next_number;
@@ -20,79 +20,79 @@ use std::task::Waker;
 use tokio::sync::{Notify, watch};
 use tokio::time;
 
-/// Datagrams from other workers' sockets that wait at most.
+/// The most datagrams from other workers' sockets that wait.
 pub const HANDED_MAX: usize = 1024;
 
-/// One endpoint, as all of its tasks reach it.
+/// One endpoint, as its tasks share it.
 #[derive(Debug)]
 pub struct EndpointShared {
     /// Zero of the endpoint's clock.
     epoch: time::Instant,
     state: Mutex<EndpointState>,
-    /// Whether the driver was called since it ran.
+    /// Whether the driver was called since it last ran.
     is_called: AtomicBool,
-    /// Taken under the state's lock or alone, and nothing under it.
+    /// Locked under the state's lock or alone. No other lock is taken under it.
     called: Mutex<Called>,
     /// Whether its socket cannot be used any more.
     pub failed: watch::Sender<bool>,
 }
 
-/// What its driver is called for.
+/// The reasons for calling the driver.
 #[derive(Debug, Default)]
 struct Called {
     driver: Option<Waker>,
-    /// Connections that nobody has any more.
+    /// Connections without users.
     dropped: Vec<u64>,
 }
 
-/// What is behind the lock.
+/// The state behind the lock.
 #[derive(Debug)]
 pub struct EndpointState {
     pub endpoint: Endpoint,
     connections: BTreeMap<u64, Entry>,
-    /// Which of them a handle is of: handles are used again.
+    /// The connection numbers of handles: handles are used again.
     numbers: BTreeMap<ConnectionHandle, u64>,
-    /// Those who have come and have not been looked at.
+    /// Incoming connections that were not examined yet.
     pub incoming: VecDeque<midhop_tunnel::quic::Incoming>,
     pub acceptor: Option<Waker>,
-    /// Whether nobody is let in any more.
+    /// Whether new connections are refused.
     pub is_closed: bool,
-    /// No connection is there any more.
+    /// Notifies that there is no connection any more.
     pub idle: Arc<Notify>,
-    /// Datagrams that other workers' sockets have received for this one.
+    /// Datagrams for this endpoint that other workers' sockets have received.
     pub handed: VecDeque<Datagram>,
 }
 
-/// A connection, as its tasks see it.
+/// A connection, as seen by its tasks.
 #[derive(Debug)]
 struct Entry {
     handle: ConnectionHandle,
-    /// What it was, once nothing of it is on its way any more.
+    /// The final state of the connection, once none of its packets is on its way.
     gone: Option<Box<Carrier>>,
     inner: Weak<ConnectionShared>,
-    /// Streams that the peer has opened and nobody has taken.
+    /// Streams that the peer has opened and that were not accepted.
     opened: VecDeque<StreamId>,
     streams: BTreeMap<StreamId, StreamWaiters>,
-    /// Where what its streams store is counted.
+    /// Where the bytes that its streams store are counted.
     stored: Option<Stored>,
 }
 
-/// Who waits for something of a stream, and what has come of it.
+/// The tasks that wait for a stream, and its state.
 #[derive(Debug, Default)]
 pub struct StreamWaiters {
     pub reader: Option<Waker>,
-    /// Until nothing waits to be taken.
+    /// Waits until all bytes were taken.
     pub writer: Option<Waker>,
-    /// Until the peer has all of this end's half, or wants no more of it.
+    /// Waits until the peer has all of this end's half, or wants no more of it.
     pub ender: Option<Waker>,
     /// Whether the peer has all of this end's half.
     pub is_delivered: bool,
-    /// With which code the peer has stopped this end's half.
+    /// The code with which the peer has stopped this end's half.
     pub stopped: Option<Code>,
     pub fault: Option<FlowFault>,
 }
 
-/// Wakes whoever waits there.
+/// Wakes the task that waits there.
 pub fn wake(place: &mut Option<Waker>) {
     if let Some(waker) = place.take() {
         waker.wake();
@@ -107,7 +107,7 @@ impl StreamWaiters {
     }
 }
 
-/// What the streams of a connection store, in the memory of all flows and in the room of their peer.
+/// The bytes that the streams of a connection store, in the memory of all flows and in the room of their peer.
 #[derive(Debug)]
 struct Stored {
     room: Arc<ReorderRoom>,
@@ -121,7 +121,7 @@ impl Drop for Stored {
 }
 
 impl EndpointShared {
-    /// What its tasks share, around an endpoint made at `epoch`.
+    /// Creates the shared state around an endpoint made at `epoch`.
     pub fn new(endpoint: Endpoint, epoch: time::Instant) -> Arc<Self> {
         let (connections, numbers, incoming, handed) = Default::default();
         let state = EndpointState {
@@ -148,18 +148,18 @@ impl EndpointShared {
         Instant::START + self.epoch.elapsed().into()
     }
 
-    /// When that is.
+    /// Converts from the endpoint's time.
     pub fn since(&self, at: Instant) -> time::Instant {
         self.epoch + at.saturating_since(Instant::START).into()
     }
 
-    /// What is behind the lock.
+    /// Locks the state.
     pub fn lock(&self) -> MutexGuard<'_, EndpointState> {
-        // Its holder never panics in between: what it guards is whole.
+        // Its holder never panics with the lock held, so the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The socket cannot be used any more, or nobody uses it any more.
+    /// The socket cannot be used any more, or is not used any more.
     pub fn fail(&self) {
         self.failed.send_replace(true);
         let mut state = self.lock();
@@ -169,7 +169,7 @@ impl EndpointShared {
         self.call();
     }
 
-    /// Takes a datagram that another worker's socket has received; what there is no room for is lost, as it may be anywhere.
+    /// Takes a datagram that another worker's socket has received. Without room it is lost, as in any network.
     ///
     /// # Errors
     /// The datagram, where the endpoint cannot be used any more.
@@ -186,7 +186,7 @@ impl EndpointShared {
         Ok(())
     }
 
-    /// Has the endpoint driven: it was asked for something.
+    /// Calls the driver, because there is something to do.
     pub fn call(&self) {
         if !self.is_called.swap(true, AcqRel)
             && let Some(driver) = &self.called().driver
@@ -195,7 +195,7 @@ impl EndpointShared {
         }
     }
 
-    /// Whoever asks is woken by the next call. Gives the connections that nobody has any more.
+    /// Registers the waker for the next call. Returns the connections without users.
     pub fn attend(&self, waker: &Waker) -> Vec<u64> {
         self.is_called.store(false, Release);
         let mut called = self.called();
@@ -206,7 +206,7 @@ impl EndpointShared {
         std::mem::take(&mut called.dropped)
     }
 
-    /// Nobody has a connection any more.
+    /// A connection has no users any more.
     pub fn drop_connection(&self, number: u64) {
         self.called().dropped.push(number);
         self.call();
@@ -218,7 +218,7 @@ impl EndpointShared {
 }
 
 impl EndpointState {
-    /// Makes a connection known; its number.
+    /// Adds a connection. Returns its number.
     pub fn add(&mut self, handle: ConnectionHandle, inner: Weak<ConnectionShared>) -> u64 {
         let number = next_number();
         self.numbers.insert(handle, number);
@@ -228,13 +228,13 @@ impl EndpointState {
         number
     }
 
-    /// A connection, to be looked at.
+    /// A connection, to read its state.
     pub fn carrier(&self, number: u64) -> Option<&Carrier> {
         let entry = self.connections.get(&number)?;
         entry.gone.as_deref().or_else(|| self.endpoint.carrier(entry.handle))
     }
 
-    /// A connection, to be asked for something, after which the endpoint is to be [called](EndpointShared::call).
+    /// A connection, to act on it. Then the endpoint must be [called](EndpointShared::call).
     pub fn carrier_mut(&mut self, number: u64) -> Option<&mut Carrier> {
         let Self { endpoint, connections, .. } = self;
         let entry = connections.get_mut(&number)?;
@@ -244,7 +244,7 @@ impl EndpointState {
         }
     }
 
-    /// The same, with who waits for one of its streams.
+    /// The same, with the tasks that wait for one of its streams.
     pub fn stream(
         &mut self,
         number: u64,
@@ -264,7 +264,7 @@ impl EndpointState {
         self.connections.get_mut(&number)?.opened.pop_front()
     }
 
-    /// Nobody has a stream any more.
+    /// A stream has no users any more.
     pub fn forget_stream(&mut self, number: u64, id: StreamId, code: Code) {
         if let Some(carrier) = self.carrier_mut(number) {
             carrier.forget(id, code);
@@ -275,7 +275,7 @@ impl EndpointState {
         self.recount(number);
     }
 
-    /// Nobody has a connection any more: it is closed, and forgotten once nothing of it is on its way.
+    /// A connection has no users any more: it is closed, and removed once none of its packets is on its way.
     pub fn forget(&mut self, number: u64, now: Instant) {
         if let Some(carrier) = self.carrier_mut(number) {
             carrier.close(now, Code::NO_ERROR);
@@ -285,7 +285,7 @@ impl EndpointState {
         }
     }
 
-    /// Counts what a connection's streams store from now on.
+    /// From now on, counts the bytes that a connection's streams store.
     pub fn count_in(&mut self, number: u64, room: Arc<ReorderRoom>) {
         if let Some(entry) = self.connections.get_mut(&number) {
             let part = BudgetPart::new(room.budget().clone());
@@ -293,7 +293,7 @@ impl EndpointState {
         }
     }
 
-    /// Counts what a connection's streams store now.
+    /// Counts the bytes that a connection's streams store now.
     pub fn recount(&mut self, number: u64) {
         let Self { endpoint, connections, .. } = self;
         let Some(entry) = connections.get_mut(&number) else { return };
@@ -309,7 +309,7 @@ impl EndpointState {
         }
     }
 
-    /// Nothing drives the connections any more.
+    /// The connections are not driven any more.
     pub fn lose_all(&mut self) {
         for entry in self.connections.values_mut() {
             if let Some(connection) = entry.inner.upgrade() {
@@ -320,7 +320,7 @@ impl EndpointState {
         self.idle.notify_waiters();
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub fn close_all(&mut self, now: Instant, code: Code) {
         let handles: Vec<_> = self.endpoint.handles().collect();
         for handle in handles {
@@ -331,7 +331,7 @@ impl EndpointState {
         self.settle();
     }
 
-    /// Wakes whoever waits for what has happened.
+    /// Wakes the tasks that wait for the events so far.
     pub fn settle(&mut self) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
@@ -355,7 +355,7 @@ impl EndpointState {
         let Some(number) = self.numbers.get(&handle).copied() else { return };
         self.recount(number);
         let Some(entry) = self.connections.get_mut(&number) else { return };
-        // Of a stream that nobody has any more nothing is kept.
+        // No state is kept for a stream without users.
         let has = |id| self.endpoint.carrier(handle).is_some_and(|it| it.waiting(id).is_some());
         let inner = entry.inner.upgrade();
         match event {

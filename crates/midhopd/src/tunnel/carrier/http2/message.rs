@@ -1,9 +1,9 @@
-//! Header fields as h2 takes and gives them.
+//! Converts header fields to and from h2.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use midhop_tunnel::http3::Field;
 
-/// The request of these fields, as h2 takes it; none: HTTP/2 cannot say it.
+/// The request of these fields for h2. None: HTTP/2 cannot express it.
 pub fn request_of(fields: &[Field]) -> Option<Request<()>> {
     let of = |name| fields.iter().find(|it| it.name == name).map(|it| it.value.as_ref());
     let mut request = Request::new(());
@@ -31,7 +31,7 @@ fn headers_of(fields: &[Field]) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// Adds fields whose values are text; others are none of ours.
+/// Adds fields whose values are text. Others are never ours.
 pub(super) fn with_headers(mut fields: Vec<Field>, headers: &HeaderMap) -> Vec<Field> {
     fields.extend(headers.iter().filter_map(|(name, value)| {
         let value = std::str::from_utf8(value.as_bytes()).ok()?;

@@ -1,7 +1,7 @@
-//! What h2 holds of a connection's flows until it is written.
+//! Counts the bytes of a connection's flows that h2 holds until they are written.
 //!
-//! h2 drops what it was given once that is on its way. So each piece carries its part of a bounded room, and
-//! of a stream that has no more to say it is known when the last one has left.
+//! h2 drops its input once it is on its way. So each piece holds its part of a bounded room. That also shows when the
+//! last piece of a finished stream has left.
 
 use bytes::{Buf, Bytes};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ impl Buf for Piece {
     }
 }
 
-/// What h2 may hold of all flows of one connection.
+/// The bytes that h2 may hold for all flows of one connection.
 #[derive(Debug)]
 pub struct Http2Room {
     /// Unit: bytes.
@@ -40,12 +40,12 @@ pub struct Http2Room {
 struct Holding {
     /// Unit: bytes.
     held: usize,
-    /// Those who wait for room.
+    /// The tasks that wait for room.
     waiting: Vec<Waker>,
 }
 
 impl Http2Room {
-    /// Http2Room for so much.
+    /// Creates a room of this size.
     pub fn new(most: midhop_units::Bytes) -> Arc<Self> {
         let most = usize::try_from(most.get()).unwrap_or(usize::MAX);
         Arc::new(Self { most, state: Mutex::default() })
@@ -56,7 +56,7 @@ impl Http2Room {
         lock(&self.state).held
     }
 
-    /// How much more there is room for; none: it is full, and the task is woken when it is not.
+    /// How much more there is room for. None: it is full, and the task is woken when it is not.
     pub(super) fn free(&self, cx: &Context<'_>) -> Option<usize> {
         let mut state = lock(&self.state);
         let free = self.most.saturating_sub(state.held);
@@ -77,7 +77,7 @@ impl Http2Room {
     }
 }
 
-/// Some room that is taken; dropping it gives it back.
+/// Some room that is taken. Dropping it frees the room.
 #[derive(Debug)]
 struct Held {
     room: Arc<Http2Room>,
@@ -103,22 +103,22 @@ impl Drop for Held {
     }
 }
 
-/// What of a stream is on its way.
+/// The unsent pieces of a stream.
 #[derive(Debug, Default)]
 pub(super) struct UnsentData(Mutex<Pieces>);
 
 #[derive(Debug, Default)]
 struct Pieces {
-    /// Those that have not left.
+    /// Pieces that have not left.
     pieces: usize,
-    /// Whether no more come.
+    /// Whether no more follow.
     complete: bool,
-    /// Who waits for the last one.
+    /// The task that waits for the last one.
     waiting: Option<Waker>,
 }
 
 impl UnsentData {
-    /// There is no more to say: whoever waits is woken once all has left.
+    /// The stream is complete: the waiting task is woken once all of it has left.
     pub(super) fn complete(&self) {
         let mut state = lock(&self.0);
         state.complete = true;
@@ -149,7 +149,7 @@ impl UnsentData {
     }
 }
 
-/// Its holder never panics in between: what it guards is whole.
+/// Its holder never panics with the lock held, so the state is consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,94 +1,95 @@
-//! Whether UDP is throttled, judged by what two carriers of one tunnel carry.
+//! Judges whether UDP is throttled, from the throughput of two carriers of one tunnel.
 //!
-//! No end sees a policer. A rate that stays far below the link's though there is more to say is a suspicion and no
-//! more: fading, a shared link and a wrong configuration look alike. So the other carrier is tried beside it with a
-//! few new flows for a while, and only clearly more than before decides. What a carrier *has carried* is the
-//! least that it can carry, so a trial with too little to say proves nothing and moves nobody.
+//! No end can observe a policer. A rate that stays far below the link's, though there is more to send, is only a
+//! suspicion: fading, a shared link and a wrong configuration look alike. So the other carrier is tried beside it
+//! with a few new flows for a while, and only a clearly higher throughput decides. What a carrier *has carried* is
+//! the least that it can carry, so a trial with too little to send proves nothing and moves no flow.
 //!
-//! Invariant: without a rate that was said, or that this path has carried before, nothing is suspected.
+//! Invariant: without a configured rate, or a rate that this path has carried before, nothing is suspected.
 
 use midhop_units::{Bytes, Duration, Rate};
 use std::collections::VecDeque;
 
-/// How long a carrier has to be slow before it is suspected; that in round trips, where these are long.
+/// How long a carrier has to be slow before it is suspected. Then the same in round trips, where these are long.
 const SUSPICION: Duration = Duration::from_s(10);
 const SUSPICION_TRIPS: u64 = 20;
-/// Below this part of what is expected it is slow. Unit: percent.
+/// A carrier is slow below this part of the expected rate. Unit: percent.
 const SLOW_PERCENT: u64 = 50;
-/// Over how long carriers are compared; that in round trips.
+/// Time span over which carriers are compared. Then the same in round trips.
 const SPAN: Duration = Duration::from_s(5);
 const SPAN_TRIPS: u64 = 8;
-/// How long a trial lasts once a flow is there. Unit: spans.
+/// Duration of a trial, from its first flow. Unit: spans.
 const TRIAL_SPANS: u64 = 4;
-/// TCP has to carry so much of what UDP does to be taken, and UDP so much of what it did to be taken again. Unit:
-/// percent.
+/// TCP is taken if it carries at least this part of what UDP carries. UDP is taken again if it carries at least this
+/// part of what it carried before. Unit: percent.
 const MORE_PERCENT: u64 = 150;
-/// And so much of what TCP has carried lately: with half of the rate each they are alike. Unit: percent.
+/// UDP must also carry at least this part of what TCP has carried lately: with half of the rate each they are alike.
+/// Unit: percent.
 const ALIKE_PERCENT: u64 = 40;
-/// After a trial in vain nothing is tried for so long: at first, and at most.
+/// Pause after a trial in vain: at first, and at most.
 const PAUSE_FIRST: Duration = Duration::from_s(60);
 const PAUSE_MOST: Duration = Duration::from_s(3600);
 /// Between two attempts to return to UDP: at first, and at most.
 const RETURN_FIRST: Duration = Duration::from_s(10);
 const RETURN_MOST: Duration = Duration::from_s(300);
 
-/// Something of each direction: away from this end, and towards it.
+/// A value for each direction: away from this end, and towards it.
 pub type PerDirection<T> = [T; 2];
 
-/// What QUIC did in one direction since the last look.
+/// What QUIC has carried in one direction since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuicProgress {
     /// What has arrived.
     pub bytes: Bytes,
-    /// Whether there was more to say all the time.
+    /// Whether there was more to send all the time.
     pub backlogged: bool,
 }
 
-/// What was seen since the last look.
+/// Measurements since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// How long ago that was.
+    /// Time since the last look.
     pub passed: Duration,
-    /// What went over QUIC.
+    /// Progress of QUIC.
     pub quic: PerDirection<QuicProgress>,
-    /// What went over TCP.
+    /// Bytes over TCP.
     pub tcp: PerDirection<Bytes>,
-    /// Whether a flow was put on the carrier that is tried.
+    /// Whether a flow was sent over the carrier on trial.
     pub tried: bool,
 }
 
-/// What is to be done.
+/// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Put some new flows on TCP.
+    /// Send some new flows over TCP.
     TryTcp,
-    /// No more of them: it carries no more.
+    /// Send no more of them over TCP: it carries no more than QUIC.
     ForgetTcp,
-    /// All new flows: UDP is throttled.
+    /// Send all new flows over TCP: UDP is throttled.
     GoToTcp,
-    /// Put some new flows on QUIC.
+    /// Send some new flows over QUIC.
     TryQuic,
-    /// No more of them: UDP is throttled still.
+    /// Send no more of them over QUIC: UDP is still throttled.
     ForgetQuic,
-    /// All new flows.
+    /// Send all new flows over QUIC.
     ReturnToQuic,
 }
 
 /// The judge of one tunnel.
 #[derive(Debug)]
 pub struct Judge {
-    /// What the link carries, where it was said.
+    /// The configured rate of the link, if any.
     said: PerDirection<Option<Rate>>,
-    /// The most that a carrier was seen to carry.
+    /// The highest rate that a carrier was measured to carry.
     most: PerDirection<Option<Rate>>,
     suspicion: Duration,
     span: Duration,
-    /// How long no suspicion is acted upon, and how long after the next trial in vain.
+    /// How long suspicions are ignored, and how long after the next trial in vain.
     quiet: Duration,
     pause: Duration,
     /// Between two attempts to return.
     return_pause: Duration,
-    /// Since the last return.
+    /// Time since the last return.
     returned: Option<Duration>,
     phase: Phase,
 }
@@ -103,7 +104,7 @@ enum Phase {
         slow: PerDirection<Option<Rate>>,
         over: Contest,
         ran: Duration,
-        /// For how long it has not been slow.
+        /// How long it has not been slow.
         lapsed: Duration,
     },
     OnTcp {
@@ -119,7 +120,7 @@ enum Phase {
 }
 
 impl Judge {
-    /// Of a tunnel whose link carries what was `said`.
+    /// Creates the judge of a tunnel whose link carries the rate `said`.
     pub fn new(said: PerDirection<Option<Rate>>, rtt: Option<Duration>) -> Self {
         let trips = |least: Duration, trips| rtt.map_or(least, |rtt| least.max(rtt * trips));
         let suspicion = trips(SUSPICION, SUSPICION_TRIPS);
@@ -136,12 +137,12 @@ impl Judge {
         }
     }
 
-    /// All new flows go over QUIC, whatever was before; what was learned stays.
+    /// Notes that all new flows use QUIC, whatever they used before. The measurements are kept.
     pub fn begin_on_quic(&mut self) {
         self.phase = Phase::OnQuic { over: [Span::new(self.suspicion), Span::new(self.suspicion)] };
     }
 
-    /// What was to be tried cannot be had.
+    /// Notes that the carrier to be tried cannot be opened.
     pub fn fail(&mut self) {
         match &mut self.phase {
             Phase::TryingTcp { .. } => self.forget_tcp(true),
@@ -150,7 +151,7 @@ impl Judge {
         }
     }
 
-    /// What follows from what was seen.
+    /// Returns the advice that follows from the measurements.
     pub fn look(&mut self, seen: &Seen) -> Option<Advice> {
         self.quiet = self.quiet.saturating_sub(seen.passed);
         if let Some(returned) = &mut self.returned {
@@ -192,7 +193,7 @@ impl Judge {
         let Phase::TryingTcp { slow, over, ran, lapsed } = &mut self.phase else { return None };
         let stands = slow.iter().zip(&seen.quic).any(|(slow, at)| slow.is_some() && at.backlogged);
         if !seen.tried {
-            // Nobody has come to try it with. The suspicion may be over before somebody does.
+            // No flow has arrived to try it with. The suspicion may end before one does.
             *lapsed = if stands { Duration::ZERO } else { lapsed.saturating_add(seen.passed) };
             if *lapsed >= self.suspicion {
                 self.forget_tcp(false);
@@ -287,7 +288,7 @@ fn percent(rate: Rate, percent: u64) -> Rate {
     Rate::from_bits_per_s(rate.bits_per_s() / 100 * percent)
 }
 
-/// What both carriers carried of late.
+/// What both carriers have carried lately.
 #[derive(Debug, Clone)]
 struct Contest {
     quic: PerDirection<Span>,
@@ -300,7 +301,7 @@ impl Contest {
         Self { quic: both(), tcp: both() }
     }
 
-    /// A new one, for which TCP's last span counts.
+    /// Starts anew, but keeps TCP's last span.
     fn again(&self) -> Self {
         let mut new = Self::new(self.quic[0].length);
         new.tcp = self.tcp.clone();
@@ -318,7 +319,7 @@ impl Contest {
     }
 }
 
-/// What was carried in the last while of some length.
+/// Bytes carried in the last interval of a given length.
 #[derive(Debug, Clone)]
 struct Span {
     length: Duration,
@@ -335,7 +336,7 @@ impl Span {
         self.looks.clear();
     }
 
-    /// The rate over the whole length, once that has passed.
+    /// Returns the rate over the whole length, once that has passed.
     fn push(&mut self, passed: Duration, bytes: Bytes) -> Option<Rate> {
         self.looks.push_back((passed, bytes));
         while let Some((first, _)) = self.looks.front()
@@ -353,7 +354,7 @@ impl Span {
         (self.time() >= self.length).then(|| Rate::of(Bytes::new(bytes), self.time()))
     }
 
-    /// The best of all such rates; zero before there is one.
+    /// The highest of these rates; zero before there is one.
     fn best(&self) -> Rate {
         self.best.unwrap_or(Rate::ZERO)
     }

@@ -1,4 +1,4 @@
-//! QUIC and TCP weighed against each other, and what the [judge](super::judge) advises done.
+//! Compares QUIC and TCP, and follows the [judge](super::judge)'s advice.
 
 use super::{
     Choice, Ending, Watched,
@@ -16,11 +16,11 @@ use midhop_units::{Bytes, Duration};
 use std::{future::pending, rc::Rc};
 use tokio::time::{self, Instant};
 
-/// How often it is looked.
+/// Interval of the measurements.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
-/// Flows that a trial puts on TCP at most: on a lossy link each of them is slow to its end.
+/// The most flows that a trial sends over TCP: on a lossy link each of them is slow to its end.
 const FLOWS_ON_TCP: u32 = 4;
-/// And on QUIC.
+/// The same over QUIC.
 const FLOWS_ON_QUIC: u32 = 8;
 
 impl Choice<'_> {
@@ -61,7 +61,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Waits until QUIC carries what it should again, where a tunnel left it because it did not.
+    /// Waits until QUIC carries again what it should, where a tunnel left it because it did not.
     pub(super) async fn long_for_udp(&self, tcp: &Rc<fallback::TcpSession>) -> OpenTunnel {
         let mut scale = Scale::default();
         let _cleared = Cleared(&self.aside);
@@ -89,7 +89,7 @@ impl Choice<'_> {
                 Some(Advice::ForgetQuic) => drop(self.aside.clear()),
                 Some(Advice::ReturnToQuic) => {
                     self.tell("UDP is not throttled any more: new flows go over QUIC");
-                    // It may be gone since then: then another one.
+                    // If it is gone since then, another one is opened.
                     match self.take_kept() {
                         Some(way) => return way,
                         None => return self.return_to_quic().await,
@@ -100,14 +100,14 @@ impl Choice<'_> {
         }
     }
 
-    /// The QUIC tunnel that was left because UDP is throttled, if it is there.
+    /// Returns the QUIC tunnel that was left because UDP is throttled, if it is still open.
     pub(super) fn take_kept(&self) -> Option<OpenTunnel> {
         let kept = self.kept.take().filter(|kept| kept.session.is_open())?;
         Some(self.follow_quic(kept))
     }
 }
 
-/// TCP on trial beside QUIC. Whatever ends the trial, its flows go on to their ends.
+/// TCP on trial beside QUIC. However the trial ends, its flows continue to their ends.
 struct Trial<'a> {
     choice: &'a Choice<'a>,
     tcp: Option<(Rc<fallback::TcpSession>, Ending)>,
@@ -146,7 +146,7 @@ impl Drop for Trial<'_> {
     }
 }
 
-/// Leaves no second carrier behind.
+/// Removes the second carrier when dropped.
 struct Cleared<'a>(&'a Aside);
 
 impl Drop for Cleared<'_> {
@@ -160,9 +160,9 @@ impl Drop for Cleared<'_> {
 struct Scale {
     last: Option<Instant>,
     backlog: Backlog,
-    /// Which QUIC connection was looked at, and what had come by it.
+    /// The QUIC connection of the last look, and what it had received.
     received: Option<(u64, u64)>,
-    /// The same of TCP, both ways.
+    /// The same for TCP, in both directions.
     tcp: Option<(u64, PerDirection<u64>)>,
 }
 
