@@ -6,7 +6,7 @@
 //! its classes what a flow gets of a tunnel: the [`scheduler`] has them write in turns ([`fair_queue`]), lets some go
 //! [`ahead`], and takes no more from their senders than leaves ([`ingress_shaper`]). While a flow lives, [`relay`] says what
 //! each of its directions does next, and the [`budget`] what all flows together may hold. Which targets
-//! [answered](answered) lately decides who is accepted at once.
+//! [`answered`] lately decides who is accepted at once.
 //!
 //! Invariant: nothing here opens a socket, reads a clock or a file. The daemon hands in what it saw.
 

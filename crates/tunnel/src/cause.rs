@@ -1,7 +1,7 @@
-//! Why a proxy did not connect, and how it says so in a response.
+//! Why a proxy did not connect, and the response that reports it.
 //!
-//! The status is for whoever knows nothing else; the error of `Proxy-Status` says what happened, so
-//! that the proxy that asked can let its client see the same.
+//! The status code serves any client. The error of `Proxy-Status` names the cause, so that the proxy that asked can
+//! show its client the same failure.
 //!
 //! Source: RFC 9209 §2.3.
 

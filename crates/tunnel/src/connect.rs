@@ -1,7 +1,7 @@
-//! The request that asks for a flow, and the response that grants or denies it.
+//! The request that opens a flow, and the response that grants or denies it.
 //!
-//! There are two forms of it. The classic one names the target alone; the templated one names it in a path,
-//! and then the flow's bytes are in capsules.
+//! There are two forms. The classic form names the target alone. The templated form names it in a path, and
+//! carries the flow's bytes in capsules.
 //!
 //! Source: RFC 9114 §4.4 (CONNECT), §4.1.2 (malformed messages), RFC 9220 (`:protocol`),
 //! draft-ietf-httpbis-connect-tcp-18 (templates), RFC 9297 §3 (capsules), RFC 9209 (`Proxy-Status`).

@@ -1,19 +1,19 @@
-//! The congestion control of midhop-congestion as a controller of QUIC.
+//! Adapts the congestion control of midhop-congestion to QUIC.
 //!
-//! quinn-proto tells its controller less than the contract of [`Controller`] promises, and asks
-//! it for less than it offers. What is missing is made here:
+//! quinn-proto reports less to its controller than the contract of [`Controller`] requires, and uses
+//! less than it offers. This module adds what is missing:
 //!
-//! - Delivery-rate samples, rounds and whether the sender lacked data: [`Core`] keeps a
-//!   note of each flight that leaves (`flights`) and reads it when its acknowledgement comes.
-//! - Recoveries: a loss of what was sent after the last one began starts another (RFC 9002 §7.3.1).
-//!   Persistent congestion is a timeout. Which packets were lost is not told, only how many bytes and
-//!   when the newest left; the rest follows, because quinn takes for lost whatever is older.
+//! - Delivery-rate samples, rounds, and whether the sender was application-limited: [`Core`] records
+//!   each flight that leaves (`flights`) and reads the record when the acknowledgement comes.
+//! - Recoveries: a loss of what was sent after the last recovery began starts another (RFC 9002 §7.3.1).
+//!   Persistent congestion is a timeout. quinn does not report which packets were lost, only how many bytes and
+//!   when the newest left. The rest follows: quinn declares lost all that is older.
 //! - The pacing rate. quinn's pacer knows only 5/4 of the window per smoothed round trip, so it is
-//!   kept out of the way: while there is room, [`Steered`] names a window for which quinn does not pace.
-//!   [`Pace`] carries the rate to whoever lets the datagrams go, see [`crate::departures`].
+//!   bypassed: while there is room, [`Steered`] reports a window for which quinn does not pace.
+//!   [`Pace`] carries the rate to the code that releases datagrams, see [`crate::departures`].
 //!
-//! What quinn does not tell is left out: which losses were spurious, and how many packets were marked
-//! by ECN (a mark is a loss of no bytes, as the contract has it).
+//! Two signals are missing, because quinn does not report them: which losses were spurious, and how many packets ECN
+//! marked (a mark counts as a loss of no bytes, as the contract has it).
 
 mod core;
 mod flights;

@@ -1,9 +1,9 @@
-//! What an end lets the other say on single streams, beside the credit that QUIC gives.
+//! Flow control of single streams, in addition to QUIC's.
 //!
-//! QUIC grants credit for what has been read of a stream, so whoever wants to bound what a stalled reader
-//! holds must stop reading; and what is not read waits in QUIC, which ends the whole connection over a stream
-//! with too many gaps (quinn-proto 0.11.19: 1024; a third of what a geostationary leg has under way at 40 %
-//! loss). With a credit of its own a stream can be read as it comes, and what may come is bounded all the same.
+//! QUIC grants credit for what has been read of a stream. To bound what a stalled reader holds, an end would have
+//! to stop reading. Unread data waits in QUIC, which closes the whole connection when one stream
+//! has too many gaps (quinn-proto 0.11.19: 1024; a third of what a geostationary leg has in flight at 40 %
+//! loss). With a credit of its own, a stream can be read as it arrives, and what may arrive stays bounded.
 //! `SPEC.md` §5.5.
 
 mod book;

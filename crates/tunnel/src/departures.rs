@@ -1,12 +1,12 @@
-//! The queue below QUIC from which datagrams leave at the pace of the connection's controller.
+//! The queue below QUIC. Datagrams leave it at the pace of the connection's controller.
 //!
-//! QUIC hands over datagrams as soon as the window allows; here they wait until the pace lets them go.
+//! QUIC hands over datagrams as soon as the window allows. Here they wait until the pace releases them.
 //! The queue is short: once it holds what leaves within [`QUEUE_TIME`], it [is full](Departures::is_full)
-//! and QUIC is to keep its data, so that it decides as late as possible what goes next, and takes no
-//! more than that for the path's round-trip time.
+//! and QUIC keeps its data. So QUIC decides as late as possible what goes next, and its round-trip time contains no
+//! more than that queue.
 //!
-//! Whoever owns the socket calls [`push`](Departures::push) for each datagram, [`pop`](Departures::pop)
-//! until there is none, and sets a timer for [`wake`](Departures::wake). A timer that is late costs
+//! The owner of the socket calls [`push`](Departures::push) for each datagram, [`pop`](Departures::pop)
+//! until there is none, and sets a timer for [`wake`](Departures::wake). A late timer costs
 //! nothing while datagrams wait, here or in a QUIC that was [refused](Departures::refuse): up to
 //! [`LATE_MAX`] of what was missed leaves at once.
 

@@ -1,7 +1,7 @@
-//! What HTTP/2 says otherwise than HTTP/3, where a tunnel falls back to it.
+//! Where HTTP/2 differs from HTTP/3, for a tunnel that falls back to TCP.
 //!
-//! The requests and their answers are the same header fields, and the bytes of a flow the payload of DATA
-//! frames as well; only errors have other numbers.
+//! Requests and responses have the same header fields, and the bytes of a flow are the payload of DATA
+//! frames in both. Only error codes differ.
 //!
 //! Source: RFC 9113 §7 (error codes), §8.5 (CONNECT).
 

@@ -1,8 +1,8 @@
-//! As much of HTTP/3 as CONNECT takes: frames, settings, header fields without a dynamic table.
+//! The part of HTTP/3 that CONNECT needs: frames, settings, header fields without a dynamic table.
 //!
-//! Of a published library's two layers the upper one hides the ends of streams that CONNECT has to
-//! carry, and the lower one cannot be reached: see decision 0014. What is here is sans-IO and small
-//! enough to be read beside the RFC.
+//! The published library has two layers. The upper one hides the ends of streams, which CONNECT has to
+//! carry; the lower one is private: see decision 0014. This module is sans-IO, and small
+//! enough to read beside the RFC.
 //!
 //! Source: RFC 9114 (HTTP/3), RFC 9204 (QPACK), RFC 9220 (extended CONNECT).
 

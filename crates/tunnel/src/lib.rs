@@ -1,16 +1,16 @@
-//! What two proxies around a link say to each other, and how they fill it, without any I/O.
+//! The protocol between two proxies around a link, and how they fill it, without any I/O.
 //!
-//! [`connect`] is the request that asks for a flow and the response to it, [`target`] where the flow
-//! wants to go, [`template`] how a path says so, [`cause`] why it cannot; [`payload`] is how its bytes are
-//! carried, [`http3`] puts all of that into frames, and [`http2`] says what is other where UDP is blocked.
-//! [`control`] lets the congestion
-//! control of midhop-congestion steer a QUIC connection, [`departures`] lets its datagrams go at the pace
-//! that the control asks for, [`transport`](transport()) gives QUIC the settings that a leg needs and [`peer`] takes those from a plan, [`fec`]
-//! brings back what the leg loses, [`reassembly`] puts in order what a lossy leg has put out of it, and
-//! [`credit`] bounds what may wait for a reader that stalls. [`quic`] is one end of a connection, all of that together.
+//! A flow: [`connect`] is the request that opens it and the response, [`target`] its destination, [`template`] a
+//! destination as a path, [`cause`] why it failed, [`payload`] how its bytes are carried. [`http3`] frames all
+//! of that, and [`http2`] has the differences for a path that blocks UDP.
 //!
-//! Invariant: nothing here opens a socket or reads a clock; QUIC itself is quinn-proto's, which is
-//! handed the time like everything else.
+//! A connection: [`control`] lets midhop-congestion control QUIC, [`departures`] releases datagrams at the pace
+//! of that control, [`transport`](transport()) has the settings that QUIC needs for a leg and [`peer`] derives them
+//! from a plan, [`fec`] recovers what the leg loses, [`reassembly`] puts streams in order, and
+//! [`credit`] bounds what waits for a stalled reader. [`quic`] is one end of a connection, with all of these together.
+//!
+//! Invariant: nothing here opens a socket or reads a clock. QUIC itself is quinn-proto's, which gets
+//! the time as an argument too.
 
 pub mod cause;
 pub mod connect;

@@ -1,7 +1,7 @@
-//! How a flow's bytes stand in what a stream carries: as they are, or in capsules.
+//! How a stream carries a flow's bytes: as they are, or in capsules.
 //!
-//! Nothing here knows what carries them: DATA frames of HTTP/3 over QUIC, or of HTTP/2 over TLS. Bytes are
-//! handed on as they come and never copied, however large a capsule says that it is.
+//! The layer below is DATA frames, of HTTP/3 over QUIC or of HTTP/2 over TLS. Bytes are
+//! passed on as they arrive and never copied, whatever length a capsule announces.
 //!
 //! Source: RFC 9297 §3.2 (capsules), draft-ietf-httpbis-connect-tcp-18 §3 (DATA, FINAL_DATA).
 

@@ -1,4 +1,4 @@
-//! What the plan of a peer means for a connection to it: its leg, its congestion control, what QUIC may hold.
+//! Derives the settings of a connection from a peer's plan: its leg, its congestion control, QUIC's limits.
 
 use crate::control::Steering;
 use crate::fec::FecSettings;

@@ -1,13 +1,13 @@
-//! A stream put in order outside of QUIC.
+//! Puts a stream in order outside of QUIC.
 //!
-//! quinn-proto closes the whole connection when what waits on one stream has more than 1024 gaps
-//! (0.11.19; "too many gaps in stream buffer"). A leg of 140 Mbit/s and 600 ms has 7,000 datagrams under
-//! way, and a full queue in front of it drops every second one: the tunnel dies with all of its flows.
-//! What is read as it comes waits nowhere in quinn. So read each stream unordered (`read_chunk(_, false)`),
-//! and put it in order here.
+//! quinn-proto closes the whole connection when the data waiting on one stream has more than 1024 gaps
+//! (0.11.19; "too many gaps in stream buffer"). A leg of 140 Mbit/s and 600 ms has 7,000 datagrams in
+//! flight, and a full queue before it drops every second one: the tunnel would die with all of its flows.
+//! Data that is read as it arrives does not wait in quinn. So each stream is read unordered (`read_chunk(_, false)`),
+//! and put in order here.
 //!
-//! Flow control then follows what has arrived, not what is in order, so a gap does not stop the sender;
-//! what may be held is bounded here: while [`Reassembly::is_full`] only what the first gap waits for is to be read.
+//! Flow control then follows what has arrived, not what is in order, so a gap does not stop the sender.
+//! The memory is bounded here: while [`Reassembly::is_full`], only what the first gap waits for may be read.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Where a flow wants to go, as HTTP writes it.
+//! The destination of a flow, as HTTP writes it.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Where a flow wants to go, as the path of a URI: the template that is registered for TCP.
+//! The destination of a flow as the path of a URI: the template that is registered for TCP.
 //!
 //! Source: draft-ietf-httpbis-connect-tcp-18 (the default template), RFC 9298 §2 (its variables), RFC 6570
 //! §3.2.2 (simple expansion), RFC 3986 §2.

@@ -1,4 +1,4 @@
-//! What a leg needs of QUIC's own settings.
+//! The QUIC transport settings that a leg needs.
 
 use crate::control::Steering;
 use crate::fec;

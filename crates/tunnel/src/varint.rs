@@ -1,4 +1,4 @@
-//! Integers of variable length, as QUIC and HTTP/3 write them.
+//! Variable-length integers of QUIC and HTTP/3.
 //!
 //! Source: RFC 9000 §16.
 

@@ -1,4 +1,4 @@
-//! Translates what quinn tells into what a congestion controller is told.
+//! Translates quinn's reports into the events of a congestion controller.
 
 use super::flights::{Flights, Snapshot};
 use super::pace::{Pace, Progress};

@@ -1,7 +1,7 @@
-//! What left when: the notes from which delivery rates, rounds and losses are read.
+//! Records what left when: the source of delivery rates, rounds and losses.
 //!
 //! Source: draft-ietf-ccwg-bbr-06 §4.1.1 (delivery rate estimation), by flights instead of packets: quinn
-//! tells of a batch of datagrams at once, and an acknowledged packet is known by when it left.
+//! reports a batch of datagrams at once, and identifies an acknowledged packet by the time at which it left.
 
 use midhop_units::{Bytes, Duration, Instant, Rate};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! The handle that is shared between a connection's controller and whoever lets its datagrams go.
+//! The handle that a connection's controller shares with the code that releases its datagrams.
 
 use super::core::Core;
 use midhop_congestion::Controller;

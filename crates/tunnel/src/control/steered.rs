@@ -1,4 +1,4 @@
-//! A controller as quinn-proto calls it.
+//! A controller with the interface that quinn-proto calls.
 
 use super::core::{Acked, Core, Lost};
 use super::pace::{Pace, lock};

@@ -1,12 +1,12 @@
-//! What the streams of one session may send, and what of them may wait: credit beside QUIC's own.
+//! What the streams of one session may send, and how much of them may wait: the credit beside QUIC's own.
 //!
-//! Whoever sends asks here how much it may, whoever receives reports here how much was passed on; what the peer is to be
-//! granted then is [taken](CreditBook::take_grants) and sent. With a peer that knows nothing of it all is as QUIC has it.
+//! A sender asks here how much it may send. A receiver reports here how much was passed on; the resulting grants to the
+//! peer are [taken](CreditBook::take_grants) and sent. A peer that does not know this credit has QUIC's alone.
 //!
-//! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded, for each
-//! by the credit that it was given, for all of them together by the session's share. A peer that is known to have
-//! received this credit and goes beyond it is refused ([`StreamCredit::may_come`]). The more those have been
-//! promised whose readers stand still, the less the others are, so that readers who stop one after another leave room.
+//! Invariant: what the streams of a session hold outside of QUIC while nobody reads them is bounded: for each stream
+//! by its credit, for all of them together by the session's share. A peer that is known to have
+//! received this credit and exceeds it is refused ([`StreamCredit::may_come`]). The more credit streams with stalled
+//! readers hold, the less the other streams get, so that readers who stop one after another leave room.
 
 use super::Grant;
 use std::collections::BTreeMap;

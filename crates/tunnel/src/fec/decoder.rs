@@ -1,4 +1,4 @@
-//! The receiver's equations: which sums have come, and which datagrams they give back.
+//! The receiver's equations: which repairs have arrived, and which datagrams they recover.
 
 use super::SPAN;
 use super::encoder::add_symbol;

@@ -1,4 +1,4 @@
-//! The sender's window of datagrams, and their sums.
+//! The sender's window of datagrams, and their repairs.
 
 use super::WINDOW_MAX;
 use super::field::{add_multiple, coefficient};

@@ -1,19 +1,19 @@
-//! Forward error correction below QUIC: what a leg loses comes back without a round trip.
+//! Forward error correction below QUIC: recovers what a leg loses without a round trip.
 //!
-//! [`Shim`] stands between a QUIC connection and its socket, on both sides of a leg. Each datagram of
-//! QUIC leaves at once with a number in front; now and then a repair follows, a sum over GF(256) of the
-//! last datagrams, and where one of these is missing the other side gives it back to its QUIC, which
-//! never learns that it was. What repairs do not give back, QUIC sends again as ever.
+//! [`Shim`] stands between a QUIC connection and its socket, at both ends of a leg. Each datagram of
+//! QUIC leaves at once with a number in front. Now and then a repair follows: a sum over GF(256) of the
+//! last datagrams. If one of these is missing, the receiver recovers it and hands it to its QUIC, which
+//! sees no loss. QUIC retransmits what repairs do not recover.
 //!
-//! - How many repairs there are follows from the loss and the length of bursts that the peer reports. As
-//!   long as nothing was lost there is not even a number.
-//! - The end of a burst, behind which nothing comes that would show its loss, is protected once the
+//! - The number of repairs follows from the loss and the length of bursts that the peer reports. Until
+//!   something was lost, there is not even a number.
+//! - No later datagram would reveal a loss at the end of a burst. That end is protected once the
 //!   queue has been empty for a twentieth of a round trip.
 //! - Repairs leave through the same [`Departures`] as all datagrams, so within the same rate.
-//! - Where the path marks packets or a queue stands, losses are news that QUIC must hear: then there are
+//! - Where the path marks packets or a queue stands, losses are a signal that QUIC must get. Then there are
 //!   no repairs, unless it is [configured](FecSettings::despite_congestion).
 //!
-//! `SPEC-fec.md` describes what is on the wire.
+//! `SPEC-fec.md` describes the wire format.
 //!
 //! ```
 //! use midhop_tunnel::control::Pace;

@@ -1,4 +1,4 @@
-//! How many repairs a sender makes, from what its receiver reports.
+//! Decides how many repairs a sender makes, from its receiver's reports.
 
 use super::WINDOW_MAX;
 use super::wire::Report;

@@ -1,4 +1,4 @@
-//! One path's shim: both halves, their timers and what they cost.
+//! The shim of one path: both halves, their timers and their cost.
 
 use super::decoder::Decoder;
 use super::encoder::Encoder;

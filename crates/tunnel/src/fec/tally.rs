@@ -1,4 +1,4 @@
-//! What a receiver has seen: the numbers of datagrams in full, and how many are missing.
+//! What a receiver has seen: full datagram numbers, and how many are missing.
 
 use super::SPAN;
 use super::wire::{NUMBERS, Report};

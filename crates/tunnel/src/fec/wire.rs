@@ -1,7 +1,7 @@
-//! The headers below QUIC, as `SPEC-fec.md` has them.
+//! The headers below QUIC (`SPEC-fec.md`).
 //!
-//! Every datagram of QUIC has the second bit of its first byte set (RFC 9000 §17, as long as nobody
-//! greases it, RFC 9287); none of ours has. So both may come on one path.
+//! Every datagram of QUIC has the second bit of its first byte set (RFC 9000 §17, unless an end
+//! greases it, RFC 9287). None of ours has. So both can share one path.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

@@ -1,8 +1,8 @@
-//! Header fields, packed with the static table only.
+//! Header fields, compressed with the static table only.
 //!
-//! Neither end of ours has a dynamic table: a section of header fields then stands for itself, and no
-//! stream ever waits for another. Readers must know the static table and the Huffman code all the same,
-//! as other people's software writes with both.
+//! Neither of our ends has a dynamic table, so each field section stands for itself, and no
+//! stream waits for another. A reader must still know the static table and the Huffman code,
+//! because other implementations write with both.
 //!
 //! Source: RFC 9204 §4.5.
 

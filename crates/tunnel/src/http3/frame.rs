@@ -1,7 +1,7 @@
 //! Frames on control and request streams.
 //!
-//! Data is handed on as it comes and never copied; every other frame that means something is put
-//! together first, and is small; those that mean nothing are skipped.
+//! DATA is passed on as it arrives and never copied. Every other known frame is small, and is assembled
+//! first. Unknown frames are skipped.
 //!
 //! Source: RFC 9114 §7.
 

@@ -1,7 +1,7 @@
-//! The static Huffman code of header fields, for reading only: what we write is not worth coding.
+//! The static Huffman code of header fields, for decoding only: our own fields are too short to gain by it.
 //!
 //! Source: RFC 7541 §5.2 and appendix B. The code is canonical: codes of one length follow each other
-//! in the order of their symbols, so that the lengths say everything.
+//! in the order of their symbols, so the lengths define it.
 
 use super::Code;
 

@@ -1,4 +1,4 @@
-//! What each end of a connection says about itself before all else.
+//! The settings that each end of a connection announces first.
 //!
 //! Source: RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, `SPEC-fec.md`.
 

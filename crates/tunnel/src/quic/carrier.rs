@@ -1,4 +1,4 @@
-//! One end of a connection: quinn-proto's, with its session above it and its shim below.
+//! One end of a connection: quinn-proto's connection, the session above it and the shim below.
 
 use super::batch::DatagramBatch;
 use super::flow::{FlowFault, Taken};

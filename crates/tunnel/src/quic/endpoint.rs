@@ -1,11 +1,11 @@
-//! A socket's end of QUIC: connections to peers, and those who come to be one.
+//! All QUIC connections of a socket, and those that are being opened.
 //!
-//! [`Endpoint`] is given what the socket received and hands it to the [`Carrier`] whose it is, after the address that
-//! repairs go by or after QUIC's connection ID. Whoever begins a connection is [announced](EndpointEvent::Incoming), and the
-//! caller decides.
+//! [`Endpoint`] gets what the socket received, and hands it to its [`Carrier`]: by the peer's address for
+//! repairs, by the connection ID for QUIC. A new connection is [announced](EndpointEvent::Incoming), and the
+//! caller decides about it.
 //!
-//! Invariant: a call costs what the connections cost that it concerns, however many there are: one is visited when
-//! something of it has come, when it was asked for something, and when its time has come.
+//! Invariant: the cost of a call does not grow with the number of connections. A connection is visited when
+//! something has arrived for it, when the caller asks it for something, and when its timer expires.
 
 use super::batch::DatagramBatch;
 use super::carrier::{Carrier, CarrierError, CarrierEvent, Label, Opening};

@@ -1,9 +1,9 @@
-//! One flow of a session: what of it waits to be sent, and what has come of it.
+//! One flow of a session: what waits to be sent, and what has arrived.
 //!
-//! It is read as it comes and put in order here: quinn ends the whole connection over a stream with too
-//! many gaps. Where as much waits behind a gap as may, nothing is read but what the gap waits for, and QUIC's
-//! credit is used up. With a peer that heeds a credit of ours it is read even while nobody takes what comes: that
-//! credit bounds it, and whoever goes beyond it is refused.
+//! Streams are read as they arrive and put in order here, because quinn closes the whole connection over a stream with
+//! too many gaps. When the most waits behind a gap, only what fills the gap is read, and QUIC's
+//! credit runs out. A peer that uses our credit is read even while nobody takes its data: that
+//! credit bounds it, and a peer that exceeds it is refused.
 
 use crate::cause::Cause;
 use crate::credit::{CreditBook, StreamCredit};

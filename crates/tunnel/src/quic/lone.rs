@@ -1,4 +1,4 @@
-//! One connection with an endpoint of its own, as simulations and tests have it: in virtual time, without secrets.
+//! One connection with its own endpoint, for simulations and tests: in virtual time, without encryption.
 
 use super::batch::DatagramBatch;
 use super::carrier::{Carrier, CarrierError, CarrierEvent, CarrierStats, Label, Opening};

@@ -1,8 +1,8 @@
-//! A handshake without secrets for quinn-proto, for simulations: a run is the same every time and costs no
-//! encryption. Sizes are those of AES-GCM; the handshake has as many flights as TLS 1.3. Packets are
-//! authenticated by their number alone, because one that comes late may be taken for another.
+//! A handshake without secrets for quinn-proto, for simulations: each run is the same, and none pays for
+//! encryption. Sizes are those of AES-GCM, and the handshake has as many flights as TLS 1.3. The packet number
+//! authenticates a packet, because a late one could be taken for another.
 //!
-//! Only with the feature `plaintext`, which no daemon asks for.
+//! Only with the feature `plaintext`, which no daemon enables.
 
 use bytes::{Buf, BytesMut};
 use quinn_proto::crypto::{

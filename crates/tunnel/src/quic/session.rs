@@ -1,7 +1,7 @@
-//! HTTP/3 on one connection: what concerns all of its streams, and its flows.
+//! HTTP/3 on one connection: the state that all of its streams share, and its flows.
 //!
-//! Invariant: the control stream of this end lives as long as the connection, and whoever breaks a rule that concerns
-//! the connection as a whole ends it ([`Session::fault`]).
+//! Invariant: the control stream of this end lives as long as the connection. A peer that breaks a rule of the
+//! connection as a whole ends it ([`Session::fault`]).
 
 mod by_frames;
 mod control;

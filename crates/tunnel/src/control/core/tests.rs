@@ -1,4 +1,4 @@
-//! What an algorithm is told of a connection, event by event.
+//! The events that an algorithm receives from a connection, one by one.
 
 use super::*;
 use midhop_congestion::{CongestionControl, QueueReport, Spurious};
