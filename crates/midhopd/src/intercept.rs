@@ -61,11 +61,11 @@ pub enum InterceptError {
     },
     /// The kernel does not hand over SYNs.
     #[error(
-        "SYNs cannot be held: {source}; this takes CAP_NET_ADMIN and a kernel with \
-         NETFILTER_NETLINK_QUEUE and NFT_QUEUE, or NFT_COMPAT and NETFILTER_XT_TARGET_NFQUEUE"
+        "SYNs cannot be held: {source}; this takes CAP_NET_ADMIN, queue numbers that no other program has, and a kernel \
+         with NETFILTER_NETLINK_QUEUE and NFT_QUEUE, or NFT_COMPAT and NETFILTER_XT_TARGET_NFQUEUE"
     )]
     Queue {
-        /// The kernel's error.
+        /// The kernel's error. EPERM also if another socket has the queue (`nfqnl_recv_config`).
         source: io::Error,
     },
     /// Held SYNs cannot be injected.

@@ -8,6 +8,7 @@ use midhop_testbed::emulator::{Emulator, Wire};
 use midhop_testbed::namespace::{Namespace, veth};
 use midhop_units::Seed;
 use midhopd::data_plane::{DataPlane, StartError};
+use midhopd::intercept::InterceptError;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
@@ -193,11 +194,16 @@ pub fn start(host: &Namespace, config: &str) -> DataPlane {
             Ok(proxy) => return proxy,
             Err(error) => error,
         };
-        let in_use = matches!(
-            &error,
-            StartError::Listen { source, .. } | StartError::Tunnel { source, .. }
-                if source.kind() == io::ErrorKind::AddrInUse
-        );
+        let in_use = match &error {
+            StartError::Listen { source, .. } | StartError::Tunnel { source, .. } => {
+                source.kind() == io::ErrorKind::AddrInUse
+            }
+            // So the kernel refuses a queue that another socket has.
+            StartError::Intercept(InterceptError::Queue { source }) => {
+                source.kind() == io::ErrorKind::PermissionDenied
+            }
+            _ => false,
+        };
         assert!(in_use && begin.elapsed() < PATIENCE, "a proxy does not start: {error}");
         std::thread::yield_now();
     }
