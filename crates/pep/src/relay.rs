@@ -88,6 +88,11 @@ impl Direction {
         if self.waits { Step::Wait { begins: !waited } } else { Step::Read }
     }
 
+    /// Whether it waits for the budget, as of the last step that asked for it.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
     /// So many bytes were written.
     pub fn count(&mut self, bytes: u64) {
         self.moved += bytes;

@@ -3,6 +3,7 @@
 use super::{CheckState, Finding};
 use crate::privileges::missing_for_interception;
 use midhop_bpf::{Algorithm, Parameters, resolve};
+use midhop_linux::nft::NftError;
 use midhop_units::{Bytes, Duration, Rate};
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
@@ -59,7 +60,10 @@ fn nft() -> Finding {
     let hint = "install nftables 0.9.4 or later";
     match midhop_linux::nft::ask(&["--version"]) {
         Ok(version) => Finding::yes("nft", version.trim().to_owned()),
-        Err(error) => Finding::of("nft", CheckState::No, error.to_string(), hint),
+        Err(NftError::Start(error)) => {
+            Finding::of("nft", CheckState::No, format!("cannot be run: {error}"), hint)
+        }
+        Err(error) => Finding::of("nft", CheckState::No, format!("it fails: {error}"), hint),
     }
 }
 

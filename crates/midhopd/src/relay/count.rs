@@ -1,6 +1,7 @@
 //! Counts what one direction holds, often enough for a budget and seldom enough to cost nothing.
 
 use midhop_pep::budget::{Budget, BudgetPart, LOOK_AGAIN};
+use midhop_pep::relay::Direction;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -20,47 +21,40 @@ pub struct HeldBytes {
     held: Option<BudgetPart>,
     /// Unit: bytes. What the direction had moved when it was last counted.
     moved: u64,
-    /// Whether it waits for the budget.
-    waits: bool,
     look: Option<Pin<Box<Sleep>>>,
 }
 
 impl HeldBytes {
     /// Gives back what was counted, and looks no more.
     pub fn clear(&mut self) {
-        (self.held, self.look, self.waits) = (None, None, false);
+        (self.held, self.look) = (None, None);
     }
 
-    /// Whether the budget is spent and the direction has to wait: it has bytes on their way.
-    pub fn must_wait(&mut self, budget: &Budget, on_their_way: impl FnOnce() -> bool) -> bool {
-        self.waits = budget.must_wait(on_their_way);
-        self.waits
-    }
-
-    /// Counts if it is time to. `staged` bytes wait between the two ends, `moved` went through;
-    /// `queued` says what the ends themselves hold.
+    /// Counts what `direction` holds, if it is time to. `staged` bytes wait between the two ends; `queued` returns what the
+    /// ends themselves hold.
     pub fn follow(
         &mut self,
         cx: &mut Context<'_>,
         staged: usize,
-        moved: u64,
+        direction: &Direction,
         budget: &Arc<Budget>,
         queued: impl FnOnce() -> usize,
     ) {
+        let (moved, waits) = (direction.moved(), direction.waits());
         let due = self.look.as_mut().is_some_and(|look| look.as_mut().poll(cx).is_ready());
         let counted = self.held.as_ref().map_or(0, BudgetPart::held);
-        let begins = counted == 0 && (staged > 0 || self.waits);
+        let begins = counted == 0 && (staged > 0 || waits);
         if !due && !begins && moved - self.moved < STEP_BYTES {
             return;
         }
         let held = (queued() + staged) as u64;
         self.held.get_or_insert_with(|| BudgetPart::new(budget.clone())).set(held);
         self.moved = moved;
-        if held == 0 && !self.waits {
+        if held == 0 && !waits {
             self.look = None;
             return;
         }
-        let pause = if self.waits { LOOK_AGAIN.into() } else { LOOK };
+        let pause = if waits { LOOK_AGAIN.into() } else { LOOK };
         let look = match &mut self.look {
             Some(look) => {
                 look.as_mut().reset(Instant::now() + pause);
@@ -78,22 +72,28 @@ impl HeldBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midhop_pep::relay::{Step, Turn};
     use std::task::Waker;
+
+    fn step(direction: &mut Direction, budget: &Budget) -> Step {
+        direction.step(false, Turn::new(1), || budget.must_wait(|| true))
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_waited_and_holds_nothing_is_looked_at_no_more() {
         let budget = Arc::new(Budget::new(10));
         let mut cx = Context::from_waker(Waker::noop());
-        let mut count = HeldBytes::default();
-        count.follow(&mut cx, 12, 0, &budget, || 0);
-        assert!(count.must_wait(&budget, || true));
-        count.follow(&mut cx, 12, 0, &budget, || 0);
+        let (mut count, mut direction) = (HeldBytes::default(), Direction::default());
+        count.follow(&mut cx, 12, &direction, &budget, || 0);
+        assert_eq!(step(&mut direction, &budget), Step::Wait { begins: true });
+        count.follow(&mut cx, 12, &direction, &budget, || 0);
         // It has passed on what it had.
+        direction.count(12);
         tokio::time::advance(LOOK).await;
-        count.follow(&mut cx, 0, 12, &budget, || 0);
-        assert!(budget.has_room() && !count.must_wait(&budget, || true));
+        count.follow(&mut cx, 0, &direction, &budget, || 0);
+        assert!(budget.has_room() && step(&mut direction, &budget) == Step::Read);
         tokio::time::advance(LOOK).await;
-        count.follow(&mut cx, 0, 12, &budget, || 0);
+        count.follow(&mut cx, 0, &direction, &budget, || 0);
         assert!(count.look.is_none(), "a timer goes on for nothing");
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let _entered = runtime.as_ref().expect("a runtime").enter();
         let mut count = HeldBytes::default();
-        count.follow(&mut cx, 12, 0, &budget, || 5);
+        count.follow(&mut cx, 12, &Direction::default(), &budget, || 5);
         assert_eq!(budget.held(), 17);
         drop(count);
         assert_eq!(budget.held(), 0);

@@ -144,7 +144,7 @@ impl Direction {
             total.add(moved);
         }
         let waits = self.waiting.bytes();
-        self.count.follow(cx, waits, self.state.moved(), &desk.budget, || {
+        self.count.follow(cx, waits, &self.state, &desk.budget, || {
             sockopt::unread(from).unwrap_or(0) + sockopt::unacknowledged(to).unwrap_or(0)
         });
         if let Some(share) = &mut self.share {
@@ -164,7 +164,7 @@ impl Direction {
         let mut turn = Turn::new(TURN_BYTES);
         let on_their_way = || sockopt::unacknowledged(to).is_ok_and(|bytes| bytes > 0);
         loop {
-            let must_wait = || self.count.must_wait(&desk.budget, on_their_way);
+            let must_wait = || desk.budget.must_wait(on_their_way);
             match self.state.step(self.waiting.bytes() > 0, turn, must_wait) {
                 Step::Write => {
                     let written = self.poll_write(cx, to, desk);

@@ -10,7 +10,7 @@
 
 use super::carry::Permits;
 use super::error_mapping::NoFlow;
-use super::relay::{IDLE_PIECES, TURN_BYTES};
+use super::relay::{IDLE_PIECES, TURN_BYTES, pass_end, yield_turn};
 use super::stream::{Input, Output, Stream, StreamError, judge};
 use crate::begun;
 use crate::ends::RelayOutcome;
@@ -24,12 +24,10 @@ use midhop_pep::relay::{self, Step, Turn};
 use midhop_tunnel::{connect::Request, http3::Code};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::task::yield_now;
 
 /// What is kept of a flow, to be said again elsewhere if the next proxy reaches nobody. A flow that has said
 /// more goes nowhere else. Unit: bytes.
@@ -290,19 +288,8 @@ impl Way {
                     output.put(piece);
                 }
                 Step::Read => ready!(self.poll_read(cx, input, output))?,
-                Step::End => {
-                    output.end();
-                    self.state.finish();
-                }
-                Step::Cut => {
-                    output.cut();
-                    self.state.finish();
-                }
-                Step::Yield | Step::Wait { .. } => {
-                    // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
-                    let _yielded = pin!(yield_now()).poll(cx);
-                    return Poll::Pending;
-                }
+                Step::End | Step::Cut => pass_end(&mut self.state, output),
+                Step::Yield | Step::Wait { .. } => return yield_turn(cx),
                 Step::Done => return Poll::Ready(Ok(())),
             }
         }
@@ -377,6 +364,6 @@ impl Way {
         let waiting: usize =
             self.waiting.iter().chain(self.kept.iter().flatten()).map(Bytes::len).sum();
         let staged = waiting + input.held() + output.waiting();
-        self.count.follow(cx, staged, self.state.moved(), &desk.budget, || 0);
+        self.count.follow(cx, staged, &self.state, &desk.budget, || 0);
     }
 }

@@ -198,19 +198,8 @@ impl Outwards<'_> {
             match self.state.step(staged, turn, || false) {
                 Step::Write => return Poll::Pending,
                 Step::Read => turn.spend(ready!(self.poll_read(cx, tcp, output, desk))?),
-                Step::End => {
-                    output.end();
-                    self.state.finish();
-                }
-                Step::Cut => {
-                    output.cut();
-                    self.state.finish();
-                }
-                Step::Yield | Step::Wait { .. } => {
-                    // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
-                    let _yielded = pin!(yield_now()).poll(cx);
-                    return Poll::Pending;
-                }
+                Step::End | Step::Cut => pass_end(&mut self.state, output),
+                Step::Yield | Step::Wait { .. } => return yield_turn(cx),
                 Step::Done => return Poll::Ready(Ok(())),
             }
         }
@@ -350,7 +339,7 @@ impl Outwards<'_> {
 
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, output: &Output, desk: &Desk) {
         let unread = || sockopt::unread(tcp).unwrap_or(0);
-        self.count.follow(cx, output.waiting(), self.state.moved(), &desk.budget, unread);
+        self.count.follow(cx, output.waiting(), &self.state, &desk.budget, unread);
     }
 }
 
@@ -381,15 +370,13 @@ impl Inwards<'_> {
         let on_their_way = || sockopt::unacknowledged(tcp).is_ok_and(|bytes| bytes > 0);
         loop {
             let staged = !self.waiting.is_empty() && !self.gathering.looks();
-            let must_wait = || self.count.must_wait(&desk.budget, on_their_way);
+            let must_wait = || desk.budget.must_wait(on_their_way);
             match self.state.step(staged, turn, must_wait) {
                 Step::Write => turn.spend(ready!(self.poll_write(cx, tcp))?),
                 Step::Read => {
                     if ready!(self.poll_read(cx, input))? {
-                        // Again once the worker has looked at its sockets.
-                        let _yielded = pin!(yield_now()).poll(cx);
                         self.reading = true;
-                        return Poll::Pending;
+                        return yield_turn(cx);
                     }
                 }
                 Step::End => {
@@ -398,11 +385,7 @@ impl Inwards<'_> {
                     self.state.finish();
                 }
                 Step::Cut => self.state.finish(),
-                Step::Yield => {
-                    // Again once the worker has looked at its sockets: what has come for the tunnel goes first.
-                    let _yielded = pin!(yield_now()).poll(cx);
-                    return Poll::Pending;
-                }
+                Step::Yield => return yield_turn(cx),
                 Step::Wait { begins } => {
                     desk.ledger.memory_waits.add(begins.into());
                     // What was gathered is written first.
@@ -467,7 +450,7 @@ impl Inwards<'_> {
     fn follow(&mut self, cx: &mut Context<'_>, tcp: &TcpStream, input: &Input, desk: &Desk) {
         let unacknowledged = || sockopt::unacknowledged(tcp).unwrap_or(0);
         let staged = self.staged() + input.held();
-        self.count.follow(cx, staged, self.state.moved(), &desk.budget, unacknowledged);
+        self.count.follow(cx, staged, &self.state, &desk.budget, unacknowledged);
     }
 
     /// Hands on what came before the flow broke at the other end, and waits until the connection's far end
@@ -534,6 +517,22 @@ impl Inwards<'_> {
         }
         Ok(total)
     }
+}
+
+/// Ends a stream as the sender of its direction ended: in order, or behind its last byte abruptly.
+pub(super) fn pass_end(state: &mut Direction, output: &mut Output) {
+    if state.is_cut() {
+        output.cut()
+    } else {
+        output.end()
+    }
+    state.finish();
+}
+
+/// The flow goes on once the worker has looked at its sockets: what has arrived for the tunnel goes first.
+pub(super) fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let _yielded = pin!(yield_now()).poll(cx);
+    Poll::Pending
 }
 
 /// Whether the same call may succeed later, or even now.
